@@ -1,0 +1,105 @@
+"""Answers that somebody waits for: in tests, at start-up and at shutdown, never inside an actor.
+
+Waiting on the loop would stop everything that could bring the answer, so it raises there; under
+simulation waiting winds the scheduler.
+"""
+
+from collections.abc import Callable
+from threading import Event, local
+from typing import Any, Generic, TypeVar
+
+from pykka import ThreadingFuture
+
+T = TypeVar("T")
+
+
+class _Here(local):
+    """What the current thread is."""
+
+    on_loop: bool = False
+
+
+_here = _Here()
+
+
+def enter_loop() -> None:
+    """From now on the current thread is one where nobody may wait."""
+    _here.on_loop = True
+
+
+def leave_loop() -> None:
+    _here.on_loop = False
+
+
+def on_loop() -> bool:
+    """Whether the current thread runs the actors of a loop or of a simulation right now."""
+    return _here.on_loop
+
+
+def assert_may_wait() -> None:
+    if _here.on_loop:
+        raise RuntimeError("an actor on the loop must not wait for an answer")
+
+
+class GuardedFuture(ThreadingFuture[T]):
+    """Pykka's future, which raises on the loop instead of stopping it for ever."""
+
+    def get(self, *, timeout: float | None = None) -> Any:
+        if self._result is None:
+            assert_may_wait()
+        return super().get(timeout=timeout)
+
+
+class Refused(Exception):
+    """The message was not handled: its actor had stopped, or failed with it in hand."""
+
+
+class Future(Generic[T]):
+    """The answer to an `ask`, now or later."""
+
+    def __init__(self, wait: Callable[[Event, float], None]) -> None:
+        self._wait = wait
+        self._arrived = Event()
+        self._value: T | None = None
+        self._error: Exception | None = None
+
+    @property
+    def done(self) -> bool:
+        return self._arrived.is_set()
+
+    def result(self, timeout_s: float) -> T:
+        """The answer. Raises Refused, TimeoutError, or RuntimeError on the loop."""
+        if not self._arrived.is_set():
+            assert_may_wait()
+            self._wait(self._arrived, timeout_s)
+            if not self._arrived.is_set():
+                raise TimeoutError(f"no answer within {timeout_s} s")
+        if self._error is not None:
+            raise self._error
+        return self._value  # type: ignore[return-value]
+
+    def resolve(self, value: T) -> None:
+        """The first answer counts; later ones, and refusals after it, are ignored."""
+        if not self._arrived.is_set():
+            self._value = value
+            self._arrived.set()
+
+    def fail(self, error: Exception) -> None:
+        if not self._arrived.is_set():
+            self._error = error
+            self._arrived.set()
+
+
+class Reply(Generic[T]):
+    """The `reply` in the message of an `ask`: call it with the answer. Any thread."""
+
+    __slots__ = ("future",)
+
+    def __init__(self, future: Future[T]) -> None:
+        self.future = future
+
+    def __call__(self, value: T) -> None:
+        self.future.resolve(value)
+
+    def refuse(self, remark: str) -> None:
+        self.future.fail(Refused(remark))
