@@ -1,0 +1,17 @@
+"""Bytes to values and back: the wire and the records of RocketMQ 4.9.7, without any I/O.
+
+errors.py          whose fault it was
+codes.py           every number with a name
+command.py         the value that travels in a frame
+frame.py           length-prefixed frames
+header_json.py     header serialisation 0         header_binary.py   serialisation 1
+headers/           typed command headers (extFields)
+bodies.py          typed JSON bodies              bodies_admin.py    those of administrators
+json_body.py       how a dataclass becomes one    fastjson.py        the dialect they are in
+message.py         the record of the commit log   properties.py      its property text
+message_id.py      ids of messages                host.py            addresses in records
+batch.py           many messages in one body      compression.py     compressed bodies
+sysflag.py         bits of a message, of a pull   tags.py            tag expressions, hashes
+send_wire.py       sends decoded at full speed    send_reply.py      their answers
+checksum.py        CRC-32 and CRC-32C
+"""

@@ -1,0 +1,95 @@
+"""Many messages in one body: what SEND_BATCH_MESSAGE carries.
+
+All integers big-endian; the messages follow each other without padding and have no topic of their
+own, the frame's header names it for all.
+
+    offset  size  type   field
+    0       4     i32    total size        whole message; not trusted by the reader
+    4       4     i32    magic             0
+    8       4     i32    body_crc          0; the broker computes it
+    12      4     i32    flag
+    16      4     i32    body length, then the body
+    20+n    2     i16    properties length, then their text
+
+Source: common/message/MessageDecoder.java (encodeMessage, decodeMessage).
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from struct import Struct
+from struct import error as StructError
+
+from protocol.codes import ResponseCode
+from protocol.errors import RemoteError
+from protocol.properties import PROPERTIES_BYTES_MAX
+
+_HEAD = Struct(
+    ">i"  # total size
+    "i"  # magic, 0
+    "i"  # body_crc, 0
+    "i"  # flag
+    "i"  # body length
+)
+_PROPERTIES_LENGTH = Struct(">h")
+assert _HEAD.size == 20
+
+
+@dataclass(slots=True)
+class BatchMessage:
+    """One message of a batch; `properties` is its raw text."""
+
+    body: bytes
+    properties: bytes = b""
+    flag: int = 0
+
+
+def encode_batch(messages: Iterable[BatchMessage]) -> bytes:
+    """The body of a batch send. Raises ValueError if one's properties are too long."""
+    parts: list[bytes] = []
+    for message in messages:
+        body, properties = message.body, message.properties
+        if len(properties) > PROPERTIES_BYTES_MAX:
+            raise ValueError(
+                f"properties of {len(properties)} bytes; at most {PROPERTIES_BYTES_MAX}"
+            )
+        total = _HEAD.size + len(body) + _PROPERTIES_LENGTH.size + len(properties)
+        parts += (
+            _HEAD.pack(total, 0, 0, message.flag, len(body)),
+            body,
+            _PROPERTIES_LENGTH.pack(len(properties)),
+            properties,
+        )
+    return b"".join(parts)
+
+
+def decode_batch(body: bytes | memoryview) -> list[BatchMessage]:
+    """The messages of a batch body.
+
+    Raises RemoteError(SYSTEM_ERROR) for a body that ends in the middle of a message.
+    """
+    messages: list[BatchMessage] = []
+    position, end = 0, len(body)
+    while position < end:
+        try:
+            _, _, _, flag, body_length = _HEAD.unpack_from(body, position)
+            body_start = position + _HEAD.size
+            properties_at = body_start + body_length
+            if body_length < 0:
+                raise _broken()
+            (properties_length,) = _PROPERTIES_LENGTH.unpack_from(body, properties_at)
+        except StructError:
+            raise _broken() from None
+        properties_start = properties_at + _PROPERTIES_LENGTH.size
+        position = properties_start + properties_length
+        if properties_length < 0 or position > end:
+            raise _broken()
+        messages.append(
+            BatchMessage(
+                bytes(body[body_start:properties_at]), bytes(body[properties_start:position]), flag
+            )
+        )
+    return messages
+
+
+def _broken() -> RemoteError:
+    return RemoteError(ResponseCode.SYSTEM_ERROR, "java.nio.BufferUnderflowException")

@@ -1,0 +1,309 @@
+"""The JSON bodies of a broker's, a name server's and a client's daily talk.
+
+Names are the original's; each class says where it travels. What administrators alone ask for is in
+bodies_admin.py.
+
+Source: common/protocol/body/*.java, route/*.java, heartbeat/*.java, common/TopicConfig.java,
+common/DataVersion.java, common/subscription/SubscriptionGroupConfig.java.
+"""
+
+from dataclasses import dataclass, field
+from struct import Struct
+from struct import error as StructError
+from typing import Self
+from zlib import compress
+
+from protocol.codes import ResponseCode
+from protocol.compression import CompressionError, inflate
+from protocol.errors import RemoteError
+from protocol.fastjson import FastjsonError, dumps, loads
+from protocol.json_body import Body, named
+
+PERM_READ = 4
+PERM_WRITE = 2
+PERM_INHERIT = 1
+
+_LENGTH = Struct(">i")
+_BEST_COMPRESSION = 9
+
+
+@dataclass(slots=True)
+class TopicConfig(Body):
+    """One topic as its broker has it."""
+
+    topic_name: str
+    read_queue_nums: int = 16
+    write_queue_nums: int = 16
+    perm: int = PERM_READ | PERM_WRITE
+    topic_filter_type: str = "SINGLE_TAG"
+    topic_sys_flag: int = 0
+    order: bool = False
+
+    def encode_line(self) -> str:
+        """The form inside a compressed registration; topic_sys_flag and order are not in it."""
+        return (
+            f"{self.topic_name} {self.read_queue_nums} {self.write_queue_nums} "
+            f"{self.perm} {self.topic_filter_type}"
+        )
+
+    @classmethod
+    def decode_line(cls, line: str) -> Self:
+        """Raises ValueError for a line that is none."""
+        name, read_queue_nums, write_queue_nums, perm, filter_type = line.split(" ")
+        return cls(name, int(read_queue_nums), int(write_queue_nums), int(perm), filter_type)
+
+
+@dataclass(frozen=True, slots=True)
+class DataVersion(Body):
+    """How new a table is; two are equal when both parts are."""
+
+    timestamp: int = 0
+    counter: int = 0
+
+    def next(self, now_ms: int) -> "DataVersion":
+        """The version after a change made now."""
+        return DataVersion(now_ms, self.counter + 1)
+
+
+@dataclass(slots=True)
+class TopicConfigTable(Body):
+    """All topics of a broker: answer of GET_ALL_TOPIC_CONFIG, topics.json."""
+
+    topic_configs: dict[str, TopicConfig] = field(
+        default_factory=dict, metadata=named("topicConfigTable")
+    )
+    data_version: DataVersion = field(default_factory=DataVersion)
+
+
+@dataclass(slots=True)
+class RegisterBrokerBody(Body):
+    """What a broker tells a name server: REGISTER_BROKER.
+
+    Compressed it is zlib of: i32 length | data version | i32 count | { i32 length | topic line } |
+    i32 length | filter servers, a JSON list.
+    """
+
+    topic_config_table: TopicConfigTable = field(
+        default_factory=TopicConfigTable, metadata=named("topicConfigSerializeWrapper")
+    )
+    filter_servers: list[str] = field(default_factory=list, metadata=named("filterServerList"))
+
+    def encode(self, *, compressed: bool = False) -> bytes:
+        """The body; `compressed` as a broker with compressedRegister writes it."""
+        if not compressed:
+            return dumps(self.to_json())
+        lines = [
+            config.encode_line().encode("utf-8", "replace")
+            for config in self.topic_config_table.topic_configs.values()
+        ]
+        parts = [_counted(self.topic_config_table.data_version.encode()), _LENGTH.pack(len(lines))]
+        parts += map(_counted, lines)
+        parts.append(_counted(dumps(self.filter_servers)))
+        return compress(b"".join(parts), _BEST_COMPRESSION)
+
+    @classmethod
+    def decode(cls, data: bytes | memoryview | None, *, compressed: bool = False) -> Self:
+        """Raises RemoteError(SYSTEM_ERROR) for data that is not this."""
+        if not compressed:
+            return cls._decode(data)
+        try:
+            plain = inflate(bytes(data or b""))
+            version, position = _take(plain, 0)
+            (count,) = _LENGTH.unpack_from(plain, position)
+            position += _LENGTH.size
+            table: dict[str, TopicConfig] = {}
+            for _ in range(count):
+                line, position = _take(plain, position)
+                config = TopicConfig.decode_line(line.decode("utf-8", "replace"))
+                table[config.topic_name] = config
+            servers, _ = _take(plain, position)
+            listed = loads(servers)
+        except (CompressionError, FastjsonError, StructError, ValueError) as error:
+            remark = f"java.io.IOException: {error}"
+            raise RemoteError(ResponseCode.SYSTEM_ERROR, remark) from None
+        names = [str(name) for name in listed] if isinstance(listed, list) else []
+        return cls(TopicConfigTable(table, DataVersion.decode(version)), names)
+
+
+def _counted(data: bytes) -> bytes:
+    return _LENGTH.pack(len(data)) + data
+
+
+def _take(data: bytes, position: int) -> tuple[bytes, int]:
+    (length,) = _LENGTH.unpack_from(data, position)
+    start = position + _LENGTH.size
+    if length < 0 or start + length > len(data):
+        raise ValueError("End of compressed data has reached")
+    return data[start : start + length], start + length
+
+
+@dataclass(slots=True)
+class QueueData(Body):
+    """How many queues of a topic a broker name has."""
+
+    broker_name: str
+    read_queue_nums: int = 0
+    write_queue_nums: int = 0
+    perm: int = 0
+    topic_sys_flag: int = 0
+
+
+@dataclass(slots=True)
+class BrokerData(Body):
+    """The addresses of one broker name, by broker id (0 = master)."""
+
+    cluster: str
+    broker_name: str
+    broker_addrs: dict[int, str] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class TopicRouteData(Body):
+    """Where a topic is: answer of GET_ROUTEINFO_BY_TOPIC."""
+
+    queue_datas: list[QueueData] = field(default_factory=list)
+    broker_datas: list[BrokerData] = field(default_factory=list)
+    filter_server_table: dict[str, list[str]] = field(default_factory=dict)
+    order_topic_conf: str | None = None
+
+    def encode(self, *, standard_json: bool = False) -> bytes:
+        """The body; `standard_json` for askers of VERSION_STANDARD_JSON_ROUTE and later, or those
+        that say acceptStandardJsonOnly: quoted and sorted keys, nothing outside ASCII. Without it
+        the old dialect, with bare integer keys.
+        """
+        found = self.to_json()
+        return dumps(found, browser_compatible=standard_json, sort_keys=standard_json)
+
+
+@dataclass(slots=True)
+class ClusterInfo(Body):
+    """All brokers: answer of GET_BROKER_CLUSTER_INFO."""
+
+    broker_addr_table: dict[str, BrokerData] = field(default_factory=dict)
+    cluster_addr_table: dict[str, list[str]] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class SubscriptionData(Body):
+    """What a consumer wants of a topic. `sub_version` is a time in ms: the newest counts."""
+
+    topic: str
+    sub_string: str = "*"
+    tags_set: list[str] = field(default_factory=list)
+    code_set: list[int] = field(default_factory=list)
+    sub_version: int = 0
+    expression_type: str = "TAG"
+    class_filter_mode: bool = False
+
+
+@dataclass(slots=True)
+class ProducerData(Body):
+    """One producer group of a client."""
+
+    group_name: str
+
+
+@dataclass(slots=True)
+class ConsumerData(Body):
+    """One consumer group of a client."""
+
+    group_name: str
+    consume_type: str | None = None  # CONSUME_PASSIVELY (push), CONSUME_ACTIVELY (pull)
+    message_model: str | None = None  # CLUSTERING, BROADCASTING
+    consume_from_where: str | None = None
+    subscription_data_set: list[SubscriptionData] = field(default_factory=list)
+    unit_mode: bool = False
+
+
+@dataclass(slots=True)
+class HeartbeatData(Body):
+    """What a client is: HEART_BEAT."""
+
+    client_id: str = field(metadata=named("clientID"))
+    producer_data_set: list[ProducerData] = field(default_factory=list)
+    consumer_data_set: list[ConsumerData] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class SubscriptionGroupConfig(Body):
+    """One consumer group as its broker has it: UPDATE_AND_CREATE_SUBSCRIPTIONGROUP."""
+
+    group_name: str
+    consume_enable: bool = True
+    consume_from_min_enable: bool = True
+    consume_broadcast_enable: bool = True
+    retry_queue_nums: int = 1
+    retry_max_times: int = 16
+    broker_id: int = 0
+    which_broker_when_consume_slowly: int = 1
+    notify_consumer_ids_changed_enable: bool = True
+
+
+@dataclass(slots=True)
+class SubscriptionGroupTable(Body):
+    """All groups of a broker: GET_ALL_SUBSCRIPTIONGROUP_CONFIG, subscriptionGroup.json."""
+
+    subscription_group_table: dict[str, SubscriptionGroupConfig] = field(default_factory=dict)
+    data_version: DataVersion = field(default_factory=DataVersion)
+
+
+@dataclass(slots=True)
+class ConsumerList(Body):
+    """Who is in a group: answer of GET_CONSUMER_LIST_BY_GROUP."""
+
+    consumer_id_list: list[str] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class KVTable(Body):
+    """Names and texts: GET_BROKER_RUNTIME_INFO, GET_KVLIST_BY_NAMESPACE, REGISTER_BROKER."""
+
+    table: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class ConsumerOffsetTable(Body):
+    """Offsets by `topic@group` and queue: GET_ALL_CONSUMER_OFFSET, consumerOffset.json."""
+
+    offset_table: dict[str, dict[int, int]] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class DelayOffsetTable(Body):
+    """Offsets by delay level: GET_ALL_DELAY_OFFSET, delayOffset.json."""
+
+    offset_table: dict[int, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class MessageQueue(Body):
+    """One queue of a topic; the key of several tables."""
+
+    topic: str
+    broker_name: str
+    queue_id: int
+
+
+@dataclass(slots=True)
+class LockBatchRequest(Body):
+    """Queues to lock or to unlock for an orderly consumer: LOCK_BATCH_MQ, UNLOCK_BATCH_MQ."""
+
+    client_id: str | None = None
+    consumer_group: str | None = None
+    mq_set: list[MessageQueue] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class LockBatchResponse(Body):
+    """Those it has now."""
+
+    lock_ok_mq_set: list[MessageQueue] = field(default_factory=list, metadata=named("lockOKMQSet"))
+
+
+@dataclass(slots=True)
+class CheckClientRequest(Body):
+    """A subscription to look at before it is used: CHECK_CLIENT_CONFIG."""
+
+    client_id: str | None = None
+    group: str | None = None
+    subscription_data: SubscriptionData | None = None

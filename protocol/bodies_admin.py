@@ -1,0 +1,225 @@
+"""The JSON bodies that administrators ask for: lists, statistics, connections, offsets.
+
+Source: common/protocol/body/*.java, common/admin/*.java, common/protocol/topic/*.java.
+"""
+
+from dataclasses import dataclass, field
+
+from protocol.bodies import MessageQueue, SubscriptionData
+from protocol.json_body import Body, named
+
+
+@dataclass(slots=True)
+class TopicList(Body):
+    """Names of topics: 206, 224, 304, 305, 311-313."""
+
+    topic_list: list[str] = field(default_factory=list)
+    broker_addr: str | None = None
+
+
+@dataclass(slots=True)
+class GroupList(Body):
+    """Names of groups: QUERY_TOPIC_CONSUME_BY_WHO."""
+
+    group_list: list[str] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class TopicOffset(Body):
+    """The ends of one queue."""
+
+    min_offset: int = 0
+    max_offset: int = 0
+    last_update_timestamp: int = 0
+
+
+@dataclass(slots=True)
+class TopicStatsTable(Body):
+    """The ends of a topic's queues: GET_TOPIC_STATS_INFO."""
+
+    offset_table: dict[MessageQueue, TopicOffset] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class OffsetWrapper(Body):
+    """How far a group has come in one queue, and how far it could."""
+
+    broker_offset: int = 0
+    consumer_offset: int = 0
+    last_timestamp: int = 0
+
+
+@dataclass(slots=True)
+class ConsumeStats(Body):
+    """How far a group is behind: GET_CONSUME_STATS."""
+
+    offset_table: dict[MessageQueue, OffsetWrapper] = field(default_factory=dict)
+    consume_tps: float = 0.0
+
+
+@dataclass(slots=True)
+class ConsumeStatsList(Body):
+    """How far all groups are behind: GET_BROKER_CONSUME_STATS."""
+
+    consume_stats_list: list[dict[str, list[ConsumeStats]]] = field(default_factory=list)
+    broker_addr: str | None = None
+    total_diff: int = 0
+
+
+@dataclass(slots=True)
+class Connection(Body):
+    """One client of a group."""
+
+    client_id: str
+    client_addr: str
+    language: str
+    version: int
+
+
+@dataclass(slots=True)
+class ProducerConnection(Body):
+    """Who produces: GET_PRODUCER_CONNECTION_LIST."""
+
+    connection_set: list[Connection] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class ConsumerConnection(Body):
+    """Who consumes, and what: GET_CONSUMER_CONNECTION_LIST."""
+
+    connection_set: list[Connection] = field(default_factory=list)
+    subscription_table: dict[str, SubscriptionData] = field(default_factory=dict)
+    consume_type: str | None = None
+    message_model: str | None = None
+    consume_from_where: str | None = None
+
+
+@dataclass(slots=True)
+class ProducerInfo(Body):
+    """One producer; `remote_ip` looks like `/127.0.0.1:43368`."""
+
+    client_id: str
+    remote_ip: str = field(metadata=named("remoteIP"))
+    language: str
+    version: int
+    last_update_timestamp: int
+
+
+@dataclass(slots=True)
+class ProducerTable(Body):
+    """All producers by group: GET_ALL_PRODUCER_INFO."""
+
+    data: dict[str, list[ProducerInfo]] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class ResetOffsetBody(Body):
+    """Where a group goes: 220, 222."""
+
+    offset_table: dict[MessageQueue, int] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class QueueOffset(Body):
+    """Where a group goes in one queue, for clients that cannot read object keys."""
+
+    topic: str
+    broker_name: str
+    queue_id: int
+    offset: int
+
+
+@dataclass(slots=True)
+class ResetOffsetList(Body):
+    """ResetOffsetBody for C++ clients: 220."""
+
+    offset_table: list[QueueOffset] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class ConsumerStatusBody(Body):
+    """Where the members of a group are: 221, 223."""
+
+    message_queue_table: dict[MessageQueue, int] = field(default_factory=dict)
+    consumer_table: dict[str, dict[MessageQueue, int]] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class CorrectionOffsets(Body):
+    """Offsets by queue: QUERY_CORRECTION_OFFSET."""
+
+    correction_offsets: dict[int, int] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class QueueTimeSpan(Body):
+    """Times of one queue (ms, and as text)."""
+
+    message_queue: MessageQueue
+    min_time_stamp: int = 0
+    max_time_stamp: int = 0
+    consume_time_stamp: int = 0
+    delay_time: int = 0
+    min_time_stamp_str: str | None = None
+    max_time_stamp_str: str | None = None
+    consume_time_stamp_str: str | None = None
+
+
+@dataclass(slots=True)
+class ConsumeTimeSpans(Body):
+    """Times of a topic's queues: QUERY_CONSUME_TIME_SPAN."""
+
+    consume_time_span_set: list[QueueTimeSpan] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class StatsItem(Body):
+    """Sum, per second, and the average of one."""
+
+    sum: int = 0
+    tps: float = 0.0
+    avgpt: float = 0.0
+
+
+@dataclass(slots=True)
+class BrokerStatsData(Body):
+    """One counter over three spans: VIEW_BROKER_STATS_DATA."""
+
+    stats_minute: StatsItem = field(default_factory=StatsItem)
+    stats_hour: StatsItem = field(default_factory=StatsItem)
+    stats_day: StatsItem = field(default_factory=StatsItem)
+
+
+@dataclass(slots=True)
+class ConsumeMessageDirectlyResult(Body):
+    """What a consumer made of one message: CONSUME_MESSAGE_DIRECTLY."""
+
+    order: bool = False
+    auto_commit: bool = True
+    consume_result: str | None = None
+    remark: str | None = None
+    spent_time_mills: int = 0
+
+
+@dataclass(slots=True)
+class ConsumeQueueData(Body):
+    """One unit of a consume queue, and what a group's filter says of it."""
+
+    physic_offset: int = 0
+    physic_size: int = 0
+    tags_code: int = 0
+    extend_data_json: str | None = None
+    bit_map: str | None = None
+    eval: bool = False
+    msg: str | None = None
+
+
+@dataclass(slots=True)
+class ConsumeQueueView(Body):
+    """Some units of a consume queue: QUERY_CONSUME_QUEUE."""
+
+    subscription_data: SubscriptionData | None = None
+    filter_data: str | None = None
+    queue_data: list[ConsumeQueueData] = field(default_factory=list)
+    max_queue_index: int = 0
+    min_queue_index: int = 0

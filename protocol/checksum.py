@@ -1,0 +1,22 @@
+"""Checksums: CRC-32 of message bodies, CRC-32C of manifests.
+
+The stored CRC is masked to 31 bits because the original keeps it in a signed int and never wants a
+negative one (common/UtilAll.java, crc32). CRC-32C (Castagnoli) is for files of our own.
+"""
+
+from zlib import crc32
+
+from crcmod.predefined import mkPredefinedCrcFun  # type: ignore[import-untyped]
+
+_CRC32C = mkPredefinedCrcFun("crc-32c")
+_31_BITS = 0x7FFFFFFF
+
+
+def body_crc(data: bytes | bytearray | memoryview) -> int:
+    """CRC-32 of a body as it is stored (compressed, if it is), 31 bits."""
+    return crc32(data) & _31_BITS
+
+
+def crc32c(data: bytes | bytearray | memoryview, previous: int = 0) -> int:
+    """CRC-32C of `data`, continuing from `previous`; 32 bits, unsigned."""
+    return int(_CRC32C(bytes(data), previous))

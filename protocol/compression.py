@@ -1,0 +1,61 @@
+"""Compressed bodies: which way, by the bits of a message's sysFlag.
+
+ZLIB is what 4.9.7 clients write and what 0 in the type bits means. LZ4 and ZSTD bodies pass through
+a broker untouched; reading one here needs a codec that this project does not bring.
+
+Source: common/compression/CompressionType.java, ZlibCompressor.java.
+"""
+
+from zlib import compress as zlib_compress
+from zlib import decompressobj
+from zlib import error as ZlibError
+
+from protocol.sysflag import (
+    COMPRESSED,
+    COMPRESSION_LZ4,
+    COMPRESSION_TYPE_MASK,
+    COMPRESSION_ZLIB,
+    COMPRESSION_ZSTD,
+)
+
+LEVEL = 5
+"""The level of the 4.9.7 client."""
+COMPRESS_ABOVE_BYTES = 4096
+"""The client leaves shorter bodies as they are."""
+DECOMPRESSED_BYTES_MAX = 64 * 1024 * 1024
+"""A few bytes may claim to be gigabytes; the largest message is 4 MiB by default."""
+
+_NAMES = {0: "ZLIB", COMPRESSION_LZ4: "LZ4", COMPRESSION_ZSTD: "ZSTD", COMPRESSION_ZLIB: "ZLIB"}
+
+
+class CompressionError(ValueError):
+    """A body that cannot be read: broken, too long, or written by a codec that is not here."""
+
+
+def compress(body: bytes, sys_flag: int = 0) -> tuple[bytes, int]:
+    """The ZLIB form of `body`, and `sys_flag` with the bits that say so."""
+    flag = sys_flag & ~COMPRESSION_TYPE_MASK | COMPRESSED | COMPRESSION_ZLIB
+    return zlib_compress(body, LEVEL), flag
+
+
+def decompress(body: bytes, sys_flag: int, max_bytes: int = DECOMPRESSED_BYTES_MAX) -> bytes:
+    """The body as its producer gave it; returned unchanged when it is not compressed."""
+    if not sys_flag & COMPRESSED:
+        return body
+    name = _NAMES.get(sys_flag & COMPRESSION_TYPE_MASK, "unknown")
+    if name != "ZLIB":
+        raise CompressionError(f"a body compressed with {name} cannot be read here")
+    return inflate(body, max_bytes)
+
+
+def inflate(data: bytes, max_bytes: int = DECOMPRESSED_BYTES_MAX) -> bytes:
+    """What a zlib stream holds, up to `max_bytes`. Raises CompressionError."""
+    stream = decompressobj()
+    try:
+        plain = stream.decompress(data, max_bytes)
+    except ZlibError as error:
+        raise CompressionError(f"broken zlib data: {error}") from None
+    if not stream.eof:
+        reason = f"longer than {max_bytes} bytes" if stream.unconsumed_tail else "cut off"
+        raise CompressionError(f"zlib data is {reason}")
+    return plain

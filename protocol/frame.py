@@ -1,0 +1,136 @@
+"""Frames: how commands are cut out of a stream of bytes, and written into one.
+
+All integers big-endian.
+
+    offset  size  type   field
+    0       4     i32    length           of all that follows
+    4       1     u8     serialize type   0 JSON, 1 ROCKETMQ
+    5       3     u24    header length
+    8       h     bytes  header
+    8+h     rest  bytes  body             none when nothing is left
+
+Source: remoting/netty/NettyDecoder.java, remoting/protocol/RemotingCommand.java (decode, encode).
+Whatever makes the original close the connection raises FrameError here.
+"""
+
+from collections.abc import Iterator
+from struct import Struct
+
+from protocol.codes import ResponseCode, SerializeType
+from protocol.command import RemotingCommand
+from protocol.errors import FrameError
+from protocol.header_binary import encode_header as encode_binary_header
+from protocol.header_binary import read_header as read_binary_header
+from protocol.header_json import decode_header as decode_json_header
+from protocol.header_json import encode_header as encode_json_header
+
+FRAME_BYTES_MAX = 16_777_216
+"""With its length field; com.rocketmq.remoting.frameMaxLength of the original."""
+
+_LENGTH = Struct(">i")
+_MARK = Struct(">I")
+_LENGTH_AND_MARK = Struct(">iI")
+_HEADER_LENGTH_MASK = 0xFFFFFF
+_SERIALIZE_TYPE_SHIFT = 24
+
+
+class FrameBuffer:
+    """Collects bytes from one peer and yields whole commands."""
+
+    def __init__(self) -> None:
+        self._waiting = bytearray()
+        self._needed_bytes = 0
+
+    def receive(self, data: bytes | bytearray | memoryview) -> Iterator[RemotingCommand]:
+        """Adds `data` at once; yields each command that is now complete.
+
+        Raises FrameError, after the commands before it, at a frame that cannot be trusted: close
+        the connection then.
+        """
+        self._waiting += data
+        return self._complete() if len(self._waiting) >= self._needed_bytes else iter(())
+
+    def _complete(self) -> Iterator[RemotingCommand]:
+        taken = bytes(self._waiting)
+        done = 0
+        try:
+            for start, end in split_frames(taken):
+                done = end
+                yield decode_frame(memoryview(taken)[start:end])
+        finally:
+            del self._waiting[:done]
+            self._needed_bytes = 0
+            if len(self._waiting) >= _LENGTH.size:
+                needed_bytes = _LENGTH.size + _LENGTH.unpack_from(self._waiting)[0]
+                self._needed_bytes = min(needed_bytes, FRAME_BYTES_MAX)
+
+
+def split_frames(
+    buffer: bytes | bytearray | memoryview, position: int = 0
+) -> Iterator[tuple[int, int]]:
+    """(start, end) of each whole frame from `position` on, its length field left out.
+
+    The next incomplete frame begins where the last one yielded ended. Raises FrameError at a
+    length that is negative, too short for a frame, or longer than FRAME_BYTES_MAX; a frame that
+    long is refused before it has arrived.
+    """
+    available = len(buffer)
+    while available - position >= _LENGTH.size:
+        (length,) = _LENGTH.unpack_from(buffer, position)
+        start = position + _LENGTH.size
+        if length < _MARK.size:
+            raise _broken(f"a frame length of {length}")
+        if length + _LENGTH.size > FRAME_BYTES_MAX:
+            raise _broken(f"a frame of {length + _LENGTH.size} bytes; at most {FRAME_BYTES_MAX}")
+        position = start + length
+        if position > available:
+            return
+        yield start, position
+
+
+def decode_frame(frame: bytes | memoryview) -> RemotingCommand:
+    """The command of a whole frame, given without its length field; the body is copied out.
+
+    Raises FrameError where the original closes the connection.
+    """
+    total = len(frame)
+    if total < _MARK.size:
+        raise _broken(f"a frame length of {total}")
+    (mark,) = _MARK.unpack_from(frame)
+    header_bytes = mark & _HEADER_LENGTH_MASK
+    kind = mark >> _SERIALIZE_TYPE_SHIFT
+    body_start = _MARK.size + header_bytes
+    if body_start > total:
+        raise _broken(f"a header of {header_bytes} bytes in a frame of {total}")
+    body_bytes = total - body_start
+    if kind == SerializeType.JSON:
+        command = decode_json_header(frame[_MARK.size : body_start])
+    elif kind == SerializeType.ROCKETMQ:
+        command, body_start = read_binary_header(frame, _MARK.size, header_bytes)
+        if body_start + body_bytes > total:
+            raise _broken("the header ends behind its length")
+    else:
+        raise _broken(f"unknown serialize type {kind}")
+    if body_bytes:
+        command.body = bytes(frame[body_start : body_start + body_bytes])
+    return command
+
+
+def encode(command: RemotingCommand) -> bytes:
+    """The whole frame."""
+    body = command.body or b""
+    return b"".join((encode_head(command, len(body)), body))
+
+
+def encode_head(command: RemotingCommand, body_bytes: int) -> bytes:
+    """The frame up to its body, for bodies that are sent from where they lie."""
+    if command.serialize_type == SerializeType.ROCKETMQ:
+        header = encode_binary_header(command)
+    else:
+        header = encode_json_header(command)
+    mark = command.serialize_type << _SERIALIZE_TYPE_SHIFT | len(header)
+    return _LENGTH_AND_MARK.pack(_MARK.size + len(header) + body_bytes, mark) + header
+
+
+def _broken(why: str) -> FrameError:
+    return FrameError(ResponseCode.SYSTEM_ERROR, f"decode error: {why}")

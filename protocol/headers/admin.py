@@ -1,0 +1,170 @@
+"""What an administrator asks a broker: topics, groups, statistics, configuration, access control.
+
+Source: common/protocol/header/*.java.
+"""
+
+from dataclasses import dataclass
+
+from protocol.codes import ResponseCode
+from protocol.errors import RemoteError
+from protocol.headers.fields import COMMAND_EXCEPTION, Header, wire, wire_long
+
+TOPIC_FILTER_TYPES = ("SINGLE_TAG", "MULTI_TAG")
+
+
+@dataclass(slots=True)
+class CreateTopicHeader(Header):
+    """A topic to create or to change."""
+
+    topic: str = wire("topic")
+    default_topic: str = wire("defaultTopic")
+    read_queue_nums: int = wire("readQueueNums")
+    write_queue_nums: int = wire("writeQueueNums")
+    perm: int = wire("perm")
+    topic_filter_type: str = wire("topicFilterType")
+    topic_sys_flag: int | None = wire("topicSysFlag", default=None)
+    order: bool | None = wire("order", default=False)
+
+    def check(self) -> None:
+        if self.topic_filter_type not in TOPIC_FILTER_TYPES:
+            remark = (
+                f"{COMMAND_EXCEPTION}: topicFilterType = [{self.topic_filter_type}] value invalid"
+            )
+            raise RemoteError(ResponseCode.SYSTEM_ERROR, remark)
+
+
+@dataclass(slots=True)
+class TopicHeader(Header):
+    """One topic: DELETE_TOPIC_IN_BROKER, GET_TOPIC_STATS_INFO, QUERY_TOPIC_CONSUME_BY_WHO."""
+
+    topic: str = wire("topic")
+
+
+@dataclass(slots=True)
+class ConsumerGroupHeader(Header):
+    """One consumer group: GET_CONSUMER_CONNECTION_LIST."""
+
+    consumer_group: str = wire("consumerGroup")
+
+
+@dataclass(slots=True)
+class ProducerGroupHeader(Header):
+    """One producer group: GET_PRODUCER_CONNECTION_LIST."""
+
+    producer_group: str = wire("producerGroup")
+
+
+@dataclass(slots=True)
+class DeleteSubscriptionGroupHeader(Header):
+    """A group to delete, with its offsets if told so."""
+
+    group_name: str = wire("groupName")
+    remove_offset: bool = wire("removeOffset", default=False)
+
+
+@dataclass(slots=True)
+class GetConsumeStatsHeader(Header):
+    """How far a group is behind, in one topic or in all."""
+
+    consumer_group: str = wire("consumerGroup")
+    topic: str | None = wire("topic", default=None)
+
+
+@dataclass(slots=True)
+class QueryConsumeTimeSpanHeader(Header):
+    """Times of the messages a group has before it."""
+
+    topic: str = wire("topic")
+    group: str = wire("group")
+
+
+@dataclass(slots=True)
+class QueryCorrectionOffsetHeader(Header):
+    """Offsets of other groups than those filtered, compared with one."""
+
+    compare_group: str = wire("compareGroup")
+    topic: str = wire("topic")
+    filter_groups: str | None = wire("filterGroups", default=None)
+
+
+@dataclass(slots=True)
+class CloneGroupOffsetHeader(Header):
+    """The offsets of one group for another."""
+
+    src_group: str = wire("srcGroup")
+    dest_group: str = wire("destGroup")
+    topic: str | None = wire("topic", default=None)
+    offline: bool = wire("offline", default=False)
+
+
+@dataclass(slots=True)
+class ViewBrokerStatsHeader(Header):
+    """One counter of a broker."""
+
+    stats_name: str = wire("statsName")
+    stats_key: str = wire("statsKey")
+
+
+@dataclass(slots=True)
+class GetBrokerConsumeStatsHeader(Header):
+    """How far all groups are behind."""
+
+    is_order: bool = wire("isOrder", default=False)
+
+
+@dataclass(slots=True)
+class QueryConsumeQueueHeader(Header):
+    """Some units of a consume queue."""
+
+    topic: str | None = wire("topic", default=None)
+    queue_id: int = wire("queueId", default=0)
+    index: int = wire_long("index", default=0)
+    count: int = wire("count", default=0)
+    consumer_group: str | None = wire("consumerGroup", default=None)
+
+
+@dataclass(slots=True)
+class GetBrokerConfigResponseHeader(Header):
+    """The version of the configuration in the body, as JSON text."""
+
+    version: str = wire("version")
+
+
+@dataclass(slots=True)
+class CreateAccessConfigHeader(Header):
+    """An account to create or to change; permission lists are `name=PERM` joined with commas."""
+
+    access_key: str = wire("accessKey")
+    secret_key: str | None = wire("secretKey", default=None)
+    white_remote_address: str | None = wire("whiteRemoteAddress", default=None)
+    admin: bool = wire("admin", default=False)
+    default_topic_perm: str | None = wire("defaultTopicPerm", default=None)
+    default_group_perm: str | None = wire("defaultGroupPerm", default=None)
+    topic_perms: str | None = wire("topicPerms", default=None)
+    group_perms: str | None = wire("groupPerms", default=None)
+
+
+@dataclass(slots=True)
+class DeleteAccessConfigHeader(Header):
+    """An account to delete."""
+
+    access_key: str = wire("accessKey")
+
+
+@dataclass(slots=True)
+class UpdateGlobalWhiteAddressesHeader(Header):
+    """Addresses that need no signature."""
+
+    global_white_addresses: str = wire("globalWhiteAddrs")
+    acl_file_full_path: str | None = wire("aclFileFullPath", default=None)
+
+
+@dataclass(slots=True)
+class GetBrokerAclInfoResponseHeader(Header):
+    """Versions of the access control files, as JSON text."""
+
+    version: str = wire("version")
+    all_acl_file_version: str = wire("allAclFileVersion")
+    broker_name: str = wire("brokerName")
+    broker_address: str = wire("brokerAddr")
+    cluster_name: str = wire("clusterName")

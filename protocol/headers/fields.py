@@ -1,0 +1,163 @@
+"""The one place that turns extFields into typed values and back, by annotation.
+
+A header is a dataclass whose fields name their wire key. Without a default a field is mandatory:
+4.9.7 fails where it uses a missing one, and answers SYSTEM_ERROR with the exception's text. An
+optional number that cannot be read stays at its default, except in the headers the original
+decodes by hand (`by_hand`), where it is an error too.
+
+Source: remoting/protocol/RemotingCommand.java (decodeCommandCustomHeader), FastCodesHeader.java.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, dataclass, field, fields
+from types import NoneType, UnionType
+from typing import Any, ClassVar, NamedTuple, Self, Union, get_args, get_origin, get_type_hints
+
+from protocol.codes import ResponseCode
+from protocol.errors import RemoteError
+
+_INT_BITS, _LONG_BITS = 32, 64
+_INT_DIGITS, _LONG_DIGITS = 10, 19
+_DIGITS_MAX = 64
+"""With leading zeros; more digits are no number but an attack."""
+
+
+def wire(name: str, *, default: Any = MISSING, short: str | None = None) -> Any:
+    """A field and its key in extFields; `short` is its key in the v2 send header."""
+    return _wire(name, default, short, _INT_BITS)
+
+
+def wire_long(name: str, *, default: Any = MISSING, short: str | None = None) -> Any:
+    """The same for an integer of 64 bits; `wire` is for those of 32, and for all else."""
+    return _wire(name, default, short, _LONG_BITS)
+
+
+def _wire(name: str, default: Any, short: str | None, bits: int) -> Any:
+    metadata = {"name": name, "short": short or name, "bits": bits}
+    return field(default=default, metadata=metadata)
+
+
+class _Field(NamedTuple):
+    attribute: str
+    name: str
+    short: str
+    convert: Callable[[str], Any]
+    mandatory: bool
+
+
+@dataclass(slots=True)
+class Header:
+    """What every typed header can do."""
+
+    by_hand: ClassVar[bool] = False
+
+    @classmethod
+    def decode(cls, found: Mapping[str, str] | None) -> Self:
+        """The header in these extFields; unknown keys are passed over. Raises RemoteError."""
+        return cls._decode(found or {}, short=False)
+
+    def encode(self) -> dict[str, str]:
+        """The extFields of this header, in field order, without those that are None."""
+        return self._encode(short=False)
+
+    @classmethod
+    def _decode(cls, found: Mapping[str, str], *, short: bool) -> Self:
+        values: dict[str, Any] = {}
+        strict = cls.by_hand or short
+        for attribute, long_name, short_name, convert, mandatory in _plan(cls):
+            name = short_name if short else long_name
+            text = found.get(name)
+            if text is None:
+                if mandatory:
+                    raise _missing(name, strict)
+                continue
+            try:
+                values[attribute] = convert(text)
+            except ValueError:
+                if strict:
+                    remark = f'java.lang.NumberFormatException: For input string: "{text}"'
+                    raise RemoteError(ResponseCode.SYSTEM_ERROR, remark) from None
+                if mandatory:
+                    raise _missing(name, strict) from None
+        header = cls(**values)
+        header.check()
+        return header
+
+    def check(self) -> None:
+        """Raises RemoteError for values that the original refuses while decoding."""
+
+    def _encode(self, *, short: bool) -> dict[str, str]:
+        encoded: dict[str, str] = {}
+        for attribute, long_name, short_name, _, _ in _plan(type(self)):
+            value = getattr(self, attribute)
+            if value is None:
+                continue
+            if isinstance(value, bool):
+                value = "true" if value else "false"
+            encoded[short_name if short else long_name] = str(value)
+        return encoded
+
+
+COMMAND_EXCEPTION = "org.apache.rocketmq.remoting.exception.RemotingCommandException"
+NULL_POINTER = "java.lang.NullPointerException"
+
+
+def _missing(name: str, strict: bool) -> RemoteError:
+    kind = COMMAND_EXCEPTION if strict else NULL_POINTER
+    return RemoteError(ResponseCode.SYSTEM_ERROR, f"{kind}: the custom field <{name}> is null")
+
+
+_PLANS: dict[type[Header], tuple[_Field, ...]] = {}
+
+
+def _plan(header: type[Header]) -> tuple[_Field, ...]:
+    plan = _PLANS.get(header)
+    if plan is None:
+        hints = get_type_hints(header)
+        plan = _PLANS[header] = tuple(
+            _Field(
+                each.name,
+                each.metadata["name"],
+                each.metadata["short"],
+                _converter(hints[each.name], each.metadata["bits"]),
+                each.default is MISSING,
+            )
+            for each in fields(header)
+        )
+    return plan
+
+
+def _converter(hint: Any, bits: int) -> Callable[[str], Any]:
+    if get_origin(hint) in (Union, UnionType):
+        (hint,) = (each for each in get_args(hint) if each is not NoneType)
+    if hint is int:
+        return _parse_int if bits == _INT_BITS else _parse_long
+    return _parse_bool if hint is bool else str
+
+
+def _parse_bool(text: str) -> bool:
+    return text.lower() == "true"
+
+
+def _parse_int(text: str) -> int:
+    # Most numbers are short and plain: 0.6 → 0.2 µs.
+    if text.isdecimal() and len(text) < _INT_DIGITS:
+        return int(text)
+    return _parse_number(text, 1 << 31)
+
+
+def _parse_long(text: str) -> int:
+    if text.isdecimal() and len(text) < _LONG_DIGITS:
+        return int(text)
+    return _parse_number(text, 1 << 63)
+
+
+def _parse_number(text: str, limit: int) -> int:
+    """Java's parseInt and parseLong: no blanks, no underscores, in range."""
+    digits = text[1:] if text[:1] in ("-", "+") else text
+    if not digits.isdecimal() or len(digits) > _DIGITS_MAX:
+        raise ValueError(text)
+    number = int(text)
+    if not -limit <= number < limit:
+        raise ValueError(text)
+    return number

@@ -1,0 +1,63 @@
+"""Offsets of queues and of consumers.
+
+Source: common/protocol/header/*ConsumerOffset*.java, GetMaxOffset*.java, GetMinOffset*.java,
+GetEarliestMsgStoretime*.java, SearchOffset*.java.
+"""
+
+from dataclasses import dataclass
+
+from protocol.headers.fields import Header, wire, wire_long
+
+
+@dataclass(slots=True)
+class QueryConsumerOffsetHeader(Header):
+    """How far a group has come in a queue."""
+
+    consumer_group: str = wire("consumerGroup")
+    topic: str = wire("topic")
+    queue_id: int = wire("queueId")
+    broker_name: str | None = wire("bname", default=None)
+
+
+@dataclass(slots=True)
+class UpdateConsumerOffsetHeader(Header):
+    """How far a group has come in a queue, to be remembered."""
+
+    consumer_group: str = wire("consumerGroup")
+    topic: str = wire("topic")
+    queue_id: int = wire("queueId")
+    commit_offset: int = wire_long("commitOffset")
+    broker_name: str | None = wire("bname", default=None)
+
+
+@dataclass(slots=True)
+class QueueHeader(Header):
+    """One queue: GET_MAX_OFFSET, GET_MIN_OFFSET, GET_EARLIEST_MSG_STORETIME."""
+
+    topic: str = wire("topic")
+    queue_id: int = wire("queueId")
+    broker_name: str | None = wire("bname", default=None)
+
+
+@dataclass(slots=True)
+class SearchOffsetHeader(Header):
+    """The queue offset at a store time (ms)."""
+
+    topic: str = wire("topic")
+    queue_id: int = wire("queueId")
+    timestamp: int = wire_long("timestamp")
+    broker_name: str | None = wire("bname", default=None)
+
+
+@dataclass(slots=True)
+class OffsetResponseHeader(Header):
+    """The answer to all questions for an offset."""
+
+    offset: int = wire_long("offset")
+
+
+@dataclass(slots=True)
+class EarliestStoreTimeResponseHeader(Header):
+    """Store time (ms) of a queue's first message; -1 when there is none."""
+
+    timestamp: int = wire_long("timestamp")

@@ -1,0 +1,88 @@
+"""Sending: long names (SEND_MESSAGE), one-letter names (v2 and batch), replies, the answer.
+
+    a producerGroup  b topic  c defaultTopic  d defaultTopicQueueNums  e queueId  f sysFlag
+    g bornTimestamp  h flag  i properties  j reconsumeTimes  k unitMode  l maxReconsumeTimes
+    m batch  n bname
+
+Source: common/protocol/header/SendMessageRequestHeader.java, SendMessageRequestHeaderV2.java,
+SendMessageResponseHeader.java, ReplyMessageRequestHeader.java.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Self
+
+from protocol.codes import RequestCode
+from protocol.command import RemotingCommand
+from protocol.headers.fields import Header, wire, wire_long
+
+_LONG_NAMES = (RequestCode.SEND_MESSAGE, RequestCode.SEND_REPLY_MESSAGE)
+
+MSG_REGION = "MSG_REGION"
+TRACE_ON = "TRACE_ON"
+"""Ext fields that every answer to a send carries beside its header, errors included."""
+
+
+@dataclass(slots=True)
+class SendMessageHeader(Header):
+    """What a producer says of a message, or of a batch."""
+
+    producer_group: str = wire("producerGroup", short="a")
+    topic: str = wire("topic", short="b")
+    default_topic: str = wire("defaultTopic", short="c")
+    default_topic_queue_nums: int = wire("defaultTopicQueueNums", short="d")
+    queue_id: int = wire("queueId", short="e")
+    sys_flag: int = wire("sysFlag", short="f")
+    born_timestamp: int = wire_long("bornTimestamp", short="g")
+    flag: int = wire("flag", short="h")
+    properties: str | None = wire("properties", short="i", default=None)
+    reconsume_times: int | None = wire("reconsumeTimes", short="j", default=None)
+    unit_mode: bool = wire("unitMode", short="k", default=False)
+    max_reconsume_times: int | None = wire("maxReconsumeTimes", short="l", default=None)
+    batch: bool = wire("batch", short="m", default=False)
+    broker_name: str | None = wire("bname", short="n", default=None)
+
+    @classmethod
+    def decode_v2(cls, found: Mapping[str, str] | None) -> Self:
+        """The same under one-letter names."""
+        return cls._decode(found or {}, short=True)
+
+    def encode_v2(self) -> dict[str, str]:
+        """The same under one-letter names."""
+        return self._encode(short=True)
+
+    @classmethod
+    def of_command(cls, command: RemotingCommand) -> Self:
+        """The header of any send or reply, under the names its code uses."""
+        long_names = command.code in _LONG_NAMES
+        return cls._decode(command.fields or {}, short=not long_names)
+
+
+@dataclass(slots=True)
+class SendMessageResponseHeader(Header):
+    """Where a message went; of a batch the ids are joined with commas, the offset is the first."""
+
+    msg_id: str = wire("msgId")
+    queue_id: int = wire("queueId")
+    queue_offset: int = wire_long("queueOffset")
+    transaction_id: str | None = wire("transactionId", default=None)
+
+
+@dataclass(slots=True)
+class ReplyMessageHeader(Header):
+    """A reply on its way from the broker to the producer that asked."""
+
+    producer_group: str = wire("producerGroup")
+    topic: str = wire("topic")
+    default_topic: str = wire("defaultTopic")
+    default_topic_queue_nums: int = wire("defaultTopicQueueNums")
+    queue_id: int = wire("queueId")
+    sys_flag: int = wire("sysFlag")
+    born_timestamp: int = wire_long("bornTimestamp")
+    flag: int = wire("flag")
+    born_host: str = wire("bornHost")
+    store_host: str = wire("storeHost")
+    store_timestamp: int = wire_long("storeTimestamp")
+    properties: str | None = wire("properties", default=None)
+    reconsume_times: int | None = wire("reconsumeTimes", default=None)
+    unit_mode: bool = wire("unitMode", default=False)

@@ -1,0 +1,38 @@
+"""A host as a record stores it: address and port.
+
+    offset  size     type   field
+    0       4 or 16  bytes  address, IPv4 or IPv6 in network order
+    4/16    4        i32    port (four bytes, not two)
+
+Source: common/message/MessageExt.java (socketAddress2ByteBuffer).
+"""
+
+from ipaddress import IPv4Address, IPv6Address, ip_address
+from struct import Struct
+
+_PORT = Struct(">i")
+_V4_BYTES = 4
+_V6_BYTES = 16
+HOST_V4_BYTES = _V4_BYTES + _PORT.size
+HOST_V6_BYTES = _V6_BYTES + _PORT.size
+assert (HOST_V4_BYTES, HOST_V6_BYTES) == (8, 20)
+
+
+def pack_host(ip: str, port: int) -> bytes:
+    """8 bytes for an IPv4 literal, 20 for an IPv6 one (a zone is dropped).
+
+    Raises ValueError if `ip` is not an address literal: names are resolved by whoever may do I/O.
+    """
+    return ip_address(ip.partition("%")[0]).packed + _PORT.pack(port)
+
+
+def unpack_host(packed: bytes) -> tuple[str, int]:
+    """The address in its usual text form, and the port.
+
+    Raises ValueError unless `packed` has 8 or 20 bytes.
+    """
+    if len(packed) == HOST_V4_BYTES:
+        return str(IPv4Address(packed[:_V4_BYTES])), _PORT.unpack_from(packed, _V4_BYTES)[0]
+    if len(packed) == HOST_V6_BYTES:
+        return str(IPv6Address(packed[:_V6_BYTES])), _PORT.unpack_from(packed, _V6_BYTES)[0]
+    raise ValueError(f"a packed host has 8 or 20 bytes, not {len(packed)}")

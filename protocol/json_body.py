@@ -1,0 +1,209 @@
+"""How a dataclass becomes a JSON body and comes back: names, order and leniency of fastjson.
+
+A field's wire name is its own in camelCase unless it names another. Written are all fields in
+alphabetical order of their wire names, None left out. When read, unknown keys are passed over,
+missing ones and nulls stay at the default, numbers may be strings.
+
+Source: remoting/protocol/RemotingSerializable.java, and what fastjson 1.2.69 does with beans.
+"""
+
+from collections.abc import Callable
+from dataclasses import MISSING, Field, fields
+from types import NoneType, UnionType
+from typing import Any, ClassVar, NamedTuple, Self, Union, get_args, get_origin, get_type_hints
+
+from protocol.codes import ResponseCode
+from protocol.errors import RemoteError
+from protocol.fastjson import FastjsonError, dumps, loads, loads_object
+
+_JSON_EXCEPTION = "com.alibaba.fastjson.JSONException"
+
+
+def named(name: str) -> dict[str, str]:
+    """The metadata of a field whose wire name is not its own in camelCase."""
+    return {"name": name}
+
+
+class _Property(NamedTuple):
+    attribute: str
+    name: str
+    read: Callable[[object], Any]
+    mandatory: bool
+
+
+class Body:
+    """What every JSON body can do. Subclasses are dataclasses."""
+
+    __slots__ = ()
+    _plans: ClassVar[dict[type, tuple[_Property, ...]]] = {}
+
+    @classmethod
+    def decode(cls, data: bytes | memoryview | None) -> Self:
+        """The value of a body. Raises RemoteError(SYSTEM_ERROR) for a missing or broken one."""
+        return cls._decode(data)
+
+    @classmethod
+    def _decode(cls, data: bytes | memoryview | None) -> Self:
+        if data is None:
+            raise RemoteError(
+                ResponseCode.SYSTEM_ERROR, "java.lang.NullPointerException: the body is missing"
+            )
+        try:
+            return cls.from_json(loads_object(data))
+        except FastjsonError as error:
+            raise _refused(str(error)) from None
+
+    def encode(self) -> bytes:
+        """The body's bytes."""
+        return dumps(self.to_json())
+
+    @classmethod
+    def from_json(cls, found: object) -> Self:
+        """The value of a parsed object. Raises RemoteError when a field cannot be what it is."""
+        if not isinstance(found, dict):
+            raise _refused(f"an object is missing where {cls.__name__} should be")
+        values: dict[str, Any] = {}
+        for each in cls._plan():
+            value = found.get(each.name)
+            if value is not None:
+                try:
+                    values[each.attribute] = each.read(value)
+                except (ValueError, TypeError, OverflowError) as error:
+                    raise _refused(f"{each.name}: {error}") from None
+            elif each.mandatory:
+                values[each.attribute] = each.read("")
+        return cls(**values)
+
+    def to_json(self) -> dict[str, object]:
+        """The object that `encode` writes."""
+        return {each.name: _plain(getattr(self, each.attribute)) for each in self._plan()}
+
+    @classmethod
+    def _plan(cls) -> tuple[_Property, ...]:
+        plan = cls._plans.get(cls)
+        if plan is None:
+            hints = get_type_hints(cls)
+            found = [
+                _Property(each.name, _name(each), _reader(hints[each.name]), _mandatory(each))
+                for each in fields(cls)  # type: ignore[arg-type]
+            ]
+            plan = cls._plans[cls] = tuple(sorted(found, key=lambda each: each.name))
+        return plan
+
+
+def _name(of: Field[Any]) -> str:
+    if "name" in of.metadata:
+        return str(of.metadata["name"])
+    first, *rest = of.name.split("_")
+    return first + "".join(word.capitalize() for word in rest)
+
+
+def _mandatory(of: Field[Any]) -> bool:
+    return of.default is MISSING and of.default_factory is MISSING
+
+
+def _refused(why: str) -> RemoteError:
+    return RemoteError(ResponseCode.SYSTEM_ERROR, f"{_JSON_EXCEPTION}: {why}")
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, Body):
+        return value.to_json()
+    if isinstance(value, dict):
+        return {_plain_key(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    return value
+
+
+def _plain_key(key: object) -> object:
+    return tuple(key.to_json().items()) if isinstance(key, Body) else key
+
+
+def _reader(hint: Any) -> Callable[[object], Any]:
+    """What turns a parsed value into one of this type."""
+    origin, arguments = get_origin(hint), get_args(hint)
+    if origin in (Union, UnionType):
+        (inner,) = (each for each in arguments if each is not NoneType)
+        return _reader(inner)
+    if origin is list:
+        return _list_reader(_reader(arguments[0]))
+    if origin is dict:
+        return _dict_reader(_key_reader(arguments[0]), _reader(arguments[1]))
+    if isinstance(hint, type) and issubclass(hint, Body):
+        return hint.from_json
+    simple: dict[Any, Callable[[object], Any]] = {
+        str: _text,
+        int: _integer,
+        bool: _boolean,
+        float: _double,
+    }
+    return simple.get(hint, lambda value: value)
+
+
+def _list_reader(read: Callable[[object], Any]) -> Callable[[object], Any]:
+    def read_list(value: object) -> list[Any]:
+        if value == "":
+            return []
+        if not isinstance(value, list):
+            raise ValueError("a list is missing")
+        return [read(item) for item in value]
+
+    return read_list
+
+
+def _dict_reader(
+    read_key: Callable[[object], Any], read: Callable[[object], Any]
+) -> Callable[[object], Any]:
+    def read_dict(value: object) -> dict[Any, Any]:
+        if value == "":
+            return {}
+        if not isinstance(value, dict):
+            raise ValueError("an object is missing")
+        return {read_key(key): read(item) for key, item in value.items() if item is not None}
+
+    return read_dict
+
+
+def _key_reader(hint: Any) -> Callable[[object], Any]:
+    if isinstance(hint, type) and issubclass(hint, Body):
+        body = hint
+
+        def read_key(key: object) -> Body:
+            if isinstance(key, str):  # a standard writer has put the object into a string
+                return body.from_json(loads(key))
+            return body.from_json(dict(key) if isinstance(key, tuple) else key)
+
+        return read_key
+    return _integer if hint is int else _text
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else dumps(value).decode("utf-8")
+
+
+def _integer(value: object) -> int:
+    if isinstance(value, str):
+        return int(value) if value else 0
+    if isinstance(value, int | float):
+        return int(value)
+    raise ValueError("a number is missing")
+
+
+def _double(value: object) -> float:
+    if isinstance(value, str):
+        return float(value) if value else 0.0
+    if isinstance(value, int | float):
+        return float(value)
+    raise ValueError("a number is missing")
+
+
+def _boolean(value: object) -> bool:
+    if isinstance(value, str):
+        if value.lower() in ("true", "1", "y", "t", "yes"):
+            return True
+        if value.lower() in ("false", "0", "n", "f", "no", ""):
+            return False
+    elif isinstance(value, int):
+        return value == 1
+    raise ValueError("true or false is missing")

@@ -1,0 +1,76 @@
+"""Property text of a message: `name 0x01 value` pairs joined with 0x02, UTF-8.
+
+4.9.7 writes no trailing separator, 5.x and Go clients write one; the reader takes both, and drops
+pairs without a name or without a value.
+
+Source: common/message/MessageDecoder.java (messageProperties2String, string2messageProperties),
+MessageConst.java.
+"""
+
+from collections.abc import Mapping
+
+NAME_VALUE_SEPARATOR = "\x01"
+PROPERTY_SEPARATOR = "\x02"
+PROPERTIES_BYTES_MAX = 32_767
+"""The length field is a signed 16-bit integer."""
+
+KEYS = "KEYS"
+KEY_SEPARATOR = " "
+TAGS = "TAGS"
+WAIT = "WAIT"
+DELAY = "DELAY"
+RETRY_TOPIC = "RETRY_TOPIC"
+REAL_TOPIC = "REAL_TOPIC"
+REAL_QID = "REAL_QID"
+TRAN_MSG = "TRAN_MSG"
+PGROUP = "PGROUP"
+MIN_OFFSET = "MIN_OFFSET"
+MAX_OFFSET = "MAX_OFFSET"
+BUYER_ID = "BUYER_ID"
+ORIGIN_MESSAGE_ID = "ORIGIN_MESSAGE_ID"
+TRANSFER_FLAG = "TRANSFER_FLAG"
+CORRECTION_FLAG = "CORRECTION_FLAG"
+MQ2_FLAG = "MQ2_FLAG"
+RECONSUME_TIME = "RECONSUME_TIME"
+MSG_REGION = "MSG_REGION"
+TRACE_ON = "TRACE_ON"
+UNIQ_KEY = "UNIQ_KEY"
+MAX_RECONSUME_TIMES = "MAX_RECONSUME_TIMES"
+CONSUME_START_TIME = "CONSUME_START_TIME"
+TRAN_PREPARED_QUEUE_OFFSET = "TRAN_PREPARED_QUEUE_OFFSET"
+TRANSACTION_CHECK_TIMES = "TRANSACTION_CHECK_TIMES"
+CHECK_IMMUNITY_TIME_IN_SECONDS = "CHECK_IMMUNITY_TIME_IN_SECONDS"
+INSTANCE_ID = "INSTANCE_ID"
+CORRELATION_ID = "CORRELATION_ID"
+REPLY_TO_CLIENT = "REPLY_TO_CLIENT"
+TTL = "TTL"
+ARRIVE_TIME = "ARRIVE_TIME"
+PUSH_REPLY_TIME = "PUSH_REPLY_TIME"
+CLUSTER = "CLUSTER"
+MSG_TYPE = "MSG_TYPE"
+INNER_MULTI_DISPATCH = "INNER_MULTI_DISPATCH"
+INNER_MULTI_QUEUE_OFFSET = "INNER_MULTI_QUEUE_OFFSET"
+
+RESERVED_NAMES = frozenset(
+    value
+    for name, value in globals().items()
+    if name.isupper() and isinstance(value, str) and len(value) > 1
+)
+"""Names that belong to the broker and the clients; an application may not set them."""
+
+
+def parse(raw: bytes | memoryview) -> dict[str, str]:
+    """Properties by name, in the order of the text; a name written twice keeps its last value."""
+    properties: dict[str, str] = {}
+    for pair in str(raw, "utf-8", "replace").split(PROPERTY_SEPARATOR):
+        name, _, value = pair.partition(NAME_VALUE_SEPARATOR)
+        if name and value:
+            properties[name] = value
+    return properties
+
+
+def format(properties: Mapping[str, str]) -> bytes:
+    """The text 4.9.7 would store for these properties in this order, without trailing separator."""
+    return PROPERTY_SEPARATOR.join(
+        f"{name}{NAME_VALUE_SEPARATOR}{value}" for name, value in properties.items()
+    ).encode("utf-8", "replace")

@@ -1,0 +1,122 @@
+"""The answers to sends, filled into a template instead of encoded field by field.
+
+The fields of a success are always the same five; only the numbers change.  The frame for given
+lengths of its decimal numbers is made once, with holes, and filled by one bytes format: 0.7 µs an
+answer, against 5 µs through the general encoder (tests/bench/send_path.py).
+"""
+
+from struct import Struct
+
+from protocol.codes import VERSION, LanguageCode, SerializeType
+
+_MARK = Struct(
+    ">i"  # bytes of the frame after this field
+    "i"  # serialise type (high byte) and header bytes
+)
+_BINARY_HEAD = Struct(
+    ">h"  # code 0
+    "b"  # language
+    "h"  # version
+)
+_FLAG_RESPONSE_NO_REMARK = b"\x00\x00\x00\x01\x00\x00\x00\x00"
+_TEMPLATES_MAX = 4096
+
+
+class SendReplies:
+    """Makes the success frames of one broker. Not shared between threads."""
+
+    def __init__(
+        self, store_host: bytes, region_id: str, *, trace_on: bool, language: LanguageCode
+    ) -> None:
+        self.id_prefix = store_host.hex().upper()
+        """The store host's part of every offset message id that this broker gives."""
+        self.constant_fields = {
+            "MSG_REGION": region_id,
+            "TRACE_ON": "true" if trace_on else "false",
+        }
+        """Fields that every answer to a send carries, errors too."""
+        self._language = language
+        self._templates: dict[tuple[int, int, int, int], bytes] = {}
+
+    def message_id(self, physical_offset: int) -> str:
+        """The offset message id of the record at `physical_offset`."""
+        return f"{self.id_prefix}{physical_offset:016X}"
+
+    def success(
+        self, serialize_type: int, opaque: int, physical_offset: int, queue_id: int, offset: int
+    ) -> bytes:
+        """The whole frame that tells a producer where its message lies."""
+        queue_text, offset_text = b"%d" % queue_id, b"%d" % offset
+        if serialize_type == SerializeType.ROCKETMQ:
+            key = (serialize_type, len(queue_text), len(offset_text), 0)
+            template = self._templates.get(key) or self._make_binary(key)
+            return template % (
+                opaque.to_bytes(4, signed=True),
+                physical_offset,
+                queue_text,
+                offset_text,
+            )
+        opaque_text = b"%d" % opaque
+        key = (serialize_type, len(queue_text), len(offset_text), len(opaque_text))
+        template = self._templates.get(key) or self._make_json(key)
+        return template % (queue_text, physical_offset, offset_text, opaque_text)
+
+    def _make_binary(self, key: tuple[int, int, int, int]) -> bytes:
+        _, queue_bytes, offset_bytes, _ = key
+        entries = [
+            _entry(b"msgId", _hole(self.id_prefix) + b"%016X", len(self.id_prefix) + 16),
+            _entry(b"queueId", b"%b", queue_bytes),
+            _entry(b"queueOffset", b"%b", offset_bytes),
+        ]
+        for name in ("TRACE_ON", "MSG_REGION"):
+            value = self.constant_fields[name]
+            entries.append(_entry(name.encode(), _hole(value), len(value.encode())))
+        fields_bytes = sum(size for _, size in entries)
+        head = _hole(_BINARY_HEAD.pack(0, self._language, VERSION))
+        header_bytes = _BINARY_HEAD.size + 4 + 8 + 4 + fields_bytes
+        text = (
+            head
+            + b"%b"
+            + _FLAG_RESPONSE_NO_REMARK
+            + _hole(fields_bytes.to_bytes(4))
+            + b"".join(entry for entry, _ in entries)
+        )
+        return self._keep(key, text, SerializeType.ROCKETMQ, header_bytes)
+
+    def _make_json(self, key: tuple[int, int, int, int]) -> bytes:
+        _, queue_bytes, offset_bytes, opaque_bytes = key
+        region = self.constant_fields["MSG_REGION"].replace("\\", "\\\\").replace('"', '\\"')
+        text = (
+            b'{"code":0,"extFields":{"queueId":"%%b","TRACE_ON":"%b","MSG_REGION":"%b",'
+            b'"msgId":"%b%%016X","queueOffset":"%%b"},"flag":1,"language":"%b","opaque":%%b,'
+            b'"serializeTypeCurrentRPC":"JSON","version":%d}'
+        ) % (
+            _hole(self.constant_fields["TRACE_ON"]),
+            _hole(region),
+            _hole(self.id_prefix),
+            self._language.name.encode(),
+            VERSION,
+        )
+        holes = 3 * len("%b") + len("%016X") + text.count(b"%%")
+        header_bytes = len(text) - holes + queue_bytes + offset_bytes + opaque_bytes + 16
+        return self._keep(key, text, SerializeType.JSON, header_bytes)
+
+    def _keep(
+        self, key: tuple[int, int, int, int], text: bytes, kind: int, header_bytes: int
+    ) -> bytes:
+        if len(self._templates) >= _TEMPLATES_MAX:
+            self._templates.clear()
+        mark = _MARK.pack(4 + header_bytes, kind << 24 | header_bytes)
+        template = _hole(mark) + text
+        self._templates[key] = template
+        return template
+
+
+def _hole(text: str | bytes) -> bytes:
+    """Constant bytes, safe inside a bytes format."""
+    return (text.encode() if isinstance(text, str) else text).replace(b"%", b"%%")
+
+
+def _entry(key: bytes, value: bytes, value_bytes: int) -> tuple[bytes, int]:
+    text = len(key).to_bytes(2) + key + _hole(value_bytes.to_bytes(4)) + value
+    return text, 2 + len(key) + 4 + value_bytes

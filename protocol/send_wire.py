@@ -1,0 +1,314 @@
+"""Send requests at full speed: the head of a header is compared, not decoded.
+
+A producer's requests differ in a handful of fields.  What stays the same from one to the next (the
+group, the topic, the default topic; and behind the properties, the retry fields) is learnt once by
+decoding it properly, and recognised afterwards by its bytes; what changes is taken by one compiled
+regular expression.  A header of any other form is left to the general decoder.
+
+    binary header of a send (codes 310 and 320), from its first byte
+    0    5   code, language, version        part of what is learnt
+    5    4   opaque
+    9    4   flag
+    13   4   remark length                  0, else the general decoder
+    17   4   length of the fields
+    21   n   fields a b c d                 learnt: the shape
+             e f g h i                      one regular expression, then the properties' own length
+             j k l m n                      learnt: the tail
+
+    JSON header: the same, with the shape's bytes from `{"code":310` to `"e":"` and the tail's bytes
+    from `,"j":` to the end of extFields.
+
+Measured, one core, 128-byte bodies: 2.0 µs a request for the binary form, 2.3 µs for JSON, against
+14 µs and 9 µs through the general decoder (tests/bench/send_path.py).
+"""
+
+from dataclasses import dataclass
+from re import DOTALL
+from re import compile as compile_pattern
+from struct import Struct
+from typing import TypeVar
+
+from orjson import JSONDecodeError
+from orjson import loads as json_loads
+
+from protocol.codes import RequestCode, SerializeType
+from protocol.command import RemotingCommand
+from protocol.headers.send import SendMessageHeader
+
+RETRY_TOPIC_PREFIX = "%RETRY%"
+Learnt = TypeVar("Learnt")
+
+
+@dataclass(slots=True, eq=False)
+class SendShape:
+    """What the sends of one producer to one topic have in common."""
+
+    code: int
+    version: int
+    serialize_type: int
+    producer_group: str
+    topic: str
+    topic_bytes: bytes
+    default_topic: str
+    default_topic_queue_nums: int
+
+
+@dataclass(slots=True, eq=False)
+class SendTail:
+    """The fields of a send behind its properties."""
+
+    reconsume_times: int
+    unit_mode: bool
+    max_reconsume_times: int | None
+    batch: bool
+
+
+Send = tuple[SendShape, SendTail, int, int, int, int, int, int, bytes, bytes]
+"""shape, tail, opaque, flag of the command, queue_id (negative: any), sys_flag,
+born_timestamp (ms), flag of the message, properties text, body."""
+
+_PREFIX_BYTES = 5
+_FIXED = Struct(
+    ">i"  # opaque
+    "i"  # flag
+    "i"  # remark length
+    "i"  # length of the fields
+)
+_HEAD_AT = _PREFIX_BYTES + _FIXED.size
+assert _HEAD_AT == 21
+
+_ENTRY_E = b"\x00\x01e\x00\x00\x00"
+_BINARY_MIDDLE = compile_pattern(
+    rb"\x00\x01e\x00\x00\x00.(-?\d+)"
+    rb"\x00\x01f\x00\x00\x00.(-?\d+)"
+    rb"\x00\x01g\x00\x00\x00.(-?\d+)"
+    rb"\x00\x01h\x00\x00\x00.(-?\d+)"
+    rb"\x00\x01i(....)",
+    DOTALL,
+)
+_JSON_HEADS = (b'{"code":310,"extFields":{"a":"', b'{"code":320,"extFields":{"a":"')
+_JSON_E = b'","e":"'
+_JSON_REST = compile_pattern(
+    rb'(-?\d+)","f":"(-?\d+)","g":"(-?\d+)","h":"(-?\d+)",'
+    rb'"i":"([^"\\]*(?:\\u000[12][^"\\]*)*)"(,"j"[^{}]*)\},'
+    rb'"flag":(\d+),"language":"[A-Z]+","opaque":(-?\d+),'
+    rb'"serializeTypeCurrentRPC":"JSON","version":(\d+)\}'
+)
+_LEARNT_MAX = 64
+"""How many shapes or tails one connection keeps; a producer of more topics learns again."""
+
+
+class SendDecoder:
+    """Recognises the sends of one connection; keeps what it has learnt of them."""
+
+    __slots__ = ("_binary", "_binary_head", "_binary_prefix", "_binary_shape", "_json", "_tails")
+
+    def __init__(self) -> None:
+        self._binary: dict[bytes, SendShape] = {}
+        self._binary_prefix = b"\xff"
+        self._binary_head = b"\xff"
+        self._binary_shape: SendShape | None = None
+        self._json: dict[bytes, SendShape] = {}
+        self._tails: dict[bytes, SendTail] = {}
+
+    def binary(self, data: bytes, start: int, header_end: int, end: int) -> Send | None:
+        """Decodes the binary header at `start`; None: not a send of the usual form.
+
+        `data[header_end:end]` is the body.
+        """
+        head = self._binary_head
+        head_at = start + _HEAD_AT
+        if not data.startswith(head, head_at) or not data.startswith(self._binary_prefix, start):
+            known = self._switch_binary(data, start, header_end)
+            if known is None:
+                return None
+            head = known
+        middle = _BINARY_MIDDLE.match(data, head_at + len(head), header_end)
+        if middle is None:
+            return None
+        opaque, flag, remark_bytes, _ = _FIXED.unpack_from(data, start + _PREFIX_BYTES)
+        queue_id, sys_flag, born, flag_of_message, length = middle.groups()
+        properties_at = middle.end()
+        properties_end = properties_at + int.from_bytes(length)
+        tail_bytes = data[properties_end:header_end]
+        tail = self._tails.get(tail_bytes)
+        if tail is None:
+            tail = self._learn_tail(tail_bytes, _binary_tail(tail_bytes))
+        if tail is None or remark_bytes:
+            return None
+        return (
+            self._binary_shape,  # type: ignore[return-value]
+            tail,
+            opaque,
+            flag,
+            int(queue_id),
+            int(sys_flag),
+            int(born),
+            int(flag_of_message),
+            data[properties_at:properties_end],
+            data[header_end:end],
+        )
+
+    def json(self, data: bytes, start: int, header_end: int, end: int) -> Send | None:
+        """Decodes the JSON header at `start`; None: not a send of the usual form."""
+        split = data.find(_JSON_E, start, header_end) + len(_JSON_E)
+        rest = _JSON_REST.fullmatch(data, split, header_end)
+        if rest is None:
+            return None
+        queue_id, sys_flag, born, flag_of_message, properties, tail_bytes, flag, opaque, version = (
+            rest.groups()
+        )
+        shape = self._json.get(data[start:split])
+        if shape is None or shape.version != int(version):
+            shape = self._learn_json(data[start:split], int(version))
+        tail = self._tails.get(tail_bytes)
+        if tail is None:
+            tail = self._learn_tail(tail_bytes, _json_tail(tail_bytes))
+        if tail is None or shape is None:
+            return None
+        return (
+            shape,
+            tail,
+            int(opaque),
+            int(flag),
+            int(queue_id),
+            int(sys_flag),
+            int(born),
+            int(flag_of_message),
+            properties.replace(b"\\u0001", b"\x01").replace(b"\\u0002", b"\x02"),
+            data[header_end:end],
+        )
+
+    def _switch_binary(self, data: bytes, start: int, header_end: int) -> bytes | None:
+        """Finds or learns the shape of this header; gives the bytes of its fields a to d."""
+        at = start + _HEAD_AT
+        fields: list[str] = []
+        try:
+            for name in b"abcd":
+                if data[at : at + 3] != bytes((0, 1, name)):
+                    return None
+                value_end = at + 7 + int.from_bytes(data[at + 3 : at + 7])
+                fields.append(data[at + 7 : value_end].decode())
+                at = value_end
+        except UnicodeDecodeError:
+            return None
+        if not data.startswith(_ENTRY_E, at, header_end):
+            return None
+        prefix, head = data[start : start + _PREFIX_BYTES], data[start + _HEAD_AT : at]
+        shape = self._binary.get(prefix + head)
+        if shape is None:
+            code, version = int.from_bytes(prefix[:2]), int.from_bytes(prefix[3:5])
+            shape = _shape(code, version, SerializeType.ROCKETMQ, fields)
+            if shape is None:
+                return None
+            _keep(self._binary, prefix + head, shape)
+        self._binary_prefix, self._binary_head, self._binary_shape = prefix, head, shape
+        return head
+
+    def _learn_json(self, head: bytes, version: int) -> SendShape | None:
+        if not head.startswith(_JSON_HEADS):
+            return None
+        try:
+            decoded = json_loads(head[: -len(_JSON_E)] + b'"}}')
+        except JSONDecodeError:
+            return None
+        fields = decoded["extFields"]
+        if [*fields] != ["a", "b", "c", "d"]:
+            return None
+        shape = _shape(decoded["code"], version, SerializeType.JSON, [*fields.values()])
+        if shape is not None:
+            _keep(self._json, head, shape)
+        return shape
+
+    def _learn_tail(self, tail_bytes: bytes, fields: dict[str, str] | None) -> SendTail | None:
+        if fields is None or not fields.keys() <= {"j", "k", "l", "m", "n"}:
+            return None
+        try:
+            reconsume_times = int(fields.get("j", "0"))
+            max_reconsume_times = int(fields["l"]) if "l" in fields else None
+        except ValueError:
+            return None
+        batch, unit_mode = fields.get("m") == "true", fields.get("k") == "true"
+        tail = SendTail(reconsume_times, unit_mode, max_reconsume_times, batch)
+        _keep(self._tails, tail_bytes, tail)
+        return tail
+
+
+def send_of(command: RemotingCommand) -> Send:
+    """The same from a command that the general decoder made (codes 10, 310, 320).
+
+    Raises RemoteError where a mandatory field is missing or is no number.
+    """
+    header = SendMessageHeader.of_command(command)
+    shape = SendShape(
+        command.code,
+        command.version,
+        command.serialize_type,
+        header.producer_group,
+        header.topic,
+        header.topic.encode(),
+        header.default_topic,
+        header.default_topic_queue_nums,
+    )
+    tail = SendTail(
+        header.reconsume_times or 0, header.unit_mode, header.max_reconsume_times, header.batch
+    )
+    properties = (header.properties or "").encode("utf-8", "surrogatepass")
+    body = bytes(command.body) if command.body is not None else b""
+    return (
+        shape,
+        tail,
+        command.opaque,
+        command.flag,
+        header.queue_id,
+        header.sys_flag,
+        header.born_timestamp,
+        header.flag,
+        properties,
+        body,
+    )
+
+
+def _shape(code: int, version: int, serialize_type: int, fields: list[str]) -> SendShape | None:
+    """None where the general decoder has to look: other codes, retry topics, odd numbers."""
+    group, topic, default_topic, queue_nums = fields
+    sends = (RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE)
+    if code not in sends or topic.startswith(RETRY_TOPIC_PREFIX) or not queue_nums.isdecimal():
+        return None
+    return SendShape(
+        code,
+        version,
+        serialize_type,
+        group,
+        topic,
+        topic.encode(),
+        default_topic,
+        int(queue_nums),
+    )
+
+
+def _binary_tail(tail: bytes) -> dict[str, str] | None:
+    fields, at = {}, 0
+    while at < len(tail):
+        key_end = at + 2 + int.from_bytes(tail[at : at + 2])
+        value_end = key_end + 4 + int.from_bytes(tail[key_end : key_end + 4])
+        if value_end > len(tail):
+            return None
+        fields[tail[at + 2 : key_end].decode("latin-1")] = tail[key_end + 4 : value_end].decode(
+            "latin-1"
+        )
+        at = value_end
+    return fields
+
+
+def _json_tail(tail: bytes) -> dict[str, str] | None:
+    try:
+        return json_loads(b"{" + tail[1:] + b"}")  # type: ignore[no-any-return]
+    except JSONDecodeError:
+        return None
+
+
+def _keep(learnt: dict[bytes, Learnt], key: bytes, value: Learnt) -> None:
+    if len(learnt) >= _LEARNT_MAX:
+        learnt.clear()
+    learnt[key] = value

@@ -1,0 +1,71 @@
+"""Tag expressions, and the hash by which a consume queue remembers a tag.
+
+A unit of a consume queue holds Java's String.hashCode of the tag, sign-extended to 64 bits; the
+broker compares hashes only (their low 32 bits), so `AaAa` and `BBBB` are the same to it and the
+client looks again.
+
+Source: java.lang.String.hashCode, common/filter/FilterAPI.java, store/DefaultMessageFilter.java.
+"""
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+from protocol.codes import ResponseCode
+from protocol.errors import RemoteError
+
+ALL_TAGS = "*"
+_SEPARATOR = "||"
+_BLANKS = "".join(map(chr, range(33)))  # what Java's trim() takes off
+_CACHED_TAGS = 4096
+_32_BITS = 0xFFFFFFFF
+
+
+def java_hash_code(text: str) -> int:
+    """String.hashCode: over UTF-16 units, 32 bits, signed."""
+    value = 0
+    if text.isascii():
+        for unit in text.encode():
+            value = value * 31 + unit & _32_BITS
+    else:
+        data = text.encode("utf-16-be", "surrogatepass")
+        for high, low in zip(data[::2], data[1::2], strict=True):
+            value = value * 31 + (high << 8 | low) & _32_BITS
+    return _signed_32(value)
+
+
+@lru_cache(maxsize=_CACHED_TAGS)
+def tags_code(tags: str | None) -> int:
+    """What the consume queue stores for a TAGS value; 0 without one."""
+    return java_hash_code(tags) if tags else 0
+
+
+@dataclass(frozen=True, slots=True)
+class TagFilter:
+    """Which tags a consumer wants; `codes` is None when it wants all."""
+
+    tags: frozenset[str]
+    codes: frozenset[int] | None
+
+    @classmethod
+    def parse(cls, expression: str | None) -> "TagFilter":
+        """`a || b`, `*`, or nothing for all.
+
+        Raises RemoteError(SUBSCRIPTION_PARSE_FAILED) for separators without anything between them.
+        """
+        if not expression or expression == ALL_TAGS:
+            return cls(frozenset(), None)
+        parts = expression.split(_SEPARATOR)
+        if not any(parts):
+            raise RemoteError(
+                ResponseCode.SUBSCRIPTION_PARSE_FAILED, "parse the consumer's subscription failed"
+            )
+        tags = frozenset(filter(None, (part.strip(_BLANKS) for part in parts)))
+        return cls(tags, frozenset(map(java_hash_code, tags)))
+
+    def matches(self, code: int) -> bool:
+        """Whether a unit with this tags code may be wanted."""
+        return self.codes is None or _signed_32(code & _32_BITS) in self.codes
+
+
+def _signed_32(value: int) -> int:
+    return value - (1 << 32) if value >> 31 else value

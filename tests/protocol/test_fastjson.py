@@ -1,0 +1,159 @@
+"""The fastjson dialect, checked against what fastjson 1.2.69 printed and read."""
+
+import pytest
+
+from protocol.fastjson import FastjsonError, dumps, java_double, loads, loads_object, quote
+
+QUEUE = (("brokerName", "b"), ("queueId", 3), ("topic", "t"))
+CASES: dict[str, tuple[object, bytes]] = {
+    "bare integer keys": ({"offsetTable": {0: 5, -1: 11}}, b'{"offsetTable":{0:5,-1:11}}'),
+    "object keys": (
+        {"offsetTable": {QUEUE: {"maxOffset": 6}}},
+        b'{"offsetTable":{{"brokerName":"b","queueId":3,"topic":"t"}:{"maxOffset":6}}}',
+    ),
+    "a list of all kinds": (
+        ["x", 1, True, False, None, 2.0, [], {}],
+        b'["x",1,true,false,null,2.0,[],{}]',
+    ),
+    "text outside ASCII is raw": ({"k": "Köln 東京 🚀/"}, '{"k":"Köln 東京 🚀/"}'.encode()),
+    "control characters": (
+        '"\\\b\f\n\r\t\x00\x0b\x1f\x7f\x85\xa0\u2028\u2029',
+        b'"\\"\\\\\\b\\f\\n\\r\\t\\u0000\\u000B\\u001F\\u007F\\u0085\xc2\xa0\\u2028\\u2029"',
+    ),
+    "a long": ({"n": 9223372036854775807}, b'{"n":9223372036854775807}'),
+}
+
+
+@pytest.mark.parametrize(("value", "text"), CASES.values(), ids=CASES.keys())
+def test_values_are_written_and_read_as_fastjson_does(value: object, text: bytes) -> None:
+    assert dumps(value) == text
+    assert loads(text) == value
+    assert loads(text.decode()) == value
+    assert loads(memoryview(b"  " + text + b"\n")) == value
+
+
+READ: dict[str, object] = {
+    "": None,
+    " \n": None,
+    "{a:1,$b:2,_c:3}": {"a": 1, "$b": 2, "_c": 3},
+    "{'a':'b\"'}": {"a": 'b"'},
+    "[1,2,]": [1, 2],
+    "[,1,,2]": [1, 2],
+    "[1 2]": [1, 2],
+    '{,"a":1,}': {"a": 1},
+    '{"a":01}': {"a": 1},
+    "[1L,2.5F,3D,4S,5B]": [1, 2.5, 3.0, 4, 5],
+    '{{"x":1}:2}': {(("x", 1),): 2},
+    "{[1]:2}": {(1,): 2},
+    "{null:2,true:1}": {"null": 2, "true": 1},
+    "{1.5:2}": {"1.5": 2},
+    "/*c\n*/{//d\n}": {},
+    "[NaN,undefined]": [None, None],
+    r'{"a":"\x41\u0041\/\'\v\0"}': {"a": "AA/'\v\0"},
+    '{"a":"x\ny"}': {"a": "x\ny"},
+    r'"\ud83d\ude80"': "🚀",
+    '{"a":+1,"b":-2e3}': {"a": 1, "b": -2000.0},
+    "[1.]": [1],
+    "\ufeff{}": {},
+    '{"a":12345678901234567890123}': {"a": 12345678901234567890123},
+}
+
+
+@pytest.mark.parametrize(("text", "value"), READ.items())
+def test_the_reader_takes_what_fastjson_takes(text: str, value: object) -> None:
+    assert loads(text) == value
+
+
+REFUSED = ["{} x", '{"a":1}}', '{"a" 1}', '{"a":1 "b":2}', '{"a":}', "{", "[", "tru", "{a.b:1}"]
+REFUSED += ["{a-b:1}", r'{"a":"\q"}', '"open', "[.5]", "not json", "{,", "-", "{'a':1", r'"\u12"']
+REFUSED += ["[" * 300, '{"a":' * 300, "9" * 5000]
+
+
+@pytest.mark.parametrize("text", REFUSED)
+def test_the_reader_refuses_what_fastjson_refuses(text: str) -> None:
+    with pytest.raises(FastjsonError):
+        loads(text)
+    with pytest.raises(FastjsonError):
+        loads_object(text)
+
+
+REFERENCES: dict[str, object] = {
+    '{"a":{"b":1},"c":{"$ref":"$.a"}}': {"a": {"b": 1}, "c": {"b": 1}},
+    '{"a":[{"b":1}],"c":{"$ref":"$.a[0]"}}': {"a": [{"b": 1}], "c": {"b": 1}},
+    '{"im":{5:{"u":1}},"y":{"$ref":"$.im[5]"}}': {"im": {5: {"u": 1}}, "y": {"u": 1}},
+    r'{"a@b":{"k":1},"z":{"$ref":"$.a\\@b"}}': {"a@b": {"k": 1}, "z": {"k": 1}},
+    '{"a":{"b":1},"c":[{"$ref":"$.a.b"},{"$ref":"$.a.x"}]}': {"a": {"b": 1}, "c": [1, None]},
+    '{"a":[1],"c":[{"$ref":"$.a[7]"},{"$ref":"?"},{"$ref":"$.["}]}': {
+        "a": [1],
+        "c": [None, None, None],
+    },
+    '{"$ref":5}': {"$ref": 5},
+}
+
+
+@pytest.mark.parametrize(("text", "value"), REFERENCES.items())
+def test_a_reference_becomes_what_it_refers_to(text: str, value: object) -> None:
+    assert loads(text.encode()) == value
+
+
+def test_references_to_the_parent_and_to_oneself() -> None:
+    child = loads_object('{"a":{"b":{"c":{"$ref":".."}}}}')["a"]
+    assert isinstance(child, dict) and child["b"]["c"] is child
+    itself = loads_object('{"a":{"b":{"$ref":"@"}}}')["a"]
+    assert isinstance(itself, dict) and itself["b"] is itself
+
+
+def test_an_object_leaves_nulls_out() -> None:
+    assert dumps({"a": None, "b": 1}) == b'{"b":1}'
+
+
+def test_the_standard_form_quotes_sorts_and_stays_in_ascii() -> None:
+    value = {"b": {10: "x/é🚀", 9: "\x7f"}, "a": ['"\\']}
+    expected = b'{"a":["\\"\\\\"],"b":{"9":"\\u007F","10":"x\\/\\u00E9\\uD83D\\uDE80"}}'
+    assert dumps(value, browser_compatible=True, sort_keys=True) == expected
+    assert dumps({1: 2}, quote_int_keys=True) == b'{"1":2}'
+
+
+def test_the_pretty_form_is_that_of_the_config_files() -> None:
+    value = {"e": {}, "l": [1, "a"], "el": [], "i": {-3: 4, 1: 2}, "lm": [{"a": 1}, {}]}
+    assert dumps(value, pretty=True).decode() == (
+        '{\n\t"e":{},\n\t"l":[\n\t\t1,\n\t\t"a"\n\t],\n\t"el":[],\n\t"i":{-3:4,1:2\n\t},'
+        '\n\t"lm":[\n\t\t{\n\t\t\t"a":1\n\t\t},\n\t\t{}\n\t]\n}'
+    )
+    assert dumps({}, pretty=True) == b"{}"
+    assert dumps({"s": {"x"}}, pretty=True) == b'{\n\t"s":["x"]\n}'
+    assert dumps({"array": (1, 2)}, pretty=True) == b'{\n\t"array":[1,2]\n}'
+
+
+DOUBLES = [
+    (0.0, "0.0"),
+    (-0.0, "-0.0"),
+    (1.0, "1.0"),
+    (100.25, "100.25"),
+    (9999999.5, "9999999.5"),
+    (1e7, "1.0E7"),
+    (12345678.9, "1.23456789E7"),
+    (123456789012345680.0, "1.2345678901234568E17"),
+    (1e10, "1.0E10"),
+    (1e22, "1.0E22"),
+    (1.5e300, "1.5E300"),
+    (0.001, "0.001"),
+    (1e-4, "1.0E-4"),
+    (0.00012345, "1.2345E-4"),
+    (-2.5e-9, "-2.5E-9"),
+    (0.12500312507812694, "0.12500312507812694"),
+    (float("nan"), "null"),
+    (float("inf"), "null"),
+]
+
+
+@pytest.mark.parametrize(("value", "text"), DOUBLES)
+def test_a_double_is_written_as_java_writes_it(value: float, text: str) -> None:
+    assert java_double(value) == text
+
+
+def test_a_lone_surrogate_becomes_a_question_mark_and_strangers_are_refused() -> None:
+    assert dumps("\ud800x") == b'"?x"'
+    assert quote("a") == '"a"'
+    with pytest.raises(TypeError):
+        dumps(object())

@@ -1,0 +1,59 @@
+"""Golden data recorded from the original: where it lies, and what to do where it does not.
+
+It is looked for beside the repository, or where TROUPEMQ_GOLDEN points. A clone without it skips
+the tests that need it, with one visible line; under TROUPEMQ_CI its absence is a failure.
+"""
+
+import json
+import os
+import tarfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+
+
+def golden_root() -> Path:
+    """The folder of the golden data; skips (or, under TROUPEMQ_CI, fails) where there is none."""
+    named = os.environ.get("TROUPEMQ_GOLDEN")
+    root = Path(named) if named else REPOSITORY.parent / "shared" / "golden"
+    if (root / "wire").is_dir() and (root / "store").is_dir():
+        return root
+    sentence = f"no golden data at {root} (set TROUPEMQ_GOLDEN to its folder)"
+    if os.environ.get("TROUPEMQ_CI") == "1":
+        pytest.fail(sentence, pytrace=False)
+    pytest.skip(sentence)
+
+
+def frames(name: str) -> Iterator[dict[str, Any]]:
+    """Every recorded frame of wire/NAME.jsonl; `frame` and `body` are bytes.
+
+    Frames over 64 KiB are cut and have `truncated`.
+    """
+    with (golden_root() / "wire" / f"{name}.jsonl").open(encoding="utf-8") as lines:
+        for line in lines:
+            record = json.loads(line)
+            record["frame"] = bytes.fromhex(record["frame_hex"])
+            record["body"] = bytes.fromhex(record["body_hex"])
+            yield record
+
+
+def store(name: str, into_path: Path | str) -> Path:
+    """Unpacks store/NAME.tar.xz below `into_path`, file times kept; returns the store's root."""
+    target = Path(into_path)
+    target.mkdir(parents=True, exist_ok=True)
+    with tarfile.open(golden_root() / "store" / f"{name}.tar.xz") as archive:
+        # The filter keeps times and is absent from the first 3.11 releases.
+        archive.extraction_filter = getattr(tarfile, "data_filter", None)
+        archive.extractall(target)
+    return target / name
+
+
+def manifest(name: str) -> dict[str, Any]:
+    """What the original said of that store: store/NAME.json."""
+    text = (golden_root() / "store" / f"{name}.json").read_text(encoding="utf-8")
+    loaded: dict[str, Any] = json.loads(text)
+    return loaded
