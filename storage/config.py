@@ -1,0 +1,112 @@
+"""The settings of a store: sizes in bytes, times in ms, RocketMQ's key beside each field."""
+
+import os
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from storage.errors import StoreError
+
+CONSUME_QUEUE_UNIT_BYTES = 20
+
+
+def key(name: str, *, default: Any) -> Any:
+    """A field that is filled from the setting `name` of a broker's properties file."""
+    return field(default=default, metadata={"key": name})
+
+
+def keys_of(config: type[Any]) -> dict[str, str]:
+    """Which field of a configuration class each external key fills."""
+    return {item.metadata["key"]: item.name for item in fields(config) if "key" in item.metadata}
+
+
+@dataclass(frozen=True)
+class StoreConfig:
+    """Everything a store needs to know; names and defaults are those of RocketMQ 4.9.7.
+
+    Raises StoreError when a value cannot work.
+    """
+
+    root: str = key("storePathRootDir", default=os.path.expanduser("~/store"))
+    commit_log_dir: str = key("storePathCommitLog", default="")
+    """Empty means `commitlog` below the root."""
+
+    commit_log_file_bytes: int = key("mappedFileSizeCommitLog", default=1 << 30)
+    consume_queue_file_bytes: int = key("mappedFileSizeConsumeQueue", default=6_000_000)
+    """Rounded up to whole units of 20 bytes."""
+    max_hash_slots: int = key("maxHashSlotNum", default=5_000_000)
+    max_index_entries: int = key("maxIndexNum", default=20_000_000)
+    max_message_bytes: int = key("maxMessageSize", default=4 << 20)
+    message_index_enable: bool = key("messageIndexEnable", default=True)
+    message_index_safe: bool = key("messageIndexSafe", default=False)
+    check_crc_on_recover: bool = key("checkCRCOnRecover", default=True)
+    warm_mapped_file_enable: bool = key("warmMapedFileEnable", default=False)
+    message_delay_level: str = key(
+        "messageDelayLevel",
+        default="1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h",
+    )
+
+    flush_disk_type: str = key("flushDiskType", default="ASYNC_FLUSH")
+    flush_interval_ms: int = key("flushIntervalCommitLog", default=500)
+    flush_timed: bool = key("flushCommitLogTimed", default=True)
+    flush_least_pages: int = key("flushCommitLogLeastPages", default=4)
+    flush_thorough_interval_ms: int = key("flushCommitLogThoroughInterval", default=10_000)
+    flush_queue_interval_ms: int = key("flushIntervalConsumeQueue", default=1000)
+    flush_queue_least_pages: int = key("flushConsumeQueueLeastPages", default=2)
+    flush_queue_thorough_interval_ms: int = key("flushConsumeQueueThoroughInterval", default=60_000)
+    sync_flush_timeout_ms: int = key("syncFlushTimeout", default=5000)
+
+    max_transfer_bytes_in_memory: int = key("maxTransferBytesOnMessageInMemory", default=256 << 10)
+    max_transfer_count_in_memory: int = key("maxTransferCountOnMessageInMemory", default=32)
+    max_transfer_bytes_on_disk: int = key("maxTransferBytesOnMessageInDisk", default=64 << 10)
+    max_transfer_count_on_disk: int = key("maxTransferCountOnMessageInDisk", default=8)
+    access_in_memory_max_ratio: int = key("accessMessageInMemoryMaxRatio", default=40)
+    """Percent of the machine's memory that counts as still cached behind the log's end."""
+
+    disk_max_used_ratio: int = key("diskMaxUsedSpaceRatio", default=75)
+    file_reserved_hours: int = key("fileReservedTime", default=72)
+    delete_when: str = key("deleteWhen", default="04")
+    clean_file_forcibly_enable: bool = key("cleanFileForciblyEnable", default=True)
+
+    def __post_init__(self) -> None:
+        if "," in self.commit_log_dir:
+            raise StoreError(
+                f"storePathCommitLog names several directories ({self.commit_log_dir}): name one."
+            )
+        set_value = object.__setattr__
+        set_value(self, "commit_log_dir", self.commit_log_dir or f"{self.root}/commitlog")
+        units = -(-self.consume_queue_file_bytes // CONSUME_QUEUE_UNIT_BYTES)
+        set_value(self, "consume_queue_file_bytes", units * CONSUME_QUEUE_UNIT_BYTES)
+        for name in ("commit_log_file_bytes", "consume_queue_file_bytes", "max_hash_slots"):
+            if getattr(self, name) <= 0:
+                external = next(
+                    own for own, field_name in keys_of(type(self)).items() if field_name == name
+                )
+                raise StoreError(f"{external} must be greater than 0.")
+        if self.flush_disk_type not in ("ASYNC_FLUSH", "SYNC_FLUSH"):
+            raise StoreError(
+                f"flushDiskType is {self.flush_disk_type}: it may be ASYNC_FLUSH or SYNC_FLUSH."
+            )
+
+    @property
+    def consume_queue_dir(self) -> str:
+        return f"{self.root}/consumequeue"
+
+    @property
+    def index_dir(self) -> str:
+        return f"{self.root}/index"
+
+    @property
+    def config_dir(self) -> str:
+        return f"{self.root}/config"
+
+    @property
+    def checkpoint_path(self) -> str:
+        return f"{self.root}/checkpoint"
+
+    @property
+    def abort_path(self) -> str:
+        return f"{self.root}/abort"
+
+    @property
+    def lock_path(self) -> str:
+        return f"{self.root}/lock"

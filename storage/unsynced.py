@@ -1,0 +1,53 @@
+"""What of the derived files is not on disk yet, for whoever may block to sync it.
+
+The owner of the files hands it out, any thread syncs it (only system calls, on descriptors of its
+own), and the owner is told when that has worked.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from storage.disk import Disk
+from storage.errors import SyncFailed
+
+
+@dataclass(slots=True)
+class Unsynced:
+    """Files with unsynced bytes, and directories with unsynced names."""
+
+    paths: list[str] = field(default_factory=list)
+    directories: set[str] = field(default_factory=set)
+
+
+def sync_files(disk: Disk, unsynced: Unsynced) -> None:
+    """Brings files and names to disk. A file that was deleted meanwhile needs nothing.
+
+    Raises SyncFailed when the disk refuses.
+    """
+    for path in unsynced.paths:
+        _sync(disk, path)
+    sync_directories(disk, unsynced.directories)
+
+
+def _sync(disk: Disk, path: str) -> None:
+    try:
+        file = disk.open(path)
+    except FileNotFoundError:
+        return
+    try:
+        file.sync()
+    except OSError as error:
+        raise SyncFailed(f"{path} could not be flushed ({error}): check the disk.") from error
+    finally:
+        file.close()
+
+
+def sync_directories(disk: Disk, directories: Iterable[str]) -> None:
+    """Brings the names in these directories to disk; those that are gone need nothing."""
+    for directory in sorted(directories):
+        try:
+            disk.sync_directory(directory)
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            raise SyncFailed(f"{directory} could not be flushed ({error}).") from error

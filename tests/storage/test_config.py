@@ -1,0 +1,55 @@
+"""The settings of a store."""
+
+from dataclasses import FrozenInstanceError
+
+import pytest
+
+from storage.config import StoreConfig, keys_of
+from storage.errors import StoreError
+
+
+def test_the_defaults_are_those_of_the_original() -> None:
+    config = StoreConfig(root="/store")
+    assert config.commit_log_file_bytes == 1_073_741_824
+    assert config.consume_queue_file_bytes == 6_000_000
+    assert (config.max_hash_slots, config.max_index_entries) == (5_000_000, 20_000_000)
+    assert (config.flush_interval_ms, config.flush_thorough_interval_ms) == (500, 10_000)
+    assert config.flush_disk_type == "ASYNC_FLUSH"
+
+
+def test_directories_lie_below_the_root_unless_said_otherwise() -> None:
+    assert StoreConfig(root="/store").commit_log_dir == "/store/commitlog"
+    config = StoreConfig(root="/store", commit_log_dir="/fast/log")
+    assert config.commit_log_dir == "/fast/log"
+    assert config.consume_queue_dir == "/store/consumequeue"
+    assert config.lock_path == "/store/lock"
+
+
+def test_queue_files_hold_whole_units() -> None:
+    assert StoreConfig(consume_queue_file_bytes=6001).consume_queue_file_bytes == 6020
+
+
+def test_each_key_fills_one_field() -> None:
+    keys = keys_of(StoreConfig)
+    assert keys["mappedFileSizeCommitLog"] == "commit_log_file_bytes"
+    assert keys["storePathRootDir"] == "root"
+    assert "mapedFileSizeCommitLog" not in keys
+    assert len(set(keys.values())) == len(keys)
+
+
+@pytest.mark.parametrize(
+    "settings, sentence",
+    [
+        ({"commit_log_dir": "/a,/b"}, "names several directories"),
+        ({"commit_log_file_bytes": 0}, "mappedFileSizeCommitLog must be greater than 0"),
+        ({"flush_disk_type": "SOMETIMES"}, "it may be ASYNC_FLUSH or SYNC_FLUSH"),
+    ],
+)
+def test_what_cannot_work_is_refused(settings: dict[str, str], sentence: str) -> None:
+    with pytest.raises(StoreError, match=sentence):
+        StoreConfig(**settings)  # type: ignore[arg-type]
+
+
+def test_a_configuration_does_not_change() -> None:
+    with pytest.raises(FrozenInstanceError):
+        StoreConfig().root = "/other"  # type: ignore[misc]

@@ -1,0 +1,290 @@
+"""One queue: adding, reading over memory and files, cutting, beginning late."""
+
+import errno
+
+import pytest
+
+from storage.consume_queue import FILLER_BYTES, UNIT, ConsumeQueue
+from storage.errors import DiskFull, StoreError
+from storage.queue_files import QueueFiles
+from tests.support.fake_disk import FakeDisk
+
+PER_FILE = 300
+DIRECTORY = "/cq/T/0"
+NAMES = [f"{number * 6000:020d}" for number in range(4)]
+
+
+def a_queue(disk: FakeDisk | None = None) -> ConsumeQueue:
+    return ConsumeQueue("T", 0, DIRECTORY, QueueFiles(disk or FakeDisk(), PER_FILE * 20))
+
+
+def fill(queue: ConsumeQueue, start: int, end: int) -> None:
+    """Message n lies at 100·n of the log."""
+    for number in range(start, end):
+        assert queue.append(number, number * 100, 100, number * 7)
+
+
+def filled(count: int, disk: FakeDisk | None = None) -> ConsumeQueue:
+    queue = a_queue(disk)
+    fill(queue, 0, count)
+    return queue
+
+
+def reloaded(disk: FakeDisk, *, clean: bool = True) -> ConsumeQueue:
+    queue = a_queue(disk)
+    queue.load(clean)
+    return queue
+
+
+def everything(queue: ConsumeQueue, first: int = 0) -> list[tuple[int, ...]]:
+    """All units from `first` on, read as pulls do."""
+    units: list[tuple[int, ...]] = []
+    while first + len(units) < queue.max_offset:
+        units += UNIT.iter_unpack(queue.units(first + len(units), 64))
+    return units
+
+
+def wanted(start: int, end: int) -> list[tuple[int, ...]]:
+    return [(number * 100, 100, number * 7) for number in range(start, end)]
+
+
+@pytest.mark.parametrize("count", [1, 299, 300, 301, 1000])
+def test_units_are_read_from_memory_from_files_and_after_a_restart(count: int) -> None:
+    disk = FakeDisk()
+    queue = filled(count, disk)
+    assert everything(queue) == wanted(0, count)
+    queue.write_out()
+    assert everything(queue) == wanted(0, count)
+    again = reloaded(disk)
+    assert everything(again) == wanted(0, count)
+    assert (again.max_offset, again.max_physical_offset) == (count, count * 100)
+    assert disk.listdir(DIRECTORY) == NAMES[: -(-count // PER_FILE)]
+
+
+def test_units_may_be_written_out_at_any_time() -> None:
+    queue = a_queue()
+    for start in range(0, 2000, 37):
+        fill(queue, start, start + 37)
+        if start % 5 == 0:
+            queue.write_out()
+        assert everything(queue) == wanted(0, start + 37)
+
+
+def test_a_read_ends_at_the_end_of_a_file() -> None:
+    queue = filled(700)
+    queue.write_out()
+    assert len(queue.units(290, 64)) == 10 * 20
+    assert len(queue.units(300, 1000)) == 300 * 20
+    assert len(queue.units(690, 64)) == 10 * 20
+    assert queue.next_file_offset(290) == 300
+    assert queue.next_file_offset(300) == 600
+
+
+def test_a_read_joins_what_is_in_a_file_and_what_is_in_memory() -> None:
+    disk = FakeDisk()
+    filled(40, disk).write_out()
+    queue = reloaded(disk)
+    fill(queue, 40, 50)
+    assert [unit[0] for unit in UNIT.iter_unpack(queue.units(35, 64))] == [
+        number * 100 for number in range(35, 50)
+    ]
+
+
+def test_one_write_puts_all_waiting_units_of_a_file_down() -> None:
+    disk = FakeDisk()
+    queue = filled(250, disk)
+    assert not queue.is_written_out
+    assert disk.listdir(DIRECTORY) == []
+    queue.write_out()
+    assert queue.is_written_out
+    assert len(disk.read_bytes(f"{DIRECTORY}/{NAMES[0]}")) == 6000
+
+
+def test_memory_keeps_only_the_newest_units() -> None:
+    queue = filled(5000)
+    queue.write_out()
+    assert len(queue.tail) <= 512 * 20
+    assert everything(queue) == wanted(0, 5000)
+
+
+def test_a_message_that_is_there_is_not_added_again() -> None:
+    queue = filled(10)
+    for number in range(10):
+        assert not queue.append(number, number * 100, 100, 0)
+    assert everything(queue) == wanted(0, 10)
+
+
+def test_a_queue_that_begins_late_is_filled_up_to_its_first_message() -> None:
+    disk = FakeDisk()
+    queue = a_queue(disk)
+    queue.append(310, 31_000, 100, 5)
+    assert (queue.min_offset, queue.max_offset) == (310, 311)
+    queue.write_out()
+    data = disk.read_bytes(f"{DIRECTORY}/{NAMES[1]}")
+    assert disk.listdir(DIRECTORY) == [NAMES[1]]
+    assert list(UNIT.iter_unpack(data[:220])) == [(0, FILLER_BYTES, 0)] * 10 + [(31_000, 100, 5)]
+    again = reloaded(disk)
+    again.correct_min_offset(0)
+    assert (again.min_offset, again.max_offset, again.max_physical_offset) == (310, 311, 31_100)
+
+
+def test_a_queue_that_begins_at_a_file_needs_no_filler() -> None:
+    queue = a_queue()
+    queue.append(600, 60_000, 100, 5)
+    queue.write_out()
+    assert queue.min_offset == 600
+    assert queue.unit(600) == (60_000, 100, 5)
+    assert queue.units(10, 5) == b""
+
+
+def test_a_unit_behind_a_hole_goes_to_the_end_and_is_counted() -> None:
+    queue = filled(5)
+    assert queue.append(9, 900, 100, 0)
+    assert queue.misplaced_count == 1
+    assert queue.unit(5) == (900, 100, 0)
+    assert queue.append(0, 1000, 100, 0)
+    assert queue.unit(6) == (1000, 100, 0)
+    assert not queue.append(3, 2000, 100, 0)
+
+
+@pytest.mark.parametrize("written", [True, False])
+@pytest.mark.parametrize("end", [0, 1, 299, 300, 301, 599, 650, 700])
+def test_units_behind_the_end_of_the_log_go(end: int, written: bool) -> None:
+    disk = FakeDisk()
+    queue = filled(700, disk)
+    if written:
+        queue.write_out()
+    queue.truncate_behind(end * 100)
+    assert queue.max_offset == end
+    assert everything(queue) == wanted(0, end)
+    assert queue.max_physical_offset == (end * 100 if end else -1)
+    fill(queue, end, 800)
+    queue.write_out()
+    assert everything(queue) == wanted(0, 800)
+    assert everything(reloaded(disk, clean=False)) == wanted(0, 800)
+
+
+def test_units_that_were_cut_do_not_come_back_after_a_crash() -> None:
+    disk = FakeDisk()
+    queue = filled(200, disk)
+    queue.write_out()
+    queue.truncate_behind(50 * 100)
+    fill(queue, 50, 60)
+    queue.write_out()
+    assert reloaded(disk.killed(), clean=False).max_offset == 60
+
+
+def test_a_hole_left_by_a_crash_ends_the_queue() -> None:
+    disk = FakeDisk()
+    filled(200, disk).write_out()
+    disk.open(f"{DIRECTORY}/{NAMES[0]}").pwrite(bytes(20), 100 * 20)
+    queue = reloaded(disk, clean=False)
+    assert queue.max_offset == 100
+    assert not any(disk.read_bytes(f"{DIRECTORY}/{NAMES[0]}")[100 * 20 :])
+
+
+def test_a_unit_torn_at_a_page_border_is_mended_when_dispatched_again() -> None:
+    disk = FakeDisk()
+    filled(205, disk).write_out()  # unit 204 lies across byte 4096
+    path = f"{DIRECTORY}/{NAMES[0]}"
+    disk.open(path).pwrite(bytes(6000 - 4096), 4096)
+    queue = reloaded(disk, clean=False)
+    assert queue.unit(204) != (20_400, 100, 204 * 7)
+    assert not queue.append(204, 20_400, 100, 204 * 7)
+    fill(queue, 205, 210)
+    assert everything(queue) == wanted(0, 210)
+    assert everything(reloaded(disk.killed())) == wanted(0, 205)
+
+
+def test_a_missing_file_is_reported_and_after_a_crash_ends_the_queue() -> None:
+    disk = FakeDisk()
+    filled(700, disk).write_out()
+    disk.unlink(f"{DIRECTORY}/{NAMES[1]}")
+    with pytest.raises(StoreError, match=f"{NAMES[1]} is missing"):
+        reloaded(disk)
+    queue = reloaded(disk, clean=False)
+    assert queue.max_offset == 300
+    assert disk.listdir(DIRECTORY) == [NAMES[0]]
+
+
+def test_a_file_of_another_size_is_refused() -> None:
+    disk = FakeDisk()
+    filled(10, disk).write_out()
+    queue = ConsumeQueue("T", 0, DIRECTORY, QueueFiles(disk, 4000))
+    with pytest.raises(StoreError, match="mappedFileSizeConsumeQueue"):
+        queue.load(clean=True)
+
+
+def test_a_file_that_a_crash_left_short_gets_its_size() -> None:
+    disk = FakeDisk()
+    filled(10, disk).write_out()
+    disk.open(f"{DIRECTORY}/{NAMES[1]}", create=True)
+    queue = reloaded(disk, clean=False)
+    assert queue.max_offset == 10
+    fill(queue, 10, 400)
+    queue.write_out()
+    assert everything(queue) == wanted(0, 400)
+
+
+def test_a_full_disk_leaves_the_units_in_memory() -> None:
+    disk = FakeDisk()
+    queue = filled(10, disk)
+    disk.fail_next("pwrite", OSError(errno.ENOSPC, "no space"))
+    with pytest.raises(DiskFull, match="consume queue"):
+        queue.write_out()
+    assert everything(queue) == wanted(0, 10)
+    queue.write_out()
+    assert everything(reloaded(disk)) == wanted(0, 10)
+
+
+def test_the_first_readable_offset_follows_the_log() -> None:
+    queue = filled(700)
+    queue.write_out()
+    queue.correct_min_offset(450 * 100 + 1)
+    assert queue.min_offset == 451
+    queue.correct_min_offset(10**9)
+    assert queue.min_offset == 451
+
+
+def test_files_whose_records_are_gone_are_deleted_but_never_the_last() -> None:
+    disk = FakeDisk()
+    queue = filled(700, disk)
+    queue.write_out()
+    assert queue.delete_before(299 * 100) == 0
+    assert queue.delete_before(450 * 100) == 1
+    assert queue.min_offset == 450
+    assert disk.listdir(DIRECTORY) == NAMES[1:3]
+    assert queue.delete_before(10**9) == 1
+    assert disk.listdir(DIRECTORY) == NAMES[2:3]
+    again = reloaded(disk)
+    assert (again.min_offset, again.max_offset) == (600, 700)
+
+
+def store_time(physical_offset: int, _: int) -> int:
+    return physical_offset  # a message a tenth of a second
+
+
+def test_the_offset_of_a_time_is_searched_in_the_first_file_changed_since() -> None:
+    disk = FakeDisk()
+    queue = a_queue(disk)
+    for first in (0, 300, 600):
+        disk.now_ms = (first + 300) * 100
+        fill(queue, first, min(first + 300, 700))
+        queue.write_out()
+    for number in (0, 17, 299, 301, 450, 699):
+        assert queue.offset_by_time(number * 100, store_time, 0) == number
+    assert queue.offset_by_time(45_051, store_time, 0) == 451
+    assert queue.offset_by_time(10**9, store_time, 0) == 699
+    assert queue.offset_by_time(0, store_time, 20 * 100) == 20
+    # The first file seems to be new: nothing behind it is looked at.
+    disk.now_ms = 10**9
+    disk.open(f"{DIRECTORY}/{NAMES[0]}").pwrite(b"", 0)
+    disk.open(f"{DIRECTORY}/{NAMES[0]}").pwrite(b"\0", 0)
+    assert queue.offset_by_time(450 * 100, store_time, 0) == 299
+
+
+def test_the_offset_of_a_time_sees_units_in_memory() -> None:
+    queue = filled(450)
+    assert queue.offset_by_time(0, store_time, 0) == 0
+    assert queue.offset_by_time(44_000, store_time, 0) == 440
+    assert a_queue().offset_by_time(5, store_time, 0) == 0

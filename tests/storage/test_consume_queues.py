@@ -1,0 +1,192 @@
+"""All queues of a store together."""
+
+import errno
+
+import pytest
+
+from storage.consume_queue import UNIT
+from storage.consume_queues import ConsumeQueues
+from storage.errors import DiskFull, StoreError
+from storage.queue_files import OPEN_FILES_MAX
+from storage.unsynced import sync_files
+from tests.storage.derived import RECORD_BYTES, START_MS, config, entry
+from tests.support.fake_disk import FakeDisk
+
+PREPARED, COMMIT, ROLLBACK = 4, 8, 12
+
+
+def reloaded(disk: FakeDisk, *, clean: bool = True) -> ConsumeQueues:
+    queues = ConsumeQueues(config(), disk)
+    queues.load(clean)
+    return queues
+
+
+def test_entries_go_to_their_queues() -> None:
+    queues = ConsumeQueues(config(), FakeDisk())
+    queues.append([entry(n, queue_id=n % 3, queue_offset=n // 3) for n in range(10)])
+    queues.append([entry(10, topic=b"%RETRY%G", queue_offset=0)])
+    assert queues.next_offsets() == {("T", 0): 4, ("T", 1): 3, ("T", 2): 3, ("%RETRY%G", 0): 1}
+    assert queues.max_physical_offset() == 11 * RECORD_BYTES
+    assert queues.last_store_timestamp == START_MS + 10_000
+    assert len(queues) == 4
+    queue = queues.get("T", 1)
+    assert queue is not None
+    assert queue.unit(2) == (7 * RECORD_BYTES, RECORD_BYTES, 0)
+    assert queues.get("T", 3) is None
+
+
+def test_prepared_and_rolled_back_records_have_no_unit() -> None:
+    queues = ConsumeQueues(config(), FakeDisk())
+    queues.append(
+        [entry(n, sys_flag=flag) for n, flag in enumerate((COMMIT, PREPARED, ROLLBACK, 0))]
+    )
+    assert queues.next_offsets() == {("T", 0): 2}
+
+
+def test_everything_is_found_again_after_a_restart() -> None:
+    disk = FakeDisk()
+    queues = ConsumeQueues(config(), disk)
+    queues.append([entry(n, queue_id=n % 4, queue_offset=n // 4) for n in range(2000)])
+    queues.write_out_all()
+    again = reloaded(disk)
+    assert again.next_offsets() == queues.next_offsets()
+    assert again.max_physical_offset() == queues.max_physical_offset()
+    assert reloaded(FakeDisk()).max_physical_offset() == -1
+
+
+def test_dispatching_again_changes_nothing() -> None:
+    disk = FakeDisk()
+    entries = [entry(n, queue_id=n % 4, queue_offset=n // 4) for n in range(100)]
+    queues = ConsumeQueues(config(), disk)
+    queues.append(entries)
+    queues.write_out_all()
+    again = reloaded(disk, clean=False)
+    again.append(entries)
+    assert again.next_offsets() == queues.next_offsets()
+
+
+def test_only_queues_with_new_units_are_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    queues = ConsumeQueues(config(), FakeDisk())
+    queues.append([entry(n, queue_id=n % 4, queue_offset=n // 4) for n in range(8)])
+    queues.write_out_all()
+    queues.append([entry(8, queue_id=0, queue_offset=2)])
+    assert [queue.queue_id for queue in queues if not queue.is_written_out] == [0]
+    queues.write_out_all()
+    assert all(queue.is_written_out and not queue.dirty for queue in queues)
+
+
+def test_a_full_disk_stops_writing_and_the_same_entries_may_come_again() -> None:
+    disk = FakeDisk()
+    queues = ConsumeQueues(config(), disk)
+    entries = [entry(n, queue_id=n % 4, queue_offset=n // 4) for n in range(40)]
+    queues.append(entries)
+    disk.fail_next("pwrite", OSError(errno.ENOSPC, "no space"), times=2)
+    for _ in range(2):
+        with pytest.raises(DiskFull):
+            queues.write_out_all()
+        queues.append(entries)
+    queues.write_out_all()
+    assert reloaded(disk).next_offsets() == {("T", n): 10 for n in range(4)}
+
+
+def test_a_thousand_queues_hold_few_files_open() -> None:
+    disk = FakeDisk()
+    queues = ConsumeQueues(config(), disk)
+    queues.append([entry(n, queue_id=n, queue_offset=0) for n in range(1000)])
+    queues.write_out_all()
+    again = reloaded(disk)
+    assert again._files.open_count <= OPEN_FILES_MAX
+    assert all(queue.units(0, 1) == UNIT.pack(n * 100, 100, 0) for n, queue in enumerate(queues))
+    assert queues._files.open_count <= OPEN_FILES_MAX
+
+
+def test_units_survive_a_power_cut_once_synced() -> None:
+    disk = FakeDisk()
+    queues = ConsumeQueues(config(), disk)
+    queues.append([entry(n, queue_id=n % 4, queue_offset=n // 4) for n in range(2000)])
+    queues.sync_all()
+    assert queues.synced_store_timestamp == START_MS + 1999_000
+    for seed in range(10):
+        again = reloaded(disk.crashed(seed), clean=False)
+        assert again.next_offsets() == queues.next_offsets()
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_what_a_power_cut_leaves_is_a_beginning_and_can_be_completed(seed: int) -> None:
+    disk = FakeDisk()
+    entries = [entry(n, queue_id=n % 3, queue_offset=n // 3, tags_code=-n) for n in range(3000)]
+    queues = ConsumeQueues(config(), disk)
+    queues.append(entries[:1000])
+    queues.sync_all()
+    for start in range(1000, 3000, 100):
+        queues.append(entries[start : start + 100])
+        queues.write_out_all()
+    after = disk.crashed(seed)
+    again = reloaded(after, clean=False)
+    again.append(entries[500:])
+    again.write_out_all()
+    for queue in reloaded(after):
+        assert queue.max_offset == 1000
+        for offset in range(1000):
+            number = offset * 3 + queue.queue_id
+            assert queue.unit(offset) == (number * 100, 100, -number)
+
+
+def test_a_sync_takes_only_what_has_pages_enough() -> None:
+    disk = FakeDisk()
+    queues = ConsumeQueues(config(), disk)
+    queues.append([entry(n, queue_id=0) for n in range(250)])
+    queues.append([entry(250, queue_id=1, queue_offset=0)])
+    queues.write_out_all()
+    taken = queues.unsynced(1)
+    assert taken.files.paths == ["/store/consumequeue/T/0/00000000000000000000"]
+    assert taken.store_timestamp is None
+    sync_files(disk, taken.files)
+    queues.mark_synced(taken)
+    assert queues.unsynced(1).files.paths == []
+    everything = queues.unsynced()
+    assert everything.files.paths == ["/store/consumequeue/T/1/00000000000000000000"]
+    assert everything.store_timestamp == START_MS + 250_000
+
+
+def test_units_written_while_a_sync_runs_wait_for_the_next() -> None:
+    queues = ConsumeQueues(config(), FakeDisk())
+    queues.append([entry(0)])
+    taken = queues.unsynced()
+    queues.append([entry(1)])
+    queues.write_out_all()
+    queues.mark_synced(taken)
+    assert len(queues.unsynced().files.paths) == 1
+
+
+def test_a_deleted_topic_is_gone_from_memory_and_disk() -> None:
+    disk = FakeDisk()
+    queues = ConsumeQueues(config(), disk)
+    queues.append([entry(0, topic=b"A", queue_offset=0), entry(1, topic=b"B", queue_offset=0)])
+    queues.write_out_all()
+    queues.append([entry(2, topic=b"A", queue_offset=1)])
+    assert queues.delete_topic("A") == 1
+    assert queues.delete_topic("A") == 0
+    queues.write_out_all()
+    assert queues.next_offsets() == {("B", 0): 1}
+    assert disk.listdir("/store/consumequeue") == ["B"]
+    queues.append([entry(3, topic=b"A", queue_offset=0)])
+    queues.sync_all()
+    assert reloaded(disk).next_offsets() == {("A", 0): 1, ("B", 0): 1}
+
+
+def test_all_queues_follow_the_two_ends_of_the_log() -> None:
+    queues = ConsumeQueues(config(), FakeDisk())
+    queues.append([entry(n, queue_id=n % 2, queue_offset=n // 2) for n in range(1000)])
+    queues.truncate_behind(900 * RECORD_BYTES)
+    queues.correct_min_offsets(100 * RECORD_BYTES)
+    assert [(queue.min_offset, queue.max_offset) for queue in queues] == [(50, 450)] * 2
+    assert queues.delete_before(700 * RECORD_BYTES) == 2
+    assert [queue.min_offset for queue in queues] == [350, 350]
+
+
+@pytest.mark.parametrize("topic", [b"", b"..", b"../../etc", b"a/b", b"a\0b"])
+def test_a_topic_that_is_no_name_is_refused(topic: bytes) -> None:
+    queues = ConsumeQueues(config(), FakeDisk())
+    with pytest.raises(StoreError, match="cannot be a directory"):
+        queues.append([entry(0, topic=topic)])

@@ -1,0 +1,122 @@
+"""A run of mapped files: loading, finding, removing."""
+
+import pytest
+
+from storage.errors import OffsetError, StoreError
+from storage.mapped_file import file_name
+from storage.mapped_file_queue import MappedFileQueue
+from tests.support.fake_disk import FakeDisk
+
+FILE_BYTES = 4096
+
+
+def a_queue(disk: FakeDisk, files: int = 0) -> MappedFileQueue:
+    disk.make_dirs("/log")
+    queue = MappedFileQueue(disk, "/log", FILE_BYTES, "mappedFileSizeCommitLog")
+    for number in range(files):
+        queue.create(number * FILE_BYTES, sparse=False)
+    return queue
+
+
+def reloaded(disk: FakeDisk) -> MappedFileQueue:
+    queue = a_queue(disk)
+    queue.load()
+    return queue
+
+
+def test_files_are_found_by_any_offset_inside_them() -> None:
+    queue = a_queue(FakeDisk(), files=3)
+    for offset, first in [(0, 0), (4095, 0), (4096, 4096), (12_287, 8192)]:
+        file = queue.find(offset)
+        assert file is not None and file.first_offset == first
+    assert queue.find(12_288) is None
+    assert queue.find(-1) is None
+
+
+def test_what_was_written_is_there_after_loading_again() -> None:
+    disk = FakeDisk()
+    queue = a_queue(disk, files=2)
+    queue.files[1].write(b"hello", 7)
+    queue.close()
+    queue = reloaded(disk)
+    assert bytes(queue.slice(4096 + 7, 5)) == b"hello"
+    assert (queue.min_offset, queue.capacity_end) == (0, 8192)
+
+
+def test_a_slice_must_lie_in_one_file() -> None:
+    queue = a_queue(FakeDisk(), files=2)
+    with pytest.raises(OffsetError):
+        queue.slice(4090, 10)
+    with pytest.raises(OffsetError):
+        queue.slice(8192, 1)
+
+
+def test_a_file_of_another_size_is_refused_with_one_sentence() -> None:
+    disk = FakeDisk()
+    a_queue(disk, files=2)
+    other = MappedFileQueue(disk, "/log", 8192, "mappedFileSizeCommitLog")
+    with pytest.raises(StoreError) as caught:
+        other.load()
+    assert "has 4096 bytes, but mappedFileSizeCommitLog is 8192" in str(caught.value)
+
+
+def test_a_last_file_that_was_never_given_its_size_is_removed() -> None:
+    for size in (0, 1000):
+        disk = FakeDisk()
+        a_queue(disk, files=1)
+        disk.open("/log/" + file_name(4096), create=True).set_size(size)
+        queue = a_queue(disk)
+        assert queue.load() == ["/log/" + file_name(4096)]
+        assert disk.listdir("/log") == [file_name(0)]
+
+
+def test_a_short_last_file_with_something_in_it_is_refused() -> None:
+    disk = FakeDisk()
+    a_queue(disk, files=1)
+    disk.open("/log/" + file_name(4096), create=True).pwrite(b"data", 0)
+    with pytest.raises(StoreError):
+        reloaded(disk)
+    assert disk.exists("/log/" + file_name(4096))
+
+
+def test_a_missing_file_is_refused_by_name() -> None:
+    disk = FakeDisk()
+    a_queue(disk, files=3)
+    disk.unlink("/log/" + file_name(4096))
+    with pytest.raises(StoreError, match=f"{file_name(4096)} is missing between"):
+        reloaded(disk)
+
+
+def test_names_that_are_not_ours_are_left_alone() -> None:
+    disk = FakeDisk()
+    a_queue(disk, files=1)
+    disk.open("/log/notes.txt", create=True)
+    assert len(reloaded(disk).files) == 1
+    assert disk.exists("/log/notes.txt")
+
+
+def test_a_file_must_follow_the_one_before() -> None:
+    queue = a_queue(FakeDisk(), files=1)
+    with pytest.raises(OffsetError):
+        queue.create(8192, sparse=False)
+
+
+def test_files_behind_an_offset_are_removed() -> None:
+    disk = FakeDisk()
+    queue = a_queue(disk, files=3)
+    assert queue.remove_from(4096) == ["/log/" + file_name(4096), "/log/" + file_name(8192)]
+    assert disk.listdir("/log") == [file_name(0)]
+
+
+def test_files_below_an_offset_are_removed_but_never_the_last() -> None:
+    queue = a_queue(FakeDisk(), files=3)
+    assert queue.remove_below(4097) == ["/log/" + file_name(0)]
+    assert queue.remove_below(1 << 40) == ["/log/" + file_name(4096)]
+    assert queue.min_offset == 8192
+
+
+def test_a_reader_keeps_the_files_it_has_seen() -> None:
+    queue = a_queue(FakeDisk(), files=1)
+    seen = queue.files
+    queue.create(4096, sparse=False)
+    assert len(seen) == 1 and len(queue.files) == 2

@@ -1,0 +1,126 @@
+"""The store as a whole: who may open it, and how it is closed."""
+
+import errno
+
+import pytest
+
+from storage.config import StoreConfig
+from storage.errors import StoreError, StoreLocked
+from storage.get_message import GetStatus
+from storage.message_store import MessageStore
+from tests.support.clock import ManualClock
+from tests.support.fake_disk import FakeDisk
+from tests.support.store import CONFIG, SmallStore
+
+
+def test_a_new_store_has_what_the_original_has() -> None:
+    made = SmallStore()
+    assert made.disk.listdir("/store") == ["abort", "checkpoint", "commitlog", "lock"]
+    assert made.disk.listdir("/store/commitlog") == ["00000000000000000000"]
+    made.store.close()
+    assert made.disk.listdir("/store") == ["checkpoint", "commitlog", "lock"]
+
+
+def test_a_store_is_opened_once() -> None:
+    made = SmallStore()
+    with pytest.raises(StoreLocked):
+        SmallStore(made.disk)
+    made.send(1)
+    assert SmallStore(made.restarted().disk.killed()).log.end_offset > 0
+
+
+def test_a_failed_opening_gives_the_store_free_and_leaves_no_abort() -> None:
+    made = SmallStore()
+    made.send(1)
+    made.store.close()
+    other = StoreConfig(root="/store", commit_log_file_bytes=16_384)
+    for _ in range(2):
+        with pytest.raises(StoreError, match="mappedFileSizeCommitLog"):
+            MessageStore(other, made.disk, ManualClock()).open()
+    assert not made.disk.exists("/store/abort")
+    assert SmallStore(made.disk).report.clean
+
+
+def test_the_log_may_lie_elsewhere() -> None:
+    config = StoreConfig(root="/store", commit_log_dir="/fast/log", commit_log_file_bytes=8192)
+    made = SmallStore(config=config)
+    made.send(5)
+    assert made.disk.listdir("/fast/log") == ["00000000000000000000"]
+    assert not made.disk.exists("/store/commitlog")
+    assert made.restarted().log.end_offset == made.log.end_offset
+
+
+def test_a_clean_stop_saves_the_checkpoint() -> None:
+    made = SmallStore()
+    made.send(3)
+    again = made.restarted().store.checkpoint
+    assert again.physic_ms == again.logics_ms == made.clock.now_ms()
+
+
+def test_a_stop_that_cannot_flush_keeps_abort_and_gives_the_store_free() -> None:
+    made = SmallStore()
+    made.send(3)
+    made.disk.fail_next("sync", OSError(errno.EIO, "broken"))
+    with pytest.raises(StoreError, match="cannot flush"):
+        made.store.close()
+    assert made.disk.exists("/store/abort")
+    again = SmallStore(made.disk)
+    assert not again.report.clean
+    assert again.log.end_offset == made.log.end_offset
+
+
+def test_an_abandoned_store_recovers() -> None:
+    made = SmallStore()
+    made.send(3)
+    made.store.abandon()
+    again = SmallStore(made.disk)
+    assert not again.report.clean
+    assert sum(map(len, again.units().values())) == 3
+
+
+def test_a_full_disk_is_told_at_the_start() -> None:
+    with pytest.raises(StoreError, match="the disk is full; make room"):
+        SmallStore(FakeDisk(capacity_bytes=10_000))
+
+
+def test_a_dispatcher_that_died_catches_up_from_the_log() -> None:
+    made = SmallStore()
+    made.send(10)
+    made.send(7, dispatch=False)
+    assert made.store.catch_up() == made.log.end_offset
+    assert sum(map(len, made.units().values())) == 17
+    assert made.found_by_key() == 17
+    assert made.store.catch_up() == made.log.end_offset
+    assert sum(map(len, made.units().values())) == 17
+
+
+def test_messages_are_got_by_queue_offset() -> None:
+    made = SmallStore()
+    placed = made.send(6)
+    result = made.store.get("Topic", 1, 0, 32)
+    assert (result.status, result.count, result.next_offset) == (GetStatus.FOUND, 3, 3)
+    assert b"".join(result.views) == b"".join(
+        made.log.view(offset, size) for offset, size in placed[1::2]
+    )
+    missing = made.store.get("Other", 0, 0, 32)
+    assert missing.status is GetStatus.NO_MATCHED_LOGIC_QUEUE
+
+
+def test_queue_offsets_are_found_by_time() -> None:
+    made = SmallStore()
+    for _ in range(3):
+        made.clock.advance(1000)
+        made.send(2)
+    now_ms = made.clock.now_ms()
+    assert made.store.offset_by_time("Topic", 0, now_ms - 1000) == 1
+    assert made.store.offset_by_time("Other", 0, now_ms) == 0
+    assert made.store.store_time(0, 10) == -1
+
+
+def test_without_an_index_none_is_made() -> None:
+    config = StoreConfig(root="/store", commit_log_file_bytes=8192, message_index_enable=False)
+    made = SmallStore(config=config)
+    made.send(5)
+    assert made.store.index is None
+    assert not made.restarted().disk.exists("/store/index")
+    assert CONFIG.message_index_enable

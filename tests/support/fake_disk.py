@@ -1,0 +1,399 @@
+"""A disk in memory that forgets: what was not synced survives a power cut or not, by seed.
+
+What a power cut may do (`FakeDisk.crashed`), each decision on its own:
+- every 4 KiB page written since the file's last sync has any of the contents it had since then;
+- a file's size is any of those it had since then;
+- every new, moved and removed name is there or not, until its directory is synced.
+It runs full at `capacity_bytes`, fails on demand, and `without_sync` makes fdatasync do nothing.
+
+A file that is mapped cannot change its size: that would kill a process on a real disk, and raises
+BufferError here.
+"""
+
+import errno
+import os
+from dataclasses import dataclass, field
+from random import Random
+
+from storage.disk import DiskFile
+
+PAGE_BYTES = 4096
+_VERSIONS_MAX = 4
+"""Contents kept of an unsynced page; older ones in between are forgotten."""
+
+
+@dataclass(eq=False)
+class _Inode:
+    """A file's contents, and what of them is on disk."""
+
+    data: bytearray = field(default_factory=bytearray)
+    durable: bytes = b""
+    sizes: list[int] = field(default_factory=list)
+    pages: dict[int, list[bytes]] = field(default_factory=dict)
+    allocated: int = 0
+    written_pages: set[int] = field(default_factory=set)
+    mapped_writable: bool = False
+    modified_ms: int = 0
+    locked: bool = False
+
+    def note_pages(self, position: int, count: int) -> None:
+        """Remembers the present contents of the pages that were just written."""
+        data, pages = self.data, self.pages
+        for page in range(position // PAGE_BYTES, -(-(position + count) // PAGE_BYTES)):
+            versions = pages.setdefault(page, [])
+            if len(versions) == _VERSIONS_MAX:
+                del versions[-2]
+            versions.append(bytes(data[page * PAGE_BYTES : (page + 1) * PAGE_BYTES]))
+
+    def resize(self, size: int) -> None:
+        """Changes the size; raises BufferError while the file is mapped."""
+        if size == len(self.data):
+            return
+        if size > len(self.data):
+            self.data.extend(bytes(size - len(self.data)))
+        else:
+            del self.data[size:]
+            self.pages.clear()
+            self.durable = self.durable[:size]
+        self.sizes.append(size)
+
+    def make_durable(self) -> None:
+        self.durable = bytes(self.data)
+        self.sizes.clear()
+        self.pages.clear()
+
+    def surviving(self, random: Random) -> "_Inode":
+        """What is found of this file after a power cut."""
+        if self.mapped_writable:
+            self._note_stores_through_the_map()
+        size = random.choice([len(self.durable), *self.sizes])
+        data = bytearray(self.durable[:size])
+        data.extend(bytes(size - len(data)))
+        for page, versions in self.pages.items():
+            start = page * PAGE_BYTES
+            number = random.randint(0, len(versions))
+            if number and start < size:
+                content = versions[number - 1][: size - start]
+                data[start : start + len(content)] = content
+        result = _Inode(data=data, durable=bytes(data), modified_ms=self.modified_ms)
+        result.allocated = min(self.allocated, size)
+        result.written_pages = {page for page in self.written_pages if page * PAGE_BYTES < size}
+        return result
+
+    def _note_stores_through_the_map(self) -> None:
+        for start in range(0, len(self.data), PAGE_BYTES):
+            content = bytes(self.data[start : start + PAGE_BYTES])
+            if content != self.durable[start : start + PAGE_BYTES]:
+                self.pages.setdefault(start // PAGE_BYTES, []).append(content)
+
+    def used_bytes(self) -> int:
+        blocks = sum(1 for page in self.written_pages if page * PAGE_BYTES >= self.allocated)
+        return self.allocated + blocks * PAGE_BYTES
+
+
+@dataclass(slots=True)
+class _NameChange:
+    """One change of the directory tree that no `sync_directory` has made durable yet."""
+
+    kind: str
+    path: str
+    inode: _Inode | None = None
+    target: str = ""
+
+    def directories(self) -> set[str]:
+        return {os.path.dirname(path) for path in (self.path, self.target) if path}
+
+
+class FakeFile:
+    """An open file of a FakeDisk."""
+
+    def __init__(self, disk: "FakeDisk", path: str, inode: _Inode, read_only: bool) -> None:
+        self.path = path
+        self._disk = disk
+        self._inode = inode
+        self._read_only = read_only
+        self._has_lock = False
+        self._closed = False
+
+    def size(self) -> int:
+        return len(self._open_inode().data)
+
+    def pwrite(self, data: bytes | bytearray | memoryview, position: int) -> None:
+        inode = self._open_inode()
+        if self._read_only:
+            raise OSError(errno.EBADF, "opened for reading only", self.path)
+        self._disk.maybe_fail("pwrite", self.path)
+        end = position + len(data)
+        if not len(data):
+            return
+        self._disk.take_pages(inode, position, end)
+        if end > len(inode.data):
+            inode.resize(end)
+        inode.data[position:end] = data
+        inode.note_pages(position, len(data))
+        inode.modified_ms = self._disk.now_ms
+
+    def pread(self, count: int, position: int) -> bytes:
+        self._disk.maybe_fail("pread", self.path)
+        return bytes(self._open_inode().data[position : position + count])
+
+    def view(self) -> memoryview:
+        return memoryview(self._open_inode().data).toreadonly()
+
+    def writable_view(self) -> memoryview:
+        inode = self._open_inode()
+        inode.mapped_writable = True
+        return memoryview(inode.data)
+
+    def allocate(self, size: int) -> None:
+        inode = self._open_inode()
+        self._disk.maybe_fail("allocate", self.path)
+        self._disk.reserve(size - inode.allocated)
+        inode.allocated = max(inode.allocated, size)
+        if size > len(inode.data):
+            inode.resize(size)
+
+    def set_size(self, size: int) -> None:
+        self._disk.maybe_fail("set_size", self.path)
+        self._open_inode().resize(size)
+
+    def data_after(self, position: int) -> int | None:
+        return position if position < self.size() else None
+
+    def sync(self) -> None:
+        inode = self._open_inode()
+        self._disk.maybe_fail("sync", self.path)
+        self._disk.sync_count += 1
+        if not self._disk.without_sync:
+            inode.make_durable()
+
+    def lock_byte(self) -> bool:
+        inode = self._open_inode()
+        if inode.locked and not self._has_lock:
+            return False
+        inode.locked = self._has_lock = True
+        return True
+
+    def close(self) -> None:
+        if not self._closed and self._has_lock:
+            self._inode.locked = False
+        self._closed = True
+
+    def _open_inode(self) -> _Inode:
+        if self._closed:
+            raise OSError(errno.EBADF, "the file is closed", self.path)
+        return self._inode
+
+
+class FakeDisk:
+    """A disk in memory; see the module for what it forgets."""
+
+    def __init__(self, *, without_sync: bool = False, capacity_bytes: int | None = None) -> None:
+        self.without_sync = without_sync
+        """Makes `sync` and `sync_directory` do nothing, to prove that a test would notice."""
+        self.capacity_bytes = capacity_bytes
+        self.now_ms = 0
+        """What files get as their time of change; set by the test."""
+        self.sync_count = 0
+        """How often any file was synced."""
+        self._files: dict[str, _Inode] = {}
+        self._directories: set[str] = {"/"}
+        self._durable_files: dict[str, _Inode] = {}
+        self._durable_directories: set[str] = {"/"}
+        self._changes: list[_NameChange] = []
+        self._failures: dict[str, list[OSError]] = {}
+        self._claimed: set[str] = set()
+
+    def crashed(self, seed: int) -> "FakeDisk":
+        """The disk as it is found after a power cut now; this one stays as it is."""
+        random = Random(seed)
+        after = FakeDisk(capacity_bytes=self.capacity_bytes)
+        after.now_ms = self.now_ms
+        files, directories = dict(self._durable_files), set(self._durable_directories)
+        for change in self._changes:
+            if random.random() < 0.5:
+                _apply(change, files, directories)
+        survivors: dict[_Inode, _Inode] = {}
+        for path in sorted(files):
+            if not _ancestors(path) <= directories:
+                continue
+            inode = files[path]
+            if inode not in survivors:
+                survivors[inode] = inode.surviving(random)
+            after._files[path] = survivors[inode]
+        after._directories = {path for path in directories if _ancestors(path) <= directories}
+        after._durable_files = dict(after._files)
+        after._durable_directories = set(after._directories)
+        return after
+
+    def killed(self) -> "FakeDisk":
+        """The disk as it is found after the process, but not the machine, died now."""
+        after = FakeDisk(without_sync=self.without_sync, capacity_bytes=self.capacity_bytes)
+        after.now_ms = self.now_ms
+        copies = {
+            inode: _Inode(
+                data=bytearray(inode.data),
+                durable=bytes(inode.data),
+                modified_ms=inode.modified_ms,
+                allocated=inode.allocated,
+                written_pages=set(inode.written_pages),
+            )
+            for inode in self._files.values()
+        }
+        after._files = {path: copies[inode] for path, inode in self._files.items()}
+        after._directories = set(self._directories)
+        after._durable_files = dict(after._files)
+        after._durable_directories = set(after._directories)
+        return after
+
+    def fail_next(self, operation: str, error: OSError, *, times: int = 1) -> None:
+        """Makes the next calls of an operation (`pwrite`, `sync`, `rename` …) raise `error`."""
+        self._failures.setdefault(operation, []).extend([error] * times)
+
+    def maybe_fail(self, operation: str, path: str) -> None:
+        """Raises what `fail_next` has ordered for this operation."""
+        waiting = self._failures.get(operation)
+        if waiting:
+            error = waiting.pop(0)
+            raise OSError(error.errno, error.strerror, path)
+
+    def used_bytes(self) -> int:
+        """Blocks in use by files that have a name."""
+        return sum(inode.used_bytes() for inode in set(self._files.values()))
+
+    def reserve(self, count: int) -> None:
+        """Raises OSError(ENOSPC) when `count` more bytes do not fit."""
+        if self.capacity_bytes is not None and self.used_bytes() + count > self.capacity_bytes:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    def take_pages(self, inode: _Inode, start: int, end: int) -> None:
+        """Gives blocks to the pages of [start, end) that have none yet."""
+        if end <= inode.allocated:
+            return
+        pages = set(range(start // PAGE_BYTES, -(-end // PAGE_BYTES))) - inode.written_pages
+        new = sum(1 for page in pages if page * PAGE_BYTES >= inode.allocated)
+        if new:
+            self.reserve(new * PAGE_BYTES)
+        inode.written_pages |= pages
+
+    # -- Disk -----------------------------------------------------------------------------------
+
+    def open(self, path: str, create: bool = False, *, read_only: bool = False) -> DiskFile:
+        self.maybe_fail("open", path)
+        path = os.path.normpath(path)
+        inode = self._files.get(path)
+        if inode is None:
+            if not create or os.path.dirname(path) not in self._directories:
+                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+            inode = self._files[path] = _Inode(modified_ms=self.now_ms)
+            self._changes.append(_NameChange("create", path, inode))
+        return FakeFile(self, path, inode, read_only)
+
+    def exists(self, path: str) -> bool:
+        path = os.path.normpath(path)
+        return path in self._files or path in self._directories
+
+    def is_dir(self, path: str) -> bool:
+        return os.path.normpath(path) in self._directories
+
+    def listdir(self, path: str) -> list[str]:
+        path = os.path.normpath(path)
+        paths = (*self._files, *self._directories)
+        return sorted(os.path.basename(p) for p in paths if os.path.dirname(p) == path != p)
+
+    def make_dirs(self, path: str, *, durable: bool = True) -> None:
+        path = os.path.normpath(path)
+        if path in self._directories:
+            return
+        parent = os.path.dirname(path)
+        self.make_dirs(parent, durable=durable)
+        self._directories.add(path)
+        self._changes.append(_NameChange("mkdir", path))
+        if durable:
+            self.sync_directory(parent)
+
+    def rename(self, source: str, target: str) -> None:
+        self.maybe_fail("rename", source)
+        source, target = os.path.normpath(source), os.path.normpath(target)
+        inode = self._inode(source)
+        self._change(_NameChange("rename", source, inode, target))
+
+    def unlink(self, path: str) -> None:
+        self.maybe_fail("unlink", path)
+        path = os.path.normpath(path)
+        self._change(_NameChange("unlink", path, self._inode(path)))
+
+    def remove_tree(self, path: str) -> None:
+        path = os.path.normpath(path)
+        for name in [p for p in self._files if p.startswith(path + "/")]:
+            self.unlink(name)
+        below = [p for p in self._directories if p == path or p.startswith(path + "/")]
+        for directory in sorted(below, reverse=True):
+            self._change(_NameChange("rmdir", directory))
+
+    def sync_directory(self, path: str) -> None:
+        self.maybe_fail("sync_directory", path)
+        path = os.path.normpath(path)
+        if path not in self._directories:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+        if self.without_sync:
+            return
+        waiting = []
+        for change in self._changes:
+            if path in change.directories():
+                _apply(change, self._durable_files, self._durable_directories)
+            else:
+                waiting.append(change)
+        self._changes = waiting
+
+    def read_bytes(self, path: str) -> bytes:
+        return bytes(self._inode(os.path.normpath(path)).data)
+
+    def modified_ms(self, path: str) -> int:
+        return self._inode(os.path.normpath(path)).modified_ms
+
+    def usage_ratio(self, path: str) -> float:
+        return self.used_bytes() / self.capacity_bytes if self.capacity_bytes else 0.0
+
+    def claim(self, root: str) -> bool:
+        if root in self._claimed:
+            return False
+        self._claimed.add(root)
+        return True
+
+    def release(self, root: str) -> None:
+        self._claimed.discard(root)
+
+    def _inode(self, path: str) -> _Inode:
+        inode = self._files.get(path)
+        if inode is None:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+        return inode
+
+    def _change(self, change: _NameChange) -> None:
+        _apply(change, self._files, self._directories)
+        self._changes.append(change)
+
+
+def _apply(change: _NameChange, files: dict[str, _Inode], directories: set[str]) -> None:
+    """Makes one change of names; one whose ground is missing has only the effect it still can."""
+    if change.kind == "mkdir":
+        directories.add(change.path)
+    elif change.kind == "rmdir":
+        directories.discard(change.path)
+    elif change.kind == "unlink":
+        if files.get(change.path) is change.inode:
+            del files[change.path]
+    elif change.inode is not None:
+        if change.kind == "rename" and files.get(change.path) is change.inode:
+            del files[change.path]
+        files[change.target or change.path] = change.inode
+
+
+def _ancestors(path: str) -> set[str]:
+    """All directories above a path."""
+    result = set()
+    while path != "/":
+        path = os.path.dirname(path)
+        result.add(path)
+    return result

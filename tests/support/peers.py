@@ -1,0 +1,119 @@
+"""Stand-ins around an actor under test: who asks it, whom it tells, the system it runs in."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from itertools import count
+from typing import Any
+
+from actors.address import Address
+from actors.inbox import Item
+from actors.request import Request
+from actors.system import ActorSystem
+from protocol.codes import LanguageCode
+from protocol.command import ONEWAY_FLAG, RemotingCommand
+from protocol.host import pack_host
+from storage.disk import Disk
+from tests.support.actors import new_seed
+from tests.support.fake_disk import FakeDisk
+
+_numbers = count(1)
+
+
+class RecordingPeer:
+    """A client that keeps what it is sent."""
+
+    def __init__(self, host: str = "192.0.2.7") -> None:
+        self.peer_id = next(_numbers)
+        port = 40_000 + self.peer_id
+        self.remote = f"{host}:{port}"
+        self.host = pack_host(host, port)
+        self.received: list[RemotingCommand] = []
+
+    def send(self, command: RemotingCommand) -> None:
+        self.received.append(command)
+
+    def notices(self) -> list[RemotingCommand]:
+        """What the server has asked of it since the last call."""
+        notices = [command for command in self.received if not command.is_response]
+        self.received = [command for command in self.received if command.is_response]
+        return notices
+
+
+class _Record:
+    """Mail that stays where it arrives."""
+
+    asleep = False
+
+    def __init__(self) -> None:
+        self.messages: list[Any] = []
+
+    def append(self, item: Item) -> None:
+        self.messages.append(item[1])
+
+    def wake(self) -> None:
+        raise AssertionError("never asleep")
+
+
+class Told:
+    """Stands in for another actor: its address, and what it was told."""
+
+    def __init__(self, name: str) -> None:
+        self._mail = _Record()
+        self.address = Address(name, self._mail)
+
+    def take(self) -> list[Any]:
+        """What it was told since the last call."""
+        taken, self._mail.messages = self._mail.messages, []
+        return taken
+
+
+@contextmanager
+def simulated(disk: Disk | None = None) -> Iterator[ActorSystem]:
+    """A simulated system, on a fake disk if none is given; its seed is printed."""
+    seed = new_seed()
+    print(f"TROUPEMQ_SEED={seed}")
+    system = ActorSystem.simulated(seed, disk if disk is not None else FakeDisk())
+    try:
+        yield system
+    except BaseException:
+        system.stop(10)
+        raise
+    assert system.stop(10), f"not stopped: {system!r}"
+
+
+def request(
+    code: int,
+    fields: Mapping[str, str] | None = None,
+    body: bytes | None = None,
+    *,
+    version: int = 407,
+    oneway: bool = False,
+) -> RemotingCommand:
+    """A request as a Java client makes it."""
+    return RemotingCommand(
+        int(code),
+        dict(fields) if fields is not None else None,
+        body,
+        opaque=next(_numbers),
+        flag=ONEWAY_FLAG if oneway else 0,
+        language=LanguageCode.JAVA,
+        version=version,
+    )
+
+
+def ask(
+    system: ActorSystem, name: str, command: RemotingCommand, peer: RecordingPeer | None = None
+) -> RemotingCommand:
+    """The answer of the actor `name` of a simulated system."""
+    peer = peer if peer is not None else RecordingPeer()
+    tell(system, name, command, peer)
+    answers = [each for each in peer.received if each.is_response]
+    found = [each for each in answers if each.opaque == command.opaque]
+    assert len(found) == 1, f"{len(found)} answers to {command}"
+    return found[0]
+
+
+def tell(system: ActorSystem, name: str, command: RemotingCommand, peer: RecordingPeer) -> None:
+    """Hands a request to the actor `name` of a simulated system, and runs it."""
+    system.address(name).tell(Request(command, peer))
+    system.drain()

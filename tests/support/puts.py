@@ -1,0 +1,35 @@
+"""Messages for the commit log, made short."""
+
+from protocol.checksum import body_crc
+from storage.append import PutRecord
+
+HOST = bytes((127, 0, 0, 1, 0, 0, 0x27, 0x76))
+HOST_V6 = bytes(15) + bytes((1, 0, 0, 0x27, 0x76))
+
+
+def put(
+    body: bytes = b"body",
+    *,
+    topic: str = "Topic",
+    queue_id: int = 0,
+    queue_offset: int = 0,
+    sys_flag: int = 0,
+    born_host: bytes = HOST,
+    properties: bytes = b"",
+    prepared_offset: int = 0,
+) -> PutRecord:
+    """One message on its way into the log."""
+    return (
+        topic.encode(),
+        queue_id,
+        queue_offset,
+        7,
+        sys_flag,
+        1_600_000_000_000,
+        born_host,
+        0,
+        prepared_offset,
+        body,
+        properties,
+        body_crc(body),
+    )
