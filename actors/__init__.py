@@ -1,0 +1,31 @@
+"""Who does what, when: state, sockets, timers and in-flight requests, each owned by one actor.
+
+    actor             owns                                   runs on   file
+    Supervisor        the children, restart policy           loop      supervisor.py
+    Connections       live connections, idle sweep           loop      connections.py
+    Acceptor          listening sockets                      loop      connections.py
+    Connection        one socket, its half-read frame        loop      connection.py
+    PutMessage        the end of the log: the append lock    loop      put_message.py
+    GroupCommit       sends that wait for the disk           loop      group_commit.py
+    Flusher           one fdatasync of the log at a time     thread    flusher.py
+    FlushRealTime     the async rhythm, the checkpoint       thread    flush_real_time.py
+    AllocateFile      the next file of the log               thread    allocate_file.py
+    Reput             consume queues, index                  loop      reput.py
+    PullMessage       answers pulls                          loop      pull_message.py
+    PullHold          pulls that wait for a message          loop      pull_hold.py
+    QueueOffsets      answers about a queue's ends           loop      queue_offsets.py
+    TopicTable        topics.json                            loop      topics.py
+    GroupTable        subscriptionGroup.json                 loop      groups.py
+    ConsumerOffsets   consumerOffset.json                    loop      consumer_offsets.py
+    Clients           who is connected as what               loop      clients.py
+    ConfigWriter      writes the JSON files                  thread    config_writer.py
+    BrokerInfo        answers about the broker               loop      broker_info.py
+    Registration      the broker's place at name servers     thread    registration.py
+    Namesrv           the route table                        loop      namesrv.py
+    SparkJobs         the schedule of Spark jobs             loop      spark_jobs.py
+    SparkJob          one run: a child process               thread    spark_jobs.py
+
+An actor's class, handlers and failures: actor.py.  Where it runs: dispatchers.py (loop.py, and
+simulated.py for tests).  How it is reached: address.py.  A broker's children in start order:
+broker.py; its ports: broker_server.py; a name server's: namesrv_server.py.
+"""

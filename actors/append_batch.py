@@ -1,0 +1,165 @@
+"""A batch of checked sends becomes records of the log: offsets given, one write, entries kept.
+
+A plain class; PutMessage owns the one there is.  Queue offsets are given here, at the last moment,
+so that a send that is refused or parked leaves no hole.
+"""
+
+from collections.abc import Sequence
+from itertools import islice
+from zlib import crc32
+
+from actors.hooks import SendContext
+from actors.put_answers import Stored
+from actors.send_rules import TopicState
+from actors.sends import Sends
+from protocol.send_wire import Send
+from storage.commit_log import CommitLog, PutRecord
+from storage.dispatch import DispatchEntry
+
+Part = tuple[int, bytes, bytes, int, tuple[bytes, ...]]
+"""flag, body, properties, tags code, index keys: one record of a send"""
+
+Pending = tuple[
+    Sends, Send, TopicState, int, int, int, int, bool, Sequence[Part], SendContext | None, float
+]
+"""whose, which, where, queue_id stored, queue_id as asked for, sys_flag, delay_ms, waits, parts,
+hook context, when it arrived (monotonic ms)"""
+
+
+class AppendBatch:
+    """Appends pending sends and gives what is known of them afterwards."""
+
+    def __init__(self, log: CommitLog) -> None:
+        self._log = log
+
+    def append(
+        self, pending: Sequence[Pending], now_ms: int
+    ) -> tuple[list[Stored], list[bool], list[DispatchEntry]]:
+        """Appends a prefix of `pending`: as much as the current file takes.
+
+        Gives, for each send stored: what its answer needs, whether it waits for the disk; and for
+        each record its dispatch entry. Fewer than asked: the next file is not there yet.
+        Raises OSError or StoreError when the disk refuses; nothing is changed then.
+        """
+        groups: list[tuple[PutRecord, ...]] = []
+        for item in pending:
+            groups.append(self._records(item))
+        try:
+            placed = self._log.append(groups, now_ms)
+        except BaseException:
+            self._give_back(pending, groups, 0)
+            raise
+        store_timestamp = self._log.last_store_timestamp
+        stored: list[Stored] = []
+        waits: list[bool] = []
+        entries: list[DispatchEntry] = []
+        positions = iter(placed)
+        taken = 0
+        for item, records in zip(pending, groups, strict=True):
+            if taken == len(placed):
+                break
+            sends, send, state, _, queue_id, sys_flag, delay_ms, wait, parts, context, _ = item
+            if len(records) == 1:
+                record = records[0]
+                offset, size = next(positions)
+                taken += 1
+                part = parts[0]
+                code = store_timestamp + delay_ms if delay_ms else part[3]
+                entries.append(
+                    (
+                        state.topic,
+                        record[1],
+                        record[2],
+                        offset,
+                        size,
+                        code,
+                        store_timestamp,
+                        sys_flag,
+                        part[4],
+                    )
+                )
+                offsets: tuple[int, ...] = (offset,)
+            else:
+                offsets, size = self._batch(
+                    state, records, parts, list(islice(positions, len(records))), entries
+                )
+                taken += len(records)
+            state.put_count += len(records)
+            state.put_bytes += size
+            stored.append((sends, send, offsets, queue_id, records[0][2], size, context))
+            waits.append(wait)
+        self._give_back(pending, groups, len(stored))
+        return stored, waits, entries
+
+    def _records(self, item: Pending) -> tuple[PutRecord, ...]:
+        sends, send, state, queue_id, _, sys_flag, _, _, parts, _, _ = item
+        next_offset = state.next_offsets.get(queue_id, 0)
+        state.next_offsets[queue_id] = next_offset + len(parts)
+        born, host, reconsume_times = send[6], sends.peer.host, send[1].reconsume_times
+        if len(parts) == 1:
+            flag, body, properties, _, _ = parts[0]
+            return (
+                (
+                    state.topic,
+                    queue_id,
+                    next_offset,
+                    flag,
+                    sys_flag,
+                    born,
+                    host,
+                    reconsume_times,
+                    0,
+                    body,
+                    properties,
+                    crc32(body) & 0x7FFFFFFF,
+                ),
+            )
+        return tuple(
+            (
+                state.topic,
+                queue_id,
+                next_offset + index,
+                flag,
+                sys_flag,
+                born,
+                host,
+                reconsume_times,
+                0,
+                body,
+                properties,
+                crc32(body) & 0x7FFFFFFF,
+            )
+            for index, (flag, body, properties, _, _) in enumerate(parts)
+        )
+
+    def _batch(
+        self,
+        state: TopicState,
+        records: tuple[PutRecord, ...],
+        parts: Sequence[Part],
+        placed: list[tuple[int, int]],
+        entries: list[DispatchEntry],
+    ) -> tuple[tuple[int, ...], int]:
+        """The entries of a send of several records; gives their offsets and bytes."""
+        for record, part, (offset, size) in zip(records, parts, placed, strict=True):
+            entries.append(
+                (
+                    state.topic,
+                    record[1],
+                    record[2],
+                    offset,
+                    size,
+                    part[3],
+                    self._log.last_store_timestamp,
+                    record[4],
+                    part[4],
+                )
+            )
+        return tuple(offset for offset, _ in placed), sum(size for _, size in placed)
+
+    def _give_back(
+        self, pending: Sequence[Pending], groups: Sequence[tuple[PutRecord, ...]], done: int
+    ) -> None:
+        """Takes back the queue offsets of the sends that did not get into the log."""
+        for item, records in zip(reversed(pending[done:]), reversed(groups[done:]), strict=True):
+            item[2].next_offsets[item[3]] -= len(records)

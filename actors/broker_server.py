@@ -1,0 +1,113 @@
+"""A broker that listens: its ports, how it is started and stopped.
+
+listenPort serves everything, the port two below it everything but pulls (the fast port), and the
+port one above it is HA's.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from socket import socket
+
+from actors.broker import Broker, Ports
+from actors.config import BrokerConfig
+from actors.connections import Listener, PortTaken, open_listener
+from actors.hooks import SendHook
+from actors.supervisor import ChildSpec
+from actors.system import ActorSystem
+from storage.config import StoreConfig
+
+FAST_PORT_BELOW = 2
+HA_PORT_ABOVE = 1
+FREE_PORT_TRIES = 50
+STOP_AFTER_FAILURE_S = 10.0
+
+
+@dataclass
+class RunningBroker:
+    """A broker that listens."""
+
+    system: ActorSystem
+    broker: Broker
+
+    @property
+    def ports(self) -> Ports:
+        """Where it listens."""
+        return self.broker.ports
+
+    def stop(self, timeout_s: float) -> bool:
+        """Stops in order: nothing new, held pulls answered, everything flushed.
+
+        False when something was stuck; `abort` stays then, and the next start recovers.
+        """
+        stopped = self.system.stop(timeout_s)
+        if stopped:
+            self.broker.close()
+        else:
+            self.broker.store.abandon()
+        return stopped
+
+
+def start_broker(
+    config: BrokerConfig,
+    store_config: StoreConfig,
+    *,
+    system: ActorSystem,
+    hooks: Sequence[SendHook] = (),
+    make_more: Callable[[Broker], Sequence[ChildSpec]] = lambda _: (),
+) -> RunningBroker:
+    """Opens the ports and the store, and starts everything; `make_more` adds children of its own.
+
+    Raises PortTaken, StoreError or StartFailed, each with a sentence for the operator; nothing is
+    left open then.
+    """
+    opened, ports = open_ports(config)
+    try:
+        broker = Broker(system, config, store_config, ports=ports, hooks=hooks)
+    except BaseException:
+        for sock in opened:
+            sock.close()
+        raise
+    services = (broker.service(), broker.service(fast=True))
+    listeners = [
+        (Listener(name, config.bind_address, sock.getsockname()[1], service), sock)
+        for name, sock, service in zip(("listenPort", "fast port"), opened, services, strict=True)
+    ]
+    try:
+        system.start(
+            broker.connections_child(),
+            *broker.children(),
+            *make_more(broker),
+            *broker.talking_children(listeners),
+        )
+    except BaseException:
+        system.stop(STOP_AFTER_FAILURE_S)
+        broker.store.abandon()
+        raise
+    return RunningBroker(system, broker)
+
+
+def open_ports(config: BrokerConfig) -> tuple[list[socket], Ports]:
+    """The sockets of main and fast port. Raises PortTaken."""
+    if config.listen_port:
+        return _open(config, config.listen_port)
+    for _ in range(FREE_PORT_TRIES):
+        probe = open_listener(config.bind_address, 0, "listenPort")
+        port = probe.getsockname()[1]
+        probe.close()
+        try:
+            sockets, ports = _open(config, port)
+            open_listener(config.bind_address, ports.ha, "HA port").close()
+        except PortTaken:
+            continue
+        return sockets, ports
+    raise PortTaken("No three free ports were found: set listenPort.")
+
+
+def _open(config: BrokerConfig, port: int) -> tuple[list[socket], Ports]:
+    main = open_listener(config.bind_address, port, "listenPort")
+    try:
+        fast = open_listener(config.bind_address, port - FAST_PORT_BELOW, "listenPort - 2")
+    except PortTaken:
+        main.close()
+        raise
+    return [main, fast], Ports(port, port - FAST_PORT_BELOW, port + HA_PORT_ABOVE)

@@ -1,0 +1,244 @@
+"""The clients of a broker: who produces, who consumes, who holds which queue.
+
+Owns: the groups of producers and consumers, the queue locks.
+Told by: connections (`Request`, `PeerClosed`), its own tick.
+Tells: the members of a group (one-way: it has changed, rebalance); groups (`CreateGroup`); topics
+(`CreateSystemTopic`, for retries).
+
+What PullMessage needs of a group is published.
+
+Source: ClientManageProcessor.java, ConsumerManageProcessor.java, DefaultConsumerIdsChangeListener.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import count
+
+from structlog import get_logger
+
+from actors.actor import handles
+from actors.address import Address
+from actors.config import BrokerConfig
+from actors.consumer_groups import Consumers, ConsumerView, Member, Producers, Subscription
+from actors.groups import GroupConfigs, GroupFinder
+from actors.published import Published
+from actors.queue_locks import QueueLocks
+from actors.request import PeerClosed, Request, Responder, serves
+from actors.topics import UNIT_SUB_FLAG, CreateSystemTopic
+from protocol.bodies import (
+    CheckClientRequest,
+    ConsumerData,
+    ConsumerList,
+    HeartbeatData,
+    LockBatchRequest,
+    LockBatchResponse,
+    SubscriptionGroupConfig,
+    TopicConfig,
+)
+from protocol.codes import RequestCode, ResponseCode
+from protocol.command import ONEWAY_FLAG, RemotingCommand
+from protocol.errors import RemoteError
+from protocol.headers.client import (
+    GetConsumerListHeader,
+    NotifyConsumerIdsChangedHeader,
+    UnregisterClientHeader,
+)
+from protocol.send_wire import RETRY_TOPIC_PREFIX
+
+__all__ = ["Clients", "ConsumerView", "Subscription"]
+
+log = get_logger(__name__)
+
+SCAN_MS = 10_000
+TAG_EXPRESSIONS = (None, "", "TAG")
+
+_opaques = count(1)
+"""Our requests to clients are numbered apart from theirs to us."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Scan:
+    """Look for clients that are silent."""
+
+
+class Clients(Responder):
+    """Lives on the loop."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        *,
+        topics: Published[Mapping[str, TopicConfig]],
+        groups: Published[GroupConfigs],
+        consumers: Published[Mapping[str, ConsumerView]],
+        topic_table: Address,
+        group_table: Address,
+    ) -> None:
+        """Reads `topics` and `groups`, publishes `consumers`."""
+        super().__init__()
+        self._config = config
+        self._topic_configs, self._topic_table = topics, topic_table
+        self._groups = GroupFinder(groups, group_table, config)
+        self._published = consumers
+        self._consumers = Consumers()
+        self._producers = Producers()
+        self._locks = QueueLocks()
+
+    def on_start(self) -> None:
+        self._published.value = {}
+        self.every(SCAN_MS, _Scan())
+
+    # --- who is there
+
+    @serves(RequestCode.HEART_BEAT)
+    def heartbeat(self, request: Request) -> RemotingCommand:
+        """A client says what it is."""
+        command = request.command
+        data = HeartbeatData.decode(command.body)
+        member = Member(
+            request.peer,
+            data.client_id,
+            command.language,
+            command.version,
+            self.system.clock.monotonic_ms(),
+        )
+        for consumer in data.consumer_data_set:
+            self._register_consumer(consumer, member)
+        for producer in data.producer_data_set:
+            if self._producers.register(producer.group_name, member):
+                log.info(
+                    "producer joined",
+                    group=producer.group_name,
+                    client=member.client_id,
+                    peer=request.peer.remote,
+                )
+        return command.answer()
+
+    def _register_consumer(self, data: ConsumerData, member: Member) -> None:
+        name = data.group_name
+        config = self._groups.find(name)
+        if config is not None:
+            self._make_retry_topic(name, config, data.unit_mode)
+        done = self._consumers.register(data, member)
+        if done.published:
+            self._publish(name)
+        if done.rebalance:
+            log.info(
+                "consumer group changed",
+                group=name,
+                client=member.client_id,
+                peer=member.peer.remote,
+                members=len(self._consumers.groups[name].members),
+            )
+            if config is None or config.notify_consumer_ids_changed_enable:
+                self._notify(name)
+
+    def _make_retry_topic(
+        self, group: str, config: SubscriptionGroupConfig, unit_mode: bool
+    ) -> None:
+        topic = RETRY_TOPIC_PREFIX + group
+        if topic not in self._topic_configs.value:
+            flag = UNIT_SUB_FLAG if unit_mode else 0
+            self._topic_table.tell(
+                CreateSystemTopic(topic, config.retry_queue_nums, topic_sys_flag=flag)
+            )
+
+    @serves(RequestCode.UNREGISTER_CLIENT)
+    def unregister(self, request: Request) -> RemotingCommand:
+        """A client leaves a producer group or a consumer group."""
+        header = UnregisterClientHeader.decode(request.command.fields)
+        peer_id = request.peer.peer_id
+        if header.producer_group is not None:
+            self._producers.unregister(header.producer_group, peer_id)
+        if header.consumer_group is not None:
+            name = header.consumer_group
+            log.info("consumer left", group=name, client=header.client_id)
+            if self._consumers.unregister(name, peer_id):
+                self._publish(name)
+            config = self._groups.find(name)
+            if config is None or config.notify_consumer_ids_changed_enable:
+                self._notify(name)
+        return request.command.answer(fields={})
+
+    @handles(PeerClosed)
+    def on_peer_closed(self, message: PeerClosed) -> None:
+        """Whatever the connection had registered goes at once, and the others are told."""
+        self._producers.peer_closed(message.peer.peer_id)
+        self._left(self._consumers.peer_closed(message.peer.peer_id), "connection closed")
+
+    @handles(_Scan)
+    def on_scan(self, _: _Scan) -> None:
+        """Removes clients without a heartbeat, though their connection is still there."""
+        now_ms = self.system.clock.monotonic_ms()
+        self._producers.expire(now_ms)
+        self._locks.expire(now_ms)
+        self._left(self._consumers.expire(now_ms), "no heartbeat")
+
+    def _left(self, groups: list[str], why: str) -> None:
+        for name in groups:
+            log.info("consumer left", group=name, why=why)
+            if name not in self._consumers.groups:
+                self._publish(name)
+            self._notify(name)
+
+    def _publish(self, name: str) -> None:
+        group = self._consumers.groups.get(name)
+        others = {own: view for own, view in self._published.value.items() if own != name}
+        self._published.value = others if group is None else {**others, name: group.view()}
+
+    def _notify(self, name: str) -> None:
+        group = self._consumers.groups.get(name)
+        if group is None or not self._config.notify_consumer_ids_changed_enable:
+            return
+        fields = NotifyConsumerIdsChangedHeader(name).encode()
+        for peer in group.peers():
+            peer.send(
+                RemotingCommand(
+                    RequestCode.NOTIFY_CONSUMER_IDS_CHANGED,
+                    fields,
+                    opaque=next(_opaques),
+                    flag=ONEWAY_FLAG,
+                )
+            )
+
+    # --- what clients ask
+
+    @serves(RequestCode.GET_CONSUMER_LIST_BY_GROUP)
+    def consumer_list(self, request: Request) -> RemotingCommand:
+        """Who is in a group; consumers divide the queues among these."""
+        name = GetConsumerListHeader.decode(request.command.fields).consumer_group
+        client_ids = self._consumers.client_ids(name)
+        if not client_ids:
+            remark = f"no consumer for this group, {name}"
+            return request.command.answer(ResponseCode.SYSTEM_ERROR, {}, remark=remark)
+        return request.command.answer(fields={}, body=ConsumerList(client_ids).encode())
+
+    @serves(RequestCode.CHECK_CLIENT_CONFIG)
+    def check_config(self, request: Request) -> RemotingCommand:
+        """Whether a subscription can work here; filters other than tags cannot."""
+        data = CheckClientRequest.decode(request.command.body).subscription_data
+        if data is not None and data.expression_type not in TAG_EXPRESSIONS:
+            raise RemoteError(
+                ResponseCode.SYSTEM_ERROR,
+                f"The broker does not support consumer to filter message by {data.expression_type}",
+            )
+        return request.command.answer()
+
+    @serves(RequestCode.LOCK_BATCH_MQ)
+    def lock(self, request: Request) -> RemotingCommand:
+        """Locks queues for an orderly consumer; those of others are missing in the answer."""
+        wanted = LockBatchRequest.decode(request.command.body)
+        granted = self._locks.lock(
+            wanted.consumer_group or "",
+            wanted.client_id or "",
+            wanted.mq_set,
+            self.system.clock.monotonic_ms(),
+        )
+        return request.command.answer(body=LockBatchResponse(granted).encode())
+
+    @serves(RequestCode.UNLOCK_BATCH_MQ)
+    def unlock(self, request: Request) -> RemotingCommand:
+        """Gives queues back."""
+        wanted = LockBatchRequest.decode(request.command.body)
+        self._locks.unlock(wanted.consumer_group or "", wanted.client_id or "", wanted.mq_set)
+        return request.command.answer()

@@ -1,0 +1,258 @@
+"""The settings of a broker and of a name server: RocketMQ's key beside each field.
+
+A file in java properties syntax fills them.  Every key of 4.9.7 is accepted; those that do nothing
+here, that nobody knows or that are spelled as long ago are kept in `Findings`, for one line at
+start-up.
+"""
+
+import os
+from collections.abc import Mapping, Set
+from dataclasses import dataclass, fields
+from typing import Any, TypeVar
+
+from actors.known_keys import BROKER_FILE_KEYS, NAMESRV_FILE_KEYS, OLD_SPELLINGS
+from actors.local_address import local_address, local_host_name
+from actors.properties_file import parse_properties
+from storage.config import StoreConfig, key, keys_of
+from storage.errors import StoreError
+
+PERM_READ = 4
+PERM_WRITE = 2
+PERM_INHERIT = 1
+MASTER_ID = 0
+ROLES = ("ASYNC_MASTER", "SYNC_MASTER", "SLAVE")
+_PORT_MAX = 65_535
+_REGISTER_PERIOD_MS = (10_000, 60_000)
+"""4.9.7 keeps registerNameServerPeriod within these."""
+
+Config = TypeVar("Config")
+
+
+class ConfigError(StoreError):
+    """A setting that cannot work; one sentence that names its key and its value."""
+
+
+@dataclass(frozen=True)
+class BrokerConfig:
+    """What a broker needs to know besides its store. Raises ConfigError."""
+
+    broker_name: str = key("brokerName", default="")
+    """Empty: this machine's host name."""
+    broker_cluster_name: str = key("brokerClusterName", default="DefaultCluster")
+    broker_id: int = key("brokerId", default=MASTER_ID)
+    broker_role: str = key("brokerRole", default="ASYNC_MASTER")
+    broker_ip1: str = key("brokerIP1", default="")
+    """Where clients reach the broker. Empty: the machine's own address."""
+    broker_ip2: str = key("brokerIP2", default="")
+    """Where slaves reach the broker. Empty: the machine's own address."""
+    listen_port: int = key("listenPort", default=10911)
+    """The fast port is two below, HA's one above; 0 takes free ports for all three."""
+    bind_address: str = key("bindAddress", default="0.0.0.0")
+    namesrv_address: str = key("namesrvAddr", default="")
+    """`host:port`, several separated by `;`. Empty: the environment's NAMESRV_ADDR."""
+
+    auto_create_topic_enable: bool = key("autoCreateTopicEnable", default=True)
+    auto_create_group_enable: bool = key("autoCreateSubscriptionGroup", default=True)
+    default_topic_queue_nums: int = key("defaultTopicQueueNums", default=8)
+    cluster_topic_enable: bool = key("clusterTopicEnable", default=True)
+    broker_topic_enable: bool = key("brokerTopicEnable", default=True)
+    trace_topic_enable: bool = key("traceTopicEnable", default=False)
+    trace_topic_name: str = key("msgTraceTopicName", default="RMQ_SYS_TRACE_TOPIC")
+    broker_permission: int = key("brokerPermission", default=PERM_READ | PERM_WRITE)
+
+    reject_transaction_message: bool = key("rejectTransactionMessage", default=False)
+    start_accept_send_request_timestamp_ms: int = key("startAcceptSendRequestTimeStamp", default=0)
+    region_id: str = key("regionId", default="DefaultRegion")
+    trace_on: bool = key("traceOn", default=True)
+    os_page_cache_busy_timeout_ms: int = key("osPageCacheBusyTimeOutMills", default=1000)
+    broker_fast_failure_enable: bool = key("brokerFastFailureEnable", default=True)
+    wait_in_send_queue_ms: int = key("waitTimeMillsInSendQueue", default=200)
+
+    long_polling_enable: bool = key("longPollingEnable", default=True)
+    short_polling_ms: int = key("shortPollingTimeMills", default=1000)
+    slave_read_enable: bool = key("slaveReadEnable", default=False)
+    flush_consumer_offset_interval_ms: int = key("flushConsumerOffsetInterval", default=5000)
+    notify_consumer_ids_changed_enable: bool = key("notifyConsumerIdsChangedEnable", default=True)
+
+    register_period_ms: int = key("registerNameServerPeriod", default=30_000)
+    register_timeout_ms: int = key("registerBrokerTimeoutMills", default=6000)
+    force_register: bool = key("forceRegister", default=True)
+    compressed_register: bool = key("compressedRegister", default=False)
+    channel_max_idle_seconds: int = key("serverChannelMaxIdleTimeSeconds", default=120)
+
+    def __post_init__(self) -> None:
+        set_value = object.__setattr__
+        shortest_ms, longest_ms = _REGISTER_PERIOD_MS
+        set_value(self, "broker_name", self.broker_name or local_host_name())
+        set_value(self, "broker_ip1", self.broker_ip1 or local_address())
+        set_value(self, "broker_ip2", self.broker_ip2 or local_address())
+        set_value(
+            self, "register_period_ms", min(max(self.register_period_ms, shortest_ms), longest_ms)
+        )
+        _check_port(self.listen_port)
+        if self.broker_role not in ROLES:
+            raise ConfigError(f"brokerRole is {self.broker_role}: it may be {', '.join(ROLES)}.")
+        if self.is_slave and self.broker_id <= MASTER_ID:
+            raise ConfigError(f"brokerId is {self.broker_id}: a slave's must be greater than 0.")
+        if not self.is_slave:
+            set_value(self, "broker_id", MASTER_ID)  # as 4.9.7: a master's own number is ignored
+        if not 0 <= self.broker_permission <= PERM_READ | PERM_WRITE | PERM_INHERIT:
+            raise ConfigError(
+                f"brokerPermission is {self.broker_permission}: 6 is read and write, 4 only read."
+            )
+        for address in self.namesrv_addresses:
+            _check_address(address)
+
+    @property
+    def is_slave(self) -> bool:
+        return self.broker_role == "SLAVE"
+
+    @property
+    def namesrv_addresses(self) -> tuple[str, ...]:
+        """Every name server as `host:port`, in the order of the setting."""
+        return tuple(part.strip() for part in self.namesrv_address.split(";") if part.strip())
+
+
+@dataclass(frozen=True)
+class NamesrvConfig:
+    """What a name server needs to know. Raises ConfigError."""
+
+    listen_port: int = key("listenPort", default=9876)
+    """0 takes a free port."""
+    bind_address: str = key("bindAddress", default="0.0.0.0")
+    kv_config_path: str = key("kvConfigPath", default=os.path.expanduser("~/namesrv/kvConfig.json"))
+    order_message_enable: bool = key("orderMessageEnable", default=False)
+    channel_max_idle_seconds: int = key("serverChannelMaxIdleTimeSeconds", default=120)
+
+    def __post_init__(self) -> None:
+        _check_port(self.listen_port)
+
+
+@dataclass(frozen=True)
+class Findings:
+    """What is to be said about a file of settings that could be used."""
+
+    without_effect: tuple[str, ...] = ()
+    """Keys of 4.9.7 that change nothing here."""
+    unknown: tuple[str, ...] = ()
+    old_spelling: tuple[str, ...] = ()
+    """Keys that 4.9.7 ignores because it spells them differently."""
+
+    def __bool__(self) -> bool:
+        return bool(self.without_effect or self.unknown or self.old_spelling)
+
+    def sentence(self) -> str:
+        """All of it in one line; empty when there is nothing to say."""
+        renamed = ", ".join(f"{old} (write {OLD_SPELLINGS[old]})" for old in self.old_spelling)
+        parts = (
+            ("without effect here", ", ".join(self.without_effect)),
+            ("unknown", ", ".join(self.unknown)),
+            ("old spelling, ignored", renamed),
+        )
+        return "; ".join(f"{what}: {names}" for what, names in parts if names)
+
+
+def load_broker_config(
+    path: str, overrides: Mapping[str, str] | None = None
+) -> tuple[BrokerConfig, StoreConfig, Findings]:
+    """The settings in the file at `path`; see `parse_broker_config`."""
+    return parse_broker_config(_read(path), overrides)
+
+
+def parse_broker_config(
+    text: str, overrides: Mapping[str, str] | None = None
+) -> tuple[BrokerConfig, StoreConfig, Findings]:
+    """A broker's settings out of java properties; `overrides` (by the same keys) go over the text.
+
+    Raises ConfigError, or StoreError for a store that cannot work, with one sentence.
+    """
+    values = _values(text, overrides)
+    values.setdefault("namesrvAddr", os.environ.get("NAMESRV_ADDR", ""))
+    broker, store = _filled(BrokerConfig, values), _filled(StoreConfig, values)
+    own = keys_of(BrokerConfig).keys() | keys_of(StoreConfig).keys()
+    return broker, store, _findings(values, own, BROKER_FILE_KEYS)
+
+
+def load_namesrv_config(
+    path: str, overrides: Mapping[str, str] | None = None
+) -> tuple[NamesrvConfig, Findings]:
+    """The settings in the file at `path`; see `parse_namesrv_config`."""
+    return parse_namesrv_config(_read(path), overrides)
+
+
+def parse_namesrv_config(
+    text: str, overrides: Mapping[str, str] | None = None
+) -> tuple[NamesrvConfig, Findings]:
+    """A name server's settings out of java properties. Raises ConfigError."""
+    values = _values(text, overrides)
+    own = keys_of(NamesrvConfig).keys()
+    return _filled(NamesrvConfig, values), _findings(values, own, NAMESRV_FILE_KEYS)
+
+
+def settings_of(*configs: Any) -> dict[str, str]:
+    """What is in force, by external key and as text: the body of an answer to code 26."""
+    found: dict[str, str] = {}
+    for config in configs:
+        for external, name in keys_of(type(config)).items():
+            value = getattr(config, name)
+            found[external] = str(value).lower() if isinstance(value, bool) else str(value)
+    return found
+
+
+def _read(path: str) -> str:
+    try:
+        with open(path, encoding="utf-8") as file:
+            return file.read()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"the settings file {path} cannot be read: {error}.") from error
+
+
+def _values(text: str, overrides: Mapping[str, str] | None) -> dict[str, str]:
+    try:
+        values = parse_properties(text)
+    except ValueError as error:
+        raise ConfigError(f"the settings cannot be read: {error}.") from error
+    return {**values, **(overrides or {})}
+
+
+def _filled(config: type[Config], values: Mapping[str, str]) -> Config:
+    types = {item.name: item.type for item in fields(config)}  # type: ignore[arg-type]
+    given = {
+        name: _converted(external, values[external], types[name])
+        for external, name in keys_of(config).items()
+        if external in values
+    }
+    return config(**given)
+
+
+def _converted(external: str, text: str, kind: object) -> int | bool | str:
+    if kind is bool:
+        if text.lower() not in ("true", "false"):
+            raise ConfigError(f"{external} is {text}: it may be true or false.")
+        return text.lower() == "true"
+    if kind is int:
+        try:
+            return int(text)
+        except ValueError:
+            raise ConfigError(f"{external} is {text}: it must be a whole number.") from None
+    return text
+
+
+def _findings(values: Mapping[str, str], own: Set[str], known: frozenset[str]) -> Findings:
+    idle = [name for name in values if name not in own]
+    return Findings(
+        tuple(name for name in idle if name in known),
+        tuple(name for name in idle if name not in known and name not in OLD_SPELLINGS),
+        tuple(name for name in idle if name in OLD_SPELLINGS),
+    )
+
+
+def _check_port(port: int) -> None:
+    if not 0 <= port <= _PORT_MAX:
+        raise ConfigError(f"listenPort is {port}: it must be between 0 and {_PORT_MAX}.")
+
+
+def _check_address(address: str) -> None:
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdigit() or not 0 < int(port) <= _PORT_MAX:
+        raise ConfigError(f"namesrvAddr holds {address}: write host:port, several with ; between.")

@@ -1,0 +1,145 @@
+"""SYNC_FLUSH: one sync for everybody who waits, and nobody told OK before it.
+
+Owns: the queue of sends that wait for the disk.
+Told by: PutMessage (`CommitUpTo`), the flusher (`Synced`), its own tick (deadlines).
+Tells: the flusher (`Sync`, one at a time), the connections (answers), PutMessage
+(`WritesForbidden`, when the disk failed).
+
+While one sync runs, the next group gathers.  A send whose sync fails, or does not return within
+syncFlushTimeout, is answered FLUSH_DISK_TIMEOUT, never OK; what was written is kept.
+"""
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from structlog import get_logger
+
+from actors.actor import Actor, handles
+from actors.address import Address
+from actors.flusher import Sync, Synced
+from actors.put_answers import PutAnswers, Stored
+from actors.reput import WritesForbidden
+from actors.sends import Sends
+from protocol.codes import ResponseCode
+from storage.commit_log import CommitLog
+from storage.errors import StoreError
+
+log = get_logger(__name__)
+
+DEADLINE_TICK_MS = 100
+
+
+@dataclass(slots=True)
+class CommitUpTo:
+    """Answer `stored` when the log is on the disk up to `offset`; none: only wake the flusher."""
+
+    offset: int
+    stored: Sequence[Stored]
+
+
+@dataclass(slots=True)
+class _Tick:
+    """Look for sends that waited too long."""
+
+
+@dataclass(slots=True)
+class _Waiting:
+    offset: int
+    deadline_ms: float
+    stored: Sequence[Stored]
+
+
+class GroupCommit(Actor):
+    """Lives on the loop; the waiting itself is the flusher's."""
+
+    def __init__(
+        self,
+        commit_log: CommitLog,
+        answers: PutAnswers,
+        *,
+        timeout_ms: int,
+        flusher: Address,
+        put_message: Address,
+    ) -> None:
+        super().__init__()
+        self._log = commit_log
+        self._answers = answers
+        self._timeout_ms = timeout_ms
+        self._flusher = flusher
+        self._put_message = put_message
+        self._waiting: deque[_Waiting] = deque()
+        self._wanted = 0
+        self._syncing = False
+        self._failed = False
+
+    def on_start(self) -> None:
+        self.every(DEADLINE_TICK_MS, _Tick())
+
+    @handles(CommitUpTo)
+    def on_commit(self, message: CommitUpTo) -> None:
+        """Queues the sends and starts a sync unless one is running."""
+        if message.stored:
+            deadline_ms = self.system.clock.monotonic_ms() + self._timeout_ms
+            self._waiting.append(_Waiting(message.offset, deadline_ms, message.stored))
+        self._wanted = max(self._wanted, message.offset)
+        self._sync()
+
+    def _sync(self) -> None:
+        if not self._syncing and self._wanted > self._log.flushed_offset and not self._failed:
+            self._syncing = True
+            self._flusher.tell(Sync(self._wanted, self.address))
+        elif self._failed:
+            self._answer_all(ResponseCode.FLUSH_DISK_TIMEOUT)
+
+    @handles(Synced)
+    def on_synced(self, message: Synced) -> None:
+        """Answers what is on the disk now, and goes on with what gathered meanwhile."""
+        self._syncing = False
+        done: list[Stored] = []
+        while self._waiting and self._waiting[0].offset <= message.flushed_offset:
+            done.extend(self._waiting.popleft().stored)
+        self._answer(done, ResponseCode.SUCCESS)
+        if message.failure is not None:
+            self._failed = True
+            self._put_message.tell(WritesForbidden(message.failure))
+            self._answer_all(ResponseCode.FLUSH_DISK_TIMEOUT)
+        self._sync()
+
+    @handles(_Tick)
+    def on_tick(self, _: _Tick) -> None:
+        """Answers the sends whose sync did not return in time."""
+        now_ms = self.system.clock.monotonic_ms()
+        late: list[Stored] = []
+        while self._waiting and self._waiting[0].deadline_ms <= now_ms:
+            late.extend(self._waiting.popleft().stored)
+        self._answer(late, ResponseCode.FLUSH_DISK_TIMEOUT)
+
+    def _answer(self, stored: Sequence[Stored], code: int) -> None:
+        touched: dict[Sends, None] = {}
+        for item in stored:
+            self._answers.stored(item, code)
+            touched[item[0]] = None
+        for sends in touched:
+            sends.hand_over()
+
+    def _answer_all(self, code: int) -> None:
+        while self._waiting:
+            self._answer(self._waiting.popleft().stored, code)
+
+    def on_failure(self, *_: object) -> None:
+        """Nothing that waited is left silent; it is stored, but not known to be on the disk."""
+        self._answer_all(ResponseCode.FLUSH_DISK_TIMEOUT)
+
+    def on_stop(self) -> None:
+        """The rest is flushed and answered."""
+        if not self._waiting:
+            return
+        code = ResponseCode.FLUSH_DISK_TIMEOUT
+        if not self._failed:
+            try:
+                self._log.sync(self._wanted)
+                code = ResponseCode.SUCCESS
+            except (OSError, StoreError) as error:
+                log.error("sync of the commit log failed at stop", reason=str(error))
+        self._answer_all(code)

@@ -1,0 +1,121 @@
+"""The consumer groups of a broker.
+
+Owns: the table of groups and subscriptionGroup.json.
+Told by: connections (`Request`), everybody who meets an unknown group (`CreateGroup`).
+Tells: config_writer.
+
+Source: broker/subscription/SubscriptionGroupManager.java.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from structlog import get_logger
+
+from actors.actor import handles
+from actors.address import Address
+from actors.config import BrokerConfig
+from actors.persisted import PersistedTable
+from actors.published import Published
+from actors.request import Request, serves
+from actors.topics import SLAVE_REFUSES
+from protocol.bodies import DataVersion, SubscriptionGroupConfig, SubscriptionGroupTable
+from protocol.codes import RequestCode, ResponseCode
+from protocol.command import RemotingCommand
+from protocol.errors import RemoteError
+from storage.groups import always_present, format_groups, parse_groups
+
+log = get_logger(__name__)
+
+SYSTEM_GROUP_PREFIX = "CID_RMQ_SYS_"
+GroupConfigs = Mapping[str, SubscriptionGroupConfig]
+
+
+@dataclass(frozen=True, slots=True)
+class CreateGroup:
+    """Make a group with the usual settings, unless it is there."""
+
+    group: str
+
+
+class GroupFinder:
+    """Finds a group for whoever meets it, and has it made when it may be made.
+
+    The settings of a new group are known beforehand, so nobody has to wait for it.
+    """
+
+    def __init__(
+        self, groups: Published[GroupConfigs], table: Address, config: BrokerConfig
+    ) -> None:
+        self._groups = groups
+        self._table = table
+        self._auto_create = config.auto_create_group_enable
+
+    def find(self, group: str) -> SubscriptionGroupConfig | None:
+        """The group's settings; None when it does not exist and may not be made."""
+        found = self._groups.value.get(group)
+        if found is None and (self._auto_create or group.startswith(SYSTEM_GROUP_PREFIX)):
+            self._table.tell(CreateGroup(group))
+            return SubscriptionGroupConfig(group)
+        return found
+
+
+class GroupTable(PersistedTable):
+    """Lives on the loop."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        path: str,
+        *,
+        groups: Published[GroupConfigs],
+        config_writer: Address,
+    ) -> None:
+        super().__init__(path, config_writer)
+        self._config = config
+        self._published = groups
+        self._groups: dict[str, SubscriptionGroupConfig] = {}
+        self._version = DataVersion()
+
+    def on_start(self) -> None:
+        self._groups = {config.group_name: config for config in always_present()}
+        loaded = self.load(parse_groups)
+        if loaded is not None:
+            self._groups.update(loaded.subscription_group_table)
+            self._version = loaded.data_version
+        self._published.value = dict(self._groups)
+
+    @handles(CreateGroup)
+    def on_create(self, message: CreateGroup) -> None:
+        """Somebody has come with a group that nobody has made."""
+        if message.group not in self._groups:
+            log.info("group created", group=message.group)
+            self._put(SubscriptionGroupConfig(message.group))
+
+    @serves(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP)
+    def update_and_create(self, request: Request) -> RemotingCommand:
+        """Creates a group or changes it."""
+        if self._config.is_slave:
+            raise RemoteError(ResponseCode.SYSTEM_ERROR, SLAVE_REFUSES)
+        config = SubscriptionGroupConfig.decode(request.command.body)
+        if not config.group_name:
+            raise RemoteError(
+                ResponseCode.SYSTEM_ERROR, "java.lang.NullPointerException: groupName is null"
+            )
+        log.info("group updated", group=config.group_name, peer=request.peer.remote)
+        self._put(config)
+        return request.command.answer()
+
+    @serves(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)
+    def all_groups(self, request: Request) -> RemotingCommand:
+        """The whole table."""
+        table = SubscriptionGroupTable(self._groups, self._version)
+        return request.command.answer(body=table.encode())
+
+    def _put(self, config: SubscriptionGroupConfig) -> None:
+        self._groups[config.group_name] = config
+        self._version = self._version.next(self.system.clock.now_ms())
+        groups = dict(self._groups)
+        table = SubscriptionGroupTable(groups, self._version)
+        self._published.value = groups
+        self.save(lambda: format_groups(table))

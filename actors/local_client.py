@@ -1,0 +1,108 @@
+"""The in-process API: requests to a broker without a socket, for tests and for tools.
+
+    client = LocalClient(system, service)
+    answer = client.request(RemotingCommand(RequestCode.GET_MAX_OFFSET, {...}))
+
+It speaks to the actors exactly as a connection does, only that its requests come as values.  Under
+simulation `request` winds the system until the answer is there.
+"""
+
+from collections.abc import Callable, Sequence
+from itertools import count
+from threading import Event
+
+from actors.connection import SEND_CODES, Service, peer_ids
+from actors.request import PeerClosed, Request
+from actors.sends import Buffer, Sends
+from actors.system import ActorSystem
+from protocol.codes import ResponseCode
+from protocol.command import RemotingCommand
+from protocol.errors import RemoteError
+from protocol.frame import decode_frame, encode
+from protocol.host import pack_host
+from protocol.send_wire import send_of
+
+_opaques = count(1)
+
+
+class LocalClient:
+    """A peer in this process. May be used from one thread, not the loop."""
+
+    def __init__(
+        self, system: ActorSystem, service: Service, *, host: str = "127.0.0.1", port: int = 1
+    ) -> None:
+        self.peer_id = next(peer_ids)
+        self.remote = f"{host}:{port}"
+        self.host = pack_host(host, port)
+        self.received: list[RemotingCommand] = []
+        """Requests that the broker sent to this client (notices)."""
+
+        self._system = system
+        self._service = service
+        self._waiting: dict[int, Callable[[RemotingCommand], None]] = {}
+
+    # --- the peer's side
+
+    def send(self, command: RemotingCommand) -> None:
+        """Takes one answer or request of the broker."""
+        self.write((encode(command),))
+
+    def write(self, frames: Sequence[Buffer], released_bytes: int = 0) -> None:
+        """Takes frames as a connection would send them; a pull's body comes in pieces."""
+        data = b"".join(frames)
+        while data:
+            end = 4 + int.from_bytes(data[:4])
+            command = decode_frame(data[4:end])
+            data = data[end:]
+            if command.is_response:
+                taken = self._waiting.pop(command.opaque, None)
+                if taken is not None:
+                    taken(command)
+            else:
+                self.received.append(command)
+
+    # --- the caller's side
+
+    def start(
+        self, command: RemotingCommand, taken: Callable[[RemotingCommand], None] | None = None
+    ) -> None:
+        """Sends one request; `taken` is called with its answer."""
+        command.opaque = next(_opaques)
+        if taken is not None:
+            self._waiting[command.opaque] = taken
+        service = self._service
+        if command.code in SEND_CODES and service.sends_to is not None:
+            try:
+                service.sends_to.tell(Sends(self, [send_of(command)], 0))
+            except RemoteError as error:
+                Request(command, self).answer(error.code, remark=error.remark)
+            return
+        address = service.routes.get(command.code)
+        if address is not None:
+            address.tell(Request(command, self))
+        else:
+            remark = f" request type {command.code} not supported"
+            Request(command, self).answer(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark=remark)
+
+    def request(self, command: RemotingCommand, timeout_s: float = 5.0) -> RemotingCommand:
+        """Sends one request and waits for its answer. Raises TimeoutError."""
+        answers: list[RemotingCommand] = []
+        arrived = Event()
+
+        def take(answer: RemotingCommand) -> None:
+            answers.append(answer)
+            arrived.set()
+
+        self.start(command, take)
+        if self._system.is_simulated:
+            self._system.run_until(arrived.is_set, timeout_s * 1000)
+        else:
+            arrived.wait(timeout_s)
+        if not answers:
+            raise TimeoutError(f"no answer to request {command.code} within {timeout_s} s")
+        return answers[0]
+
+    def close(self) -> None:
+        """Tells the broker that this client is gone."""
+        for address in self._service.tell_closed:
+            address.tell(PeerClosed(self))

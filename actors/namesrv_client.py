@@ -1,0 +1,123 @@
+"""A small blocking client for one name server, on one connection that stays open.
+
+A name server forgets a broker when its connection closes, so the connection is kept; it is opened
+anew when it turns out to be gone.  Used by actors on threads only.
+"""
+
+from itertools import count
+from socket import (
+    IPPROTO_TCP,
+    MSG_PEEK,
+    TCP_NODELAY,
+    create_connection,
+    socket,
+)
+from time import monotonic
+
+from protocol.command import ONEWAY_FLAG, RemotingCommand
+from protocol.errors import FrameError
+from protocol.frame import FrameBuffer, encode
+
+CONNECT_TIMEOUT_S = 3.0
+"""As 4.9.7: a name server that is down must not hold up the others for long."""
+
+RECEIVE_BYTES = 64 << 10
+
+
+class NamesrvUnreachable(Exception):
+    """No answer from the name server; the text says why."""
+
+
+class NamesrvClient:
+    """Calls one name server. Not for several threads at once; `close` it."""
+
+    def __init__(self, address: str) -> None:
+        host, _, port = address.rpartition(":")
+        self.address = address
+        self._host_port = (host.strip("[]"), int(port))
+        self._socket: socket | None = None
+        self._frames = FrameBuffer()
+        self._opaques = count(1)
+
+    def call(self, request: RemotingCommand, timeout_s: float) -> RemotingCommand:
+        """The response. Raises NamesrvUnreachable."""
+        request.opaque = next(self._opaques)
+        deadline = monotonic() + timeout_s
+        try:
+            return self._exchange(request, deadline)
+        except (OSError, FrameError) as error:
+            self.close()
+            raise NamesrvUnreachable(str(error) or type(error).__name__) from error
+
+    def tell(self, request: RemotingCommand, timeout_s: float) -> None:
+        """Sends without waiting for an answer. Raises NamesrvUnreachable."""
+        request.opaque = next(self._opaques)
+        request.flag |= ONEWAY_FLAG
+        try:
+            self._drop_if_closed()
+            self._send(encode(request), monotonic() + timeout_s)
+        except OSError as error:
+            self.close()
+            raise NamesrvUnreachable(str(error) or type(error).__name__) from error
+
+    def close(self) -> None:
+        """Closes the connection; the next call opens another."""
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+
+    def _drop_if_closed(self) -> None:
+        """A write to a connection that its other end has closed would be lost without a word."""
+        if self._socket is None:
+            return
+        try:
+            self._socket.setblocking(False)  # with a timeout, recv would wait for data first
+            closed = not self._socket.recv(1, MSG_PEEK)
+        except BlockingIOError:
+            closed = False
+        except OSError:
+            closed = True
+        if closed:
+            self.close()
+
+    def _exchange(self, request: RemotingCommand, deadline: float) -> RemotingCommand:
+        frame = encode(request)
+        self._drop_if_closed()
+        reused = self._socket is not None
+        try:
+            self._send(frame, deadline)
+            return self._response_to(request.opaque, deadline)
+        except ConnectionError:
+            if not reused:
+                raise
+        self.close()  # it had been closed since the last call: the server was started again
+        self._send(frame, deadline)
+        return self._response_to(request.opaque, deadline)
+
+    def _send(self, frame: bytes, deadline: float) -> None:
+        if self._socket is None:
+            timeout_s = min(CONNECT_TIMEOUT_S, _left(deadline))
+            self._socket = create_connection(self._host_port, timeout_s)
+            self._socket.setsockopt(IPPROTO_TCP, TCP_NODELAY, 1)
+            self._frames = FrameBuffer()
+        self._socket.settimeout(_left(deadline))
+        self._socket.sendall(frame)
+
+    def _response_to(self, opaque: int, deadline: float) -> RemotingCommand:
+        assert self._socket is not None
+        while True:
+            self._socket.settimeout(_left(deadline))
+            data = self._socket.recv(RECEIVE_BYTES)
+            if not data:
+                raise ConnectionResetError("closed by the name server")
+            for command in self._frames.receive(data):
+                # answers to calls that were given up on may still arrive
+                if command.is_response and command.opaque == opaque:
+                    return command
+
+
+def _left(deadline: float) -> float:
+    left = deadline - monotonic()
+    if left <= 0:
+        raise TimeoutError("no answer in time")
+    return left

@@ -1,0 +1,65 @@
+"""A name server on one page: its children in start order, and how it is started."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from socket import socket
+
+from actors.config import NamesrvConfig
+from actors.config_writer import ConfigWriter
+from actors.connection import Service
+from actors.connections import Acceptor, Connections, Listener, open_listener
+from actors.namesrv import Namesrv
+from actors.request import codes_of
+from actors.supervisor import ChildSpec
+from actors.system import ActorSystem
+
+RESPONDERS = (("namesrv", Namesrv),)
+STOP_AFTER_FAILURE_S = 10.0
+
+
+def service(system: ActorSystem) -> Service:
+    """What the name server's port serves; an unknown code is not answered, as in 4.9.7."""
+    routes = {code: system.address(name) for code, name in codes_of(RESPONDERS).items()}
+    return Service(routes, answer_unknown=False, tell_closed=[system.address("namesrv")])
+
+
+def children(
+    system: ActorSystem, config: NamesrvConfig, listeners: Sequence[tuple[Listener, socket]]
+) -> list[ChildSpec]:
+    """In start order; the names leave room for a broker in the same process."""
+    idle_ms = config.channel_max_idle_seconds * 1000
+    writer, connections = (
+        system.address("namesrv_config_writer"),
+        system.address("namesrv_connections"),
+    )
+    return [
+        ChildSpec("namesrv_connections", lambda _: Connections(idle_ms)),
+        ChildSpec("namesrv_config_writer", lambda _: ConfigWriter()),
+        ChildSpec("namesrv", lambda _: Namesrv(config, writer)),
+        ChildSpec("namesrv_acceptor", lambda _: Acceptor(listeners, connections)),
+    ]
+
+
+@dataclass
+class RunningNamesrv:
+    """A name server that listens."""
+
+    system: ActorSystem
+    port: int
+
+    def stop(self, timeout_s: float) -> bool:
+        """Stops in order. False when something was stuck."""
+        return self.system.stop(timeout_s)
+
+
+def start_namesrv(config: NamesrvConfig, *, system: ActorSystem) -> RunningNamesrv:
+    """Opens the port and starts everything. Raises PortTaken or StartFailed."""
+    sock = open_listener(config.bind_address, config.listen_port, "listenPort")
+    port = sock.getsockname()[1]
+    listener = Listener("listenPort", config.bind_address, port, service(system))
+    try:
+        system.start(*children(system, config, [(listener, sock)]))
+    except BaseException:
+        system.stop(STOP_AFTER_FAILURE_S)
+        raise
+    return RunningNamesrv(system, port)

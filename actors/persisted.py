@@ -1,0 +1,69 @@
+"""What the actors share whose table is a JSON file: they answer when a change is on disk.
+
+The table is changed at once, its text goes to the ConfigWriter, and what depends on the change (a
+snapshot for others, an answer) waits until the text is written.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from itertools import count
+from typing import TypeVar
+
+from actors.actor import handles
+from actors.address import Address
+from actors.config_writer import FileWritten, WriteFile
+from actors.request import Responder
+from protocol.errors import RemoteError
+from storage.errors import StoreError
+from storage.json_config import load
+
+T = TypeVar("T")
+
+_serials = count(1)
+"""Numbers of texts, never used twice: news for an actor of before the restart means nothing."""
+
+
+class PersistedTable(Responder):
+    """Base of the table actors."""
+
+    def __init__(self, path: str, config_writer: Address) -> None:
+        super().__init__()
+        self._path = path
+        self._config_writer = config_writer
+        self._serial = 0
+        self._written_serial = 0
+        self._unwritten: deque[tuple[int, Callable[[], None]]] = deque()
+
+    def load(self, parse: Callable[[str], T]) -> T | None:
+        """The table in the file; None where there is none yet.
+
+        Raises StoreError when the file cannot be used. Reads the disk: for `on_start` only.
+        """
+        text = load(self.system.disk, self._path)
+        if text is None:
+            return None
+        try:
+            return parse(text)
+        except RemoteError as error:  # the bodies' own complaint, as about a peer
+            raise StoreError(f"{self._path} cannot be used: {error.remark}.") from error
+
+    def save(self, text: Callable[[], str], then: Callable[[], None] | None = None) -> None:
+        """Writes what `text` returns, in another thread: it may look at nothing that changes.
+
+        `then` is called here once it is on disk, or once the disk has refused it.
+        """
+        self._serial = next(_serials)
+        if then is not None:
+            self._unwritten.append((self._serial, then))
+        self._config_writer.tell(WriteFile(self._path, text, self._serial, self.address))
+
+    @handles(FileWritten)
+    def on_file_written(self, message: FileWritten) -> None:
+        """Does what waited for this text or an earlier one."""
+        self._written_serial = max(self._written_serial, message.serial)
+        while self._unwritten and self._unwritten[0][0] <= message.serial:
+            self._unwritten.popleft()[1]()
+
+    def can_stop(self) -> bool:
+        """Not before everything is written: what is told last may otherwise come too late."""
+        return self._written_serial >= self._serial

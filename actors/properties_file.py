@@ -1,0 +1,84 @@
+"""Java's properties format, as broker.conf and namesrv.conf are written in it.
+
+    a line               key, then `=`, `:` or blanks, then the value
+    # or !               first on a line: a comment
+    \\ at a line's end    the value goes on with the next line, its leading blanks dropped
+    \\t \\n \\r \\f \\uXXXX  characters; before any other character \\ stands for that one
+
+Source: java.util.Properties.load.  Values lose trailing blanks here, which Java keeps.
+"""
+
+from collections.abc import Iterator, Mapping
+
+_BLANKS = " \t\f"
+_ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
+_UNICODE_DIGITS = 4
+
+
+def parse_properties(text: str) -> dict[str, str]:
+    """Every key with its value, in the order of the file; the last of equal keys counts.
+
+    Raises ValueError for a broken \\uXXXX, as Java does.
+    """
+    found: dict[str, str] = {}
+    for line in _logical_lines(text):
+        end = _key_end(line)
+        rest = line[end:].lstrip(_BLANKS)
+        if rest[:1] in ("=", ":"):
+            rest = rest[1:].lstrip(_BLANKS)
+        found[_unescape(line[:end])] = _unescape(rest).rstrip(_BLANKS)
+    return found
+
+
+def format_properties(values: Mapping[str, str]) -> str:
+    """One `key=value` line each, in order: the answer to a request for a server's settings."""
+    return "".join(f"{key}={value}\n" for key, value in values.items())
+
+
+def _logical_lines(text: str) -> Iterator[str]:
+    pending: str | None = None
+    for natural in text.replace("\r\n", "\n").replace("\r", "\n").split("\n"):
+        line = natural.lstrip(_BLANKS)
+        if pending is None and (not line or line[0] in "#!"):
+            continue
+        whole = line if pending is None else pending + line
+        if _ends_open(line):
+            pending = whole[:-1]
+            continue
+        pending = None
+        yield whole
+    if pending is not None:
+        yield pending
+
+
+def _ends_open(line: str) -> bool:
+    return (len(line) - len(line.rstrip("\\"))) % 2 == 1
+
+
+def _key_end(line: str) -> int:
+    escaped = False
+    for position, character in enumerate(line):
+        if not escaped and (character in _BLANKS or character in "=:"):
+            return position
+        escaped = not escaped and character == "\\"
+    return len(line)
+
+
+def _unescape(text: str) -> str:
+    if "\\" not in text:
+        return text
+    out: list[str] = []
+    characters = iter(text)
+    for character in characters:
+        if character != "\\":
+            out.append(character)
+            continue
+        escaped = next(characters, "")
+        if escaped == "u":
+            digits = "".join(next(characters, "") for _ in range(_UNICODE_DIGITS))
+            if len(digits) < _UNICODE_DIGITS:
+                raise ValueError(f"broken \\u{digits}")
+            out.append(chr(int(digits, 16)))
+        else:
+            out.append(_ESCAPES.get(escaped, escaped))
+    return "".join(out)

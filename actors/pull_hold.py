@@ -1,0 +1,182 @@
+"""Long polling: pulls that found nothing wait here for a message or their deadline.
+
+Owns: the held pulls, by topic and queue.
+Told by: PullMessage (`Hold`), Reput (`Arrived`), connections (`PeerClosed`), its own tick.
+Tells: PullMessage (`Woken`: process it again, but do not hold it again).
+
+4.9.7 looks at deadlines every 5 s; here a pull is answered within a tick of its deadline.
+
+Source: PullRequestHoldService.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from actors.actor import Actor, handles
+from actors.address import Address
+from actors.reput import Arrived
+from actors.request import PeerClosed, Request
+from protocol.codes import ResponseCode
+
+TICK_MS = 100
+HELD_MAX = 200_000
+"""Past this many a pull is answered at once, empty; the client comes again."""
+
+
+@dataclass(slots=True, eq=False)
+class Hold:
+    """Keep this pull until queue (topic, queue_id) holds more than `offset` messages."""
+
+    request: Request
+    topic: bytes
+    queue_id: int
+    offset: int
+    codes: frozenset[int] | None
+    """Tags codes that the consumer wants; None: all."""
+
+    timeout_ms: float
+    deadline_ms: float = 0.0
+
+    def refuse(self, remark: str) -> None:
+        """Answers the held pull with an error."""
+        self.request.refuse(remark)
+
+
+@dataclass(slots=True)
+class Woken:
+    """Process a held pull again."""
+
+    request: Request
+
+    def refuse(self, remark: str) -> None:
+        """Answers the held pull with an error."""
+        self.request.refuse(remark)
+
+
+@dataclass(slots=True)
+class _Tick:
+    """Look at the deadlines."""
+
+
+class HoldTable:
+    """The held pulls; plain, for tests without an actor."""
+
+    def __init__(self) -> None:
+        self._held: dict[tuple[bytes, int], list[Hold]] = {}
+        self.count = 0
+
+    def add(self, hold: Hold) -> None:
+        """Keeps one."""
+        self._held.setdefault((hold.topic, hold.queue_id), []).append(hold)
+        self.count += 1
+
+    def arrived(self, topic: bytes, queue_id: int, queue_offset: int, code: int) -> list[Hold]:
+        """Takes out those that may want the record just dispatched at `queue_offset`."""
+        holds = self._held.get((topic, queue_id))
+        if holds is None:
+            return []
+        low = code & 0xFFFFFFFF
+        signed = low - (1 << 32) if low >> 31 else low
+        return self._take(
+            (topic, queue_id),
+            [
+                hold
+                for hold in holds
+                if hold.offset <= queue_offset and (hold.codes is None or signed in hold.codes)
+            ],
+        )
+
+    def due(self, now_ms: float) -> list[Hold]:
+        """Takes out those whose time is over."""
+        return self._take_where(lambda hold: hold.deadline_ms <= now_ms)
+
+    def of_peer(self, peer_id: int) -> list[Hold]:
+        """Takes out those of a peer that is gone."""
+        return self._take_where(lambda hold: hold.request.peer.peer_id == peer_id)
+
+    def all(self) -> list[Hold]:
+        """Takes out everything."""
+        return self._take_where(lambda _: True)
+
+    def _take_where(self, wanted: Callable[[Hold], bool]) -> list[Hold]:
+        taken: list[Hold] = []
+        for key, holds in [*self._held.items()]:
+            taken += self._take(key, [hold for hold in holds if wanted(hold)])
+        return taken
+
+    def _take(self, key: tuple[bytes, int], taken: list[Hold]) -> list[Hold]:
+        if taken:
+            gone = set(map(id, taken))
+            left = [hold for hold in self._held[key] if id(hold) not in gone]
+            if left:
+                self._held[key] = left
+            else:
+                del self._held[key]
+            self.count -= len(taken)
+        return taken
+
+
+class PullHold(Actor):
+    """Lives on the loop."""
+
+    def __init__(self, pull_message: Address, max_offset: Callable[[bytes, int], int]) -> None:
+        super().__init__()
+        self._pull_message = pull_message
+        self._max_offset = max_offset
+        self._table = HoldTable()
+        self._draining = False
+
+    def on_start(self) -> None:
+        self.every(TICK_MS, _Tick())
+
+    @handles(Hold)
+    def on_hold(self, message: Hold) -> None:
+        """Keeps a pull, unless the broker is stopping or holds too many.
+
+        A message may have arrived while this one was under way: then it goes straight back.
+        """
+        message.deadline_ms = self.system.clock.monotonic_ms() + message.timeout_ms
+        arrived = self._max_offset(message.topic, message.queue_id) > message.offset
+        if arrived or self._draining or self._table.count >= HELD_MAX:
+            self._wake([message])
+        else:
+            self._table.add(message)
+
+    @handles(Arrived)
+    def on_arrived(self, message: Arrived) -> None:
+        """Wakes whoever waits for one of these records."""
+        if not self._table.count:
+            return
+        arrived = self._table.arrived
+        for entry in message.entries:
+            woken = arrived(entry[0], entry[1], entry[2], entry[5])
+            if woken:
+                self._wake(woken)
+
+    @handles(_Tick)
+    def on_tick(self, _: _Tick) -> None:
+        """Answers those whose time is over."""
+        self._wake(self._table.due(self.system.clock.monotonic_ms()))
+
+    @handles(PeerClosed)
+    def on_peer_closed(self, message: PeerClosed) -> None:
+        """Forgets the pulls of a peer that is gone."""
+        self._table.of_peer(message.peer.peer_id)
+
+    def on_drain(self) -> None:
+        """The broker stops: held pulls are answered now."""
+        self._draining = True
+        self._wake(self._table.all())
+
+    def on_stop(self) -> None:
+        for hold in self._table.all():
+            hold.request.answer(ResponseCode.PULL_NOT_FOUND, remark="broker stopped")
+
+    def on_failure(self, *_: object) -> None:
+        """Nobody is left silent."""
+        for hold in self._table.all():
+            hold.refuse("pull hold restarted")
+
+    def _wake(self, holds: list[Hold]) -> None:
+        for hold in holds:
+            self._pull_message.tell(Woken(hold.request))

@@ -1,0 +1,337 @@
+"""The one actor that appends: it *is* the append lock.
+
+Owns: the end of the commit log, the next offset of every queue, the counters of puts.
+Told by: connections (`Sends`, all sends of one read), AllocateFile (`FilePrepared`), the topic
+table (`TopicReady`), GroupCommit and Reput (`WritesForbidden`).
+Tells: the connections (answers, at the end of the batch), GroupCommit under SYNC_FLUSH, Reput (what
+to dispatch, so that nothing is parsed twice), AllocateFile (make the next file), the topic table
+(make this topic; its sends are parked meanwhile, in order).
+
+A batch is whatever was waiting: checked one by one, written with one call, answered with one
+message per connection.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from random import Random
+
+from structlog import get_logger
+
+from actors.actor import Actor, BatchEnd, handles
+from actors.address import Address
+from actors.allocate_file import FileFailed, FilePrepared, PrepareFile
+from actors.append_batch import AppendBatch, Pending
+from actors.config import BrokerConfig
+from actors.group_commit import CommitUpTo
+from actors.groups import GroupFinder
+from actors.hooks import Hooks, SendContext
+from actors.published import Published
+from actors.put_answers import PutAnswers, Stored
+from actors.put_stats import PutStats
+from actors.reput import Appended, WritesForbidden
+from actors.send_prepare import Preparer
+from actors.send_rules import (
+    RefusedError,
+)
+from actors.sends import Sends
+from actors.take_send import BUSY, SendTaker
+from actors.topics import CreateSystemTopic, CreateTopicOnSend, TopicReady
+from protocol.bodies import TopicConfig
+from protocol.codes import ResponseCode
+from protocol.errors import RemoteError
+from protocol.send_wire import Send
+from storage.errors import StoreError
+from storage.message_store import MessageStore
+
+log = get_logger(__name__)
+
+COMMIT_BYTES = 1 << 20
+"""Bodies gathered before a batch is written without waiting for its end: one write's worth."""
+
+SLOW_PUT_MS = 500.0
+TICK_MS = 100
+DLQ_QUEUES = 1
+CREATE_FAILED = "create mapped file failed, server is busy or broken."
+STOPPED = (
+    "service not available now. It may be caused by one of the following reasons: "
+    "the broker's disk is full [%s], messages are put to the slave, "
+    "message store has been shut down, etc."
+)
+
+
+Refusal = RefusedError | RemoteError
+
+
+@dataclass(slots=True)
+class _Tick:
+    """Look for sends that were parked too long."""
+
+
+class PutMessage(Actor):
+    """Appends for everybody. Lives on the loop."""
+
+    def __init__(
+        self,
+        store: MessageStore,
+        config: BrokerConfig,
+        *,
+        topics: Published[Mapping[str, TopicConfig]],
+        groups: GroupFinder,
+        preparer: Preparer,
+        answers: PutAnswers,
+        hooks: Hooks,
+        stats: PutStats,
+        random: Random,
+        addresses: Mapping[str, Address],
+    ) -> None:
+        super().__init__()
+        self._store = store
+        self._log = store.commit_log
+        self._config = config
+        self._answers, self._hooks = answers, hooks
+        self.stats = stats
+        self._to = addresses
+        self._reput = addresses["reput"]
+        self._batch = AppendBatch(self._log)
+        self._taker = SendTaker(
+            config,
+            store.config,
+            topics=topics,
+            groups=groups,
+            preparer=preparer,
+            random=random,
+            make_topic=self._make_topic,
+            group_bytes_max=self._log.group_bytes_max,
+        )
+        self._sync_flush = store.config.flush_disk_type == "SYNC_FLUSH"
+        self._pending: list[Pending] = []
+        self._pending_bytes = 0
+        self._batch_started_ms = 0.0
+        self._file_wanted = -1
+        self._waiting_for_file = False
+        self._forbidden: str | None = None
+
+    def on_start(self) -> None:
+        self._taker.start_at(self._store.consume_queues.next_offsets())
+        self._want_file()
+        self.every(TICK_MS, _Tick())
+
+    # --- taking sends
+
+    @handles(Sends)
+    def on_sends(self, message: Sends) -> None:
+        """Checks every send; what passes waits for the end of the batch."""
+        message.owed = len(message.sends)
+        arrived_ms, now_ms = self.system.clock.monotonic_ms(), self.system.clock.now_ms()
+        if not self._pending:
+            self._batch_started_ms = arrived_ms
+        self._taker.look_at_topics()
+        if self._forbidden is not None or self._config.is_slave:
+            refused = self._not_available()
+            for send in message.sends:
+                self._refuse(message, send, refused, self._context(message, send))
+        elif self._hooks:
+            for send in message.sends:
+                self._take(message, send, self._context(message, send), now_ms, arrived_ms)
+        else:
+            for send in message.sends:
+                self._take(message, send, None, now_ms, arrived_ms)
+        if message.frames:
+            message.hand_over()
+        if self._pending_bytes > COMMIT_BYTES and not self._waiting_for_file:
+            self._commit()
+
+    def _take(
+        self,
+        message: Sends,
+        send: Send,
+        context: SendContext | None,
+        now_ms: int,
+        arrived_ms: float,
+    ) -> None:
+        try:
+            pending = self._taker.take(message, send, context, now_ms, arrived_ms)
+        except (RefusedError, RemoteError) as error:
+            self._refuse(message, send, error, context)
+        else:
+            if pending is not None:
+                self._pending.append(pending)
+                self._pending_bytes += len(send[9])
+
+    def _context(self, message: Sends, send: Send) -> SendContext | None:
+        if not self._hooks:
+            return None
+        context = SendContext(
+            producer_group=send[0].producer_group,
+            topic=send[0].topic,
+            body_bytes=len(send[9]),
+            properties=send[8],
+            born_timestamp_ms=send[6],
+            client=message.peer.remote,
+            queue_id=send[4],
+        )
+        self._hooks.before(context)
+        return context
+
+    def _make_topic(self, topic: str, message: Sends, send: Send) -> None:
+        shape, tail = send[0], send[1]
+        if topic != shape.topic:
+            self._to["topics"].tell(CreateSystemTopic(topic, DLQ_QUEUES, self.address))
+            return
+        self._to["topics"].tell(
+            CreateTopicOnSend(
+                topic=shape.topic,
+                default_topic=shape.default_topic,
+                queue_nums=shape.default_topic_queue_nums,
+                unit_mode=tail.unit_mode,
+                producer=message.peer.remote,
+                reply_to=self.address,
+            )
+        )
+
+    @handles(TopicReady)
+    def on_topic_ready(self, message: TopicReady) -> None:
+        """The topic exists now, or may not: its parked sends go on, in order."""
+        arrived_ms, now_ms = self.system.clock.monotonic_ms(), self.system.clock.now_ms()
+        for sends, send, context in self._taker.topic_ready(message.topic):
+            if message.config is None:
+                self._refuse(sends, send, self._taker.unknown_topic(message.topic), context)
+            else:
+                self._take(sends, send, context, now_ms, arrived_ms)
+            sends.hand_over()
+
+    # --- the end of a batch
+
+    @handles(BatchEnd)
+    def on_batch_end(self, _: BatchEnd) -> None:
+        """Writes what has gathered."""
+        if self._pending and not self._waiting_for_file:
+            self._commit()
+
+    def _commit(self) -> None:
+        """One write for all pending sends, then their answers; what finds no room waits."""
+        pending, self._pending, self._pending_bytes = self._pending, [], 0
+        try:
+            stored, waits, entries = self._batch.append(pending, self.system.clock.now_ms())
+        except (OSError, StoreError) as error:
+            log.error("append failed", reason=str(error), sends=len(pending))
+            self._refuse_all(pending, self._not_available())
+            return
+        if len(stored) < len(pending):
+            self._pending = pending[len(stored) :]
+            self._waiting_for_file = True
+        self._want_file()
+        if entries:
+            stats = self.stats
+            stats.put_count += len(entries)
+            stats.put_bytes += sum(item[5] for item in stored)
+            end_offset = self._log.end_offset
+            self._answer(stored, waits, end_offset)
+            self._reput.tell(Appended(end_offset, entries))
+        took_ms = self.system.clock.monotonic_ms() - self._batch_started_ms
+        if took_ms > self.stats.longest_put_ms:
+            self.stats.longest_put_ms = took_ms
+        if took_ms > SLOW_PUT_MS:
+            log.warning("slow put", ms=round(took_ms), sends=len(stored))
+
+    def _answer(self, stored: list[Stored], waits: list[bool], end_offset: int) -> None:
+        """Under SYNC_FLUSH the answers travel to GroupCommit, except where WAIT=false."""
+        answers = self._answers
+        if self._sync_flush:
+            group_commit = self._to["group_commit"]
+            later = [item for item, wait in zip(stored, waits, strict=True) if wait]
+            group_commit.tell(CommitUpTo(end_offset, later))
+            if len(later) == len(stored):
+                return
+            stored = [item for item, wait in zip(stored, waits, strict=True) if not wait]
+        touched: dict[Sends, None] = {}
+        for item in stored:
+            answers.stored(item, ResponseCode.SUCCESS)
+            touched[item[0]] = None
+        for sends in touched:
+            sends.hand_over()
+
+    # --- files
+
+    def _want_file(self) -> None:
+        offset = self._log.next_file_offset_to_prepare()
+        if offset is not None and offset != self._file_wanted:
+            self._file_wanted = offset
+            self._to["allocate_file"].tell(PrepareFile(offset))
+
+    @handles(FilePrepared)
+    def on_file_prepared(self, message: FilePrepared) -> None:
+        """The log has room again."""
+        self._log.adopt(message.file)
+        self._waiting_for_file = False
+        if self._pending:
+            self._commit()
+
+    @handles(FileFailed)
+    def on_file_failed(self, message: FileFailed) -> None:
+        """Who waited for the file is refused; the next send asks for it again."""
+        self._file_wanted = -1
+        if self._waiting_for_file:
+            self._waiting_for_file = False
+            self._refuse_all(self._pending, RefusedError(ResponseCode.SYSTEM_ERROR, CREATE_FAILED))
+            self._pending, self._pending_bytes = [], 0
+
+    @handles(_Tick)
+    def on_tick(self, _: _Tick) -> None:
+        """Refuses the sends that have waited for a file longer than a busy page cache may last."""
+        if not self._waiting_for_file:
+            return
+        oldest_ms = self.system.clock.monotonic_ms() - self._config.os_page_cache_busy_timeout_ms
+        late = [item for item in self._pending if item[10] <= oldest_ms]
+        if late:
+            self._refuse_all(late, RefusedError(ResponseCode.SYSTEM_ERROR, BUSY))
+            self._pending = [item for item in self._pending if item[10] > oldest_ms]
+
+    @handles(WritesForbidden)
+    def on_writes_forbidden(self, message: WritesForbidden) -> None:
+        """The disk failed: nothing more is taken until it is well again."""
+        self._forbidden = message.reason
+        if message.reason is None:
+            log.info("messages are taken again")
+        else:
+            log.error("no more messages are taken", reason=message.reason)
+
+    # --- refusals
+
+    def _not_available(self) -> RefusedError:
+        used = [
+            self.system.disk.usage_ratio(path) * 100
+            for path in (self._store.config.commit_log_dir, *[self._store.config.root] * 2)
+        ]
+        text = "CL: {:5.2f} CQ: {:5.2f} INDEX: {:5.2f}".format(*used)
+        return RefusedError(ResponseCode.SERVICE_NOT_AVAILABLE, STOPPED % text)
+
+    def _refuse(
+        self, sends: Sends, send: Send, error: Refusal, context: SendContext | None
+    ) -> None:
+        self.stats.failed_count += 1
+        self._answers.refused(sends, send, error.code, error.remark, context)
+
+    def _refuse_all(self, pending: Sequence[Pending], error: Refusal) -> None:
+        touched: dict[Sends, None] = {}
+        for item in pending:
+            self._refuse(item[0], item[1], error, item[9])
+            touched[item[0]] = None
+        for sends in touched:
+            sends.hand_over()
+
+    def on_failure(self, *_: object) -> None:
+        """Nothing that was taken is left silent."""
+        self._refuse_waiting(RefusedError(ResponseCode.SYSTEM_ERROR, "put message restarted"))
+
+    def on_stop(self) -> None:
+        if self._pending and not self._waiting_for_file:
+            self._commit()
+        self._refuse_waiting(self._not_available())
+
+    def _refuse_waiting(self, error: RefusedError) -> None:
+        pending, self._pending = self._pending, []
+        self._refuse_all(pending, error)
+        for sends, send, context in self._taker.give_up_parked():
+            self._refuse(sends, send, error, context)
+            sends.hand_over()

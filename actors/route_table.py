@@ -1,0 +1,236 @@
+"""Which broker holds which topic: the memory of a name server, as a plain class.
+
+    queues      topic → broker name → queues and permission
+    brokers     broker name → cluster, and broker id → address
+    clusters    cluster → broker names
+    live        broker address → when it registered last, over which connection, data version
+
+Topics come from masters only, are added and changed by registrations, and leave only with the last
+broker of a name.  Times are monotonic.
+
+Source: namesrv/routeinfo/RouteInfoManager.java.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from protocol.bodies import (
+    BrokerData,
+    ClusterInfo,
+    DataVersion,
+    QueueData,
+    TopicConfig,
+    TopicConfigTable,
+    TopicRouteData,
+)
+from protocol.headers.namesrv import RegisterBrokerHeader, RegisterBrokerResponseHeader
+
+BROKER_EXPIRES_MS = 120_000
+MASTER_ID = 0
+_PERM_READ = 4
+_PERM_WRITE = 2
+
+
+@dataclass(slots=True)
+class LiveBroker:
+    """One registered address."""
+
+    updated_ms: float
+    data_version: DataVersion
+    peer_id: int
+    ha_server_address: str
+
+
+class RouteTable:
+    """Owned by one actor; nothing in it is shared."""
+
+    def __init__(self) -> None:
+        self._queues: dict[str, dict[str, QueueData]] = {}
+        self._brokers: dict[str, BrokerData] = {}
+        self._clusters: dict[str, set[str]] = {}
+        self._live: dict[str, LiveBroker] = {}
+        self._filter_servers: dict[str, list[str]] = {}
+
+    # --- brokers come and go
+
+    def register(
+        self,
+        broker: RegisterBrokerHeader,
+        topics: TopicConfigTable,
+        filter_servers: Sequence[str] | None,
+        peer_id: int,
+        now_ms: float,
+    ) -> RegisterBrokerResponseHeader:
+        """A broker is alive and has these topics; a slave is told where its live master is."""
+        name, address, broker_id = broker.broker_name, broker.broker_address, broker.broker_id
+        self._clusters.setdefault(broker.cluster_name, set()).add(name)
+        data = self._brokers.setdefault(name, BrokerData(broker.cluster_name, name, {}))
+        addresses = data.broker_addrs
+        for other_id in [own for own, at in addresses.items() if at == address]:
+            if other_id != broker_id:
+                del addresses[other_id]  # the broker has changed its role
+        is_first = broker_id not in addresses
+        addresses[broker_id] = address
+        if broker_id == MASTER_ID and (is_first or self.is_changed(address, topics.data_version)):
+            for config in topics.topic_configs.values():
+                self._take_topic(name, config)
+        self._live[address] = LiveBroker(
+            now_ms, topics.data_version, peer_id, broker.ha_server_address
+        )
+        if filter_servers is not None:
+            self._filter_servers.pop(address, None)
+            if filter_servers:
+                self._filter_servers[address] = list(filter_servers)
+        return self._master_of(data) if broker_id != MASTER_ID else RegisterBrokerResponseHeader()
+
+    def _take_topic(self, broker_name: str, config: TopicConfig) -> None:
+        self._queues.setdefault(config.topic_name, {})[broker_name] = QueueData(
+            broker_name,
+            config.read_queue_nums,
+            config.write_queue_nums,
+            config.perm,
+            config.topic_sys_flag,
+        )
+
+    def _master_of(self, data: BrokerData) -> RegisterBrokerResponseHeader:
+        address = data.broker_addrs.get(MASTER_ID)
+        live = self._live.get(address) if address is not None else None
+        if live is None:
+            return RegisterBrokerResponseHeader()
+        return RegisterBrokerResponseHeader(live.ha_server_address, address)
+
+    def unregister(self, cluster: str, broker_name: str, address: str, broker_id: int) -> None:
+        """A broker says that it stops; its id counts, whatever address it has now."""
+        self._live.pop(address, None)
+        self._filter_servers.pop(address, None)
+        data = self._brokers.get(broker_name)
+        if data is not None:
+            data.broker_addrs.pop(broker_id, None)
+            self._forget_if_empty(data, cluster)
+
+    def peer_closed(self, peer_id: int) -> list[str]:
+        """A connection is gone: its brokers leave at once. Returns their addresses."""
+        gone = [address for address, live in self._live.items() if live.peer_id == peer_id]
+        return self._remove(gone)
+
+    def expire(self, now_ms: float) -> list[str]:
+        """Removes the brokers that were silent for too long. Returns their addresses."""
+        oldest_ms = now_ms - BROKER_EXPIRES_MS
+        gone = [address for address, live in self._live.items() if live.updated_ms < oldest_ms]
+        return self._remove(gone)
+
+    def _remove(self, gone: list[str]) -> list[str]:
+        for address in gone:
+            del self._live[address]
+            self._filter_servers.pop(address, None)
+            for data in list(self._brokers.values()):
+                for broker_id in [own for own, at in data.broker_addrs.items() if at == address]:
+                    del data.broker_addrs[broker_id]
+                self._forget_if_empty(data, data.cluster)
+        return gone
+
+    def _forget_if_empty(self, data: BrokerData, cluster: str) -> None:
+        if data.broker_addrs:
+            return
+        name = data.broker_name
+        del self._brokers[name]
+        names = self._clusters.get(cluster, set())
+        names.discard(name)
+        if not names:
+            self._clusters.pop(cluster, None)
+        for topic in [topic for topic, queues in self._queues.items() if name in queues]:
+            self._forget_topic(topic, (name,))
+
+    def _forget_topic(self, topic: str, broker_names: Iterable[str]) -> None:
+        queues = self._queues.get(topic, {})
+        for name in broker_names:
+            queues.pop(name, None)
+        if not queues:
+            self._queues.pop(topic, None)
+
+    # --- data versions
+
+    def is_changed(self, address: str, version: DataVersion) -> bool:
+        """Whether this address has other topics than those known, or none are known."""
+        return self.data_version(address) != version
+
+    def data_version(self, address: str) -> DataVersion | None:
+        live = self._live.get(address)
+        return live.data_version if live is not None else None
+
+    def touch(self, address: str, now_ms: float) -> None:
+        """The broker is alive and its topics are as before."""
+        live = self._live.get(address)
+        if live is not None:
+            live.updated_ms = now_ms
+
+    # --- questions
+
+    def route(self, topic: str) -> TopicRouteData | None:
+        """Where a topic is; None when no live broker has it."""
+        queues = self._queues.get(topic)
+        if not queues:
+            return None
+        brokers = [self._brokers[name] for name in queues if name in self._brokers]
+        if not brokers:
+            return None
+        addresses = [address for data in brokers for address in data.broker_addrs.values()]
+        servers = {at: self._filter_servers[at] for at in addresses if at in self._filter_servers}
+        return TopicRouteData(
+            queue_datas=list(queues.values()),
+            broker_datas=brokers,
+            filter_server_table=servers,
+        )
+
+    def cluster_info(self) -> ClusterInfo:
+        """All brokers of all clusters."""
+        return ClusterInfo(
+            broker_addr_table=self._brokers,
+            cluster_addr_table={name: sorted(own) for name, own in self._clusters.items()},
+        )
+
+    def topics(self, chosen: Callable[[QueueData], bool] | None = None) -> list[str]:
+        """All topics, or those whose queues at some broker (any one) are `chosen`."""
+        if chosen is None:
+            return list(self._queues)
+        return [topic for topic, own in self._queues.items() if chosen(next(iter(own.values())))]
+
+    def topics_of_cluster(self, cluster: str) -> list[str]:
+        """The topics of a cluster; none when there is no such cluster."""
+        names = self._clusters.get(cluster, set())
+        return [topic for topic, queues in self._queues.items() if names & queues.keys()]
+
+    def system_topics(self) -> tuple[list[str], str | None]:
+        """Names of clusters and brokers, which are topics too, and some broker to ask for more."""
+        names: dict[str, None] = {}
+        for cluster, broker_names in self._clusters.items():
+            names.update(dict.fromkeys((cluster, *sorted(broker_names))))
+        addresses = [at for data in self._brokers.values() for at in data.broker_addrs.values()]
+        return list(names), addresses[0] if addresses else None
+
+    # --- what an administrator changes
+
+    def wipe_write_perm(self, broker_name: str) -> int:
+        """Nobody shall write to this broker any more. Returns how many topics that concerns.
+
+        The next registration with another data version puts the broker's own values back.
+        """
+        return self._change_perm(broker_name, lambda perm: perm & ~_PERM_WRITE)
+
+    def add_write_perm(self, broker_name: str) -> int:
+        """Read and write for every topic, whatever it was before."""
+        return self._change_perm(broker_name, lambda _: _PERM_READ | _PERM_WRITE)
+
+    def _change_perm(self, broker_name: str, changed: Callable[[int], int]) -> int:
+        count = 0
+        for queues in self._queues.values():
+            data = queues.get(broker_name)
+            if data is not None:
+                queues[broker_name] = replace(data, perm=changed(data.perm))
+                count += 1
+        return count
+
+    def delete_topic(self, topic: str, cluster: str | None = None) -> None:
+        """Forgets a topic, or only its queues in one cluster."""
+        names = self._clusters.get(cluster, set()) if cluster else list(self._queues.get(topic, {}))
+        self._forget_topic(topic, names)
