@@ -65,8 +65,6 @@ class BrokerConfig:
     region_id: str = key("regionId", default="DefaultRegion")
     trace_on: bool = key("traceOn", default=True)
     os_page_cache_busy_timeout_ms: int = key("osPageCacheBusyTimeOutMills", default=1000)
-    broker_fast_failure_enable: bool = key("brokerFastFailureEnable", default=True)
-    wait_in_send_queue_ms: int = key("waitTimeMillsInSendQueue", default=200)
 
     long_polling_enable: bool = key("longPollingEnable", default=True)
     short_polling_ms: int = key("shortPollingTimeMills", default=1000)

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from re import Pattern, escape
 from re import compile as compile_pattern
 
-find_pairs = compile_pattern(rb"([^\x01\x02]+)\x01([^\x02]+)").findall
+find_pairs = compile_pattern(rb"(?<![^\x02])([^\x01\x02]+)\x01([^\x02]+)").findall
 """Names and values of a text, pairs without a name or a value left out."""
 
 Cut = tuple[bytes, bytes, bytes, bytes, bytes]

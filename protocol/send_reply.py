@@ -8,6 +8,7 @@ answer, against 5 µs through the general encoder (tests/bench/send_path.py).
 from struct import Struct
 
 from protocol.codes import VERSION, LanguageCode, SerializeType
+from protocol.fastjson import quote
 
 _MARK = Struct(
     ">i"  # bytes of the frame after this field
@@ -85,9 +86,9 @@ class SendReplies:
 
     def _make_json(self, key: tuple[int, int, int, int]) -> bytes:
         _, queue_bytes, offset_bytes, opaque_bytes = key
-        region = self.constant_fields["MSG_REGION"].replace("\\", "\\\\").replace('"', '\\"')
+        region = quote(self.constant_fields["MSG_REGION"])
         text = (
-            b'{"code":0,"extFields":{"queueId":"%%b","TRACE_ON":"%b","MSG_REGION":"%b",'
+            b'{"code":0,"extFields":{"queueId":"%%b","TRACE_ON":"%b","MSG_REGION":%b,'
             b'"msgId":"%b%%016X","queueOffset":"%%b"},"flag":1,"language":"%b","opaque":%%b,'
             b'"serializeTypeCurrentRPC":"JSON","version":%d}'
         ) % (

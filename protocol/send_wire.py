@@ -23,7 +23,7 @@ Measured, one core, 128-byte bodies: 2.0 µs a request for the binary form, 2.3 
 """
 
 from dataclasses import dataclass
-from re import DOTALL
+from re import DOTALL, escape
 from re import compile as compile_pattern
 from struct import Struct
 from typing import TypeVar
@@ -32,7 +32,7 @@ from orjson import JSONDecodeError
 from orjson import loads as json_loads
 
 from protocol.codes import RequestCode, SerializeType
-from protocol.command import RemotingCommand
+from protocol.command import RESPONSE_FLAG, RemotingCommand
 from protocol.headers.send import SendMessageHeader
 
 RETRY_TOPIC_PREFIX = "%RETRY%"
@@ -77,22 +77,41 @@ _FIXED = Struct(
 _HEAD_AT = _PREFIX_BYTES + _FIXED.size
 assert _HEAD_AT == 21
 
+_INT_DIGITS, _LONG_DIGITS = 9, 18
+"""So many characters are always a number that fits; longer ones are for the general decoder."""
+
+_OPAQUE_LIMIT = 1 << 31
+
+
+def _entry(name: bytes, usual_digits: int, most_digits: int) -> bytes:
+    """An entry whose value is a number, as a regular expression.
+
+    The length must be that of the number: a zero byte, of the next entry, lies just behind it.
+    """
+    others = [digits for digits in range(1, most_digits + 1) if digits != usual_digits]
+    lengths = b"|".join(
+        escape(bytes((digits,))) + rb"(?=[^\x00]{%d}\x00)" % digits
+        for digits in (usual_digits, *others)
+    )
+    return rb"\x00\x01%b\x00\x00\x00(?:%b)(-?[0-9]+)" % (name, lengths)
+
+
 _ENTRY_E = b"\x00\x01e\x00\x00\x00"
 _BINARY_MIDDLE = compile_pattern(
-    rb"\x00\x01e\x00\x00\x00.(-?\d+)"
-    rb"\x00\x01f\x00\x00\x00.(-?\d+)"
-    rb"\x00\x01g\x00\x00\x00.(-?\d+)"
-    rb"\x00\x01h\x00\x00\x00.(-?\d+)"
-    rb"\x00\x01i(....)",
+    _entry(b"e", 1, _INT_DIGITS)
+    + _entry(b"f", 1, _INT_DIGITS)
+    + _entry(b"g", 13, _LONG_DIGITS)
+    + _entry(b"h", 1, _INT_DIGITS)
+    + rb"\x00\x01i(....)",
     DOTALL,
 )
 _JSON_HEADS = (b'{"code":310,"extFields":{"a":"', b'{"code":320,"extFields":{"a":"')
 _JSON_E = b'","e":"'
 _JSON_REST = compile_pattern(
-    rb'(-?\d+)","f":"(-?\d+)","g":"(-?\d+)","h":"(-?\d+)",'
-    rb'"i":"([^"\\]*(?:\\u000[12][^"\\]*)*)"(,"j"[^{}]*)\},'
-    rb'"flag":(\d+),"language":"[A-Z]+","opaque":(-?\d+),'
-    rb'"serializeTypeCurrentRPC":"JSON","version":(\d+)\}'
+    rb'(-?[0-9]{1,9})","f":"(-?[0-9]{1,9})","g":"(-?[0-9]{1,18})","h":"(-?[0-9]{1,9})",'
+    rb'"i":"([^"\\\x00-\x1f]*(?:\\u000[12][^"\\\x00-\x1f]*)*)"(,"j"[^{}]*)\},'
+    rb'"flag":(0|[1-9][0-9]{0,8}),"language":"[A-Z]+","opaque":(0|-?[1-9][0-9]{0,9}),'
+    rb'"serializeTypeCurrentRPC":"JSON","version":(0|[1-9][0-9]{0,8})\}'
 )
 _LEARNT_MAX = 64
 """How many shapes or tails one connection keeps; a producer of more topics learns again."""
@@ -126,16 +145,25 @@ class SendDecoder:
         middle = _BINARY_MIDDLE.match(data, head_at + len(head), header_end)
         if middle is None:
             return None
-        opaque, flag, remark_bytes, _ = _FIXED.unpack_from(data, start + _PREFIX_BYTES)
+        opaque, flag, remark_bytes, fields_bytes = _FIXED.unpack_from(data, start + _PREFIX_BYTES)
         queue_id, sys_flag, born, flag_of_message, length = middle.groups()
         properties_at = middle.end()
         properties_end = properties_at + int.from_bytes(length)
+        properties = data[properties_at:properties_end]
+        if (
+            remark_bytes
+            or flag & RESPONSE_FLAG
+            or head_at + fields_bytes != header_end
+            or properties_end > header_end
+            or not (properties.isascii() or _is_utf8(properties))
+        ):
+            return None
         tail_bytes = data[properties_end:header_end]
         tail = self._tails.get(tail_bytes)
         if tail is None:
             tail = self._learn_tail(tail_bytes, _binary_tail(tail_bytes))
-        if tail is None or remark_bytes:
-            return None
+            if tail is None:
+                return None
         return (
             self._binary_shape,  # type: ignore[return-value]
             tail,
@@ -145,7 +173,7 @@ class SendDecoder:
             int(sys_flag),
             int(born),
             int(flag_of_message),
-            data[properties_at:properties_end],
+            properties,
             data[header_end:end],
         )
 
@@ -164,13 +192,20 @@ class SendDecoder:
         tail = self._tails.get(tail_bytes)
         if tail is None:
             tail = self._learn_tail(tail_bytes, _json_tail(tail_bytes))
-        if tail is None or shape is None:
+        flag_number, opaque_number = int(flag), int(opaque)
+        if (
+            tail is None
+            or shape is None
+            or flag_number & RESPONSE_FLAG
+            or not -_OPAQUE_LIMIT <= opaque_number < _OPAQUE_LIMIT
+            or not (properties.isascii() or _is_utf8(properties))
+        ):
             return None
         return (
             shape,
             tail,
-            int(opaque),
-            int(flag),
+            opaque_number,
+            flag_number,
             int(queue_id),
             int(sys_flag),
             int(born),
@@ -188,6 +223,8 @@ class SendDecoder:
                 if data[at : at + 3] != bytes((0, 1, name)):
                     return None
                 value_end = at + 7 + int.from_bytes(data[at + 3 : at + 7])
+                if value_end == at + 7:
+                    return None  # no value: the field is missing
                 fields.append(data[at + 7 : value_end].decode())
                 at = value_end
         except UnicodeDecodeError:
@@ -197,7 +234,7 @@ class SendDecoder:
         prefix, head = data[start : start + _PREFIX_BYTES], data[start + _HEAD_AT : at]
         shape = self._binary.get(prefix + head)
         if shape is None:
-            code, version = int.from_bytes(prefix[:2]), int.from_bytes(prefix[3:5])
+            code, version = int.from_bytes(prefix[:2]), int.from_bytes(prefix[3:5], signed=True)
             shape = _shape(code, version, SerializeType.ROCKETMQ, fields)
             if shape is None:
                 return None
@@ -213,7 +250,7 @@ class SendDecoder:
         except JSONDecodeError:
             return None
         fields = decoded["extFields"]
-        if [*fields] != ["a", "b", "c", "d"]:
+        if [*fields] != ["a", "b", "c", "d"] or not _all_text(fields):
             return None
         shape = _shape(decoded["code"], version, SerializeType.JSON, [*fields.values()])
         if shape is not None:
@@ -223,13 +260,11 @@ class SendDecoder:
     def _learn_tail(self, tail_bytes: bytes, fields: dict[str, str] | None) -> SendTail | None:
         if fields is None or not fields.keys() <= {"j", "k", "l", "m", "n"}:
             return None
-        try:
-            reconsume_times = int(fields.get("j", "0"))
-            max_reconsume_times = int(fields["l"]) if "l" in fields else None
-        except ValueError:
+        if not (_is_number(fields.get("j", "0")) and _is_number(fields.get("l", "0"))):
             return None
-        batch, unit_mode = fields.get("m") == "true", fields.get("k") == "true"
-        tail = SendTail(reconsume_times, unit_mode, max_reconsume_times, batch)
+        limit = int(fields["l"]) if "l" in fields else None
+        unit_mode, batch = (fields.get(name, "").lower() == "true" for name in "km")
+        tail = SendTail(int(fields.get("j", "0")), unit_mode, limit, batch)
         _keep(self._tails, tail_bytes, tail)
         return tail
 
@@ -273,7 +308,7 @@ def _shape(code: int, version: int, serialize_type: int, fields: list[str]) -> S
     """None where the general decoder has to look: other codes, retry topics, odd numbers."""
     group, topic, default_topic, queue_nums = fields
     sends = (RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE)
-    if code not in sends or topic.startswith(RETRY_TOPIC_PREFIX) or not queue_nums.isdecimal():
+    if code not in sends or topic.startswith(RETRY_TOPIC_PREFIX) or not _is_number(queue_nums):
         return None
     return SendShape(
         code,
@@ -303,9 +338,27 @@ def _binary_tail(tail: bytes) -> dict[str, str] | None:
 
 def _json_tail(tail: bytes) -> dict[str, str] | None:
     try:
-        return json_loads(b"{" + tail[1:] + b"}")  # type: ignore[no-any-return]
+        fields = json_loads(b"{" + tail[1:] + b"}")
     except JSONDecodeError:
         return None
+    return fields if _all_text(fields) else None
+
+
+def _all_text(fields: dict[str, object]) -> bool:
+    return all(isinstance(value, str) for value in fields.values())
+
+
+def _is_number(text: str) -> bool:
+    """Whether Java and Python read the same small number in this."""
+    return text.isascii() and text.isdigit() and len(text) <= _INT_DIGITS
+
+
+def _is_utf8(text: bytes) -> bool:
+    try:
+        text.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def _keep(learnt: dict[bytes, Learnt], key: bytes, value: Learnt) -> None:

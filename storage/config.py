@@ -47,7 +47,6 @@ class StoreConfig:
 
     flush_disk_type: str = key("flushDiskType", default="ASYNC_FLUSH")
     flush_interval_ms: int = key("flushIntervalCommitLog", default=500)
-    flush_timed: bool = key("flushCommitLogTimed", default=True)
     flush_least_pages: int = key("flushCommitLogLeastPages", default=4)
     flush_thorough_interval_ms: int = key("flushCommitLogThoroughInterval", default=10_000)
     flush_queue_interval_ms: int = key("flushIntervalConsumeQueue", default=1000)
@@ -61,11 +60,6 @@ class StoreConfig:
     max_transfer_count_on_disk: int = key("maxTransferCountOnMessageInDisk", default=8)
     access_in_memory_max_ratio: int = key("accessMessageInMemoryMaxRatio", default=40)
     """Percent of the machine's memory that counts as still cached behind the log's end."""
-
-    disk_max_used_ratio: int = key("diskMaxUsedSpaceRatio", default=75)
-    file_reserved_hours: int = key("fileReservedTime", default=72)
-    delete_when: str = key("deleteWhen", default="04")
-    clean_file_forcibly_enable: bool = key("cleanFileForciblyEnable", default=True)
 
     def __post_init__(self) -> None:
         if "," in self.commit_log_dir:

@@ -1,0 +1,189 @@
+"""Tests of actors/config.py and actors/known_keys.py: what a settings file may hold."""
+
+from pathlib import Path
+
+import pytest
+
+from actors.config import (
+    BrokerConfig,
+    ConfigError,
+    NamesrvConfig,
+    load_broker_config,
+    parse_broker_config,
+    parse_namesrv_config,
+    settings_of,
+)
+from actors.known_keys import BROKER_FILE_KEYS, NAMESRV_FILE_KEYS
+from actors.local_address import local_address, local_host_name, preferred
+from actors.properties_file import parse_properties
+from storage.config import StoreConfig, keys_of
+from storage.errors import StoreError
+from tests.support.golden import frames
+
+OWN_KEYS = {"bindAddress"}
+"""Settings that 4.9.7 has not."""
+
+
+def test_the_official_sample_fills_broker_and_store() -> None:
+    broker, store, findings = parse_broker_config(
+        "brokerClusterName = DefaultCluster\nbrokerName = broker-a\nbrokerId = 0\n"
+        "deleteWhen = 04\nfileReservedTime = 48\nbrokerRole = ASYNC_MASTER\n"
+        "flushDiskType = SYNC_FLUSH\n"
+    )
+    assert (broker.broker_name, broker.broker_cluster_name) == ("broker-a", "DefaultCluster")
+    assert store.flush_disk_type == "SYNC_FLUSH"
+    assert findings.without_effect == ("deleteWhen", "fileReservedTime")
+    assert not findings.unknown and not findings.old_spelling
+
+
+def test_without_a_setting_the_defaults_are_those_of_4_9_7(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("NAMESRV_ADDR", raising=False)
+    broker, store, _ = parse_broker_config("")
+    assert broker.listen_port == 10911
+    assert broker.default_topic_queue_nums == 8
+    assert broker.broker_permission == 6
+    assert broker.register_period_ms == 30_000
+    assert broker.auto_create_topic_enable and broker.force_register
+    assert not broker.trace_topic_enable and not broker.compressed_register
+    assert (broker.region_id, broker.trace_on) == ("DefaultRegion", True)
+    assert broker.namesrv_addresses == ()
+    assert broker.broker_name == local_host_name()
+    assert broker.broker_ip1 == broker.broker_ip2 == local_address()
+    assert store == StoreConfig()
+
+
+def test_the_recorded_settings_of_the_original_hold_no_unknown_key() -> None:
+    bodies = {
+        code: next(
+            frame["body"].decode()
+            for frame in frames("java-4.9.7")
+            if frame.get("request_code") == code and frame["direction"] == "response"
+        )
+        for code in (26, 319)
+    }
+    recorded = parse_properties(bodies[26])
+    _, _, findings = parse_broker_config(bodies[26])
+    assert findings.unknown == () and findings.old_spelling == ()
+    assert set(findings.without_effect) < recorded.keys()
+    assert parse_namesrv_config(bodies[319])[1].unknown == ()
+
+
+def test_every_key_of_4_9_7_is_accepted_and_those_without_effect_are_named() -> None:
+    own = keys_of(BrokerConfig).keys() | keys_of(StoreConfig).keys()
+    text = "".join(f"{name}=1\n" for name in BROKER_FILE_KEYS - own)
+    _, _, findings = parse_broker_config(text)
+    assert set(findings.without_effect) == BROKER_FILE_KEYS - own
+    assert findings.unknown == ()
+
+
+def test_every_own_setting_is_one_of_4_9_7_but_for_those_we_know() -> None:
+    own = keys_of(BrokerConfig).keys() | keys_of(StoreConfig).keys()
+    assert own - BROKER_FILE_KEYS == OWN_KEYS
+    assert keys_of(NamesrvConfig).keys() - NAMESRV_FILE_KEYS == OWN_KEYS
+
+
+def test_unknown_keys_and_old_spellings_are_named_in_one_line() -> None:
+    _, store, findings = parse_broker_config(
+        "mapedFileSizeCommitLog=1024\nlistenPrt=1\nsendMessageThreadPoolNums=4\n"
+    )
+    assert store.commit_log_file_bytes == 1 << 30
+    assert findings.sentence() == (
+        "without effect here: sendMessageThreadPoolNums; unknown: listenPrt; "
+        "old spelling, ignored: mapedFileSizeCommitLog (write mappedFileSizeCommitLog)"
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("listenPort=many", "listenPort is many: it must be a whole number."),
+        ("listenPort=70000", "listenPort is 70000: it must be between 0 and 65535."),
+        ("traceOn=yes", "traceOn is yes: it may be true or false."),
+        (
+            "brokerRole=MASTER",
+            "brokerRole is MASTER: it may be ASYNC_MASTER, SYNC_MASTER, SLAVE.",
+        ),
+        ("brokerRole=SLAVE", "brokerId is 0: a slave's must be greater than 0."),
+        (
+            "namesrvAddr=localhost",
+            "namesrvAddr holds localhost: write host:port, several with ; between.",
+        ),
+        ("brokerPermission=9", "brokerPermission is 9: 6 is read and write, 4 only read."),
+        (
+            "flushDiskType=NEVER",
+            "flushDiskType is NEVER: it may be ASYNC_FLUSH or SYNC_FLUSH.",
+        ),
+        ("a=\\u1", "the settings cannot be read: broken \\u1."),
+    ],
+)
+def test_a_wrong_value_is_one_sentence_with_key_and_value(text: str, sentence: str) -> None:
+    with pytest.raises(StoreError) as raised:
+        parse_broker_config(text)
+    assert str(raised.value) == sentence
+
+
+def test_a_file_that_cannot_be_read_is_one_sentence(tmp_path: Path) -> None:
+    path = tmp_path / "broker.conf"
+    with pytest.raises(ConfigError, match=f"the settings file {path} cannot be read"):
+        load_broker_config(str(path))
+    path.write_text("brokerName=b\n")
+    assert load_broker_config(str(path))[0].broker_name == "b"
+
+
+def test_the_command_line_goes_over_the_file() -> None:
+    broker, _, _ = parse_broker_config(
+        "namesrvAddr=a:1\n", overrides={"namesrvAddr": "b:2; c:3;", "listenPort": "0"}
+    )
+    assert broker.namesrv_addresses == ("b:2", "c:3")
+    assert broker.listen_port == 0
+
+
+def test_without_a_setting_the_environment_names_the_name_servers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("NAMESRV_ADDR", "n:9876")
+    assert parse_broker_config("")[0].namesrv_addresses == ("n:9876",)
+    assert parse_broker_config("namesrvAddr=m:1")[0].namesrv_addresses == ("m:1",)
+
+
+@pytest.mark.parametrize(("given", "used"), [(1, 10_000), (30_000, 30_000), (10**6, 60_000)])
+def test_the_period_of_registration_is_kept_within_bounds(given: int, used: int) -> None:
+    assert BrokerConfig(register_period_ms=given).register_period_ms == used
+
+
+def test_a_masters_own_broker_id_is_ignored() -> None:
+    assert BrokerConfig(broker_id=3).broker_id == 0
+    assert BrokerConfig(broker_id=3, broker_role="SLAVE").broker_id == 3
+
+
+def test_the_settings_in_force_are_written_with_their_external_keys() -> None:
+    settings = settings_of(BrokerConfig(broker_name="b", trace_on=False), StoreConfig())
+    assert settings["brokerName"] == "b"
+    assert settings["traceOn"] == "false"
+    assert settings["mappedFileSizeCommitLog"] == str(1 << 30)
+
+
+def test_a_name_server_has_its_own_settings() -> None:
+    config, findings = parse_namesrv_config(
+        "listenPort=9000\norderMessageEnable=true\nclusterTest=true\nbrokerName=b\n"
+    )
+    assert (config.listen_port, config.order_message_enable) == (9000, True)
+    assert findings.without_effect == ("clusterTest",)
+    assert findings.unknown == ("brokerName",)
+    assert parse_namesrv_config("")[0].listen_port == 9876
+
+
+@pytest.mark.parametrize(
+    ("addresses", "chosen"),
+    [
+        ([], "127.0.0.1"),
+        (["127.0.0.1"], "127.0.0.1"),
+        (["127.0.0.1", "10.1.2.3", "10.9.9.9"], "10.1.2.3"),
+        (["192.168.0.5", "10.1.2.3"], "10.1.2.3"),
+        (["192.168.0.5", "192.168.1.5"], "192.168.1.5"),
+    ],
+)
+def test_the_address_told_to_others_is_chosen_as_in_4_9_7(
+    addresses: list[str], chosen: str
+) -> None:
+    assert preferred(addresses) == chosen

@@ -1,0 +1,281 @@
+"""Tests of actors/namesrv.py: the name server's answers, against those of the original."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from actors.config import NamesrvConfig
+from actors.config_writer import ConfigWriter
+from actors.kv_config import KvConfig
+from actors.namesrv import Namesrv
+from actors.request import PeerClosed
+from actors.supervisor import ChildSpec
+from actors.system import ActorSystem
+from protocol.bodies import (
+    DataVersion,
+    RegisterBrokerBody,
+    TopicConfig,
+    TopicConfigTable,
+    TopicRouteData,
+)
+from protocol.checksum import body_crc
+from protocol.codes import RequestCode, ResponseCode
+from protocol.command import RemotingCommand
+from protocol.fastjson import loads
+from protocol.frame import decode_frame
+from protocol.headers.namesrv import RegisterBrokerHeader
+from storage.disk import Disk
+from tests.support.golden import frames
+from tests.support.peers import RecordingPeer, ask, request, simulated, tell
+
+KV_PATH = "/data/kvConfig.json"
+
+
+@contextmanager
+def name_server(disk: Disk | None = None, **settings: Any) -> Iterator[ActorSystem]:
+    config = NamesrvConfig(kv_config_path=KV_PATH, **settings)
+    with simulated(disk) as system:
+        writer = system.address("config_writer")
+        system.start(
+            ChildSpec("config_writer", lambda _: ConfigWriter()),
+            ChildSpec("namesrv", lambda _: Namesrv(config, writer)),
+        )
+        yield system
+
+
+def registration(
+    *topics: TopicConfig,
+    version: int = 1,
+    compressed: bool = False,
+    crc: int | None = None,
+    oneway: bool = False,
+) -> RemotingCommand:
+    configs = {topic.topic_name: topic for topic in topics}
+    table = TopicConfigTable(configs, DataVersion(1000, version))
+    body = RegisterBrokerBody(table).encode(compressed=compressed)
+    header = RegisterBrokerHeader(
+        "broker-a",
+        "10.0.0.1:10911",
+        "C1",
+        "10.0.0.1:10912",
+        0,
+        compressed,
+        body_crc(body) if crc is None else crc,
+    )
+    return request(RequestCode.REGISTER_BROKER, header.encode(), body, oneway=oneway)
+
+
+def route(system: ActorSystem, topic: str, version: int = 407, **more: str) -> RemotingCommand:
+    fields = {"topic": topic, **more}
+    return ask(
+        system, "namesrv", request(RequestCode.GET_ROUTEINFO_BY_TOPIC, fields, version=version)
+    )
+
+
+TOPIC = TopicConfig("TopicTest", 4, 4)
+
+
+@pytest.mark.parametrize("compressed", [False, True])
+def test_a_registered_topic_is_found(compressed: bool) -> None:
+    with name_server() as system:
+        answer = ask(system, "namesrv", registration(TOPIC, compressed=compressed))
+        assert (answer.code, answer.fields, answer.body) == (0, {}, None)
+        found = TopicRouteData.decode(route(system, "TopicTest").body)
+        assert found.broker_datas[0].broker_addrs == {0: "10.0.0.1:10911"}
+        assert found.queue_datas[0].write_queue_nums == 4
+
+
+def test_a_one_way_registration_counts_and_is_not_answered() -> None:
+    with name_server() as system:
+        peer = RecordingPeer()
+        tell(system, "namesrv", registration(TOPIC, oneway=True), peer)
+        assert peer.received == []
+        assert route(system, "TopicTest").code == 0
+
+
+def test_a_missing_route_is_answered_with_4_9_7s_words() -> None:
+    with name_server() as system:
+        answer = route(system, "nope")
+        assert (answer.code, answer.fields) == (ResponseCode.TOPIC_NOT_EXIST, None)
+        assert answer.remark == (
+            "No topic route info in name server for the topic: nope\n"
+            "See http://rocketmq.apache.org/docs/faq/ for further details."
+        )
+
+
+def test_the_dialect_of_a_route_depends_on_who_asks() -> None:
+    with name_server() as system:
+        ask(system, "namesrv", registration(TOPIC))
+        assert b'{"0":"10.0.0.1:10911"}' in (route(system, "TopicTest", version=401).body or b"")
+        assert b"{0:" in (route(system, "TopicTest", version=317).body or b"")
+        standard = route(system, "TopicTest", version=317, acceptStandardJsonOnly="true").body
+        assert b'{"0":' in (standard or b"")
+
+
+def test_a_registration_with_a_wrong_checksum_is_refused() -> None:
+    with name_server() as system:
+        answer = ask(system, "namesrv", registration(TOPIC, crc=12345))
+        assert (answer.code, answer.remark) == (ResponseCode.SYSTEM_ERROR, "crc32 not match")
+        assert ask(system, "namesrv", registration(TOPIC, crc=0)).code == 0
+
+
+def test_a_broken_registration_is_answered_and_does_no_harm() -> None:
+    with name_server() as system:
+        header = RegisterBrokerHeader("b", "h:1", "c", "h:2", 0, compressed=True).encode()
+        command = request(RequestCode.REGISTER_BROKER, header, b"not zlib")
+        assert ask(system, "namesrv", command).code == ResponseCode.SYSTEM_ERROR
+        assert ask(system, "namesrv", registration(TOPIC)).code == 0
+
+
+def test_a_silent_broker_is_gone_after_two_minutes() -> None:
+    with name_server() as system:
+        ask(system, "namesrv", registration(TOPIC))
+        system.advance(120_000)
+        assert route(system, "TopicTest").code == 0
+        system.advance(10_001)
+        assert route(system, "TopicTest").code == ResponseCode.TOPIC_NOT_EXIST
+
+
+def test_the_question_for_the_data_version_keeps_a_broker_alive() -> None:
+    with name_server() as system:
+        identity = {
+            "brokerName": "broker-a",
+            "brokerAddr": "10.0.0.1:10911",
+            "clusterName": "C1",
+            "brokerId": "0",
+        }
+        command = request(RequestCode.QUERY_DATA_VERSION, identity, DataVersion(1000, 1).encode())
+        answer = ask(system, "namesrv", command)
+        assert (answer.fields, answer.body) == ({"changed": "true"}, None)
+        ask(system, "namesrv", registration(TOPIC))
+        for _ in range(3):
+            system.advance(60_000)
+            answer = ask(system, "namesrv", command)
+            assert answer.fields == {"changed": "false"}
+            assert answer.body == b'{"counter":1,"timestamp":1000}'
+        assert route(system, "TopicTest").code == 0
+
+
+def test_a_broker_is_gone_at_once_with_its_connection() -> None:
+    with name_server() as system:
+        peer = RecordingPeer()
+        ask(system, "namesrv", registration(TOPIC), peer)
+        system.address("namesrv").tell(PeerClosed(peer))
+        system.drain()
+        assert route(system, "TopicTest").code == ResponseCode.TOPIC_NOT_EXIST
+
+
+def test_ordered_topics_are_told_to_brokers_and_if_wanted_to_clients() -> None:
+    with name_server(order_message_enable=True) as system:
+        fields = {"namespace": "ORDER_TOPIC_CONFIG", "key": "TopicTest", "value": "broker-a:4"}
+        assert ask(system, "namesrv", request(RequestCode.PUT_KV_CONFIG, fields)).code == 0
+        answer = ask(system, "namesrv", registration(TOPIC))
+        assert answer.body == b'{"table":{"TopicTest":"broker-a:4"}}'
+        found = TopicRouteData.decode(route(system, "TopicTest").body)
+        assert found.order_topic_conf == "broker-a:4"
+        ask(system, "namesrv", request(RequestCode.DELETE_KV_CONFIG, fields))
+        assert ask(system, "namesrv", registration(TOPIC)).body == b'{"table":{}}'
+
+
+def test_settings_for_clients_survive_a_restart() -> None:
+    fields = {"namespace": "N", "key": "k", "value": "v"}
+    with name_server() as system:
+        disk = system.disk
+        miss = ask(system, "namesrv", request(RequestCode.GET_KV_CONFIG, fields))
+        assert (miss.code, miss.fields) == (ResponseCode.QUERY_NOT_FOUND, {})
+        assert miss.remark == "No config item, Namespace: N Key: k"
+        miss = ask(system, "namesrv", request(RequestCode.GET_KVLIST_BY_NAMESPACE, fields))
+        assert (miss.code, miss.fields) == (ResponseCode.QUERY_NOT_FOUND, None)
+        ask(system, "namesrv", request(RequestCode.PUT_KV_CONFIG, fields))
+    with name_server(disk) as system:
+        found = ask(system, "namesrv", request(RequestCode.GET_KV_CONFIG, fields))
+        assert found.fields == {"value": "v"}
+        found = ask(system, "namesrv", request(RequestCode.GET_KVLIST_BY_NAMESPACE, fields))
+        assert found.body == b'{"table":{"k":"v"}}'
+
+
+def test_the_file_of_the_settings_is_that_of_4_9_7() -> None:
+    kv = KvConfig('{"configTable":{"N":{"k":"v"}}}')
+    kv.put("M", "a", "1")
+    assert loads(kv.text()) == {"configTable": {"N": {"k": "v"}, "M": {"a": "1"}}}
+    assert KvConfig("[]").namespace("N") is None
+
+
+# --- the original's own frames
+
+
+def _pairs() -> Iterator[tuple[RemotingCommand, RemotingCommand, str]]:
+    """Whole (request, response) pairs between a peer and the original's name server."""
+    waiting: dict[tuple[str, int, int], tuple[RemotingCommand, str]] = {}
+    for name in ("java-4.9.7", "java-5.3.3", "go-v2", "negative", "acl", "binary-header"):
+        for frame in frames(name):
+            if frame["to"] != "namesrv" or frame.get("truncated"):
+                continue
+            command = decode_frame(frame["frame"][4:])
+            key = (name, frame["conn"], frame["opaque"])
+            if frame["direction"] == "response" and key in waiting:
+                asked, code_name = waiting.pop(key)
+                yield asked, command, code_name
+            elif frame["direction"] == "request":
+                waiting[key] = (command, frame["code_name"])
+
+
+def _shape(body: bytes | memoryview | None) -> object:
+    """The keys of a JSON body; of a properties text nothing."""
+    if not body or bytes(body[:1]) not in (b"{", b"["):
+        return None
+    value = loads(body)
+    return sorted(map(str, value)) if isinstance(value, dict) else type(value)
+
+
+NOT_SERVED = {RequestCode.UPDATE_NAMESRV_CONFIG, RequestCode.GET_NAMESRV_CONFIG}
+
+
+def test_the_originals_requests_get_the_originals_answers() -> None:
+    """Each pair on its own: the state that the answer shows is brought about first."""
+    compared = set()
+    for asked, answered, name in _pairs():
+        if asked.code in NOT_SERVED:
+            continue
+        with name_server() as system:
+            _bring_about(system, asked, answered)
+            answer = ask(system, "namesrv", asked)
+            context = (name, asked.fields)
+            assert answer.code == answered.code, context
+            assert answer.remark == answered.remark, context
+            assert (answer.fields or {}).keys() == (answered.fields or {}).keys(), context
+            assert (answer.fields is None) == (answered.fields is None), context
+            if asked.code != RequestCode.REGISTER_BROKER:
+                assert _shape(answer.body) == _shape(answered.body), context
+            compared.add(asked.code)
+    assert len(compared) >= 15, compared
+
+
+def _bring_about(system: ActorSystem, asked: RemotingCommand, answered: RemotingCommand) -> None:
+    fields = asked.fields or {}
+    if asked.code == RequestCode.GET_ROUTEINFO_BY_TOPIC and answered.code == 0:
+        ask(system, "namesrv", registration(TopicConfig(fields["topic"])))
+    elif asked.code == RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS:
+        ask(system, "namesrv", registration(TOPIC))
+    elif asked.code == RequestCode.QUERY_DATA_VERSION and answered.body is not None:
+        _register_version(system, fields, DataVersion.decode(answered.body))
+    elif asked.code in (RequestCode.GET_KV_CONFIG, RequestCode.GET_KVLIST_BY_NAMESPACE):
+        if answered.code == 0:
+            entry = {"namespace": fields["namespace"], "key": fields.get("key", "k"), "value": "v"}
+            ask(system, "namesrv", request(RequestCode.PUT_KV_CONFIG, entry))
+    elif asked.code == RequestCode.REGISTER_BROKER and (answered.fields or {}).get("masterAddr"):
+        header = RegisterBrokerHeader.decode(fields)
+        header.broker_id, header.body_crc, header.compressed = 0, 0, False
+        header.broker_address = "10.0.0.1:10911"
+        body = RegisterBrokerBody().encode()
+        ask(system, "namesrv", request(RequestCode.REGISTER_BROKER, header.encode(), body))
+
+
+def _register_version(system: ActorSystem, fields: dict[str, str], version: DataVersion) -> None:
+    header = RegisterBrokerHeader(
+        fields["brokerName"], fields["brokerAddr"], fields["clusterName"], "h:1", 0
+    )
+    body = RegisterBrokerBody(TopicConfigTable({}, version)).encode()
+    ask(system, "namesrv", request(RequestCode.REGISTER_BROKER, header.encode(), body))

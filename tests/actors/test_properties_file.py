@@ -1,0 +1,43 @@
+"""Tests of actors/properties_file.py: Java's properties format."""
+
+import pytest
+
+from actors.properties_file import format_properties, parse_properties
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("a=b", {"a": "b"}),
+        ("a = b", {"a": "b"}),
+        ("a : b", {"a": "b"}),
+        ("a b c", {"a": "b c"}),
+        ("a\t=\tb", {"a": "b"}),
+        ("a==b", {"a": "=b"}),
+        ("a", {"a": ""}),
+        ("a=", {"a": ""}),
+        ("  a=b  ", {"a": "b"}),
+        ("# a=b\n! c=d\n\n   \ne=f", {"e": "f"}),
+        ("a=b#c", {"a": "b#c"}),
+        ("a=b\nc=d\na=e", {"a": "e", "c": "d"}),
+        ("a=b\\\n   c\\\n  d\ne=f", {"a": "bcd", "e": "f"}),
+        ("a=b\\\\\nc=d", {"a": "b\\", "c": "d"}),
+        ("a=b\\", {"a": "b"}),
+        ("a\\ b\\=c=d", {"a b=c": "d"}),
+        ("a=C:\\\\store\\tx\\u00e9", {"a": "C:\\store\txé"}),
+        ("a=b\r\nc=d\re=f", {"a": "b", "c": "d", "e": "f"}),
+        ("namesrvAddr=10.0.0.1:9876;10.0.0.2:9876", {"namesrvAddr": "10.0.0.1:9876;10.0.0.2:9876"}),
+    ],
+)
+def test_a_text_is_read_as_java_reads_it(text: str, found: dict[str, str]) -> None:
+    assert parse_properties(text) == found
+
+
+@pytest.mark.parametrize("text", ["a=\\u12", "a=\\uxyzw"])
+def test_a_broken_unicode_escape_is_an_error(text: str) -> None:
+    with pytest.raises(ValueError):
+        parse_properties(text)
+
+
+def test_what_is_written_is_one_line_each() -> None:
+    assert format_properties({"a": "1", "b": "true"}) == "a=1\nb=true\n"
