@@ -41,9 +41,7 @@ class AppendBatch:
         each record its dispatch entry. Fewer than asked: the next file is not there yet.
         Raises OSError or StoreError when the disk refuses; nothing is changed then.
         """
-        groups: list[tuple[PutRecord, ...]] = []
-        for item in pending:
-            groups.append(self._records(item))
+        groups = self._groups(pending)
         try:
             placed = self._log.append(groups, now_ms)
         except BaseException:
@@ -54,20 +52,21 @@ class AppendBatch:
         waits: list[bool] = []
         entries: list[DispatchEntry] = []
         positions = iter(placed)
-        taken = 0
+        left = len(placed)
         for item, records in zip(pending, groups, strict=True):
-            if taken == len(placed):
+            if not left:
                 break
             sends, send, state, _, queue_id, sys_flag, delay_ms, wait, parts, context, _ = item
+            record = records[0]
             if len(records) == 1:
-                record = records[0]
                 offset, size = next(positions)
-                taken += 1
-                part = parts[0]
-                code = store_timestamp + delay_ms if delay_ms else part[3]
+                left -= 1
+                _, _, _, code, keys = parts[0]
+                if delay_ms:
+                    code = store_timestamp + delay_ms
                 entries.append(
                     (
-                        state.topic,
+                        record[0],
                         record[1],
                         record[2],
                         offset,
@@ -75,66 +74,75 @@ class AppendBatch:
                         code,
                         store_timestamp,
                         sys_flag,
-                        part[4],
+                        keys,
                     )
                 )
                 offsets: tuple[int, ...] = (offset,)
+                state.put_count += 1
             else:
                 offsets, size = self._batch(
-                    state, records, parts, list(islice(positions, len(records))), entries
+                    records, parts, list(islice(positions, len(records))), entries
                 )
-                taken += len(records)
-            state.put_count += len(records)
+                left -= len(records)
+                state.put_count += len(records)
             state.put_bytes += size
-            stored.append((sends, send, offsets, queue_id, records[0][2], size, context))
+            stored.append((sends, send, offsets, queue_id, record[2], size, context))
             waits.append(wait)
-        self._give_back(pending, groups, len(stored))
+        if len(stored) < len(pending):
+            self._give_back(pending, groups, len(stored))
         return stored, waits, entries
 
-    def _records(self, item: Pending) -> tuple[PutRecord, ...]:
-        sends, send, state, queue_id, _, sys_flag, _, _, parts, _, _ = item
-        next_offset = state.next_offsets.get(queue_id, 0)
-        state.next_offsets[queue_id] = next_offset + len(parts)
-        born, host, reconsume_times = send[6], sends.peer.host, send[1].reconsume_times
-        if len(parts) == 1:
-            flag, body, properties, _, _ = parts[0]
-            return (
-                (
-                    state.topic,
-                    queue_id,
-                    next_offset,
-                    flag,
-                    sys_flag,
-                    born,
-                    host,
-                    reconsume_times,
-                    0,
-                    body,
-                    properties,
-                    crc32(body) & 0x7FFFFFFF,
-                ),
+    def _groups(self, pending: Sequence[Pending]) -> list[tuple[PutRecord, ...]]:
+        """The records of each send, with the next offsets of their queues."""
+        groups: list[tuple[PutRecord, ...]] = []
+        for sends, send, state, queue_id, _, sys_flag, _, _, parts, _, _ in pending:
+            next_offsets = state.next_offsets
+            offset = next_offsets.get(queue_id, 0)
+            next_offsets[queue_id] = offset + len(parts)
+            if len(parts) == 1:
+                flag, body, properties, _, _ = parts[0]
+                groups.append(
+                    (
+                        (
+                            state.topic,
+                            queue_id,
+                            offset,
+                            flag,
+                            sys_flag,
+                            send[6],
+                            sends.peer.host,
+                            send[1].reconsume_times,
+                            0,
+                            body,
+                            properties,
+                            crc32(body) & 0x7FFFFFFF,
+                        ),
+                    )
+                )
+                continue
+            groups.append(
+                tuple(
+                    (
+                        state.topic,
+                        queue_id,
+                        offset + index,
+                        flag,
+                        sys_flag,
+                        send[6],
+                        sends.peer.host,
+                        send[1].reconsume_times,
+                        0,
+                        body,
+                        properties,
+                        crc32(body) & 0x7FFFFFFF,
+                    )
+                    for index, (flag, body, properties, _, _) in enumerate(parts)
+                )
             )
-        return tuple(
-            (
-                state.topic,
-                queue_id,
-                next_offset + index,
-                flag,
-                sys_flag,
-                born,
-                host,
-                reconsume_times,
-                0,
-                body,
-                properties,
-                crc32(body) & 0x7FFFFFFF,
-            )
-            for index, (flag, body, properties, _, _) in enumerate(parts)
-        )
+        return groups
 
     def _batch(
         self,
-        state: TopicState,
         records: tuple[PutRecord, ...],
         parts: Sequence[Part],
         placed: list[tuple[int, int]],
@@ -144,7 +152,7 @@ class AppendBatch:
         for record, part, (offset, size) in zip(records, parts, placed, strict=True):
             entries.append(
                 (
-                    state.topic,
+                    record[0],
                     record[1],
                     record[2],
                     offset,

@@ -20,7 +20,6 @@ from actors.address import Address
 from actors.flusher import Sync, Synced
 from actors.put_answers import PutAnswers, Stored
 from actors.reput import WritesForbidden
-from actors.sends import Sends
 from protocol.codes import ResponseCode
 from storage.commit_log import CommitLog
 from storage.errors import StoreError
@@ -99,7 +98,7 @@ class GroupCommit(Actor):
         done: list[Stored] = []
         while self._waiting and self._waiting[0].offset <= message.flushed_offset:
             done.extend(self._waiting.popleft().stored)
-        self._answer(done, ResponseCode.SUCCESS)
+        self._answers.stored(done, ResponseCode.SUCCESS)
         if message.failure is not None:
             self._failed = True
             self._put_message.tell(WritesForbidden(message.failure))
@@ -113,19 +112,11 @@ class GroupCommit(Actor):
         late: list[Stored] = []
         while self._waiting and self._waiting[0].deadline_ms <= now_ms:
             late.extend(self._waiting.popleft().stored)
-        self._answer(late, ResponseCode.FLUSH_DISK_TIMEOUT)
-
-    def _answer(self, stored: Sequence[Stored], code: int) -> None:
-        touched: dict[Sends, None] = {}
-        for item in stored:
-            self._answers.stored(item, code)
-            touched[item[0]] = None
-        for sends in touched:
-            sends.hand_over()
+        self._answers.stored(late, ResponseCode.FLUSH_DISK_TIMEOUT)
 
     def _answer_all(self, code: int) -> None:
         while self._waiting:
-            self._answer(self._waiting.popleft().stored, code)
+            self._answers.stored(self._waiting.popleft().stored, code)
 
     def on_failure(self, *_: object) -> None:
         """Nothing that waited is left silent; it is stored, but not known to be on the disk."""

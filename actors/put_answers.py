@@ -1,8 +1,9 @@
 """What a producer is told once its message is stored, and what the hooks are told with it."""
 
+from collections.abc import Sequence
+
 from actors.hooks import Hooks, SendContext
 from actors.sends import Sends, answer_of, failure
-from protocol.codes import ResponseCode
 from protocol.command import ONEWAY_FLAG
 from protocol.frame import encode
 from protocol.send_reply import SendReplies
@@ -20,17 +21,31 @@ class PutAnswers:
         self._replies = replies
         self._hooks = hooks
 
-    def stored(self, item: Stored, code: int) -> None:
-        """The message is in the log; `code` says whether it is as safe as it was to be."""
+    def stored(self, items: Sequence[Stored], code: int) -> None:
+        """These messages are in the log; `code` says whether they are as safe as they were to be.
+
+        Hands the answers over, one message to each connection.
+        """
+        success = self._replies.success
+        touched: dict[Sends, None] = {}
+        for item in items:
+            sends, send, offsets, queue_id, queue_offset, _, context = item
+            touched[sends] = None
+            if code or context is not None or len(offsets) != 1 or send[3] & ONEWAY_FLAG:
+                self._one(item, code)
+                continue
+            sends.owed -= 1
+            sends.frames.append(
+                success(send[0].serialize_type, send[2], offsets[0], queue_id, queue_offset)
+            )
+        for sends in touched:
+            sends.hand_over()
+
+    def _one(self, item: Stored, code: int) -> None:
+        """Anything but a plain success of one message."""
         sends, send, offsets, queue_id, queue_offset, record_bytes, context = item
         if send[3] & ONEWAY_FLAG:
             sends.done(None)
-        elif code == ResponseCode.SUCCESS and len(offsets) == 1:
-            sends.done(
-                self._replies.success(
-                    send[0].serialize_type, send[2], offsets[0], queue_id, queue_offset
-                )
-            )
         else:
             fields = {
                 "msgId": ",".join(map(self._replies.message_id, offsets)),

@@ -136,7 +136,7 @@ class PutMessage(Actor):
         else:
             for send in message.sends:
                 self._take(message, send, None, now_ms, arrived_ms)
-        if message.frames:
+        if message.frames or not message.owed:
             message.hand_over()
         if self._pending_bytes > COMMIT_BYTES and not self._waiting_for_file:
             self._commit()
@@ -236,7 +236,6 @@ class PutMessage(Actor):
 
     def _answer(self, stored: list[Stored], waits: list[bool], end_offset: int) -> None:
         """Under SYNC_FLUSH the answers travel to GroupCommit, except where WAIT=false."""
-        answers = self._answers
         if self._sync_flush:
             group_commit = self._to["group_commit"]
             later = [item for item, wait in zip(stored, waits, strict=True) if wait]
@@ -244,12 +243,7 @@ class PutMessage(Actor):
             if len(later) == len(stored):
                 return
             stored = [item for item, wait in zip(stored, waits, strict=True) if not wait]
-        touched: dict[Sends, None] = {}
-        for item in stored:
-            answers.stored(item, ResponseCode.SUCCESS)
-            touched[item[0]] = None
-        for sends in touched:
-            sends.hand_over()
+        self._answers.stored(stored, ResponseCode.SUCCESS)
 
     # --- files
 

@@ -46,7 +46,9 @@ class Sends:
 
     def hand_over(self) -> None:
         """Gives the peer the answers made so far."""
-        released = self.request_bytes if self.owed == 0 else 0
+        released = 0
+        if self.owed == 0:
+            released, self.request_bytes = self.request_bytes, 0
         if self.frames or released:
             self.peer.write((b"".join(self.frames),), released)
             self.frames = []
