@@ -23,7 +23,7 @@
     Registration      the broker's place at name servers     thread    registration.py
     Namesrv           the route table                        loop      namesrv.py
     SparkJobs         the schedule of Spark jobs             loop      spark_jobs.py
-    SparkJob          one run: a child process               thread    spark_jobs.py
+    SparkJob          one run: a child process               thread    spark_job.py
 
 An actor's class, handlers and failures: actor.py.  Where it runs: dispatchers.py (loop.py, and
 simulated.py for tests).  How it is reached: address.py.  A broker's children in start order:

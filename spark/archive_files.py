@@ -1,0 +1,251 @@
+"""An archive on disk: complete runs, each with its manifest, published by one rename.
+
+    <output>/run=00000001/topic=ORDER/day=2026-11-20/part-….parquet
+    <output>/run=00000001/_manifest.json
+    <output>/_staging/<run id>/…             a run that is not published (yet); nobody reads it
+    <output>/_lock                           held by the run that writes
+
+Names that begin with _ are invisible to Spark and pyarrow, so that reading the whole directory,
+with `run`, `topic` and `day` as partition columns, gives exactly what the manifests name.
+
+`_manifest.json` is `{"manifest": …, "crc32c": …}`, its checksum taken over canonical JSON:
+
+    format, run, run_id, store, published_offset, finished_ms
+    files    path, topic, day, bytes, crc32c, rows, and per queue: queue_id, first, last, rows
+    queues   what this run holds: topic, queue_id, first, last, rows, missed (expired before it)
+    ends     the last archived message of every queue, over all runs: topic, queue_id, queue_offset,
+             physical_offset, store_timestamp; the next run goes on behind it
+
+Because a run and the place where the next one starts are published together, a message is archived
+once whatever is killed when.
+"""
+
+import fcntl
+import json
+import os
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from protocol.checksum import crc32c
+from spark.plan import LastMessage
+from storage.errors import StoreError
+
+FORMAT = 1
+MANIFEST = "_manifest.json"
+_RUN_PREFIX = "run="
+_STAGING = "_staging"
+_LOCK = "_lock"
+_READ_BYTES = 1024 * 1024
+
+Ends: TypeAlias = Mapping[tuple[str, int], LastMessage]
+
+
+@dataclass(frozen=True, slots=True)
+class QueueRows:
+    """Rows of one queue in one file."""
+
+    queue_id: int
+    first: int
+    last: int
+    rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class ArchivedFile:
+    """One Parquet file; `path` is relative to its run's directory."""
+
+    path: str
+    topic: str
+    day: str
+    bytes: int
+    crc32c: str
+    rows: int
+    queues: tuple[QueueRows, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ArchivedQueue:
+    """What a run holds of one queue."""
+
+    topic: str
+    queue_id: int
+    first: int
+    last: int
+    rows: int
+    missed: int
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """What a run holds, and where the next one starts."""
+
+    run: int
+    run_id: str
+    store: str
+    published_offset: int | None
+    finished_ms: int
+    files: tuple[ArchivedFile, ...]
+    queues: tuple[ArchivedQueue, ...]
+    ends: Ends
+
+    def encode(self) -> bytes:
+        ends = [
+            {"topic": topic, "queue_id": queue_id, **asdict(last)}
+            for (topic, queue_id), last in sorted(self.ends.items())
+        ]
+        content = {
+            "format": FORMAT,
+            "run": self.run,
+            "run_id": self.run_id,
+            "store": self.store,
+            "published_offset": self.published_offset,
+            "finished_ms": self.finished_ms,
+            "files": [asdict(file) for file in self.files],
+            "queues": [asdict(queue) for queue in self.queues],
+            "ends": ends,
+        }
+        return json.dumps({"manifest": content, "crc32c": _checksum(content)}, indent=1).encode()
+
+    @classmethod
+    def decode(cls, text: bytes, path: Path) -> "Manifest":
+        """Raises StoreError if the bytes are not those that were written."""
+        try:
+            document = json.loads(text)
+            content = document["manifest"]
+            intact = document["crc32c"] == _checksum(content)
+        except (ValueError, KeyError, TypeError):
+            intact = False
+        if not intact:
+            raise StoreError(f"{path} is damaged: restore it from a copy, or archive elsewhere")
+        if content["format"] != FORMAT:
+            raise StoreError(f"{path} has format {content['format']}; this version knows {FORMAT}")
+        return cls(
+            run=content["run"],
+            run_id=content["run_id"],
+            store=content["store"],
+            published_offset=content["published_offset"],
+            finished_ms=content["finished_ms"],
+            files=tuple(_file(entry) for entry in content["files"]),
+            queues=tuple(ArchivedQueue(**entry) for entry in content["queues"]),
+            ends={
+                (entry.pop("topic"), entry.pop("queue_id")): LastMessage(**entry)
+                for entry in content["ends"]
+            },
+        )
+
+
+class Archive:
+    """One archive directory."""
+
+    def __init__(self, output: str) -> None:
+        self.output = Path(output).absolute()
+
+    def run_directory(self, run: int) -> Path:
+        return self.output / f"{_RUN_PREFIX}{run:08}"
+
+    def runs(self) -> list[int]:
+        """Numbers of the published runs, in order."""
+        if not self.output.is_dir():
+            return []
+        names = (path.name for path in self.output.iterdir())
+        found = [name.removeprefix(_RUN_PREFIX) for name in names if name.startswith(_RUN_PREFIX)]
+        return sorted(int(number) for number in found if number.isdecimal())
+
+    def manifest(self, run: int) -> Manifest:
+        """Raises StoreError if it is damaged or gone."""
+        path = self.run_directory(run) / MANIFEST
+        try:
+            return Manifest.decode(path.read_bytes(), path)
+        except FileNotFoundError as error:
+            raise StoreError(f"{path} is gone: restore it, or archive elsewhere") from error
+
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        """Keeps other runs out; ends with the process at the latest. Raises StoreError."""
+        try:
+            self.output.mkdir(parents=True, exist_ok=True)
+            lock = (self.output / _LOCK).open("wb")
+        except OSError as error:
+            raise StoreError(f"cannot write to {self.output}: {error.strerror}") from error
+        with lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                raise StoreError(f"another run is writing to {self.output}: wait for it") from error
+            yield
+
+    def stage(self, run_id: str) -> Path:
+        """An empty directory for a run's files; removes what killed runs have left."""
+        staging = self.output / _STAGING
+        if staging.is_dir():
+            shutil.rmtree(staging)
+        path = staging / run_id
+        path.mkdir(parents=True)
+        return path
+
+    def publish(self, staged: Path, manifest: Manifest) -> Path:
+        """Brings files and manifest onto the disk, then makes all of it visible by one rename.
+
+        Raises StoreError if the run's number is taken, which the lock prevents.
+        """
+        (staged / MANIFEST).write_bytes(manifest.encode())
+        sync_tree(staged)
+        target = self.run_directory(manifest.run)
+        try:
+            staged.rename(target)
+        except OSError as error:
+            raise StoreError(f"cannot publish {target}: {error.strerror}") from error
+        _sync(self.output)
+        return target
+
+    def clear_staging(self) -> None:
+        shutil.rmtree(self.output / _STAGING, ignore_errors=True)
+
+    def check(self, run: int) -> None:
+        """Compares every file of a run with its manifest. Raises StoreError for the first lie."""
+        directory = self.run_directory(run)
+        for file in self.manifest(run).files:
+            path = directory / file.path
+            if not path.is_file():
+                raise StoreError(f"{path} is missing: restore it from a copy")
+            if (path.stat().st_size, file_checksum(path)) != (file.bytes, file.crc32c):
+                raise StoreError(f"{path} is not what was archived: restore it from a copy")
+
+
+def file_checksum(path: Path) -> str:
+    """CRC-32C of a file, eight hexadecimal digits."""
+    checksum = 0
+    with path.open("rb") as file:
+        while part := file.read(_READ_BYTES):
+            checksum = crc32c(part, checksum)
+    return f"{checksum:08x}"
+
+
+def sync_tree(directory: Path) -> None:
+    """Everything below a directory is on the disk when this returns, names too."""
+    for path, _, names in os.walk(directory, topdown=False):
+        for name in names:
+            _sync(Path(path) / name)
+        _sync(Path(path))
+
+
+def _sync(path: Path) -> None:
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def _checksum(content: object) -> str:
+    canonical = json.dumps(content, sort_keys=True, separators=(",", ":"))
+    return f"{crc32c(canonical.encode()):08x}"
+
+
+def _file(entry: dict[str, Any]) -> ArchivedFile:
+    queues = tuple(QueueRows(**queue) for queue in entry.pop("queues"))
+    return ArchivedFile(**entry, queues=queues)

@@ -1,0 +1,36 @@
+"""The jobs: one file each, with `main(spark, arguments)` that returns a report.
+
+A job is named by its file. Importing one brings in neither Spark nor numpy: its name is taken from
+its module object, in processes that never run it. A report is what JSON can hold, with at least
+
+    text      lines for people
+    rows      how many rows came out
+    bytes     of what was written
+    output    where it lies, None if nothing was written
+"""
+
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from storage.errors import StoreError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+Report: TypeAlias = dict[str, Any]
+Main: TypeAlias = "Callable[[SparkSession, Mapping[str, Any]], Report]"
+
+
+def job_names() -> list[str]:
+    """Every job there is."""
+    return sorted(path.stem for path in Path(__file__).parent.glob("[a-z]*.py"))
+
+
+def load_job(name: str) -> Main:
+    """The `main` of a job. Raises StoreError if there is none of this name."""
+    if name not in job_names():
+        raise StoreError(f"there is no job {name}; there is {', '.join(job_names())}")
+    main: Main = import_module(f"{__name__}.{name}").main
+    return main

@@ -1,0 +1,32 @@
+"""Archives messages as Parquet, partitioned by topic and UTC day, each message once.
+
+    argument           meaning                                               default
+    store              storePathRootDir                                      must be given
+    output             the archive's directory (spark/archive_files.py)      must be given
+    commit_log         storePathCommitLog                                    <store>/commitlog
+    published_offset   where a live broker's log ends: never look past it    all there is
+    topics             list of topics                                        all but system ones
+    system_topics      archive due, half and retry messages, too             false
+    range_bytes        record bytes of one task                              67108864
+
+It needs no broker and takes no lock of the store's. A run goes on where the last manifest ended,
+and reads in one task what lies together in one queue, so that nothing is shuffled.
+"""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from spark.jobs import Report
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def main(spark: "SparkSession", arguments: Mapping[str, Any]) -> Report:
+    """Archives what is new. Raises StoreError; nothing is published then."""
+    # Only here: the broker's process imports this module for its name, but never Spark.
+    from spark.archive_run import Arguments, archive
+
+    report = archive(spark, Arguments.of(arguments))
+    print(report["text"], flush=True)
+    return report

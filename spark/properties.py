@@ -1,0 +1,90 @@
+"""Finds property values in many property texts at once.
+
+A text is `name 0x01 value` pairs joined with 0x02 (protocol/properties.py). Taking the texts apart
+one by one costs 2 µs each; this looks at all of them with a few passes over their bytes. The result
+is that of the reader in the protocol: pairs without a value do not count, the last of a name stays.
+"""
+
+import numpy as np
+import pyarrow as pa  # type: ignore[import-untyped]
+
+from protocol.properties import NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR
+from spark.store_files import NumpyArray
+
+_PAIR_END = ord(PROPERTY_SEPARATOR)
+
+
+class PropertyTexts:
+    """Where the pairs of a whole batch of property texts begin and end."""
+
+    def __init__(self, texts: pa.Array) -> None:
+        """`texts`: a binary array without nulls, and not a slice of another one."""
+        _, offsets, data = texts.buffers()
+        self._count = len(texts)
+        self._data: NumpyArray = np.frombuffer(data or b"", np.uint8)
+        self._rows: NumpyArray = np.frombuffer(offsets, np.int32)[: self._count + 1].astype(
+            np.int64
+        )
+        separators = np.flatnonzero(self._data == _PAIR_END)
+        # Both have one element a pair; sorted, the n-th start belongs to the n-th end.
+        self._starts = np.sort(np.concatenate((self._rows[:-1], separators + 1)), kind="stable")
+        self._ends = np.sort(np.concatenate((self._rows[1:], separators)), kind="stable")
+
+    def column(self, name: str) -> pa.Array:
+        """The values of one property as strings; null where a text does not have it.
+
+        Bytes that are not UTF-8 become replacement characters, as in the protocol's reader.
+        """
+        wanted = np.frombuffer(f"{name}{NAME_VALUE_SEPARATOR}".encode(), np.uint8)
+        long_enough = self._ends - self._starts > len(wanted)
+        starts, ends = self._starts[long_enough], self._ends[long_enough]
+        likely = self._data[starts] == wanted[0]
+        starts, ends = starts[likely], ends[likely]
+        found = np.ones(len(starts), np.bool_)
+        for index, byte in enumerate(wanted[1:], 1):
+            found &= self._data[starts + index] == byte
+        starts, ends = starts[found], ends[found]
+        rows = np.searchsorted(self._rows, starts, side="right") - 1
+        value_starts = np.zeros(self._count, np.int64)
+        value_bytes = np.zeros(self._count, np.int64)
+        value_starts[rows] = starts + len(wanted)  # of a name written twice the last one stays
+        value_bytes[rows] = ends - value_starts[rows]
+        value_starts = np.maximum.accumulate(value_starts)  # also where there is no value
+        return as_text(slices(self._data, value_starts, value_bytes, value_bytes > 0))
+
+
+def slices(
+    data: NumpyArray, starts: NumpyArray, lengths: NumpyArray, valid: NumpyArray | None = None
+) -> pa.Array:
+    """A binary array of ascending ranges of one buffer, null where not `valid`.
+
+    All ranges lie within 2 GiB from the first start. An Arrow array's values must touch each
+    other, so this builds one of values and gaps in turn, without copying, and takes every second
+    value of it with one pass (8.8 M values/s; slicing in Python 2.5 M).
+    """
+    count = len(starts)
+    if not count:
+        return pa.array([], pa.binary())
+    base = int(starts[0])
+    edges = np.empty(2 * count, np.int32)
+    edges[0::2] = starts - base
+    edges[1::2] = starts - base + lengths
+    whole = pa.Array.from_buffers(
+        pa.binary(), 2 * count - 1, [None, pa.py_buffer(edges), pa.py_buffer(data).slice(base)]
+    )
+    indices = np.arange(0, 2 * count, 2, dtype=np.int64)
+    return whole.take(pa.array(indices, mask=None if valid is None else ~valid))
+
+
+def as_text(values: pa.Array) -> pa.Array:
+    """The same bytes as strings; where some are not UTF-8, with replacement characters."""
+    if not len(values):
+        return pa.array([], pa.string())
+    try:
+        return values.cast(pa.string())  # checks them
+    except pa.ArrowInvalid:
+        texts = [
+            None if value is None else value.decode("utf-8", "replace")
+            for value in values.to_pylist()
+        ]
+        return pa.array(texts, pa.string())

@@ -1,0 +1,72 @@
+"""Runs steps in one Spark session: `python -m tests.spark.probe DIRECTORY`, a process of its own.
+
+DIRECTORY/steps.json has the steps by name; their results go to DIRECTORY/results.json.
+
+    {"do": "archive", "arguments": …}                              → its report, or {"error": …}
+    {"do": "rows", "store": …, "options", "schema", "where": …}    → rows of the data source
+    {"do": "read", "path": …}                                      → count and columns of Parquet
+"""
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from spark.jobs import archive
+from spark.runner import sentence_of
+from spark.session import start_session
+from spark.source import StoreSource
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+QUICK = {
+    "spark.master": "local[2]",
+    "spark.driver.memory": "512m",
+    # For short lives: halves the CPU time of start and first job.
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+}
+
+
+def rows(spark: "SparkSession", step: dict[str, Any]) -> list[dict[str, Any]]:
+    reader = spark.read.format(StoreSource.name()).options(**step.get("options", {}))
+    if "schema" in step:
+        reader = reader.schema(step["schema"])
+    messages = reader.load(step["store"]).where(step.get("where", "true"))
+    return [row.asDict() for row in messages.collect()]
+
+
+def read(spark: "SparkSession", step: dict[str, Any]) -> dict[str, Any]:
+    found = spark.read.parquet(step["path"])
+    return {"count": found.count(), "columns": found.columns}
+
+
+def run(spark: "SparkSession", step: dict[str, Any]) -> Any:
+    try:
+        match step["do"]:
+            case "archive":
+                return archive.main(spark, step["arguments"])
+            case "rows":
+                return rows(spark, step)
+            case "read":
+                return read(spark, step)
+    except Exception as error:
+        return {"error": sentence_of(error)}
+
+
+def text_of(value: Any) -> str:
+    """What JSON does not know: bytes and dates."""
+    return value.hex() if isinstance(value, bytes | bytearray) else str(value)
+
+
+def main(directory: Path) -> None:
+    steps = json.loads((directory / "steps.json").read_text())
+    spark = start_session(QUICK, str(directory))
+    spark.dataSource.register(StoreSource)
+    results = {name: run(spark, step) for name, step in steps.items()}
+    (directory / "results.json").write_text(json.dumps(results, default=text_of))
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

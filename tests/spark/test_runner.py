@@ -1,0 +1,210 @@
+"""The command of a run, its settings, and its last words; nothing here starts a JVM."""
+
+import json
+import os
+import subprocess
+import sys
+from io import StringIO
+from pathlib import Path
+from threading import Event, Thread
+
+import pytest
+
+from spark import runner
+from spark.archive_run import Arguments
+from spark.jobs import archive, job_names, load_job
+from spark.runner import (
+    EXIT_CANCELLED,
+    EXIT_PARENT_GONE,
+    Runner,
+    command,
+    environment,
+    parse,
+    sentence_of,
+)
+from spark.session import DEFAULTS, PACKAGE_ROOT, read_settings, session_settings
+from storage.errors import StoreError
+from tests.support.actors import WAIT_S
+from tests.support.golden import REPOSITORY
+
+
+def test_a_command_says_all_that_the_run_needs() -> None:
+    line = command(
+        "archive",
+        {"store": "/a b", "topics": ["t"]},
+        work_directory="/work",
+        conf="/conf",
+        settings={"spark.master": "local[2]"},
+    )
+    assert line[:3] == [sys.executable, "-m", runner.__name__]
+    options = parse(line[3:])
+    assert (options.job, options.work_directory, options.conf) == ("archive", "/work", "/conf")
+    assert json.loads(options.arguments) == {"store": "/a b", "topics": ["t"]}
+    assert dict(options.set) == {"spark.master": "local[2]"}
+
+
+def test_the_child_finds_our_packages_and_its_java() -> None:
+    changed = environment({"PYTHONPATH": "/theirs", "LANG": "C"}, "/java")
+    assert changed["PYTHONPATH"] == os.pathsep.join([str(REPOSITORY), "/theirs"])
+    assert (changed["JAVA_HOME"], changed["LANG"]) == ("/java", "C")
+    assert PACKAGE_ROOT == REPOSITORY
+    assert environment(changed)["PYTHONPATH"] == changed["PYTHONPATH"]
+
+
+def test_naming_the_runner_imports_nothing_heavy() -> None:
+    script = (
+        "import sys; from spark import runner; from spark.jobs import archive; "
+        "print([name for name in ('pyspark', 'pyarrow', 'numpy') if name in sys.modules])"
+    )
+    said = subprocess.run(
+        [sys.executable, "-c", script], cwd=REPOSITORY, capture_output=True, text=True, check=True
+    )
+    assert said.stdout.strip() == "[]"
+
+
+def test_jobs_are_named_by_their_files() -> None:
+    assert "archive" in job_names()
+    assert load_job("archive") is archive.main
+    with pytest.raises(StoreError, match="there is no job os; there is archive"):
+        load_job("os")
+
+
+@pytest.mark.parametrize(
+    ("error", "sentence"),
+    [
+        (StoreError("no store"), "no store"),
+        (
+            RuntimeError("Job aborted:\n  File x\nstorage.errors.StoreError: it ended at 5\n  at"),
+            "it ended at 5",
+        ),
+        (ValueError("\n first\nsecond"), "ValueError: first"),
+        (runner.JavaEnded(), "Spark's Java process ended before the job did; its log says more"),
+    ],
+)
+def test_a_failure_is_told_in_one_sentence(error: Exception, sentence: str) -> None:
+    assert sentence_of(error) == sentence
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        ({}, "archive needs the argument store"),
+        ({"store": "s"}, "archive needs the argument output"),
+        ({"store": "s", "output": "o", "outptu": 1}, "archive has no argument outptu"),
+    ],
+)
+def test_wrong_arguments_are_told_before_anything_is_done(
+    given: dict[str, object], sentence: str
+) -> None:
+    with pytest.raises(StoreError, match=sentence):
+        Arguments.of(given)
+
+
+def run_child(arguments: list[str], commands: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", runner.__name__, *arguments],
+        cwd=REPOSITORY,
+        input=commands,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+
+
+def test_a_child_whose_parent_is_gone_exits(tmp_path: Path) -> None:
+    waiting = tmp_path / "conf"
+    os.mkfifo(waiting)  # so that it cannot be quicker than we are
+    done = run_child(
+        ["archive", "--work-directory", str(tmp_path), "--conf", str(waiting)], "nonsense\n"
+    )
+    assert done.returncode == EXIT_PARENT_GONE
+    assert all(json.loads(line)["event"] == "starting" for line in done.stdout.splitlines())
+
+
+def test_the_file_of_settings_is_read_line_by_line(tmp_path: Path) -> None:
+    path = tmp_path / "spark.conf"
+    path.write_text("# a comment\n\nspark.master = local[3]\nspark.x=a = b\n")
+    assert read_settings(str(path)) == {"spark.master": "local[3]", "spark.x": "a = b"}
+    path.write_text("\nspark.master local\n")
+    with pytest.raises(StoreError, match="line 2: expected `name = value`"):
+        read_settings(str(path))
+    with pytest.raises(StoreError, match="cannot read"):
+        read_settings(str(tmp_path / "nothing"))
+    assert read_settings(None) == {}
+
+
+def test_the_file_we_ship_shows_the_defaults() -> None:
+    path = REPOSITORY / "conf" / "spark.conf"
+    assert read_settings(str(path)) == {}
+    shown = dict(
+        line.removeprefix("#").split(" = ", 1)
+        for line in path.read_text().splitlines()
+        if line.startswith("#spark.") and not line.endswith("=")
+    )
+    for name, value in shown.items():
+        assert name not in DEFAULTS or DEFAULTS[name] == value, name
+
+
+def test_a_session_keeps_its_files_and_its_ports_to_itself() -> None:
+    settings = session_settings({"spark.driver.extraJavaOptions": "-Xss1m"}, "/work")
+    assert settings["spark.local.dir"] == "/work"
+    assert settings["spark.driver.bindAddress"] == "127.0.0.1"
+    assert settings["spark.driver.extraJavaOptions"] == "-Xss1m -Djava.io.tmpdir=/work"
+    cluster = session_settings({"spark.master": "spark://host:7077"}, "/work")
+    assert "spark.driver.host" not in cluster
+
+
+class FakeSpark:
+    """A session that knows nothing but how to cancel."""
+
+    def __init__(self) -> None:
+        self.cancelled = Event()
+        self.sparkContext = self
+
+    def setJobGroup(self, group: str, text: str, interruptOnCancel: bool) -> None:
+        self.group = group
+
+    def statusTracker(self) -> "FakeSpark":
+        return self
+
+    def getActiveStageIds(self) -> list[int]:
+        return []
+
+    def cancelJobGroup(self, group: str) -> None:
+        assert group == self.group
+        self.cancelled.set()
+
+    def stop(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize(
+    ("is_cancelled", "code", "last"), [(True, EXIT_CANCELLED, "cancelled"), (False, 0, "finished")]
+)
+def test_a_job_that_is_cancelled_while_it_runs_says_so(
+    monkeypatch: pytest.MonkeyPatch, is_cancelled: bool, code: int, last: str
+) -> None:
+    session = FakeSpark()
+    reading, writing = os.pipe()
+
+    def job(spark: FakeSpark, arguments: object) -> dict[str, object]:
+        if is_cancelled:
+            os.write(writing, b"cancel\n")
+            assert spark.cancelled.wait(WAIT_S)
+            raise RuntimeError("cancelled part of cancelled job group")
+        return {"rows": 1}
+
+    monkeypatch.setattr(runner, "load_job", lambda name: job)
+    monkeypatch.setattr(runner, "start_session", lambda settings, directory: session)
+    monkeypatch.setattr(os, "_exit", lambda code: None)
+    output = StringIO()
+    run = Runner(parse(["archive", "--work-directory", "/work"]), output)
+    with open(reading, "rb", buffering=0) as commands:
+        listening = Thread(target=run.listen, args=(commands,))
+        listening.start()
+        try:
+            assert run.run() == code
+        finally:
+            os.close(writing)
+            listening.join()
+    assert json.loads(output.getvalue().splitlines()[-1])["event"] == last

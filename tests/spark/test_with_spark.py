@@ -1,0 +1,249 @@
+"""The archive job and the data source in a real Spark session: one for all tests of this file."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyarrow import parquet  # type: ignore[import-untyped]
+
+from spark.archive_files import Archive
+from spark.plan import QueueRange
+from spark.runner import environment
+from spark.source import SCHEMA, ranges_to_json
+from tests.spark import probe
+from tests.spark.rows import Row, in_order, row_of_record, rows_of_manifest, with_hashed_bodies
+from tests.spark.store_writer import HOST_V6, NOVEMBER_ROOT_MS, StoreWriter
+from tests.support import golden
+from tests.support.golden import REPOSITORY
+from troupemq.java import find_java
+
+pytestmark = pytest.mark.slow
+
+GOLDEN = ["clean", "ext", "v6"]
+TIMEOUT_S = 240.0
+QUARTER_DAY_MS = 21_600_000
+FIRST_MESSAGES, ALL_MESSAGES = 900, 1000
+OF_A_QUEUE = "topic = '%DLQ%group' and queue_id = 0 and queue_offset >= 10 and queue_offset < 17"
+
+
+def write_messages(writer: StoreWriter, count: int) -> StoreWriter:
+    """Messages of four topics, over several days; the same ones for the same numbers."""
+    topics = ["orders", "123", "%DLQ%group", "%RETRY%group"]
+    for number in range(len(writer.records), count):
+        writer.append(
+            topics[number % 4],
+            number // 4 % 2,
+            bytes([number % 256]) * (number % 500),
+            {"KEYS": f"key{number}", "TAGS": "a", "UNIQ_KEY": f"{number:032X}"},
+            store_timestamp=NOVEMBER_ROOT_MS + number * QUARTER_DAY_MS // 100,
+            born_host=HOST_V6 if number % 50 == 0 else bytes([10, 0, 0, 1, 0, 0, 0, 80]),
+            tags_code=number,
+        )
+    return writer.close()
+
+
+class Ran:
+    """What all steps gave, and the stores and archives that they used."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.steps: dict[str, dict[str, Any]] = {}
+        self.results: dict[str, Any] = {}
+        self.first = write_messages(StoreWriter(directory / "first"), FIRST_MESSAGES)
+        self.all = write_messages(StoreWriter(directory / "all"), ALL_MESSAGES)
+        self.has_golden = True
+
+    def archive(self, name: str, store: Path, output: str, **arguments: Any) -> None:
+        given = {"store": str(store), "output": str(self.directory / output), **arguments}
+        self.steps[name] = {"do": "archive", "arguments": given}
+
+    def rows(self, name: str, **step: Any) -> None:
+        self.steps[name] = {"do": "rows", "store": str(self.all.root), **step}
+
+    def run(self) -> None:
+        (self.directory / "steps.json").write_text(json.dumps(self.steps))
+        with (self.directory / "log").open("wb") as log:
+            done = subprocess.run(
+                [sys.executable, "-m", probe.__name__, str(self.directory)],
+                cwd=REPOSITORY,
+                env=environment(os.environ, find_java(os.environ)),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                timeout=TIMEOUT_S,
+            )
+        assert done.returncode == 0, (self.directory / "log").read_text()[-4000:]
+        self.results = json.loads((self.directory / "results.json").read_text())
+
+    def archived(self, output: str, *, run: int | None = None) -> list[Row]:
+        """Rows of an archive, or of one run, read without Spark and checked by the manifests."""
+        archive = Archive(str(self.directory / output))
+        rows: list[Row] = []
+        for number in archive.runs() if run is None else [run]:
+            archive.check(number)
+            for file in archive.manifest(number).files:
+                path = archive.run_directory(number) / file.path
+                with parquet.ParquetFile(path) as opened:
+                    table = opened.read()
+                for row in table.to_pylist():
+                    rows.append({**row, "topic": file.topic, "day": file.day})
+        return in_order(rows)
+
+
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory: pytest.TempPathFactory) -> Ran:
+    """Everything that needs Spark, in one go: a session takes longer to start than all of it."""
+    ran = Ran(tmp_path_factory.mktemp("spark"))
+    ran.archive("first run", ran.first.root, "archive", range_bytes=60_000)
+    ran.archive("same again", ran.first.root, "archive")
+    ran.archive("second run", ran.all.root, "archive")
+    ran.steps["read"] = {"do": "read", "path": str(ran.directory / "archive")}
+    other = StoreWriter(ran.directory / "other")
+    other.append("orders", 0, b"not the same")
+    other.close()
+    ran.archive("another store", other.root, "archive")
+    end = ran.all.records[499].physical_offset
+    ran.archive("chosen", ran.all.root, "chosen", topics=["%RETRY%group"], published_offset=end)
+    ran.archive("nothing there", ran.directory / "nowhere", "nowhere")
+    ran.rows("every row")
+    ran.rows("narrow", schema="queue_offset bigint, topic string", options={"range_bytes": "40000"})
+    ran.rows("one queue", where=OF_A_QUEUE)
+    ran.rows("no queue", where="topic = 'unheard of'")
+    ran.rows("not exact", where="topic = 'orders' and (queue_id = 1 or tags_code = 0)")
+    ran.rows("wrong column", schema="topic string, color string")
+    gone = [QueueRange("orders", 0, 0, 5000, 1)]
+    ran.rows("too far", options={"ranges": ranges_to_json(gone)})
+    try:
+        for name in GOLDEN:
+            store = golden.store(name, ran.directory / "golden")
+            ran.archive(f"golden {name}", store, f"golden-{name}", system_topics=True)
+    except pytest.skip.Exception:
+        ran.has_golden = False
+    ran.run()
+    return ran
+
+
+def expected(writer: StoreWriter) -> list[Row]:
+    rows = [
+        {**row_of_record(record), "tags_code": number}
+        for number, record in enumerate(writer.records)
+    ]
+    return in_order(rows)
+
+
+def user_rows(writer: StoreWriter) -> list[Row]:
+    """What an archive should hold, but for the CRC, which a record's value does not have."""
+    rows = [row for row in expected(writer) if row["topic"] != "%RETRY%group"]
+    return [{**row, "day": str(row["day"])} for row in rows]
+
+
+def without_crc(rows: list[Row]) -> list[Row]:
+    return [{name: row[name] for name in row if name != "body_crc"} for row in rows]
+
+
+def test_all_that_was_stored_is_archived_once(ran: Ran) -> None:
+    assert without_crc(ran.archived("archive")) == user_rows(ran.all)
+
+
+def test_a_run_goes_on_where_the_last_one_ended(ran: Ran) -> None:
+    assert without_crc(ran.archived("archive", run=1)) == user_rows(ran.first)
+    old = {(row["topic"], row["queue_id"], row["queue_offset"]) for row in user_rows(ran.first)}
+    new = ran.archived("archive", run=2)
+    assert len(new) == (ALL_MESSAGES - FIRST_MESSAGES) * 3 // 4
+    assert not old & {(row["topic"], row["queue_id"], row["queue_offset"]) for row in new}
+
+
+def test_without_anything_new_nothing_is_published(ran: Ran) -> None:
+    report = ran.results["same again"]
+    assert (report["output"], report["rows"]) == (None, 0)
+    assert report["text"] == "Nothing new to archive."
+    assert Archive(str(ran.directory / "archive")).runs() == [1, 2]
+
+
+def test_a_report_has_rows_bytes_and_speed_of_each_topic(ran: Ran) -> None:
+    report = ran.results["first run"]
+    assert report["rows"] == FIRST_MESSAGES * 3 // 4
+    assert [topic["topic"] for topic in report["topics"]] == ["%DLQ%group", "123", "orders"]
+    for topic in report["topics"]:
+        assert topic["rows"] == FIRST_MESSAGES // 4
+        assert topic["log_bytes"] == sum(
+            record.record_bytes for record in ran.first.records if record.topic == topic["topic"]
+        )
+        assert topic["bytes"] > 0
+        assert topic["rows_per_second"] > 0
+        assert topic["topic"] in report["text"]
+
+
+def test_the_directory_itself_can_be_read_as_parquet(ran: Ran) -> None:
+    read = ran.results["read"]
+    assert read["count"] == ALL_MESSAGES * 3 // 4
+    assert read["columns"][-3:] == ["run", "topic", "day"]
+
+
+def test_another_store_is_not_taken_for_the_archived_one(ran: Ran) -> None:
+    assert "this is another store, or it lost messages" in ran.results["another store"]["error"]
+
+
+def test_topics_can_be_chosen_and_the_published_offset_is_the_end(ran: Ran) -> None:
+    assert ran.results["chosen"]["rows"] == 499 // 4
+    assert {row["topic"] for row in ran.archived("chosen")} == {"%RETRY%group"}
+
+
+def test_a_store_that_is_not_there_is_one_sentence_and_no_archive(ran: Ran) -> None:
+    assert "is no store directory" in ran.results["nothing there"]["error"]
+    assert not (ran.directory / "nowhere").exists()
+
+
+def test_nothing_is_left_in_staging(ran: Ran) -> None:
+    assert not (ran.directory / "archive" / "_staging").exists()
+
+
+@pytest.mark.parametrize("name", GOLDEN)
+def test_a_golden_store_is_archived_with_every_column(ran: Ran, name: str) -> None:
+    if not ran.has_golden:
+        golden.golden_root()
+    wanted = [{**row, "day": str(row["day"])} for row in rows_of_manifest(golden.manifest(name))]
+    assert with_hashed_bodies(ran.archived(f"golden-{name}")) == wanted
+
+
+def as_json(row: Row) -> Row:
+    return json.loads(json.dumps(row, default=probe.text_of))  # type: ignore[no-any-return]
+
+
+def test_the_data_source_gives_every_column_of_every_message(ran: Ran) -> None:
+    rows = in_order(ran.results["every row"])
+    assert list(rows[0]) == [column.split()[0] for column in SCHEMA.split(", ")]
+    assert without_crc(rows) == [as_json(row) for row in expected(ran.all)]
+
+
+def test_a_narrow_schema_reads_only_these_columns_of_small_ranges(ran: Ran) -> None:
+    rows = ran.results["narrow"]
+    assert len(rows) == ALL_MESSAGES
+    assert set(rows[0]) == {"queue_offset", "topic"}
+
+
+def test_filters_choose_queues_and_ranges(ran: Ran) -> None:
+    rows: list[Mapping[str, Any]] = ran.results["one queue"]
+    assert sorted(row["queue_offset"] for row in rows) == list(range(10, 17))
+    assert {(row["topic"], row["queue_id"]) for row in rows} == {("%DLQ%group", 0)}
+    assert ran.results["no queue"] == []
+
+
+def test_filters_that_choose_neither_are_left_to_spark(ran: Ran) -> None:
+    rows = ran.results["not exact"]
+    wanted = [
+        row
+        for row in expected(ran.all)
+        if row["topic"] == "orders" and (row["queue_id"] == 1 or row["tags_code"] == 0)
+    ]
+    assert len(rows) == len(wanted) > 1
+
+
+def test_what_the_source_cannot_do_is_one_sentence(ran: Ran) -> None:
+    assert ran.results["wrong column"]["error"].startswith("a message has no column color")
+    assert ran.results["too far"]["error"].startswith("queue 0 of orders ended at 125 while")

