@@ -1,7 +1,7 @@
 """Makes the next commit log file ready, off the loop.
 
 Owns: nothing that lasts; a file belongs to PutMessage as soon as it is ready.
-Told by: PutMessage (`PrepareFile`).   Tells: PutMessage (`FilePrepared`, `FileFailed`).
+Told by: PutMessage (`PrepareFile`).   Tells: whoever asked (`FilePrepared`, `FileFailed`).
 """
 
 from dataclasses import dataclass
@@ -24,6 +24,11 @@ class PrepareFile:
     """Make the file that starts at `offset`."""
 
     offset: int
+    reply_to: Address
+
+    def refuse(self, remark: str) -> None:
+        """AllocateFile died with it."""
+        self.reply_to.tell(FileFailed(self.offset, remark))
 
 
 @dataclass(slots=True)
@@ -47,18 +52,29 @@ class AllocateFile(Actor):
 
     where: ClassVar[Where] = "thread"
 
-    def __init__(self, config: StoreConfig, put_message: Address) -> None:
+    def __init__(self, config: StoreConfig) -> None:
         super().__init__()
         self._config = config
-        self._put_message = put_message
+        self._last: MappedFile | None = None
+        self._failing = False
 
     @handles(PrepareFile)
     def on_prepare(self, message: PrepareFile) -> None:
-        """Allocates one file; what the disk refuses is news, not a crash."""
-        try:
-            file = prepare_file(message.offset, self._config, self.system.disk)
-        except (OSError, StoreError) as error:
-            log.error("next file not allocated", offset=message.offset, reason=str(error))
-            self._put_message.tell(FileFailed(message.offset, str(error)))
-        else:
-            self._put_message.tell(FilePrepared(message.offset, file))
+        """Allocates one file; what the disk refuses is news, not a crash.
+
+        A restarted PutMessage asks again for a file that the one before may have in use already:
+        it gets the same one, and the disk is left alone.
+        """
+        if self._last is None or self._last.first_offset != message.offset:
+            try:
+                self._last = prepare_file(message.offset, self._config, self.system.disk)
+            except (OSError, StoreError) as error:
+                if not self._failing:
+                    log.error("next file not allocated", offset=message.offset, reason=str(error))
+                self._failing = True
+                message.reply_to.tell(FileFailed(message.offset, str(error)))
+                return
+        if self._failing:
+            log.info("next file allocated", offset=message.offset)
+            self._failing = False
+        message.reply_to.tell(FilePrepared(message.offset, self._last))

@@ -204,9 +204,7 @@ class Broker:
         return [
             ChildSpec("flusher", lambda _: Flusher(store.commit_log)),
             ChildSpec("flush_real_time", lambda _: FlushRealTime(store, address("reput"))),
-            ChildSpec(
-                "allocate_file", lambda _: AllocateFile(store.config, address("put_message"))
-            ),
+            ChildSpec("allocate_file", lambda _: AllocateFile(store.config)),
             ChildSpec(
                 "group_commit",
                 lambda _: GroupCommit(
@@ -319,14 +317,18 @@ def physical_memory_bytes() -> int:
 
 
 def _log_recovery(report: RecoveryReport) -> None:
-    log.info("store opened", clean=report.clean, end=report.end_offset)
-    if report.zeroed_bytes or report.removed_files or report.rebuilt or report.dispatched_count:
-        log.warning(
-            "store recovered",
-            end=report.end_offset,
-            end_reason=report.end_reason,
-            zeroed_bytes=report.zeroed_bytes,
-            removed_files=report.removed_files,
-            redispatched=report.dispatched_count,
-            rebuilt=report.rebuilt,
-        )
+    """One line; a warning when the store was not left as a clean stop leaves it."""
+    doubtful = not report.clean or report.zeroed_bytes or report.rebuilt or report.dispatched_count
+    if not doubtful:
+        log.info("store opened", end=report.end_offset)
+        return
+    log.warning(
+        "store recovered",
+        clean=report.clean,
+        end=report.end_offset,
+        end_reason=report.end_reason,
+        zeroed_bytes=report.zeroed_bytes,
+        removed_files=report.removed_files,
+        redispatched=report.dispatched_count,
+        rebuilt=report.rebuilt,
+    )

@@ -95,11 +95,10 @@ def open_ports(config: BrokerConfig) -> tuple[list[socket], Ports]:
         port = probe.getsockname()[1]
         probe.close()
         try:
-            sockets, ports = _open(config, port)
-            open_listener(config.bind_address, ports.ha, "HA port").close()
+            open_listener(config.bind_address, port + HA_PORT_ABOVE, "HA port").close()
+            return _open(config, port)
         except PortTaken:
             continue
-        return sockets, ports
     raise PortTaken("No three free ports were found: set listenPort.")
 
 

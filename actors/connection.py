@@ -44,7 +44,7 @@ IN_FLIGHT_BYTES_MAX = 32 << 20
 """Sends taken from one connection and not answered yet; past it its socket is not read."""
 
 UNSENT_BYTES_MAX = 64 << 20
-"""Answers that the peer does not take; past it the socket is not read until half is gone."""
+"""Answers that the peer does not take; past it the socket is not read until it takes some."""
 
 BUFFERS_PER_SEND = 512
 SEND_CODES = frozenset(
@@ -173,7 +173,9 @@ class Connection(Actor):
                     if mark >> 24 == SerializeType.ROCKETMQ:
                         if data.startswith(_BINARYSEND_CODES, start):
                             send = decoder.binary(data, start, header_end, end)
-                    elif data.startswith(_JSON_SEND_HEADS, start):
+                    elif mark >> 24 == SerializeType.JSON and data.startswith(
+                        _JSON_SEND_HEADS, start
+                    ):
                         send = decoder.json(data, start, header_end, end)
                 if send is None:
                     send = self._general(data[position + 4 : end])

@@ -28,6 +28,10 @@ class Sync:
     offset: int
     reply_to: Address
 
+    def refuse(self, _remark: str) -> None:
+        """The flusher died with it: nothing more is on the disk, and the next one may be asked."""
+        self.reply_to.tell(Synced(0))
+
 
 @dataclass(slots=True)
 class Synced:

@@ -78,6 +78,10 @@ class GroupCommit(Actor):
     @handles(CommitUpTo)
     def on_commit(self, message: CommitUpTo) -> None:
         """Queues the sends and starts a sync unless one is running."""
+        if message.offset <= self._log.flushed_offset:
+            # The sync before this message was asked for has taken its bytes along.
+            self._answers.stored(message.stored, ResponseCode.SUCCESS)
+            return
         if message.stored:
             deadline_ms = self.system.clock.monotonic_ms() + self._timeout_ms
             self._waiting.append(_Waiting(message.offset, deadline_ms, message.stored))
@@ -101,7 +105,7 @@ class GroupCommit(Actor):
         self._answers.stored(done, ResponseCode.SUCCESS)
         if message.failure is not None:
             self._failed = True
-            self._put_message.tell(WritesForbidden(message.failure))
+            self._put_message.tell(WritesForbidden(message.failure, final=True))
             self._answer_all(ResponseCode.FLUSH_DISK_TIMEOUT)
         self._sync()
 

@@ -3,8 +3,10 @@
 from collections.abc import Sequence
 
 from actors.hooks import Hooks, SendContext
+from actors.send_rules import RefusedError
 from actors.sends import Sends, answer_of, failure
 from protocol.command import ONEWAY_FLAG
+from protocol.errors import RemoteError
 from protocol.frame import encode
 from protocol.send_reply import SendReplies
 from protocol.send_wire import Send
@@ -61,10 +63,15 @@ class PutAnswers:
             self._hooks.after(context)
 
     def refused(
-        self, sends: Sends, send: Send, code: int, remark: str, context: SendContext | None
+        self,
+        sends: Sends,
+        send: Send,
+        error: RefusedError | RemoteError,
+        context: SendContext | None,
     ) -> None:
-        """The message is not stored."""
-        sends.done(failure(send, code, remark=remark, fields=self._replies.constant_fields))
+        """The message is not stored; what 4.9.7 answers as an exception carries no fields."""
+        fields = None if isinstance(error, RemoteError) else self._replies.constant_fields
+        sends.done(failure(send, error.code, remark=error.remark, fields=fields))
         if context is not None:
-            context.code, context.remark = code, remark
+            context.code, context.remark = error.code, error.remark
             self._hooks.after(context)

@@ -109,7 +109,7 @@ class PutMessage(Actor):
         self._batch_started_ms = 0.0
         self._file_wanted = -1
         self._waiting_for_file = False
-        self._forbidden: str | None = None
+        self._forbidden: WritesForbidden | None = None
 
     def on_start(self) -> None:
         self._taker.start_at(self._store.consume_queues.next_offsets())
@@ -126,10 +126,10 @@ class PutMessage(Actor):
         if not self._pending:
             self._batch_started_ms = arrived_ms
         self._taker.look_at_topics()
-        if self._forbidden is not None or self._config.is_slave:
+        if self._takes_nothing:
             refused = self._not_available()
             for send in message.sends:
-                self._refuse(message, send, refused, self._context(message, send))
+                self._refuse_checked(message, send, refused, self._context(message, send), now_ms)
         elif self._hooks:
             for send in message.sends:
                 self._take(message, send, self._context(message, send), now_ms, arrived_ms)
@@ -140,6 +140,10 @@ class PutMessage(Actor):
             message.hand_over()
         if self._pending_bytes > COMMIT_BYTES and not self._waiting_for_file:
             self._commit()
+
+    @property
+    def _takes_nothing(self) -> bool:
+        return self._forbidden is not None or self._config.is_slave
 
     def _take(
         self,
@@ -196,6 +200,8 @@ class PutMessage(Actor):
         for sends, send, context in self._taker.topic_ready(message.topic):
             if message.config is None:
                 self._refuse(sends, send, self._taker.unknown_topic(message.topic), context)
+            elif self._takes_nothing:
+                self._refuse_checked(sends, send, self._not_available(), context, now_ms)
             else:
                 self._take(sends, send, context, now_ms, arrived_ms)
             sends.hand_over()
@@ -210,15 +216,16 @@ class PutMessage(Actor):
 
     def _commit(self) -> None:
         """One write for all pending sends, then their answers; what finds no room waits."""
-        pending, self._pending, self._pending_bytes = self._pending, [], 0
+        pending = self._pending
         try:
             stored, waits, entries = self._batch.append(pending, self.system.clock.now_ms())
         except (OSError, StoreError) as error:
+            self._pending, self._pending_bytes = [], 0
             log.error("append failed", reason=str(error), sends=len(pending))
             self._refuse_all(pending, self._not_available())
             return
-        if len(stored) < len(pending):
-            self._pending = pending[len(stored) :]
+        self._pending, self._pending_bytes = pending[len(stored) :], 0
+        if self._pending:
             self._waiting_for_file = True
         self._want_file()
         if entries:
@@ -251,11 +258,13 @@ class PutMessage(Actor):
         offset = self._log.next_file_offset_to_prepare()
         if offset is not None and offset != self._file_wanted:
             self._file_wanted = offset
-            self._to["allocate_file"].tell(PrepareFile(offset))
+            self._to["allocate_file"].tell(PrepareFile(offset, self.address))
 
     @handles(FilePrepared)
     def on_file_prepared(self, message: FilePrepared) -> None:
-        """The log has room again."""
+        """The log has room again, unless this file came to the PutMessage before this one."""
+        if message.offset != self._log.queue.capacity_end:
+            return
         self._log.adopt(message.file)
         self._waiting_for_file = False
         if self._pending:
@@ -284,10 +293,13 @@ class PutMessage(Actor):
     @handles(WritesForbidden)
     def on_writes_forbidden(self, message: WritesForbidden) -> None:
         """The disk failed: nothing more is taken until it is well again."""
-        self._forbidden = message.reason
+        if self._forbidden is not None and self._forbidden.final:
+            return
         if message.reason is None:
+            self._forbidden = None
             log.info("messages are taken again")
         else:
+            self._forbidden = message
             log.error("no more messages are taken", reason=message.reason)
 
     # --- refusals
@@ -300,11 +312,21 @@ class PutMessage(Actor):
         text = "CL: {:5.2f} CQ: {:5.2f} INDEX: {:5.2f}".format(*used)
         return RefusedError(ResponseCode.SERVICE_NOT_AVAILABLE, STOPPED % text)
 
+    def _refuse_checked(
+        self, sends: Sends, send: Send, error: Refusal, context: SendContext | None, now_ms: int
+    ) -> None:
+        """Refuses a send that the store does not take, unless it should not have been sent."""
+        try:
+            self._taker.check(sends, send, now_ms)
+        except RefusedError as earlier:
+            error = earlier
+        self._refuse(sends, send, error, context)
+
     def _refuse(
         self, sends: Sends, send: Send, error: Refusal, context: SendContext | None
     ) -> None:
         self.stats.failed_count += 1
-        self._answers.refused(sends, send, error.code, error.remark, context)
+        self._answers.refused(sends, send, error, context)
 
     def _refuse_all(self, pending: Sequence[Pending], error: Refusal) -> None:
         touched: dict[Sends, None] = {}
@@ -325,7 +347,8 @@ class PutMessage(Actor):
 
     def _refuse_waiting(self, error: RefusedError) -> None:
         pending, self._pending = self._pending, []
-        self._refuse_all(pending, error)
+        # What was in hand when this actor failed has been refused as a whole.
+        self._refuse_all([item for item in pending if item[0].owed], error)
         for sends, send, context in self._taker.give_up_parked():
             self._refuse(sends, send, error, context)
             sends.hand_over()

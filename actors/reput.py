@@ -46,6 +46,8 @@ class WritesForbidden:
     """The disk failed: PutMessage takes no more messages; None: it may again."""
 
     reason: str | None
+    final: bool = False
+    """Nobody may lift it: the log cannot be trusted until the store is opened anew."""
 
 
 @dataclass(slots=True)

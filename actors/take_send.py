@@ -154,6 +154,21 @@ class SendTaker:
             arrived_ms,
         )
 
+    def check(self, message: Sends, send: Send, now_ms: int) -> None:
+        """What is looked at before the store may say no; makes no topic. Raises RefusedError."""
+        shape, tail, rules = send[0], send[1], self._rules
+        rules.check_accepting(now_ms)
+        config = rules.check_topic(shape.topic, self._topics.value)
+        if config is None:
+            return
+        state = self._state(shape.topic, config)
+        if send[4] >= state.queue_id_limit:
+            raise rules.bad_queue(state, send[4], message.peer.remote)
+        if state.is_retry:
+            rules.dead_letter_topic(send, self._groups)
+        if self._rejects_transactions and not tail.batch and self._preparer.is_half(send[8]):
+            raise rules.transaction_forbidden()
+
     def topic_ready(self, topic: str) -> list[Parked]:
         """Gives back the sends that waited for this topic, in order."""
         return self._parked.pop(topic, [])

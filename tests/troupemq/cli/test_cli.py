@@ -1,0 +1,54 @@
+"""Every command explains itself."""
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from troupemq.cli import cli, version
+
+
+def all_commands() -> list[list[str]]:
+    found: list[list[str]] = [[]]
+    for name, command in cli.commands.items():
+        found.append([name])
+        if isinstance(command, click.Group):
+            found += [[name, each] for each in command.commands]
+    return found
+
+
+@pytest.mark.parametrize("words", all_commands(), ids=" ".join)
+@pytest.mark.parametrize("flag", ["--help", "-h"])
+def test_help_is_everywhere(words: list[str], flag: str) -> None:
+    result = CliRunner().invoke(cli, [*words, flag], prog_name="troupemq")
+    assert result.exit_code == 0
+    assert result.output.startswith(f"Usage: {' '.join(['troupemq', *words])} ")
+
+
+def test_every_option_says_what_it_does() -> None:
+    for words in all_commands()[1:]:
+        command: click.Command = cli
+        for word in words:
+            assert isinstance(command, click.Group)
+            command = command.commands[word]
+        for option in command.params:
+            if isinstance(option, click.Option):
+                obvious = option.name in ("topic", "timeout_ms")
+                assert option.help or obvious, (words, option.name)
+
+
+def test_the_version_is_told() -> None:
+    result = CliRunner().invoke(cli, ["--version"])
+    assert result.exit_code == 0
+    assert version() in result.output
+
+
+def test_jobs_are_listed() -> None:
+    result = CliRunner().invoke(cli, ["job", "list"])
+    assert result.exit_code == 0
+    assert "archive" in result.output.split()
+
+
+def test_an_unknown_job_is_a_usage_error_that_names_those_there_are() -> None:
+    result = CliRunner().invoke(cli, ["job", "run", "nonsense"])
+    assert result.exit_code == 2
+    assert "archive" in result.output

@@ -1,0 +1,117 @@
+"""`send` and `consume` from a terminal and in a pipe."""
+
+import json
+from collections.abc import Iterator
+
+import pytest
+from click.testing import CliRunner
+
+from protocol.codes import RequestCode, ResponseCode
+from protocol.command import RemotingCommand
+from protocol.headers.send import SendMessageHeader
+from protocol.properties import parse
+from tests.troupemq.fake_broker import TOPIC, FakeBroker
+from tests.troupemq.fake_server import FakeServer
+from troupemq.cli import cli
+
+
+@pytest.fixture
+def broker() -> Iterator[FakeBroker]:
+    with FakeServer() as namesrv, FakeServer() as server:
+        made = FakeBroker(namesrv, server)
+        server.on(RequestCode.SEND_MESSAGE_V2, stored)
+        yield made
+
+
+def stored(command: RemotingCommand) -> RemotingCommand:
+    assert command.fields is not None
+    fields = {"msgId": "OFFSETID", "queueId": command.fields["e"], "queueOffset": "42"}
+    return command.answer(fields=fields)
+
+
+def invoke(broker: FakeBroker, *arguments: str, stdin: str = "") -> tuple[int, str, str]:
+    command = [*arguments, "-t", TOPIC, "-n", broker.namesrv.address]
+    result = CliRunner().invoke(cli, command, input=stdin)
+    return result.exit_code, result.stdout, result.stderr
+
+
+def test_send_says_where_the_message_is(broker: FakeBroker) -> None:
+    code, out, _ = invoke(
+        broker, "send", "-b", "héllo", "--tags", "a", "-k", "k1", "-k", "k2", "-p", "x=y=z"
+    )
+    assert code == 0 and out.startswith("OK ") and " at 42" in out
+    command = broker.server.next(RequestCode.SEND_MESSAGE_V2)
+    properties = parse((SendMessageHeader.of_command(command).properties or "").encode())
+    assert command.body == "héllo".encode()
+    assert (properties["TAGS"], properties["KEYS"], properties["x"]) == ("a", "k1 k2", "y=z")
+
+
+def test_send_takes_each_line_of_stdin_as_a_message(broker: FakeBroker) -> None:
+    code, out, _ = invoke(broker, "send", "--json", "--count", "2", stdin="one\ntwo\n")
+    assert code == 0
+    results = [json.loads(line) for line in out.splitlines()]
+    assert [(each["status"], each["queue_offset"]) for each in results] == [("OK", 42)] * 4
+    assert len({each["message_id"] for each in results}) == 4
+    commands = [broker.server.next(RequestCode.SEND_MESSAGE_V2) for _ in range(4)]
+    assert sorted(bytes(command.body or b"") for command in commands) == [
+        b"one",
+        b"one",
+        b"two",
+        b"two",
+    ]
+
+
+def test_a_refused_send_is_one_sentence_and_exit_code_1(broker: FakeBroker) -> None:
+    broker.server.on(
+        RequestCode.SEND_MESSAGE_V2,
+        lambda command: command.answer(ResponseCode.MESSAGE_ILLEGAL, remark="too long"),
+    )
+    code, out, err = invoke(broker, "send", "-b", "x")
+    assert (code, out) == (1, "")
+    assert err == "troupemq: b answered MESSAGE_ILLEGAL: too long\n"
+
+
+@pytest.mark.parametrize("option", ["-p", "--property"])
+def test_a_property_without_a_value_is_a_usage_error(broker: FakeBroker, option: str) -> None:
+    code, _, err = invoke(broker, "send", "-b", "x", option, "x")
+    assert code == 2 and "NAME=VALUE" in err
+
+
+def test_consume_prints_and_counts(broker: FakeBroker) -> None:
+    broker.add(0, b"one", TAGS="a", KEYS="k1 k2")
+    code, out, _ = invoke(broker, "consume", "-g", "g", "--count", "1", "--json")
+    assert code == 0
+    message = json.loads(out)
+    assert (message["body"], message["tags"], message["keys"]) == ("one", "a", ["k1", "k2"])
+    assert broker.committed["g", 0] == 1
+    assert broker.members["g"] == []
+
+
+def test_consume_takes_no_more_than_it_was_asked_for(broker: FakeBroker) -> None:
+    for number in range(20):
+        broker.add(0, b"%02d" % number)
+    lines: list[str] = []
+    for _ in range(4):
+        code, out, _ = invoke(broker, "consume", "-g", "g", "--count", "5")
+        assert code == 0
+        lines += out.splitlines()
+    assert [line.split()[-1] for line in lines] == [f"{number:02}" for number in range(20)]
+
+
+def test_a_body_that_is_no_text_is_shown_in_base64(broker: FakeBroker) -> None:
+    broker.add_raw(0, b"\xff\x00")
+    _, out, _ = invoke(broker, "consume", "-g", "g", "--count", "1", "--json")
+    assert json.loads(out)["body_base64"] == "/wA="
+
+
+def test_consume_gives_up_when_too_little_comes(broker: FakeBroker) -> None:
+    code, out, err = invoke(broker, "consume", "-g", "g", "--count", "2", "--wait-s", "0.1")
+    assert (code, out) == (1, "")
+    assert err == "troupemq: 0 of 2 messages came in 0.1 s.\n"
+
+
+def test_an_unreachable_name_server_is_one_sentence(broker: FakeBroker) -> None:
+    broker.namesrv.close()
+    code, _, err = invoke(broker, "consume", "--count", "1")
+    assert code == 1
+    assert err.startswith("troupemq: no name server answers: ") and err.count("\n") == 1

@@ -1,0 +1,111 @@
+"""What may be sent, what goes on the wire for it, and what a receiver sees."""
+
+from typing import Any
+
+import pytest
+
+from protocol.compression import CompressionError, compress
+from protocol.host import pack_host
+from protocol.message import MessageRecord
+from protocol.properties import format, parse
+from protocol.sysflag import COMPRESSED, COMPRESSION_LZ4
+from troupemq.client.errors import MessageIllegal
+from troupemq.client.message import Message, MessageQueue, view_of
+
+QUEUE = MessageQueue("T", "b", 3)
+
+
+def test_a_messages_properties_carry_tags_keys_id_and_its_own() -> None:
+    message = Message("T", b"x", tags="new", keys=["k1", "k2"], properties={"名": "值 1"})
+    assert parse(message.wire_properties("ID")) == {
+        "名": "值 1",
+        "KEYS": "k1 k2",
+        "TAGS": "new",
+        "UNIQ_KEY": "ID",
+        "WAIT": "true",
+    }
+
+
+def test_one_key_may_be_a_string() -> None:
+    assert Message("T", b"", keys="4711").keys == ("4711",)
+
+
+def test_delay_and_wait_are_properties() -> None:
+    message = Message("T", b"x", delay_level=3, wait_store_ok=False)
+    assert parse(message.wire_properties("ID")) == {"DELAY": "3", "UNIQ_KEY": "ID", "WAIT": "false"}
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"topic": "a b"},
+        {"topic": ""},
+        {"topic": "x" * 128},
+        {"body": "text"},
+        {"keys": ["a b"]},
+        {"keys": [""]},
+        {"keys": ["a\x01"]},
+        {"tags": ""},
+        {"tags": "a || b"},
+        {"tags": " a"},
+        {"tags": "a\x02"},
+        {"properties": {"UNIQ_KEY": "mine"}},
+        {"properties": {"a": ""}},
+        {"properties": {"": "a"}},
+        {"properties": {"a": "b\x02c"}},
+        {"properties": {"a": 1}},
+    ],
+)
+def test_what_no_receiver_could_read_is_refused(arguments: dict[str, Any]) -> None:
+    with pytest.raises(MessageIllegal):
+        Message(**{"topic": "T", "body": b"x", **arguments})
+
+
+def test_properties_that_do_not_fit_are_refused() -> None:
+    with pytest.raises(MessageIllegal, match="32767"):
+        Message("T", b"x", properties={"a": "x" * 32_767}).wire_properties("ID")
+
+
+def record(**changes: Any) -> MessageRecord:
+    values = {
+        "topic": "T",
+        "body": b"body",
+        "properties": format({"UNIQ_KEY": "ID", "TAGS": "a", "KEYS": "k1 k2"}),
+        "queue_offset": 5,
+        "physical_offset": 4711,
+        "born_host": pack_host("10.0.0.1", 99),
+        "store_host": pack_host("::1", 10911),
+        **changes,
+    }
+    return MessageRecord(**values)
+
+
+def test_a_view_shows_the_record() -> None:
+    view = view_of(record(reconsume_times=2), QUEUE)
+    assert (view.topic, view.body, view.tags, view.keys) == ("T", b"body", "a", ("k1", "k2"))
+    assert (view.message_id, view.queue, view.queue_offset) == ("ID", QUEUE, 5)
+    assert (view.born_host, view.store_host) == ("10.0.0.1:99", "[::1]:10911")
+    assert (view.reconsume_times, view.physical_offset) == (2, 4711)
+
+
+def test_without_an_own_id_the_brokers_is_the_messages_id() -> None:
+    view = view_of(record(properties=b"", store_host=pack_host("127.0.0.1", 1)), QUEUE)
+    assert view.message_id == view.offset_message_id == "7F000001000000010000000000001267"
+
+
+def test_a_compressed_body_is_seen_as_it_was_sent() -> None:
+    body, flag = compress(b"x" * 5000)
+    assert view_of(record(body=body, sys_flag=flag), QUEUE).body == b"x" * 5000
+
+
+def test_a_body_in_an_unknown_codec_fails_where_it_is_read_and_is_not_lost() -> None:
+    view = view_of(record(sys_flag=COMPRESSED | COMPRESSION_LZ4), QUEUE)
+    assert view.stored_body == b"body"
+    with pytest.raises(CompressionError, match="LZ4"):
+        _ = view.body
+
+
+def test_a_message_that_comes_again_shows_the_topic_it_was_sent_to() -> None:
+    properties = format({"RETRY_TOPIC": "Orders"})
+    assert view_of(record(topic="%RETRY%g", properties=properties), QUEUE).topic == "Orders"
+    assert view_of(record(topic="T", properties=properties), QUEUE).topic == "T"

@@ -1,0 +1,63 @@
+"""Name servers given, routes read, and brokers found."""
+
+import pytest
+
+from protocol.bodies import BrokerData, QueueData, TopicRouteData
+from troupemq.client.errors import ConnectionFailed
+from troupemq.client.message import MessageQueue
+from troupemq.client.route import namesrv_addresses, route_of
+
+
+def data(*queues: QueueData) -> TopicRouteData:
+    return TopicRouteData(
+        list(queues),
+        [
+            BrokerData("c", "a", {0: "1.1.1.1:1", 1: "1.1.1.1:2"}),
+            BrokerData("c", "slaves", {1: "1.1.1.1:3"}),
+        ],
+    )
+
+
+def test_only_what_may_be_written_and_has_a_master_takes_messages() -> None:
+    route = route_of("T", data(QueueData("a", 1, 2, 6), QueueData("slaves", 1, 1, 6)))
+    assert route.publish_queues == (MessageQueue("T", "a", 0), MessageQueue("T", "a", 1))
+    assert route.subscribe_queues == (MessageQueue("T", "a", 0), MessageQueue("T", "slaves", 0))
+
+
+@pytest.mark.parametrize("perm, counts", [(6, (2, 1)), (2, (2, 0)), (4, (0, 1)), (0, (0, 0))])
+def test_permissions_are_honoured(perm: int, counts: tuple[int, int]) -> None:
+    route = route_of("T", data(QueueData("a", 1, 2, perm)))
+    assert (len(route.publish_queues), len(route.subscribe_queues)) == counts
+
+
+def test_the_default_topics_route_stands_in_with_fewer_queues() -> None:
+    route = route_of("New", data(QueueData("a", 8, 8, 7)), 4)
+    assert len(route.publish_queues) == 4 and route.stands_in
+
+
+@pytest.mark.parametrize(
+    "given, expected",
+    [
+        ("a:1", ("a:1",)),
+        ("a:1; b:2", ("a:1", "b:2")),
+        ("a:1,b:2", ("a:1", "b:2")),
+        (["a:1", "b:2"], ("a:1", "b:2")),
+        (None, ("127.0.0.1:9876",)),
+    ],
+)
+def test_name_servers_are_given_in_several_ways(
+    given: str | list[str] | None, expected: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("NAMESRV_ADDR", raising=False)
+    assert namesrv_addresses(given) == expected
+
+
+def test_the_environment_names_the_name_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NAMESRV_ADDR", "c:3")
+    assert namesrv_addresses(None) == ("c:3",)
+
+
+@pytest.mark.parametrize("given", ["", "a", "a:b", ";"])
+def test_a_name_server_that_is_no_address_is_refused(given: str) -> None:
+    with pytest.raises(ConnectionFailed, match="host:port"):
+        namesrv_addresses(given)

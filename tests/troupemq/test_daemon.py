@@ -1,0 +1,188 @@
+"""A process starts, serves until it is told to stop, and ends with a code that says how it went."""
+
+import json
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from threading import Event
+
+import pytest
+
+from actors.connections import PortTaken
+from actors.system import StartFailed
+from storage.errors import StoreError
+from troupemq.client.errors import RouteNotFound
+from troupemq.daemon import Serving, serve
+
+WAIT_S = 10.0
+OnGiveUp = Callable[[str], None]
+
+
+def terminate(number: int = signal.SIGTERM) -> None:
+    os.kill(os.getpid(), number)
+
+
+class Service:
+    """Something that serves; remembers its stop."""
+
+    def __init__(self, stops: bool = True) -> None:
+        self.stopped_in: list[float] = []
+        self._stops = stops
+
+    def stop(self, timeout_s: float) -> bool:
+        self.stopped_in.append(timeout_s)
+        return self._stops
+
+    def start(self, _: OnGiveUp) -> Serving:
+        return Serving({"broker": 10911}, self.stop)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_stops_in_order_with_exit_code_0(number: int) -> None:
+    service = Service()
+    assert serve(service.start, work=lambda over: terminate(number)) == 0
+    assert len(service.stopped_in) == 1
+
+
+def test_signals_are_handled_as_before_afterwards() -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    serve(Service().start, work=lambda over: terminate())
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_the_ready_file_tells_the_real_ports_while_it_serves(tmp_path: Path) -> None:
+    ready, seen = tmp_path / "ready.json", []
+
+    def work(_: Event) -> None:
+        seen.append(json.loads(ready.read_text()))
+
+    assert serve(Service().start, ready_file=ready, work=work, once=True) == 0
+    assert seen == [{"pid": os.getpid(), "broker": 10911}]
+    assert not ready.exists()
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        StoreError("The store is locked."),
+        PortTaken("The port is in use."),
+        RouteNotFound("No route."),
+        OSError(13, "Permission denied", "/store"),
+    ],
+)
+def test_an_operators_mistake_is_one_sentence(
+    error: Exception, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def start(_: OnGiveUp) -> Serving:
+        raise error
+
+    assert serve(start) == 1
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 1 and lines[0].startswith("troupemq: ")
+    assert str(error.args[-1] if isinstance(error, OSError) else error) in lines[0]
+
+
+def test_a_start_that_failed_because_of_the_store_says_what_the_store_said(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def start(_: OnGiveUp) -> Serving:
+        raise StartFailed("StoreError: The disk is full.") from StoreError("The disk is full.")
+
+    assert serve(start) == 1
+    assert capsys.readouterr().err == "troupemq: The disk is full.\n"
+
+
+def test_a_stop_that_was_not_in_order_is_exit_code_1() -> None:
+    assert serve(Service(stops=False).start, work=lambda over: terminate()) == 1
+
+
+def test_a_stop_that_fails_says_why(capsys: pytest.CaptureFixture[str]) -> None:
+    def stop(_: float) -> bool:
+        raise StoreError("The disk is full.")
+
+    assert serve(lambda give_up: Serving({}, stop), work=lambda over: terminate()) == 1
+    assert "The disk is full." in capsys.readouterr().err
+
+
+def test_a_second_signal_ends_the_process_at_once() -> None:
+    may_stop = Event()
+    codes: list[int] = []
+
+    def stop(_: float) -> bool:
+        terminate()
+        return may_stop.wait(WAIT_S)
+
+    code = serve(
+        lambda give_up: Serving({}, stop),
+        work=lambda over: terminate(),
+        end_process=codes.append,
+    )
+    may_stop.set()
+    assert (code, codes) == (1, [1])
+
+
+def test_a_stop_past_its_deadline_ends_the_process() -> None:
+    may_stop = Event()
+    codes: list[int] = []
+    code = serve(
+        lambda give_up: Serving({}, lambda timeout_s: may_stop.wait(WAIT_S)),
+        work=lambda over: terminate(),
+        deadline_s=0.05,
+        end_process=codes.append,
+    )
+    may_stop.set()
+    assert (code, codes) == (1, [1])
+
+
+def test_a_supervisor_that_gives_up_stops_the_rest_with_exit_code_1(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    service = Service()
+
+    def start(on_give_up: OnGiveUp) -> Serving:
+        on_give_up("put_message failed 6 times")
+        return service.start(on_give_up)
+
+    assert serve(start) == 1
+    assert len(service.stopped_in) == 1
+    assert "put_message failed 6 times" in capsys.readouterr().err
+
+
+def test_work_that_is_done_once_ends_the_process() -> None:
+    service = Service()
+    assert serve(service.start, work=lambda over: None, once=True) == 0
+    assert len(service.stopped_in) == 1
+
+
+def test_work_that_fails_once_is_exit_code_1(capsys: pytest.CaptureFixture[str]) -> None:
+    def work(_: Event) -> None:
+        raise StoreError("No Java.")
+
+    assert serve(Service().start, work=work, once=True) == 1
+    assert capsys.readouterr().err == "troupemq: No Java.\n"
+
+
+def test_after_work_it_goes_on_serving() -> None:
+    service = Service()
+
+    def work(_: Event) -> None:
+        terminate()
+
+    assert serve(service.start, work=work) == 0
+
+
+def test_work_learns_that_nobody_waits_for_it(capsys: pytest.CaptureFixture[str]) -> None:
+    learnt = Event()
+
+    def work(over: Event) -> None:
+        terminate()
+        if over.wait(WAIT_S):
+            learnt.set()
+        raise StoreError("interrupted")
+
+    def stop(_: float) -> bool:
+        return learnt.wait(WAIT_S)
+
+    assert serve(lambda give_up: Serving({}, stop), work=work) == 0
+    assert capsys.readouterr().err == ""

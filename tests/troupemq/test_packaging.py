@@ -1,0 +1,205 @@
+"""The wheel, installed where a stranger would install it; and what `make` says before it begins."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import sysconfig
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from zipfile import ZipFile
+
+import pytest
+
+from tests.compat.patience import wait_until
+
+ROOT = Path(__file__).resolve().parents[2]
+HOST = "127.0.0.1"
+OUR_NAMES = ("protocol", "storage", "actors", "spark")
+COMMAND_TIMEOUT_S = 240.0
+STOP_TIMEOUT_S = 30.0
+SMALL_FILES = {
+    "mappedFileSizeCommitLog": "16777216",
+    "mappedFileSizeConsumeQueue": "6000",
+    "maxHashSlotNum": "1000",
+    "maxIndexNum": "4000",
+}
+SMALL_SPARK = """\
+spark.master = local[1]
+spark.driver.memory = 512m
+spark.driver.extraJavaOptions = -XX:TieredStopAtLevel=1 -XX:+UseSerialGC
+"""
+
+
+class Stranger:
+    """An environment of its own with the wheel, and a folder that has packages of our names."""
+
+    def __init__(self, environment: Path, folder: Path) -> None:
+        self.bin = environment / "bin"
+        self.folder = folder
+        inherited = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+        self.variables: Mapping[str, str] = {**inherited, "XDG_CACHE_HOME": str(folder / "cache")}
+
+    def run(self, *command: str | Path, cwd: Path | None = None) -> str:
+        """Runs a program of the environment to its end; gives what it prints."""
+        done = subprocess.run(
+            [str(self.bin / command[0]), *map(str, command[1:])],
+            cwd=cwd or self.folder,
+            env=self.variables,
+            capture_output=True,
+            text=True,
+            timeout=COMMAND_TIMEOUT_S,
+        )
+        assert done.returncode == 0, f"{command}:\n{done.stdout}{done.stderr}"
+        return done.stdout
+
+    @contextmanager
+    def serving(self, *command: str | Path) -> Iterator[dict[str, int]]:
+        """A server of the environment; gives its ports, and sees it stop in order."""
+        ready, log = (self.folder / f"{command[0]}.{suffix}" for suffix in ("ready", "log"))
+        arguments = [self.bin / "troupemq", *command, "--ready-file", ready]
+        with (
+            log.open("w") as output,
+            subprocess.Popen(
+                [str(argument) for argument in arguments],
+                cwd=self.folder,
+                env=self.variables,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+            ) as process,
+        ):
+            try:
+                wait_until(lambda: ready.exists() or process.poll() is not None, str(command[0]))
+                assert process.poll() is None, log.read_text()
+                yield json.loads(ready.read_text())
+                process.send_signal(signal.SIGTERM)
+                assert process.wait(STOP_TIMEOUT_S) == 0, log.read_text()
+            finally:
+                process.kill()
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel, built from the tree as it is."""
+    target = tmp_path_factory.mktemp("dist")
+    build = ["-m", "build", "--wheel", "--no-isolation", "--outdir", str(target), str(ROOT)]
+    done = subprocess.run([sys.executable, *build], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stdout + done.stderr
+    (path,) = target.glob("*.whl")
+    return path
+
+
+@pytest.fixture(scope="module")
+def stranger(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Stranger:
+    """Only the wheel is installed there; what it depends on is lent by this environment."""
+    environment = tmp_path_factory.mktemp("environment") / "venv"
+    folder = tmp_path_factory.mktemp("stranger")
+    run_here("-m", "venv", "--without-pip", environment)
+    python = environment / "bin" / "python"
+    run_here("-m", "pip", "--python", python, "install", "--no-deps", "--no-index", wheel)
+    lend_packages(environment)
+    for name in OUR_NAMES:
+        (folder / name).mkdir()
+        (folder / name / "__init__.py").write_text("raise ImportError('the wrong one')\n")
+    return Stranger(environment, folder)
+
+
+def run_here(*arguments: str | Path) -> None:
+    command = [sys.executable, *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def lend_packages(environment: Path) -> None:
+    """A directory named in a .pth file is searched, but .pth files in it are not obeyed: so an
+    editable install of this project stays behind."""
+    (target,) = environment.glob("lib/python*/site-packages")
+    ours = {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}
+    (target / "lent.pth").write_text("".join(f"{path}\n" for path in sorted(ours)))
+
+
+@pytest.mark.slow
+def test_a_wheel_holds_one_package(wheel: Path) -> None:
+    names = ZipFile(wheel).namelist()
+    top = {name.split("/")[0] for name in names}
+    assert {name for name in top if not name.endswith(".dist-info")} == {"troupemq"}
+    for package in OUR_NAMES:
+        assert f"troupemq/{package}/__init__.py" in names
+    assert "troupemq/py.typed" in names
+    assert any(name.endswith("/licenses/LICENSE") for name in names)
+
+
+@pytest.mark.slow
+def test_the_installed_command_runs_anywhere(stranger: Stranger) -> None:
+    assert stranger.run("troupemq", "--version", cwd=Path("/")).startswith("troupemq, version ")
+
+
+@pytest.mark.slow
+def test_a_wheel_works_beside_packages_of_the_same_names(stranger: Stranger) -> None:
+    """Broker and name server, a message there and back, and a Spark job with a Python worker."""
+    store, archive = stranger.folder / "store", stranger.folder / "archive"
+    shutil.copy(Path(__file__).with_name("wheel_user.py"), stranger.folder / "uses_it.py")
+    (stranger.folder / "spark.conf").write_text(SMALL_SPARK)
+    namesrv_conf = stranger.folder / "namesrv.conf"
+    namesrv_conf.write_text(
+        f"listenPort=0\nbindAddress={HOST}\nkvConfigPath={stranger.folder}/kvConfig.json\n"
+    )
+    with stranger.serving("namesrv", "-c", namesrv_conf) as ports:
+        namesrv = f"{HOST}:{ports['namesrv']}"
+        settings = {
+            "listenPort": "0",
+            "bindAddress": HOST,
+            "brokerIP1": HOST,
+            "storePathRootDir": str(store),
+            **SMALL_FILES,
+        }
+        with stranger.serving("broker", "-n", namesrv, *set_options(settings)):
+            assert stranger.run("python", "uses_it.py", namesrv) == "hello greeting ('key-1',)\n"
+            options = ("--store", store, "--output", archive, "--spark-conf", "spark.conf")
+            told = stranger.run("troupemq", "job", "run", "archive", *options, "--json")
+            assert json.loads(told)["rows"] == 1
+    assert not (store / "abort").exists()
+
+
+def set_options(settings: Mapping[str, str]) -> Sequence[str]:
+    return [part for key, value in settings.items() for part in ("--set", f"{key}={value}")]
+
+
+# --- make
+
+
+def make(tmp_path: Path, python: str) -> subprocess.CompletedProcess[str]:
+    """`make run` where nothing is installed and the only Python is this script."""
+    script = tmp_path / "python"
+    script.write_text(f"#!/bin/sh\n{python}\n")
+    script.chmod(0o755)
+    command = ["make", "-s", "run", f"VENV={tmp_path}/venv", f"PYTHON={script}"]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
+
+
+def test_make_says_in_a_sentence_that_python_is_too_old(tmp_path: Path) -> None:
+    done = make(tmp_path, "exit 1")
+    assert done.returncode != 0
+    assert "TroupeMQ needs Python 3.11 or later" in done.stderr.splitlines()[0]
+    assert not (tmp_path / "venv").exists()
+
+
+def test_make_says_in_a_sentence_that_venv_is_missing(tmp_path: Path) -> None:
+    done = make(tmp_path, 'case "$2" in *ensurepip*) exit 1 ;; esac')
+    assert done.returncode != 0
+    assert "lacks the module venv" in done.stderr.splitlines()[0]
+    assert not (tmp_path / "venv").exists()
+
+
+def test_make_clean_touches_no_data() -> None:
+    done = subprocess.run(
+        ["make", "-n", "clean"], cwd=ROOT, capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0
+    words = done.stdout.split()
+    assert ".venv" in words
+    assert not {"data", "store", ".", "*"} & set(words)

@@ -1,0 +1,36 @@
+"""The command line: `troupemq COMMAND`, each group of commands in a file of its own.
+
+servers.py     run, namesrv, broker
+messages.py    send, consume
+jobs.py        job run, job list
+"""
+
+from importlib.metadata import PackageNotFoundError
+from importlib.metadata import version as installed_version
+
+import click
+
+from troupemq.cli.jobs import job
+from troupemq.cli.messages import consume, send
+from troupemq.cli.servers import broker, namesrv, run
+
+
+def version() -> str:
+    """The installed version; `source` in a clone that was never installed."""
+    try:
+        return installed_version("troupemq")
+    except PackageNotFoundError:
+        return "source"
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(version(), prog_name="troupemq")
+def cli() -> None:
+    """A message broker that RocketMQ 4.9 clients talk to, and its tools.
+
+    `troupemq run` shows all of it in one process. `troupemq COMMAND --help` says more.
+    """
+
+
+for command in (run, namesrv, broker, send, consume, job):
+    cli.add_command(command)

@@ -1,0 +1,211 @@
+"""`send` and `consume`: messages from and to a terminal or a pipe."""
+
+import base64
+import json
+import signal
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from threading import Event, Lock
+from typing import Any
+
+import click
+
+from troupemq.cli.options import json_option, leave, namesrv_option
+from troupemq.client.consume import ConsumerSettings
+from troupemq.client.consumer import PushConsumer
+from troupemq.client.consumer_offsets import ConsumeFrom
+from troupemq.client.errors import ClientError
+from troupemq.client.message import Message, MessageView, SendResult
+from troupemq.client.producer import Producer
+from troupemq.daemon import say
+
+IN_FLIGHT_MAX = 1000
+"""Lines of a pipe that are sent before the first of them is answered."""
+
+
+@click.command()
+@click.option("-t", "--topic", required=True, help="Created, if the broker creates topics.")
+@click.option("-b", "--body", help="One message. Without it each line of stdin is one.")
+@click.option("--tags", help="The one tag that subscriptions filter by.")
+@click.option("-k", "--key", "keys", multiple=True, help="To find it by; repeatable.")
+@click.option(
+    "-p", "--property", "properties", multiple=True, metavar="NAME=VALUE", help="Repeatable."
+)
+@click.option("-g", "--group", default="troupemq-send", show_default=True, help="Producer group.")
+@click.option("--count", type=click.IntRange(1), default=1, help="Send each that often.")
+@click.option("--timeout-ms", type=click.IntRange(1), default=3000, show_default=True)
+@namesrv_option
+@json_option
+def send(
+    topic: str,
+    body: str | None,
+    tags: str | None,
+    keys: tuple[str, ...],
+    properties: tuple[str, ...],
+    group: str,
+    count: int,
+    timeout_ms: int,
+    namesrv: str | None,
+    as_json: bool,
+) -> None:
+    """Sends messages and says where they are stored.
+
+    Exit code 1 if one was not stored; those before it are.
+    """
+    own = dict(_name_and_value(text) for text in properties)
+    bodies = _lines_of_stdin() if body is None else iter([body.encode()])
+    try:
+        with Producer(group, namesrv) as producer:
+            waiting = []
+            for data in bodies:
+                message = Message(topic, data, tags=tags, keys=keys, properties=own)
+                for _ in range(count):
+                    waiting.append(producer.send_async(message, timeout_ms))
+                    if len(waiting) >= IN_FLIGHT_MAX:
+                        _print_result(waiting.pop(0).result(), as_json)
+            for future in waiting:
+                _print_result(future.result(), as_json)
+    except ClientError as error:
+        leave(str(error))
+
+
+def _lines_of_stdin() -> Iterator[bytes]:
+    for line in sys.stdin.buffer:
+        yield line.rstrip(b"\r\n")
+
+
+def _name_and_value(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise click.BadParameter(f"{text!r} is not NAME=VALUE", param_hint="--property")
+    return name, value
+
+
+def _print_result(result: SendResult, as_json: bool) -> None:
+    if as_json:
+        fields = {
+            "status": result.status.value,
+            "message_id": result.message_id,
+            "offset_message_id": result.offset_message_id,
+            "broker_name": result.queue.broker_name,
+            "queue_id": result.queue.queue_id,
+            "queue_offset": result.queue_offset,
+        }
+        click.echo(json.dumps(fields))
+    else:
+        status = result.status.value
+        click.echo(f"{status} {result.message_id} in {result.queue} at {result.queue_offset}")
+
+
+@click.command()
+@click.option("-t", "--topic", required=True, help="May appear later.")
+@click.option(
+    "-g",
+    "--group",
+    default="troupemq-consume",
+    show_default=True,
+    help="Consumer group: its members share the messages.",
+)
+@click.option("--tags", default="*", show_default=True, help="`a || b`, or * for all.")
+@click.option("--count", type=click.IntRange(1), help="End after that many. [default: at Ctrl-C]")
+@click.option("--wait-s", type=float, help="End after that time, with exit code 1 below --count.")
+@click.option(
+    "--from",
+    "begin",
+    type=click.Choice(["first", "last"]),
+    default="first",
+    show_default=True,
+    help="Where a group begins that has not consumed the topic yet.",
+)
+@namesrv_option
+@json_option
+def consume(
+    topic: str,
+    group: str,
+    tags: str,
+    count: int | None,
+    wait_s: float | None,
+    begin: str,
+    namesrv: str | None,
+    as_json: bool,
+) -> None:
+    """Consumes messages in a group and prints them.
+
+    A message is printed before it counts as consumed: it may be printed again, never lost.
+    """
+    printer = _Printer(count, as_json)
+    position = ConsumeFrom.FIRST_OFFSET if begin == "first" else ConsumeFrom.LAST_OFFSET
+    try:
+        consumer = PushConsumer(
+            group, printer, namesrv, begin=position, settings=ConsumerSettings(consume_threads=1)
+        )
+        consumer.subscribe(topic, tags)
+        printer.on_enough = consumer.finish
+        with _until_signalled(printer.over), consumer:
+            printer.over.wait(wait_s)
+    except ClientError as error:
+        leave(str(error))
+    if count is not None and printer.printed < count and not printer.over.is_set():
+        say(f"{printer.printed} of {count} messages came in {wait_s} s.")
+        sys.exit(1)
+
+
+class _Printer:
+    """The listener: prints, and ends it all when that was enough."""
+
+    def __init__(self, count: int | None, as_json: bool) -> None:
+        self.over = Event()
+        self.printed = 0
+        self.on_enough: Callable[[], None] = lambda: None
+        self._count = count
+        self._as_json = as_json
+        self._lock = Lock()
+
+    def __call__(self, views: Sequence[MessageView]) -> None:
+        with self._lock:
+            for view in views:
+                as_json = self._as_json
+                click.echo(json.dumps(as_object(view)) if as_json else _line(view))
+                self.printed += 1
+            if self._count is not None and self.printed >= self._count:
+                self.on_enough()
+                self.over.set()
+
+
+def as_object(view: MessageView) -> dict[str, Any]:
+    """A message for JSON; `body` where it is text, else `body_base64`."""
+    fields: dict[str, Any] = {
+        "topic": view.topic,
+        "message_id": view.message_id,
+        "broker_name": view.queue.broker_name,
+        "queue_id": view.queue.queue_id,
+        "queue_offset": view.queue_offset,
+        "tags": view.tags,
+        "keys": list(view.keys),
+        "properties": dict(view.properties),
+        "store_timestamp_ms": view.store_timestamp_ms,
+        "reconsume_times": view.reconsume_times,
+    }
+    try:
+        fields["body"] = view.body.decode()
+    except UnicodeDecodeError:
+        fields["body_base64"] = base64.b64encode(view.body).decode()
+    return fields
+
+
+def _line(view: MessageView) -> str:
+    tags = f" [{view.tags}]" if view.tags else ""
+    return f"{view.queue}+{view.queue_offset}{tags} {view.body.decode(errors='replace')}"
+
+
+@contextmanager
+def _until_signalled(over: Event) -> Iterator[None]:
+    """SIGTERM and SIGINT end the waiting in place of the process."""
+    numbers = (signal.SIGTERM, signal.SIGINT)
+    before = {number: signal.signal(number, lambda *_: over.set()) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

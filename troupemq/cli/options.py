@@ -1,0 +1,46 @@
+"""Options that several commands have, and how commands end."""
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NoReturn, TypeVar
+
+import click
+
+from troupemq.daemon import say
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+def namesrv_option(function: Command) -> Command:
+    """-n: where clients find the name servers."""
+    return click.option(
+        "-n",
+        "--namesrv",
+        metavar="HOST:PORT",
+        help="Name servers, several with ; between. "
+        "[default: the environment's NAMESRV_ADDR, else 127.0.0.1:9876]",
+    )(function)
+
+
+def json_option(function: Command) -> Command:
+    """--json: one object a line on stdout."""
+    return click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")(function)
+
+
+def daemon_options(function: Command) -> Command:
+    """What every long-running process has."""
+    ready = click.option(
+        "--ready-file",
+        type=click.Path(dir_okay=False, path_type=Path),
+        metavar="FILE",
+        help="Write the process id and the real ports there, as JSON, once they answer.",
+    )
+    log_json = click.option("--log-json", is_flag=True, help="Log lines as JSON objects.")
+    return ready(log_json(function))
+
+
+def leave(sentence: str) -> NoReturn:
+    """Ends the command with one sentence on stderr and exit code 1."""
+    say(sentence)
+    sys.exit(1)

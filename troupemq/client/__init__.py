@@ -1,0 +1,11 @@
+"""The client: sends to and consumes from TroupeMQ and RocketMQ 4.9 brokers.
+
+message.py           Message, MessageView, SendResult, MessageQueue
+producer.py          Producer        sending.py, queue_choice.py
+consumer.py          PushConsumer    rebalance.py, assignment.py, pull.py, process_queue.py,
+                                     consume.py, consumer_offsets.py
+admin.py             Admin: topics and offsets
+client.py            what they have in common: heartbeats, client id   route.py: where topics are
+remoting.py          calls to any address, one I/O thread   connection.py   task_thread.py
+errors.py            what may have to be caught
+"""

@@ -1,0 +1,155 @@
+"""What producers and consumers of one client have in common: connections, routes, heartbeats."""
+
+import os
+from collections.abc import Callable, Sequence
+from itertools import count
+from random import getrandbits
+from socket import AF_INET, SOCK_DGRAM, inet_aton, socket
+from threading import Lock
+from time import time_ns
+
+from protocol.bodies import ConsumerData, HeartbeatData, ProducerData
+from protocol.codes import RequestCode, ResponseCode
+from protocol.command import RemotingCommand
+from protocol.headers.client import UnregisterClientHeader
+from protocol.message_id import UniqueIds
+from troupemq.client.connection import split_address
+from troupemq.client.errors import ClientClosed, ClientError
+from troupemq.client.log import client_logger
+from troupemq.client.remoting import Remoting
+from troupemq.client.route import Routes, namesrv_addresses
+from troupemq.client.task_thread import TaskThread
+
+log = client_logger(__name__)
+
+HEARTBEAT_INTERVAL_MS = 30_000
+ROUTE_INTERVAL_MS = 30_000
+HEARTBEAT_TIMEOUT_MS = 3000
+STOP_TIMEOUT_S = 5.0
+
+RequestHandler = Callable[[RemotingCommand], RemotingCommand | None]
+"""Serves one request of a broker, on the I/O thread: it must not block."""
+
+_instances = count(1)
+_ids_lock = Lock()
+_ids: dict[bytes, UniqueIds] = {}
+_SEED = getrandbits(32)
+
+
+def now_ms() -> int:
+    """The wall clock in milliseconds: what goes into timestamps."""
+    return time_ns() // 1_000_000
+
+
+def local_ip(toward: str) -> str:
+    """This machine's IPv4 address as `toward` would see it; no packet is sent."""
+    host, port = split_address(toward)
+    with socket(AF_INET, SOCK_DGRAM) as probe:
+        try:
+            probe.connect((host, port))
+        except OSError:  # an IPv6 name server, or a network that is down
+            return "127.0.0.1"
+        ip: str = probe.getsockname()[0]
+        return ip
+
+
+def next_message_id(ip: str) -> str:
+    """A new UNIQ_KEY; one count for the whole process, as they are distinguished by pid only."""
+    packed = inet_aton(ip)
+    with _ids_lock:
+        ids = _ids.get(packed)
+        if ids is None:
+            ids = _ids[packed] = UniqueIds(packed, os.getpid(), _SEED, now_ms)
+        return ids.next()
+
+
+class Client:
+    """One member of a cluster as brokers see it: a client id, its groups, its connections."""
+
+    def __init__(
+        self, namesrv: str | Sequence[str] | None = None, instance_name: str | None = None
+    ) -> None:
+        """Without an `instance_name` each client of this process gets one of its own."""
+        addresses = namesrv_addresses(namesrv)
+        self.ip = local_ip(addresses[0])
+        self.id = f"{self.ip}@{instance_name or f'{os.getpid()}#{next(_instances)}'}"
+        self.remoting = Remoting(self._on_request, self._on_connected)
+        self.routes = Routes(self.remoting, addresses)
+        self.housekeeping = TaskThread("troupemq-housekeeping")
+        self.serves: dict[int, RequestHandler] = {}
+        """Who serves which request code of a broker; the rest is answered as not supported."""
+
+        self.topics: Callable[[], Sequence[str]] = tuple
+        """The topics whose routes are wanted beyond those already known."""
+
+        self.consumer_data: Callable[[], list[ConsumerData]] = list
+        self.producer_groups: list[str] = []
+        self._namesrvs = frozenset(addresses)
+
+    def start(self) -> None:
+        """Begins the housekeeping."""
+        self.housekeeping.start()
+        self.housekeeping.later(
+            ROUTE_INTERVAL_MS,
+            lambda: self.housekeeping.every(ROUTE_INTERVAL_MS, self._refresh_routes),
+        )
+        self.housekeeping.later(
+            HEARTBEAT_INTERVAL_MS,
+            lambda: self.housekeeping.every(HEARTBEAT_INTERVAL_MS, self.heartbeat),
+        )
+
+    def stop(self) -> None:
+        """Leaves every broker and closes the connections."""
+        self.housekeeping.stop(STOP_TIMEOUT_S)
+        consumer_groups = [data.group_name for data in self.consumer_data()]
+        for address in self.routes.all_addresses(masters_only=False):
+            try:
+                for group in self.producer_groups:
+                    self._unregister(address, UnregisterClientHeader(self.id, group))
+                for group in consumer_groups:
+                    header = UnregisterClientHeader(self.id, consumer_group=group)
+                    self._unregister(address, header)
+            except ClientError as error:
+                log.info("not unregistered", address=address, reason=str(error))
+        self.remoting.close()
+
+    def _unregister(self, address: str, header: UnregisterClientHeader) -> None:
+        command = RemotingCommand(RequestCode.UNREGISTER_CLIENT, header.encode())
+        self.remoting.ask(address, command, HEARTBEAT_TIMEOUT_MS)
+
+    def heartbeat(self) -> None:
+        """Tells every broker that this client lives and what its groups subscribe to. Blocks."""
+        consumers = self.consumer_data()
+        for address in self.routes.all_addresses(masters_only=not consumers):
+            self.heartbeat_to(address)
+
+    def heartbeat_to(self, address: str) -> None:
+        """Tells one broker; a failure is logged, the next round tries again. Blocks."""
+        data = HeartbeatData(
+            self.id,
+            [ProducerData(group) for group in self.producer_groups],
+            self.consumer_data(),
+        )
+        command = RemotingCommand(RequestCode.HEART_BEAT, body=data.encode())
+        try:
+            self.remoting.ask(address, command, HEARTBEAT_TIMEOUT_MS)
+        except ClientClosed:
+            return
+        except ClientError as error:
+            log.warning("heartbeat failed", address=address, error=str(error))
+
+    def _refresh_routes(self) -> None:
+        self.routes.refresh(self.topics())
+
+    def _on_connected(self, address: str) -> None:
+        """A broker that was restarted must know us before we pull again."""
+        if address not in self._namesrvs:
+            self.housekeeping.post(lambda: self.heartbeat_to(address))
+
+    def _on_request(self, address: str, command: RemotingCommand) -> RemotingCommand | None:
+        handler = self.serves.get(command.code)
+        if handler is not None:
+            return handler(command)
+        log.info("request not supported", address=address, code=command.code)
+        remark = f" request type {command.code} not supported"
+        return command.answer(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark=remark)

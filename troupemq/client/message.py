@@ -1,0 +1,226 @@
+"""Messages as an application sees them: what it sends, what it gets, and what a send came to."""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from types import MappingProxyType
+
+from protocol import properties as names
+from protocol.compression import decompress
+from protocol.host import unpack_host
+from protocol.message import MessageRecord
+from protocol.message_id import offset_message_id
+from protocol.properties import (
+    KEY_SEPARATOR,
+    NAME_VALUE_SEPARATOR,
+    PROPERTIES_BYTES_MAX,
+    PROPERTY_SEPARATOR,
+    RESERVED_NAMES,
+    format,
+    parse,
+)
+from troupemq.client.errors import MessageIllegal
+
+TOPIC_CHARACTERS_MAX = 127
+RETRY_TOPIC_PREFIX = "%RETRY%"
+"""A group's retry topic is named by this and the group."""
+
+_TOPIC = re.compile(r"[%|a-zA-Z0-9_-]+")
+_BLANK = re.compile(r"\s")
+
+
+@dataclass(frozen=True)
+class Message:
+    """A message to send. Made once, it may be sent any number of times; each send has its own id.
+
+    `tags` is the one tag that subscriptions filter by. `keys` (a string or several) make the
+    message findable; a key holds no blanks. `properties` are the application's own: names and
+    values are not empty, and RocketMQ's own names (`protocol/properties.py`) are refused.
+    Raises MessageIllegal at once for what cannot be sent.
+    """
+
+    topic: str
+    body: bytes
+    tags: str | None = None
+    keys: str | Sequence[str] = ()
+    properties: Mapping[str, str] = field(default_factory=dict)
+    flag: int = 0
+    delay_level: int = 0
+    """1 is the first of the broker's delay levels (1 s by default); 0 delivers at once."""
+
+    wait_store_ok: bool = True
+    """False is answered before the message is as safe as the broker's settings ask for."""
+
+    def __post_init__(self) -> None:
+        check_topic(self.topic)
+        if not isinstance(self.body, bytes):
+            raise MessageIllegal("the body of a message is bytes")
+        if isinstance(self.keys, str):
+            object.__setattr__(self, "keys", (self.keys,) if self.keys else ())
+        for key in self.keys:
+            if not key or _BLANK.search(key):
+                raise MessageIllegal(f"a key is not empty and holds no blanks: {key!r}")
+        for name, value in self.properties.items():
+            if name in RESERVED_NAMES:
+                raise MessageIllegal(f"the property name {name} is RocketMQ's own")
+            _check_text("property name", name)
+            _check_text(f"property {name}", value)
+        for key in self.keys:
+            _check_text("key", key)
+        if self.tags is not None:
+            _check_text("tag", self.tags)
+            if "||" in self.tags or self.tags != self.tags.strip():
+                raise MessageIllegal(f"no subscription could name the tag {self.tags!r}")
+
+    def wire_properties(self, message_id: str) -> bytes:
+        """The property text of this message under the id `message_id`."""
+        properties = dict(self.properties)
+        if self.keys:
+            properties[names.KEYS] = KEY_SEPARATOR.join(self.keys)
+        if self.tags:
+            properties[names.TAGS] = self.tags
+        if self.delay_level:
+            properties[names.DELAY] = str(self.delay_level)
+        properties[names.UNIQ_KEY] = message_id
+        properties[names.WAIT] = "true" if self.wait_store_ok else "false"
+        text = format(properties)
+        if len(text) > PROPERTIES_BYTES_MAX:
+            raise MessageIllegal(
+                f"tags, keys and properties take {len(text)} bytes; "
+                f"at most {PROPERTIES_BYTES_MAX} fit a message"
+            )
+        return text
+
+
+def check_topic(topic: str) -> None:
+    """Raises MessageIllegal unless `topic` is a name that a broker takes."""
+    if not _TOPIC.fullmatch(topic):
+        raise MessageIllegal(f"a topic's name is made of letters, digits, _ - % and |: {topic!r}")
+    if len(topic) > TOPIC_CHARACTERS_MAX:
+        raise MessageIllegal(f"a topic's name has at most {TOPIC_CHARACTERS_MAX} characters")
+
+
+def _check_text(what: str, text: str) -> None:
+    if not isinstance(text, str) or not text:
+        raise MessageIllegal(f"a {what} is a string and not empty")
+    if NAME_VALUE_SEPARATOR in text or PROPERTY_SEPARATOR in text:
+        raise MessageIllegal(f"a {what} must not hold the characters 1 and 2: {text!r}")
+
+
+@dataclass(frozen=True, order=True)
+class MessageQueue:
+    """One queue of a topic at one broker. Ordered as Java's clients order it."""
+
+    topic: str
+    broker_name: str
+    queue_id: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}@{self.broker_name}:{self.queue_id}"
+
+
+class SendStatus(Enum):
+    """How safe a stored message is, against what the broker's settings ask for."""
+
+    OK = "OK"
+    FLUSH_DISK_TIMEOUT = "FLUSH_DISK_TIMEOUT"
+    FLUSH_SLAVE_TIMEOUT = "FLUSH_SLAVE_TIMEOUT"
+    SLAVE_NOT_AVAILABLE = "SLAVE_NOT_AVAILABLE"
+
+
+@dataclass(frozen=True)
+class SendResult:
+    """Where a message was stored. Of a batch: ids joined with commas, the first one's offset."""
+
+    status: SendStatus
+    message_id: str
+    """The client's own id (property UNIQ_KEY), by which the message can be found."""
+
+    offset_message_id: str
+    """The broker's id: where the record lies."""
+
+    queue: MessageQueue
+    queue_offset: int
+
+
+@dataclass(slots=True)
+class MessageView:
+    """A message that was received."""
+
+    topic: str
+    """The topic it was sent to, also when it comes back through the group's retry topic."""
+
+    stored_body: bytes
+    """As the broker stores it: compressed, if its producer compressed it."""
+
+    properties: Mapping[str, str]
+    message_id: str
+    offset_message_id: str
+    queue: MessageQueue
+    """Where it was pulled from; its topic is the retry topic for a message that comes again."""
+
+    queue_offset: int
+    flag: int
+    born_timestamp_ms: int
+    store_timestamp_ms: int
+    born_host: str
+    store_host: str
+    reconsume_times: int
+    physical_offset: int
+    stored_bytes: int
+    sys_flag: int
+    _body: bytes | None = None
+
+    @property
+    def body(self) -> bytes:
+        """As its producer gave it. Raises CompressionError for a codec that is not here."""
+        if self._body is None:
+            self._body = decompress(self.stored_body, self.sys_flag)
+        return self._body
+
+    @property
+    def tags(self) -> str | None:
+        return self.properties.get(names.TAGS)
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        return tuple(self.properties.get(names.KEYS, "").split())
+
+
+def view_of(record: MessageRecord, queue: MessageQueue) -> MessageView:
+    """The record as an application sees it."""
+    properties = parse(record.properties)
+    topic = record.topic
+    if topic.startswith(RETRY_TOPIC_PREFIX):
+        topic = properties.get(names.RETRY_TOPIC, topic)
+    offset_id = offset_message_id(record.store_host, record.physical_offset)
+    return MessageView(
+        topic=topic,
+        stored_body=record.body,
+        properties=MappingProxyType(properties),
+        message_id=properties.get(names.UNIQ_KEY, offset_id),
+        offset_message_id=offset_id,
+        queue=queue,
+        queue_offset=record.queue_offset,
+        flag=record.flag,
+        born_timestamp_ms=record.born_timestamp,
+        store_timestamp_ms=record.store_timestamp,
+        born_host=host_text(record.born_host),
+        store_host=host_text(record.store_host),
+        reconsume_times=record.reconsume_times,
+        physical_offset=record.physical_offset,
+        stored_bytes=record.record_bytes,
+        sys_flag=record.sys_flag,
+    )
+
+
+def host_text(packed: bytes) -> str:
+    """`ip:port` of a packed host, the address of IPv6 in brackets."""
+    ip, port = unpack_host(packed)
+    return f"[{ip}]:{port}" if ":" in ip else f"{ip}:{port}"
+
+
+def ids_joined(ids: Iterable[str]) -> str:
+    """The ids of a batch as its SendResult gives them."""
+    return ",".join(ids)

@@ -1,0 +1,246 @@
+"""Calls to brokers and name servers: one connection for each address, one I/O thread for all.
+
+Whoever calls, on whatever thread, sends on its own thread; the I/O thread reads the answers, runs
+the futures' callbacks, and gives up on what is not answered in time.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future
+from heapq import heappop, heappush
+from itertools import count
+from selectors import EVENT_READ, DefaultSelector
+from socket import socketpair
+from threading import Lock, Thread, current_thread
+from time import monotonic
+
+from protocol.codes import ResponseCode
+from protocol.command import ONEWAY_FLAG, RemotingCommand
+from protocol.frame import encode
+from troupemq.client.connection import Answer, Connection
+from troupemq.client.errors import BrokerError, ClientClosed, ClientError, ConnectionFailed
+from troupemq.client.log import client_logger
+
+log = client_logger(__name__)
+
+CONNECT_TIMEOUT_MS = 3000
+OPAQUE_MASK = 0x7FFFFFFF
+JOIN_TIMEOUT_S = 5.0
+
+OnRequest = Callable[[str, RemotingCommand], RemotingCommand | None]
+"""Gets a request of the other side and its address, on the I/O thread: it must not block."""
+
+
+class Remoting:
+    """Starts with its first call, ends with `close`."""
+
+    def __init__(
+        self, on_request: OnRequest, on_connected: Callable[[str], None] = lambda address: None
+    ) -> None:
+        """`on_connected` is told of each new connection, on the I/O thread."""
+        self._on_request = on_request
+        self._on_connected = on_connected
+        self._connections: dict[str, Connection] = {}
+        self._lock = Lock()
+        self._opaque = count(1)
+        self._timers: list[tuple[float, int, Callable[[], None]]] = []
+        self._order = count()
+        self._changed: deque[Connection] = deque()
+        self._sleeps_until_s = 0.0
+        self._selector = DefaultSelector()
+        self._wake_receiver, self._wake_sender = socketpair()
+        self._wake_receiver.setblocking(False)
+        self._wake_sender.setblocking(False)
+        self._selector.register(self._wake_receiver, EVENT_READ)
+        self._closed = False
+        self._thread = Thread(target=self._run, name="troupemq-io", daemon=True)
+
+    # --- any thread
+
+    def call(self, address: str, command: RemotingCommand, timeout_ms: float) -> RemotingCommand:
+        """The answer, whatever its code. Blocks; raises ClientError. Not on the I/O thread."""
+        assert not self.runs_on_this_thread(), "the I/O thread would wait for itself"
+        return self.call_async(address, command, timeout_ms).result()
+
+    def ask(self, address: str, command: RemotingCommand, timeout_ms: float) -> RemotingCommand:
+        """The answer, if it is a success; raises BrokerError for any other code."""
+        response = self.call(address, command, timeout_ms)
+        if response.code != ResponseCode.SUCCESS:
+            raise BrokerError(response.code, response.remark, address)
+        return response
+
+    def call_async(self, address: str, command: RemotingCommand, timeout_ms: float) -> Answer:
+        """The answer to come; its callbacks run on the I/O thread. Raises nothing itself."""
+        answer: Answer = Future()
+        answer.set_running_or_notify_cancel()
+        command.opaque = next(self._opaque) & OPAQUE_MASK
+        opaque = command.opaque
+        try:
+            connection = self._connection(address)
+            connection.submit(encode(command), opaque, answer)
+        except ClientError as error:
+            answer.set_exception(error)
+            return answer
+        self.later(timeout_ms, lambda: connection.expire(opaque, timeout_ms))
+        return answer
+
+    def oneway(self, address: str, command: RemotingCommand) -> None:
+        """Sends and hears nothing of it. Raises ClientError if it cannot even be sent."""
+        command.opaque = next(self._opaque) & OPAQUE_MASK
+        command.flag |= ONEWAY_FLAG
+        self._connection(address).submit(encode(command), command.opaque, None)
+
+    def runs_on_this_thread(self) -> bool:
+        """Whether the caller is on the I/O thread, which must not wait for an answer."""
+        return current_thread() is self._thread
+
+    def later(self, delay_ms: float, task: Callable[[], None]) -> None:
+        """Runs `task` on the I/O thread in `delay_ms`: it must not block."""
+        due_s = monotonic() + delay_ms / 1000
+        with self._lock:
+            heappush(self._timers, (due_s, next(self._order), task))
+        if due_s < self._sleeps_until_s:
+            self._wake()
+
+    def drop(self, address: str) -> None:
+        """Closes the connection to `address`; the next call opens another."""
+        connection = self._connections.get(address)
+        if connection is not None:
+            reason = ConnectionFailed(f"{address}: the connection was given up")
+            self.later(0, lambda: self._end(connection, reason))
+
+    def close(self) -> None:
+        """Closes all connections; whoever still waits for an answer gets ClientClosed."""
+        with self._lock:
+            was_closed, self._closed = self._closed, True
+        if was_closed:
+            return
+        if self._thread.ident is None:
+            self._release()
+            return
+        self._wake()
+        if current_thread() is not self._thread:
+            self._thread.join(JOIN_TIMEOUT_S)
+
+    def _connection(self, address: str) -> Connection:
+        connection = self._connections.get(address)
+        if connection is not None and connection.broken_by is None:
+            return connection
+        with self._lock:
+            if self._closed:
+                raise ClientClosed("the client is stopped")
+            connection = self._connections.get(address)
+            if connection is not None and connection.broken_by is None:
+                return connection
+            connection = Connection(address, self._command, self._look_again)
+            self._connections[address] = connection
+            if self._thread.ident is None:
+                self._thread.start()
+        self._look_again(connection)
+        self.later(CONNECT_TIMEOUT_MS, lambda: self._check_open(connection))
+        return connection
+
+    def _look_again(self, connection: Connection) -> None:
+        self._changed.append(connection)
+        self._wake()
+
+    def _wake(self) -> None:
+        try:
+            self._wake_sender.send(b"\0")
+        except OSError:
+            return  # full: it is awake already; closed: nobody is left to wake
+
+    # --- the I/O thread
+
+    def _run(self) -> None:
+        try:
+            while not self._closed:
+                self._run_due()
+                for key, events in self._selector.select(self._sleep_s()):
+                    if key.data is None:
+                        self._drain_wakes()
+                    else:
+                        self._ready(key.data, events)
+                self._sleeps_until_s = 0.0
+                while self._changed:
+                    self._watch(self._changed.popleft())
+        finally:  # also if one of us is wrong: nobody may wait for an answer that cannot come
+            self._closed = True
+            self._release()
+
+    def _sleep_s(self) -> float | None:
+        """How long nothing is due. A timer set from here on sees that it must wake us."""
+        self._sleeps_until_s = float("inf")
+        with self._lock:
+            if self._closed:
+                return 0.0
+            if not self._timers:
+                return None
+            self._sleeps_until_s = self._timers[0][0]
+        return max(0.0, self._sleeps_until_s - monotonic())
+
+    def _drain_wakes(self) -> None:
+        try:
+            while self._wake_receiver.recv(4096):
+                pass
+        except BlockingIOError:
+            return
+
+    def _run_due(self) -> None:
+        now_s = monotonic()
+        while True:
+            with self._lock:
+                if not self._timers or self._timers[0][0] > now_s:
+                    return
+                _, _, task = heappop(self._timers)
+            task()
+
+    def _ready(self, connection: Connection, events: int) -> None:
+        was_open = connection.is_open
+        try:
+            connection.ready(events)
+        except ConnectionFailed as error:
+            self._end(connection, error)
+            return
+        if not was_open:
+            self._on_connected(connection.address)
+        self._watch(connection)
+
+    def _watch(self, connection: Connection) -> None:
+        wanted = connection.wanted()
+        if wanted == connection.watched:
+            return
+        if connection.watched:
+            self._selector.modify(connection.socket, wanted, connection)
+        else:
+            self._selector.register(connection.socket, wanted, connection)
+        connection.watched = wanted
+
+    def _check_open(self, connection: Connection) -> None:
+        if not connection.is_open and connection.broken_by is None:
+            reason = f"{connection.address}: no connection in {CONNECT_TIMEOUT_MS} ms"
+            self._end(connection, ConnectionFailed(reason))
+
+    def _end(self, connection: Connection, reason: ClientError) -> None:
+        if connection.broken_by is not None:
+            return
+        if connection.watched:
+            self._selector.unregister(connection.socket)
+            connection.watched = 0
+        with self._lock:
+            if self._connections.get(connection.address) is connection:
+                del self._connections[connection.address]
+        log.debug("connection ended", address=connection.address, reason=str(reason))
+        connection.fail(reason)
+
+    def _command(self, connection: Connection, command: RemotingCommand) -> None:
+        response = self._on_request(connection.address, command)
+        if response is not None and not command.is_oneway:
+            connection.answer(response)
+
+    def _release(self) -> None:
+        for connection in list(self._connections.values()):
+            self._end(connection, ClientClosed("the client is stopped"))
+        self._selector.close()
+        self._wake_receiver.close()
+        self._wake_sender.close()

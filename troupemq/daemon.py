@@ -1,0 +1,230 @@
+"""A process that serves until it is told to stop: signals, order, deadlines, exit codes.
+
+    exit 0   stopped in order: SIGTERM, SIGINT, or the end of work that was to be done once
+    exit 1   it could not start, gave up, or was not stopped in order (`abort` is kept then)
+
+The main thread does nothing but wait. A second signal, or a stop that takes too long, ends the
+process at once.
+"""
+
+import json
+import os
+import signal
+import sys
+import traceback
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from threading import Event, Thread
+from types import FrameType
+from typing import Any, TypeAlias
+
+from structlog import get_logger
+
+from actors.connections import PortTaken
+from actors.system import StartFailed
+from storage.errors import StoreError
+from troupemq.client.errors import ClientError
+
+log = get_logger(__name__)
+
+SWITCH_INTERVAL_S = 0.0005
+"""How long a thread may keep the interpreter to itself: the loop must not wait 5 ms for it."""
+
+STOP_TIMEOUT_S = 20.0
+DEADLINE_S = 25.0
+"""For all of the stop; a service that keeps to STOP_TIMEOUT_S has some time left over."""
+
+FILE_MASK = 0o027
+"""Directories 0750, files 0640."""
+
+OPERATOR_ERRORS = (StoreError, PortTaken, ClientError)
+"""What an operator can mend; the text is one sentence for them."""
+
+
+@dataclass(frozen=True)
+class Serving:
+    """What runs: where it listens, and how it stops (False: not in order)."""
+
+    ports: Mapping[str, int]
+    stop: Callable[[float], bool]
+
+
+@dataclass(frozen=True)
+class _Signalled:
+    number: int
+
+
+@dataclass(frozen=True)
+class _GaveUp:
+    reason: str
+
+
+@dataclass(frozen=True)
+class _WorkEnded:
+    failure: str | None
+
+
+@dataclass(frozen=True)
+class _Stopped:
+    failure: str | None
+
+
+_News: TypeAlias = _Signalled | _GaveUp | _WorkEnded | _Stopped
+Start: TypeAlias = Callable[[Callable[[str], None]], Serving]
+"""Starts everything; is given what to call when the supervisor gives up."""
+
+Work: TypeAlias = Callable[[Event], None]
+"""Something to do while serving; the event says that nobody waits for it any more."""
+
+
+def serve(
+    start: Start,
+    *,
+    ready_file: Path | None = None,
+    work: Work | None = None,
+    once: bool = False,
+    deadline_s: float = DEADLINE_S,
+    end_process: Callable[[int], Any] = os._exit,
+) -> int:
+    """Starts, serves, stops; gives the exit code. Only on the main thread.
+
+    `work` runs on a thread of its own; with `once` its end is the end. `ready_file` gets the real
+    ports as JSON as soon as they answer, and is removed at the end.
+    """
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
+    os.umask(FILE_MASK)
+    return _Process(ready_file, work, once, deadline_s, end_process).run(start)
+
+
+class _Process:
+    """One run of `serve`."""
+
+    def __init__(
+        self,
+        ready_file: Path | None,
+        work: Work | None,
+        once: bool,
+        deadline_s: float,
+        end_process: Callable[[int], Any],
+    ) -> None:
+        self._ready_file = ready_file
+        self._work = work
+        self._once = once
+        self._deadline_s = deadline_s
+        self._end_process = end_process
+        self._news: SimpleQueue[_News] = SimpleQueue()
+        self._work_is_over = Event()
+
+    def run(self, start: Start) -> int:
+        numbers = (signal.SIGTERM, signal.SIGINT)
+        before = {number: signal.signal(number, self._on_signal) for number in numbers}
+        try:
+            return self._run(start)
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def _run(self, start: Start) -> int:
+        try:
+            serving = start(lambda reason: self._news.put(_GaveUp(reason)))
+            self._write_ready_file(serving)
+        except (*OPERATOR_ERRORS, StartFailed, OSError) as error:
+            say(sentence_of(error))
+            return 1
+        if self._work is not None:
+            Thread(target=self._do_work, name="work", daemon=True).start()
+        code = self._wait()
+        self._work_is_over.set()
+        code = self._stop(serving) or code
+        if self._ready_file is not None:
+            self._ready_file.unlink(missing_ok=True)
+        return code
+
+    def _on_signal(self, number: int, _: FrameType | None) -> None:
+        self._news.put(_Signalled(number))
+
+    def _wait(self) -> int:
+        """Returns when it is time to stop, with the exit code of a clean stop."""
+        while True:
+            news = self._news.get()
+            match news:
+                case _Signalled(number):
+                    log.info("stopping", signal=signal.Signals(number).name)
+                    return 0
+                case _GaveUp(reason):
+                    say(f"Gave up: {reason}")
+                    return 1
+                case _WorkEnded(failure):
+                    if failure is not None:
+                        say(failure)
+                    if self._once:
+                        return 0 if failure is None else 1
+
+    def _stop(self, serving: Serving) -> int:
+        Thread(target=self._do_stop, args=(serving,), name="stop", daemon=True).start()
+        while True:
+            try:
+                news = self._news.get(timeout=self._deadline_s)
+            except Empty:
+                return self._end_now(f"Not stopped after {self._deadline_s:.0f} s.")
+            match news:
+                case _Signalled():
+                    return self._end_now("Told twice to stop.")
+                case _Stopped(failure):
+                    if failure is not None:
+                        say(failure)
+                        return 1
+                    return 0
+
+    def _do_stop(self, serving: Serving) -> None:
+        failure: str | None = "Stopping failed: the traceback says where."
+        try:
+            in_order = serving.stop(STOP_TIMEOUT_S)
+            failure = None if in_order else "Not everything stopped in order: the log says what."
+        except OPERATOR_ERRORS as error:
+            failure = str(error)
+        finally:
+            self._news.put(_Stopped(failure))
+
+    def _do_work(self) -> None:
+        assert self._work is not None
+        failure: str | None = "Failed: the traceback says where."
+        try:
+            self._work(self._work_is_over)
+            failure = None
+        except OPERATOR_ERRORS as error:
+            failure = sentence_of(error)
+        finally:
+            if not self._work_is_over.is_set():
+                self._news.put(_WorkEnded(failure))
+
+    def _end_now(self, why: str) -> int:
+        say(f"{why} What was not flushed will be recovered at the next start.")
+        sys.stdout.flush()
+        self._end_process(1)
+        return 1
+
+    def _write_ready_file(self, serving: Serving) -> None:
+        if self._ready_file is None:
+            return
+        unfinished = self._ready_file.with_name(self._ready_file.name + ".tmp")
+        unfinished.write_text(json.dumps({"pid": os.getpid(), **serving.ports}) + "\n")
+        unfinished.replace(self._ready_file)
+
+
+def sentence_of(error: BaseException) -> str:
+    """What an operator should read of an error; what they cannot mend comes with its traceback."""
+    cause = error.__cause__ if isinstance(error, StartFailed) else error
+    if isinstance(cause, OPERATOR_ERRORS):
+        return str(cause)
+    if isinstance(cause, OSError) and cause.strerror:
+        return f"{cause.filename}: {cause.strerror}." if cause.filename else f"{cause.strerror}."
+    traceback.print_exception(error)
+    return str(error)
+
+
+def say(sentence: str) -> None:
+    """One line for the operator."""
+    print(f"troupemq: {sentence}", file=sys.stderr, flush=True)

@@ -1,0 +1,90 @@
+"""Log lines of our processes: on stderr, or in files that are kept small; for people or machines.
+
+2026-01-31T12:00:00.000Z info    queue taken queue=Orders@broker-a:0 offset=17
+{"event": "queue taken", "queue": "Orders@broker-a:0", "offset": 17, "level": "info", …}
+"""
+
+import logging
+import sys
+from collections.abc import MutableMapping
+from logging.handlers import RotatingFileHandler
+from pathlib import Path
+from typing import Any
+
+from structlog import configure, reset_defaults
+from structlog.processors import JSONRenderer, TimeStamper, format_exc_info
+from structlog.stdlib import (
+    BoundLogger,
+    LoggerFactory,
+    ProcessorFormatter,
+    add_log_level,
+    filter_by_level,
+)
+from structlog.typing import Processor
+
+from storage.errors import StoreError
+from troupemq.client.log import plain_line
+
+FILE_BYTES_MAX = 10 << 20
+FILES_KEPT = 5
+_handlers: list[logging.Handler] = []
+"""What `set_up_logs` added to the root logger: one, or none."""
+
+_TIME = TimeStamper(fmt="%Y-%m-%dT%H:%M:%S.%fZ", utc=True)
+
+
+def set_up_logs(
+    *, as_json: bool = False, path: Path | None = None, level: int = logging.INFO
+) -> None:
+    """Sends every log line of this process, the libraries' too, to one place.
+
+    With `path` that is a file, which becomes `path`.1 at 10 MiB, and so on to 5. Raises StoreError
+    if it cannot be written.
+    """
+    handler: logging.Handler
+    if path is None:
+        handler = logging.StreamHandler(sys.stderr)
+    else:
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            handler = RotatingFileHandler(
+                path, maxBytes=FILE_BYTES_MAX, backupCount=FILES_KEPT, encoding="utf-8"
+            )
+        except OSError as error:
+            sentence = f"Cannot write the log {path}: {error.strerror}; choose another directory."
+            raise StoreError(sentence) from error
+    before: list[Processor] = [add_log_level, _TIME, format_exc_info]
+    render: Processor = JSONRenderer(ensure_ascii=False) if as_json else _for_people
+    handler.setFormatter(
+        ProcessorFormatter(
+            foreign_pre_chain=before,
+            processors=[ProcessorFormatter.remove_processors_meta, render],
+        )
+    )
+    shut_down_logs()
+    root = logging.getLogger()
+    _handlers.append(handler)
+    root.addHandler(handler)
+    root.setLevel(level)
+    configure(
+        processors=[filter_by_level, *before, ProcessorFormatter.wrap_for_formatter],
+        logger_factory=LoggerFactory(),
+        wrapper_class=BoundLogger,
+    )
+
+
+def shut_down_logs() -> None:
+    """Undoes `set_up_logs` and closes its file; nothing happens if there is nothing to undo."""
+    root = logging.getLogger()
+    while _handlers:
+        handler = _handlers.pop()
+        root.removeHandler(handler)
+        handler.close()
+        root.setLevel(logging.WARNING)
+        reset_defaults()
+
+
+def _for_people(logger: object, method: str, event: MutableMapping[str, Any]) -> str:
+    moment, level = event.pop("timestamp"), event.pop("level")
+    milliseconds = f"{moment[:-4]}Z"
+    return f"{milliseconds} {level:7} {plain_line(logger, method, event)}"

@@ -1,0 +1,218 @@
+"""A short tour with real traffic: a topic, 1,000 messages there and back over TCP, an archive.
+
+Each step says what it does while it does it; a table at the end says what became of it.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Event, Lock
+from time import monotonic
+from typing import TextIO
+
+from actors.spark_job import JobState
+from actors.spark_jobs import RunJob
+from spark.jobs import archive
+from storage.errors import StoreError
+from troupemq.client.admin import Admin
+from troupemq.client.consumer import PushConsumer
+from troupemq.client.consumer_offsets import ConsumeFrom
+from troupemq.client.errors import RouteNotFound
+from troupemq.client.message import Message, MessageView
+from troupemq.client.producer import Producer
+from troupemq.servers import SPARK_JOBS, Servers
+
+TOPIC = "TourOrders"
+GROUP = "TourReaders"
+PRODUCER_GROUP = "TourWriters"
+QUEUE_COUNT = 8
+MESSAGE_COUNT = 1000
+TAGS = ("new", "paid", "sent")
+ARCHIVE = archive.__name__.rpartition(".")[2]
+
+REGISTRATION_TIMEOUT_S = 15.0
+CONSUME_TIMEOUT_S = 30.0
+JOB_TIMEOUT_S = 600.0
+LOOK_AGAIN_S = 0.05
+
+
+class TourFailed(StoreError):
+    """A step did not come to its end; the text says which."""
+
+
+@dataclass
+class Figures:
+    """What the table is made of."""
+
+    found: int = 0
+    sent: int = 0
+    stored: int = 0
+    consumed: int = 0
+    twice: int = 0
+    rows: int = 0
+    archived_in: str | None = None
+
+
+class Tour:
+    """Runs beside the servers that it shows; `over` says that nobody wants to see its end."""
+
+    def __init__(
+        self, servers: Servers, data: Path, output: TextIO, over: Event, count: int = MESSAGE_COUNT
+    ) -> None:
+        self._servers = servers
+        self._data = data
+        self._output = output
+        self._over = over
+        self._count = count
+        self._namesrv = f"127.0.0.1:{servers.ports['namesrv']}"
+        self._figures = Figures()
+        self._seen: dict[str, int] = {}
+        self._seen_lock = Lock()
+        self._run = ""
+
+    def run(self) -> Figures:
+        """All steps. Raises StoreError and ClientError with a sentence."""
+        with Admin(self._namesrv) as admin:
+            self._create_topic(admin)
+            before = self._figures.found = admin.message_count(TOPIC)
+            if before:
+                self._say(f"Found {before:,} messages of earlier tours in {TOPIC}.")
+            with self._step(f"Sending {self._count:,} messages with tags, keys and properties"):
+                self._send()
+            self._figures.stored = admin.message_count(TOPIC) - before
+        with self._step(f"Consuming them in the group {GROUP}"):
+            self._consume()
+        with self._step("Archiving the log as Parquet with Spark"):
+            self._archive()
+        self._say("")
+        for line in table(self._figures, self._data):
+            self._say(line)
+        return self._figures
+
+    def _create_topic(self, admin: Admin) -> None:
+        with self._step(f"Creating the topic {TOPIC} with {QUEUE_COUNT} queues"):
+            deadline_s = monotonic() + REGISTRATION_TIMEOUT_S
+            while True:
+                try:
+                    admin.create_topic(TOPIC, QUEUE_COUNT)
+                    if len(admin.queues(TOPIC)) == QUEUE_COUNT:
+                        return
+                except RouteNotFound:
+                    if monotonic() > deadline_s:
+                        raise
+                self._wait_a_little(deadline_s, "the broker did not register the topic")
+
+    def _send(self) -> None:
+        with Producer(PRODUCER_GROUP, self._namesrv) as producer:
+            self._run = producer.client_id
+            futures = [producer.send_async(message) for message in self._messages()]
+            for number, future in enumerate(futures, 1):
+                future.result()
+                self._figures.sent = number
+                if number % 250 == 0:
+                    self._progress(f"{number:,}")
+
+    def _messages(self) -> Iterator[Message]:
+        for number in range(self._count):
+            yield Message(
+                TOPIC,
+                f"order {number} of {self._run}".encode(),
+                tags=TAGS[number % len(TAGS)],
+                keys=f"order-{number}",
+                properties={"run": self._run, "number": str(number)},
+            )
+
+    def _consume(self) -> None:
+        with PushConsumer(
+            GROUP, self._take, self._namesrv, begin=ConsumeFrom.FIRST_OFFSET
+        ) as consumer:
+            consumer.subscribe(TOPIC, " || ".join(TAGS))
+            deadline_s = monotonic() + CONSUME_TIMEOUT_S
+            shown = 0
+            while len(self._seen) < self._count:
+                self._wait_a_little(
+                    deadline_s,
+                    f"only {len(self._seen):,} of {self._count:,} messages were consumed "
+                    f"in {CONSUME_TIMEOUT_S:.0f} s",
+                )
+                if len(self._seen) - shown >= 250:
+                    shown = len(self._seen)
+                    self._progress(f"{shown:,}")
+        self._figures.consumed = len(self._seen)
+        self._figures.twice = sum(self._seen.values()) - len(self._seen)
+
+    def _take(self, views: Sequence[MessageView]) -> None:
+        with self._seen_lock:
+            for view in views:
+                if view.properties.get("run") == self._run:
+                    number = view.properties["number"]
+                    self._seen[number] = self._seen.get(number, 0) + 1
+
+    def _archive(self) -> None:
+        system = self._servers.system
+        shown: list[str] = []
+
+        def progress(state: JobState) -> None:
+            text = f"{state.done}/{state.tasks} tasks" if state.tasks else state.state
+            if text not in shown:
+                shown.append(text)
+                self._progress(text)
+
+        output = self._data / ARCHIVE
+        future = system.ask(
+            system.address(SPARK_JOBS),
+            lambda reply: RunJob(ARCHIVE, {"output": str(output)}, reply, progress),
+        )
+        state: JobState = future.result(JOB_TIMEOUT_S)
+        if state.state != "finished" or state.report is None:
+            reason = state.sentence or "without a reason"
+            raise TourFailed(f"The archive job {state.state}: {reason}")
+        self._figures.rows = int(state.report["rows"])
+        self._figures.archived_in = state.report["output"]
+
+    def _wait_a_little(self, deadline_s: float, failure: str) -> None:
+        if self._over.wait(LOOK_AGAIN_S):
+            raise TourFailed("The tour was interrupted.")
+        if monotonic() > deadline_s:
+            raise TourFailed(f"The tour failed: {failure}.")
+
+    @contextmanager
+    def _step(self, what: str) -> Iterator[None]:
+        self._output.write(f"{what} ...")
+        self._output.flush()
+        begun_s = monotonic()
+        try:
+            yield
+        except BaseException:
+            self._output.write("\n")
+            raise
+        self._output.write(f" done in {monotonic() - begun_s:.1f} s\n")
+        self._output.flush()
+
+    def _progress(self, text: str) -> None:
+        self._output.write(f" {text}")
+        self._output.flush()
+
+    def _say(self, line: str) -> None:
+        self._output.write(line + "\n")
+        self._output.flush()
+
+
+def table(figures: Figures, data: Path) -> Iterator[str]:
+    """The figures as lines of a table."""
+    consumed = f"group {GROUP}, tags {', '.join(TAGS)}"
+    if figures.twice:
+        consumed += f"; {figures.twice:,} of them more than once"
+    stored = str(data / "store")
+    if figures.found:
+        stored += f"; {figures.found:,} were there before"
+    rows = (
+        ("messages sent", figures.sent, f"topic {TOPIC}, {QUEUE_COUNT} queues"),
+        ("messages stored", figures.stored, stored),
+        ("messages consumed", figures.consumed, consumed),
+        ("rows archived", figures.rows, figures.archived_in or "nothing new"),
+    )
+    yield f"{'':18} {'count':>8}  where"
+    for what, count, where in rows:
+        yield f"{what:18} {count:>8,}  {where}"
