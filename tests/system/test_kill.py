@@ -2,7 +2,7 @@
 
 Four producers send as fast as they are answered; the process is killed after a random number of
 answers and started again on its store, round after round.  Whatever was acknowledged, in any round,
-is there at the end.  ROUNDS sets how often (20 in the trials), SEED the random numbers.
+is there at the end.  Four kills for each seed; five seeds in the trials.
 """
 
 import os
@@ -11,13 +11,14 @@ from pathlib import Path
 from random import Random
 from threading import Thread
 
+import pytest
+
 from protocol.codes import ResponseCode
 from tests.compat.servers import OurBroker, OurNameServer
 from tests.support.brokers import send_command
 from tests.support.wire import Wire
 
-ROUNDS = int(os.environ.get("ROUNDS", "2"))
-SEED = int(os.environ.get("SEED", "1"))
+LIVES = 4
 PRODUCERS = 4
 TOPIC = "Topic"
 SETTINGS = {
@@ -58,12 +59,13 @@ class Producer(Thread):
                     os.kill(self._pid, signal.SIGKILL)
 
 
-def test_every_acknowledged_message_survives_kill_9(tmp_path: Path) -> None:
-    print(f"SEED={SEED} ROUNDS={ROUNDS}")
-    random = Random(SEED)
+@pytest.mark.trial(short=1, long=5)
+def test_every_acknowledged_message_survives_kill_9(seed: int, tmp_path: Path) -> None:
+    print(f"seed {seed}")
+    random = Random(seed)
     acknowledged: list[bytes] = []
     with OurNameServer(tmp_path / "namesrv") as name_server:
-        for round_ in range(ROUNDS):
+        for round_ in range(LIVES):
             broker = broker_on(tmp_path, name_server, round_).start()
             kill_after = random.randrange(20, 400)
             producers = [
@@ -78,12 +80,12 @@ def test_every_acknowledged_message_survives_kill_9(tmp_path: Path) -> None:
             broker.stop()
             assert not [text for producer in producers for text in producer.unexpected]
             acknowledged += [body for producer in producers for body in producer.acknowledged]
-        with broker_on(tmp_path, name_server, ROUNDS) as broker, Wire(broker.address) as wire:
+        with broker_on(tmp_path, name_server, LIVES) as broker, Wire(broker.address) as wire:
             found = [r.body for queue in range(PRODUCERS) for r in wire.messages(TOPIC, queue)]
     missing = set(acknowledged) - set(found)
     assert not missing, f"{len(missing)} of {len(acknowledged)} acknowledged messages are gone"
     assert len(found) == len(set(found))
-    print(f"{len(acknowledged)} acknowledged in {ROUNDS} lives, {len(found)} found")
+    print(f"{len(acknowledged)} acknowledged in {LIVES} lives, {len(found)} found")
 
 
 def broker_on(scratch: Path, name_server: OurNameServer, life: int) -> OurBroker:

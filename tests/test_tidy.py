@@ -1,0 +1,183 @@
+"""House rules that a program can check: sizes, first sentences, and what no file may hold."""
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+PACKAGES = ("protocol", "storage", "actors", "spark", "troupemq")
+FOLDERS = (*PACKAGES, "tests", "docs", "conf", ".ci")
+
+FILE_LINES_MAX = 400
+FUNCTION_LINES_MAX = 60
+
+CATCHES_EVERYTHING = {
+    "actors/actor.py": "whatever a handler raises is its actor's failure",
+    "actors/dispatchers.py": "the same; and what is left must be answered though on_failure failed",
+    "actors/loop.py": "the same, on the loop",
+    "actors/simulated.py": "the same, in a simulation",
+    "actors/supervisor.py": "an actor that cannot be made is restarted like one that failed",
+    "actors/inbox.py": "a refusal that fails must not stop the refusal of the next message",
+    "actors/hooks.py": "a user's hook must not stop a send",
+    "spark/runner.py": "whatever a job raises is told to the parent as one sentence",
+    "troupemq/client/consume.py": "whatever a listener raises, its messages come again",
+    "troupemq/client/task_thread.py": "a task that fails must not end the ones after it",
+}
+"""Who may write `except Exception` or `except BaseException` without raising it again, and why."""
+
+WAITS_BY_SLEEPING = {
+    "tests/compat/patience.py": "waits for processes that cannot tell when they are ready",
+}
+
+LONG_FUNCTIONS = {
+    "actors/take_send.py:take": "the path of every send: a call saved is 0.1 µs of its 7",
+}
+
+TEXT_SUFFIXES = {".py", ".md", ".conf", ".toml", ".java", ".go", ".xml", ".mod", ".sh", ""}
+
+
+def text_files() -> list[Path]:
+    """Every file that people wrote: no caches, no build results."""
+    at_root = [path for path in ROOT.iterdir() if path.is_file()]
+    below = [path for folder in FOLDERS for path in (ROOT / folder).rglob("*")]
+    return sorted(
+        path
+        for path in at_root + below
+        if path.is_file()
+        and path.suffix in TEXT_SUFFIXES
+        and not {"target", "__pycache__"} & set(path.relative_to(ROOT).parts)
+    )
+
+
+TEXT_FILES = text_files()
+MODULES = [path for path in TEXT_FILES if path.suffix == ".py"]
+TESTS = [path for path in MODULES if path.relative_to(ROOT).parts[0] == "tests"]
+
+
+def name(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+def parsed(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"), name(path))
+
+
+def found(files: list[Path], pattern: str) -> list[str]:
+    """Where a pattern stands, but for this file, which must spell it."""
+    wanted = re.compile(pattern)
+    return [
+        f"{name(path)}:{number}: {line.strip()[:80]}"
+        for path in files
+        if path != Path(__file__).resolve()
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
+        if wanted.search(line)
+    ]
+
+
+def test_no_module_is_too_long_to_read_in_one_go() -> None:
+    sizes = {name(path): len(path.read_text(encoding="utf-8").splitlines()) for path in MODULES}
+    assert {path: lines for path, lines in sizes.items() if lines > FILE_LINES_MAX} == {}
+
+
+def test_no_function_is_too_long_to_see_at_once() -> None:
+    long = {
+        f"{name(path)}:{node.name}": lines
+        for path in MODULES
+        for node in ast.walk(parsed(path))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        if (lines := (node.end_lineno or 0) - node.lineno + 1) > FUNCTION_LINES_MAX
+    }
+    assert {where: lines for where, lines in long.items() if where not in LONG_FUNCTIONS} == {}
+    assert [where for where in LONG_FUNCTIONS if where not in long] == [], "no longer needed"
+
+
+def test_every_module_says_what_it_is_in_its_first_sentence() -> None:
+    assert [
+        name(path)
+        for path in MODULES
+        if path.read_text(encoding="utf-8") and not first_sentence(path).endswith((".", ":", "`"))
+    ] == []
+
+
+def first_sentence(path: Path) -> str:
+    """Of the docstring; it may be more than one line long, up to the first blank one."""
+    return (ast.get_docstring(parsed(path)) or "").partition("\n\n")[0].rstrip()
+
+
+def test_only_the_marker_files_of_tests_are_empty() -> None:
+    empty = [path for path in MODULES if not path.read_text(encoding="utf-8").strip()]
+    assert [name(path) for path in empty if path.name != "__init__.py" or path not in TESTS] == []
+
+
+def test_every_folder_of_tests_is_a_package() -> None:
+    """Otherwise the folder tests/storage becomes the package `storage`."""
+    folders = {path.parent for path in TESTS}
+    assert [name(folder) for folder in folders if not (folder / "__init__.py").is_file()] == []
+
+
+@pytest.mark.parametrize("package", ["protocol", "storage", "actors", "spark"])
+def test_tests_mirror_the_tree(package: str) -> None:
+    """A test file is named after the file it tests, or says in its name what about it."""
+    modules = {path.stem for path in (ROOT / package).rglob("*.py")}
+    tests = (ROOT / "tests" / package).glob("test_*.py")
+    assert modules and any(path.stem.removeprefix("test_") in modules for path in tests)
+
+
+def test_nothing_is_left_for_later() -> None:
+    assert found(TEXT_FILES, r"\b(TODO|FIXME|XXX|HACK)\b") == []
+
+
+def test_no_path_of_one_machine_stands_anywhere() -> None:
+    assert found(TEXT_FILES, r"(?<![\w.~$}])/(work|root|home|Users|tmp/\w+|mnt)/") == []
+
+
+def test_tests_do_not_sleep() -> None:
+    assert [
+        f"{name(path)}:{node.lineno}"
+        for path in TESTS
+        if name(path) not in WAITS_BY_SLEEPING
+        for node in ast.walk(parsed(path))
+        if isinstance(node, ast.Call) and ast.unparse(node.func) in ("sleep", "time.sleep")
+    ] == []
+
+
+def test_only_those_with_a_reason_catch_everything() -> None:
+    catchers = {
+        name(path): where
+        for path in MODULES
+        if path not in TESTS and (where := list(swallowing(parsed(path))))
+    }
+    assert {path: where for path, where in catchers.items() if path not in CATCHES_EVERYTHING} == {}
+    assert [path for path in CATCHES_EVERYTHING if path not in catchers] == [], "no longer needed"
+
+
+def swallowing(module: ast.Module) -> Iterator[int]:
+    """The lines of handlers that catch everything and do not raise it again at their end."""
+    for node in ast.walk(module):
+        if isinstance(node, ast.ExceptHandler) and catches_everything(node):
+            last = node.body[-1]
+            if not (isinstance(last, ast.Raise) and last.exc is None):
+                yield node.lineno
+
+
+def catches_everything(handler: ast.ExceptHandler) -> bool:
+    kind = handler.type
+    kinds = kind.elts if isinstance(kind, ast.Tuple) else [kind]
+    return any(
+        kind is None or (isinstance(kind, ast.Name) and kind.id in ("Exception", "BaseException"))
+        for kind in kinds
+    )
+
+
+def test_nobody_drops_an_error_without_a_word() -> None:
+    assert [
+        f"{name(path)}:{node.lineno}"
+        for path in MODULES
+        for node in ast.walk(parsed(path))
+        if isinstance(node, ast.ExceptHandler)
+        and catches_everything(node)
+        and all(isinstance(line, ast.Pass) for line in node.body)
+    ] == []
