@@ -1,0 +1,186 @@
+"""Drives a client process: commands go in as JSON lines, all that it saw comes back as such."""
+
+import json
+import subprocess
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+from threading import Condition, Thread
+from typing import IO, Any
+
+from tests.compat.corpus import Outgoing
+from tests.compat.servers import OPENS, Broker, official_home
+from tests.compat.toolchain import Java
+
+Event = dict[str, Any]
+
+ANSWER_DEADLINE_S = 60.0
+SMALL_JVM = ["-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
+
+
+@dataclass(frozen=True)
+class Sent:
+    """One send command and what the client said about it."""
+
+    way: str
+    topic: str
+    messages: list[Outgoing]
+    results: list[Event]
+    wire: list[Event]
+    began_ms: int
+    ended_ms: int
+
+
+class Agent:
+    """One client process and the events it printed so far."""
+
+    def __init__(self, name: str, command: Sequence[str], log: Path, broker: Broker) -> None:
+        self.name = name
+        self.broker = broker
+        self.events: list[Event] = []
+        self._news = Condition()
+        self._ids = count(1)
+        self._ended = False
+        with log.open("ab") as errors:
+            self._process = subprocess.Popen(
+                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors
+            )
+        assert self._process.stdin and self._process.stdout
+        self._in: IO[bytes] = self._process.stdin
+        self._out: IO[bytes] = self._process.stdout
+        self._reader = Thread(target=self._read, name=f"reader of {name}")
+        self._reader.start()
+        self.wait_for(lambda event: event["event"] == "ready")
+
+    def create_topic(self, topic: str, queues: int) -> None:
+        self._ask("create", group=f"creator-{self.name}", topic=topic, queues=queues)
+
+    def send(self, way: str, topic: str, messages: Sequence[Outgoing]) -> Sent:
+        answer = self._ask(
+            "send",
+            group=f"producer-{self.name}",
+            way=way,
+            topic=topic,
+            messages=[message.as_json() for message in messages],
+        )
+        return Sent(
+            way,
+            topic,
+            list(messages),
+            answer["results"],
+            answer["wire"],
+            answer["began"],
+            answer["ended"],
+        )
+
+    def join(self, member: str, group: str, topic: str, expression: str = "*") -> None:
+        self._ask("join", member=member, group=group, topic=topic, expression=expression)
+
+    def leave(self, member: str) -> None:
+        self._ask("leave", member=member)
+
+    def received(self, member: str) -> list[Event]:
+        """What `member` got, in the order in which it got it."""
+        return self._of("received", member)
+
+    def assigned(self, member: str) -> set[int]:
+        """The queues that `member` holds by its last decision."""
+        decisions = self._of("assigned", member)
+        return set(decisions[-1]["queues"]) if decisions else set()
+
+    def wait_for(self, wanted: Callable[[Event], bool]) -> Event:
+        """The first event that is `wanted`; AssertionError if it does not come."""
+
+        def found() -> Event | None:
+            return next((event for event in self.events if wanted(event)), None)
+
+        with self._news:
+            self._news.wait_for(lambda: found() or self._ended, ANSWER_DEADLINE_S)
+            event = found()
+        assert event, f"{self.name} never told; it {'ended' if self._ended else 'still runs'}"
+        return event
+
+    def kill(self) -> None:
+        """Ends it as a power cut would: it says no goodbye to any server."""
+        self._process.kill()
+        self._close()
+
+    def close(self) -> None:
+        if self._process.poll() is None:
+            self._in.close()
+            try:
+                self._process.wait(ANSWER_DEADLINE_S)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+        self._close()
+
+    def _close(self) -> None:
+        self._process.wait()
+        self._reader.join()
+        self._out.close()
+        if not self._in.closed:
+            self._in.close()
+
+    def _ask(self, command: str, **details: object) -> Event:
+        number = next(self._ids)
+        addresses = {
+            "nameServer": self.broker.name_server.address,
+            "broker": self.broker.address,
+        }
+        line = json.dumps({"command": command, "id": number, **addresses, **details})
+        self._in.write(line.encode() + b"\n")
+        self._in.flush()
+        answer = self.wait_for(lambda event: event.get("id") == number)
+        assert answer["event"] != "failed", f"{self.name}, {command}: {answer['error']}"
+        return answer
+
+    def _of(self, kind: str, member: str) -> list[Event]:
+        with self._news:
+            return [
+                event
+                for event in self.events
+                if event["event"] == kind and event["member"] == member
+            ]
+
+    def _read(self) -> None:
+        for line in self._out:
+            event = json.loads(line)
+            with self._news:
+                self.events.append(event)
+                self._news.notify_all()
+        with self._news:
+            self._ended = True
+            self._news.notify_all()
+
+
+def java_agent(name: str, java: Java, scratch: Path, broker: Broker, *options: str) -> Agent:
+    """The Java client; `options` are system properties, such as its header serialisation."""
+    home = official_home(scratch)
+    command = [
+        java.executable,
+        *SMALL_JVM,
+        *OPENS,
+        f"-Drocketmq.client.logRoot={scratch}",
+        f"-Drocketmq.home.dir={home}",
+        f"-Duser.home={scratch}",
+        *options,
+        "-cp",
+        java.class_path,
+        "interop.Agent",
+    ]
+    return Agent(name, command, scratch / f"{name}.log", broker)
+
+
+def go_client(name: str, program: Path, scratch: Path, broker: Broker) -> Agent:
+    """The Go client."""
+    return Agent(name, [str(program)], scratch / f"{name}.log", broker)
+
+
+@contextmanager
+def closing(agent: Agent) -> Iterator[Agent]:
+    try:
+        yield agent
+    finally:
+        agent.close()

@@ -1,0 +1,162 @@
+"""The servers and clients of the interop suite, started once each.
+
+The suite runs when its path is named (`pytest tests/compat`, `make interop`), never as part of a
+plain `pytest`.
+Without Java, Maven or Go it is skipped, or fails where TROUPEMQ_CI is set.
+TROUPEMQ_INTEROP=official runs it against the official servers: that proves the suite itself.
+"""
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from itertools import count
+from pathlib import Path
+from typing import TypeVar
+
+import pytest
+
+from tests.compat.agent import Agent, closing, go_client, java_agent
+from tests.compat.patience import wait_until
+from tests.compat.remoting import has_route
+from tests.compat.servers import (
+    SMALL_FILES,
+    Broker,
+    NameServer,
+    OfficialBroker,
+    OfficialNameServer,
+    OurBroker,
+    OurNameServer,
+)
+from tests.compat.toolchain import Java, MissingTool, go_agent, java, missing
+
+HERE = Path(__file__).resolve().parent
+BINARY_HEADER = "-Drocketmq.serialize.type=ROCKETMQ"
+T = TypeVar("T")
+SERVER_KIND = os.environ.get("TROUPEMQ_INTEROP", "ours")  # whose servers are under test
+CLIENTS = ("java", "java-binary", "go")
+
+MakeNameServer = Callable[[str, Path], NameServer]
+MakeBroker = Callable[..., Broker]
+MakeTopic = Callable[..., str]
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leaves this folder out unless the command line names it or something in it."""
+    asked = (Path(argument.split("::")[0]).resolve() for argument in config.args)
+    return None if any(path.is_relative_to(HERE) for path in asked) else True
+
+
+def _needed(find: Callable[[], T]) -> T:
+    try:
+        return find()
+    except MissingTool as tool:
+        if os.environ.get("TROUPEMQ_CI"):
+            pytest.fail(f"the interop suite needs it: {tool}")
+        pytest.skip(f"no interop suite here: {tool}")
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    if lacking := missing():
+        terminalreporter.write_line(f"the interop suite could not run: {'; '.join(lacking)}")
+
+
+@pytest.fixture(scope="session")
+def java_tools() -> Java:
+    return _needed(java)
+
+
+@pytest.fixture(scope="session")
+def go_program() -> Path:
+    return _needed(go_agent)
+
+
+@pytest.fixture(scope="session")
+def scratch(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("interop")
+
+
+@pytest.fixture(scope="session")
+def make_name_server(java_tools: Java) -> MakeNameServer:
+    """A name server of either kind, not started."""
+
+    def make(kind: str, folder: Path) -> NameServer:
+        return (
+            OfficialNameServer(java_tools, folder) if kind == "official" else OurNameServer(folder)
+        )
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def make_broker(java_tools: Java) -> MakeBroker:
+    """A broker of either kind with small files, not started."""
+
+    def make(kind: str, folder: Path, name_server: NameServer, store: Path | None = None) -> Broker:
+        if kind == "official":
+            return OfficialBroker(java_tools, folder, name_server, SMALL_FILES, store)
+        return OurBroker(folder, name_server, SMALL_FILES, store)
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def broker(
+    scratch: Path, make_name_server: MakeNameServer, make_broker: MakeBroker
+) -> Iterator[Broker]:
+    """The one broker that the cases share, with its name server."""
+    with (
+        make_name_server(SERVER_KIND, scratch / "name-server") as name_server,
+        make_broker(SERVER_KIND, scratch / "broker", name_server) as broker,
+    ):
+        yield broker
+
+
+@pytest.fixture(scope="session")
+def start_client(
+    java_tools: Java, go_program: Path, scratch: Path, broker: Broker
+) -> Iterator[Callable[[str], Agent]]:
+    """Starts a client process of a kind: `java`, `java-binary` or `go`."""
+    numbers = count(1)
+    with ExitStack() as stack:
+
+        def start(client: str) -> Agent:
+            name = f"{client}-{next(numbers)}"
+            if client == "go":
+                agent = go_client(name, go_program, scratch, broker)
+            else:
+                options = [BINARY_HEADER] if client == "java-binary" else []
+                agent = java_agent(name, java_tools, scratch, broker, *options)
+            return stack.enter_context(closing(agent))
+
+        yield start
+
+
+@pytest.fixture(scope="session")
+def client_of(start_client: Callable[[str], Agent]) -> Callable[[str], Agent]:
+    """The shared process of each kind of client."""
+    known: dict[str, Agent] = {}
+
+    def client(kind: str) -> Agent:
+        if kind not in known:
+            known[kind] = start_client(kind)
+        return known[kind]
+
+    return client
+
+
+@pytest.fixture(scope="session")
+def new_topic(client_of: Callable[[str], Agent], broker: Broker) -> MakeTopic:
+    """Creates a topic by a client's own call and waits until the name server tells its route."""
+    numbers = count(1)
+
+    def make(label: str, queues: int = 4, by: str = "java") -> str:
+        topic = f"IT-{label}-{next(numbers)}"
+        client_of(by).create_topic(topic, queues)
+        wait_for_route(broker, topic)
+        return topic
+
+    return make
+
+
+def wait_for_route(broker: Broker, topic: str) -> None:
+    wait_until(lambda: has_route(broker.name_server.address, topic), f"a route to {topic}")

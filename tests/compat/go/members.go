@@ -1,0 +1,113 @@
+// Members of consumer groups: each prints the queues it is given and every message it gets.
+package main
+
+import (
+	"context"
+
+	rocketmq "github.com/apache/rocketmq-client-go/v2"
+	"github.com/apache/rocketmq-client-go/v2/consumer"
+	"github.com/apache/rocketmq-client-go/v2/primitive"
+)
+
+type members struct {
+	consumers map[string]rocketmq.PushConsumer
+}
+
+func newMembers() *members {
+	return &members{consumers: map[string]rocketmq.PushConsumer{}}
+}
+
+func (m *members) join(given command) error {
+	member, err := rocketmq.NewPushConsumer(
+		consumer.WithNsResolver(primitive.NewPassthroughResolver([]string{given.NameServer})),
+		consumer.WithGroupName(given.Group),
+		consumer.WithInstance(given.Member),
+		consumer.WithConsumeFromWhere(consumer.ConsumeFromFirstOffset),
+		consumer.WithConsumeGoroutineNums(1),
+		consumer.WithStrategy(toldStrategy(given.Member, given.Topic)))
+	if err != nil {
+		return err
+	}
+	err = member.Subscribe(given.Topic,
+		consumer.MessageSelector{Type: consumer.TAG, Expression: given.Expression},
+		func(_ context.Context, messages ...*primitive.MessageExt) (consumer.ConsumeResult, error) {
+			for _, message := range messages {
+				show(received(given.Member, message))
+			}
+			return consumer.ConsumeSuccess, nil
+		})
+	if err != nil {
+		return err
+	}
+	if err := member.Start(); err != nil {
+		return err
+	}
+	m.consumers[given.Member] = member
+	show(event{"event": "joined", "id": given.ID})
+	return nil
+}
+
+func (m *members) leave(given command) error {
+	if err := m.consumers[given.Member].Shutdown(); err != nil {
+		return err
+	}
+	delete(m.consumers, given.Member)
+	show(event{"event": "left", "id": given.ID})
+	return nil
+}
+
+func (m *members) close() {
+	for _, member := range m.consumers {
+		_ = member.Shutdown()
+	}
+}
+
+// toldStrategy is the client's default strategy, which also prints what it decided.
+func toldStrategy(member, topic string) consumer.AllocateStrategy {
+	return func(group, client string, queues []*primitive.MessageQueue, clients []string) []*primitive.MessageQueue {
+		given := consumer.AllocateByAveragely(group, client, queues, clients)
+		if len(queues) > 0 && queues[0].Topic == topic { // not the retry topic of the group
+			numbers := []int{}
+			for _, queue := range given {
+				numbers = append(numbers, queue.QueueId)
+			}
+			show(event{"event": "assigned", "member": member, "members": len(clients), "queues": numbers})
+		}
+		return given
+	}
+}
+
+func received(member string, message *primitive.MessageExt) event {
+	return event{
+		"event":                     "received",
+		"member":                    member,
+		"topic":                     message.Topic,
+		"body":                      message.Body,
+		"tags":                      optional(message.GetTags()),
+		"keys":                      optional(message.GetKeys()),
+		"properties":                message.GetProperties(),
+		"flag":                      message.Flag,
+		"sysFlag":                   message.SysFlag,
+		"brokerName":                message.Queue.BrokerName,
+		"queueId":                   message.Queue.QueueId,
+		"queueOffset":               message.QueueOffset,
+		"msgId":                     message.MsgId,
+		"offsetMsgId":               message.OffsetMsgId,
+		"commitLogOffset":           message.CommitLogOffset,
+		"storeSize":                 message.StoreSize,
+		"bodyCrc":                   message.BodyCRC,
+		"bornTimestamp":             message.BornTimestamp,
+		"bornHost":                  message.BornHost,
+		"storeTimestamp":            message.StoreTimestamp,
+		"storeHost":                 message.StoreHost,
+		"reconsumeTimes":            message.ReconsumeTimes,
+		"preparedTransactionOffset": message.PreparedTransactionOffset,
+	}
+}
+
+func optional(text string) interface{} {
+	if text == "" {
+		return nil
+	}
+	return text
+}

@@ -1,0 +1,122 @@
+/** Members of consumer groups: each prints the queues it is given and every message it gets. */
+package interop;
+
+import com.alibaba.fastjson.JSONObject;
+import java.net.InetSocketAddress;
+import java.net.SocketAddress;
+import java.util.Base64;
+import java.util.HashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.stream.Collectors;
+import org.apache.rocketmq.client.consumer.AllocateMessageQueueStrategy;
+import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
+import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
+import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
+import org.apache.rocketmq.client.consumer.rebalance.AllocateMessageQueueAveragely;
+import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
+import org.apache.rocketmq.common.message.MessageClientExt;
+import org.apache.rocketmq.common.message.MessageExt;
+import org.apache.rocketmq.common.message.MessageQueue;
+
+final class Members {
+    private final Map<String, DefaultMQPushConsumer> members = new HashMap<>();
+
+    void join(JSONObject command) throws Exception {
+        String name = command.getString("member");
+        String topic = command.getString("topic");
+        DefaultMQPushConsumer member = new DefaultMQPushConsumer(
+            command.getString("group"), null, new Told(name, topic));
+        member.setNamesrvAddr(command.getString("nameServer"));
+        member.setInstanceName(name);
+        member.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
+        member.setConsumeThreadMin(1);
+        member.setConsumeThreadMax(1);   // one thread: what is printed is the order of each queue
+        member.subscribe(topic, command.getString("expression"));
+        member.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
+            for (MessageExt message : messages) {
+                print(name, message);
+            }
+            return ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
+        });
+        member.start();
+        members.put(name, member);
+        Map<String, Object> event = Lines.event("joined");
+        event.put("id", command.get("id"));
+        Lines.print(event);
+    }
+
+    void leave(JSONObject command) {
+        members.remove(command.getString("member")).shutdown();
+        Map<String, Object> event = Lines.event("left");
+        event.put("id", command.get("id"));
+        Lines.print(event);
+    }
+
+    void close() {
+        members.values().forEach(DefaultMQPushConsumer::shutdown);
+    }
+
+    private static void print(String member, MessageExt message) {
+        Map<String, Object> event = Lines.event("received");
+        event.put("member", member);
+        event.put("topic", message.getTopic());
+        event.put("body", Base64.getEncoder().encodeToString(message.getBody()));
+        event.put("tags", message.getTags());
+        event.put("keys", message.getKeys());
+        event.put("properties", new HashMap<>(message.getProperties()));
+        event.put("flag", message.getFlag());
+        event.put("sysFlag", message.getSysFlag());
+        event.put("brokerName", message.getBrokerName());
+        event.put("queueId", message.getQueueId());
+        event.put("queueOffset", message.getQueueOffset());
+        event.put("msgId", message.getMsgId());
+        event.put("offsetMsgId", ((MessageClientExt) message).getOffsetMsgId());
+        event.put("commitLogOffset", message.getCommitLogOffset());
+        event.put("storeSize", message.getStoreSize());
+        event.put("bodyCrc", message.getBodyCRC());
+        event.put("bornTimestamp", message.getBornTimestamp());
+        event.put("bornHost", address(message.getBornHost()));
+        event.put("storeTimestamp", message.getStoreTimestamp());
+        event.put("storeHost", address(message.getStoreHost()));
+        event.put("reconsumeTimes", message.getReconsumeTimes());
+        event.put("preparedTransactionOffset", message.getPreparedTransactionOffset());
+        Lines.print(event);
+    }
+
+    private static String address(SocketAddress host) {
+        InetSocketAddress address = (InetSocketAddress) host;
+        return address.getAddress().getHostAddress() + ":" + address.getPort();
+    }
+
+    /** The client's default strategy, which also prints what it decided. */
+    private static final class Told implements AllocateMessageQueueStrategy {
+        private final AllocateMessageQueueStrategy strategy = new AllocateMessageQueueAveragely();
+        private final String member;
+        private final String topic;
+
+        Told(String member, String topic) {
+            this.member = member;
+            this.topic = topic;
+        }
+
+        @Override
+        public List<MessageQueue> allocate(
+            String group, String client, List<MessageQueue> queues, List<String> clients) {
+            List<MessageQueue> given = strategy.allocate(group, client, queues, clients);
+            if (queues.get(0).getTopic().equals(topic)) {   // not the retry topic of the group
+                Map<String, Object> event = Lines.event("assigned");
+                event.put("member", member);
+                event.put("members", clients.size());
+                event.put("queues", given.stream().map(MessageQueue::getQueueId).collect(Collectors.toList()));
+                Lines.print(event);
+            }
+            return given;
+        }
+
+        @Override
+        public String getName() {
+            return strategy.getName();
+        }
+    }
+}

@@ -1,0 +1,69 @@
+"""Asks a server one question in the plainest form of the protocol, by code of its own.
+
+A frame, integers big-endian:
+
+    offset  size  type  field
+    0       4     i32   total         bytes after this field
+    4       4     i32   header_bytes  the high byte is the serialisation: 0 = JSON
+    8       n     utf8  header        JSON
+    8+n           -     body
+"""
+
+import json
+import socket
+from struct import Struct
+from typing import Any
+
+GET_ROUTEINFO_BY_TOPIC = 105
+GET_BROKER_CLUSTER_INFO = 106
+SUCCESS = 0
+VERSION = 407
+TIMEOUT_S = 5.0
+
+_LENGTHS = Struct(
+    ">i"  # total
+    "i"  # header_bytes
+)
+_TOTAL = Struct(">i")
+
+
+def ask(address: str, code: int, fields: dict[str, str] | None = None) -> tuple[int, bytes]:
+    """Response code and body of one request on its own connection; OSError if nobody answers."""
+    header = json.dumps(
+        {"code": code, "language": "OTHER", "version": VERSION, "opaque": 1, "flag": 0}
+        | ({"extFields": fields} if fields else {})
+    ).encode()
+    host, port = address.rsplit(":", 1)
+    with socket.create_connection((host, int(port)), TIMEOUT_S) as connection:
+        total = _LENGTHS.size - _TOTAL.size + len(header)
+        connection.sendall(_LENGTHS.pack(total, len(header)) + header)
+        (answer_bytes,) = _TOTAL.unpack(_exactly(connection, _TOTAL.size))
+        answer = _exactly(connection, answer_bytes)
+    (header_bytes,) = _TOTAL.unpack_from(answer)
+    body_at = _TOTAL.size + header_bytes
+    response: dict[str, Any] = json.loads(answer[_TOTAL.size : body_at])
+    return int(response["code"]), answer[body_at:]
+
+
+def has_route(name_server: str, topic: str) -> bool:
+    code, _ = ask(name_server, GET_ROUTEINFO_BY_TOPIC, {"topic": topic})
+    return code == SUCCESS
+
+
+def knows_broker(name_server: str, address: str) -> bool:
+    """True once the broker at `address` is registered; False while the name server is not up."""
+    try:
+        code, body = ask(name_server, GET_BROKER_CLUSTER_INFO)
+    except OSError:
+        return False
+    return code == SUCCESS and f'"{address}"'.encode() in body
+
+
+def _exactly(connection: socket.socket, count: int) -> bytes:
+    data = b""
+    while len(data) < count:
+        more = connection.recv(count - len(data))
+        if not more:
+            raise ConnectionError("the server closed the connection in the middle of an answer")
+        data += more
+    return data

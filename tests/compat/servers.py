@@ -1,0 +1,295 @@
+"""Name servers and brokers as processes: the official 4.9.7 ones and ours, behind the same methods.
+
+Every case and every bench load is written against `NameServer` and `Broker`; it runs against both.
+"""
+
+import json
+import os
+import socket
+import sys
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Self
+
+from tests.compat.child import Child
+from tests.compat.patience import wait_until
+from tests.compat.remoting import knows_broker
+from tests.compat.toolchain import Java
+
+ROOT = Path(__file__).resolve().parents[2]
+HOST = "127.0.0.1"
+START_DEADLINE_S = 60.0
+CLUSTER = "DefaultCluster"
+BROKER_NAME = "broker-a"
+
+# 4.9.7 reflects into packages that newer Javas have closed: to unmap its files.
+OPENS = [
+    f"--add-opens=java.base/{package}=ALL-UNNAMED"
+    for package in ("java.nio", "sun.nio.ch", "jdk.internal.ref")
+]
+LOGBACK = """<configuration>
+  <appender name="OUT" class="ch.qos.logback.core.ConsoleAppender">
+    <encoder><pattern>%d %p %t - %m%n</pattern></encoder>
+  </appender>
+  <root level="WARN"><appender-ref ref="OUT"/></root>
+</configuration>
+"""
+IDENTITY = {
+    "brokerClusterName": CLUSTER,
+    "brokerName": BROKER_NAME,
+    "brokerId": "0",
+    "brokerIP1": HOST,
+    "brokerIP2": HOST,
+}
+SMALL_FILES = {
+    "mappedFileSizeCommitLog": str(16 << 20),
+    "mappedFileSizeConsumeQueue": str(20 * 3000),
+    "maxHashSlotNum": "20000",
+    "maxIndexNum": "80000",
+}
+
+
+class Server(ABC):
+    """One server process with a scratch folder of its own."""
+
+    kind: str
+
+    def __init__(self, scratch: Path, settings: Mapping[str, str] | None = None) -> None:
+        self.scratch = scratch
+        self.settings = dict(settings or {})
+        self.address = ""  # host:port once it runs
+        self._child: Child | None = None
+
+    @property
+    def child(self) -> Child:
+        assert self._child is not None, "not started"
+        return self._child
+
+    @property
+    def pid(self) -> int:
+        return self.child.pid
+
+    def start(self) -> Self:
+        """Starts it and waits until it serves."""
+        self.launch()
+        try:
+            what = f"{self.kind} {type(self).__name__} serves"
+            wait_until(self._is_ready, what, START_DEADLINE_S)
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def stop(self) -> int | None:
+        """Its exit code after SIGTERM; None if it had to be killed."""
+        return self.child.stop() if self._child else None
+
+    @abstractmethod
+    def launch(self) -> None:
+        """Starts the process and does not wait."""
+
+    @abstractmethod
+    def _serves(self) -> bool: ...
+
+    def _is_ready(self) -> bool:
+        if self.child.exit_code() is not None:
+            raise AssertionError(f"{self.kind} server ended:\n{self.child.last_words()}")
+        return self._serves()
+
+    def _write_config(self, config: Mapping[str, str]) -> Path:
+        self.scratch.mkdir(parents=True, exist_ok=True)
+        path = self.scratch / "server.conf"
+        path.write_text("".join(f"{key}={value}\n" for key, value in config.items()))
+        return path
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+
+class NameServer(Server, ABC):
+    """A name server."""
+
+    def _config(self, port: int) -> dict[str, str]:
+        place = {"listenPort": str(port), "kvConfigPath": str(self.scratch / "kvConfig.json")}
+        return shipped_config("namesrv.conf") | place | self.settings
+
+
+class Broker(Server, ABC):
+    """A broker that registers at one name server.  `store` may be shared, to see who is refused."""
+
+    def __init__(
+        self,
+        scratch: Path,
+        name_server: NameServer,
+        settings: Mapping[str, str] | None = None,
+        store: Path | None = None,
+    ) -> None:
+        super().__init__(scratch, settings)
+        self.name_server = name_server
+        self.store = store or scratch / "store"
+
+    def _config(self, port: int) -> dict[str, str]:
+        place = {
+            "listenPort": str(port),
+            "namesrvAddr": self.name_server.address,
+            "storePathRootDir": str(self.store),
+        }
+        return shipped_config("broker.conf") | IDENTITY | place | self.settings
+
+    def _serves(self) -> bool:
+        return bool(self.address) and knows_broker(self.name_server.address, self.address)
+
+
+def shipped_config(name: str) -> dict[str, str]:
+    """The settings of conf/`name`, without its places: both kinds start from the files we ship."""
+    shipped = ROOT / "conf" / name
+    lines = shipped.read_text().splitlines() if shipped.exists() else []
+    pairs = (line.split("=", 1) for line in lines if "=" in line and line.lstrip()[0] not in "#!")
+    settings = {key.strip(): value.strip() for key, value in pairs}
+    return {key: value for key, value in settings.items() if not key.startswith("storePath")}
+
+
+class OfficialProcess(Server, ABC):
+    """What the two official servers share: a home folder, free ports and a JVM."""
+
+    kind = "official"
+    jvm_options: tuple[str, ...] = ("-Xms512m", "-Xmx512m")
+    java: Java
+
+    def _run(self, main_class: str, config: Path) -> None:
+        home = official_home(self.scratch)
+        self._child = Child(
+            [
+                self.java.executable,
+                *self.jvm_options,
+                *OPENS,
+                f"-Drocketmq.home.dir={home}",
+                f"-Duser.home={self.scratch}",
+                "-cp",
+                self.java.class_path,
+                main_class,
+                "-c",
+                str(config),
+            ],
+            self.scratch / "server.log",
+        )
+
+
+class OfficialNameServer(OfficialProcess, NameServer):
+    """The name server of the release."""
+
+    def __init__(self, java: Java, scratch: Path) -> None:
+        super().__init__(scratch)
+        self.java = java
+
+    def launch(self) -> None:
+        port = free_port()
+        self.address = f"{HOST}:{port}"
+        self._run(
+            "org.apache.rocketmq.namesrv.NamesrvStartup", self._write_config(self._config(port))
+        )
+
+    def _serves(self) -> bool:
+        return accepts(self.address)
+
+
+class OfficialBroker(OfficialProcess, Broker):
+    """The broker of the release."""
+
+    def __init__(
+        self,
+        java: Java,
+        scratch: Path,
+        name_server: NameServer,
+        settings: Mapping[str, str] | None = None,
+        store: Path | None = None,
+    ) -> None:
+        super().__init__(scratch, name_server, settings, store)
+        self.java = java
+
+    def launch(self) -> None:
+        port = free_port()
+        self.address = f"{HOST}:{port}"
+        self._run(
+            "org.apache.rocketmq.broker.BrokerStartup", self._write_config(self._config(port))
+        )
+
+
+class OurProcess(Server, ABC):
+    """What our two servers share: the command, port 0, and a file that tells the real port."""
+
+    kind = "ours"
+
+    def _run(self, command: str, config: Path, *options: str) -> None:
+        self._command = command
+        self._ready = self.scratch / "ready"
+        self._ready.unlink(missing_ok=True)
+        front_door = [sys.executable, "-m", "troupemq", command]
+        arguments = ["-c", str(config), "--ready-file", str(self._ready), *options]
+        python_path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+        self._child = Child(
+            front_door + arguments, self.scratch / "server.log", {"PYTHONPATH": python_path}
+        )
+
+    def _read_address(self) -> bool:
+        if not self.address and self._ready.exists() and self._ready.read_text().strip():
+            self.address = f"{HOST}:{json.loads(self._ready.read_text())[self._command]}"
+        return bool(self.address)
+
+
+class OurNameServer(OurProcess, NameServer):
+    """`troupemq namesrv`."""
+
+    def launch(self) -> None:
+        self._run("namesrv", self._write_config(self._config(0)))
+
+    def _serves(self) -> bool:
+        return self._read_address() and accepts(self.address)
+
+
+class OurBroker(OurProcess, Broker):
+    """`troupemq broker`."""
+
+    def launch(self) -> None:
+        self._run("broker", self._write_config(self._config(0)), "-n", self.name_server.address)
+
+    def _serves(self) -> bool:
+        return self._read_address() and super()._serves()
+
+
+def official_home(scratch: Path) -> Path:
+    """A home folder with the log settings without which the official programs do not start."""
+    conf = scratch / "home" / "conf"
+    conf.mkdir(parents=True, exist_ok=True)
+    for program in ("broker", "namesrv", "tools"):
+        (conf / f"logback_{program}.xml").write_text(LOGBACK)
+    return conf.parent
+
+
+def free_port() -> int:
+    """A port whose neighbours -2 (fast port) and +1 (replication) are free too."""
+    while True:
+        with socket.socket() as probe:
+            probe.bind((HOST, 0))
+            port: int = probe.getsockname()[1]
+        if port < 65_000 and all(_is_free(port + step) for step in (-2, 0, 1)):
+            return port
+
+
+def accepts(address: str) -> bool:
+    host, port = address.rsplit(":", 1)
+    with socket.socket() as probe:
+        return probe.connect_ex((host, int(port))) == 0
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        try:
+            probe.bind(("", port))
+        except OSError:
+            return False
+        return True

@@ -1,0 +1,118 @@
+"""Two brokers, one store: one holds it at a time, and either goes on where the other stopped."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.compat.agent import Agent, closing, java_agent
+from tests.compat.comparison import assert_same
+from tests.compat.conftest import SERVER_KIND, MakeBroker, MakeNameServer, wait_for_route
+from tests.compat.corpus import varied
+from tests.compat.groups import settle_group
+from tests.compat.patience import wait_until
+from tests.compat.servers import Broker
+from tests.compat.toolchain import Java
+
+REFUSAL_DEADLINE_S = 60.0
+COUNT = 30
+MIXED = [("official", "ours"), ("ours", "official")]
+ALIKE = [(SERVER_KIND, SERVER_KIND)]
+PAIRS = ALIKE if SERVER_KIND == "official" else MIXED + ALIKE
+
+
+def everything_at(agent: Agent, member: str, count: int) -> None:
+    wait_until(lambda: len(agent.received(member)) >= count, f"{count} messages at {member}")
+
+
+def exit_code_is_good(broker: Broker, code: int | None) -> bool:
+    return code == (143 if broker.kind == "official" else 0)  # Java: 128 + SIGTERM
+
+
+@pytest.mark.parametrize("first, second", PAIRS)
+def test_a_store_that_is_held_is_refused_to_a_second_broker(
+    first: str,
+    second: str,
+    java_tools: Java,
+    tmp_path: Path,
+    make_name_server: MakeNameServer,
+    make_broker: MakeBroker,
+) -> None:
+    with (
+        make_name_server(first, tmp_path / "names") as names,
+        make_broker(first, tmp_path / "holder", names) as holder,
+        closing(java_agent("client", java_tools, tmp_path, holder)) as client,
+    ):
+        before = client.send("sync", "T", varied("before", COUNT))
+        refused: Broker = make_broker(second, tmp_path / "refused", names, holder.store)
+        refused.launch()
+        code = refused.child.wait(REFUSAL_DEADLINE_S)
+        refused.stop()
+        assert code not in (None, 0), refused.child.last_words()
+        assert re.search("Lock failed|in use by another process", refused.child.last_words())
+        after = client.send("sync", "T", varied("after", COUNT))
+        client.join("member", "G", "T")
+        everything_at(client, "member", 2 * COUNT)
+        client.leave("member")
+        assert_same([before, after], client.received("member"), holder)
+        assert exit_code_is_good(holder, holder.stop()), holder.child.last_words()
+
+
+@pytest.mark.parametrize("first, second", PAIRS)
+def test_a_broker_goes_on_with_the_store_that_another_left(
+    first: str,
+    second: str,
+    java_tools: Java,
+    tmp_path: Path,
+    make_name_server: MakeNameServer,
+    make_broker: MakeBroker,
+) -> None:
+    with (
+        make_name_server(first, tmp_path / "names") as names,
+        make_broker(first, tmp_path / "left", names) as left,
+    ):
+        with closing(java_agent("early", java_tools, tmp_path, left)) as early:
+            early.create_topic("T", 4)
+            wait_for_route(left, "T")
+            settle_group(early, "G", "T", 4)
+            consumed = early.send("sync", "T", varied("consumed", COUNT))
+            early.join("member", "G", "T")
+            everything_at(early, "member", COUNT)
+            early.leave("member")
+            waiting = early.send("batch", "T", varied("waiting", COUNT))
+        assert exit_code_is_good(left, left.stop()), left.child.last_words()
+        assert_same([consumed], early.received("member"), left)
+    with (
+        make_name_server(second, tmp_path / "new-names") as names,
+        make_broker(second, tmp_path / "new", names, left.store) as new,
+        closing(java_agent("late", java_tools, tmp_path, new)) as late,
+    ):
+        added = late.send("sync", "T", varied("added", COUNT))
+        late.join("member", "G", "T")
+        everything_at(late, "member", 2 * COUNT)
+        late.leave("member")
+        old = [event for event in late.received("member") if event["storeHost"] == left.address]
+        fresh = [event for event in late.received("member") if event["storeHost"] == new.address]
+        assert_same([waiting], old, left)
+        assert_same([added], fresh, new)
+
+
+@pytest.mark.parametrize("names_kind, broker_kind", MIXED if SERVER_KIND == "ours" else ALIKE)
+def test_a_name_server_serves_a_broker_of_the_other_kind(
+    names_kind: str,
+    broker_kind: str,
+    java_tools: Java,
+    tmp_path: Path,
+    make_name_server: MakeNameServer,
+    make_broker: MakeBroker,
+) -> None:
+    with (
+        make_name_server(names_kind, tmp_path / "names") as names,
+        make_broker(broker_kind, tmp_path / "broker", names) as broker,
+        closing(java_agent("client", java_tools, tmp_path, broker)) as client,
+    ):
+        sent = client.send("sync", "T", varied("sent", COUNT))
+        client.join("member", "G", "T")
+        everything_at(client, "member", COUNT)
+        client.leave("member")
+        assert_same([sent], client.received("member"), broker)

@@ -1,0 +1,108 @@
+"""Finds Java, Maven and Go, and builds the official programs once for each state of their sources.
+
+Java: `mvn process-classes` leaves classes and the list of jars in java/target; the jars themselves
+stay in the user's repository.  Go: `go build` leaves go/target/agent.  Both folders are ignored by
+git; a stamp in them holds the digest of the sources.
+"""
+
+import os
+import shutil
+import subprocess
+from collections.abc import Iterable
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+JAVA_PROJECT = HERE / "java"
+GO_PROJECT = HERE / "go"
+BUILD_TIMEOUT_S = 600  # a first build downloads some 20 MB of jars or modules
+
+
+class MissingTool(Exception):
+    """A program of this machine that the suite cannot do without is not there."""
+
+
+@dataclass(frozen=True)
+class Java:
+    """A Java and the class path of the official software and our programs for it."""
+
+    executable: str
+    class_path: str
+
+
+def missing() -> list[str]:
+    """What this machine lacks, in the words of `MissingTool`."""
+    wanted = [(_java_program, "javac"), (_program, "mvn"), (_program, "go")]
+    found = []
+    for find, name in wanted:
+        try:
+            find(name)
+        except MissingTool as tool:
+            found.append(str(tool))
+    return found
+
+
+def java() -> Java:
+    """The Java to run, with the project built."""
+    executable = _java_program("java")
+    _java_program("javac")
+    maven = _program("mvn")
+    target = JAVA_PROJECT / "target"
+    jars = target / "classpath.txt"
+    digest = _digest([JAVA_PROJECT / "pom.xml", *(JAVA_PROJECT / "src").rglob("*.java")])
+    if not _is_built(target, digest) or not _all_exist(jars.read_text()):
+        shutil.rmtree(target, ignore_errors=True)
+        _run([maven, "-q", "-B", "process-classes"], JAVA_PROJECT)
+        (target / "stamp").write_text(digest)
+    return Java(executable, f"{target / 'classes'}:{jars.read_text().strip()}")
+
+
+def go_agent() -> Path:
+    """The Go client program, built."""
+    go = _program("go")
+    target = GO_PROJECT / "target"
+    digest = _digest([*GO_PROJECT.glob("go.*"), *GO_PROJECT.glob("*.go")])
+    if not _is_built(target, digest):
+        _run([go, "build", "-o", "target/agent", "."], GO_PROJECT)
+        (target / "stamp").write_text(digest)
+    return target / "agent"
+
+
+def _java_program(name: str) -> str:
+    home = os.environ.get("JAVA_HOME")
+    if home and (Path(home) / "bin" / name).exists():
+        return str(Path(home) / "bin" / name)
+    return _program(name)
+
+
+def _program(name: str) -> str:
+    found = shutil.which(name)
+    if found is None:
+        raise MissingTool(f"{name} is not on PATH")
+    return found
+
+
+def _digest(sources: Iterable[Path]) -> str:
+    digest = sha256()
+    for source in sorted(sources):
+        digest.update(source.name.encode())
+        digest.update(source.read_bytes())
+    return digest.hexdigest()
+
+
+def _is_built(target: Path, digest: str) -> bool:
+    stamp = target / "stamp"
+    return stamp.exists() and stamp.read_text() == digest
+
+
+def _all_exist(class_path: str) -> bool:
+    return all(Path(jar).exists() for jar in class_path.strip().split(":"))
+
+
+def _run(command: list[str], folder: Path) -> None:
+    done = subprocess.run(
+        command, cwd=folder, capture_output=True, text=True, timeout=BUILD_TIMEOUT_S, check=False
+    )
+    if done.returncode:
+        raise RuntimeError(f"{' '.join(command)} failed:\n{done.stdout}{done.stderr}")
