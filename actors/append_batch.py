@@ -13,6 +13,7 @@ from actors.put_answers import Stored
 from actors.send_rules import TopicState
 from actors.sends import Sends
 from protocol.send_wire import Send
+from protocol.sysflag import TRANSACTION_PREPARED
 from storage.commit_log import CommitLog, PutRecord
 from storage.dispatch import DispatchEntry
 
@@ -97,8 +98,11 @@ class AppendBatch:
         groups: list[tuple[PutRecord, ...]] = []
         for sends, send, state, queue_id, _, sys_flag, _, _, parts, _, _ in pending:
             next_offsets = state.next_offsets
-            offset = next_offsets.get(queue_id, 0)
-            next_offsets[queue_id] = offset + len(parts)
+            if sys_flag & TRANSACTION_PREPARED:
+                offset = 0  # prepared or rolled back: in no queue, so without a number
+            else:
+                offset = next_offsets.get(queue_id, 0)
+                next_offsets[queue_id] = offset + len(parts)
             if len(parts) == 1:
                 flag, body, properties, _, _ = parts[0]
                 groups.append(
@@ -170,4 +174,5 @@ class AppendBatch:
     ) -> None:
         """Takes back the queue offsets of the sends that did not get into the log."""
         for item, records in zip(reversed(pending[done:]), reversed(groups[done:]), strict=True):
-            item[2].next_offsets[item[3]] -= len(records)
+            if not item[5] & TRANSACTION_PREPARED:
+                item[2].next_offsets[item[3]] -= len(records)

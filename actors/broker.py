@@ -31,7 +31,7 @@ from actors.published import Published
 from actors.pull_hold import PullHold
 from actors.pull_message import PullMessage, PullStats
 from actors.put_answers import PutAnswers
-from actors.put_message import PutMessage
+from actors.put_message import PutMessage, waited_code
 from actors.put_stats import PutStats
 from actors.queue_offsets import QueueOffsets
 from actors.registration import Listening, Registration
@@ -117,6 +117,8 @@ class Broker:
         self.store = MessageStore(store_config, system.disk, system.clock)
         self.recovery = self.store.open()
         _log_recovery(self.recovery)
+        if config.broker_role != "ASYNC_MASTER":
+            log.warning("there is no replication yet", broker_role=config.broker_role)
         self.store.commit_log.store_host = pack_host(config.broker_ip1, ports.main)
         end_offset = self.store.commit_log.end_offset
         self.following = Following(end_offset)
@@ -211,6 +213,7 @@ class Broker:
                     store.commit_log,
                     answers,
                     timeout_ms=store.config.sync_flush_timeout_ms,
+                    flushed_code=waited_code(config),
                     flusher=address("flusher"),
                     put_message=address("put_message"),
                 ),

@@ -28,6 +28,7 @@ class RunningBroker:
 
     system: ActorSystem
     broker: Broker
+    _closed: bool = False
 
     @property
     def ports(self) -> Ports:
@@ -37,9 +38,13 @@ class RunningBroker:
     def stop(self, timeout_s: float) -> bool:
         """Stops in order: nothing new, held pulls answered, everything flushed.
 
-        False when something was stuck; `abort` stays then, and the next start recovers.
+        False when something was stuck; `abort` stays then, and the next start recovers. A second
+        call only says again how the first one ended.
         """
         stopped = self.system.stop(timeout_s)
+        if self._closed:
+            return stopped
+        self._closed = True
         if stopped:
             self.broker.close()
         else:
@@ -82,6 +87,8 @@ def start_broker(
     except BaseException:
         system.stop(STOP_AFTER_FAILURE_S)
         broker.store.abandon()
+        for sock in opened:  # who should have listened on them may never have started
+            sock.close()
         raise
     return RunningBroker(system, broker)
 

@@ -47,11 +47,15 @@ UNSENT_BYTES_MAX = 64 << 20
 """Answers that the peer does not take; past it the socket is not read until it takes some."""
 
 BUFFERS_PER_SEND = 512
+SEND_BYTES = 1 << 20
+"""Offered to the socket in one call; what it does not take of that is copied."""
+
 SEND_CODES = frozenset(
     (RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE)
 )
-_BINARYSEND_CODES = (b"\x01\x36", b"\x01\x40")
-assert [int.from_bytes(code) for code in _BINARYSEND_CODES] == [310, 320]
+_JSON, _ROCKETMQ = int(SerializeType.JSON), int(SerializeType.ROCKETMQ)
+_BINARY_SEND_CODES = (b"\x01\x36", b"\x01\x40")
+assert [int.from_bytes(code) for code in _BINARY_SEND_CODES] == [310, 320]
 _JSON_SEND_HEADS = (b'{"code":310,', b'{"code":320,')
 peer_ids = count(1)
 """Numbers for peers of every kind, connections and callers in this process."""
@@ -170,12 +174,10 @@ class Connection(Actor):
                 start = position + 8
                 send = None
                 if serves_sends:
-                    if mark >> 24 == SerializeType.ROCKETMQ:
-                        if data.startswith(_BINARYSEND_CODES, start):
+                    if mark >> 24 == _ROCKETMQ:
+                        if data.startswith(_BINARY_SEND_CODES, start):
                             send = decoder.binary(data, start, header_end, end)
-                    elif mark >> 24 == SerializeType.JSON and data.startswith(
-                        _JSON_SEND_HEADS, start
-                    ):
+                    elif mark >> 24 == _JSON and data.startswith(_JSON_SEND_HEADS, start):
                         send = decoder.json(data, start, header_end, end)
                 if send is None:
                     send = self._general(data[position + 4 : end])
@@ -257,7 +259,11 @@ class Connection(Actor):
     def _flush(self) -> None:
         unsent = self._unsent
         while unsent:
-            buffers = [unsent.popleft() for _ in range(min(len(unsent), BUFFERS_PER_SEND))]
+            buffers: list[Buffer] = []
+            offered = 0
+            while unsent and offered < SEND_BYTES and len(buffers) < BUFFERS_PER_SEND:
+                buffers.append(unsent.popleft())
+                offered += len(buffers[-1])
             try:
                 sent = self._socket.sendmsg(buffers)
             except BlockingIOError:
@@ -266,18 +272,22 @@ class Connection(Actor):
                 self.end(f"write failed: {error.strerror}")
                 return
             self._unsent_bytes -= sent
-            if sent < sum(map(len, buffers)):
+            if sent:  # a peer that takes little at a time is not idle
+                self.last_traffic_ms = self.system.clock.monotonic_ms()
+            if sent < offered:
                 self._put_back(buffers, sent)
                 break
         else:
-            self.last_traffic_ms = self.system.clock.monotonic_ms()
             if self._close_reason is not None:
                 self.end(self._close_reason)
                 return
         self._watch()
 
     def _put_back(self, buffers: list[Buffer], sent: int) -> None:
-        """Keeps what the socket did not take, copied: no view of the log waits for a slow peer."""
+        """Keeps what the socket did not take, as copies; what was not tried stays as it is.
+
+        So a slow peer costs the memory of one try, not of all that waits for it.
+        """
         left: list[Buffer] = []
         for buffer in buffers:
             if sent >= len(buffer):

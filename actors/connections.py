@@ -11,7 +11,7 @@ while the rest is stopping.
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from errno import EADDRINUSE, EMFILE, ENFILE
+from errno import EADDRINUSE, EMFILE, ENFILE, ENOBUFS, ENOMEM
 from select import EPOLLIN
 from socket import (
     AF_INET,
@@ -33,6 +33,15 @@ log = get_logger(__name__)
 
 IDLE_TICK_MS = 10_000
 ACCEPTS_PER_ROUND = 64
+ACCEPT_AGAIN_MS = 500
+"""Pause after the machine gave no socket: the port stays ready, asking at once would not end."""
+
+_USED_UP = {
+    EMFILE: "too many open files",
+    ENFILE: "too many open files on this machine",
+    ENOBUFS: "out of socket memory",
+    ENOMEM: "out of memory",
+}
 BACKLOG = 1024
 
 
@@ -106,7 +115,7 @@ class Connections(Actor):
         oldest_ms = self.system.clock.monotonic_ms() - self._idle_ms
         for connection in [*self._live.values()]:
             if connection.last_traffic_ms <= oldest_ms:
-                connection.address.tell(Close("idle"))
+                connection.end("idle")  # what it has not taken until now it will never take
 
     def on_drain(self) -> None:
         for connection in self._live.values():
@@ -123,6 +132,16 @@ class Connections(Actor):
     def on_stop(self) -> None:
         for connection in [*self._live.values()]:
             connection.end("server stopped before the peer took its answers")
+
+    def on_failure(self, *_: object) -> None:
+        """Nobody would close them when they are idle, or let them finish at a stop."""
+        for connection in [*self._live.values()]:
+            connection.end("connections restarted")
+
+
+@dataclass(slots=True)
+class _AcceptAgain:
+    """The machine may have sockets again."""
 
 
 @dataclass(frozen=True)
@@ -146,6 +165,9 @@ class Acceptor(Actor):
         self._connections = connections
 
     def on_start(self) -> None:
+        self._watch()
+
+    def _watch(self) -> None:
         for listening in self._listening:
             self.system.loop.watch(listening.sock, EPOLLIN, listening, owner=self)
 
@@ -156,12 +178,24 @@ class Acceptor(Actor):
             except BlockingIOError:
                 return
             except OSError as error:
-                if error.errno in (EMFILE, ENFILE):
-                    log.error("no connection accepted", reason="too many open files")
+                reason = _USED_UP.get(error.errno or 0)
+                if reason is not None:
+                    log.error("no connection accepted", reason=reason, again_ms=ACCEPT_AGAIN_MS)
+                    self._pause()
                 return
             peer.setblocking(False)
             peer.setsockopt(IPPROTO_TCP, TCP_NODELAY, 1)
             self._connections.tell(Accepted(peer, plain_address(remote), service))
+
+    def _pause(self) -> None:
+        for listening in self._listening:
+            self.system.loop.unwatch(listening.sock)
+        self.after(ACCEPT_AGAIN_MS, _AcceptAgain())
+
+    @handles(_AcceptAgain)
+    def on_accept_again(self, _: _AcceptAgain) -> None:
+        """Goes on; who has connected meanwhile waits in the backlog."""
+        self._watch()
 
     def on_drain(self) -> None:
         """Nothing new comes in from here on."""

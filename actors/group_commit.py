@@ -58,6 +58,7 @@ class GroupCommit(Actor):
         answers: PutAnswers,
         *,
         timeout_ms: int,
+        flushed_code: ResponseCode = ResponseCode.SUCCESS,
         flusher: Address,
         put_message: Address,
     ) -> None:
@@ -65,6 +66,7 @@ class GroupCommit(Actor):
         self._log = commit_log
         self._answers = answers
         self._timeout_ms = timeout_ms
+        self._flushed_code = flushed_code
         self._flusher = flusher
         self._put_message = put_message
         self._waiting: deque[_Waiting] = deque()
@@ -80,7 +82,7 @@ class GroupCommit(Actor):
         """Queues the sends and starts a sync unless one is running."""
         if message.offset <= self._log.flushed_offset:
             # The sync before this message was asked for has taken its bytes along.
-            self._answers.stored(message.stored, ResponseCode.SUCCESS)
+            self._answers.stored(message.stored, self._flushed_code)
             return
         if message.stored:
             deadline_ms = self.system.clock.monotonic_ms() + self._timeout_ms
@@ -102,7 +104,7 @@ class GroupCommit(Actor):
         done: list[Stored] = []
         while self._waiting and self._waiting[0].offset <= message.flushed_offset:
             done.extend(self._waiting.popleft().stored)
-        self._answers.stored(done, ResponseCode.SUCCESS)
+        self._answers.stored(done, self._flushed_code)
         if message.failure is not None:
             self._failed = True
             self._put_message.tell(WritesForbidden(message.failure, final=True))
@@ -134,7 +136,7 @@ class GroupCommit(Actor):
         if not self._failed:
             try:
                 self._log.sync(self._wanted)
-                code = ResponseCode.SUCCESS
+                code = self._flushed_code
             except (OSError, StoreError) as error:
                 log.error("sync of the commit log failed at stop", reason=str(error))
         self._answer_all(code)

@@ -80,7 +80,7 @@ class LocalClient:
         address = service.routes.get(command.code)
         if address is not None:
             address.tell(Request(command, self))
-        else:
+        elif service.answer_unknown:
             remark = f" request type {command.code} not supported"
             Request(command, self).answer(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark=remark)
 
@@ -94,12 +94,16 @@ class LocalClient:
             arrived.set()
 
         self.start(command, take)
-        if self._system.is_simulated:
-            self._system.run_until(arrived.is_set, timeout_s * 1000)
-        else:
+        seed = ""
+        if not self._system.is_simulated:
             arrived.wait(timeout_s)
+        else:
+            try:
+                self._system.run_until(arrived.is_set, timeout_s * 1000)
+            except TimeoutError as error:
+                seed = f": {error}"
         if not answers:
-            raise TimeoutError(f"no answer to request {command.code} within {timeout_s} s")
+            raise TimeoutError(f"no answer to request {command.code} within {timeout_s} s{seed}")
         return answers[0]
 
     def close(self) -> None:

@@ -61,5 +61,6 @@ def start_namesrv(config: NamesrvConfig, *, system: ActorSystem) -> RunningNames
         system.start(*children(system, config, [(listener, sock)]))
     except BaseException:
         system.stop(STOP_AFTER_FAILURE_S)
+        sock.close()  # who should have listened on it may never have started
         raise
     return RunningNamesrv(system, port)

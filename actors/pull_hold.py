@@ -1,8 +1,10 @@
 """Long polling: pulls that found nothing wait here for a message or their deadline.
 
 Owns: the held pulls, by topic and queue.
-Told by: PullMessage (`Hold`), Reput (`Arrived`), connections (`PeerClosed`), its own tick.
-Tells: PullMessage (`Woken`: process it again, but do not hold it again).
+Told by: PullMessage (`Hold`), Reput (`Arrived`, `CaughtUp`), connections (`PeerClosed`), its own
+tick.
+Tells: PullMessage (`Woken`: process it again, but do not hold it again; `SayWhenAnswered`, when the
+broker stops).
 
 4.9.7 looks at deadlines every 5 s; here a pull is answered within a tick of its deadline.
 
@@ -14,7 +16,7 @@ from dataclasses import dataclass
 
 from actors.actor import Actor, handles
 from actors.address import Address
-from actors.reput import Arrived
+from actors.reput import Arrived, CaughtUp
 from actors.request import PeerClosed, Request
 from protocol.codes import ResponseCode
 
@@ -54,6 +56,16 @@ class Woken:
 
 
 @dataclass(slots=True)
+class SayWhenAnswered:
+    """Tell PullHold `LastAnswered`, behind all pulls that it has woken."""
+
+
+@dataclass(slots=True)
+class LastAnswered:
+    """No pull that was held is without its answer."""
+
+
+@dataclass(slots=True)
 class _Tick:
     """Look at the deadlines."""
 
@@ -90,6 +102,10 @@ class HoldTable:
         """Takes out those whose time is over."""
         return self._take_where(lambda hold: hold.deadline_ms <= now_ms)
 
+    def behind(self, max_offset: Callable[[bytes, int], int]) -> list[Hold]:
+        """Takes out those whose queue holds more than they have seen."""
+        return self._take_where(lambda hold: max_offset(hold.topic, hold.queue_id) > hold.offset)
+
     def of_peer(self, peer_id: int) -> list[Hold]:
         """Takes out those of a peer that is gone."""
         return self._take_where(lambda hold: hold.request.peer.peer_id == peer_id)
@@ -125,6 +141,7 @@ class PullHold(Actor):
         self._max_offset = max_offset
         self._table = HoldTable()
         self._draining = False
+        self._owes_answers = False
 
     def on_start(self) -> None:
         self.every(TICK_MS, _Tick())
@@ -153,6 +170,11 @@ class PullHold(Actor):
             if woken:
                 self._wake(woken)
 
+    @handles(CaughtUp)
+    def on_caught_up(self, _: CaughtUp) -> None:
+        """Wakes whoever waits for a record that was dispatched without a word."""
+        self._wake(self._table.behind(self._max_offset))
+
     @handles(_Tick)
     def on_tick(self, _: _Tick) -> None:
         """Answers those whose time is over."""
@@ -165,8 +187,18 @@ class PullHold(Actor):
 
     def on_drain(self) -> None:
         """The broker stops: held pulls are answered now."""
-        self._draining = True
+        self._draining = self._owes_answers = True
         self._wake(self._table.all())
+        self._pull_message.tell(SayWhenAnswered())
+
+    @handles(LastAnswered)
+    def on_last_answered(self, _: LastAnswered) -> None:
+        """PullMessage may stop now, and so may this actor, after which it does."""
+        self._owes_answers = False
+
+    def can_stop(self) -> bool:
+        """Once those that were woken are answered: PullMessage is stopped behind this actor."""
+        return not self._owes_answers
 
     def on_stop(self) -> None:
         for hold in self._table.all():

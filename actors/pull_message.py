@@ -1,9 +1,9 @@
 """Answers pulls: checks them, joins queue units with the log, or has them held.
 
 Owns: nothing; it reads the published tables and, below the watermark, the store.
-Told by: connections (`Request`), PullHold (`Woken`).
+Told by: connections (`Request`), PullHold (`Woken`, `SayWhenAnswered`).
 Tells: the connection (header and views of the log, uncopied), PullHold (`Hold`, when there is
-nothing yet), ConsumerOffsets (`CommitOffset`, piggybacked on a pull).
+nothing yet; `LastAnswered`), ConsumerOffsets (`CommitOffset`, piggybacked on a pull).
 """
 
 from collections.abc import Mapping
@@ -18,7 +18,7 @@ from actors.consumer_groups import ConsumerView
 from actors.consumer_offsets import CommitOffset
 from actors.groups import GroupFinder
 from actors.published import Published
-from actors.pull_hold import Hold, Woken
+from actors.pull_hold import Hold, LastAnswered, SayWhenAnswered, Woken
 from actors.pull_rules import PullRules
 from actors.request import Request, Responder, serves
 from actors.sends import StreamPeer
@@ -93,6 +93,11 @@ class PullMessage(Responder):
             self._pull(message.request, may_hold=False)
         except RemoteError as error:
             message.request.answer(error.code, {}, remark=error.remark)
+
+    @handles(SayWhenAnswered)
+    def on_say_when_answered(self, _: SayWhenAnswered) -> None:
+        """The pulls woken before this are answered."""
+        self._to["pull_hold"].tell(LastAnswered())
 
     def _pull(self, request: Request, *, may_hold: bool) -> None:
         header = PullMessageHeader.decode(request.command.fields)

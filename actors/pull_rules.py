@@ -19,6 +19,7 @@ from protocol.tags import TagFilter
 
 _TAG_EXPRESSIONS = (None, "", "TAG")
 BROADCASTING = "BROADCASTING"
+PARSE_FAILED = "parse the consumer's subscription failed"
 
 
 class PullRules:
@@ -80,7 +81,10 @@ class PullRules:
         """Which tags the consumer wants, as hash codes; None: all."""
         if header.sys_flag & PULL_SUBSCRIPTION:
             expression_type, text = header.expression_type, header.subscription
-            codes = TagFilter.parse(text).codes if expression_type in _TAG_EXPRESSIONS else None
+            by_tag = expression_type in _TAG_EXPRESSIONS
+            if not by_tag and not text:
+                raise RemoteError(ResponseCode.SUBSCRIPTION_PARSE_FAILED, PARSE_FAILED)
+            codes = TagFilter.parse(text).codes if by_tag else None
         else:
             view = consumers.get(header.consumer_group)
             if view is None:

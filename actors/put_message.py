@@ -62,6 +62,16 @@ STOPPED = (
 Refusal = RefusedError | RemoteError
 
 
+def waited_code(config: BrokerConfig) -> ResponseCode:
+    """The answer to a stored message that waits for flush and replica, once it is flushed.
+
+    There are no slaves: a SYNC_MASTER says so, as 4.9.7 does when none is connected.
+    """
+    if config.broker_role == "SYNC_MASTER":
+        return ResponseCode.SLAVE_NOT_AVAILABLE
+    return ResponseCode.SUCCESS
+
+
 @dataclass(slots=True)
 class _Tick:
     """Look for sends that were parked too long."""
@@ -104,6 +114,7 @@ class PutMessage(Actor):
             group_bytes_max=self._log.group_bytes_max,
         )
         self._sync_flush = store.config.flush_disk_type == "SYNC_FLUSH"
+        self._waited_code = waited_code(config)
         self._pending: list[Pending] = []
         self._pending_bytes = 0
         self._batch_started_ms = 0.0
@@ -134,8 +145,16 @@ class PutMessage(Actor):
             for send in message.sends:
                 self._take(message, send, self._context(message, send), now_ms, arrived_ms)
         else:
-            for send in message.sends:
-                self._take(message, send, None, now_ms, arrived_ms)
+            take, pending = self._taker.take, self._pending
+            for send in message.sends:  # as _take, unrolled: the call costs a tenth of its work
+                try:
+                    item = take(message, send, None, now_ms, arrived_ms)
+                except (RefusedError, RemoteError) as error:
+                    self._refuse(message, send, error, None)
+                    continue
+                if item is not None:
+                    pending.append(item)
+                    self._pending_bytes += len(send[9])
         if message.frames or not message.owed:
             message.hand_over()
         if self._pending_bytes > COMMIT_BYTES and not self._waiting_for_file:
@@ -249,6 +268,10 @@ class PutMessage(Actor):
             group_commit.tell(CommitUpTo(end_offset, later))
             if len(later) == len(stored):
                 return
+            stored = [item for item, wait in zip(stored, waits, strict=True) if not wait]
+        elif self._waited_code:
+            later = [item for item, wait in zip(stored, waits, strict=True) if wait]
+            self._answers.stored(later, self._waited_code)
             stored = [item for item, wait in zip(stored, waits, strict=True) if not wait]
         self._answers.stored(stored, ResponseCode.SUCCESS)
 

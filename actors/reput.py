@@ -3,7 +3,8 @@
 Owns: every write to ConsumeQueue and IndexFile, the dispatched offset.
 Told by: PutMessage (`Appended`, with the dispatch entries alongside so that nothing is parsed
 twice), its own tick, FlushRealTime (`WriteOutQueues`, `QueuesSynced`).
-Tells: PullHold (`Arrived`), FlushRealTime (`QueuesWritten`), PutMessage (`WritesForbidden`).
+Tells: PullHold (`Arrived`, `CaughtUp`), FlushRealTime (`QueuesWritten`), PutMessage
+(`WritesForbidden`).
 
 At its start it reads from the log whatever was appended and not dispatched.
 """
@@ -42,6 +43,11 @@ class Arrived:
 
 
 @dataclass(slots=True)
+class CaughtUp:
+    """Any queue may hold more messages than was told: Reput has begun again from the log."""
+
+
+@dataclass(slots=True)
 class WritesForbidden:
     """The disk failed: PutMessage takes no more messages; None: it may again."""
 
@@ -56,6 +62,10 @@ class WriteOutQueues:
 
     least_pages: int
     reply_to: Address
+
+    def refuse(self, _remark: str) -> None:
+        """Reput died with it: this time nothing is synced, and nothing is vouched for."""
+        self.reply_to.tell(QueuesWritten(UnsyncedQueues(None), None))
 
 
 @dataclass(slots=True)
@@ -109,6 +119,7 @@ class Reput(Actor):
     def on_start(self) -> None:
         self._end_offset = self._store.catch_up()
         self.following.dispatched_offset = self._end_offset
+        self._pull_hold.tell(CaughtUp())
         self.every(WRITE_OUT_MS, _Tick())
 
     @handles(Appended)
@@ -161,7 +172,11 @@ class Reput(Actor):
     def on_write_out(self, message: WriteOutQueues) -> None:
         """Says what a sync has to cover, and up to which time the queues are then complete."""
         index = self._store.index
-        unsynced = self._store.consume_queues.unsynced(message.least_pages)
+        try:
+            unsynced = self._store.consume_queues.unsynced(message.least_pages)
+        except StoreError as error:
+            self._disk_refused(error)
+            unsynced = UnsyncedQueues(None)
         full_index = None if index is None else index.unsynced()
         message.reply_to.tell(QueuesWritten(unsynced, full_index))
 

@@ -28,16 +28,20 @@ from protocol.codes import RequestCode, ResponseCode
 from protocol.host import HOST_V4_BYTES
 from protocol.message import HEAD_V6
 from protocol.send_wire import Send, SendShape
-from protocol.sysflag import BORN_HOST_V6, TRANSACTION_MASK
+from protocol.sysflag import BORN_HOST_V6, STORE_HOST_V6, TRANSACTION_MASK
 from storage.config import StoreConfig
 
 PARKED_MAX = 20_000
 """Sends that wait for one topic; past it they are refused as 4.9.7 does when busy."""
 
+_BATCH = int(RequestCode.SEND_BATCH_MESSAGE)
 BUSY = "[PC_SYNCHRONIZED]broker busy, start flow control for a while"
 SHAPES_MAX = 100_000
 RECORD_EXTRA_BYTES = 64 << 10
 """How much longer than the longest body a whole record may be."""
+
+_NO_HOST_FLAGS = ~(BORN_HOST_V6 | STORE_HOST_V6)
+"""How long the hosts in a record are is not for its sender to say."""
 
 OVERHEAD_BYTES = HEAD_V6.size + 1 + 127 + 2
 """The most that a record needs beside body and properties: head, topic, their lengths."""
@@ -117,7 +121,7 @@ class SendTaker:
             if target is not state:
                 state, queue_id_stored = target, 0
         parts: Sequence[Part]
-        if tail.batch or shape.code == RequestCode.SEND_BATCH_MESSAGE:
+        if tail.batch or shape.code == _BATCH:
             parts, waits = self._batch_parts(send)
             delay_ms, sys_flag = 0, sys_flag | state.sys_flag
         else:
@@ -138,6 +142,7 @@ class SendTaker:
             ):
                 raise illegal_message(self._max_body_bytes)
             parts = ((flag, body, stored, code, keys),)
+        sys_flag &= _NO_HOST_FLAGS
         if len(message.peer.host) != HOST_V4_BYTES:
             sys_flag |= BORN_HOST_V6
         return (

@@ -20,6 +20,7 @@ _BINARY_HEAD = Struct(
     "h"  # version
 )
 _FLAG_RESPONSE_NO_REMARK = b"\x00\x00\x00\x01\x00\x00\x00\x00"
+_ROCKETMQ = int(SerializeType.ROCKETMQ)
 _TEMPLATES_MAX = 4096
 
 
@@ -48,7 +49,7 @@ class SendReplies:
     ) -> bytes:
         """The whole frame that tells a producer where its message lies."""
         queue_text, offset_text = b"%d" % queue_id, b"%d" % offset
-        if serialize_type == SerializeType.ROCKETMQ:
+        if serialize_type == _ROCKETMQ:
             key = (serialize_type, len(queue_text), len(offset_text), 0)
             template = self._templates.get(key) or self._make_binary(key)
             return template % (

@@ -235,7 +235,7 @@ class SendDecoder:
         shape = self._binary.get(prefix + head)
         if shape is None:
             code, version = int.from_bytes(prefix[:2]), int.from_bytes(prefix[3:5], signed=True)
-            shape = _shape(code, version, SerializeType.ROCKETMQ, fields)
+            shape = _shape(code, version, int(SerializeType.ROCKETMQ), fields)
             if shape is None:
                 return None
             _keep(self._binary, prefix + head, shape)
@@ -252,7 +252,7 @@ class SendDecoder:
         fields = decoded["extFields"]
         if [*fields] != ["a", "b", "c", "d"] or not _all_text(fields):
             return None
-        shape = _shape(decoded["code"], version, SerializeType.JSON, [*fields.values()])
+        shape = _shape(decoded["code"], version, int(SerializeType.JSON), [*fields.values()])
         if shape is not None:
             _keep(self._json, head, shape)
         return shape
@@ -281,7 +281,7 @@ def send_of(command: RemotingCommand) -> Send:
         command.serialize_type,
         header.producer_group,
         header.topic,
-        header.topic.encode(),
+        header.topic.encode("utf-8", "replace"),
         header.default_topic,
         header.default_topic_queue_nums,
     )

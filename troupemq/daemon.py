@@ -79,6 +79,11 @@ Work: TypeAlias = Callable[[Event], None]
 """Something to do while serving; the event says that nobody waits for it any more."""
 
 
+def keep_files_private() -> None:
+    """What this process makes is for its user and group only: directories 0750, files 0640."""
+    os.umask(FILE_MASK)
+
+
 def serve(
     start: Start,
     *,
@@ -94,7 +99,7 @@ def serve(
     ports as JSON as soon as they answer, and is removed at the end.
     """
     sys.setswitchinterval(SWITCH_INTERVAL_S)
-    os.umask(FILE_MASK)
+    keep_files_private()
     return _Process(ready_file, work, once, deadline_s, end_process).run(start)
 
 

@@ -1,25 +1,40 @@
 """A broker without sockets, under simulation, and short ways to send to it and pull from it."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any
 
+from actors.actor import Actor
 from actors.broker import Broker, Ports
 from actors.config import BrokerConfig
 from actors.hooks import SendHook
 from actors.local_client import LocalClient
+from actors.sends import Buffer, Sends
+from actors.simulated import SimulatedClock
+from actors.supervisor import ChildSpec
 from actors.system import ActorSystem
+from protocol.bodies import (
+    ConsumerData,
+    HeartbeatData,
+    SubscriptionData,
+    SubscriptionGroupConfig,
+)
 from protocol.codes import RequestCode
 from protocol.command import ONEWAY_FLAG, RemotingCommand
+from protocol.frame import FrameBuffer
+from protocol.headers.admin import CreateTopicHeader
 from protocol.headers.offset import QueueHeader
 from protocol.headers.pull import PullMessageHeader
 from protocol.headers.send import SendMessageHeader
 from protocol.message import MessageRecord, decode_records
+from protocol.send_wire import send_of
 from protocol.sysflag import PULL_SUBSCRIPTION, PULL_SUSPEND
+from protocol.tags import TagFilter, java_hash_code
 from storage.config import StoreConfig
 from storage.disk import Disk
 from tests.support.fake_disk import FakeDisk
+from tests.support.peers import RecordingPeer
 
 PORTS = Ports(10911, 10909, 10912)
 STORE = StoreConfig(
@@ -94,6 +109,31 @@ def pull_command(
     return RemotingCommand(RequestCode.PULL_MESSAGE, replace(header, **fields).encode())
 
 
+class FramesPeer(RecordingPeer):
+    """A peer that takes ready-made frames, as a connection does, and keeps them."""
+
+    def __init__(self, host: str = "192.0.2.7") -> None:
+        super().__init__(host)
+        self.writes: list[int] = []
+        """How many frames came at a time."""
+        self.released_bytes = 0
+
+    def write(self, frames: Sequence[Buffer], released_bytes: int = 0) -> None:
+        commands = list(FrameBuffer().receive(b"".join(frames)))
+        self.writes.append(len(commands))
+        self.received += commands
+        self.released_bytes += released_bytes
+
+    def sends(self, *commands: RemotingCommand, request_bytes: int = 100) -> Sends:
+        """These sends as a connection passes them on, numbered from 0."""
+        numbered = [replace(command, opaque=n) for n, command in enumerate(commands)]
+        return Sends(self, [send_of(command) for command in numbered], request_bytes)
+
+    def answers(self) -> list[RemotingCommand]:
+        """What came, in the order of the sends."""
+        return sorted(self.received, key=lambda answer: answer.opaque)
+
+
 @dataclass
 class SimulatedBroker:
     """A broker on a simulated system; restarted on what a crash leaves of its disk."""
@@ -104,6 +144,8 @@ class SimulatedBroker:
     store_config: StoreConfig = STORE
     hooks: Sequence[SendHook] = ()
     start_ms: int = 1_700_000_000_000
+    instead: Mapping[str, Callable[[Broker], Actor]] = field(default_factory=dict)
+    """Actors of the test's own in the place of some of the broker's, by name."""
 
     def __post_init__(self) -> None:
         self.start()
@@ -119,12 +161,25 @@ class SimulatedBroker:
             hooks=self.hooks,
             random=Random(self.seed),
         )
-        self.system.start(*self.broker.children())
+        self.system.start(*map(self._replaced, self.broker.children()))
         self.client = self.new_client()
 
-    def new_client(self, port: int = 1) -> LocalClient:
+    def _replaced(self, spec: ChildSpec) -> ChildSpec:
+        make = self.instead.get(spec.name)
+        return spec if make is None else replace(spec, factory=lambda _: make(self.broker))
+
+    @property
+    def clock(self) -> SimulatedClock:
+        """The clock, for tests that wind it by hand."""
+        clock = self.system.clock
+        assert isinstance(clock, SimulatedClock)
+        return clock
+
+    def new_client(
+        self, port: int = 1, *, host: str = "127.0.0.1", fast: bool = False
+    ) -> LocalClient:
         """Another peer."""
-        return LocalClient(self.system, self.broker.service(), port=port)
+        return LocalClient(self.system, self.broker.service(fast=fast), host=host, port=port)
 
     def stop(self) -> None:
         """A clean stop."""
@@ -149,10 +204,74 @@ class SimulatedBroker:
         """One pull."""
         return self.ask(pull_command(offset, **options))
 
+    def start_send(self, body: bytes = b"body", **options: Any) -> list[RemotingCommand]:
+        """Sends one message; the list gets the answer, once the system has run so far."""
+        answers: list[RemotingCommand] = []
+        self.client.start(send_command(body, **options), answers.append)
+        return answers
+
+    def stored(self, answer: RemotingCommand) -> MessageRecord:
+        """The record in the log that the answer to a send names."""
+        assert answer.code == 0 and answer.fields is not None, answer
+        record = self.broker.store.commit_log.read_record(int(answer.fields["msgId"][-16:], 16))
+        assert record is not None
+        return record
+
+    def records(self) -> list[MessageRecord]:
+        """Everything in the log, whether consumers can see it or not."""
+        log = self.broker.store.commit_log
+        found = [log.read_record(head.physical_offset) for head in log.walk(log.min_offset())]
+        return [record for record in found if record is not None]
+
+    def offset(self, code: RequestCode, topic: str = "Topic", queue_id: int = 0) -> int:
+        """The answer to a question about one end of a queue."""
+        return int((self.ask(_queue(code, topic, queue_id)).fields or {})["offset"])
+
+    def make_topic(
+        self,
+        topic: str = "Topic",
+        *,
+        queues: int = 4,
+        read_queues: int | None = None,
+        perm: int = 6,
+        filter_type: str = "SINGLE_TAG",
+    ) -> None:
+        """As an administrator does."""
+        reads = queues if read_queues is None else read_queues
+        header = CreateTopicHeader(topic, "TBW102", reads, queues, perm, filter_type)
+        code = RequestCode.UPDATE_AND_CREATE_TOPIC
+        assert self.ask(RemotingCommand(code, header.encode())).code == 0
+
+    def make_group(self, group: str = "consumers", **settings: Any) -> None:
+        """As an administrator does."""
+        body = SubscriptionGroupConfig(group, **settings).encode()
+        code = RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP
+        assert self.ask(RemotingCommand(code, body=body)).code == 0
+
+    def subscribe(
+        self,
+        expression: str = "*",
+        *,
+        topic: str = "Topic",
+        version: int = 1,
+        kind: str = "TAG",
+        model: str = "CLUSTERING",
+        group: str = "consumers",
+    ) -> None:
+        """The heartbeat of a consumer."""
+        data = SubscriptionData(topic, expression, sub_version=version, expression_type=kind)
+        if kind == "TAG":
+            tags = sorted(TagFilter.parse(expression).tags)
+            data.tags_set, data.code_set = tags, [java_hash_code(tag) for tag in tags]
+        consumer = ConsumerData(group, "CONSUME_PASSIVELY", model, None, [data])
+        body = HeartbeatData("client", consumer_data_set=[consumer]).encode()
+        assert self.ask(RemotingCommand(RequestCode.HEART_BEAT, body=body)).code == 0
+
     def messages(self, topic: str = "Topic", queue_id: int = 0) -> list[MessageRecord]:
         """Everything a consumer can pull from a queue, in order."""
         found: list[MessageRecord] = []
-        offset = int(self.ask(_queue(RequestCode.GET_MIN_OFFSET, topic, queue_id)).fields["offset"])  # type: ignore[index]
+        self.system.drain()  # an answer may be there before its message can be pulled
+        offset = self.offset(RequestCode.GET_MIN_OFFSET, topic, queue_id)
         while True:
             answer = self.pull(offset, topic=topic, queue_id=queue_id)
             if answer.code != 0:

@@ -17,7 +17,7 @@ from actors.config import (
 )
 from storage.errors import StoreError
 from troupemq.cli.options import daemon_options, leave
-from troupemq.daemon import Serving, serve
+from troupemq.daemon import Serving, keep_files_private, serve
 from troupemq.logs import set_up_logs
 from troupemq.servers import Servers
 from troupemq.tour import Tour
@@ -87,6 +87,7 @@ def run(
         if not once:
             click.echo("\nServing; Ctrl-C ends it.")
 
+    keep_files_private()  # the log comes before everything else
     try:
         set_up_logs(as_json=log_json, path=log_path)
     except StoreError as error:

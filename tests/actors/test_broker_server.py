@@ -1,0 +1,241 @@
+"""How a broker and a name server start and stop, and that nothing is left when they cannot."""
+
+import gc
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from socket import create_connection, create_server, socket
+from typing import Any
+
+import pytest
+
+from actors import broker_server
+from actors.broker_server import open_ports, start_broker
+from actors.config import BrokerConfig, NamesrvConfig
+from actors.connections import PortTaken, open_listener
+from actors.namesrv_server import start_namesrv
+from actors.supervisor import ChildSpec
+from actors.system import ActorSystem, StartFailed
+from protocol.bodies import TopicRouteData
+from protocol.codes import RequestCode, ResponseCode
+from protocol.command import RemotingCommand
+from storage.disk import RealDisk
+from storage.errors import StoreError, StoreLocked
+from tests.support.brokers import BROKER, pull_command, send_command
+from tests.support.sockets import HOST, WAIT_S, Line, serving_broker, serving_namesrv, store_at
+
+
+def config(**settings: Any) -> BrokerConfig:
+    return replace(BROKER, **{"listen_port": 0, "bind_address": HOST, **settings})
+
+
+def open_files() -> int:
+    gc.collect()
+    return len(os.listdir("/proc/self/fd"))
+
+
+@contextmanager
+def nothing_left_open(system: ActorSystem) -> Iterator[None]:
+    """No descriptor more than before, once the system has stopped."""
+    before = open_files()
+    yield
+    assert system.stop(WAIT_S)
+    assert open_files() <= before
+    assert not system.live
+
+
+@pytest.fixture
+def system() -> Iterator[ActorSystem]:
+    system = ActorSystem.real(disk=RealDisk())
+    yield system
+    system.stop(WAIT_S)
+
+
+# --- ports
+
+
+def test_port_0_gives_three_free_ports(tmp_path: Path) -> None:
+    with serving_broker(tmp_path) as running:
+        ports = running.ports
+        assert (ports.fast, ports.ha) == (ports.main - 2, ports.main + 1)
+        assert min(ports.main, ports.fast) > 0
+        for port in (ports.main, ports.fast):
+            with Line.to(port) as line:
+                assert line.ask(send_command()).code == ResponseCode.SUCCESS
+        with Line.to(ports.fast) as line:
+            answer = line.ask(pull_command())
+            assert (answer.code, answer.remark) == (3, " request type 11 not supported")
+        with create_server((HOST, ports.ha)):
+            pass  # nobody has it yet
+
+
+def test_free_ports_are_searched_until_all_three_are_free(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    def listen(host: str, port: int, name: str) -> socket:
+        asked.append(name)
+        if len(asked) in (2, 6):  # first the HA port is taken, then the fast port
+            raise PortTaken("taken")
+        return open_listener(host, port, name)
+
+    monkeypatch.setattr(broker_server, "open_listener", listen)
+    before = open_files()
+    sockets, ports = open_ports(config())
+    assert [sock.getsockname()[1] for sock in sockets] == [ports.main, ports.fast]
+    for sock in sockets:
+        sock.close()
+    assert open_files() == before
+    assert asked.count("listenPort - 2") == 2
+
+
+def test_without_free_ports_the_operator_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+
+    def listen(host: str, port: int, name: str) -> socket:
+        if name != "listenPort":
+            raise PortTaken("taken")
+        return open_listener(host, port, name)
+
+    monkeypatch.setattr(broker_server, "open_listener", listen)
+    before = open_files()
+    with pytest.raises(PortTaken, match=r"^No three free ports were found: set listenPort\.$"):
+        open_ports(config())
+    assert open_files() == before
+
+
+@pytest.mark.parametrize(
+    ("below", "name"), [(0, "listenPort"), (2, "listenPort - 2")], ids=["main", "fast"]
+)
+def test_a_taken_port_is_told_and_nothing_is_left_open(
+    system: ActorSystem, tmp_path: Path, below: int, name: str
+) -> None:
+    with create_server((HOST, 0)) as taken, nothing_left_open(system):
+        port = taken.getsockname()[1]
+        sentence = (
+            f"Port {port} ({name}) is in use: stop what listens there, or choose another port."
+        )
+        with pytest.raises(PortTaken) as told:
+            start_broker(
+                config(listen_port=port + below), store_at(tmp_path / "store"), system=system
+            )
+        assert str(told.value) == sentence
+    assert not (tmp_path / "store").exists()
+
+
+def test_a_taken_port_of_a_name_server_is_told(system: ActorSystem, tmp_path: Path) -> None:
+    with create_server((HOST, 0)) as taken, nothing_left_open(system):
+        port = taken.getsockname()[1]
+        settings = NamesrvConfig(
+            listen_port=port, bind_address=HOST, kv_config_path=str(tmp_path / "kv.json")
+        )
+        with pytest.raises(PortTaken, match=rf"^Port {port} \(listenPort\) is in use: "):
+            start_namesrv(settings, system=system)
+
+
+# --- stores
+
+
+def test_two_brokers_cannot_have_one_store(system: ActorSystem, tmp_path: Path) -> None:
+    with serving_broker(tmp_path) as first:
+        with nothing_left_open(system):
+            with pytest.raises(StoreLocked) as told:
+                start_broker(config(), store_at(tmp_path), system=system)
+            sentence = str(told.value)
+            assert str(tmp_path) in sentence and sentence.endswith(".")
+        with Line.to(first.ports.main) as line:
+            assert line.ask(send_command()).code == ResponseCode.SUCCESS
+        assert (tmp_path / "abort").exists()
+
+
+def test_a_store_that_cannot_be_made_is_told_and_nothing_is_left_open(
+    system: ActorSystem, tmp_path: Path
+) -> None:
+    (tmp_path / "file").write_text("no folder")
+    with nothing_left_open(system), pytest.raises(StoreError, match=r"\.$"):
+        start_broker(config(), store_at(tmp_path / "file"), system=system)
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A child that does not start is given up at once."""
+    monkeypatch.setattr("actors.supervisor.FAILURES_MAX", 0)
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_broker_whose_tables_cannot_be_read_does_not_start_and_leaves_nothing_open(
+    system: ActorSystem, tmp_path: Path
+) -> None:
+    (tmp_path / "config").mkdir()
+    for name in ("topics.json", "topics.json.bak"):
+        (tmp_path / "config" / name).write_text("{broken")
+    with nothing_left_open(system), pytest.raises(StartFailed, match=r"topics\.json"):
+        start_broker(config(), store_at(tmp_path), system=system)
+    with serving_broker(tmp_path / "other") as running:
+        assert running.ports.main
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_name_server_that_does_not_start_leaves_nothing_open(
+    system: ActorSystem, tmp_path: Path
+) -> None:
+    (tmp_path / "kv.json").write_text("{broken")
+    settings = NamesrvConfig(
+        listen_port=0, bind_address=HOST, kv_config_path=str(tmp_path / "kv.json")
+    )
+    with nothing_left_open(system), pytest.raises(StartFailed):
+        start_namesrv(settings, system=system)
+
+
+# --- starting and stopping
+
+
+def test_a_broker_can_be_started_again_on_what_it_stored(tmp_path: Path) -> None:
+    for life in range(3):
+        with serving_broker(tmp_path) as running, Line.to(running.ports.main) as line:
+            assert running.broker.recovery.clean
+            answer = line.ask(send_command(b"%d" % life, queue_id=0))
+            assert (answer.fields or {})["queueOffset"] == str(life)
+            assert (line.ask(pull_command()).fields or {})["maxOffset"] == str(life + 1)
+        assert not (tmp_path / "abort").exists()
+
+
+def test_after_a_stop_nobody_listens_and_a_second_stop_says_the_same(tmp_path: Path) -> None:
+    with serving_broker(tmp_path) as running:
+        assert running.stop(WAIT_S)
+        assert running.stop(WAIT_S)
+        for port in (running.ports.main, running.ports.fast):
+            with pytest.raises(ConnectionRefusedError):
+                create_connection((HOST, port))
+
+
+def test_a_broker_serves_more_than_it_was_born_with(system: ActorSystem, tmp_path: Path) -> None:
+    made: list[str] = []
+
+    def more(_: object) -> list[ChildSpec]:
+        made.append("asked")
+        return []
+
+    running = start_broker(config(), store_at(tmp_path), system=system, make_more=more)
+    assert made == ["asked"]
+    assert running.stop(WAIT_S)
+
+
+def test_a_broker_registers_where_it_really_listens(tmp_path: Path) -> None:
+    with serving_namesrv(tmp_path) as namesrv:
+        address = f"{HOST}:{namesrv.port}"
+        with (
+            serving_broker(tmp_path / "store", namesrv_address=address) as running,
+            Line.to(namesrv.port) as line,
+            Line.to(running.ports.main) as producer,
+        ):
+            assert producer.ask(send_command()).code == ResponseCode.SUCCESS
+            asked = {"topic": "Topic"}
+            for _ in range(1_000):  # each is a round trip: the broker registers meanwhile
+                command = RemotingCommand(RequestCode.GET_ROUTEINFO_BY_TOPIC, {**asked})
+                answer = line.ask(command)
+                if answer.code == ResponseCode.SUCCESS:
+                    break
+            route = TopicRouteData.decode(bytes(answer.body or b""))
+            addresses = [data.broker_addrs for data in route.broker_datas]
+            assert addresses == [{0: f"127.0.0.1:{running.ports.main}"}]

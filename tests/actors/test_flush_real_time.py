@@ -1,0 +1,265 @@
+"""ASYNC_FLUSH: when what is written reaches the disk, and what the checkpoint may say of it."""
+
+import errno
+from dataclasses import replace
+from random import Random
+from struct import unpack
+from typing import Any
+
+import pytest
+from structlog.testing import capture_logs
+
+from protocol.codes import ResponseCode
+from storage.checkpoint import Checkpoint
+from storage.commit_log import CommitLog
+from storage.config import StoreConfig
+from tests.support.brokers import STORE, SimulatedBroker
+from tests.support.fake_disk import FakeDisk
+
+PAGE_BYTES = 4096
+BROKEN = OSError(errno.EIO, "Input/output error")
+
+
+def broker(seed: int = 4, **settings: Any) -> SimulatedBroker:
+    config: StoreConfig = replace(STORE, **settings)
+    made = SimulatedBroker(seed, FakeDisk(), store_config=config)
+    made.make_topic()
+    return made
+
+
+def disk_of(made: SimulatedBroker) -> FakeDisk:
+    assert isinstance(made.disk, FakeDisk)
+    return made.disk
+
+
+def log_of(made: SimulatedBroker) -> CommitLog:
+    return made.broker.store.commit_log
+
+
+def until_flushed(made: SimulatedBroker) -> float:
+    """How long it takes until everything is on the disk, ms."""
+    log, started_ms = log_of(made), made.clock.monotonic_ms()
+    made.system.run_until(lambda: log.flushed_offset == log.end_offset, 60_000)
+    return made.clock.monotonic_ms() - started_ms
+
+
+def saved(made: SimulatedBroker) -> tuple[int, int, int]:
+    """The checkpoint as it is in its file."""
+    data = made.disk.read_bytes(STORE.checkpoint_path)
+    physic_ms, logics_ms, index_ms = unpack(">qqq", data[:24])
+    return physic_ms, logics_ms, index_ms
+
+
+def test_four_dirty_pages_are_flushed_at_the_next_half_second() -> None:
+    made = broker()
+    made.system.advance(10_000)
+    made.send(b"x" * (4 * PAGE_BYTES))
+    assert until_flushed(made) == 500
+    made.system.advance(200)
+    made.send(b"x" * (4 * PAGE_BYTES))
+    assert until_flushed(made) == 300
+    made.stop()
+
+
+def test_less_waits_for_the_thorough_flush_after_ten_seconds() -> None:
+    made = broker()
+    made.send(b"x" * (4 * PAGE_BYTES))
+    until_flushed(made)
+    made.send(b"a little")
+    for _ in range(19):
+        made.system.advance(500)
+        assert log_of(made).flushed_offset < log_of(made).end_offset
+    made.system.advance(500)
+    assert log_of(made).flushed_offset == log_of(made).end_offset
+    made.stop()
+
+
+def test_little_by_little_makes_four_pages_too() -> None:
+    made = broker()
+    while log_of(made).end_offset < 3 * PAGE_BYTES:
+        made.send(b"x" * 1000)
+    made.system.advance(1000)
+    assert log_of(made).flushed_offset == 0
+    made.send(b"x" * PAGE_BYTES)
+    made.system.advance(500)
+    assert log_of(made).flushed_offset == log_of(made).end_offset
+    made.stop()
+
+
+def test_an_idle_broker_syncs_nothing_but_its_checkpoint_once_a_minute() -> None:
+    made = broker()
+    made.send()
+    made.system.advance(80_000)
+    before = disk_of(made).sync_count
+    made.system.advance(180_000)
+    assert disk_of(made).sync_count - before == 3
+    made.stop()
+
+
+@pytest.mark.parametrize(
+    ("settings", "after_ms"),
+    [
+        ({"flush_interval_ms": 100, "flush_least_pages": 1}, 100),
+        ({"flush_least_pages": 0}, 500),
+        ({"flush_thorough_interval_ms": 2000}, 2000),
+        ({"flush_interval_ms": 3000, "flush_thorough_interval_ms": 1000}, 3000),
+    ],
+)
+def test_the_rhythm_follows_its_settings(settings: dict[str, int], after_ms: float) -> None:
+    made = broker(**settings)
+    made.send(b"x" * PAGE_BYTES)
+    assert until_flushed(made) == after_ms
+    made.stop()
+
+
+def test_the_log_is_left_to_group_commit_under_sync_flush() -> None:
+    made = broker(flush_disk_type="SYNC_FLUSH")
+    made.send()
+    flushed = log_of(made).flushed_offset
+    before = disk_of(made).sync_count
+    made.system.advance(900)
+    assert (log_of(made).flushed_offset, disk_of(made).sync_count) == (flushed, before)
+    made.stop()
+
+
+def test_a_flush_over_a_roll_takes_both_files() -> None:
+    made = broker()
+    for _ in range(15):
+        made.send(b"x" * 4000)
+    made.system.advance(1000)
+    for _ in range(5):
+        made.send(b"y" * 4000)
+    assert log_of(made).flushed_offset < STORE.commit_log_file_bytes < log_of(made).end_offset
+    until_flushed(made)
+    lost = disk_of(made).crashed(1)
+    for name in lost.listdir(STORE.commit_log_dir):
+        path = f"{STORE.commit_log_dir}/{name}"
+        assert lost.read_bytes(path) == made.disk.read_bytes(path)
+    made.stop()
+
+
+def test_a_disk_that_fails_is_told_once_and_messages_are_still_taken() -> None:
+    made = broker()
+    disk_of(made).fail_next("sync", BROKEN)
+    made.send(b"x" * (4 * PAGE_BYTES))
+    with capture_logs() as lines:
+        made.system.advance(30_000)
+        assert made.send(b"x" * (4 * PAGE_BYTES)).code == ResponseCode.SUCCESS
+        made.system.advance(30_000)
+    failures = [line for line in lines if line["event"] == "sync of the commit log failed"]
+    assert len(failures) == 1
+    assert log_of(made).flushed_offset == 0
+    made.system.stop(60)
+    made.broker.store.abandon()
+
+
+# --- the checkpoint
+
+
+def test_the_checkpoint_follows_the_thorough_flush_of_the_queues() -> None:
+    made = broker()
+    made.send()
+    sent_ms = made.records()[0].store_timestamp
+    made.system.advance(59_000)
+    assert saved(made) == (0, 0, 0)
+    made.system.advance(3000)
+    assert saved(made) == (sent_ms, sent_ms, 0)
+    made.stop()
+
+
+def vouched(made: SimulatedBroker, checkpoint: Checkpoint, seed: int) -> None:
+    """After a power cut now, everything up to the checkpoint's times is still in its file."""
+    before, after = made.disk, disk_of(made).crashed(seed)
+
+    def same(path: str, end: int) -> bool:
+        return after.exists(path) and after.read_bytes(path)[:end] == before.read_bytes(path)[:end]
+
+    file_bytes = STORE.commit_log_file_bytes
+    ends: dict[str, int] = {}
+    for record in made.records():
+        offset = record.physical_offset
+        if record.store_timestamp <= checkpoint.physic_ms:
+            path = f"{STORE.commit_log_dir}/{offset - offset % file_bytes:020d}"
+            ends[path] = offset % file_bytes + record.record_bytes
+        if record.store_timestamp <= checkpoint.logics_ms:
+            position = record.queue_offset * 20
+            first = position - position % STORE.consume_queue_file_bytes
+            directory = f"{STORE.consume_queue_dir}/{record.topic}/{record.queue_id}"
+            ends[f"{directory}/{first:020d}"] = position - first + 20
+    assert [path for path, end in ends.items() if not same(path, end)] == []
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_checkpoint_vouches_only_for_what_is_on_the_disk(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = broker(seed, flush_queue_thorough_interval_ms=3000, flush_queue_least_pages=1)
+    random, original, saves = Random(seed), Checkpoint.save, []
+
+    def save(checkpoint: Checkpoint) -> None:
+        vouched(made, checkpoint, random.randrange(1000))
+        saves.append((checkpoint.physic_ms, checkpoint.logics_ms))
+        original(checkpoint)
+
+    monkeypatch.setattr(Checkpoint, "save", save)
+    for number in range(150):
+        made.start_send(b"x" * random.randrange(2000), queue_id=number % 4, properties="KEYS\x01k")
+        if random.random() < 0.5:
+            made.system.advance(random.choice((1, 50, 400, 2000)))
+    made.system.advance(20_000)
+    assert len(set(saves)) > 3
+    assert saves == sorted(saves)
+    made.stop()
+
+
+def test_queues_that_cannot_be_flushed_leave_the_checkpoint_where_it_was() -> None:
+    made = broker(flush_queue_thorough_interval_ms=5000)
+    made.send()
+    made.system.advance(8000)
+    first = saved(made)
+    assert first[1] > 0
+    made.send()
+    made.system.advance(500)
+    disk_of(made).fail_next("sync", BROKEN, times=1)
+    failing = made.clock.monotonic_ms()
+    with capture_logs() as lines:
+        made.system.run_until(lambda: bool(lines), 20_000)
+    assert lines[0]["event"].startswith("sync of the c")
+    assert saved(made) == first
+    assert made.clock.monotonic_ms() > failing
+    made.system.stop(60)
+    made.broker.store.abandon()
+
+
+def test_a_disk_without_room_for_queue_units_does_not_end_the_flushing() -> None:
+    made = broker(flush_queue_thorough_interval_ms=5000)
+    no_space = OSError(errno.ENOSPC, "No space left on device")
+    made.send()
+    disk_of(made).fail_next("set_size", no_space, times=40)
+    made.system.advance(6000)
+    assert saved(made)[1] == 0
+    made.system.advance(30_000)
+    assert saved(made)[1] == made.records()[0].store_timestamp
+    assert made.send().code == ResponseCode.SUCCESS
+    assert made.system.address("reput").incarnation == 1
+    made.stop()
+
+
+def test_a_reput_that_dies_with_the_question_does_not_end_the_flushing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made = broker(flush_queue_thorough_interval_ms=5000)
+    made.send()
+    queues, left = made.broker.store.consume_queues, ["a bug"]
+    original = queues.unsynced
+
+    def unsynced(least_pages: int = 0) -> Any:
+        if left:
+            raise KeyError(left.pop())
+        return original(least_pages)
+
+    monkeypatch.setattr(queues, "unsynced", unsynced)
+    made.system.advance(20_000)
+    assert made.system.address("reput").incarnation == 2
+    assert saved(made)[1] == made.records()[0].store_timestamp
+    made.stop()

@@ -1,0 +1,161 @@
+"""Recorded requests, sent to our broker: the same code, the same words, the same fields.
+
+Each pair is replayed on a broker of its own, set up as the answer says that the original was.  Left
+out is what depends on what had happened before: pulls that found something, or nothing yet.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from actors.config import BrokerConfig
+from protocol.codes import ResponseCode
+from protocol.command import RemotingCommand
+from protocol.frame import decode_frame
+from protocol.headers.send import SendMessageHeader
+from tests.support.brokers import BROKER, STORE, SimulatedBroker
+from tests.support.golden import frames
+
+SENDS = (10, 310, 320)
+PULL = 11
+CODES = (*SENDS, PULL, 14, 29, 30, 31)
+Record = dict[str, Any]
+FILES = {"negative": 30, "java-4.9.7": 65, "java-5.3.3": 30, "binary-header": 30, "go-v2": 10}
+"""How many pairs are compared, at the least."""
+
+ON_THE_QUEUE = (
+    ResponseCode.SUCCESS,
+    ResponseCode.PULL_NOT_FOUND,
+    ResponseCode.PULL_RETRY_IMMEDIATELY,
+    ResponseCode.PULL_OFFSET_MOVED,
+)
+"""Answers to pulls that depend on what lies in the queue."""
+
+FIGURES = re.compile(r"(CL|CQ|INDEX): +-?[0-9.]+")
+EXCEPTION = re.compile(r"^((?:[a-z]+\.)+[A-Z]\w+Exception)\b.*", re.DOTALL)
+PORT = re.compile(r"127\.0\.0\.1:(\d+)\]?$")
+
+
+def pairs(name: str) -> Iterator[tuple[Record, Record | None]]:
+    """Requests to a broker with these codes, each with its answer."""
+    waiting: Record | None = None
+    for record in frames(name):
+        if waiting is not None:
+            answered = record["pair"] == waiting["pair"]
+            yield waiting, record if answered else None
+            waiting = None
+            if answered:
+                continue
+        asked = record["direction"] in ("request", "oneway") and "broker" in record["to"]
+        if asked and record["code"] in CODES:
+            waiting = record
+    if waiting is not None:
+        yield waiting, None
+
+
+def left_out(request: Record, answer: Record | None) -> str | None:
+    """Why a pair is not compared; None if it is."""
+    if request["direction"] == "oneway":
+        return "one-way"
+    if answer is None:
+        return "never answered"
+    if request["code"] == PULL and answer["code"] in ON_THE_QUEUE:
+        return "depends on the queue"
+    return None
+
+
+def told(record: Record) -> RemotingCommand:
+    return decode_frame(record["frame"][4:])
+
+
+def replayed(request: Record, answer: RemotingCommand) -> RemotingCommand:
+    """The answer of a broker that is set up as the recorded answer says."""
+    made = SimulatedBroker(1, config=config_for(request, answer), store_config=store_for(answer))
+    command = told(request)
+    set_up(made, command, answer)
+    port = PORT.search(answer.remark or "")
+    made.client = made.new_client(
+        int(port.group(1)) if port else 1, fast=request["to"] == "broker-vip"
+    )
+    found = made.ask(command)
+    made.stop()
+    return found
+
+
+def config_for(request: Record, answer: RemotingCommand) -> BrokerConfig:
+    remark = answer.remark or ""
+    config = replace(BROKER, trace_topic_enable=True)
+    if request["to"] == "slave-broker":
+        config = replace(config, broker_role="SLAVE", broker_id=1)
+    if answer.code == ResponseCode.TOPIC_NOT_EXIST and "GN_new" in remark:
+        config = replace(config, auto_create_topic_enable=False)
+    if answer.code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST:
+        config = replace(config, auto_create_group_enable=False)
+    if "sending transaction message is forbidden" in remark:
+        config = replace(config, reject_transaction_message=True)
+    if remark.startswith("the broker[") and "pulling message is forbidden" in remark:
+        config = replace(config, broker_permission=2)
+    return config
+
+
+def store_for(answer: RemotingCommand) -> Any:
+    limit = re.search(r"msg body length limit (\d+)B", answer.remark or "")
+    return replace(STORE, max_message_bytes=int(limit.group(1))) if limit else STORE
+
+
+def set_up(made: SimulatedBroker, command: RemotingCommand, answer: RemotingCommand) -> None:
+    fields, remark = command.fields or {}, answer.remark or ""
+    if command.code in SENDS:
+        if "Producer: " in remark:  # the queue is out of range of a topic that is there
+            made.make_topic(SendMessageHeader.of_command(command).topic)
+        elif answer.code == ResponseCode.SUCCESS:
+            header = SendMessageHeader.of_command(command)
+            if header.queue_id > 3:  # an administrator had made this one
+                made.make_topic(header.topic, queues=header.queue_id + 1)
+        return
+    topic, group = fields.get("topic", ""), fields.get("consumerGroup", "")
+    if made.config.is_slave or answer.code == ResponseCode.TOPIC_NOT_EXIST:
+        return
+    if topic and topic not in made.broker.tables.topics.value:
+        made.make_topic(topic, perm=2 if "the topic[" in remark else 6)
+    if "subscription group no permission" in remark:
+        made.make_group(group, consume_enable=False)
+    if answer.code == ResponseCode.SUBSCRIPTION_NOT_LATEST:
+        made.subscribe(topic=topic, group=group, version=1)
+
+
+def plain(remark: str | None) -> str | None:
+    """A remark without the figures of a disk; of an exception only its name."""
+    if remark is None:
+        return None
+    return EXCEPTION.sub(r"\1", FIGURES.sub(r"\1: n", remark))
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_recorded_requests_get_the_recorded_answers(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    count: Counter[str] = Counter()
+    compared = 0
+    differing = []
+    for request, record in pairs(name):
+        reason = left_out(request, record)
+        if reason is not None:
+            count[reason] += 1
+            continue
+        assert record is not None
+        wanted = told(record)
+        found = replayed(request, wanted)
+        compared += 1
+        names = [None if each.fields is None else set(each.fields) for each in (found, wanted)]
+        same = found.code == wanted.code and plain(found.remark) == plain(wanted.remark)
+        if not same or names[0] != names[1]:
+            differing.append((request["id"], found, wanted))
+    with capsys.disabled():
+        print(f"\n    {name}: {compared} answers compared; left out: {dict(count)}", end="")
+    assert differing == []
+    assert compared >= FILES[name]

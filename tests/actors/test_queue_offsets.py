@@ -1,0 +1,161 @@
+"""The ends of a queue, the offset at a time, the first store time; through a whole broker."""
+
+from dataclasses import replace
+
+import pytest
+
+from protocol.codes import RequestCode, ResponseCode
+from protocol.command import RemotingCommand
+from tests.support import golden
+from tests.support.brokers import STORE, SimulatedBroker
+from tests.support.pulls import as_recorded, as_slave, broker, fill
+
+START_MS = 1_700_000_000_000
+STEP_MS = 1_000
+
+
+def ask(made: SimulatedBroker, code: RequestCode, **fields: object) -> RemotingCommand:
+    asked = {"topic": "Topic", "queueId": 0, **fields}
+    return made.ask(RemotingCommand(code, {name: str(value) for name, value in asked.items()}))
+
+
+def offset(made: SimulatedBroker, code: RequestCode, **fields: object) -> int:
+    answer = ask(made, code, **fields)
+    assert (answer.code, answer.remark, answer.body) == (ResponseCode.SUCCESS, None, None)
+    assert answer.fields is not None and [*answer.fields] == ["offset"]
+    return int(answer.fields["offset"])
+
+
+def test_the_ends_of_a_queue_follow_its_messages() -> None:
+    made = broker()
+    for count in range(3):
+        assert offset(made, RequestCode.GET_MAX_OFFSET) == count
+        assert offset(made, RequestCode.GET_MIN_OFFSET) == 0
+        fill(made, 1)
+    assert offset(made, RequestCode.GET_MAX_OFFSET, queueId=1) == 0
+    made.stop()
+
+
+def test_the_first_offset_is_that_of_the_first_message_that_is_left() -> None:
+    made = broker(12, store=replace(STORE, consume_queue_file_bytes=100))
+    made.stop()
+    made.start()
+    queue = made.broker.store.consume_queues.get("Topic", 0)
+    assert queue is not None
+    unit = queue.unit(5)
+    assert unit is not None
+    queue.delete_before(unit[0])
+    assert offset(made, RequestCode.GET_MIN_OFFSET) == 5
+    assert offset(made, RequestCode.GET_MAX_OFFSET) == 12
+    assert offset(made, RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, timestamp=0) == 5
+    made.stop()
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        RequestCode.GET_MAX_OFFSET,
+        RequestCode.GET_MIN_OFFSET,
+        RequestCode.SEARCH_OFFSET_BY_TIMESTAMP,
+    ],
+)
+def test_of_a_queue_that_is_not_there_every_offset_is_0(code: RequestCode) -> None:
+    made = broker(3)
+    for where in ({"topic": "Nobody"}, {"queueId": 9}, {"queueId": -1}):
+        assert offset(made, code, timestamp=START_MS, **where) == 0
+    assert made.broker.store.consume_queues.get("Nobody", 0) is None, "asking makes no queue"
+    made.stop()
+
+
+def test_the_offset_at_a_time_is_that_of_the_nearest_message() -> None:
+    made = broker()
+    made.system.advance(STEP_MS)
+    for _ in range(5):  # one a second, at the full seconds of the broker's clock
+        fill(made, 1)
+        made.system.advance(STEP_MS)
+    first_ms = START_MS + STEP_MS
+    at = {
+        0: 0,
+        first_ms: 0,
+        first_ms + 400: 0,
+        first_ms + 600: 1,
+        first_ms + 2 * STEP_MS: 2,
+        first_ms + 4 * STEP_MS: 4,
+        first_ms + 9 * STEP_MS: 4,
+    }
+    search = RequestCode.SEARCH_OFFSET_BY_TIMESTAMP
+    assert {time: offset(made, search, timestamp=time) for time in at} == at
+    made.stop()
+
+
+def test_the_first_store_time_is_that_of_the_first_message() -> None:
+    made = broker()
+    made.system.advance(STEP_MS)
+    fill(made, 1)
+    stored_ms = made.messages()[0].store_timestamp
+    made.system.advance(STEP_MS)
+    fill(made, 1)
+    answer = ask(made, RequestCode.GET_EARLIEST_MSG_STORETIME)
+    assert (answer.code, answer.fields) == (0, {"timestamp": str(stored_ms)})
+    for where in ({"queueId": 1}, {"topic": "Nobody"}):
+        answer = ask(made, RequestCode.GET_EARLIEST_MSG_STORETIME, **where)
+        assert (answer.code, answer.fields) == (0, {"timestamp": "-1"})
+    made.stop()
+
+
+def test_a_question_without_its_queue_is_answered_with_1() -> None:
+    made = broker()
+    for code in (RequestCode.GET_MAX_OFFSET, RequestCode.SEARCH_OFFSET_BY_TIMESTAMP):
+        answer = made.ask(RemotingCommand(code, {"topic": "Topic"}))
+        assert (answer.code, answer.fields) == (ResponseCode.SYSTEM_ERROR, None)
+        assert answer.remark
+    made.stop()
+
+
+def of_negative() -> SimulatedBroker:
+    made = broker()
+    made.make_topic("GN_T")
+    fill(made, 6, topic="GN_T")
+    return made
+
+
+def test_questions_are_answered_as_the_original_did() -> None:
+    golden.golden_root()
+    made = of_negative()
+    for pair in (61, 113):
+        as_recorded(made, "negative", pair)
+    for pair in (295, 296, 297, 299):
+        as_recorded(made, "java-4.9.7", pair)
+    made = as_slave(made)
+    as_recorded(made, "negative", 103)
+    made.stop()
+    made = as_slave(broker())
+    as_recorded(made, "negative", 72)
+    made.stop()
+
+
+def test_questions_of_the_java_client_are_answered_as_the_original_did() -> None:
+    golden.golden_root()
+    made = broker()
+    made.make_topic("GT_Basic")
+    for queue_id, count in ((0, 5), (1, 11), (3, 5)):
+        fill(made, count, topic="GT_Basic", queue_id=queue_id)
+    for pair in (104, 105, 106, 138, 185, 187):
+        as_recorded(made, "java-4.9.7", pair)
+    fill(made, 1, topic="GT_Basic", queue_id=1)
+    fill(made, 1, topic="GT_Basic", queue_id=3)
+    for pair in (186, 188):
+        as_recorded(made, "java-4.9.7", pair)
+    made.stop()
+
+
+def test_the_java_client_finds_the_ends_of_a_queue_by_time_as_with_the_original() -> None:
+    golden.golden_root()
+    made = SimulatedBroker(21, start_ms=1_795_188_800_000)
+    made.make_topic("GT_Basic")
+    for _ in range(5):
+        fill(made, 1, topic="GT_Basic")
+        made.system.advance(STEP_MS)
+    for pair in (108, 109):  # an hour before them, and an hour after
+        as_recorded(made, "java-4.9.7", pair)
+    made.stop()

@@ -1,0 +1,107 @@
+"""The answer to a send, filled into a template, is what the general encoder would write."""
+
+from random import Random
+
+import pytest
+
+from protocol.codes import LanguageCode, SerializeType
+from protocol.command import RESPONSE_FLAG, RemotingCommand
+from protocol.frame import decode_frame, encode
+from protocol.host import pack_host
+from protocol.send_reply import SendReplies
+from tests.protocol.vectors import JSON_RESPONSE
+from tests.support.golden import frames
+
+HOST = pack_host("127.0.0.1", 20911)
+KINDS = [SerializeType.JSON, SerializeType.ROCKETMQ]
+GOLDEN_FILES = ("java-4.9.7", "acl", "binary-header", "java-5.3.3", "negative", "go-v2")
+JAVA = LanguageCode.JAVA
+
+
+def replies(region: str = "DefaultRegion", *, trace_on: bool = True) -> SendReplies:
+    return SendReplies(HOST, region, trace_on=trace_on, language=JAVA)
+
+
+def in_general(
+    made_by: SendReplies, kind: int, opaque: int, physical: int, queue_id: int, offset: int
+) -> bytes:
+    """The same answer through the general encoder; the maps of both forms have their own order."""
+    region, trace = made_by.constant_fields["MSG_REGION"], made_by.constant_fields["TRACE_ON"]
+    ids = {"msgId": made_by.message_id(physical)}
+    queue = {"queueId": str(queue_id)}
+    if kind == SerializeType.JSON:
+        fields = queue | {"TRACE_ON": trace, "MSG_REGION": region} | ids
+        fields |= {"queueOffset": str(offset)}
+    else:
+        fields = ids | queue | {"queueOffset": str(offset)}
+        fields |= {"TRACE_ON": trace, "MSG_REGION": region}
+    return encode(
+        RemotingCommand(0, fields, None, opaque, RESPONSE_FLAG, language=JAVA, serialize_type=kind)
+    )
+
+
+def test_an_answer_of_the_original_broker_comes_out_byte_for_byte() -> None:
+    assert replies().success(SerializeType.JSON, 8, 0, 0, 0) == JSON_RESPONSE
+
+
+@pytest.mark.parametrize("name", GOLDEN_FILES)
+def test_every_golden_success_is_made_byte_for_byte(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """All but the answers to batches, which have several ids and go through the encoder."""
+    made_by, count = replies(), 0
+    for record in frames(name):
+        if record["direction"] != "response" or record["request_code"] not in (10, 310, 320):
+            continue
+        command = decode_frame(record["frame"][4:])
+        fields = command.fields or {}
+        if command.code or "," in fields["msgId"]:
+            continue
+        physical = int(fields["msgId"][-16:], 16)
+        assert made_by.message_id(physical) == fields["msgId"]
+        numbers = physical, int(fields["queueId"]), int(fields["queueOffset"])
+        assert made_by.success(command.serialize_type, command.opaque, *numbers) == record["frame"]
+        count += 1
+    with capsys.disabled():
+        print(f"\n    {name}: {count} success frames made byte for byte", end="")
+    assert count > 2
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
+def test_an_answer_equals_the_general_encoder_s_for_numbers_of_any_length(
+    kind: SerializeType,
+) -> None:
+    random, made_by = Random(5), replies()
+    for _ in range(3000):
+        opaque = random.choice((1, -1)) * random.getrandbits(random.randrange(31))
+        physical = random.getrandbits(random.randrange(50))
+        queue_id = random.getrandbits(random.randrange(20))
+        offset = random.getrandbits(random.randrange(60))
+        frame = made_by.success(kind, opaque, physical, queue_id, offset)
+        assert frame == in_general(made_by, kind, opaque, physical, queue_id, offset)
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
+@pytest.mark.parametrize(
+    "region", ["100%", "%d%b%%", 'a"b\\c', "région 地区", "tab\tnew\nline", ""]
+)
+def test_a_region_with_odd_letters_is_written_as_the_general_encoder_does(
+    kind: SerializeType, region: str
+) -> None:
+    made_by = replies(region, trace_on=False)
+    assert made_by.success(kind, 1, 2, 3, 4) == in_general(made_by, kind, 1, 2, 3, 4)
+    assert decode_frame(made_by.success(kind, 1, 2, 3, 4)[4:]).fields is not None
+
+
+def test_the_message_id_of_a_v6_broker_has_56_digits() -> None:
+    made_by = SendReplies(pack_host("::1", 20911), "R", trace_on=True, language=JAVA)
+    identifier = made_by.message_id(255)
+    assert identifier == "00000000000000000000000000000001000051AF00000000000000FF"
+    frame = made_by.success(SerializeType.JSON, 1, 255, 0, 0)
+    assert (decode_frame(frame[4:]).fields or {})["msgId"] == identifier
+
+
+def test_the_language_of_an_answer_is_the_broker_s() -> None:
+    for kind in KINDS:
+        made_by = SendReplies(HOST, "R", trace_on=True, language=LanguageCode.PYTHON)
+        assert decode_frame(made_by.success(kind, 1, 2, 3, 4)[4:]).language == LanguageCode.PYTHON
