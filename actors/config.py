@@ -87,7 +87,7 @@ class BrokerConfig:
         set_value(
             self, "register_period_ms", min(max(self.register_period_ms, shortest_ms), longest_ms)
         )
-        _check_port(self.listen_port)
+        _check_port(self.listen_port, below=2, above=1)
         if self.broker_role not in ROLES:
             raise ConfigError(f"brokerRole is {self.broker_role}: it may be {', '.join(ROLES)}.")
         if self.is_slave and self.broker_id <= MASTER_ID:
@@ -245,9 +245,11 @@ def _findings(values: Mapping[str, str], own: Set[str], known: frozenset[str]) -
     )
 
 
-def _check_port(port: int) -> None:
-    if not 0 <= port <= _PORT_MAX:
-        raise ConfigError(f"listenPort is {port}: it must be between 0 and {_PORT_MAX}.")
+def _check_port(port: int, *, below: int = 0, above: int = 0) -> None:
+    """`below` and `above`: how far from it other ports lie."""
+    lowest, highest = below + 1, _PORT_MAX - above
+    if port and not lowest <= port <= highest:
+        raise ConfigError(f"listenPort is {port}: it must be 0 or between {lowest} and {highest}.")
 
 
 def _check_address(address: str) -> None:
