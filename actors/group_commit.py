@@ -13,8 +13,6 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from structlog import get_logger
-
 from actors.actor import Actor, handles
 from actors.address import Address
 from actors.flusher import Sync, Synced
@@ -22,9 +20,6 @@ from actors.put_answers import PutAnswers, Stored
 from actors.reput import WritesForbidden
 from protocol.codes import ResponseCode
 from storage.commit_log import CommitLog
-from storage.errors import StoreError
-
-log = get_logger(__name__)
 
 DEADLINE_TICK_MS = 100
 
@@ -128,15 +123,10 @@ class GroupCommit(Actor):
         """Nothing that waited is left silent; it is stored, but not known to be on the disk."""
         self._answer_all(ResponseCode.FLUSH_DISK_TIMEOUT)
 
+    def can_stop(self) -> bool:
+        """Once the rest is flushed and answered: the flusher is stopped behind this actor."""
+        return not self._waiting
+
     def on_stop(self) -> None:
-        """The rest is flushed and answered."""
-        if not self._waiting:
-            return
-        code = ResponseCode.FLUSH_DISK_TIMEOUT
-        if not self._failed:
-            try:
-                self._log.sync(self._wanted)
-                code = self._flushed_code
-            except (OSError, StoreError) as error:
-                log.error("sync of the commit log failed at stop", reason=str(error))
-        self._answer_all(code)
+        """Who is still here has waited longer than a stop may take."""
+        self._answer_all(ResponseCode.FLUSH_DISK_TIMEOUT)

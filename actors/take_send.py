@@ -27,7 +27,7 @@ from protocol.bodies import TopicConfig
 from protocol.codes import RequestCode, ResponseCode
 from protocol.host import HOST_V4_BYTES
 from protocol.message import HEAD_V6
-from protocol.send_wire import Send, SendShape
+from protocol.send_wire import LearntShape, Send, SendShape
 from protocol.sysflag import BORN_HOST_V6, STORE_HOST_V6, TRANSACTION_MASK
 from storage.config import StoreConfig
 
@@ -198,9 +198,9 @@ class SendTaker:
             self._park(shape.topic, message, send, context)
             return None
         state = self._state(shape.topic, config)
-        if len(self._by_shape) >= SHAPES_MAX:
-            self._by_shape.clear()
-        if not state.is_retry:
+        if isinstance(shape, LearntShape) and not state.is_retry:
+            if len(self._by_shape) >= SHAPES_MAX:
+                self._by_shape.clear()
             self._by_shape[shape] = state
         return state
 

@@ -53,6 +53,12 @@ class SendShape:
     default_topic_queue_nums: int
 
 
+class LearntShape(SendShape):
+    """A shape that stands for the next send of its kind too, so that it may be a key."""
+
+    __slots__ = ()
+
+
 @dataclass(slots=True, eq=False)
 class SendTail:
     """The fields of a send behind its properties."""
@@ -310,7 +316,7 @@ def _shape(code: int, version: int, serialize_type: int, fields: list[str]) -> S
     sends = (RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE)
     if code not in sends or topic.startswith(RETRY_TOPIC_PREFIX) or not _is_number(queue_nums):
         return None
-    return SendShape(
+    return LearntShape(
         code,
         version,
         serialize_type,
