@@ -56,5 +56,3 @@ class Wire:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
