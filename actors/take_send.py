@@ -24,7 +24,7 @@ from actors.send_rules import (
 from actors.sends import Sends
 from protocol.batch import decode_batch
 from protocol.bodies import TopicConfig
-from protocol.codes import RequestCode, ResponseCode
+from protocol.codes import ResponseCode
 from protocol.host import HOST_V4_BYTES
 from protocol.message import HEAD_V6
 from protocol.send_wire import LearntShape, Send, SendShape
@@ -34,7 +34,6 @@ from storage.config import StoreConfig
 PARKED_MAX = 20_000
 """Sends that wait for one topic; past it they are refused as 4.9.7 does when busy."""
 
-_BATCH = int(RequestCode.SEND_BATCH_MESSAGE)
 BUSY = "[PC_SYNCHRONIZED]broker busy, start flow control for a while"
 SHAPES_MAX = 100_000
 RECORD_EXTRA_BYTES = 64 << 10
@@ -121,7 +120,7 @@ class SendTaker:
             if target is not state:
                 state, queue_id_stored = target, 0
         parts: Sequence[Part]
-        if tail.batch or shape.code == _BATCH:
+        if tail.batch:
             parts, waits = self._batch_parts(send)
             delay_ms, sys_flag = 0, sys_flag | state.sys_flag
         else:
