@@ -7,8 +7,7 @@
 Source: store/DefaultMessageStore.java.
 """
 
-import os
-from collections.abc import Sequence, Set
+from collections.abc import Sequence
 
 from protocol.message import RecordError, scan_head
 from storage.checkpoint import Checkpoint
@@ -19,7 +18,6 @@ from storage.consume_queues import ConsumeQueues, DispatchEntry
 from storage.disk import Disk
 from storage.dispatch import Dispatcher, delay_levels_ms, entry_of
 from storage.errors import OffsetError, store_error
-from storage.get_message import GetLimits, GetResult, get_message
 from storage.index import Index
 from storage.lock_file import StoreLock, create_abort, remove_abort, was_stopped_cleanly
 from storage.recovery import Recovery, RecoveryReport
@@ -56,8 +54,6 @@ class MessageStore:
         self.index = Index(config, disk, clock) if config.message_index_enable else None
         self.dispatcher = FollowingDispatcher(self.consume_queues, self.index)
         self._lock = StoreLock(config, disk)
-        machine_bytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-        self._get_limits = GetLimits.of(config, machine_bytes, correct_offsets=True)
 
     # -- the day's beginning and end ------------------------------------------------------------
 
@@ -166,20 +162,6 @@ class MessageStore:
                 entries = []
         dispatcher.dispatch(entries)
         return log.end_offset
-
-    def get(
-        self,
-        topic: str,
-        queue_id: int,
-        queue_offset: int,
-        max_count: int,
-        tag_codes: Set[int] | None = None,
-    ) -> GetResult:
-        """The messages of a queue from an offset on; see storage/get_message.py."""
-        queue = self.consume_queues.get(topic, queue_id)
-        return get_message(
-            queue, self.commit_log, queue_offset, max_count, tag_codes, self._get_limits
-        )
 
     def offset_by_time(self, topic: str, queue_id: int, timestamp: int) -> int:
         """The queue offset stored nearest to a time (ms); 0 for a queue that does not exist."""

@@ -6,11 +6,18 @@ import pytest
 
 from storage.config import StoreConfig
 from storage.errors import StoreError, StoreLocked
-from storage.get_message import GetStatus
+from storage.get_message import GetLimits, GetResult, GetStatus, get_message
 from storage.message_store import MessageStore
 from tests.support.clock import ManualClock
 from tests.support.fake_disk import FakeDisk
 from tests.support.store import CONFIG, SmallStore
+
+
+def get(store: MessageStore, topic: str, queue_id: int) -> GetResult:
+    """The first messages of a queue."""
+    limits = GetLimits.of(CONFIG, 1 << 30, correct_offsets=True)
+    queue = store.consume_queues.get(topic, queue_id)
+    return get_message(queue, store.commit_log, 0, 32, None, limits)
 
 
 def test_a_new_store_has_what_the_original_has() -> None:
@@ -97,12 +104,12 @@ def test_a_dispatcher_that_died_catches_up_from_the_log() -> None:
 def test_messages_are_got_by_queue_offset() -> None:
     made = SmallStore()
     placed = made.send(6)
-    result = made.store.get("Topic", 1, 0, 32)
+    result = get(made.store, "Topic", 1)
     assert (result.status, result.count, result.next_offset) == (GetStatus.FOUND, 3, 3)
     assert b"".join(result.views) == b"".join(
         made.log.view(offset, size) for offset, size in placed[1::2]
     )
-    missing = made.store.get("Other", 0, 0, 32)
+    missing = get(made.store, "Other", 0)
     assert missing.status is GetStatus.NO_MATCHED_LOGIC_QUEUE
 
 
