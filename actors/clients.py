@@ -43,7 +43,7 @@ from protocol.headers.client import (
     NotifyConsumerIdsChangedHeader,
     UnregisterClientHeader,
 )
-from protocol.send_wire import RETRY_TOPIC_PREFIX
+from protocol.topic_names import RETRY_TOPIC_PREFIX
 
 __all__ = ["Clients", "ConsumerView", "Subscription"]
 

@@ -11,7 +11,7 @@ from protocol.frame import encode
 from protocol.send_reply import SendReplies
 from protocol.send_wire import Send
 
-Stored = tuple[Sends, Send, tuple[int, ...], int, int, int, SendContext | None]
+Stored = tuple[Sends, Send, Sequence[int], int, int, int, SendContext | None]
 """whose, which, physical offset of each record, queue_id as asked for, first queue offset, bytes,
 hook context"""
 

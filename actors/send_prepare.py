@@ -15,9 +15,8 @@ from dataclasses import dataclass
 from protocol.property_shapes import PropertyShapes, find_pairs
 from protocol.sysflag import TRANSACTION_COMMIT, TRANSACTION_MASK
 from protocol.tags import tags_code
+from protocol.topic_names import HALF_TOPIC, SCHEDULE_TOPIC
 
-SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
-HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"
 _WAIT_TRUE = b"WAIT\x01true"
 _SPECIAL = frozenset((b"DELAY", b"TRAN_MSG", b"CLUSTER"))
 _TAG_CODES_MAX = 10_000

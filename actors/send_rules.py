@@ -17,10 +17,10 @@ from typing import Protocol
 from actors.config import BrokerConfig
 from protocol.bodies import SubscriptionGroupConfig, TopicConfig
 from protocol.codes import ResponseCode
-from protocol.send_wire import RETRY_TOPIC_PREFIX, Send
+from protocol.send_wire import Send
 from protocol.sysflag import MULTI_TAGS
+from protocol.topic_names import DLQ_TOPIC_PREFIX, REFUSED_TOPICS, RETRY_TOPIC_PREFIX
 
-DLQ_TOPIC_PREFIX = "%DLQ%"
 FAQ = "\nSee http://rocketmq.apache.org/docs/faq/ for further details."
 MAX_RECONSUME_FROM_VERSION = 121
 """From this client version on (3.4.9) the request's own limit of retries counts."""
@@ -28,16 +28,6 @@ MAX_RECONSUME_FROM_VERSION = 121
 PROPERTIES_BYTES_MAX = 32_767
 TOPIC_CHARS_MAX = 127
 _LEGAL_NAME = compile_pattern(r"[%|a-zA-Z0-9_-]+")
-REFUSED_TOPICS = frozenset(
-    (
-        "SCHEDULE_TOPIC_XXXX",
-        "RMQ_SYS_TRANS_HALF_TOPIC",
-        "RMQ_SYS_TRANS_OP_HALF_TOPIC",
-        "TRANS_CHECK_MAX_TIME_TOPIC",
-        "SELF_TEST_TOPIC",
-        "OFFSET_MOVED_EVENT",
-    )
-)
 _PERM_WRITE = 2
 
 

@@ -29,19 +29,13 @@ from protocol.codes import RequestCode, ResponseCode
 from protocol.command import RemotingCommand
 from protocol.errors import RemoteError
 from protocol.headers.admin import CreateTopicHeader
-from protocol.send_wire import RETRY_TOPIC_PREFIX
-from storage.topics import (
+from protocol.topic_names import (
     AUTO_CREATE_TOPIC,
-    BENCHMARK_TOPIC,
-    OFFSET_MOVED_TOPIC,
-    READ_WRITE,
-    SCHEDULE_TOPIC,
-    SELF_TEST_TOPIC,
-    TRACE_TOPIC,
-    always_present,
-    format_topics,
-    parse_topics,
+    RETRY_TOPIC_PREFIX,
+    SYSTEM_TOPIC_PREFIX,
+    SYSTEM_TOPICS,
 )
+from storage.topics import READ_WRITE, always_present, format_topics, parse_topics
 
 log = get_logger(__name__)
 
@@ -54,20 +48,6 @@ SLAVE_REFUSES = (
 )
 UNIT_FLAG = 1
 UNIT_SUB_FLAG = 2
-SYSTEM_TOPIC_PREFIX = "rmq_sys_"
-SYSTEM_TOPICS = frozenset(
-    (
-        AUTO_CREATE_TOPIC,
-        SCHEDULE_TOPIC,
-        BENCHMARK_TOPIC,
-        TRACE_TOPIC,
-        SELF_TEST_TOPIC,
-        OFFSET_MOVED_TOPIC,
-        "RMQ_SYS_TRANS_HALF_TOPIC",
-        "RMQ_SYS_TRANS_OP_HALF_TOPIC",
-        "TRANS_CHECK_MAX_TIME_TOPIC",
-    )
-)
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,8 +34,8 @@ from orjson import loads as json_loads
 from protocol.codes import RequestCode, SerializeType
 from protocol.command import RESPONSE_FLAG, RemotingCommand
 from protocol.headers.send import SendMessageHeader
+from protocol.topic_names import RETRY_TOPIC_PREFIX
 
-RETRY_TOPIC_PREFIX = "%RETRY%"
 Learnt = TypeVar("Learnt")
 
 

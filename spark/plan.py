@@ -10,22 +10,20 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from protocol.topic_names import (
+    BENCHMARK_TOPIC,
+    RETRY_TOPIC_PREFIX,
+    SYSTEM_TOPIC_PREFIX,
+    SYSTEM_TOPICS,
+)
 from spark.records import Queue, Records
 from spark.store_files import Store
 
 RANGE_BYTES = 64 * 1024 * 1024
 """Record bytes of one task: about a second of work, so that progress and retries are cheap."""
 
-_SYSTEM_PREFIXES = ("RMQ_SYS_", "rmq_sys_", "%RETRY%")
-_SYSTEM_TOPICS = frozenset(
-    {
-        "OFFSET_MOVED_EVENT",
-        "SCHEDULE_TOPIC_XXXX",
-        "SELF_TEST_TOPIC",
-        "TBW102",
-        "TRANS_CHECK_MAX_TIME_TOPIC",
-    }
-)
+_SYSTEM_PREFIXES = ("RMQ_SYS_", SYSTEM_TOPIC_PREFIX, RETRY_TOPIC_PREFIX)
+_SYSTEM_TOPICS = SYSTEM_TOPICS - {BENCHMARK_TOPIC}
 
 
 def is_system_topic(topic: str) -> bool:

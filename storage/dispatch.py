@@ -12,12 +12,12 @@ from functools import lru_cache
 
 from protocol.message import RecordHead
 from protocol.properties import DELAY, KEYS, TAGS, UNIQ_KEY
+from protocol.topic_names import SCHEDULE_TOPIC
 from storage.consume_queues import ConsumeQueues, DispatchEntry
 from storage.index import Index
 from storage.key_hash import java_hash
 
 __all__ = [
-    "SCHEDULE_TOPIC",
     "DispatchEntry",
     "Dispatcher",
     "delay_levels_ms",
@@ -27,7 +27,7 @@ __all__ = [
     "tags_code",
 ]
 
-SCHEDULE_TOPIC = b"SCHEDULE_TOPIC_XXXX"
+_SCHEDULE_TOPIC = SCHEDULE_TOPIC.encode()
 _UNIT_MS = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _CACHED_TAGS = 4096
 _TAGS, _KEYS, _UNIQ_KEY, _DELAY = (
@@ -63,7 +63,7 @@ def entry_of(head: RecordHead, delay_levels: Sequence[int]) -> DispatchEntry:
     """The entry of a record of the log; `delay_levels` in ms, level 1 first."""
     raw = b"\x02" + head.properties
     code = tags_code(property_of(raw, _TAGS))
-    if head.topic == SCHEDULE_TOPIC:
+    if head.topic == _SCHEDULE_TOPIC:
         due = _due_time(property_of(raw, _DELAY), head.store_timestamp, delay_levels)
         code = code if due is None else due
     return (

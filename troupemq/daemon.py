@@ -134,9 +134,14 @@ class _Process:
     def _run(self, start: Start) -> int:
         try:
             serving = start(lambda reason: self._news.put(_GaveUp(reason)))
-            self._write_ready_file(serving)
         except (*OPERATOR_ERRORS, StartFailed, OSError) as error:
             say(sentence_of(error))
+            return 1
+        try:
+            self._write_ready_file(serving)
+        except OSError as error:
+            say(sentence_of(error))
+            self._stop(serving)
             return 1
         if self._work is not None:
             Thread(target=self._do_work, name="work", daemon=True).start()
@@ -228,6 +233,16 @@ def sentence_of(error: BaseException) -> str:
         return f"{cause.filename}: {cause.strerror}." if cause.filename else f"{cause.strerror}."
     traceback.print_exception(error)
     return str(error)
+
+
+def tell(text: str) -> None:
+    """A line on stdout; that nobody reads it any more is no reason not to serve."""
+    try:
+        print(text, flush=True)
+    except BrokenPipeError:
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())  # or the flush at the exit would fail again
+        os.close(nowhere)
 
 
 def say(sentence: str) -> None:

@@ -6,9 +6,9 @@ from hypothesis import strategies as st
 
 from protocol.message import RECORD_MAGIC, RecordHead
 from protocol.properties import format, parse
+from protocol.topic_names import SCHEDULE_TOPIC
 from storage.consume_queues import ConsumeQueues
 from storage.dispatch import (
-    SCHEDULE_TOPIC,
     Dispatcher,
     delay_levels_ms,
     entry_of,
@@ -100,7 +100,7 @@ def test_tags_that_collide_have_one_code() -> None:
 )
 def test_a_delayed_message_has_its_due_time_for_a_tag(delay: bytes, code: int) -> None:
     properties = b"DELAY\x01" + delay + b"\x02TAGS\x01A"
-    assert entry_of(head(properties, SCHEDULE_TOPIC), DELAY_LEVELS_MS)[5] == code
+    assert entry_of(head(properties, SCHEDULE_TOPIC.encode()), DELAY_LEVELS_MS)[5] == code
     assert entry_of(head(properties), DELAY_LEVELS_MS)[5] == 65
 
 

@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from threading import Event
@@ -13,7 +14,7 @@ from actors.connections import PortTaken
 from actors.system import StartFailed
 from storage.errors import StoreError
 from troupemq.client.errors import RouteNotFound
-from troupemq.daemon import Serving, serve
+from troupemq.daemon import Serving, serve, tell
 
 WAIT_S = 10.0
 OnGiveUp = Callable[[str], None]
@@ -186,3 +187,24 @@ def test_work_learns_that_nobody_waits_for_it(capsys: pytest.CaptureFixture[str]
 
     assert serve(lambda give_up: Serving({}, stop), work=work) == 0
     assert capsys.readouterr().err == ""
+
+
+def test_a_ready_file_that_cannot_be_written_stops_what_was_started(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    service = Service()
+    assert serve(service.start, ready_file=tmp_path / "missing" / "ready.json") == 1
+    assert len(service.stopped_in) == 1
+    assert capsys.readouterr().err.startswith("troupemq: ")
+
+
+def test_a_reader_of_stdout_that_has_gone_away_does_not_end_the_process(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    with os.fdopen(writing, "w") as stdout:
+        monkeypatch.setattr(sys, "stdout", stdout)
+        tell("nobody reads this")
+        tell("nor this")
+        monkeypatch.undo()

@@ -17,7 +17,7 @@ from actors.config import (
 )
 from storage.errors import StoreError
 from troupemq.cli.options import daemon_options, leave
-from troupemq.daemon import Serving, keep_files_private, serve
+from troupemq.daemon import Serving, keep_files_private, serve, tell
 from troupemq.logs import set_up_logs
 from troupemq.servers import Servers
 from troupemq.tour import Tour
@@ -76,7 +76,7 @@ def run(
         servers = _start_both(data, namesrv_port, broker_port, on_give_up)
         started.append(servers)
         ports = servers.ports
-        click.echo(
+        tell(
             f"Name server on {LOOPBACK}:{ports['namesrv']}, broker on {LOOPBACK}:{ports['broker']}"
             f" (fast port {ports['fast']}); store in {data / 'store'}, log in {log_path}."
         )
@@ -85,7 +85,7 @@ def run(
     def tour(over: Event) -> None:
         Tour(started[0], data, sys.stdout, over).run()
         if not once:
-            click.echo("\nServing; Ctrl-C ends it.")
+            tell("\nServing; Ctrl-C ends it.")
 
     keep_files_private()  # the log comes before everything else
     try:
@@ -208,7 +208,7 @@ def broker(
         servers = Servers(on_give_up)
         servers.start_broker(broker_config, store_config)
         servers.start_spark_jobs(Path(store_config.root) / JOBS_DIRECTORY)
-        click.echo(
+        tell(
             f"Broker {broker_config.broker_name} on port {servers.ports['broker']}: clients are "
             f"sent to {broker_config.broker_ip1}:{servers.ports['broker']} (brokerIP1), "
             f"messages are stored in {store_config.root} (storePathRootDir)."

@@ -10,13 +10,14 @@ from protocol.command import RemotingCommand
 from protocol.errors import RemoteError
 from protocol.headers.client import NotifyConsumerIdsChangedHeader
 from protocol.tags import ALL_TAGS
+from protocol.topic_names import RETRY_TOPIC_PREFIX
 from troupemq.client.assignment import Assignment, averagely
 from troupemq.client.client import Client, now_ms
 from troupemq.client.consume import ConsumerSettings, Consuming, Listener
 from troupemq.client.consumer_offsets import ConsumeFrom, ConsumerOffsets
 from troupemq.client.errors import ClientClosed, ClientError, MessageIllegal, RouteNotFound
 from troupemq.client.log import client_logger
-from troupemq.client.message import RETRY_TOPIC_PREFIX, MessageQueue, check_topic
+from troupemq.client.message import MessageQueue, check_topic
 from troupemq.client.pull import TAG_EXPRESSION, Pulling, Subscription
 from troupemq.client.rebalance import INCOMPLETE_AGAIN_MS, Rebalancing
 

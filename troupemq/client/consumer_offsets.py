@@ -12,10 +12,11 @@ from protocol.headers.offset import (
     SearchOffsetHeader,
     UpdateConsumerOffsetHeader,
 )
+from protocol.topic_names import RETRY_TOPIC_PREFIX
 from troupemq.client.client import Client
 from troupemq.client.errors import BrokerError, ClientError, understood
 from troupemq.client.log import client_logger
-from troupemq.client.message import RETRY_TOPIC_PREFIX, MessageQueue
+from troupemq.client.message import MessageQueue
 
 log = client_logger(__name__)
 

@@ -20,10 +20,10 @@ from protocol.properties import (
     format,
     parse,
 )
+from protocol.topic_names import RETRY_TOPIC_PREFIX
 from troupemq.client.errors import MessageIllegal
 
 TOPIC_CHARACTERS_MAX = 127
-RETRY_TOPIC_PREFIX = "%RETRY%"
 """A group's retry topic is named by this and the group."""
 
 _TOPIC = re.compile(r"[%|a-zA-Z0-9_-]+")

@@ -10,13 +10,14 @@ from protocol.bodies import ConsumerList
 from protocol.codes import RequestCode
 from protocol.command import RemotingCommand
 from protocol.headers.client import GetConsumerListHeader
+from protocol.topic_names import RETRY_TOPIC_PREFIX
 from troupemq.client.assignment import Assignment
 from troupemq.client.client import Client
 from troupemq.client.consume import ConsumerSettings
 from troupemq.client.consumer_offsets import ConsumerOffsets
 from troupemq.client.errors import ClientError, RouteNotFound, understood
 from troupemq.client.log import client_logger
-from troupemq.client.message import RETRY_TOPIC_PREFIX, MessageQueue
+from troupemq.client.message import MessageQueue
 from troupemq.client.process_queue import ProcessQueue
 
 log = client_logger(__name__)
