@@ -1,0 +1,21 @@
+"""SQL92 filters: an expression over the properties of a message, compiled to a closure.
+
+    compile_filter("a BETWEEN 0 AND 3 AND color = 'red'")({"a": "2", "color": "red"})  → True
+
+The closure gives True, False, or None where SQL says unknown; only True is a match. It raises
+EvaluationError where the original's throws, which is no match either. The language, its number and
+string rules and the texts of its errors are those of RocketMQ 4.9.7, oddities included:
+
+- what stands behind a complete expression is ignored;
+- properties are strings: they become numbers beside numbers (as integers beside an integer), and
+  both become doubles in `a > b`, but never in `a = b`;
+- a missing property on the left of `=` gives unknown, on the right False;
+- `0.0` cannot be written, nor `TRUE = a` evaluated.
+
+Source: filter/parser/SelectorParser.jj, filter/expression.
+"""
+
+from protocol.sql92.compile import Filter, compile_filter
+from protocol.sql92.errors import EvaluationError, SqlError
+
+__all__ = ["EvaluationError", "Filter", "SqlError", "compile_filter"]

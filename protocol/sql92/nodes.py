@@ -1,0 +1,296 @@
+"""The parts of an expression: each a closure over properties, and what may be done with it.
+
+Source: filter/expression (ComparisonExpression, LogicExpression, UnaryExpression, …).
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import reduce
+from operator import ge, gt, le, lt
+from typing import Final, TypeAlias
+
+from protocol.sql92.errors import NUMBER, PARSE, RUNTIME, TOO_DEEP, EvaluationError, SqlError
+from protocol.sql92.values import LONG_MAX, Value, compare, compare_ordered, java_double, to_integer
+
+Properties: TypeAlias = Mapping[str, str]
+Evaluate: TypeAlias = Callable[[Properties], Value]
+
+DEPTH_MAX: Final = 300
+"""Of parts in parts; Python's own stack has room for three times that."""
+_DOUBLE_MAX = 1.7976931348623157e308
+_DOUBLE_MIN = 5e-324
+_HOLDS: Final[dict[str, Callable[[int, int], bool]]] = {"<": lt, "<=": le, ">": gt, ">=": ge}
+
+
+@dataclass(slots=True)
+class Node:
+    """One part of an expression."""
+
+    text: Callable[[], str]
+    """As messages show it."""
+    evaluate: Evaluate
+    is_boolean: bool = False
+    is_constant: bool = False
+    constant: Value = None
+    name: str = ""
+    """Of a property; empty for everything else."""
+    depth: int = 1
+    symbol: str = ""
+    """`||` or `&&` of a chain."""
+    chain: list["Node"] = field(default_factory=list)
+
+
+def _made_of(*parts: Node) -> int:
+    """The depth of what is made of these parts. Raises SqlError."""
+    depth = 1 + max(part.depth for part in parts)
+    if depth > DEPTH_MAX:
+        raise SqlError(TOO_DEEP)
+    return depth
+
+
+# -- leaves -------------------------------------------------------------------------------------
+
+
+def _constant(value: Value, text: str, *, is_boolean: bool = False) -> Node:
+    return Node(
+        lambda: text, lambda _: value, is_boolean=is_boolean, is_constant=True, constant=value
+    )
+
+
+TRUE: Final = _constant(True, "TRUE", is_boolean=True)
+FALSE: Final = _constant(False, "FALSE", is_boolean=True)
+NULL: Final = _constant(None, "NULL", is_boolean=True)
+
+
+def string(value: str) -> Node:
+    """A string literal."""
+    doubled = value.replace("'", "''")
+    return _constant(value, f"'{doubled}'")
+
+
+def decimal(text: str) -> Node:
+    """A whole number of up to 63 bits. Raises SqlError."""
+    digits = text.rstrip("lL")
+    if len(digits) > len(str(LONG_MAX)) or (value := int(digits)) > LONG_MAX:
+        raise SqlError(NUMBER, f'For input string: "{digits}"')
+    return _constant(value, digits)
+
+
+def double(text: str) -> Node:
+    """A number with a point or an exponent; above zero. Raises SqlError."""
+    value = float(text)
+    if value > _DOUBLE_MAX:
+        raise SqlError(RUNTIME, f"{text} is greater than {java_double(_DOUBLE_MAX)}")
+    if value < _DOUBLE_MIN:
+        raise SqlError(RUNTIME, f"{text} is less than 4.9E-324")
+    return _constant(value, java_double(value))
+
+
+def property_named(name: str) -> Node:
+    """A property of the message; None where it has none."""
+    return Node(lambda: name, lambda properties: properties.get(name), name=name)
+
+
+# -- logic: True, False and unknown ---------------------------------------------------------------
+
+
+def as_boolean(node: Node) -> Node:
+    """A part that gives True, False or unknown: a bare property gives False. Raises SqlError."""
+    if node.is_boolean:
+        return node
+    if not node.name:
+        raise SqlError(PARSE, f"Expression will not result in a boolean value: {node.text()}")
+    name = node.name
+    return Node(
+        node.text, lambda properties: None if name not in properties else False, is_boolean=True
+    )
+
+
+def either(left: Node, right: Node) -> Node:
+    """OR: true if one is, else unknown if one is."""
+    return _chained("||", left, right, decides=True)
+
+
+def both(left: Node, right: Node) -> Node:
+    """AND: false if one is, else unknown if one is."""
+    return _chained("&&", left, right, decides=False)
+
+
+def _chained(symbol: str, left: Node, right: Node, *, decides: bool) -> Node:
+    """A chain of many is one part, not parts in parts: it may be long."""
+    left, right = as_boolean(left), as_boolean(right)
+    if left.symbol == symbol:
+        left.chain.append(right)
+        left.depth = max(left.depth, _made_of(right))
+        return left
+    chain = [left, right]
+
+    def evaluate(properties: Properties) -> Value:
+        result: Value = not decides
+        for term in chain:
+            value = term.evaluate(properties)
+            if value is decides:
+                return decides
+            if value is None:
+                result = None
+        return result
+
+    def text() -> str:
+        texts = [term.text() for term in chain]
+        return reduce(lambda before, after: f"({before} {symbol} {after})", texts)
+
+    depth = _made_of(left, right)
+    return Node(text, evaluate, is_boolean=True, depth=depth, symbol=symbol, chain=chain)
+
+
+def negation(node: Node) -> Node:
+    """NOT: unknown stays unknown."""
+    inner = node.evaluate
+
+    def evaluate(properties: Properties) -> Value:
+        value = inner(properties)
+        return None if value is None else not value
+
+    depth = _made_of(node)
+    return Node(lambda: f"(NOT {node.text()})", evaluate, is_boolean=True, depth=depth)
+
+
+# -- comparisons ----------------------------------------------------------------------------------
+
+
+def equal(left: Node, right: Node) -> Node:
+    """`=`. Raises SqlError for NULL, and for TRUE or FALSE before another literal."""
+    for each in (left, right):
+        if each.is_constant and each.constant is None:
+            raise SqlError(RUNTIME, f"'{each.text()}' cannot be compared.")
+    if left.is_constant and right.is_constant and left.is_boolean and not right.is_boolean:
+        raise SqlError(RUNTIME, f"'{left.text()}' cannot be compared with '{right.text()}'")
+    return _equal(left, right)
+
+
+def is_null(left: Node) -> Node:
+    """IS NULL: never unknown."""
+    return _equal(left, NULL)
+
+
+def _equal(left: Node, right: Node) -> Node:
+    depth = _made_of(left, right)
+    evaluate = _equal_property(left, right) or _equal_values(left, right)
+    return Node(
+        lambda: f"({left.text()} == {right.text()})", evaluate, is_boolean=True, depth=depth
+    )
+
+
+def _equal_property(left: Node, right: Node) -> Evaluate | None:
+    """A property beside a string, the usual case; None for others."""
+    name, wanted = left.name, right.constant
+    if not name or not isinstance(wanted, str):
+        return None
+
+    def evaluate(properties: Properties) -> Value:
+        text = properties.get(name)
+        return None if text is None else text == wanted
+
+    return evaluate
+
+
+def _equal_values(left: Node, right: Node) -> Evaluate:
+    def evaluate(properties: Properties) -> Value:
+        left_value, right_value = left.evaluate(properties), right.evaluate(properties)
+        if left_value is None or right_value is None:
+            if left_value is None:
+                return True if right_value is None else None
+            return False
+        return compare(left_value, right_value) == 0
+
+    return evaluate
+
+
+def ordered(left: Node, symbol: str, right: Node) -> Node:
+    """`<`, `<=`, `>`, `>=`. Raises SqlError for literals that are no numbers, and for booleans."""
+    for each in (left, right):
+        is_number = isinstance(each.constant, int | float) and not each.is_boolean
+        if each.is_boolean or (each.is_constant and not is_number):
+            raise SqlError(RUNTIME, f"Value '{each.text()}' cannot be compared.")
+    depth = _made_of(left, right)
+    evaluate = _ordered_property(left, symbol, right) or _ordered(left, symbol, right)
+    return Node(
+        lambda: f"({left.text()} {symbol} {right.text()})", evaluate, is_boolean=True, depth=depth
+    )
+
+
+def _ordered_property(left: Node, symbol: str, right: Node) -> Evaluate | None:
+    """A property beside a whole number, the usual case: 1.3 → 0.5 µs. None for others."""
+    name, number, holds = left.name, right.constant, _HOLDS[symbol]
+    if not name or not isinstance(number, int):
+        return None
+
+    def evaluate(properties: Properties) -> Value:
+        text = properties.get(name)
+        return None if text is None else holds(to_integer(text, number), number)
+
+    return evaluate
+
+
+def _ordered(left: Node, symbol: str, right: Node) -> Evaluate:
+    holds = _HOLDS[symbol]
+
+    def evaluate(properties: Properties) -> Value:
+        left_value = left.evaluate(properties)
+        if left_value is None:
+            return None
+        right_value = right.evaluate(properties)
+        if right_value is None:
+            return None
+        return holds(compare_ordered(left_value, right_value), 0)
+
+    return evaluate
+
+
+def between(value: Node, low: Node, high: Node) -> Node:
+    """BETWEEN, both ends included. Raises SqlError for literals in the wrong order."""
+    if low.is_constant and high.is_constant:
+        if low.constant is None or high.constant is None:
+            raise SqlError(RUNTIME, "Illegal values of between, values can not be null!")
+        try:
+            order = compare(high.constant, low.constant)
+        except EvaluationError as error:
+            raise SqlError(str(error)) from None
+        if order < 0:
+            raise SqlError(
+                RUNTIME,
+                f"Illegal values of between, left value({_shown(low)}) must less than or equal to "
+                f"right value({_shown(high)})",
+            )
+    return both(ordered(value, ">=", low), ordered(value, "<=", high))
+
+
+def _shown(node: Node) -> str:
+    """A literal's value as Java shows it."""
+    if isinstance(node.constant, bool):
+        return "true" if node.constant else "false"
+    return node.constant if isinstance(node.constant, str) else node.text()
+
+
+def in_list(left: Node, values: Sequence[str], *, wanted: bool) -> Node:
+    """IN and NOT IN a list of strings. Raises SqlError unless `left` is a property."""
+    if not left.name:
+        raise SqlError(RUNTIME, f"Expected a property for In expression, got: {left.text()}")
+    name, members = left.name, frozenset(values)
+    symbol = "IN" if wanted else "NOT IN"
+
+    def evaluate(properties: Properties) -> Value:
+        value = properties.get(name)
+        return None if value is None else (value in members) is wanted
+
+    return Node(lambda: f"{name} {symbol} ( {', '.join(values)} )", evaluate, is_boolean=True)
+
+
+def minus(right: Node) -> Node:
+    """The negative of a number; a property is none, so that gives unknown."""
+
+    def evaluate(properties: Properties) -> Value:
+        value = right.evaluate(properties)
+        return None if value is None or isinstance(value, str | bool) else -value
+
+    return Node(lambda: f"(- {right.text()})", evaluate, depth=_made_of(right))
