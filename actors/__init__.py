@@ -10,9 +10,12 @@
     Flusher           one fdatasync of the log at a time     thread    flusher.py
     FlushRealTime     the async rhythm, the checkpoint       thread    flush_real_time.py
     AllocateFile      the next file of the log               thread    allocate_file.py
+    CleanFiles        files that are out of use              thread    clean_files.py
     Reput             consume queues, index                  loop      reput.py
+    Scrubber          what of the log is damaged             thread    scrubber.py
     PullMessage       answers pulls                          loop      pull_message.py
     PullHold          pulls that wait for a message          loop      pull_hold.py
+    ColdRead          reads what is not in memory            thread    cold_read.py
     QueueOffsets      answers about a queue's ends           loop      queue_offsets.py
     TopicTable        topics.json                            loop      topics.py
     GroupTable        subscriptionGroup.json                 loop      groups.py

@@ -15,7 +15,10 @@ from structlog import get_logger
 
 from actors.allocate_file import AllocateFile
 from actors.broker_info import BrokerInfo
+from actors.catch_up import CatchUp
+from actors.clean_files import CleanFiles
 from actors.clients import Clients
+from actors.cold_read import ColdRead
 from actors.config import BrokerConfig
 from actors.config_writer import ConfigWriter
 from actors.connection import Service
@@ -33,10 +36,12 @@ from actors.pull_message import PullMessage, PullStats
 from actors.put_answers import PutAnswers
 from actors.put_message import PutMessage, waited_code
 from actors.put_stats import PutStats
+from actors.query_message import QueryMessage
 from actors.queue_offsets import QueueOffsets
 from actors.registration import Listening, Registration
 from actors.reput import Following, Reput
 from actors.request import codes_of
+from actors.scrubber import Scrubber
 from actors.send_prepare import Preparer
 from actors.supervisor import ChildSpec
 from actors.system import ActorSystem
@@ -49,6 +54,7 @@ from storage.config import StoreConfig
 from storage.dispatch import delay_levels_ms
 from storage.get_message import GetLimits
 from storage.message_store import MessageStore
+from storage.page_probe import PageProbe
 from storage.recovery import RecoveryReport
 
 log = get_logger(__name__)
@@ -63,7 +69,9 @@ RESPONDERS = (
     ("clients", Clients),
     ("pull_message", PullMessage),
     ("queue_offsets", QueueOffsets),
+    ("query_message", QueryMessage),
     ("broker_info", BrokerInfo),
+    ("clean_files", CleanFiles),
 )
 """Which address serves which request codes: those its class declares."""
 
@@ -226,6 +234,7 @@ class Broker:
                     self.following,
                     pull_hold=address("pull_hold"),
                     put_message=address("put_message"),
+                    catch_up=address("catch_up"),
                 ),
                 group=LOG_GROUP,
             ),
@@ -249,9 +258,11 @@ class Broker:
 
     def _reading_children(self) -> list[ChildSpec]:
         store, config, address = self.store, self.config, self.system.address
-        correct_offsets = not config.is_slave
+        correct_offsets = not config.is_slave or store.config.offset_check_in_slave
         limits = GetLimits.of(store.config, physical_memory_bytes(), correct_offsets)
-        to = {name: address(name) for name in ("consumer_offsets", "pull_hold")}
+        probe = PageProbe(store.commit_log, physical_memory_bytes() // 10)
+        names = ("consumer_offsets", "pull_hold", "cold_read", "scrubber")
+        to = {name: address(name) for name in names}
         return [
             ChildSpec(
                 "pull_message",
@@ -259,6 +270,7 @@ class Broker:
                     store,
                     config,
                     limits,
+                    probe,
                     topics=self.tables.topics,
                     groups=self._group_finder(),
                     consumers=self.tables.consumers,
@@ -267,9 +279,28 @@ class Broker:
                 ),
             ),
             ChildSpec("pull_hold", lambda _: PullHold(address("pull_message"), self._max_offset)),
-            ChildSpec("queue_offsets", lambda _: QueueOffsets(store)),
+            ChildSpec("queue_offsets", lambda _: QueueOffsets(store, probe, address("cold_read"))),
+            ChildSpec("cold_read", lambda _: ColdRead()),
+            ChildSpec("query_message", lambda _: QueryMessage(store, address("reput"))),
+            ChildSpec(
+                "catch_up",
+                lambda _: CatchUp(
+                    store, reput=address("reput"), flush_real_time=address("flush_real_time")
+                ),
+            ),
             ChildSpec("broker_info", lambda _: BrokerInfo(self)),
+            ChildSpec("scrubber", lambda _: Scrubber(store, address("reput"))),
+            ChildSpec("clean_files", lambda _: self._clean_files()),
         ]
+
+    def _clean_files(self) -> CleanFiles:
+        names = ("put_message", "reput", "flush_real_time", "connections")
+        return CleanFiles(
+            self.store,
+            self.following,
+            topics=self.tables.topics,
+            addresses={name: self.system.address(name) for name in names},
+        )
 
     def talking_children(self, listeners: Sequence[tuple[Listener, socket]]) -> list[ChildSpec]:
         """What needs sockets: stopped first, except that connections may send what is left."""
@@ -321,7 +352,13 @@ def physical_memory_bytes() -> int:
 
 def _log_recovery(report: RecoveryReport) -> None:
     """One line; a warning when the store was not left as a clean stop leaves it."""
-    doubtful = not report.clean or report.zeroed_bytes or report.rebuilt or report.dispatched_count
+    doubtful = (
+        not report.clean
+        or report.zeroed_bytes
+        or report.rebuilt
+        or report.dispatched_count
+        or report.gaps
+    )
     if not doubtful:
         log.info("store opened", end=report.end_offset)
         return
@@ -333,5 +370,6 @@ def _log_recovery(report: RecoveryReport) -> None:
         zeroed_bytes=report.zeroed_bytes,
         removed_files=report.removed_files,
         redispatched=report.dispatched_count,
+        damaged=[f"{start} to {end}: {reason}" for start, end, reason in report.gaps],
         rebuilt=report.rebuilt,
     )

@@ -24,6 +24,7 @@ from protocol.bodies import DataVersion, KVTable
 from protocol.codes import VERSION, RequestCode
 from protocol.command import RemotingCommand
 from protocol.headers.admin import GetBrokerConfigResponseHeader
+from storage.cleaning import used_ratio
 from storage.message_store import MessageStore
 
 VERSION_NAME = "V4_9_7"
@@ -98,7 +99,7 @@ class BrokerInfo(Responder):
     def _store_figures(self) -> dict[str, str]:
         store = self._sources.store
         log, config, disk = store.commit_log, store.config, self.system.disk
-        log_ratio = str(disk.usage_ratio(config.commit_log_dir))
+        log_ratio = str(used_ratio(disk, config.commit_log_dir))
         first = log.read_record(log.min_offset()) if log.end_offset > log.min_offset() else None
         return {
             "brokerVersion": str(VERSION),
@@ -112,7 +113,7 @@ class BrokerInfo(Responder):
             "commitLogMaxOffset": str(log.end_offset),
             "commitLogDiskRatio": log_ratio,
             f"commitLogDiskRatio_{config.commit_log_dir}": log_ratio,
-            "consumeQueueDiskRatio": str(disk.usage_ratio(config.root)),
+            "consumeQueueDiskRatio": str(used_ratio(disk, config.root)),
             "earliestMessageTimeStamp": str(first.store_timestamp if first is not None else -1),
             "dispatchBehindBytes": str(
                 max(0, log.end_offset - self._sources.following.dispatched_offset)

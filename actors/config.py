@@ -223,7 +223,7 @@ def _filled(config: type[Config], values: Mapping[str, str]) -> Config:
     return config(**given)
 
 
-def _converted(external: str, text: str, kind: object) -> int | bool | str:
+def _converted(external: str, text: str, kind: object) -> int | float | bool | str:
     if kind is bool:
         if text.lower() not in ("true", "false"):
             raise ConfigError(f"{external} is {text}: it may be true or false.")
@@ -233,6 +233,11 @@ def _converted(external: str, text: str, kind: object) -> int | bool | str:
             return int(text)
         except ValueError:
             raise ConfigError(f"{external} is {text}: it must be a whole number.") from None
+    if kind is float:
+        try:
+            return float(text)
+        except ValueError:
+            raise ConfigError(f"{external} is {text}: it must be a number.") from None
     return text
 
 

@@ -44,6 +44,8 @@ class WriteFile:
     text: str | Callable[[], str]
     serial: int = 0
     reply_to: Address | None = None
+    broken: tuple[str, ...] = ()
+    """What was found unusable when the file was read: kept aside, not as its .bak."""
 
     def refuse(self, _remark: str) -> None:
         """The writer is gone."""
@@ -93,7 +95,7 @@ class ConfigWriter(Actor):
         for path, message in list(self._waiting.items()):
             text = message.text if isinstance(message.text, str) else message.text()
             try:
-                save(self.system.disk, path, text)
+                save(self.system.disk, path, text, message.broken)
             except (OSError, StoreError) as error:
                 if not self._failing:
                     log.error("config file not written", file=path, reason=str(error))

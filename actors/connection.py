@@ -46,6 +46,9 @@ IN_FLIGHT_BYTES_MAX = 32 << 20
 UNSENT_BYTES_MAX = 64 << 20
 """Answers that the peer does not take; past it the socket is not read until it takes some."""
 
+COPIED_BYTES_MAX = 8 << 20
+"""Of answers that a peer has not taken when their log file is deleted; past it, it is closed."""
+
 BUFFERS_PER_SEND = 512
 SEND_BYTES = 1 << 20
 """Offered to the socket in one call; what it does not take of that is copied."""
@@ -74,6 +77,13 @@ class Close:
     """Close the connection once what is queued has been sent; said why in the log."""
 
     reason: str
+
+
+@dataclass(slots=True)
+class CopyOut:
+    """This file is being deleted: answers that wait for a slow peer must not keep its blocks."""
+
+    view: memoryview
 
 
 @dataclass(slots=True)
@@ -296,6 +306,26 @@ class Connection(Actor):
                 left.append(bytes(buffer[sent:]))
                 sent = 0
         self._unsent.extendleft(reversed(left))
+
+    @handles(CopyOut)
+    def on_copy_out(self, message: CopyOut) -> None:
+        """Copies what waits and is a part of that map; the map itself can go then.
+
+        A peer for which too much would have to be copied is not worth it.
+        """
+        file = message.view.obj
+        pinned = [
+            number
+            for number, buffer in enumerate(self._unsent)
+            if isinstance(buffer, memoryview) and buffer.obj is file
+        ]
+        if sum(len(self._unsent[number]) for number in pinned) > COPIED_BYTES_MAX:
+            self.end("too slow: its answers lie in a log file that was deleted")
+            return
+        if pinned:
+            log.info("answers copied out of a deleted log file", peer=self.remote)
+        for number in pinned:
+            self._unsent[number] = bytes(self._unsent[number])
 
     @handles(StopReading)
     def on_stop_reading(self, _: StopReading) -> None:

@@ -2,7 +2,7 @@
 
 Connections owns the live connections: it starts them, closes the idle ones, and lets them send what
 is left when the server stops. It is started first and stopped last.
-Told by: acceptors (`Accepted`), connections (`PeerClosed`), its own tick.
+Told by: acceptors (`Accepted`), connections (`PeerClosed`), CleanFiles (`CopyOut`), its own tick.
 
 Acceptor owns the listening sockets. It is started last and stopped first: nothing new comes in
 while the rest is stopping.
@@ -26,12 +26,13 @@ from structlog import get_logger
 
 from actors.actor import Actor, Exited, Started, handles
 from actors.address import Address
-from actors.connection import Close, Connection, Service, StopReading
+from actors.connection import Close, Connection, CopyOut, Service, StopReading
 from actors.request import PeerClosed
 
 log = get_logger(__name__)
 
 IDLE_TICK_MS = 10_000
+COPY_OUT_AGAIN_MS = 1000
 ACCEPTS_PER_ROUND = 64
 ACCEPT_AGAIN_MS = 500
 """Pause after the machine gave no socket: the port stays ready, asking at once would not end."""
@@ -61,6 +62,13 @@ class Accepted:
 @dataclass(slots=True)
 class _Tick:
     """Look for idle connections."""
+
+
+@dataclass(slots=True)
+class _CopyOutAgain:
+    """Answers from a deleted file were on their way to their connections; now they are there."""
+
+    first: CopyOut
 
 
 class Connections(Actor):
@@ -108,6 +116,22 @@ class Connections(Actor):
         for connection in [*self._live.values()]:
             if connection.address is message.address:
                 connection.end(f"failed: {message.failure!r}")
+
+    @handles(CopyOut)
+    def on_copy_out(self, message: CopyOut) -> None:
+        """Tells every connection on which something waits; once more for what was on its way."""
+        self._copy_out(message)
+        self.after(COPY_OUT_AGAIN_MS, _CopyOutAgain(message))
+
+    @handles(_CopyOutAgain)
+    def on_copy_out_again(self, message: _CopyOutAgain) -> None:
+        """The last time: nobody can get a view of the file any more."""
+        self._copy_out(message.first)
+
+    def _copy_out(self, message: CopyOut) -> None:
+        for connection in self._live.values():
+            if connection.unsent_bytes:
+                connection.address.tell(message)
 
     @handles(_Tick)
     def on_tick(self, _: _Tick) -> None:

@@ -79,7 +79,8 @@ class ConsumerOffsets(PersistedTable):
 
     def on_start(self) -> None:
         loaded = self.load(parse_offsets)
-        self._offsets = loaded.offset_table if loaded is not None else {}
+        self._offsets = loaded.value.offset_table if loaded.value is not None else {}
+        self._changed = bool(loaded.broken)
         self._publish()
         self.every(self._interval_ms, _Save())
 

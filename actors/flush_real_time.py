@@ -1,8 +1,9 @@
 """The rhythm by which what is written reaches the disk, and the checkpoint that says so.
 
-Owns: the rhythm; the checkpoint file.
-Told by: its own ticks, Reput (`QueuesWritten`).
-Tells: Reput (`WriteOutQueues`, `QueuesSynced`).
+Owns: the rhythm; the checkpoint file and the transaction table's redo log.
+Told by: its own ticks, Reput (`QueuesWritten`), CatchUp (`LowerIndexTime`, `IndexSynced`),
+CleanFiles (`SyncSoon`).
+Tells: Reput (`WriteOutQueues`, `QueuesSynced`), CatchUp (`IndexTimeLowered`).
 
 Under ASYNC_FLUSH it syncs the commit log every flushIntervalCommitLog when
 flushCommitLogLeastPages are dirty, and whatever is dirty every flushCommitLogThoroughInterval.
@@ -19,6 +20,7 @@ from structlog import get_logger
 
 from actors.actor import Actor, Where, handles
 from actors.address import Address
+from actors.follow import IndexSynced, IndexTimeLowered, LowerIndexTime
 from actors.reput import QueuesSynced, QueuesWritten, WriteOutQueues
 from storage.errors import StoreError
 from storage.message_store import MessageStore
@@ -36,6 +38,11 @@ class _LogTick:
 @dataclass(slots=True)
 class _QueueTick:
     """Look whether the queues want one."""
+
+
+@dataclass(slots=True)
+class SyncSoon:
+    """Do not wait for the long interval."""
 
 
 class FlushRealTime(Actor):
@@ -102,14 +109,45 @@ class FlushRealTime(Actor):
             if full_index is not None:
                 sync_files(self.system.disk, full_index.files)
                 self._store.checkpoint.advance(index_ms=full_index.end_timestamp)
-            self._reput.tell(QueuesSynced(unsynced, full_index))
+            if message.table is not None:
+                sync_files(self.system.disk, message.table.files)
+                self._store.transaction_table.save(message.table)
+            self._reput.tell(QueuesSynced(unsynced, full_index, message.table))
             if unsynced.store_timestamp is not None:
                 self._queues_flushed_ms = self.system.clock.monotonic_ms()
-                self._store.checkpoint.advance(logics_ms=unsynced.store_timestamp)
+                self._store.queue_list.save(unsynced.names)
+                self._store.checkpoint.advance(
+                    logics_ms=unsynced.store_timestamp,
+                    durable_offset=min(
+                        unsynced.covered_offset, self._store.commit_log.flushed_offset
+                    ),
+                )
             if unsynced.store_timestamp is not None or full_index is not None:
                 self._save_checkpoint()
         except (OSError, StoreError) as error:
             log.error("sync of the consume queues failed", reason=str(error))
+
+    @handles(SyncSoon)
+    def on_sync_soon(self, _: SyncSoon) -> None:
+        """Queues were removed: the next tick syncs everything, and says which there are."""
+        self._queues_flushed_ms = float("-inf")
+
+    @handles(LowerIndexTime)
+    def on_lower_index_time(self, message: LowerIndexTime) -> None:
+        """Index files were dropped: the checkpoint may not vouch for what takes their place."""
+        self._store.checkpoint.lower_index(message.index_ms)
+        try:
+            self._save_checkpoint()
+        except (OSError, StoreError) as error:
+            log.error("checkpoint not written", reason=str(error))
+            message.reply_to.tell(IndexTimeLowered(False))
+        else:
+            message.reply_to.tell(IndexTimeLowered(True))
+
+    @handles(IndexSynced)
+    def on_index_synced(self, message: IndexSynced) -> None:
+        """CatchUp has filled index files and synced them."""
+        self._store.checkpoint.advance(index_ms=message.index_ms)
 
     def _save_checkpoint(self) -> None:
         checkpoint = self._store.checkpoint

@@ -102,7 +102,7 @@ class GroupCommit(Actor):
         self._answers.stored(done, self._flushed_code)
         if message.failure is not None:
             self._failed = True
-            self._put_message.tell(WritesForbidden(message.failure, final=True))
+            self._put_message.tell(WritesForbidden(message.failure, "group commit", final=True))
             self._answer_all(ResponseCode.FLUSH_DISK_TIMEOUT)
         self._sync()
 

@@ -23,7 +23,8 @@ from protocol.bodies import DataVersion, SubscriptionGroupConfig, SubscriptionGr
 from protocol.codes import RequestCode, ResponseCode
 from protocol.command import RemotingCommand
 from protocol.errors import RemoteError
-from storage.groups import always_present, format_groups, parse_groups
+from storage.groups import always_present, completed_groups, format_groups, parse_groups
+from storage.store_traces import StoreTraces
 
 log = get_logger(__name__)
 
@@ -80,10 +81,18 @@ class GroupTable(PersistedTable):
     def on_start(self) -> None:
         self._groups = {config.group_name: config for config in always_present()}
         loaded = self.load(parse_groups)
-        if loaded is not None:
-            self._groups.update(loaded.subscription_group_table)
-            self._version = loaded.data_version
+        table = loaded.value
+        found: list[str] = []
+        if table is None or not loaded.is_newest:
+            named = StoreTraces(self.system.disk, self._path).groups()
+            table, found = completed_groups(table, named, self.system.clock.now_ms())
+            if found:
+                log.warning("groups found by their topics and offsets", groups=found)
+        self._groups.update(table.subscription_group_table)
+        self._version = table.data_version
         self._published.value = dict(self._groups)
+        if found or loaded.broken:
+            self._save()
 
     @handles(CreateGroup)
     def on_create(self, message: CreateGroup) -> None:
@@ -115,7 +124,9 @@ class GroupTable(PersistedTable):
     def _put(self, config: SubscriptionGroupConfig) -> None:
         self._groups[config.group_name] = config
         self._version = self._version.next(self.system.clock.now_ms())
-        groups = dict(self._groups)
-        table = SubscriptionGroupTable(groups, self._version)
-        self._published.value = groups
+        self._published.value = dict(self._groups)
+        self._save()
+
+    def _save(self) -> None:
+        table = SubscriptionGroupTable(dict(self._groups), self._version)
         self.save(lambda: format_groups(table))

@@ -7,7 +7,8 @@ Source: namesrv/kvconfig/KVConfigManager.java.
 
 from collections.abc import Mapping
 
-from protocol.fastjson import dumps, loads
+from protocol.fastjson import dumps
+from storage.json_config import parsed_table
 
 ORDER_TOPIC_CONFIG = "ORDER_TOPIC_CONFIG"
 
@@ -16,13 +17,13 @@ class KvConfig:
     """Owned by one actor."""
 
     def __init__(self, text: str | None = None) -> None:
-        """`text` is the file's; unusable parts of it are left out."""
+        """`text` is the file's. Raises ValueError for one that cannot be."""
         self._table: dict[str, dict[str, str]] = {}
-        loaded = loads(text) if text else None
-        table = loaded.get("configTable") if isinstance(loaded, dict) else None
+        table = parsed_table(text, "configTable")["configTable"] if text else {}
         for namespace, entries in table.items() if isinstance(table, dict) else ():
-            if isinstance(entries, dict):
-                self._table[str(namespace)] = {str(key): str(entries[key]) for key in entries}
+            if not isinstance(entries, dict):
+                raise ValueError(f"the namespace {namespace} is no table")
+            self._table[str(namespace)] = {str(key): str(entries[key]) for key in entries}
 
     def put(self, namespace: str, key: str, value: str) -> None:
         self._table.setdefault(namespace, {})[key] = value

@@ -70,7 +70,11 @@ class Namesrv(PersistedTable):
         self._kv = KvConfig()
 
     def on_start(self) -> None:
-        self._kv = self.load(KvConfig) or KvConfig()
+        loaded = self.load(KvConfig)
+        self._kv = loaded.value or KvConfig()
+        if loaded.broken:
+            text = self._kv.text()
+            self.save(lambda: text)
         self.after(FIRST_SCAN_MS, _Scan())
 
     # --- brokers

@@ -1,5 +1,8 @@
 """What the actors share whose table is a JSON file: they answer when a change is on disk.
 
+A file that is damaged does not stop the start: the newest version that can be used is taken, one
+log line says what was found, and the file is written again, the damaged one kept as .broken.
+
 The table is changed at once, its text goes to the ConfigWriter, and what depends on the change (a
 snapshot for others, an answer) waits until the text is written.
 """
@@ -9,13 +12,15 @@ from collections.abc import Callable
 from itertools import count
 from typing import TypeVar
 
+from structlog import get_logger
+
 from actors.actor import handles
 from actors.address import Address
 from actors.config_writer import FileWritten, WriteFile
 from actors.request import Responder
-from protocol.errors import RemoteError
-from storage.errors import StoreError
-from storage.json_config import load
+from storage.json_config import Loaded, load
+
+log = get_logger(__name__)
 
 T = TypeVar("T")
 
@@ -32,20 +37,20 @@ class PersistedTable(Responder):
         self._config_writer = config_writer
         self._serial = 0
         self._written_serial = 0
+        self._broken: tuple[str, ...] = ()
         self._unwritten: deque[tuple[int, Callable[[], None]]] = deque()
 
-    def load(self, parse: Callable[[str], T]) -> T | None:
-        """The table in the file; None where there is none yet.
+    def load(self, parse: Callable[[str], T]) -> Loaded[T]:
+        """What can be used of the file; what is wrong with it is logged.
 
-        Raises StoreError when the file cannot be used. Reads the disk: for `on_start` only.
+        When it is `broken`, the caller saves what it makes of it. Raises StoreError when the
+        operator does not let us read it. Reads the disk: for `on_start` only.
         """
-        text = load(self.system.disk, self._path)
-        if text is None:
-            return None
-        try:
-            return parse(text)
-        except RemoteError as error:  # the bodies' own complaint, as about a peer
-            raise StoreError(f"{self._path} cannot be used: {error.remark}.") from error
+        loaded = load(self.system.disk, self._path, parse)
+        if loaded.findings:
+            log.warning("config file damaged", file=self._path, found=loaded.findings)
+        self._broken = loaded.broken
+        return loaded
 
     def save(self, text: Callable[[], str], then: Callable[[], None] | None = None) -> None:
         """Writes what `text` returns, in another thread: it may look at nothing that changes.
@@ -55,7 +60,9 @@ class PersistedTable(Responder):
         self._serial = next(_serials)
         if then is not None:
             self._unwritten.append((self._serial, then))
-        self._config_writer.tell(WriteFile(self._path, text, self._serial, self.address))
+        self._config_writer.tell(
+            WriteFile(self._path, text, self._serial, self.address, self._broken)
+        )
 
     @handles(FileWritten)
     def on_file_written(self, message: FileWritten) -> None:

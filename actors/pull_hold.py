@@ -1,10 +1,12 @@
 """Long polling: pulls that found nothing wait here for a message or their deadline.
 
 Owns: the held pulls, by topic and queue.
-Told by: PullMessage (`Hold`), Reput (`Arrived`, `CaughtUp`), connections (`PeerClosed`), its own
-tick.
+Told by: PullMessage (`Hold`), Reput (`Arrived`, `CaughtUp`), the scrubber (`Settled`), connections
+(`PeerClosed`), its own tick.
 Tells: PullMessage (`Woken`: process it again, but do not hold it again; `SayWhenAnswered`, when the
 broker stops).
+
+A pull whose first message is in doubt waits here too: for the scrubber, not for a message.
 
 4.9.7 looks at deadlines every 5 s; here a pull is answered within a tick of its deadline.
 
@@ -18,11 +20,16 @@ from actors.actor import Actor, handles
 from actors.address import Address
 from actors.reput import Arrived, CaughtUp
 from actors.request import PeerClosed, Request
+from actors.settle import Settled
 from protocol.codes import ResponseCode
 
 TICK_MS = 100
 HELD_MAX = 200_000
 """Past this many a pull is answered at once, empty; the client comes again."""
+
+
+NEVER = 1 << 63
+"""Beyond every queue: no message that arrives wakes a pull that waits for this offset."""
 
 
 @dataclass(slots=True, eq=False)
@@ -37,7 +44,10 @@ class Hold:
     """Tags codes that the consumer wants; None: all."""
 
     timeout_ms: float
+    doubtful: int = -1
+    """The queue offset of the unit that has to be settled first; `offset` is NEVER then."""
     deadline_ms: float = 0.0
+    """By the monotonic clock; 0: `timeout_ms` from now."""
 
     def refuse(self, remark: str) -> None:
         """Answers the held pull with an error."""
@@ -49,6 +59,12 @@ class Woken:
     """Process a held pull again."""
 
     request: Request
+    settled: int = -1
+    """The queue offset of the unit whose doubt it waited for, if that has been looked into."""
+    deadline_ms: float = 0.0
+    """When its time is over, by the monotonic clock; if it has to wait again, until then."""
+    is_over: bool = False
+    """Its time is over: it is answered, whatever is still in doubt."""
 
     def refuse(self, remark: str) -> None:
         """Answers the held pull with an error."""
@@ -106,6 +122,17 @@ class HoldTable:
         """Takes out those whose queue holds more than they have seen."""
         return self._take_where(lambda hold: max_offset(hold.topic, hold.queue_id) > hold.offset)
 
+    def settled(self, topic: bytes, queue_id: int, queue_offset: int) -> list[Hold]:
+        """Takes out those that waited for this unit."""
+        holds = self._held.get((topic, queue_id), [])
+        return self._take(
+            (topic, queue_id), [hold for hold in holds if hold.doubtful == queue_offset]
+        )
+
+    def doubtful(self) -> list[Hold]:
+        """Takes out those that wait for any unit to be settled."""
+        return self._take_where(lambda hold: hold.doubtful >= 0)
+
     def of_peer(self, peer_id: int) -> list[Hold]:
         """Takes out those of a peer that is gone."""
         return self._take_where(lambda hold: hold.request.peer.peer_id == peer_id)
@@ -152,9 +179,12 @@ class PullHold(Actor):
 
         A message may have arrived while this one was under way: then it goes straight back.
         """
-        message.deadline_ms = self.system.clock.monotonic_ms() + message.timeout_ms
+        if not message.deadline_ms:
+            message.deadline_ms = self.system.clock.monotonic_ms() + message.timeout_ms
         arrived = self._max_offset(message.topic, message.queue_id) > message.offset
-        if arrived or self._draining or self._table.count >= HELD_MAX:
+        if self._draining or self._table.count >= HELD_MAX:
+            self._wake([message], is_over=True)
+        elif arrived:
             self._wake([message])
         else:
             self._table.add(message)
@@ -172,13 +202,20 @@ class PullHold(Actor):
 
     @handles(CaughtUp)
     def on_caught_up(self, _: CaughtUp) -> None:
-        """Wakes whoever waits for a record that was dispatched without a word."""
+        """Wakes whoever waits for a record that was dispatched without a word, or for a unit."""
         self._wake(self._table.behind(self._max_offset))
+        self._wake(self._table.doubtful())
+
+    @handles(Settled)
+    def on_settled(self, message: Settled) -> None:
+        """Wakes whoever waits for this unit."""
+        topic = message.topic.encode("utf-8", "surrogateescape")
+        self._wake(self._table.settled(topic, message.queue_id, message.queue_offset), settled=True)
 
     @handles(_Tick)
     def on_tick(self, _: _Tick) -> None:
         """Answers those whose time is over."""
-        self._wake(self._table.due(self.system.clock.monotonic_ms()))
+        self._wake(self._table.due(self.system.clock.monotonic_ms()), is_over=True)
 
     @handles(PeerClosed)
     def on_peer_closed(self, message: PeerClosed) -> None:
@@ -188,7 +225,7 @@ class PullHold(Actor):
     def on_drain(self) -> None:
         """The broker stops: held pulls are answered now."""
         self._draining = self._owes_answers = True
-        self._wake(self._table.all())
+        self._wake(self._table.all(), is_over=True)
         self._pull_message.tell(SayWhenAnswered())
 
     @handles(LastAnswered)
@@ -209,6 +246,7 @@ class PullHold(Actor):
         for hold in self._table.all():
             hold.refuse("pull hold restarted")
 
-    def _wake(self, holds: list[Hold]) -> None:
+    def _wake(self, holds: list[Hold], *, settled: bool = False, is_over: bool = False) -> None:
         for hold in holds:
-            self._pull_message.tell(Woken(hold.request))
+            doubtful = hold.doubtful if settled else -1
+            self._pull_message.tell(Woken(hold.request, doubtful, hold.deadline_ms, is_over))

@@ -1,36 +1,44 @@
 """Answers pulls: checks them, joins queue units with the log, or has them held.
 
 Owns: nothing; it reads the published tables and, below the watermark, the store.
-Told by: connections (`Request`), PullHold (`Woken`, `SayWhenAnswered`).
+Told by: connections (`Request`), PullHold (`Woken`, `SayWhenAnswered`), ColdRead (`Warm`).
 Tells: the connection (header and views of the log, uncopied), PullHold (`Hold`, when there is
-nothing yet; `LastAnswered`), ConsumerOffsets (`CommitOffset`, piggybacked on a pull).
+nothing yet, or the first message is in doubt; `LastAnswered`), the scrubber (`Settle`), ColdRead
+(`ReadCold`, when what is wanted is not in memory), ConsumerOffsets (`CommitOffset`, piggybacked on
+a pull).
+
+Source: PullMessageProcessor.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from structlog import get_logger
 
 from actors.actor import handles
 from actors.address import Address
-from actors.config import BrokerConfig
+from actors.cold_read import ReadCold
+from actors.config import MASTER_ID, BrokerConfig
 from actors.consumer_groups import ConsumerView
 from actors.consumer_offsets import CommitOffset
 from actors.groups import GroupFinder
 from actors.published import Published
-from actors.pull_hold import Hold, LastAnswered, SayWhenAnswered, Woken
+from actors.pull_hold import NEVER, Hold, LastAnswered, SayWhenAnswered, Woken
 from actors.pull_rules import PullRules
 from actors.request import Request, Responder, serves
 from actors.sends import StreamPeer
+from actors.settle import Settle
 from protocol.bodies import SubscriptionGroupConfig, TopicConfig
 from protocol.codes import RequestCode, ResponseCode
 from protocol.command import RemotingCommand
 from protocol.errors import RemoteError
-from protocol.frame import encode_head
 from protocol.headers.pull import PullMessageHeader
+from protocol.pull_reply import PullReplies
 from protocol.sysflag import PULL_COMMIT_OFFSET, PULL_SUSPEND
 from storage.get_message import GetLimits, GetResult, GetStatus, get_message
+from storage.message_filter import MessageFilter
 from storage.message_store import MessageStore
+from storage.page_probe import PageProbe
 
 log = get_logger(__name__)
 
@@ -46,6 +54,12 @@ _CODE_OF_STATUS = {
 _EMPTY_QUEUE = (GetStatus.NO_MATCHED_LOGIC_QUEUE, GetStatus.NO_MESSAGE_IN_QUEUE)
 
 
+BELIEVED_MS = 5_000
+"""How long what was found in memory counts as being there."""
+SETTLE_MS = 5_000
+"""How long a pull that does not want to wait does so while its first message is in doubt."""
+
+
 @dataclass(slots=True)
 class PullStats:
     """Counters since the start; written by PullMessage, read by whoever reports."""
@@ -54,6 +68,45 @@ class PullStats:
     get_bytes: int = 0
     pull_count: int = 0
     held_count: int = 0
+    cold_count: int = 0
+    """Pulls that had to wait for the disk."""
+    doubt_count: int = 0
+    """Pulls whose first message disagreed with its unit."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Pass:
+    """Which time a pull is looked at, and what has been done about it."""
+
+    may_hold: bool = True
+    is_again: bool = False
+    is_settled: bool = False
+    """The doubt about its first message has been looked into."""
+    deadline_ms: float = 0.0
+    is_over: bool = False
+    """It has waited long enough for that."""
+    is_warm: bool = False
+    """What it reads was in memory a moment ago."""
+
+
+_FIRST = _Pass()
+
+
+@dataclass(slots=True)
+class Warm:
+    """Look at a pull again: what it wanted has been read from the disk."""
+
+    request: Request
+    again: _Pass
+
+    def refuse(self, remark: str) -> None:
+        """Answers the pull with an error."""
+        self.request.refuse(remark)
+
+
+@dataclass(slots=True)
+class _Forget:
+    """Ask the kernel anew what is in memory."""
 
 
 class PullMessage(Responder):
@@ -64,6 +117,7 @@ class PullMessage(Responder):
         store: MessageStore,
         config: BrokerConfig,
         limits: GetLimits,
+        probe: PageProbe,
         *,
         topics: Published[Mapping[str, TopicConfig]],
         groups: GroupFinder,
@@ -75,38 +129,51 @@ class PullMessage(Responder):
         self._store = store
         self._config = config
         self._limits = limits
+        self._probe = probe
         self._topics, self._groups, self._consumers = topics, groups, consumers
         self.stats = stats
         self._to = addresses
         self._rules = PullRules(config)
+        self._replies = PullReplies()
+
+    def on_start(self) -> None:
+        self.every(BELIEVED_MS, _Forget())
+
+    @handles(_Forget)
+    def on_forget(self, _: _Forget) -> None:
+        """What was in memory some seconds ago need not be there now."""
+        self._probe.forget()
 
     @serves(RequestCode.PULL_MESSAGE)
     def on_pull(self, request: Request) -> RemotingCommand | None:
         """A pull as it came; it may be held."""
-        self._pull(request, may_hold=True)
+        self._pull(request, _FIRST)
         return None
 
     @handles(Woken)
     def on_woken(self, message: Woken) -> None:
-        """A held pull again; it is answered now, whatever there is."""
-        try:
-            self._pull(message.request, may_hold=False)
-        except RemoteError as error:
-            message.request.answer(error.code, {}, remark=error.remark)
+        """A held pull again; it is answered now, unless its first message is in doubt."""
+        again = _Pass(False, True, message.settled >= 0, message.deadline_ms, message.is_over)
+        self._pull(message.request, again)
+
+    @handles(Warm)
+    def on_warm(self, message: Warm) -> None:
+        """A pull whose messages had to be read from the disk; now they are taken as they are."""
+        self._pull(message.request, message.again)
 
     @handles(SayWhenAnswered)
     def on_say_when_answered(self, _: SayWhenAnswered) -> None:
         """The pulls woken before this are answered."""
         self._to["pull_hold"].tell(LastAnswered())
 
-    def _pull(self, request: Request, *, may_hold: bool) -> None:
+    def _pull(self, request: Request, this: "_Pass") -> None:
         header = PullMessageHeader.decode(request.command.fields)
         try:
             self._rules.check_readable()
             group = self._rules.check_group(
                 header.consumer_group, self._groups.find(header.consumer_group)
             )
-            self._answer(request, header, group, may_hold)
+            self._answer(request, header, group, this)
         except RemoteError as error:
             request.answer(error.code, {}, remark=error.remark)
 
@@ -115,7 +182,7 @@ class PullMessage(Responder):
         request: Request,
         header: PullMessageHeader,
         group: SubscriptionGroupConfig,
-        may_hold: bool,
+        this: "_Pass",
     ) -> None:
         rules = self._rules
         rules.check_queue(header, self._topics.value.get(header.topic), request.peer.remote)
@@ -125,10 +192,13 @@ class PullMessage(Responder):
             self._store.commit_log,
             header.queue_offset,
             header.max_msg_nums,
-            codes,
+            None if codes is None else MessageFilter(codes),
             self._limits,
+            damage=self._store.damage,
+            probe=None if this.is_warm else self._probe,
+            settled=this.is_settled,
         )
-        if may_hold and header.sys_flag & PULL_COMMIT_OFFSET and not self._config.is_slave:
+        if not this.is_again and header.sys_flag & PULL_COMMIT_OFFSET and not self._config.is_slave:
             self._to["consumer_offsets"].tell(
                 CommitOffset(
                     header.consumer_group,
@@ -137,31 +207,48 @@ class PullMessage(Responder):
                     header.commit_offset,
                 )
             )
-        code = self._code(header, result)
-        if code == ResponseCode.PULL_NOT_FOUND and may_hold and header.sys_flag & PULL_SUSPEND:
+        if result.status is GetStatus.COLD:
+            self.stats.cold_count += 1
+            again = replace(this, is_again=True, is_warm=True)
+            warm = Warm(request, again)
+            self._to["cold_read"].tell(ReadCold(result.cold, warm, self.address))
+            return
+        if result.status is GetStatus.IN_DOUBT:
+            if not this.is_over:
+                self._settle(request, header, this)
+                return
+            result.status = GetStatus.OFFSET_FOUND_NULL
+        code = self._code(header, result.status)
+        suggested = self._suggested(group, result)
+        if code == ResponseCode.PULL_OFFSET_MOVED:
+            code = self._moved(header, result)
+            suggested = suggested if self._limits.correct_offsets else group.broker_id
+        may_hold = this.may_hold and header.sys_flag & PULL_SUSPEND
+        if code == ResponseCode.PULL_NOT_FOUND and may_hold:
             self._hold(request, header, codes)
         else:
-            self._send(request, group, result, code)
+            self._send(request, result, code, suggested)
 
-    def _code(self, header: PullMessageHeader, result: GetResult) -> int:
-        if result.status in _EMPTY_QUEUE:
+    def _code(self, header: PullMessageHeader, status: GetStatus) -> int:
+        if status in _EMPTY_QUEUE:
             moved = header.queue_offset != 0
-            code = ResponseCode.PULL_OFFSET_MOVED if moved else ResponseCode.PULL_NOT_FOUND
-        else:
-            code = _CODE_OF_STATUS[result.status]
-        if code == ResponseCode.PULL_OFFSET_MOVED:
-            if self._config.is_slave and not self._limits.correct_offsets:
-                return ResponseCode.PULL_RETRY_IMMEDIATELY
-            log.info(
-                "pull offset moved",
-                group=header.consumer_group,
-                topic=header.topic,
-                queue_id=header.queue_id,
-                asked=header.queue_offset,
-                corrected=result.next_offset,
-                status=result.status.value,
-            )
-        return code
+            return ResponseCode.PULL_OFFSET_MOVED if moved else ResponseCode.PULL_NOT_FOUND
+        return _CODE_OF_STATUS[status]
+
+    def _moved(self, header: PullMessageHeader, result: GetResult) -> int:
+        """The answer to an offset that is out of range; a slave may only say: come again."""
+        if not self._limits.correct_offsets:
+            return ResponseCode.PULL_RETRY_IMMEDIATELY
+        log.info(
+            "pull offset moved",
+            group=header.consumer_group,
+            topic=header.topic,
+            queue_id=header.queue_id,
+            asked=header.queue_offset,
+            corrected=result.next_offset,
+            status=result.status.value,
+        )
+        return ResponseCode.PULL_OFFSET_MOVED
 
     def _hold(
         self, request: Request, header: PullMessageHeader, codes: frozenset[int] | None
@@ -181,31 +268,58 @@ class PullMessage(Responder):
             )
         )
 
-    def _send(
-        self, request: Request, group: SubscriptionGroupConfig, result: GetResult, code: int
-    ) -> None:
+    def _settle(self, request: Request, header: PullMessageHeader, this: "_Pass") -> None:
+        """Has the first message looked into, and the pull wait for that, whatever it says."""
+        suspends = header.sys_flag & PULL_SUSPEND
+        hold = Hold(
+            request,
+            header.topic.encode(),
+            header.queue_id,
+            NEVER,
+            None,
+            header.suspend_timeout_ms if suspends else SETTLE_MS,
+            header.queue_offset,
+            this.deadline_ms,
+        )
+        to = self._to["pull_hold"]
+        to.tell(hold)
+        doubtful = Settle(header.topic, header.queue_id, header.queue_offset, to)
+        self._to["scrubber"].tell(doubtful)
+        self.stats.doubt_count += 1
+
+    def _suggested(self, group: SubscriptionGroupConfig, result: GetResult) -> int:
+        """Which broker of its name the reader should ask next."""
+        if not self._config.slave_read_enable:
+            return MASTER_ID
+        return group.which_broker_when_consume_slowly if result.is_far_behind else group.broker_id
+
+    def _send(self, request: Request, result: GetResult, code: int, suggested: int) -> None:
         """Header and views go out as they are; nothing of the log is copied here."""
-        suggested = 0
-        if self._config.slave_read_enable:
-            far = result.is_far_behind
-            suggested = group.which_broker_when_consume_slowly if far else group.broker_id
-        answer = request.command.answer(
-            code,
-            {
+        stats = self.stats
+        stats.pull_count += 1
+        if not result.views:
+            fields = {
                 "suggestWhichBrokerId": str(suggested),
                 "nextBeginOffset": str(result.next_offset),
                 "minOffset": str(result.min_offset),
                 "maxOffset": str(result.max_offset),
-            },
-            remark=result.status.value,
-        )
-        stats = self.stats
-        stats.pull_count += 1
-        if not result.views:
-            request.respond(answer)
+            }
+            request.answer(code, fields, remark=result.status.value)
             return
         stats.get_count += result.count
         stats.get_bytes += result.body_bytes
+        command = request.command
+        if command.is_oneway:
+            return
+        head = self._replies.head(
+            command,
+            code,
+            result.status.name,
+            suggested,
+            result.next_offset,
+            result.min_offset,
+            result.max_offset,
+            result.body_bytes,
+        )
         peer: StreamPeer = request.peer  # type: ignore[assignment]
-        if not request.command.is_oneway:
-            peer.write((encode_head(answer, result.body_bytes), *result.views))
+        peer.write((head, *result.views))

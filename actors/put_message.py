@@ -2,7 +2,8 @@
 
 Owns: the end of the commit log, the next offset of every queue, the counters of puts.
 Told by: connections (`Sends`, all sends of one read), AllocateFile (`FilePrepared`), the topic
-table (`TopicReady`), GroupCommit and Reput (`WritesForbidden`).
+table (`TopicReady`), GroupCommit, Reput and CleanFiles (`WritesForbidden`), CleanFiles
+(`DropFiles`, `QueuesGone`).
 Tells: the connections (answers, at the end of the batch), GroupCommit under SYNC_FLUSH, Reput (what
 to dispatch, so that nothing is parsed twice), AllocateFile (make the next file), the topic table
 (make this topic; its sends are parked meanwhile, in order).
@@ -21,6 +22,7 @@ from actors.actor import Actor, BatchEnd, handles
 from actors.address import Address
 from actors.allocate_file import FileFailed, FilePrepared, PrepareFile
 from actors.append_batch import AppendBatch, Pending
+from actors.clean_files import DropFiles, FilesDropped, QueuesGone
 from actors.config import BrokerConfig
 from actors.group_commit import CommitUpTo
 from actors.groups import GroupFinder
@@ -40,6 +42,7 @@ from protocol.bodies import TopicConfig
 from protocol.codes import ResponseCode
 from protocol.errors import RemoteError
 from protocol.send_wire import Send
+from storage.cleaning import disk_use
 from storage.errors import StoreError
 from storage.message_store import MessageStore
 
@@ -120,7 +123,7 @@ class PutMessage(Actor):
         self._batch_started_ms = 0.0
         self._file_wanted = -1
         self._waiting_for_file = False
-        self._forbidden: WritesForbidden | None = None
+        self._forbidden: dict[str, WritesForbidden] = {}
 
     def on_start(self) -> None:
         self._taker.start_at(self._store.consume_queues.next_offsets())
@@ -162,7 +165,7 @@ class PutMessage(Actor):
 
     @property
     def _takes_nothing(self) -> bool:
-        return self._forbidden is not None or self._config.is_slave
+        return bool(self._forbidden) or self._config.is_slave
 
     def _take(
         self,
@@ -302,6 +305,16 @@ class PutMessage(Actor):
             self._refuse_all(self._pending, RefusedError(ResponseCode.SYSTEM_ERROR, CREATE_FAILED))
             self._pending, self._pending_bytes = [], 0
 
+    @handles(DropFiles)
+    def on_drop_files(self, message: DropFiles) -> None:
+        """The log begins behind these from now on; its last file stays."""
+        message.reply_to.tell(FilesDropped(self._log.drop_before(message.offset)))
+
+    @handles(QueuesGone)
+    def on_queues_gone(self, message: QueuesGone) -> None:
+        """The next message of such a queue has offset 0, unless one has come meanwhile."""
+        self._taker.forget_queues(message.queues)
+
     @handles(_Tick)
     def on_tick(self, _: _Tick) -> None:
         """Refuses the sends that have waited for a file longer than a busy page cache may last."""
@@ -316,24 +329,21 @@ class PutMessage(Actor):
     @handles(WritesForbidden)
     def on_writes_forbidden(self, message: WritesForbidden) -> None:
         """The disk failed: nothing more is taken until it is well again."""
-        if self._forbidden is not None and self._forbidden.final:
+        before = self._forbidden.get(message.source)
+        if before is not None and before.final:
             return
-        if message.reason is None:
-            self._forbidden = None
+        if message.reason is not None:
+            self._forbidden[message.source] = message
+            if before is None:
+                log.error("no more messages are taken", reason=message.reason)
+        elif self._forbidden.pop(message.source, None) is not None and not self._forbidden:
             log.info("messages are taken again")
-        else:
-            self._forbidden = message
-            log.error("no more messages are taken", reason=message.reason)
 
     # --- refusals
 
     def _not_available(self) -> RefusedError:
-        used = [
-            self.system.disk.usage_ratio(path) * 100
-            for path in (self._store.config.commit_log_dir, *[self._store.config.root] * 2)
-        ]
-        text = "CL: {:5.2f} CQ: {:5.2f} INDEX: {:5.2f}".format(*used)
-        return RefusedError(ResponseCode.SERVICE_NOT_AVAILABLE, STOPPED % text)
+        used = disk_use(self._store.config, self.system.disk)
+        return RefusedError(ResponseCode.SERVICE_NOT_AVAILABLE, STOPPED % used)
 
     def _refuse_checked(
         self, sends: Sends, send: Send, error: Refusal, context: SendContext | None, now_ms: int

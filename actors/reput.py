@@ -1,10 +1,13 @@
 """Follows the commit log: feeds consume queues and index, and tells who waits for messages.
 
-Owns: every write to ConsumeQueue and IndexFile, the dispatched offset.
+Owns: every write to ConsumeQueue, the dispatched offset, and the followers (index, transaction
+table) that are not CatchUp's at the time (actors/follow.py).
 Told by: PutMessage (`Appended`, with the dispatch entries alongside so that nothing is parsed
-twice), its own tick, FlushRealTime (`WriteOutQueues`, `QueuesSynced`).
+twice), its own tick, FlushRealTime (`WriteOutQueues`, `QueuesSynced`), CleanFiles (`TrimBefore`,
+`RemoveQueues`), CatchUp (`FollowersCaughtUp`), QueryMessage (`WriteOutIndex`), the scrubber
+(`RepairUnits`, `RebuildIndex`).
 Tells: PullHold (`Arrived`, `CaughtUp`), FlushRealTime (`QueuesWritten`), PutMessage
-(`WritesForbidden`).
+(`WritesForbidden`), CleanFiles (`Trimmed`, `QueuesRemoved`), CatchUp (`FollowerBehind`).
 
 At its start it reads from the log whatever was appended and not dispatched.
 """
@@ -16,11 +19,24 @@ from structlog import get_logger
 
 from actors.actor import Actor, BatchEnd, handles
 from actors.address import Address
+from actors.follow import (
+    FollowerBehind,
+    FollowersCaughtUp,
+    GapCloser,
+    IndexWritten,
+    RebuildIndex,
+    RebuildTable,
+    WriteOutIndex,
+)
+from actors.repair import RepairUnits, repair_units
+from actors.trim import QueuesRemoved, RemoveQueues, TrimBefore, Trimmed, TrimSome
 from storage.consume_queues import UnsyncedQueues
 from storage.dispatch import DispatchEntry
 from storage.errors import StoreError
 from storage.index import FullFiles
 from storage.message_store import MessageStore
+from storage.transaction_table import UnsyncedTable
+from storage.trimming import RemovedQueues, Trimming, remove_queues
 
 log = get_logger(__name__)
 WRITE_OUT_MS = 200
@@ -52,6 +68,8 @@ class WritesForbidden:
     """The disk failed: PutMessage takes no more messages; None: it may again."""
 
     reason: str | None
+    source: str = "reput"
+    """Whose word it is; only the same may lift it."""
     final: bool = False
     """Nobody may lift it: the log cannot be trusted until the store is opened anew."""
 
@@ -74,6 +92,7 @@ class QueuesWritten:
 
     unsynced: UnsyncedQueues
     full_index: FullFiles | None
+    table: UnsyncedTable | None = None
 
 
 @dataclass(slots=True)
@@ -82,11 +101,17 @@ class QueuesSynced:
 
     unsynced: UnsyncedQueues
     full_index: FullFiles | None
+    table: UnsyncedTable | None = None
 
 
 @dataclass(slots=True)
 class _Tick:
     """Write out."""
+
+
+@dataclass(slots=True)
+class _CloseGap:
+    """Feed the followers that know less than the queues, a few records."""
 
 
 @dataclass(slots=True)
@@ -107,18 +132,25 @@ class Reput(Actor):
         *,
         pull_hold: Address,
         put_message: Address,
+        catch_up: Address,
     ) -> None:
         super().__init__()
         self._store = store
         self._pull_hold, self._put_message = pull_hold, put_message
+        self._catch_up = catch_up
+        self._gap = GapCloser(store.lagging, store.dispatcher)
+        self._gap_asked = False
+        self._wrong_table: RebuildTable | None = None
         self._refused: str | None = None
         self._gathered: list[DispatchEntry] = []
         self.following = following
         self._end_offset = 0
 
     def on_start(self) -> None:
-        self._end_offset = self._store.catch_up()
+        self._end_offset = self._store.dispatch_rest()
         self.following.dispatched_offset = self._end_offset
+        self._gap.begin()
+        self._close_gap_soon()
         self._pull_hold.tell(CaughtUp())
         self.every(WRITE_OUT_MS, _Tick())
 
@@ -137,11 +169,14 @@ class Reput(Actor):
         entries = self._gathered
         if not entries:
             return
+        dispatcher = self._store.dispatcher
         try:
-            self._store.dispatcher.dispatch(entries)
+            dispatcher.dispatch(entries)
         except StoreError as error:
-            self._disk_refused(error)  # the same entries are dispatched again on the next tick
-            return
+            self._disk_refused(error)
+            self._gap.part_with_those_behind(dispatcher.dispatched_offset)
+            if dispatcher.dispatched_offset < entries[-1][3] + entries[-1][4]:
+                return  # the same entries are dispatched again on the next tick
         self._gathered = []
         self.following.dispatched_offset = self._end_offset
         self.following.store_timestamp = entries[-1][6]
@@ -156,12 +191,85 @@ class Reput(Actor):
         except StoreError as error:
             self._disk_refused(error)
             return
+        if self._gap and not self._close_gap():
+            return
         if self._refused is not None and not self._gathered:
             log.info("the disk takes queue units again")
             self._refused = None
             self._put_message.tell(WritesForbidden(None))
 
-    def _disk_refused(self, error: StoreError) -> None:
+    # --- followers
+
+    @handles(FollowersCaughtUp)
+    def on_caught_up(self, message: FollowersCaughtUp) -> None:
+        """Followers that know nearly everything are fed here from now on."""
+        for follower in message.followers:
+            self._gap.adopt(follower, message.position)
+        self._close_gap_soon()
+
+    def _close_gap_soon(self) -> None:
+        if self._gap and not self._gap_asked:
+            self._gap_asked = True
+            self.address.tell(_CloseGap())
+
+    @handles(_CloseGap)
+    def on_close_gap(self, _: _CloseGap) -> None:
+        """One step, then whoever else has mail, then the next one."""
+        self._gap_asked = False
+        if self._close_gap():
+            self._close_gap_soon()
+
+    def _close_gap(self) -> bool:
+        try:
+            self._gap.step()
+        except (StoreError, OSError) as error:
+            self._disk_refused(error)  # the next tick tries again
+            return False
+        return True
+
+    @handles(WriteOutIndex)
+    def on_write_out_index(self, message: WriteOutIndex) -> None:
+        """A query wants to find the newest keys too."""
+        self._dispatch()
+        index = self._store.index
+        if index is not None and self._gap.owns(index):
+            try:
+                index.write_out()
+            except StoreError as error:
+                self._disk_refused(error)
+        message.reply_to.tell(IndexWritten(message.request))
+
+    @handles(RebuildIndex)
+    def on_rebuild_index(self, message: RebuildIndex) -> None:
+        """An index file is wrong: it and the newer ones are made anew, behind."""
+        index = self._store.index
+        if index is None:
+            return
+        if not self._gap.owns(index):
+            self._catch_up.tell(message)
+            return
+        if not (paths := index.drop_from(message.path)):
+            return  # deleted meanwhile
+        log.warning("index made anew", path=message.path, reason=message.reason, files=len(paths))
+        self._gap.give_away(index)
+        self._catch_up.tell(FollowerBehind(paths))
+
+    @handles(RebuildTable)
+    def on_rebuild_table(self, message: RebuildTable) -> None:
+        """The transaction table is wrong: it is made anew, behind."""
+        if self._gap.owns(self._store.transaction_table):
+            self._wrong_table = message
+        else:
+            self._catch_up.tell(message)
+
+    def _part_with_wrong_table(self) -> None:
+        """When the next sync is asked for, so none is under way: it would vouch for the old one."""
+        message, self._wrong_table = self._wrong_table, None
+        if message is not None:
+            self._gap.give_away(self._store.transaction_table)
+            self._catch_up.tell(message)
+
+    def _disk_refused(self, error: StoreError | OSError) -> None:
         """Units wait in memory; no more messages are taken until the disk takes them."""
         if self._refused is None:
             self._refused = str(error)
@@ -171,18 +279,60 @@ class Reput(Actor):
     @handles(WriteOutQueues)
     def on_write_out(self, message: WriteOutQueues) -> None:
         """Says what a sync has to cover, and up to which time the queues are then complete."""
-        index = self._store.index
+        index, table = self._store.index, None
+        self._part_with_wrong_table()
         try:
             unsynced = self._store.consume_queues.unsynced(message.least_pages)
+            if self._gap.owns(self._store.transaction_table):
+                table = self._store.transaction_table.unsynced(message.least_pages)
         except StoreError as error:
             self._disk_refused(error)
             unsynced = UnsyncedQueues(None)
-        full_index = None if index is None else index.unsynced()
-        message.reply_to.tell(QueuesWritten(unsynced, full_index))
+        full_index = None
+        if index is not None and self._gap.owns(index):  # else CatchUp syncs what it fills
+            full_index = index.unsynced()
+        message.reply_to.tell(QueuesWritten(unsynced, full_index, table))
 
     @handles(QueuesSynced)
     def on_synced(self, message: QueuesSynced) -> None:
         """Remembers that nothing of this needs another sync."""
         self._store.consume_queues.mark_synced(message.unsynced)
-        if message.full_index is not None and self._store.index is not None:
-            self._store.index.mark_synced(message.full_index)
+        index = self._store.index
+        if message.full_index is not None and index is not None and self._gap.owns(index):
+            index.mark_synced(message.full_index)
+        if message.table is not None and self._gap.owns(self._store.transaction_table):
+            self._store.transaction_table.mark_synced(message.table)
+
+    @handles(TrimBefore)
+    def on_trim(self, message: TrimBefore) -> None:
+        """Takes out of use what is derived from records that the log has no more."""
+        self.address.tell(TrimSome(Trimming(self._store, message.offset), message.reply_to))
+
+    @handles(TrimSome)
+    def on_trim_some(self, message: TrimSome) -> None:
+        """Some queues at a time, other mail in between."""
+        try:
+            is_complete = message.trimming.step()
+        except StoreError as error:
+            log.error("queues not trimmed", reason=str(error))
+            message.refuse(str(error))
+            return
+        if is_complete:
+            message.reply_to.tell(Trimmed(message.trimming.paths))
+        else:
+            self.address.tell(message)
+
+    @handles(RemoveQueues)
+    def on_remove_queues(self, message: RemoveQueues) -> None:
+        """Takes whole queues out of use."""
+        removed, refused = RemovedQueues(), None
+        try:
+            remove_queues(self._store, message.topics, removed)
+        except StoreError as error:
+            refused = str(error)
+        message.reply_to.tell(QueuesRemoved(removed, refused))
+
+    @handles(RepairUnits)
+    def on_repair_units(self, message: RepairUnits) -> None:
+        """The scrubber found units that are wrong, or that need no more checks."""
+        repair_units(self._store.consume_queues, message)

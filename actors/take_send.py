@@ -4,7 +4,7 @@ A plain class; PutMessage owns the one there is.  What it knows of a topic is lo
 producer's shape and topic table; what is left for each message is a few comparisons.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from random import Random
 
 from actors.append_batch import Part, Pending
@@ -83,6 +83,14 @@ class SendTaker:
         """Tells the offset that the next message of each queue gets."""
         for (topic, queue_id), offset in next_offsets.items():
             self._next_offsets.setdefault(topic, {})[queue_id] = offset
+
+    def forget_queues(self, queues: Iterable[tuple[str, int, int]]) -> None:
+        """Topic, queue id and offset: what is still at this offset begins at 0 again."""
+        for topic, queue_id, offset in queues:
+            state = self._states.get(topic)
+            known = self._next_offsets.get(topic, {}) if state is None else state.next_offsets
+            if known.get(queue_id) == offset:
+                del known[queue_id]
 
     def look_at_topics(self) -> None:
         """Forgets what was looked up in an older topic table; before each group of sends."""

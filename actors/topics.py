@@ -35,7 +35,14 @@ from protocol.topic_names import (
     SYSTEM_TOPIC_PREFIX,
     SYSTEM_TOPICS,
 )
-from storage.topics import READ_WRITE, always_present, format_topics, parse_topics
+from storage.store_traces import StoreTraces
+from storage.topics import (
+    READ_WRITE,
+    always_present,
+    completed_topics,
+    format_topics,
+    parse_topics,
+)
 
 log = get_logger(__name__)
 
@@ -178,8 +185,19 @@ class TopicTable(PersistedTable):
         self._topics = Topics(config)
 
     def on_start(self) -> None:
-        self._topics = Topics(self._config, self.load(parse_topics))
+        loaded = self.load(parse_topics)
+        table = loaded.value
+        found: list[str] = []
+        if table is None or not loaded.is_newest:
+            known = self._topics.configs
+            numbers = StoreTraces(self.system.disk, self._path).queue_numbers()
+            table, found = completed_topics(table, numbers, known, self.system.clock.now_ms())
+            if found:
+                log.warning("topics found by their queues", topics=found)
+        self._topics = Topics(self._config, table)
         self._publish(self._topics.table())
+        if found or loaded.broken:
+            self._changed(lambda _: None)
 
     # --- told by other actors
 

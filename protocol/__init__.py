@@ -12,6 +12,7 @@ message.py         the record of the commit log   properties.py      its propert
 message_id.py      ids of messages                host.py            addresses in records
 batch.py           many messages in one body      compression.py     compressed bodies
 sysflag.py         bits of a message, of a pull   tags.py            tag expressions, hashes
+sql92/             property filters               bloom.py           bits of their outcomes
 send_wire.py       sends decoded at full speed    send_reply.py      their answers
-checksum.py        CRC-32 and CRC-32C
+pull_reply.py      answers to pulls, as fast     checksum.py        CRC-32 and CRC-32C
 """

@@ -11,14 +11,31 @@
     │   └── TopicTest/
     │       └── 0/
     │           └── 00000000000000000000    20 bytes a message                 consume_queue
+    ├── consumequeue_ext/               derived; with enableConsumeQueueExt    extended_queue
+    │   └── TopicTest/
+    │       └── 0/
+    │           └── 00000000000000000000    tag, time, bit map of each message consume_queue_ext
     ├── index/                          derived from the log                   index
     │   └── 20240131235959123           key → messages; named by local time    index_file
+    ├── troupemq/                       ours                                   checked_json
+    │   ├── clean_stop.json             how a clean stop left it all           clean_stop
+    │   └── queues.json                 which queues there are                 queue_list
+    ├── transaction/                    ours; derived from the log             transaction_table
+    │   ├── statetable/
+    │   │   └── 00000000000000000000    24 bytes a transaction                 transaction_units
+    │   └── redolog/
+    │       └── covered_offset          how far that reaches                   transaction_redo_log
     └── config/                         each with its predecessor, .bak        json_config
         ├── topics.json                                                        topics
+        ├── topics.json.crc             checksums, ours; each file has them    crc_sidecar
         ├── subscriptionGroup.json                                             groups
-        └── consumerOffset.json                                                offsets
+        ├── consumerOffset.json                                                offsets
+        ├── delayOffset.json                                                   delay_offsets
+        └── consumerFilter.json                                                consumer_filters
 
 `message_store` opens, recovers and closes all of it; `recovery` and `log_scan` say where the log
-ends; `dispatch` derives queue units and index entries from records; `disk` is the only way to any
-file. Names, layouts and bytes are those of RocketMQ 4.9.7, which can open the directory too.
+ends and what of it is damaged; `queue_numbers` gives records behind damage their places;
+`dispatch` derives queue units and index entries from records; `get_message` reads what a consumer
+wants; `disk` is the only way to any file; `dump` prints any of them for a human. Names, layouts and
+bytes are those of RocketMQ 4.9.7, which can open the directory too.
 """

@@ -10,7 +10,6 @@ Source: store/CommitLog.java.
 from collections.abc import Iterator, Sequence
 
 from protocol.message import (
-    BLANK_MAGIC,
     SIZE_AND_MAGIC,
     MessageRecord,
     RecordError,
@@ -21,9 +20,10 @@ from protocol.message import (
 from storage.append import BLANK_BYTES, Placed, PutRecord, blank, encode_groups, record_bytes_of
 from storage.config import StoreConfig
 from storage.disk import Disk
-from storage.errors import OffsetError, StoreError, SyncFailed, store_error
+from storage.errors import OffsetError, SyncFailed, store_error
 from storage.mapped_file import MappedFile, create_mapped_file
 from storage.mapped_file_queue import MappedFileQueue
+from storage.resync import is_blank_at, next_record
 
 __all__ = ["CommitLog", "Placed", "PutRecord", "prepare_file"]
 
@@ -101,10 +101,14 @@ class CommitLog:
             raise store_error("cannot clear the log behind its last record", error) from error
         if not self.queue.files:
             self.queue.add(prepare_file(0, self.config, self.queue.disk))
+        self.resume_at(end_offset, last_store_timestamp)
+        return zeroed, removed
+
+    def resume_at(self, end_offset: int, last_store_timestamp: int) -> None:
+        """Makes `end_offset` the end, on the word of whoever stopped cleanly there."""
         self.end_offset = self.flushed_offset = end_offset
         self.last_store_timestamp = self.flushed_store_timestamp = last_store_timestamp
         self._published = (end_offset, last_store_timestamp)
-        return zeroed, removed
 
     def close(self) -> None:
         """Closes the files, without syncing; views that others hold stay valid."""
@@ -178,7 +182,8 @@ class CommitLog:
         """Takes away what a failed append left, or its records might come back after a crash."""
         try:
             for file in self.queue.spanning(self.end_offset, self.queue.capacity_end):
-                file.zero_from(max(0, self.end_offset - file.first_offset))
+                if file.zero_from(max(0, self.end_offset - file.first_offset)):
+                    file.sync()
         except OSError as error:
             raise store_error("cannot write to the commit log", error) from error
         self._dirty_behind_end = False
@@ -193,6 +198,14 @@ class CommitLog:
         """Takes a file that `prepare_file` made; it becomes the next one."""
         self.queue.add(file)
         self.next_file_needed = None
+
+    def drop_before(self, offset: int) -> list[MappedFile]:
+        """Takes whole files before `offset` out of the log, whose beginning moves behind them.
+
+        Never the file in which the log ends. They are for somebody else to delete; views of them
+        stay good.
+        """
+        return self.queue.drop_below(min(offset, self.end_offset))
 
     def sync(self, up_to: int) -> int:
         """Puts everything appended so far on disk if `up_to` is not there yet.
@@ -250,7 +263,7 @@ class CommitLog:
     def walk(self, from_offset: int) -> Iterator[RecordHead]:
         """The heads of all records from `from_offset`, where one must begin, to the end.
 
-        Raises StoreError at a place that holds no record: the log is damaged there.
+        Damaged places, which hold no record, are passed over.
         """
         offset = from_offset
         while offset < self.end_offset:
@@ -262,14 +275,12 @@ class CommitLog:
             while offset < end:
                 try:
                     head = scan_head(view, offset - first_offset)
-                except RecordError as error:
-                    raise StoreError(
-                        f"{file.path} is damaged ({error}): restart the broker after a crash check "
-                        "(leave the file `abort` in the store directory), which cuts it off there."
-                    ) from error
-                if head.magic == BLANK_MAGIC:
-                    break
-                offset += head.record_bytes
-                yield head
-            if offset < end:
-                offset = file.end_offset
+                except RecordError:
+                    head = None
+                if head is not None and head.physical_offset == offset:
+                    offset += head.record_bytes
+                    yield head
+                elif is_blank_at(file, offset - first_offset):
+                    offset = file.end_offset
+                else:
+                    offset = next_record(self.queue, offset, self.end_offset) or self.end_offset

@@ -7,6 +7,9 @@ from typing import Any
 from storage.errors import StoreError
 
 CONSUME_QUEUE_UNIT_BYTES = 20
+_HOURS_PER_DAY = 24
+_DISK_MAX_USED_PERCENT = (10, 95)
+_WRONG_HOURS = "deleteWhen is %s: write hours of the day from 00 to 23, several with ; between."
 
 
 def key(name: str, *, default: Any) -> Any:
@@ -33,11 +36,17 @@ class StoreConfig:
     commit_log_file_bytes: int = key("mappedFileSizeCommitLog", default=1 << 30)
     consume_queue_file_bytes: int = key("mappedFileSizeConsumeQueue", default=6_000_000)
     """Rounded up to whole units of 20 bytes."""
+    enable_consume_queue_ext: bool = key("enableConsumeQueueExt", default=False)
+    consume_queue_ext_file_bytes: int = key("mappedFileSizeConsumeQueueExt", default=48 << 20)
     max_hash_slots: int = key("maxHashSlotNum", default=5_000_000)
     max_index_entries: int = key("maxIndexNum", default=20_000_000)
     max_message_bytes: int = key("maxMessageSize", default=4 << 20)
     message_index_enable: bool = key("messageIndexEnable", default=True)
     message_index_safe: bool = key("messageIndexSafe", default=False)
+    max_query_count: int = key("maxMsgsNumBatch", default=64)
+    """The most messages that one query by key finds."""
+    default_query_max_num: int = key("defaultQueryMaxNum", default=32)
+    """What a query for a UNIQ_KEY gets, however many it asks for."""
     check_crc_on_recover: bool = key("checkCRCOnRecover", default=True)
     warm_mapped_file_enable: bool = key("warmMapedFileEnable", default=False)
     message_delay_level: str = key(
@@ -54,12 +63,33 @@ class StoreConfig:
     flush_queue_thorough_interval_ms: int = key("flushConsumeQueueThoroughInterval", default=60_000)
     sync_flush_timeout_ms: int = key("syncFlushTimeout", default=5000)
 
+    file_reserved_hours: int = key("fileReservedTime", default=72)
+    delete_when: str = key("deleteWhen", default="04")
+    """Hours of the day, local time, several separated by `;`."""
+    disk_max_used_percent: int = key("diskMaxUsedSpaceRatio", default=75)
+    """Kept within 10 and 95, as 4.9.7 does."""
+    clean_file_forcibly_enable: bool = key("cleanFileForciblyEnable", default=True)
+    disk_clean_forcibly_ratio: float = key(
+        "rocketmq.broker.diskSpaceCleanForciblyRatio", default=0.85
+    )
+    disk_warning_ratio: float = key("rocketmq.broker.diskSpaceWarningLevelRatio", default=0.9)
+    clean_interval_ms: int = key("cleanResourceInterval", default=10_000)
+    delete_log_files_interval_ms: int = key("deleteCommitLogFilesInterval", default=100)
+    delete_queue_files_interval_ms: int = key("deleteConsumeQueueFilesInterval", default=100)
+
+    scrub_enable: bool = key("scrubEnable", default=True)
+    """This and the next are TroupeMQ's own."""
+    scrub_duty_percent: int = key("scrubDutyPercent", default=10)
+    """Percent of one processor."""
+
     max_transfer_bytes_in_memory: int = key("maxTransferBytesOnMessageInMemory", default=256 << 10)
     max_transfer_count_in_memory: int = key("maxTransferCountOnMessageInMemory", default=32)
     max_transfer_bytes_on_disk: int = key("maxTransferBytesOnMessageInDisk", default=64 << 10)
     max_transfer_count_on_disk: int = key("maxTransferCountOnMessageInDisk", default=8)
     access_in_memory_max_ratio: int = key("accessMessageInMemoryMaxRatio", default=40)
     """Percent of the machine's memory that counts as still cached behind the log's end."""
+    offset_check_in_slave: bool = key("offsetCheckInSlave", default=False)
+    """Whether a slave tells readers the right offset, or only to come again."""
 
     def __post_init__(self) -> None:
         if "," in self.commit_log_dir:
@@ -70,20 +100,49 @@ class StoreConfig:
         set_value(self, "commit_log_dir", self.commit_log_dir or f"{self.root}/commitlog")
         units = -(-self.consume_queue_file_bytes // CONSUME_QUEUE_UNIT_BYTES)
         set_value(self, "consume_queue_file_bytes", units * CONSUME_QUEUE_UNIT_BYTES)
-        for name in ("commit_log_file_bytes", "consume_queue_file_bytes", "max_hash_slots"):
+        for name in (
+            "commit_log_file_bytes",
+            "consume_queue_file_bytes",
+            "consume_queue_ext_file_bytes",
+            "max_hash_slots",
+        ):
             if getattr(self, name) <= 0:
                 external = next(
                     own for own, field_name in keys_of(type(self)).items() if field_name == name
                 )
                 raise StoreError(f"{external} must be greater than 0.")
+        low_percent, high_percent = _DISK_MAX_USED_PERCENT
+        set_value(
+            self,
+            "disk_max_used_percent",
+            min(max(self.disk_max_used_percent, low_percent), high_percent),
+        )
+        if self.clean_interval_ms <= 0:
+            raise StoreError("cleanResourceInterval must be greater than 0.")
+        if not all(0 <= hour < _HOURS_PER_DAY for hour in self.delete_hours):
+            raise StoreError(_WRONG_HOURS % self.delete_when)
+        if not 1 <= self.scrub_duty_percent <= 100:
+            raise StoreError("scrubDutyPercent must be between 1 and 100.")
         if self.flush_disk_type not in ("ASYNC_FLUSH", "SYNC_FLUSH"):
             raise StoreError(
                 f"flushDiskType is {self.flush_disk_type}: it may be ASYNC_FLUSH or SYNC_FLUSH."
             )
 
     @property
+    def delete_hours(self) -> frozenset[int]:
+        """The hours of the day in which files that are old enough go. Raises StoreError."""
+        try:
+            return frozenset(int(hour) for hour in self.delete_when.split(";") if hour.strip())
+        except ValueError:
+            raise StoreError(_WRONG_HOURS % self.delete_when) from None
+
+    @property
     def consume_queue_dir(self) -> str:
         return f"{self.root}/consumequeue"
+
+    @property
+    def consume_queue_ext_dir(self) -> str:
+        return f"{self.root}/consumequeue_ext"
 
     @property
     def index_dir(self) -> str:
@@ -96,6 +155,14 @@ class StoreConfig:
     @property
     def checkpoint_path(self) -> str:
         return f"{self.root}/checkpoint"
+
+    @property
+    def clean_stop_path(self) -> str:
+        return f"{self.root}/troupemq/clean_stop.json"
+
+    @property
+    def queue_list_path(self) -> str:
+        return f"{self.root}/troupemq/queues.json"
 
     @property
     def abort_path(self) -> str:

@@ -10,83 +10,77 @@ All integers big-endian. The message with queue offset n has its unit at byte 20
 Files `<topic>/<queue id>/<first byte, 20 digits>`, of one size (300,000 units), sparse. The first
 file of a queue that begins with a later message is filled with (0, 0x7FFFFFFF, 0) up to it.
 
-New units stay in memory (`tail`) until `write_out`; readers in this process see both. A crash loses
-the tail, and the log rebuilds it.
-
 Source: store/ConsumeQueue.java, MappedFileQueue.java.
 """
 
-from struct import Struct
+from collections.abc import Iterator
 from typing import Final
 
+from storage.consume_queue_ext import ExtUnit
 from storage.disk import Disk
-from storage.errors import StoreError, store_error
-from storage.mapped_file import file_name, first_offset_of
-from storage.queue_files import UNIT_BYTES, QueueFiles, valid_units
-from storage.time_search import StoreTime, nearest_in_time
-
-UNIT: Final = Struct(
-    ">q"  # physical_offset
-    "i"  # record_bytes
-    "q"  # tags_code
+from storage.queue_files import QueueFiles
+from storage.queue_run import QueueRun, count_used, read_queue_run
+from storage.queue_units import (
+    FILLER_BYTES,
+    UNIT,
+    UNIT_BYTES,
+    Unit,
+    first_behind,
+    is_behind,
+    is_damaged_copy,
+    voted_first_behind,
 )
-assert UNIT.size == UNIT_BYTES == 20
+from storage.stored_units import StoredUnits
+from storage.time_search import StoreTime, UnitAt, nearest_in_time
 
-FILLER_BYTES: Final = 0x7FFFFFFF
-"""The size that a unit without a message has; its other fields are 0."""
-_FILLER = UNIT.pack(0, FILLER_BYTES, 0)
+__all__ = ["FILLER_BYTES", "UNIT", "UNIT_BYTES", "ConsumeQueue", "Unit"]
 
-_PACK = UNIT.pack
-_TAIL_KEPT_UNITS = 256
-"""Written units that stay in memory, so that consumers at the end of a queue touch no file."""
-_PAGE_BYTES = 4096
+_PACK: Final = UNIT.pack
+_LOOKED_AT_UNITS: Final = 8
+"""At a file's beginning or a queue's end, to find one that can be believed."""
+_SCAN_UNITS: Final = 3276
+_RECORD_BYTES_MAX: Final = FILLER_BYTES - 1
 
 
-class ConsumeQueue:
+class ConsumeQueue(StoredUnits):
     """The units of one queue. One owner; offsets without a unit of measure count units."""
 
     __slots__ = (
-        "_file_firsts",
-        "_file_units",
-        "_files",
-        "_suspect",
-        "directory",
-        "dirty",
-        "max_offset",
-        "max_physical_offset",
-        "min_offset",
+        "_run",
+        "misfit",
         "misplaced_count",
         "queue_id",
-        "synced_offset",
-        "tail",
-        "tail_first",
         "topic",
-        "written_offset",
+        "verified_from",
     )
 
-    def __init__(self, topic: str, queue_id: int, directory: str, files: QueueFiles) -> None:
+    def __init__(
+        self,
+        topic: str,
+        queue_id: int,
+        directory: str,
+        files: QueueFiles,
+        unwritten: list[StoredUnits] | None = None,
+    ) -> None:
+        super().__init__(directory, files, unwritten)
         self.topic = topic
         self.queue_id = queue_id
-        self.directory = directory
-        self.min_offset = 0
-        """First queue offset that may be read."""
-        self.max_offset = 0
-        """The next message's queue offset."""
-        self.max_physical_offset = -1
-        """End of the last record that has a unit; what ends before it is not added again."""
-        self.tail = bytearray()
-        self.tail_first = 0
-        """Queue offset of the first unit in `tail`; some of its units may be in a file already."""
-        self.written_offset = 0
-        self.synced_offset = 0
-        self.dirty = False
-        """Has units that are in no file yet; kept by whoever collects the queues to write out."""
+        self.verified_from = 0
+        """Readers need not check units at or above it."""
+        self.misfit = ""
+        """Why `load` could not find all units, in words: make the queue anew from the log."""
         self.misplaced_count = 0
         """Units appended although their message names another queue offset."""
-        self._files = files
-        self._file_units = files.file_bytes // UNIT_BYTES
-        self._file_firsts: list[int] = []
-        self._suspect = -1
+        self._run: QueueRun | None = None
+
+    def ext(self, address: int) -> ExtUnit | None:
+        """What the queue's extension holds at an address; None without one, and if nothing."""
+        return None
+
+    @property
+    def directories(self) -> tuple[str, ...]:
+        """Where the queue's files lie."""
+        return (self.directory,)
 
     # -- adding -------------------------------------------------------------------------------
 
@@ -109,9 +103,9 @@ class ConsumeQueue:
 
         Like the original, a unit after a hole goes to the end of the queue, not to its own place.
         """
-        if queue_offset == self._suspect:
-            self._repair(_PACK(physical_offset, record_bytes, tags_code))
-            self.max_physical_offset = physical_offset + record_bytes
+        if self.min_offset <= queue_offset < self.max_offset and self._mend_unit(
+            queue_offset, _PACK(physical_offset, record_bytes, tags_code)
+        ):
             return False
         if physical_offset + record_bytes <= self.max_physical_offset:
             return False
@@ -124,100 +118,51 @@ class ConsumeQueue:
             self.misplaced_count += 1
         return self.append(self.max_offset, physical_offset, record_bytes, tags_code)
 
-    @property
-    def is_empty(self) -> bool:
-        """Whether there is no unit, in memory or in a file."""
-        return not self._file_firsts and not self.tail
+    def _mend_unit(self, queue_offset: int, unit: bytes) -> bool:
+        """Whether this unit is there; what is left of it after damage is overwritten."""
+        found = bytes(self.units(queue_offset, 1))
+        if found == unit:
+            return True
+        if found and is_damaged_copy(found, unit, queue_offset % self._file_units * UNIT_BYTES):
+            self.repair(queue_offset, *UNIT.unpack(unit))
+            return True
+        return False
 
-    @property
-    def is_written_out(self) -> bool:
-        return self.written_offset == self.max_offset
+    def fill_gap(self, up_to: int, physical_offset: int, gap_bytes: int) -> None:
+        """Gives every message from the end up to `up_to` a unit that points at a damaged range."""
+        count = up_to - self.max_offset
+        if count <= 0:
+            return
+        if self.is_empty:
+            self.tail_first = self.written_offset = self.synced_offset = self.max_offset
+        unit = _PACK(physical_offset, min(gap_bytes, _RECORD_BYTES_MAX), 0)
+        self.tail += unit * count
+        self.max_offset = up_to
+        self.max_physical_offset = max(self.max_physical_offset, physical_offset + gap_bytes)
+        self.note_unwritten()
 
-    def write_out(self) -> None:
-        """Puts the units that are only in memory into the files, one write per file.
+    def repair(
+        self, queue_offset: int, physical_offset: int, record_bytes: int, tags_code: int
+    ) -> None:
+        """Overwrites the unit of a message, in memory and in its file.
 
-        Raises DiskFull or StoreError; what could not be written stays in memory.
+        Nothing happens where there is none. Raises DiskFull or StoreError; memory is right then.
         """
-        while self.written_offset < self.max_offset:
-            start = self.written_offset
-            file_first = start - start % self._file_units
-            end = min(file_first + self._file_units, self.max_offset)
-            base = self.tail_first
-            data = self.tail[(start - base) * UNIT_BYTES : (end - base) * UNIT_BYTES]
-            self._write(data, start, file_first)
-            self.written_offset = end
-        surplus = self.max_offset - self.tail_first - _TAIL_KEPT_UNITS
-        if surplus >= _TAIL_KEPT_UNITS:
-            del self.tail[: surplus * UNIT_BYTES]
-            self.tail_first += surplus
-
-    def _write(self, data: bytearray, start: int, file_first: int) -> None:
-        path = self._path(file_first)
-        try:
-            if not self._file_firsts or file_first > self._file_firsts[-1]:
-                self._files.create(self.directory, path, durable_names=bool(self._file_firsts))
-                if not self._file_firsts and start > file_first:
-                    self._files.write(path, _FILLER * (start - file_first), 0)
-                self._file_firsts.append(file_first)
-            self._files.write(path, data, (start - file_first) * UNIT_BYTES)
-        except OSError as error:
-            raise store_error("cannot write to a consume queue", error) from error
-
-    def _repair(self, unit: bytes) -> None:
-        """Writes a unit again that a power cut may have left half written."""
-        queue_offset, self._suspect = self._suspect, -1
-        file_first = queue_offset - queue_offset % self._file_units
-        path = self._path(file_first)
-        try:
-            self._files.write(path, unit, (queue_offset - file_first) * UNIT_BYTES)
-        except OSError as error:
-            raise store_error("cannot write to a consume queue", error) from error
-        self.synced_offset = min(self.synced_offset, queue_offset)
+        if not self.first_offset <= queue_offset < self.max_offset:
+            return
+        if queue_offset == self.max_offset - 1:
+            self.max_physical_offset = physical_offset + record_bytes
+        self._overwrite(queue_offset, _PACK(physical_offset, record_bytes, tags_code))
 
     # -- reading ------------------------------------------------------------------------------
 
-    def units(self, first: int, count: int) -> bytes | bytearray | memoryview:
-        """Up to `count` units from queue offset `first` on, 20 bytes each; at least one if it can.
-
-        Never more than up to the end of the file that `first` lies in. Empty when no file holds
-        `first`. Not to be kept: it may be a part of a mapped file.
-        """
-        file_first = first - first % self._file_units
-        end = min(first + count, self.max_offset, file_first + self._file_units)
-        base = self.tail_first
-        if first >= base:
-            return self.tail[(first - base) * UNIT_BYTES : max(end - base, 0) * UNIT_BYTES]
-        if file_first not in self._file_firsts:
-            return b""
-        file_end = min(end, self.written_offset)
-        view = self._files.view(self._path(file_first))
-        part = view[(first - file_first) * UNIT_BYTES : (file_end - file_first) * UNIT_BYTES]
-        if end <= file_end:
-            return part
-        return bytes(part) + self.tail[(file_end - base) * UNIT_BYTES : (end - base) * UNIT_BYTES]
-
-    def unit(self, queue_offset: int) -> tuple[int, int, int] | None:
-        """(physical offset, record size, tags code); None if no file holds this queue offset."""
-        data = self.units(queue_offset, 1)
-        return UNIT.unpack(data) if data else None
-
-    def next_file_offset(self, queue_offset: int) -> int:
-        """The first queue offset of the file behind the one that `queue_offset` belongs to."""
-        return queue_offset + self._file_units - queue_offset % self._file_units
-
-    def file_firsts(self) -> list[int]:
-        """The first queue offset of each file; the last may still be in memory alone."""
-        firsts = list(self._file_firsts)
-        for first in range(
-            self.written_offset - self.written_offset % self._file_units,
-            self.max_offset,
-            self._file_units,
-        ):
-            if not firsts or first > firsts[-1]:
-                firsts.append(first)
-        return firsts
-
-    def offset_by_time(self, timestamp: int, store_time: StoreTime, min_physical: int) -> int:
+    def offset_by_time(
+        self,
+        timestamp: int,
+        store_time: StoreTime,
+        min_physical: int,
+        unit_at: UnitAt | None = None,
+    ) -> int:
         """The queue offset whose message was stored nearest to `timestamp` (ms).
 
         Only the first file changed at or after `timestamp` is searched, the last one if none was:
@@ -235,153 +180,195 @@ class ConsumeQueue:
                 break
         low = max(self.min_offset, chosen)
         high = min(chosen + self._file_units, self.max_offset) - 1
-        found = nearest_in_time(self.unit, store_time, timestamp, min_physical, low, high)
+        unit_at = unit_at or self.unit
+        found = nearest_in_time(unit_at, store_time, timestamp, min_physical, low, high)
         return self.min_offset if found is None else found
 
-    # -- start-up and cleaning ----------------------------------------------------------------
+    # -- start-up -----------------------------------------------------------------------------
 
-    def load(self, clean: bool) -> None:
-        """Reads what lies in the directory and finds the queue's end.
+    def load(self, min_physical: int = -1, run: QueueRun | None = None) -> None:
+        """Reads what lies in the directory and finds the queue's end, from the back.
 
-        After a crash (`clean` False) what lies behind the end is zeroed, files behind a missing one
-        are removed, and files that are too short are given their size. There may still be holes
-        before the last three files: cut them off with `truncate_behind` and what the checkpoint
-        vouches for. Otherwise a wrong size or a missing file raises StoreError.
+        Changes nothing on the disk: `mend` does, as soon as a crash would be noticed. Holes and
+        damaged units in the middle stay. `misfit` tells when files are missing or cannot be used.
+        `min_physical` is where the log begins; -1 if that is not known.
         """
-        disk, size = self._files.disk, self._files.file_bytes
-        firsts: list[int] = []
-        for name in disk.listdir(self.directory):
-            byte_offset = first_offset_of(name)
-            if byte_offset is None:
-                continue
-            path = f"{self.directory}/{name}"
-            expected = firsts[-1] * UNIT_BYTES + size if firsts else byte_offset
-            if byte_offset != expected or byte_offset % size:
-                if clean:
-                    raise StoreError(
-                        f"{self.directory}/{file_name(expected)} is missing before {path}: "
-                        "bring it back, or remove the whole directory to have it rebuilt."
-                    )
-                self._files.remove(path)
-                continue
-            self._files.check_size(path, may_grow=not clean)
-            firsts.append(byte_offset // UNIT_BYTES)
-        self._file_firsts = firsts
-        if firsts:
-            self.min_offset = firsts[0]
-            self._find_end(clean)
-
-    def _find_end(self, clean: bool) -> None:
-        firsts = self._file_firsts
-        start = len(firsts) - 1
-        if not clean or (start and not self._last_unit_is_valid(firsts[start - 1])):
-            start = max(0, len(firsts) - 3)
-        for number in range(start, len(firsts)):
-            count = self._files.count_units(self._path(firsts[number]))
-            end = firsts[number] + count
-            if count < self._file_units:
+        files = self._files
+        if run is None:
+            run = read_queue_run(files.disk, self.directory, files.file_bytes, min_physical)
+        self._run = run
+        firsts = [first // UNIT_BYTES for first in run.firsts]
+        if min_physical == 0 and firsts and firsts[0]:
+            run.blame(f"{self._path(0)} is missing")
+            run.unfit += map(self._path, firsts)
+            firsts = []
+        end = 0
+        while firsts:
+            path = self._path(firsts[-1])
+            if used := count_used(files.file(path), files.file_bytes):
+                end = firsts[-1] + used
                 break
+            firsts.pop()
+            files.forget(path)
+            run.unfit.append(path)
+            run.blame(f"{path} is empty")
+        self._file_firsts = firsts
+        self.min_offset = firsts[0] if firsts else 0
         self._set_end(end)
-        if not clean:
-            self._zero_behind(end)
-            last_byte = (end - firsts[-1]) * UNIT_BYTES - 1 if firsts else -1
-            if last_byte // _PAGE_BYTES > (last_byte - UNIT_BYTES + 1) // _PAGE_BYTES:
-                self._suspect = end - 1
+        self.verified_from = end
+        self.misfit = run.fault
 
-    def _last_unit_is_valid(self, file_first: int) -> bool:
-        data = self._files.read(
-            self._path(file_first), UNIT_BYTES, (self._file_units - 1) * UNIT_BYTES
-        )
-        return valid_units(data) == 1
+    def load_known(
+        self,
+        min_offset: int,
+        max_offset: int,
+        max_physical_offset: int,
+        run: QueueRun | None = None,
+    ) -> bool:
+        """The same from what was noted at a clean stop, without reading a file.
+
+        False, and nothing done, if the files are not those of these offsets.
+        """
+        files = self._files
+        if run is None:
+            run = read_queue_run(files.disk, self.directory, files.file_bytes, 0)
+        firsts = [first // UNIT_BYTES for first in run.firsts]
+        if run.fault or run.unfit or not min_offset <= max_offset:
+            return False
+        if firsts:
+            fits = firsts[0] <= min_offset and 0 < max_offset - firsts[-1] <= self._file_units
+        else:
+            fits = max_offset == 0
+        if fits:
+            self._file_firsts = firsts
+            self._begin_at(max_offset)
+            self.min_offset, self.max_physical_offset = min_offset, max_physical_offset
+            self.verified_from = max_offset
+        return fits
+
+    def mend(self) -> None:
+        """Takes away the files that do not fit, and what lies behind the end. Raises OSError.
+
+        Only to be called once a crash would be noticed at the next start.
+        """
+        run, self._run = self._run, None
+        if run is None:
+            return
+        for path in run.unfit:
+            self._files.remove(path)
+        self._zero_behind_end()
+
+    def _begin_at(self, end: int) -> None:
+        """Makes `end` the next queue offset, with nothing in memory."""
+        self.tail.clear()
+        self.max_offset = self.tail_first = self.written_offset = self.synced_offset = end
 
     def _set_end(self, end: int) -> None:
-        """Makes `end` the next queue offset; files that begin behind it go."""
+        """The same; files that begin behind it go, and the last unit says where its record ends."""
         firsts = self._file_firsts
         while firsts and firsts[-1] >= end:
             self._files.remove(self._path(firsts.pop()))
         if not firsts:
             end = self.min_offset = 0
-        self.tail.clear()
-        self.max_offset = self.tail_first = self.written_offset = self.synced_offset = end
+        self._begin_at(end)
         self.min_offset = min(self.min_offset, end)
-        self._suspect = -1
+        self.verified_from = min(self.verified_from, end)
         self.max_physical_offset = -1
-        last = self.unit(end - 1) if end else None
-        if last is not None and 0 < last[1] < FILLER_BYTES:
-            self.max_physical_offset = last[0] + last[1]
+        for offset in range(end - 1, max(self.first_offset, end - _LOOKED_AT_UNITS) - 1, -1):
+            unit = self.unit(offset)
+            if unit is not None and unit[0] >= 0 and 0 < unit[1] < FILLER_BYTES:
+                self.max_physical_offset = unit[0] + unit[1]
+                break
 
-    def _zero_behind(self, end: int) -> None:
+    def _zero_behind_end(self) -> None:
         """Stale units must not be taken for new ones once the queue has grown up to them."""
         if self._file_firsts:
             file_first = self._file_firsts[-1]
-            self._files.zero_from(self._path(file_first), (end - file_first) * UNIT_BYTES)
+            position = (self.max_offset - file_first) * UNIT_BYTES
+            self._files.zero_from(self._path(file_first), position)
 
     def truncate_behind(self, physical_end: int) -> None:
         """Drops the units of records at or behind `physical_end`, in memory and in the files.
 
-        Units that a power cut left empty count as behind it.
+        Units before them that a power cut left empty go, too.
         """
-        if self.is_empty or 0 <= self.max_physical_offset <= physical_end:
+        if self.is_empty:
             return
+        self.mend()  # before: what is written now must not be taken for what was found
         self.write_out()
-        low, high = self._file_firsts[0], self.max_offset
-        while low < high:
-            middle = (low + high) // 2
-            unit = self.unit(middle)
-            if unit is not None and unit[1] > 0 and unit[0] < physical_end:
-                low = middle + 1
-            else:
-                high = middle
-        if low < self.max_offset:
-            self._set_end(low)
-            self._zero_behind(low)
+        end = self._first_behind(physical_end) if physical_end > 0 else 0
+        while end > self.first_offset and (unit := self.unit(end - 1)) and not any(unit):
+            end -= 1
+        if end < self.max_offset:
+            self._set_end(end)
+            self._zero_behind_end()
+        # A flipped bit in the last unit must not keep new ones out.
+        self.max_physical_offset = min(self.max_physical_offset, physical_end)
+
+    def _first_behind(self, border: int) -> int:
+        """The first queue offset whose record begins at or behind `border`, else the end.
+
+        Single units may be wrong.
+        """
+        found, agrees = first_behind(self.unit, self.first_offset, self.max_offset, border)
+        if agrees:
+            return found
+        first = self.first_offset
+        for file_first in reversed(self.file_firsts()):
+            looked_at = range(
+                max(file_first, first), min(file_first + _LOOKED_AT_UNITS, self.max_offset)
+            )
+            if any(is_behind(self.unit(each), border) is False for each in looked_at):
+                first = looked_at[0]
+                break
+        return voted_first_behind(self._scan(first), first, border)
+
+    def _scan(self, first: int) -> Iterator[Unit]:
+        """All units from `first` on."""
+        while first < self.max_offset:
+            part = self.units(first, _SCAN_UNITS)
+            yield from UNIT.iter_unpack(part)
+            first += max(len(part) // UNIT_BYTES, 1)
+
+    # -- cleaning -----------------------------------------------------------------------------
 
     def correct_min_offset(self, min_physical: int) -> None:
         """Sets `min_offset` to the first message that is still in a log beginning there.
 
         If there is none, `min_offset` stays what it was.
         """
-        low, high = (
-            (self._file_firsts[0] if self._file_firsts else self.tail_first),
-            self.max_offset,
-        )
-        while low < high:
-            middle = (low + high) // 2
-            unit = self.unit(middle)
-            if unit is None or unit[0] < min_physical or unit[1] == FILLER_BYTES:
-                low = middle + 1
-            else:
-                high = middle
-        if low < self.max_offset:
-            self.min_offset = low
+        first = self._first_behind(min_physical)
+        if first < self.max_offset:
+            self.min_offset = first
+
+    def trim_before(self, min_physical: int) -> list[str]:
+        """Takes the files, but never the last, whose records are all gone out of use.
+
+        Gives their paths, oldest first, for somebody else to delete; `min_offset` follows.
+        """
+        if is_behind(self.unit(self.min_offset), min_physical):
+            return []
+        border = self._first_behind(min_physical)
+        paths = []
+        while len(self._file_firsts) > 1 and self._file_firsts[1] <= border:
+            paths.append(self._path(self._file_firsts.pop(0)))
+            self._files.forget(paths[-1])
+        self.min_offset = max(self.min_offset, self.first_offset)
+        if border < self.max_offset:
+            self.min_offset = border
+        return paths
 
     def delete_before(self, min_physical: int) -> int:
-        """Removes the files, but never the last, whose records are all gone; returns how many."""
-        count = 0
-        while len(self._file_firsts) > 1:
-            last = self.unit(self._file_firsts[0] + self._file_units - 1)
-            if last is None or last[0] >= min_physical:
-                break
-            self._files.remove(self._path(self._file_firsts.pop(0)))
-            count += 1
-        self.correct_min_offset(min_physical)
-        return count
-
-    def unsynced_paths(self) -> list[str]:
-        """The files that hold units which are written, but not known to be on disk."""
-        return [
-            self._path(first)
-            for first in self._file_firsts
-            if first + self._file_units > self.synced_offset and first < self.written_offset
-        ]
+        """Takes them out of use and deletes them at once; returns how many."""
+        paths = self.trim_before(min_physical)
+        for path in paths:
+            self._files.remove(path)
+        return len(paths)
 
     def remove(self, disk: Disk) -> None:
         """Deletes all files and forgets all units."""
-        for first in self._file_firsts:
-            self._files.forget(self._path(first))
+        self.forget_files()
         disk.remove_tree(self.directory)
         self._file_firsts = []
+        self._run = None
         self._set_end(0)
-
-    def _path(self, file_first: int) -> str:
-        return f"{self.directory}/{file_name(file_first * UNIT_BYTES)}"

@@ -4,28 +4,23 @@ Source: store/DefaultMessageStore.java (loadConsumeQueue, recoverConsumeQueue,
 recoverTopicQueueTable, findConsumeQueue, FlushConsumeQueueService).
 """
 
-from collections.abc import Iterator, Sequence
-from typing import TypeAlias
+from collections.abc import Iterator, Mapping, Sequence
+from errno import EXDEV
+from zlib import crc32
 
 from storage.config import StoreConfig
 from storage.consume_queue import UNIT, ConsumeQueue
+from storage.consume_queue_ext import ExtUnit
 from storage.disk import Disk
+from storage.dispatch_entry import BitMaps, DispatchEntry
 from storage.errors import StoreError
+from storage.extended_queue import ExtendedQueue
 from storage.queue_files import UNIT_BYTES, QueueFiles
+from storage.queue_run import QueueRun, check_sizes, read_queue_runs
+from storage.stored_units import StoredUnits
 from storage.unsynced import Unsynced, sync_files
 
-DispatchEntry: TypeAlias = tuple[
-    bytes,  # topic
-    int,  # queue_id
-    int,  # queue_offset
-    int,  # physical_offset
-    int,  # record_bytes
-    int,  # tags_code, or the due time (ms) of a delayed message
-    int,  # store_timestamp, ms
-    int,  # sys_flag
-    tuple[bytes, ...],  # index keys: UNIQ_KEY first, then the words of KEYS
-]
-"""What a consume queue and the index want to know of one record."""
+__all__ = ["ConsumeQueues", "DispatchEntry", "UnsyncedQueues"]
 
 UNWRITTEN_BYTES_MAX = 4 << 20
 """Units in memory alone, over all queues: then all are written out, 1,024 queues 4 KiB each."""
@@ -43,13 +38,23 @@ class ConsumeQueues:
         """Of the newest record that has a unit, ms."""
         self.synced_store_timestamp = 0
         """The units of all records up to this store timestamp are on disk; for the checkpoint."""
-        self._disk = disk
+        self.covered_offset = 0
+        """The units of all records of the log below are here, in memory or in the files."""
+        self.synced_covered_offset = 0
+        """The same, of those on disk; for the checkpoint's durable offset."""
+        self.disk = disk
+        self.bit_maps: BitMaps | None = None
+        """Asked for the bits of each message; only with enableConsumeQueueExt."""
         self._files = QueueFiles(disk, config.consume_queue_file_bytes)
+        self._ext_directory = config.consume_queue_ext_dir
+        self._ext_files: QueueFiles | None = None
+        if config.enable_consume_queue_ext:
+            self._ext_files = QueueFiles(disk, config.consume_queue_ext_file_bytes)
         self._by_name: dict[tuple[str, int], ConsumeQueue] = {}
         self._by_bytes: dict[tuple[bytes, int], ConsumeQueue] = {}
-        self._dirty: list[ConsumeQueue] = []
+        self._dirty: list[StoredUnits] = []
         self._unwritten_units = 0
-        self._unsynced: dict[ConsumeQueue, None] = {}
+        self._unsynced: dict[StoredUnits, None] = {}
 
     # -- finding ------------------------------------------------------------------------------
 
@@ -72,11 +77,26 @@ class ConsumeQueues:
         return queue
 
     def _add(self, topic: str, queue_id: int) -> ConsumeQueue:
-        directory = f"{self.directory}/{topic}/{queue_id}"
-        queue = ConsumeQueue(topic, queue_id, directory, self._files)
+        directory = self._directory_of(topic, queue_id)
+        if self._ext_files is None:
+            queue = ConsumeQueue(topic, queue_id, directory, self._files, self._dirty)
+        else:
+            ext_directory = f"{self._ext_directory}/{topic}/{queue_id}"
+            queue = ExtendedQueue(
+                topic,
+                queue_id,
+                directory,
+                self._files,
+                self._dirty,
+                ext_directory,
+                self._ext_files,
+            )
         self._by_name[topic, queue_id] = queue
         self._by_bytes[topic.encode("utf-8", "surrogateescape"), queue_id] = queue
         return queue
+
+    def _directory_of(self, topic: str, queue_id: int) -> str:
+        return f"{self.directory}/{topic}/{queue_id}"
 
     def __iter__(self) -> Iterator[ConsumeQueue]:
         return iter(list(self._by_name.values()))
@@ -94,19 +114,30 @@ class ConsumeQueues:
 
     # -- adding (hot) -------------------------------------------------------------------------
 
-    def append(self, entries: Sequence[DispatchEntry]) -> None:
+    def append(
+        self, entries: Sequence[DispatchEntry], odd: list[DispatchEntry] | None = None
+    ) -> None:
         """Adds the units of records that lie behind each other in the log, in this order.
 
+        Those whose number does not continue their queue, or that begin one, are added to `odd`
+        instead, if it is given, and so are records without a unit that have a number.
         Prepared and rolled back records have none; what a queue has already is ignored. Raises
         DiskFull or StoreError from writing out; the units are in memory then, and repeating the
         call does no harm.
         """
+        plain = entries if self._ext_files is None else self._append_extended(entries, odd)
         queues, dirty, pack = self._by_bytes, self._dirty, UNIT.pack
-        for topic, queue_id, queue_offset, physical_offset, size, code, _, sys_flag, _ in entries:
+        for entry in plain:
+            topic, queue_id, queue_offset, physical_offset, size, code, _, sys_flag, _ = entry
             if sys_flag & _TRANSACTION_PREPARED:
+                if odd is not None and queue_offset:
+                    odd.append(entry)
                 continue
             queue = queues.get((topic, queue_id))
             if queue is None:
+                if odd is not None:
+                    odd.append(entry)
+                    continue
                 queue = self.get_or_create(topic.decode("utf-8", "surrogateescape"), queue_id)
             end = physical_offset + size
             if queue_offset == queue.max_offset and end > queue.max_physical_offset:
@@ -114,16 +145,52 @@ class ConsumeQueues:
                 queue.tail += pack(physical_offset, size, code)
                 queue.max_offset = queue_offset + 1
                 queue.max_physical_offset = end
+            elif odd is not None:
+                if end > queue.max_physical_offset:
+                    odd.append(entry)
+                continue
             else:
                 queue.append(queue_offset, physical_offset, size, code)
             if not queue.dirty:
                 queue.dirty = True
                 dirty.append(queue)
         if entries:
-            self.last_store_timestamp = entries[-1][6]
+            last = entries[-1]
+            self.last_store_timestamp = last[6]
+            end = last[3] + last[4]
+            if end > self.covered_offset:
+                self.covered_offset = end
             self._unwritten_units += len(entries)
             if self._unwritten_units * UNIT_BYTES >= UNWRITTEN_BYTES_MAX:
                 self.write_out_all()
+
+    def _append_extended(
+        self, entries: Sequence[DispatchEntry], odd: list[DispatchEntry] | None
+    ) -> Sequence[DispatchEntry]:
+        """The same for queues with an extension; gives what is left to do: nothing."""
+        bit_maps = self.bit_maps
+        for entry in entries:
+            topic, queue_id, queue_offset, physical_offset, size, code, stored, sys_flag, _ = entry
+            if sys_flag & _TRANSACTION_PREPARED:
+                if odd is not None and queue_offset:
+                    odd.append(entry)
+                continue
+            queue = self._by_bytes.get((topic, queue_id))
+            end = physical_offset + size
+            if odd is not None and (
+                queue is None
+                or queue_offset != queue.max_offset
+                or end <= queue.max_physical_offset
+            ):
+                if queue is None or end > queue.max_physical_offset:
+                    odd.append(entry)
+                continue
+            queue = queue or self.get_or_create(topic.decode("utf-8", "surrogateescape"), queue_id)
+            assert isinstance(queue, ExtendedQueue)
+            known = ExtUnit(code, stored, None if bit_maps is None else bit_maps(entry))
+            queue.extend(queue_offset, physical_offset, size, known)
+            queue.note_unwritten()
+        return ()
 
     # -- writing ------------------------------------------------------------------------------
 
@@ -149,26 +216,34 @@ class ConsumeQueues:
         if least_pages == 0:
             self.write_out_all()
         taken = UnsyncedQueues(
-            store_timestamp=self.last_store_timestamp if least_pages == 0 else None
+            store_timestamp=self.last_store_timestamp if least_pages == 0 else None,
+            covered_offset=self.covered_offset if least_pages == 0 else 0,
         )
+        if least_pages == 0:
+            taken.names = self.names()
         least_units = max(1, least_pages * _PAGE_BYTES // UNIT_BYTES)
         for queue in self._unsynced:
             if least_pages and queue.written_offset - queue.synced_offset < least_units:
                 continue
             taken.queues.append((queue, queue.written_offset))
             taken.files.paths.extend(queue.unsynced_paths())
-        taken.files.directories = set(self._files.new_names)
+        taken.files.directories = self._files.names_to_sync()
+        if self._ext_files is not None:
+            taken.files.directories |= self._ext_files.names_to_sync()
         return taken
 
     def mark_synced(self, taken: "UnsyncedQueues") -> None:
         """Notes that what `unsynced` gave is on disk now."""
         for queue, written_offset in taken.queues:
-            queue.synced_offset = max(queue.synced_offset, min(written_offset, queue.max_offset))
+            queue.mark_synced(written_offset)
             if queue.synced_offset == queue.written_offset:
                 self._unsynced.pop(queue, None)
-        self._files.new_names -= taken.files.directories
+        self._files.names_synced(taken.files.directories)
+        if self._ext_files is not None:
+            self._ext_files.names_synced(taken.files.directories)
         if taken.store_timestamp is not None:
             self.synced_store_timestamp = taken.store_timestamp
+            self.synced_covered_offset = max(self.synced_covered_offset, taken.covered_offset)
 
     def sync_all(self, least_pages: int = 0) -> None:
         """Brings written units to disk; with 0 pages everything, what is in memory included.
@@ -176,17 +251,69 @@ class ConsumeQueues:
         Raises StoreError when the disk refuses.
         """
         taken = self.unsynced(least_pages)
-        sync_files(self._disk, taken.files)
+        sync_files(self.disk, taken.files)
         self.mark_synced(taken)
 
     # -- start-up, cleaning, closing ----------------------------------------------------------
 
-    def load(self, clean: bool) -> None:
-        """Opens every queue below the directory. Raises StoreError (see ConsumeQueue.load)."""
-        for topic in self._disk.listdir(self.directory):
-            for name in self._disk.listdir(f"{self.directory}/{topic}"):
-                if name.isascii() and name.isdigit():
-                    self._add(topic, int(name)).load(clean)
+    def load(self, min_physical: int = -1) -> None:
+        """Opens every queue below the directory (see ConsumeQueue.load). Changes no file.
+
+        `min_physical` is where the log begins, -1 if that is not known. Raises StoreError when no
+        file has the size that is set; other faults are in `misfits` afterwards.
+        """
+        for key, run in self._runs(min_physical):
+            self._add(*key).load(min_physical, run)
+
+    def _runs(self, min_physical: int) -> list[tuple[tuple[str, int], QueueRun]]:
+        """The files of every queue there is. Raises StoreError as `load`."""
+        file_bytes = self._files.file_bytes
+        runs = read_queue_runs(self.disk, self.directory, file_bytes, min_physical)
+        sizes = [size for _, run in runs for size in run.sizes]
+        check_sizes(sizes, file_bytes, self.directory, "mappedFileSizeConsumeQueue")
+        if self._ext_files is not None:
+            ext_bytes = self._ext_files.file_bytes
+            found = read_queue_runs(self.disk, self._ext_directory, ext_bytes, 0)
+            sizes = [size for _, run in found for size in run.sizes]
+            check_sizes(sizes, ext_bytes, self._ext_directory, "mappedFileSizeConsumeQueueExt")
+        return runs
+
+    def misfits(self) -> dict[tuple[str, int], str]:
+        """The queues whose files do not hold all units, and why: they have to be made anew."""
+        return {key: queue.misfit for key, queue in self._by_name.items() if queue.misfit}
+
+    def mend(self) -> None:
+        """Takes away what `load` could not use, once a crash would be noticed. Raises OSError."""
+        for queue in self._by_name.values():
+            queue.mend()
+
+    def names(self) -> list[tuple[str, int]]:
+        """The queues that have a unit."""
+        return [key for key, queue in self._by_name.items() if not queue.is_empty]
+
+    def known(self) -> dict[tuple[str, int], tuple[int, int, int]]:
+        """Min offset, max offset and max physical offset of every queue, for a clean stop."""
+        return {
+            key: (queue.min_offset, queue.max_offset, queue.max_physical_offset)
+            for key, queue in self._by_name.items()
+            if not queue.is_empty
+        }
+
+    def load_known(
+        self, known: Mapping[tuple[str, int], tuple[int, int, int]]
+    ) -> list[tuple[str, int]]:
+        """Opens every queue as a clean stop has left it; returns those whose files do not fit."""
+        lost = []
+        found = set()
+        for key, run in self._runs(-1):
+            found.add(key)
+            queue = self._add(*key)
+            if key not in known:
+                queue.load(-1, run)
+            elif not queue.load_known(*known[key], run):
+                queue.load(-1, run)
+                lost.append(key)
+        return lost + [key for key in known if key not in found]
 
     def truncate_behind(self, physical_end: int) -> None:
         """Drops the units of records at or behind the end of the log."""
@@ -194,9 +321,14 @@ class ConsumeQueues:
             queue.truncate_behind(physical_end)
 
     def correct_min_offsets(self, min_physical: int) -> None:
-        """Sets every queue's min_offset to its first message that the log still has."""
+        """Sets every queue's min_offset to its first message that the log still has.
+
+        Behind the last one where it has none.
+        """
         for queue in self._by_name.values():
             queue.correct_min_offset(min_physical)
+            if 0 <= queue.max_physical_offset <= min_physical:
+                queue.min_offset = queue.max_offset
 
     def delete_before(self, min_physical: int) -> int:
         """Removes files whose records are all gone; returns how many."""
@@ -209,23 +341,57 @@ class ConsumeQueues:
             del self._by_name[topic, queue.queue_id]
             del self._by_bytes[topic.encode("utf-8", "surrogateescape"), queue.queue_id]
             self._unsynced.pop(queue, None)
-            queue.remove(self._disk)
-        self._dirty[:] = [queue for queue in self._dirty if queue.topic != topic]
+            queue.remove(self.disk)
+        self._dirty[:] = [queue for queue in self._dirty if queue not in gone]
         if gone:
-            self._disk.remove_tree(f"{self.directory}/{topic}")
-            self._disk.sync_directory(self.directory)
+            self.disk.remove_tree(f"{self.directory}/{topic}")
+            self.disk.remove_tree(f"{self._ext_directory}/{topic}")
+            self.disk.sync_directory(self.directory)
         return len(gone)
+
+    def take_out(self, queue: ConsumeQueue, into: str) -> set[str]:
+        """Forgets a queue and moves its files into the directory `into`, to be deleted there.
+
+        A queue of the same name may begin anew at once. Gives the directories that have to be
+        synced until then or a power cut may bring the old one back. Raises OSError.
+        """
+        disk, topic_directory = self.disk, f"{self.directory}/{queue.topic}"
+        queue.forget_files()
+        for directory in queue.directories:
+            own = f"{crc32(directory.encode('utf-8', 'surrogateescape')):08x}"
+            for name in disk.listdir(directory):
+                path = f"{directory}/{name}"
+                try:
+                    disk.rename(path, f"{into}/{own}-{name}")
+                except OSError as error:
+                    if error.errno != EXDEV:
+                        raise
+                    disk.unlink(path)
+            disk.remove_tree(directory)
+        if not disk.listdir(topic_directory):
+            disk.remove_tree(topic_directory)
+        self._by_name.pop((queue.topic, queue.queue_id), None)
+        self._by_bytes.pop((queue.topic.encode("utf-8", "surrogateescape"), queue.queue_id), None)
+        self._unsynced.pop(queue, None)
+        self._dirty[:] = [each for each in self._dirty if each is not queue]
+        return {into, topic_directory, self.directory}
 
     def close(self) -> None:
         """Closes the files. Write out and sync before, or the log has to rebuild the rest."""
         self._files.close()
+        if self._ext_files is not None:
+            self._ext_files.close()
 
 
 class UnsyncedQueues:
     """What one sync of the queues concerns; `files` is for the thread that does it."""
 
-    def __init__(self, store_timestamp: int | None) -> None:
+    def __init__(self, store_timestamp: int | None, covered_offset: int = 0) -> None:
         self.files = Unsynced()
-        self.queues: list[tuple[ConsumeQueue, int]] = []
+        self.queues: list[tuple[StoredUnits, int]] = []
         self.store_timestamp = store_timestamp
         """Set when everything up to this store timestamp is in `files`."""
+        self.covered_offset = covered_offset
+        """The units of all records of the log below are in `files`; 0 when that is not known."""
+        self.names: list[tuple[str, int]] = []
+        """The queues that have units, when everything is in `files`."""

@@ -15,6 +15,9 @@ from typing import Protocol
 DIRECTORY_MODE = 0o750
 FILE_MODE = 0o640
 
+_SCRATCH = memoryview(bytearray(64 << 10))
+"""Where a probe's bytes go; nobody looks at them, so threads may share it."""
+
 
 class DiskFile(Protocol):
     """An open file, addressed by position; it has no cursor, so threads may share it."""
@@ -29,6 +32,12 @@ class DiskFile(Protocol):
 
     def pread(self, count: int, position: int) -> bytes:
         """Up to `count` bytes from `position`; fewer only at the end of the file."""
+
+    def is_cached(self, position: int, count: int) -> bool:
+        """Whether these bytes can be read, or touched in a map, without waiting for the disk.
+
+        True where nobody can tell. A moment later it may be otherwise.
+        """
 
     def view(self) -> memoryview:
         """A read-only map of the whole file as it is sized now; shows later writes.
@@ -120,6 +129,8 @@ class Disk(Protocol):
 class RealFile:
     """A file of this machine."""
 
+    _fd = -1
+
     def __init__(self, path: str, flags: int) -> None:
         self.path = path
         self._fd = os.open(path, flags | os.O_CLOEXEC, FILE_MODE)
@@ -148,6 +159,21 @@ class RealFile:
                 break
             data += more
         return data
+
+    def is_cached(self, position: int, count: int) -> bool:
+        end = position + count
+        try:
+            while position < end:
+                scratch = _SCRATCH[: min(end - position, len(_SCRATCH))]
+                read_bytes = os.preadv(self._fd, [scratch], position, os.RWF_NOWAIT)
+                if not read_bytes:
+                    break  # the end of the file
+                position += read_bytes
+        except BlockingIOError:
+            return False
+        except OSError as error:
+            return error.errno == errno.EOPNOTSUPP  # as tmpfs, which is memory
+        return True
 
     def view(self) -> memoryview:
         if self.size() == 0:
@@ -187,6 +213,10 @@ class RealFile:
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
+
+    def __del__(self) -> None:
+        """A deleted file that somebody was still reading is not closed by anyone else."""
+        self.close()
 
 
 _claimed_roots: set[str] = set()

@@ -1,4 +1,4 @@
-"""From the record to what is derived of it: a consume queue unit and index entries.
+"""From the record to what is derived of it: a queue unit, and what the followers want to know.
 
 The broker's send path has all fields of a record at hand and makes its DispatchEntry itself;
 `entry_of` makes the same entry from a record of the log, for recovery.
@@ -7,19 +7,21 @@ Source: store/CommitLog.java (checkMessageAndReturnSize), DefaultMessageStore.ja
 (CommitLogDispatcherBuildConsumeQueue, CommitLogDispatcherBuildIndex).
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
+from typing import Protocol
 
 from protocol.message import RecordHead
 from protocol.properties import DELAY, KEYS, TAGS, UNIQ_KEY
 from protocol.topic_names import SCHEDULE_TOPIC
 from storage.consume_queues import ConsumeQueues, DispatchEntry
-from storage.index import Index
+from storage.errors import StoreError
 from storage.key_hash import java_hash
 
 __all__ = [
     "DispatchEntry",
     "Dispatcher",
+    "Follower",
     "delay_levels_ms",
     "entry_of",
     "index_keys",
@@ -35,28 +37,77 @@ _TAGS, _KEYS, _UNIQ_KEY, _DELAY = (
 )
 
 
-class Dispatcher:
-    """Feeds the queues and the index. Told records in the order of the log, without gaps."""
+class Follower(Protocol):
+    """Something derived of the log that follows behind it: the index, the transaction table.
 
-    def __init__(self, queues: ConsumeQueues, index: Index | None) -> None:
-        """`index` is None where messages are not indexed."""
+    One owner at a time: while it is behind at a start the catch-up actor, afterwards Reput.
+    """
+
+    name: str
+    """For logs; unique in a store."""
+
+    @property
+    def covered_offset(self) -> int:
+        """What of the log is known: all records that begin below it. Where a record begins or ends.
+
+        0 means nothing is known. Dispatching never moves it back.
+        """
+
+    def dispatch(self, entries: Sequence[DispatchEntry]) -> None:
+        """Takes records in the order of the log; what is covered already is skipped.
+
+        `covered_offset` is the end of the last of them afterwards. Raises DiskFull or StoreError;
+        what was taken by then is covered, and the same entries may be dispatched again.
+        """
+
+    def write_out(self) -> None:
+        """Puts what is only in memory into its files. Raises DiskFull or StoreError."""
+
+    def trim_before(self, min_physical: int) -> list[str]:
+        """Takes files out of use all of whose records lie before; somebody else deletes them.
+
+        Gives their paths, the oldest first.
+        """
+
+
+class Dispatcher:
+    """Feeds the queues, then the followers that are not behind. Told records in log order."""
+
+    def __init__(self, queues: ConsumeQueues, followers: Sequence[Follower] = ()) -> None:
+        self.followers: tuple[Follower, ...] = tuple(followers)
+        """Those that know the log up to `dispatched_offset`; only they may be fed from here."""
+        self.dispatched_offset = 0
+        """The end of the last record of which the queues know."""
         self._queues = queues
-        self._index = index
 
     def dispatch(self, entries: Sequence[DispatchEntry]) -> None:
         """Adds what these records give. What is there already is not added again.
 
-        Raises DiskFull or StoreError; the same entries may then be dispatched again.
+        Raises DiskFull or StoreError; the same entries may then be dispatched again. When the
+        queues have taken them `dispatched_offset` says so, whatever became of the followers.
         """
+        if not entries:
+            return
         self._queues.append(entries)
-        if self._index is not None:
-            self._index.put_many(entries)
+        self.dispatched_offset = max(self.dispatched_offset, entries[-1][3] + entries[-1][4])
+        _each(self.followers, lambda follower: follower.dispatch(entries))
 
     def write_out(self) -> None:
         """Puts what is only in memory into the files; call it on a tick. Raises as `dispatch`."""
         self._queues.write_out_all()
-        if self._index is not None:
-            self._index.write_out()
+        _each(self.followers, lambda follower: follower.write_out())
+
+
+def _each(followers: Sequence[Follower], action: Callable[[Follower], None]) -> None:
+    """Does it for all of them; one that fails holds back none of the others. Raises StoreError."""
+    failure: StoreError | None = None
+    for follower in followers:
+        try:
+            action(follower)
+        except StoreError as error:
+            failure = failure or error
+    if failure is not None:
+        raise failure
 
 
 def entry_of(head: RecordHead, delay_levels: Sequence[int]) -> DispatchEntry:

@@ -22,8 +22,6 @@ from storage.unsynced import Unsynced
 
 PENDING_MAX = 2048
 """Keys in memory alone; then they are written out, which takes about a millisecond."""
-QUERY_COUNT_MAX = 64
-"""More is never found by one query (maxMsgsNumBatch)."""
 _NAME_DIGITS = 17
 _ROLLED_BACK = 0xC
 """Both transaction bits: such records are not indexed."""
@@ -50,74 +48,150 @@ class FullFiles:
 
 
 class Index:
-    """All index files of a store. One owner."""
+    """All index files of a store; a Follower of its log (storage/dispatch.py).
+
+    One owner; any thread may call `query`: `files` is a tuple that is replaced as a whole.
+    """
+
+    name = "index"
 
     def __init__(self, config: StoreConfig, disk: Disk, clock: Clock) -> None:
         self.directory = config.index_dir
-        self.files: list[IndexFile] = []
+        self.files: tuple[IndexFile, ...] = ()
+        self.doubts: list[str] = []
+        """Which files could not be trusted, and why, in words; for the log line of a start."""
         self._config, self._disk, self._clock = config, disk, clock
         self._topic_hashes = TopicHashes()
         self._unsynced: list[IndexFile] = []
         self._hashes: list[int] = []
         self._offsets: list[int] = []
         self._timestamps: list[int] = []
-        self._covered = 0  # records below have all their keys here; the one at it may have some
+        self._covered = 0
+        self._begun = (0, 0)
+        """A record of which only so many keys are here: the rest was lost with a newer file."""
 
     # -- start-up and end ---------------------------------------------------------------------
 
-    def load(self, clean: bool, safe_timestamp: int) -> list[str]:
+    def load(
+        self, clean: bool, safe_timestamp: int, covered_offset: int | None = None
+    ) -> list[str]:
         """Reads the headers; returns the paths of the files it removed.
 
-        After a crash only full files that end by `safe_timestamp` stay (the checkpoint's, set when
-        a full file was synced), and of those that end at that very time the first: the log is to
-        be indexed again from `end_physical_offset`. Raises StoreError for a file of another size.
+        A file that contradicts itself goes, and so do all newer ones: they are made again from the
+        log. After a crash only full files that end by `safe_timestamp` stay (the checkpoint's, set
+        when a full file was synced), and of those that end at that very time the first.
+        `covered_offset` is what it was at a clean stop, when that is known.
+
+        Raises StoreError when whole files have another size than the settings ask for.
         """
-        removed: list[str] = []
-        is_vouched_for = True
-        for name in self._disk.listdir(self.directory):
-            if len(name) != _NAME_DIGITS or not (name.isascii() and name.isdigit()):
-                continue
-            file = self._file(name)
-            if clean:
-                file.load()
-            else:
-                is_vouched_for = is_vouched_for and self._is_safe(file, safe_timestamp)
-            if is_vouched_for:
-                self.files.append(file)
-                is_vouched_for = clean or file.end_timestamp < safe_timestamp
-            else:
-                self._disk.unlink(file.path)
-                removed.append(file.path)
-        if removed:
-            self._disk.sync_directory(self.directory)
-        self._covered = self.end_physical_offset
-        if self.files and not self.files[-1].is_full:
-            self.files[-1].open_for_writing()
+        found = [self._file(name) for name in self._disk.listdir(self.directory) if _is_name(name)]
+        kept: list[IndexFile] = []
+        for file in found:
+            fault = file.load()
+            if not fault and kept and file.begin_physical_offset < kept[-1].end_physical_offset:
+                fault = "it begins before the file before it ends"
+            if fault:
+                if clean:
+                    self._refuse_other_settings(found)
+                    self.doubts.append(f"the index from {file.path} on: {fault}")
+                break
+            if not clean and not (file.is_full and file.end_timestamp <= safe_timestamp):
+                break
+            kept.append(file)
+            if not clean and file.end_timestamp == safe_timestamp:
+                break
+        self.files = tuple(kept)
+        removed = [file.path for file in found[len(kept) :]]
+        self.unlink(removed)
+        self._cover_files()
+        if clean and not removed and covered_offset is not None:
+            self._covered = max(self._covered, covered_offset)
         return removed
 
-    @staticmethod
-    def _is_safe(file: IndexFile, safe_timestamp: int) -> bool:
-        try:
+    def _refuse_other_settings(self, found: Sequence[IndexFile]) -> None:
+        """A file of another size is damaged, unless all are: then the settings are wrong."""
+        for file in found:
             file.load()
-        except StoreError:
-            return False
-        return file.is_full and file.end_timestamp <= safe_timestamp
+        sizes = {file.found_bytes for file in found}
+        if len(sizes) > 1 or sizes <= {0, found[0].size_bytes}:
+            return
+        if len(found) > 1 or found[0].has_other_layout():
+            raise StoreError(
+                f"{found[0].path} has {found[0].found_bytes} bytes, but maxHashSlotNum and "
+                f"maxIndexNum make {found[0].size_bytes}: set them to what the files were made "
+                "with, or remove them."
+            )
 
-    def truncate_behind(self, physical_end: int) -> None:
-        """Takes note that the log ends here, so that what comes to lie behind it gets indexed.
-
-        Entries are not removed; those of lost records may be found as false hits.
-        """
+    def truncate_behind(self, physical_end: int) -> list[str]:
+        """The log ends here: files that know of records behind it go; returns their paths."""
+        removed: list[str] = []
+        first = next(
+            (
+                file.path
+                for file in self.files
+                if file.next_entry > 1 and file.end_physical_offset >= physical_end
+            ),
+            None,
+        )
+        if first is not None:
+            self.doubts.append(f"the index from {first} on: it knows more than the log")
+            removed = self.drop_from(first)
+            self.unlink(removed)
         self._covered = min(self._covered, physical_end)
-        for file in self.files:
-            if file.end_physical_offset >= physical_end:
-                was_closed = not file.is_open
-                if was_closed:
-                    file.open_for_writing()
-                file.end_at(physical_end)
-                if was_closed:
-                    file.sync()
-                    file.close()
+        return removed
+
+    @property
+    def full_until_ms(self) -> int:
+        """The end of the newest full file; the checkpoint must not vouch for more."""
+        return max((file.end_timestamp for file in self.files if file.is_full), default=0)
+
+    def _cover_files(self) -> None:
+        """Takes what the files know for covered, but for the newest record in them.
+
+        That one may have more keys; how many of them are here is looked up.
+        """
+        self._begun = (0, 0)
+        self._covered = 0
+        for file in reversed(self.files):
+            if file.next_entry <= 1:
+                continue
+            try:
+                offset, count = file.last_of_record()
+            except OSError:
+                offset, count = file.end_physical_offset, 0
+            if self._begun[1] and offset != self._begun[0]:
+                break
+            self._covered, self._begun = offset, (offset, self._begun[1] + count)
+            if count < file.next_entry - 1:
+                break
+
+    def drop_from(self, path: str) -> list[str]:
+        """Forgets a file and all newer ones, and what is in memory; returns the files to unlink.
+
+        They are in the order in which they have to be unlinked: a crash in between leaves no hole.
+        What they knew is no longer covered.
+        """
+        kept = [file for file in self.files if file.path < path]
+        dropped = self.files[len(kept) :]
+        if not dropped:
+            return []
+        self.files = tuple(kept)
+        for file in dropped:
+            file.close()
+        self._unsynced = [file for file in self._unsynced if file not in dropped]
+        self._hashes.clear()
+        self._offsets.clear()
+        self._timestamps.clear()
+        self._cover_files()
+        return [file.path for file in reversed(dropped)]
+
+    def unlink(self, paths: Sequence[str]) -> None:
+        """Removes files that the index has dropped; any thread. Raises OSError."""
+        for path in sorted(paths, reverse=True):
+            if self._disk.exists(path):
+                self._disk.unlink(path)
+        if paths:
+            self._disk.sync_directory(self.directory)
 
     def sync(self) -> None:
         """Writes out and brings everything to disk. Raises StoreError."""
@@ -154,14 +228,22 @@ class Index:
 
     # -- adding (hot) -------------------------------------------------------------------------
 
-    def put_many(self, entries: Sequence[DispatchEntry]) -> None:
+    @property
+    def covered_offset(self) -> int:
+        """Records that begin below it have all their keys here, in memory or in a file."""
+        return self._covered
+
+    def dispatch(self, entries: Sequence[DispatchEntry]) -> None:
         """Takes the keys of records, in the order of the log; those it covers already are skipped.
 
         Rolled back records have none. Keys stay in memory until `write_out`, which this calls when
         there are many; so it may raise DiskFull or StoreError, and repeating the call is harmless.
-        Only the newest record before a restart gets its keys twice when it is dispatched again.
         """
+        if not entries:
+            return
         covered = self._covered
+        if self._begun[1]:
+            entries = self._without_begun(entries)
         hashes, offsets, timestamps = self._hashes, self._offsets, self._timestamps
         last_topic, topic_hash = b"", 0
         for topic, _, _, physical_offset, _, _, timestamp, sys_flag, keys in entries:
@@ -183,17 +265,16 @@ class Index:
                 hashes.append((-value & SIGN) if value > SIGN else value)
                 offsets.append(physical_offset)
                 timestamps.append(timestamp)
-        if entries:
-            self._covered = max(covered, entries[-1][3] + 1)
+        self._covered = max(covered, entries[-1][3] + entries[-1][4])
         if len(hashes) >= PENDING_MAX:
             self.write_out()
 
-    @property
-    def end_physical_offset(self) -> int:
-        """The newest record that has keys here, in memory or in a file; 0 without one."""
-        if self._offsets:
-            return self._offsets[-1]
-        return self.files[-1].end_physical_offset if self.files else 0
+    def _without_begun(self, entries: Sequence[DispatchEntry]) -> Sequence[DispatchEntry]:
+        """The entries, that of a record half of whose keys are in a file without these keys."""
+        offset, count = self._begun
+        if entries[-1][3] >= offset:
+            self._begun = (0, 0)
+        return [(*e[:8], e[8][count:]) if e[3] == offset else e for e in entries]
 
     def write_out(self) -> None:
         """Puts the keys that are only in memory into the files, as many as it takes.
@@ -210,6 +291,8 @@ class Index:
     def _file_with_room(self) -> IndexFile:
         last = self.files[-1] if self.files else None
         if last is not None and not last.is_full:
+            if not last.is_open:
+                last.open_for_writing()
             return last
         self._disk.make_dirs(self.directory)
         file = self._file(self._new_name())
@@ -219,7 +302,7 @@ class Index:
             file.create(last.end_physical_offset, last.end_timestamp)
             last.close()
             self._unsynced.append(last)
-        self.files.append(file)
+        self.files = (*self.files, file)
         return file
 
     def _file(self, name: str) -> IndexFile:
@@ -239,17 +322,21 @@ class Index:
     def query(
         self, topic: str, key: str, max_count: int, begin_ms: int, end_ms: int
     ) -> QueryResult:
-        """Records of a topic with a key, stored between two times (both included)."""
-        self.write_out()
+        """Records of a topic with a key, stored between two times (both included).
+
+        Any thread may ask. Keys in memory alone are not found: have them written out first.
+        Raises OSError.
+        """
+        files = self.files
         result = QueryResult([], 0, 0)
-        if not self.files:
+        if not files:
             return result
-        result.last_timestamp = self.files[-1].end_timestamp
-        result.last_physical_offset = self.files[-1].end_physical_offset
-        key_hash = self._topic_hashes.index_hash(topic.encode(), key.encode())
-        wanted = min(max_count, QUERY_COUNT_MAX)
+        result.last_timestamp = files[-1].end_timestamp
+        result.last_physical_offset = files[-1].end_physical_offset
+        key_hash = TopicHashes().index_hash(topic.encode(), key.encode())
+        wanted = min(max_count, self._config.max_query_count)
         found = result.physical_offsets
-        for file in reversed(self.files):
+        for file in reversed(files):
             if file.overlaps(begin_ms, end_ms):
                 found += file.find(key_hash, wanted - len(found), begin_ms, end_ms)
             if file.begin_timestamp < begin_ms or len(found) >= wanted:
@@ -258,16 +345,22 @@ class Index:
 
     # -- cleaning -----------------------------------------------------------------------------
 
-    def delete_before(self, min_physical: int) -> int:
-        """Removes files, but never the last, whose records are all gone; returns how many."""
-        count = 0
-        while len(self.files) > 1 and self.files[0].end_physical_offset < min_physical:
-            file = self.files.pop(0)
-            self._unsynced = [each for each in self._unsynced if each is not file]
-            file.close()
-            self._disk.unlink(file.path)
+    def trim_before(self, min_physical: int) -> list[str]:
+        """Forgets files, but never the last, whose records are all gone.
+
+        Returns their paths, for somebody else to unlink.
+        """
+        files, count = self.files, 0
+        while count < len(files) - 1 and files[count].end_physical_offset < min_physical:
+            files[count].close()
             count += 1
-        return count
+        self.files = files[count:]
+        self._unsynced = [file for file in self._unsynced if file in self.files]
+        return [file.path for file in files[:count]]
+
+
+def _is_name(name: str) -> bool:
+    return len(name) == _NAME_DIGITS and name.isascii() and name.isdigit()
 
 
 def local_name(now_ms: int) -> str:

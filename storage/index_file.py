@@ -1,59 +1,33 @@
 """One index file: from the hash of a key to the records that have it.
 
-All integers big-endian.  S = hash slots, N = entries (5,000,000 and 20,000,000 by default).
-
-    offset    size  type  field
-    0         8     i64   begin_timestamp         store timestamp of the first entry, ms
-    8         8     i64   end_timestamp           of the last one
-    16        8     i64   begin_physical_offset   of the first entry's record
-    24        8     i64   end_physical_offset     of the last one's
-    32        4     i32   used_slots
-    36        4     i32   next_entry              number of the next entry; 1 in an empty file
-    40        4·S   i32   slots                   newest entry of the chain, 0 = none
-    40+4·S    20·N  -     entries                 entry 0 is never used
-
-    entry: 0  4     i32   key_hash                (slot = key_hash mod S)
-           4  8     i64   physical_offset
-           12 4     i32   seconds since begin_timestamp
-           16 4     i32   previous entry of the chain, 0 = none
-
-Header and slots have real blocks and are mapped for writing; entries lie in a sparse region and
-are written with one pwrite per call.  The words of slots and entries are handled as they lie in the
-file, byte order included, and swapped in bulk: 0.3 µs an entry instead of 1.1 with struct calls.
+Its layout is in storage/index_layout.py.  Header and slots have real blocks and are mapped for
+writing; entries lie in a sparse region and are written with one pwrite per call.  The words of
+slots and entries are handled as they lie in the file, byte order included, and swapped in bulk:
+0.3 µs an entry instead of 1.1 with struct calls.
 
 Source: store/index/IndexFile.java, IndexHeader.java.
 """
 
 from array import array
 from collections.abc import Sequence
-from struct import Struct
 from sys import byteorder
-from typing import Final
 
 from storage.disk import Disk, DiskFile
-from storage.errors import StoreError, store_error
+from storage.errors import store_error
+from storage.index_layout import (
+    ENTRY,
+    ENTRY_BYTES,
+    HEADER,
+    HEADER_BYTES,
+    SECONDS_MAX,
+    SLOT,
+    SLOT_BYTES,
+    EntryReader,
+    IndexHeader,
+    fault_of,
+)
 
-_HEADER: Final = Struct(
-    ">q"  # begin_timestamp, ms
-    "q"  # end_timestamp, ms
-    "q"  # begin_physical_offset
-    "q"  # end_physical_offset
-    "i"  # used_slots
-    "i"  # next_entry
-)
-_ENTRY: Final = Struct(
-    ">i"  # key_hash
-    "q"  # physical_offset
-    "i"  # seconds since begin_timestamp
-    "i"  # previous entry
-)
-_SLOT: Final = Struct(">i")
-HEADER_BYTES: Final = _HEADER.size
-ENTRY_BYTES: Final = _ENTRY.size
-SLOT_BYTES: Final = _SLOT.size
-assert (HEADER_BYTES, ENTRY_BYTES, SLOT_BYTES) == (40, 20, 4)
 _ENTRY_WORDS = ENTRY_BYTES // 4
-_SECONDS_MAX = 0x7FFFFFFF
 _MUST_SWAP = byteorder == "little"
 assert array("I").itemsize == 4 and array("Q").itemsize == 8
 
@@ -76,6 +50,8 @@ class IndexFile:
         self.end_physical_offset = 0
         self.used_slots = 0
         self.next_entry = 1
+        self.found_bytes = 0
+        """How long the file was when it was loaded."""
         self.is_dirty = False
         """Has changes that may not be on disk."""
         self._disk = disk
@@ -84,7 +60,6 @@ class IndexFile:
         self._entries_start = HEADER_BYTES + slot_count * SLOT_BYTES
         self.size_bytes = self._entries_start + entry_count * ENTRY_BYTES
         self._file: DiskFile | None = None
-        self._view: memoryview | None = None
         self._header: memoryview | None = None
         self._slots: memoryview | None = None
 
@@ -123,21 +98,68 @@ class IndexFile:
             raise store_error("cannot make an index file", error) from error
         self._write_header()
 
-    def load(self) -> None:
-        """Reads the header. Raises StoreError if the file does not have the configured size."""
-        file = self._disk.open(self.path)
+    def load(self) -> str:
+        """Reads the header; returns why the file cannot be trusted, in words; empty if it can.
+
+        What is looked at besides: its size, first and last entry, the slot of the last one.
+        """
         try:
-            if file.size() != self.size_bytes:
-                raise StoreError(
-                    f"{self.path} has {file.size()} bytes, but maxHashSlotNum and maxIndexNum make "
-                    f"{self.size_bytes}: set them to what the file was made with, or remove it."
-                )
-            fields = _HEADER.unpack(file.pread(HEADER_BYTES, 0))
-        finally:
-            file.close()
-        self.begin_timestamp, self.end_timestamp, begin, end, used, next_entry = fields
-        self.begin_physical_offset, self.end_physical_offset = begin, end
-        self.used_slots, self.next_entry = used, max(1, next_entry)
+            file = self._disk.open(self.path, read_only=True)
+            try:
+                self.found_bytes = file.size()
+                data = file.pread(HEADER_BYTES, 0)
+                if len(data) < HEADER_BYTES:
+                    return f"it has {self.found_bytes} bytes"
+                self._take_header(data)
+                if self.found_bytes != self.size_bytes:
+                    return f"it has {self.found_bytes} bytes instead of {self.size_bytes}"
+                return fault_of(file, self._header_values(), self._slot_count, self._entry_count)
+            finally:
+                file.close()
+        except OSError as error:
+            return f"it cannot be read ({error.strerror or error})"
+
+    def has_other_layout(self) -> bool:
+        """Whether it is whole, but made with another maxHashSlotNum or maxIndexNum than ours.
+
+        For a file that `load` found to have another size.
+        """
+        rest = self.found_bytes - HEADER_BYTES
+        slots_bytes = rest - self._entry_count * ENTRY_BYTES
+        entries_bytes = rest - self._slot_count * SLOT_BYTES
+        layouts = []
+        if slots_bytes > 0 and slots_bytes % SLOT_BYTES == 0:
+            layouts.append((slots_bytes // SLOT_BYTES, self._entry_count))
+        if entries_bytes > 0 and entries_bytes % ENTRY_BYTES == 0:
+            layouts.append((self._slot_count, entries_bytes // ENTRY_BYTES))
+        if self.next_entry <= 1 or not layouts:
+            return False
+        try:
+            file = self._disk.open(self.path, read_only=True)
+            try:
+                header = self._header_values()
+                return any(not fault_of(file, header, *layout) for layout in layouts)
+            finally:
+                file.close()
+        except OSError:
+            return False
+
+    def _take_header(self, data: bytes) -> None:
+        header = IndexHeader.of(data)
+        self.begin_timestamp, self.end_timestamp = header.begin_timestamp, header.end_timestamp
+        self.begin_physical_offset = header.begin_physical_offset
+        self.end_physical_offset = header.end_physical_offset
+        self.used_slots, self.next_entry = header.used_slots, max(1, header.next_entry)
+
+    def _header_values(self) -> IndexHeader:
+        return IndexHeader(
+            self.begin_timestamp,
+            self.end_timestamp,
+            self.begin_physical_offset,
+            self.end_physical_offset,
+            self.used_slots,
+            self.next_entry,
+        )
 
     def open_for_writing(self) -> None:
         """Maps header and slots. Raises DiskFull or StoreError."""
@@ -168,7 +190,7 @@ class IndexFile:
 
     def close(self) -> None:
         """Lets go of maps and descriptor; the file can be queried all the same."""
-        self._slots = self._header = self._view = None
+        self._slots = self._header = None
         file, self._file = self._file, None
         if file is not None:
             file.close()
@@ -187,10 +209,12 @@ class IndexFile:
         numbers = _in_file_order(array("I", range(first, first + len(hashes))))
         slot_count = self._slot_count
         previous: list[int] = []
+        heads: dict[int, int] = {}
         for key_hash, number in zip(hashes, numbers, strict=True):
             slot = key_hash % slot_count
-            previous.append(slots[slot])
-            slots[slot] = number
+            before = heads.get(slot)
+            previous.append(slots[slot] if before is None else before)
+            heads[slot] = number
         words = array("I", bytes(ENTRY_BYTES * len(hashes)))
         words[0::_ENTRY_WORDS] = array("I", hashes)
         words[3::_ENTRY_WORDS] = array("I", self._seconds(timestamps, first == 1))
@@ -203,54 +227,35 @@ class IndexFile:
         try:
             file.pwrite(words.tobytes(), self._entries_start + first * ENTRY_BYTES)
         except OSError as error:
-            for key_hash, value in zip(reversed(hashes), reversed(previous), strict=True):
-                slots[key_hash % slot_count] = value
             raise store_error("cannot write to an index file", error) from error
         if first == 1:
             self.begin_physical_offset, self.begin_timestamp = physical_offsets[0], timestamps[0]
         self.end_physical_offset, self.end_timestamp = physical_offsets[-1], timestamps[-1]
         self.used_slots += previous.count(0)
-        self.next_entry = first + len(hashes)
+        self.next_entry = first + len(hashes)  # readers on other threads go by it
+        for slot, number in heads.items():  # last: a slot never leads to what is not written
+            slots[slot] = number
         self._write_header()
 
     def _seconds(self, timestamps: Sequence[int], first_in_file: bool) -> list[int]:
         """Seconds since the file's begin; the very first entry counts from the file before."""
         begin = timestamps[0] if first_in_file else self.begin_timestamp
         seconds = (
-            [min(max((each - begin) // 1000, 0), _SECONDS_MAX) for each in timestamps]
-            if min(timestamps) < begin or max(timestamps) - begin > _SECONDS_MAX
+            [min(max((each - begin) // 1000, 0), SECONDS_MAX) for each in timestamps]
+            if min(timestamps) < begin or max(timestamps) - begin > SECONDS_MAX
             else [(each - begin) // 1000 for each in timestamps]
         )
         if begin <= 0:
             seconds = [0] * len(timestamps)
         if first_in_file and self.begin_timestamp > 0:
             gap = (timestamps[0] - self.begin_timestamp) // 1000
-            seconds[0] = min(max(gap, 0), _SECONDS_MAX)
+            seconds[0] = min(max(gap, 0), SECONDS_MAX)
         return seconds
-
-    def end_at(self, physical_end: int) -> None:
-        """Forgets that it covers records behind the log's end, whose place others will take.
-
-        Their entries stay, as false hits; the header is changed, which needs an open file.
-        """
-        if self.end_physical_offset >= physical_end:
-            self.end_physical_offset = max(physical_end - 1, 0)
-            self.begin_physical_offset = min(self.begin_physical_offset, self.end_physical_offset)
-            self._write_header()
 
     def _write_header(self) -> None:
         assert self._header is not None
         self.is_dirty = True
-        _HEADER.pack_into(
-            self._header,
-            0,
-            self.begin_timestamp,
-            self.end_timestamp,
-            self.begin_physical_offset,
-            self.end_physical_offset,
-            self.used_slots,
-            self.next_entry,
-        )
+        HEADER.pack_into(self._header, 0, *self._header_values())
 
     # -- searching ----------------------------------------------------------------------------
 
@@ -261,30 +266,39 @@ class IndexFile:
     def find(self, key_hash: int, max_count: int, begin_ms: int, end_ms: int) -> list[int]:
         """Physical offsets of up to `max_count` records with this hash and time, newest first.
 
-        Times are exact to a second only, and other keys may have the same hash.
+        Times are exact to a second only, and other keys may have the same hash. Any thread: it
+        reads through a descriptor of its own, and a file that is deleted meanwhile has nothing.
         """
-        if self.next_entry <= 1:
+        next_entry = self.next_entry
+        if next_entry <= 1 or max_count <= 0:
             return []
-        file = self._file
-        if file is None:
+        try:
             file = self._disk.open(self.path, read_only=True)
-            try:
-                return self._walk(file.view(), key_hash, max_count, begin_ms, end_ms)
-            finally:
-                file.close()
-        if self._view is None:
-            self._view = file.view()
-        return self._walk(self._view, key_hash, max_count, begin_ms, end_ms)
+        except FileNotFoundError:
+            return []
+        try:
+            slot = HEADER_BYTES + key_hash % self._slot_count * SLOT_BYTES
+            (number,) = SLOT.unpack(file.pread(SLOT_BYTES, slot))
+            if number >= next_entry:  # put meanwhile, or damaged
+                next_entry = self.next_entry
+            entries = EntryReader(file, self._entries_start)
+            return self._walk(entries, number, next_entry, key_hash, max_count, begin_ms, end_ms)
+        finally:
+            file.close()
 
     def _walk(
-        self, view: memoryview, key_hash: int, max_count: int, begin_ms: int, end_ms: int
+        self,
+        entries: EntryReader,
+        number: int,
+        limit: int,
+        key_hash: int,
+        max_count: int,
+        begin_ms: int,
+        end_ms: int,
     ) -> list[int]:
         found: list[int] = []
-        number = _SLOT.unpack_from(view, HEADER_BYTES + key_hash % self._slot_count * SLOT_BYTES)[0]
-        limit = self.next_entry + 1
         while 0 < number < limit and len(found) < max_count:
-            position = self._entries_start + number * ENTRY_BYTES
-            entry_hash, physical_offset, seconds, previous = _ENTRY.unpack_from(view, position)
+            entry_hash, physical_offset, seconds, previous = entries.entry(number)
             stored_ms = self.begin_timestamp + seconds * 1000
             if seconds < 0:
                 break
@@ -295,6 +309,21 @@ class IndexFile:
             number, limit = previous, number  # a chain only leads back: no loop in a broken file
         return found
 
+    def last_of_record(self) -> tuple[int, int]:
+        """The record of the last entry, and how many entries at the end are this record's.
+
+        Raises OSError.
+        """
+        file = self._disk.open(self.path, read_only=True)
+        try:
+            entries = EntryReader(file, self._entries_start)
+            number, offset = self.next_entry - 1, self.end_physical_offset
+            while number > 0 and entries.entry(number)[1] == offset:
+                number -= 1
+            return offset, self.next_entry - 1 - number
+        finally:
+            file.close()
+
     def entries(self) -> list[tuple[int, int, int, int]]:
         """All entries as (key hash, physical offset, seconds, previous), oldest first."""
         file = self._disk.open(self.path, read_only=True)
@@ -304,4 +333,4 @@ class IndexFile:
             )
         finally:
             file.close()
-        return list(_ENTRY.iter_unpack(data))
+        return list(ENTRY.iter_unpack(data))

@@ -1,82 +1,236 @@
-"""A JSON config file and its previous version, NAME and NAME.bak, in fastjson's dialect.
+"""A JSON config file, its previous version NAME.bak, and their checksums NAME.crc.
 
 Saving writes NAME.tmp, syncs it, keeps what NAME held as NAME.bak with the same care, renames, and
-syncs the directory: a power cut leaves the old version or the new one. Loading falls back to the
-.bak when NAME is missing, empty or broken.
+syncs the directory: a power cut leaves the old version or the new one. Loading finds the newest
+version that can be used; one flipped bit is told by the checksums and turned back.
+
+What cannot be used is kept as NAME.broken when the file is saved again. Loading changes nothing.
 
 Source: common/ConfigManager.java, MixAll.java (string2File).
 """
 
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from errno import EBADMSG, EIO, EISDIR
+from typing import Generic, TypeVar
+
+from protocol.errors import RemoteError
 from protocol.fastjson import FastjsonError, loads
+from storage.crc_sidecar import Digest, Sidecar, without_flipped_bit
 from storage.disk import Disk
-from storage.errors import StoreError, store_error
+from storage.errors import store_error
+
+T = TypeVar("T")
+
+_DAMAGE = {EBADMSG, EIO, EISDIR}
+"""What a read fails with when the file is at fault, not this process or its rights."""
+_SIDECAR_BYTES_MAX = 4096
 
 
-def load(disk: Disk, path: str) -> str | None:
-    """The text of the newest version that can be read; None where there is no file yet.
+@dataclass(frozen=True, slots=True)
+class Loaded(Generic[T]):
+    """What was found of a config file."""
 
-    Raises StoreError when there is one and neither it nor its .bak is JSON: going on without it
-    would save an empty table over it.
+    value: T | None = None
+    """None where nothing can be used, or nothing is there."""
+    is_newest: bool = True
+    """Whether `value` is what was saved last, as far as anybody can tell."""
+    broken: tuple[str, ...] = ()
+    """The files that cannot be used as they are; `save` takes them, to keep them aside."""
+    findings: str = ""
+    """What is wrong, and what is used in its place, in words; empty when all is well."""
+
+
+def load(disk: Disk, path: str, parse: Callable[[str], T]) -> Loaded[T]:
+    """The newest version that `parse` takes.
+
+    `parse` may raise ValueError or RemoteError for a text that cannot be the file's. Raises
+    StoreError only when this process may not read the file.
     """
-    reasons = []
-    for each in (path, f"{path}.bak"):
-        text, reason = _read(disk, each)
-        if text is not None:
-            return text
-        if reason:
-            reasons.append(reason)
-    if reasons:
-        raise StoreError(f"{' and '.join(reasons)}: repair {path}, or remove it to begin anew.")
-    return None
+    backup = f"{path}.bak"
+    sidecar = _sidecar(disk, path)
+    broken: list[str] = []
+    findings: list[str] = []
+    for each in (path, backup):
+        data, fault = _read(disk, each)
+        if fault:
+            broken.append(each)
+        elif data is None:
+            continue
+        elif not data.strip():
+            fault = "is empty"
+        else:
+            text, flipped = _intact(disk, path, data, sidecar, each)
+            value, fault = _parsed(text, parse)
+            if value is not None and flipped:
+                findings.append(f"{each} had one flipped bit, found by {path}.crc: corrected")
+            if fault or flipped:
+                broken.append(each)
+            if value is not None:
+                if each == backup:
+                    findings = findings or [f"{path} is missing"]
+                    findings.append("its previous version is used")
+                return Loaded(value, each == path, tuple(broken), "; ".join(findings))
+        findings.append(f"{each} {fault}")
+    if findings:
+        findings.append("nothing of it is left")
+    return Loaded(None, not findings, tuple(broken), "; ".join(findings))
 
 
-def _read(disk: Disk, path: str) -> tuple[str | None, str]:
-    """The text of one file, or why it is broken; neither for a missing or empty one."""
+def parsed_object(text: str) -> dict[object, object]:
+    """The JSON object that `text` is. Raises ValueError."""
+    value = loads(text)
+    if not isinstance(value, dict):
+        raise FastjsonError("it does not hold a JSON object")
+    return value
+
+
+def parsed_table(text: str, name: str) -> dict[object, object]:
+    """The JSON object that `text` is; `name` is the table that must be in it. Raises ValueError."""
+    found = parsed_object(text)
+    if not isinstance(found.get(name), dict):
+        raise FastjsonError(f"there is no table {name} in it")
+    return found
+
+
+def _read(disk: Disk, path: str) -> tuple[bytes | None, str]:
+    """The content of one file, None for a missing one; or what is wrong with the file."""
     try:
-        data = disk.read_bytes(path)
+        if disk.is_dir(path):
+            return None, "is a directory"
+        return disk.read_bytes(path), ""
     except FileNotFoundError:
         return None, ""
     except OSError as error:
-        return None, f"{path} cannot be read ({error.strerror})"
-    if not data.strip():
-        return None, ""
+        if error.errno in _DAMAGE:
+            return None, f"cannot be read ({error.strerror})"
+        raise store_error("cannot read a config file", error) from error
+
+
+def _sidecar(disk: Disk, path: str) -> Sidecar | None:
+    """The checksums; None when they are missing or unusable."""
     try:
-        text = data.decode("utf-8")
-        value = loads(text)
-    except (FastjsonError, UnicodeDecodeError) as error:
-        return None, f"{path} is not JSON ({error})"
-    if not isinstance(value, dict):
-        return None, f"{path} does not hold a JSON object"
-    return text, ""
+        data = disk.read_bytes(f"{path}.crc")
+    except OSError:
+        return None
+    return Sidecar.decode(data) if len(data) <= _SIDECAR_BYTES_MAX else None
 
 
-def save(disk: Disk, path: str, text: str) -> bool:
+def _intact(
+    disk: Disk, path: str, data: bytes, sidecar: Sidecar | None, own: str
+) -> tuple[bytes, bool]:
+    """The content as it was saved, and whether a bit had to be turned back for that.
+
+    A difference from the checksums is another broker's change where the .bak has changed as well
+    and the text is JSON: two of its versions may differ in one bit.
+    """
+    if sidecar is None or sidecar.knows(data):
+        return data, False
+    expected = sidecar.newest if own == path else sidecar.previous
+    if expected is None:
+        return data, False
+    if own == path and not sidecar.was_left_alone(_read(disk, f"{path}.bak")[0]):
+        value, _ = _parsed(data, parsed_object)
+        if value is not None:
+            return data, False
+    corrected = without_flipped_bit(data, expected)
+    return (data, False) if corrected is None else (corrected, True)
+
+
+def _parsed(data: bytes, parse: Callable[[str], T]) -> tuple[T | None, str]:
+    """The value of a content, or why it has none."""
+    try:
+        return parse(data.decode("utf-8")), ""
+    except RemoteError as error:  # the bodies' own complaint, as about a peer
+        return None, f"cannot be used ({error.remark})"
+    except (ValueError, OverflowError, RecursionError) as error:
+        return None, f"cannot be used ({error})"
+
+
+def save(disk: Disk, path: str, text: str, broken: Collection[str] = ()) -> bool:
     """Makes `text` the file's content, durably; False if it was that already.
 
-    What the file held becomes the .bak, unless it was empty or broken. Raises StoreError when the
-    disk refuses; the file is as it was then.
+    What the file held becomes the .bak, unless it is no JSON or among the `broken` that `load`
+    found. Raises StoreError when the disk refuses; the file is as it was then.
     """
-    data = text.encode("utf-8")
+    data = text.encode("utf-8", "replace")
+    was_damaged = False
     try:
-        previous = disk.read_bytes(path) if disk.exists(path) else b""
-        if previous == data:
+        sidecar = _sidecar(disk, path)
+        previous, fault = _read(disk, path)
+        if previous == data and sidecar is not None and sidecar.newest == Digest.of(data):
             return False
         directory = path.rpartition("/")[0]
         disk.make_dirs(directory)
         _write(disk, f"{path}.tmp", data)
-        if _read(disk, path)[0] is not None:
+        if previous == data:
+            backup, _ = _read(disk, f"{path}.bak")
+        elif not fault and _is_good(path, previous, sidecar, broken):
+            assert previous is not None
+            backup = previous
             _write(disk, f"{path}.bak.tmp", previous)
-            disk.rename(f"{path}.bak.tmp", f"{path}.bak")
+            _replace(disk, f"{path}.bak.tmp", f"{path}.bak")
             # Now, or the directory might keep the new name of one and the old one of the other.
             disk.sync_directory(directory)
-        disk.rename(f"{path}.tmp", path)
+        else:
+            backup = _keep_aside(disk, path, previous, broken)
+            was_damaged = True
+        versions = Sidecar(Digest.of(data), None if backup is None else Digest.of(backup))
+        _write(disk, f"{path}.crc.tmp", versions.encode(path.rpartition("/")[2]))
+        if was_damaged:  # the old checksums may still be needed to make sense of the old content
+            _replace(disk, f"{path}.tmp", path)
+            disk.sync_directory(directory)
+        _replace(disk, f"{path}.crc.tmp", f"{path}.crc")
+        if not was_damaged:
+            _replace(disk, f"{path}.tmp", path)
         disk.sync_directory(directory)
     except OSError as error:
         raise store_error(f"cannot save {path}", error) from error
     return True
 
 
+def _is_good(
+    path: str, previous: bytes | None, sidecar: Sidecar | None, broken: Collection[str]
+) -> bool:
+    """Whether what the file holds may become the .bak."""
+    if previous is None:
+        return False
+    if sidecar is not None and sidecar.knows(previous):
+        return True  # nothing that we wrote is broken, whatever was found before it was written
+    return path not in broken and _parsed(previous, parsed_object)[0] is not None
+
+
+def _keep_aside(
+    disk: Disk, path: str, previous: bytes | None, broken: Collection[str]
+) -> bytes | None:
+    """Keeps what is broken under another name; returns what the .bak still holds."""
+    if previous is not None and previous.strip():
+        _write(disk, f"{path}.broken", previous)  # a copy: until the new one is there, it counts
+    elif previous is None and disk.exists(path):
+        disk.rename(path, _free_name(disk, f"{path}.broken"))
+    backup_path = f"{path}.bak"
+    if backup_path in broken and disk.exists(backup_path):
+        disk.rename(backup_path, _free_name(disk, f"{backup_path}.broken"))
+        return None
+    return _read(disk, backup_path)[0]
+
+
+def _replace(disk: Disk, source: str, target: str) -> None:
+    """Renames; a directory in the way is kept aside."""
+    if disk.is_dir(target):
+        disk.rename(target, _free_name(disk, f"{target}.broken"))
+    disk.rename(source, target)
+
+
+def _free_name(disk: Disk, path: str) -> str:
+    """`path`, or with a number behind it where a directory has that name."""
+    names = (path, *(f"{path}.{number}" for number in range(2, 100)))
+    return next((name for name in names if not disk.is_dir(name)), path)
+
+
 def _write(disk: Disk, path: str, data: bytes) -> None:
+    if disk.is_dir(path):
+        disk.rename(path, _free_name(disk, f"{path}.broken"))
     file = disk.open(path, create=True)
     try:
         file.set_size(0)

@@ -49,6 +49,11 @@ class MappedFile:
             view = self._view = self.file.view()
         return view
 
+    @property
+    def is_mapped(self) -> bool:
+        """Whether somebody may hold a view."""
+        return self._view is not None
+
     def slice(self, position: int, count: int) -> memoryview:
         """`count` bytes from `position`, uncopied. Keeps the map alive. Raises OffsetError."""
         if position < 0 or count < 0 or position + count > self.size_bytes:

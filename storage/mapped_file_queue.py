@@ -3,7 +3,7 @@
 File n of a run that begins at offset B holds the bytes from B + n * size to B + (n + 1) * size.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterable, Iterator
 from itertools import pairwise
 
 from storage.disk import Disk
@@ -129,23 +129,32 @@ class MappedFileQueue:
 
     def remove_from(self, offset: int) -> list[str]:
         """Deletes the files that begin at or behind `offset`; returns their paths."""
-        return self._keep(lambda file: file.first_offset < offset)
+        gone = [file for file in self.files if file.first_offset >= offset]
+        self.files = self.files[: len(self.files) - len(gone)]
+        return self._delete(reversed(gone))[::-1]
+
+    def drop_below(self, offset: int) -> list[MappedFile]:
+        """Takes the files that end at or before `offset`, but never the last, out of the run.
+
+        They stay open and on the disk: somebody may be reading them, and deleting takes its time.
+        """
+        gone = [file for file in self.files[:-1] if file.end_offset <= offset]
+        self.files = self.files[len(gone) :]
+        return gone
 
     def remove_below(self, offset: int) -> list[str]:
         """Deletes the files that end at or before `offset`, but never the last one."""
-        last = self.files[-1] if self.files else None
-        return self._keep(lambda file: file is last or file.end_offset > offset)
+        return self._delete(self.drop_below(offset))
 
-    def _keep(self, wanted: Callable[[MappedFile], bool]) -> list[str]:
-        gone = [file for file in self.files if not wanted(file)]
-        if not gone:
-            return []
-        self.files = tuple(file for file in self.files if wanted(file))
-        for file in gone:
+    def _delete(self, files: Iterable[MappedFile]) -> list[str]:
+        """One name at a time: a power cut may undo the last ones, never leave a hole."""
+        paths: list[str] = []
+        for file in files:
             self.disk.unlink(file.path)
+            self.disk.sync_directory(self.directory)
             file.close()
-        self.disk.sync_directory(self.directory)
-        return [file.path for file in gone]
+            paths.append(file.path)
+        return paths
 
     def sync(self) -> None:
         """Everything written to any of the files is on disk afterwards."""

@@ -7,35 +7,39 @@
 Source: store/DefaultMessageStore.java.
 """
 
-from collections.abc import Sequence
-
 from protocol.message import RecordError, scan_head
 from storage.checkpoint import Checkpoint
+from storage.clean_stop import (
+    CleanStop,
+    index_headers,
+    read_clean_stop,
+    remove_clean_stop,
+    write_clean_stop,
+)
 from storage.clock import Clock
 from storage.commit_log import CommitLog
 from storage.config import StoreConfig
 from storage.consume_queues import ConsumeQueues, DispatchEntry
+from storage.damage import Damage
 from storage.disk import Disk
-from storage.dispatch import Dispatcher, delay_levels_ms, entry_of
+from storage.dispatch import Dispatcher, Follower, delay_levels_ms, entry_of
 from storage.errors import OffsetError, store_error
+from storage.followers import Lagging, LogReader
 from storage.index import Index
 from storage.lock_file import StoreLock, create_abort, remove_abort, was_stopped_cleanly
+from storage.queue_list import QueueList
+from storage.queue_times import QueueTimes
 from storage.recovery import Recovery, RecoveryReport
+from storage.store_rebuild import rebuild_is_done, rebuild_is_ordered, remove_derived
+from storage.transaction_table import TransactionTable
 
 _CATCH_UP_RECORDS = 2048
 """Dispatched at a time by `catch_up`."""
 
 
-class FollowingDispatcher(Dispatcher):
-    """A dispatcher that remembers how far it has come."""
-
-    dispatched_offset = 0
-    """The end of the last record of which both the queues and the index know."""
-
-    def dispatch(self, entries: Sequence[DispatchEntry]) -> None:
-        super().dispatch(entries)
-        if entries:
-            self.dispatched_offset = entries[-1][3] + entries[-1][4]
+STOP_CATCH_UP_MS = 2000
+"""At a clean stop the followers that are behind get so long: what is then still missing in the
+index the original would never add. We do, at the next start."""
 
 
 class MessageStore:
@@ -49,10 +53,23 @@ class MessageStore:
         self.disk = disk
         self.clock = clock
         self.checkpoint = Checkpoint(disk, config.checkpoint_path)
+        self.queue_list = QueueList(config, disk)
         self.commit_log = CommitLog(config, disk)
         self.consume_queues = ConsumeQueues(config, disk)
         self.index = Index(config, disk, clock) if config.message_index_enable else None
-        self.dispatcher = FollowingDispatcher(self.consume_queues, self.index)
+        self.damage = Damage()
+        """What of the log is damaged: written by recovery, then by the scrubber alone."""
+        self.followers: list[Follower] = [self.index] if self.index is not None else []
+        """What is derived of the log behind the queues; the index first."""
+        log = self.commit_log
+        self.transaction_table = TransactionTable(
+            config, disk, log.view, lambda: log.flushed_offset
+        )
+        self.followers.append(self.transaction_table)
+        self.dispatcher = Dispatcher(self.consume_queues)
+        delay_levels = delay_levels_ms(config.message_delay_level)
+        reader = LogReader(self.commit_log, self.damage, delay_levels)
+        self.lagging = Lagging(self.followers, reader, self.dispatcher)
         self._lock = StoreLock(config, disk)
 
     # -- the day's beginning and end ------------------------------------------------------------
@@ -72,26 +89,84 @@ class MessageStore:
 
     def _open(self) -> RecoveryReport:
         report = RecoveryReport(clean=was_stopped_cleanly(self.config, self.disk))
+        is_ordered = rebuild_is_ordered(self.config, self.disk)
         self.checkpoint.load()
         try:
+            if is_ordered:
+                report.removed_files += remove_derived(self.config, self.disk)
             report.removed_files += self.commit_log.load()
-            self.consume_queues.load(report.clean)
-            if self.index is not None:
-                report.removed_files += self.index.load(report.clean, self.checkpoint.index_ms)
+            stop = self._last_stop() if report.clean else None
+            lost: list[tuple[str, int]] = []
+            if stop is not None:
+                lost = self.consume_queues.load_known(stop.queues)
+            else:
+                self.consume_queues.load(self.commit_log.min_offset())
+            report.removed_files += self._load_index(report.clean, stop)
         except OSError as error:
             raise store_error("cannot open the store", error) from error
         # From here on files change: a crash now must be found by the next start.
         create_abort(self.config, self.disk)
-        trusted_until_ms = self.checkpoint.trusted_until_ms(
-            with_index=self.config.message_index_enable and self.config.message_index_safe
+        recovery = Recovery(
+            self.config, self.commit_log, self.consume_queues, self.damage, self.checkpoint, report
         )
-        recovery = Recovery(self.config, self.commit_log, self.consume_queues, self.index, report)
         try:
-            recovery.run(trusted_until_ms)
+            if stop is not None:
+                recovery.resume(stop, lost)
+            else:
+                recovery.run(self.queue_list.load())
+                if self.index is not None:
+                    report.removed_files += self.index.truncate_behind(report.end_offset)
+            remove_clean_stop(self.config, self.disk)
+            if is_ordered:
+                self.consume_queues.sync_all()
+                rebuild_is_done(self.config, self.disk)
         except OSError as error:
             raise store_error("cannot recover the store", error) from error
+        if self.checkpoint.limit(report.end_offset):
+            self.checkpoint.save()
+        if self.index is not None:
+            report.rebuilt += self.index.doubts
+            if not self.index.covered_offset and report.end_offset > self.commit_log.min_offset():
+                report.rebuilt.append("the index: there was none")
+        doubt = self.transaction_table.load(self.commit_log.min_offset(), report.end_offset)
+        if doubt:
+            report.rebuilt.append(f"the transaction table: {doubt}")
         self.dispatcher.dispatched_offset = report.end_offset
+        self.lagging.start_at(report.end_offset)
         return report
+
+    def _last_stop(self) -> CleanStop | None:
+        """The record of the last clean stop, if nobody has changed the store since."""
+        stop = read_clean_stop(self.config, self.disk)
+        if stop is None or not stop.agrees_with(self.commit_log.queue, self.checkpoint):
+            return None
+        return stop
+
+    def _load_index(self, clean: bool, stop: CleanStop | None) -> list[str]:
+        """Loads the index; returns the files that it removed."""
+        if self.index is None:
+            return []
+        covered_offset = None
+        if stop is not None and stop.index == index_headers(self.disk, self.index.directory):
+            covered_offset = stop.index_covered_offset
+        return self.index.load(clean, self.checkpoint.index_ms, covered_offset)
+
+    def _note_stop(self) -> None:
+        """Writes down how the store is left; everything is on disk by now."""
+        index, log = self.index, self.commit_log
+        if next(log.walk(self.dispatcher.dispatched_offset), None) is not None:
+            return  # Not all of it has been dispatched: the next start has to read.
+        stop = CleanStop(
+            log.min_offset(),
+            log.end_offset,
+            log.last_store_timestamp,
+            self.checkpoint.timestamps(),
+            self.consume_queues.known(),
+        )
+        if index is not None:
+            stop.index = index_headers(self.disk, index.directory)
+            stop.index_covered_offset = index.covered_offset
+        write_clean_stop(self.config, self.disk, stop)
 
     def close(self) -> None:
         """Stops cleanly; the caller has dispatched everything it appended.
@@ -99,8 +174,14 @@ class MessageStore:
         Raises StoreError when something cannot be flushed: everything is closed and unlocked all
         the same, and `abort` stays, so that the next start recovers.
         """
+        deadline_ms = self.clock.monotonic_ms() + STOP_CATCH_UP_MS
         try:
+            self.lagging.catch_up(
+                self.dispatcher.dispatched_offset,
+                lambda: self.clock.monotonic_ms() < deadline_ms,
+            )
             self.flush()
+            self._note_stop()
             remove_abort(self.config, self.disk)
         finally:
             self._close_files()
@@ -114,6 +195,7 @@ class MessageStore:
         self.consume_queues.close()
         if self.index is not None:
             self.index.close()
+        self.transaction_table.close()
         self.checkpoint.close()
         self._lock.release()
 
@@ -127,6 +209,9 @@ class MessageStore:
         self.checkpoint.advance(
             physic_ms=self.commit_log.flushed_store_timestamp,
             logics_ms=self.consume_queues.synced_store_timestamp,
+            durable_offset=min(
+                self.consume_queues.synced_covered_offset, self.commit_log.flushed_offset
+            ),
         )
         self.checkpoint.save()
 
@@ -135,6 +220,7 @@ class MessageStore:
         self.commit_log.sync(self.commit_log.end_offset)
         try:
             self.consume_queues.sync_all()
+            self.transaction_table.sync()
             if self.index is not None:
                 self.index.write_out()
                 full = self.index.unsynced()
@@ -143,14 +229,25 @@ class MessageStore:
                     self.checkpoint.advance(index_ms=full.end_timestamp)
         except OSError as error:
             raise store_error("cannot flush the queues or the index", error) from error
+        self.queue_list.save(self.consume_queues.names())
         self.save_checkpoint()
 
     # -- dispatching and reading ----------------------------------------------------------------
 
     def catch_up(self) -> int:
+        """Brings queues and followers to the end of the log, which it returns.
+
+        For whoever has the store to itself: this may mean to read all of the log.
+        """
+        end_offset = self.dispatch_rest()
+        self.lagging.catch_up(end_offset)
+        return end_offset
+
+    def dispatch_rest(self) -> int:
         """Dispatches, out of the log, what was appended but not dispatched; returns the log's end.
 
-        For a dispatching actor that starts again after it died with entries in its hands.
+        For a dispatching actor that starts again after it died with entries in its hands. Followers
+        that are behind stay so.
         """
         log, dispatcher = self.commit_log, self.dispatcher
         delay_levels = delay_levels_ms(self.config.message_delay_level)
@@ -166,9 +263,7 @@ class MessageStore:
     def offset_by_time(self, topic: str, queue_id: int, timestamp: int) -> int:
         """The queue offset stored nearest to a time (ms); 0 for a queue that does not exist."""
         queue = self.consume_queues.get(topic, queue_id)
-        if queue is None:
-            return 0
-        return queue.offset_by_time(timestamp, self.store_time, self.commit_log.min_offset())
+        return QueueTimes(self.commit_log, self.damage).offset_at(queue, timestamp)
 
     def store_time(self, physical_offset: int, record_bytes: int) -> int:
         """When the record that lies there was stored, ms; -1 if there is none (any more)."""

@@ -8,14 +8,22 @@ Source: broker/offset/ConsumerOffsetManager.java.
 """
 
 from protocol.bodies import ConsumerOffsetTable
-from protocol.fastjson import dumps, loads
+from protocol.fastjson import dumps
+from storage.json_config import parsed_table
 
 TOPIC_GROUP_SEPARATOR = "@"
+_INT_MAX = (1 << 31) - 1
+_LONG_MAX = (1 << 63) - 1
 
 
 def parse_offsets(text: str) -> ConsumerOffsetTable:
-    """The table in the file's text, in its order. Raises RemoteError or FastjsonError."""
-    return ConsumerOffsetTable.from_json(loads(text))
+    """The table in the file's text, in its order. Raises RemoteError or ValueError."""
+    table = ConsumerOffsetTable.from_json(parsed_table(text, "offsetTable"))
+    for key, queues in table.offset_table.items():
+        for queue_id, offset in queues.items():
+            if not 0 <= queue_id <= _INT_MAX or abs(offset) > _LONG_MAX:
+                raise ValueError(f"{key} has the offset {offset} in a queue {queue_id}")
+    return table
 
 
 def format_offsets(table: ConsumerOffsetTable) -> str:

@@ -4,42 +4,16 @@ A store has thousands of queues and hardly uses most of their files, so descript
 to this cache and not to a queue. What was used last stays open.
 """
 
-from storage.disk import Disk
-from storage.errors import StoreError
+from storage.disk import Disk, DiskFile
 from storage.mapped_file import MappedFile, create_mapped_file, first_offset_of
+from storage.queue_units import UNIT_BYTES
+
+__all__ = ["OPEN_FILES_MAX", "UNIT_BYTES", "QueueFiles"]
 
 OPEN_FILES_MAX = 192
 """Two descriptors each once mapped; most of the usual 1,024 must be left to sockets."""
 
-UNIT_BYTES = 20
-_SIZE_COLUMNS = (8, 9, 10, 11)
-"""Where the bytes of the record size lie in a unit."""
 _PAGE_BYTES = 4096
-_SCAN_BYTES = 3276 * UNIT_BYTES
-"""Read at a time while looking for a queue's end, about 64 KiB."""
-
-
-def valid_units(data: bytes) -> int:
-    """How many units from the first on have an offset that is not negative and a positive size.
-
-    A page of the file at a time, by columns: 3 ms for a file of 300,000 units.
-    """
-    count = len(data) // UNIT_BYTES
-    sizes = 0
-    for column in _SIZE_COLUMNS:
-        sizes |= int.from_bytes(data[column::UNIT_BYTES])
-    if 0 not in sizes.to_bytes(count) and _signs_are_clear(data):
-        return count
-    for number in range(count):
-        start = number * UNIT_BYTES
-        size = data[start + 8 : start + 12]
-        if data[start] > 127 or size[0] > 127 or size == b"\0\0\0\0":
-            return number
-    return count
-
-
-def _signs_are_clear(data: bytes) -> bool:
-    return data[0::UNIT_BYTES].isascii() and data[8::UNIT_BYTES].isascii()
 
 
 class QueueFiles:
@@ -49,9 +23,20 @@ class QueueFiles:
         self.disk = disk
         self.file_bytes = file_bytes
         self.new_names: set[str] = set()
-        """Directories with names that may not be on disk yet; whoever syncs them takes them out."""
+        """Directories with names that may not be on disk yet."""
+        self._names_in_sync: set[str] = set()
         self._open_max = open_max
         self._open: dict[str, MappedFile] = {}
+
+    def names_to_sync(self) -> set[str]:
+        """Directories for somebody to sync, who tells `names_synced`; a later name is not in it."""
+        self._names_in_sync |= self.new_names
+        self.new_names = set()
+        return set(self._names_in_sync)
+
+    def names_synced(self, directories: set[str]) -> None:
+        """The names that were in these directories at `names_to_sync` are on disk."""
+        self._names_in_sync -= directories
 
     def create(self, directory: str, path: str, *, durable_names: bool) -> None:
         """Makes a sparse file. `durable_names`: the names before it are on disk when it appears,
@@ -84,16 +69,9 @@ class QueueFiles:
         """Bytes of a file, copied."""
         return self._get(path).file.pread(count, position)
 
-    def count_units(self, path: str) -> int:
-        """How many valid units stand without a gap from the beginning of a file."""
-        position = 0
-        while position < self.file_bytes:
-            data = self.read(path, min(_SCAN_BYTES, self.file_bytes - position), position)
-            valid_bytes = valid_units(data) * UNIT_BYTES
-            position += valid_bytes
-            if not valid_bytes or valid_bytes < len(data):
-                break
-        return position // UNIT_BYTES
+    def file(self, path: str) -> DiskFile:
+        """The open file itself."""
+        return self._get(path).file
 
     def view(self, path: str) -> memoryview:
         """The whole file as a read-only map, made at the first call."""
@@ -111,25 +89,13 @@ class QueueFiles:
         if file.zero_from(page_end) or is_stale:
             file.sync()
 
-    def check_size(self, path: str, *, may_grow: bool) -> None:
-        """A file must have the configured size, or get it if it is shorter and `may_grow`."""
-        file = self.disk.open(path)
-        try:
-            size = file.size()
-            if size < self.file_bytes and may_grow:
-                file.set_size(self.file_bytes)
-            elif size != self.file_bytes:
-                raise StoreError(
-                    f"{path} has {size} bytes, but mappedFileSizeConsumeQueue is {self.file_bytes}:"
-                    " set it to the size of the files that are there."
-                )
-        finally:
-            file.close()
-
     def remove(self, path: str) -> None:
-        """Deletes a file; maps of it stay valid while somebody holds them."""
+        """Deletes a file, or what has its name; maps of it stay valid while somebody holds them."""
         self.forget(path)
-        self.disk.unlink(path)
+        if self.disk.is_dir(path):
+            self.disk.remove_tree(path)
+        else:
+            self.disk.unlink(path)
         self.new_names.add(path.rpartition("/")[0])
 
     def forget(self, path: str) -> None:

@@ -1,29 +1,34 @@
-"""Start-up: where the log ends, and what of the derived files has to follow it.
+"""Start-up: where the log ends, what of it is damaged, and the consume queues that follow it.
 
-After a clean stop the last three log files are read, and whatever is not dispatched yet follows.
-After a crash the log is read from the newest file that the checkpoint vouches for; queue units of
-records from there on are dropped and made again, and so are the index files that the checkpoint
-does not vouch for. What is missing altogether is made from the whole log.
+After a clean stop of ours nothing of log and queues is read: its record says all (clean_stop).
+After any other clean stop the last three log files are read and compared with the queues. After a
+crash the log is read from where the checkpoint vouches for it; queue units of records from there
+on are dropped and made again. Queues of which units are missing are made from the whole log.
 
-Source: store/DefaultMessageStore.java (recover), CommitLog.java, index/IndexService.java.
+What else is derived of the log follows behind the queues, once the store serves (followers).
+
+Source: store/DefaultMessageStore.java (recover), CommitLog.java.
 """
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
-from itertools import chain, islice
 
-from protocol.message import RecordHead
-from protocol.sysflag import has_queue_unit
+from protocol.message import RECORD_MAGIC, RecordError, scan_head
+from storage.append import blank
+from storage.checkpoint import Checkpoint
+from storage.clean_stop import CleanStop
 from storage.commit_log import CommitLog
 from storage.config import StoreConfig
-from storage.consume_queue import ConsumeQueue
-from storage.consume_queues import ConsumeQueues
-from storage.dispatch import delay_levels_ms, entry_of
-from storage.index import Index
-from storage.log_scan import LogScan, start_after_clean_stop, start_after_crash
-
-_BATCH_RECORDS = 2048
-"""Dispatched at a time: large enough to be cheap, small enough to be little memory."""
+from storage.consume_queue import FILLER_BYTES, ConsumeQueue
+from storage.consume_queues import ConsumeQueues, DispatchEntry
+from storage.damage import Damage
+from storage.dispatch import delay_levels_ms
+from storage.errors import DiskFull
+from storage.log_scan import LogScan
+from storage.log_start import start_after_clean_stop, start_after_crash
+from storage.queue_numbers import QueueKey, QueueNumbers
+from storage.resync import next_record
 
 
 @dataclass(slots=True)
@@ -32,6 +37,8 @@ class RecoveryReport:
 
     clean: bool = True
     """Whether the last owner stopped cleanly."""
+    known: bool = False
+    """Whether the record of a clean stop was believed, so that nothing had to be read."""
     scanned_from: int = 0
     record_count: int = 0
     """Records read and found whole."""
@@ -44,181 +51,286 @@ class RecoveryReport:
     removed_files: list[str] = field(default_factory=list)
     dispatched_from: int = 0
     dispatched_count: int = 0
-    """Records from which queue units or index entries were made again."""
+    """Queue units that were made again."""
+    gaps: list[tuple[int, int, str]] = field(default_factory=list)
+    """(start, end, reason) of what is damaged in the log and passed over."""
     rebuilt: list[str] = field(default_factory=list)
     """What was made anew from the log, and why, in words."""
 
 
 class Recovery:
-    """One start-up; the log, queues and index have been loaded."""
+    """One start-up; log and queues have been loaded."""
 
     def __init__(
         self,
         config: StoreConfig,
         log: CommitLog,
         queues: ConsumeQueues,
-        index: Index | None,
+        damage: Damage,
+        checkpoint: Checkpoint,
         report: RecoveryReport,
     ) -> None:
         self._config = config
         self._log = log
         self._queues = queues
-        self._index = index
+        self._damage = damage
+        self._checkpoint = checkpoint
         self._report = report
         self._delay_levels = delay_levels_ms(config.message_delay_level)
-        self._queues_from = 0
-        self._index_from = 0
 
-    def run(self, trusted_until_ms: int) -> RecoveryReport:
-        """Brings everything to the end of the log. Raises StoreError.
+    def run(self, listed: Iterable[tuple[str, int]] = ()) -> RecoveryReport:
+        """Brings log and queues to the end of the log; `listed` queues had units once.
 
-        `trusted_until_ms` is the checkpoint's word on what a crash cannot have touched.
+        Raises StoreError.
         """
-        files = self._log.queue
+        first, checkpoint = self._log.min_offset(), self._checkpoint
+        durable_offset = checkpoint.durable_offset
+        lost = self._misfits()
+        doubtful: dict[QueueKey, str] = {}
         if self._report.clean:
-            start = start_after_clean_stop(files)
+            lost |= self._with_a_wrong_end()
+            known_end = self._known_end(lost)
+            start = min(start_after_clean_stop(self._log.queue), max(known_end, first))
+            scan = self._scan(self._start(start), vouched_offset=known_end)
         else:
-            start = start_after_crash(files, trusted_until_ms)
-        scan = LogScan(
-            files,
-            start,
-            check_crc=self._config.check_crc_on_recover,
-            after_crash=not self._report.clean,
-        )
-        if self._report.clean:
-            self._after_clean_stop(scan)
-        else:
-            self._after_crash(scan)
-        self._queues.correct_min_offsets(self._log.min_offset())
-        self._report.scanned_from = start
-        self._report.record_count = scan.record_count
-        self._report.end_reason = scan.end_reason
+            scan, doubtful, lost = self._scan_after_crash(), lost, {}
+            if scan.start_offset > first:
+                lost = self._gone(listed) | self._with_a_wrong_end()
+        lost |= self._follow(scan, durable_offset, doubtful)
+        self._set_end(scan, checkpoint.physic_ms if durable_offset else 0)
+        self._queues.truncate_behind(scan.end_offset)
+        self.rebuild(lost)
+        self._finish()
         return self._report
 
-    # -- the two ways ---------------------------------------------------------------------------
-
-    def _after_clean_stop(self, scan: LogScan) -> None:
-        """Finds the end first; then what is behind it goes, and what is not dispatched follows."""
-        resume = max(self._queues.max_physical_offset(), self._log.min_offset())
-        newest: dict[tuple[bytes, int], int] = {}
-        for head in scan:
-            if has_queue_unit(head.sys_flag) and head.physical_offset < resume:
-                newest[head.topic, head.queue_id] = head.queue_offset
-        self._set_end(scan)
-        self._queues.truncate_behind(scan.end_offset)
-        self._truncate_index(scan.end_offset)
-        lost = {
-            key
-            for key, offset in newest.items()
-            if (queue := self._get(key)) is None or queue.max_offset <= offset
+    def resume(self, stop: CleanStop, lost: Iterable[tuple[str, int]]) -> RecoveryReport:
+        """Goes on where a clean stop of ours has left the store; makes `lost` queues anew."""
+        self._report.known = True
+        self._log.resume_at(stop.end_offset, stop.store_timestamp)
+        self._report.scanned_from = self._report.dispatched_from = stop.end_offset
+        self._report.end_offset = stop.end_offset
+        self._report.end_reason = "a clean stop"
+        not_as_left = {
+            (_bytes(topic), number): "its files are not as they were left" for topic, number in lost
         }
-        self._choose_ranges(min(resume, scan.end_offset), min(resume, scan.end_offset))
-        self._dispatch(self._log.walk(min(self._queues_from, self._index_from)))
-        self._rebuild(lost)
+        self.rebuild(not_as_left | self._misfits())
+        self._finish()
+        return self._report
 
-    def _after_crash(self, scan: LogScan) -> None:
-        """Dispatches while it reads, from records that were found whole."""
-        self._queues.truncate_behind(scan.start_offset)
-        self._choose_ranges(scan.start_offset, self._index_end())
-        lost: set[tuple[bytes, int]] = set()
-        seen: set[tuple[bytes, int]] = set()
+    def _misfits(self) -> dict[QueueKey, str]:
+        """Queues of whose files some are missing or unfit; these are taken away."""
+        self._queues.mend()
+        return {(_bytes(key[0]), key[1]): why for key, why in self._queues.misfits().items()}
 
-        def watched() -> Iterator[RecordHead]:
-            for head in scan:
-                key = head.topic, head.queue_id
-                if key not in seen and has_queue_unit(head.sys_flag):
-                    seen.add(key)
-                    queue = self._get(key)
-                    if head.queue_offset > (queue.max_offset if queue is not None else 0):
-                        lost.add(key)
-                yield head
+    def _finish(self) -> None:
+        if not self._report.known or self._report.rebuilt:
+            self._queues.correct_min_offsets(self._log.min_offset())
+        self._queues.covered_offset = self._log.end_offset
+        self._queues.last_store_timestamp = self._log.last_store_timestamp
+        for gap in self._report.gaps:
+            self._damage.add(*gap)
+        self._damage.forget_from(self._log.end_offset)
+        self._report.gaps = list(self._damage.ranges)
 
-        earlier = min(self._queues_from, self._index_from)
-        self._dispatch(chain(self._trusted(earlier, scan.start_offset), watched()))
-        self._set_end(scan)
-        self._truncate_index(scan.end_offset)
-        if self._queues_from > self._log.min_offset():
-            self._rebuild(lost)
+    # -- one pass over the log ------------------------------------------------------------------
 
-    def _set_end(self, scan: LogScan) -> None:
+    def _start(self, start: int) -> int:
+        """Where to read from: at the log's beginning if there are no queues at all."""
+        first = self._log.min_offset()
+        if len(self._queues) or start <= first:
+            return start
+        self._report.rebuilt.append("the consume queues: there were none")
+        self._checkpoint.distrust_queues()
+        return first
+
+    def _known_end(self, wrong: Container[QueueKey]) -> int:
+        """The end of the last record of which a queue knows; 0 without one."""
+        ends = [
+            queue.max_physical_offset
+            for queue in self._queues
+            if (_bytes(queue.topic), queue.queue_id) not in wrong
+        ]
+        return max(ends, default=0)
+
+    def _scan(self, start: int, *, vouched_offset: int) -> LogScan:
+        return LogScan(
+            self._log.queue,
+            start,
+            check_crc=self._config.check_crc_on_recover,
+            vouched_offset=vouched_offset,
+            delay_levels=self._delay_levels,
+        )
+
+    def _scan_after_crash(self) -> LogScan:
+        """From the durable offset, or, if that is not known, from the newest file that is safe."""
+        config, queue, checkpoint = self._config, self._log.queue, self._checkpoint
+        with_index = config.message_index_enable and config.message_index_safe
+        trusted_until_ms = checkpoint.trusted_until_ms(with_index=with_index)
+        durable_offset = checkpoint.durable_offset
+        if not queue.min_offset < durable_offset <= queue.capacity_end:
+            durable_offset = 0
+        start = durable_offset or start_after_crash(queue, trusted_until_ms)
+        self._queues.truncate_behind(start)
+        return LogScan(
+            queue,
+            self._start(start),
+            check_crc=config.check_crc_on_recover,
+            after_crash=True,
+            vouched_offset=durable_offset,
+            trusted_until_ms=trusted_until_ms,
+            delay_levels=self._delay_levels,
+        )
+
+    def _follow(
+        self, scan: LogScan, durable_offset: int, doubtful: dict[QueueKey, str]
+    ) -> dict[QueueKey, str]:
+        """Feeds the queues with what is found; returns those that have to be made anew.
+
+        These are those of the `doubtful` ones, too, that do not go on where they end.
+        """
         report = self._report
-        zeroed, removed = self._log.start_at(scan.end_offset, scan.last_store_timestamp)
+        report.scanned_from = report.dispatched_from = scan.start_offset
+        is_whole_log = scan.start_offset <= self._log.min_offset()
+        numbers = QueueNumbers(
+            self._queues,
+            scan.gaps,
+            self._damage,
+            is_whole_log=is_whole_log,
+            may_begin_late=is_whole_log and scan.start_offset > 0,
+            may_lack_units=not is_whole_log and scan.start_offset != durable_offset,
+            doubtful=() if is_whole_log else doubtful,
+        )
+        ends = {key: self._end_of(key) for key in doubtful}
+        before = self._unit_count()
+        for batch in scan.batches():
+            with suppress(DiskFull):  # The units wait in memory for room.
+                numbers.feed(batch)
+        with suppress(DiskFull):
+            numbers.finish()
+        report.dispatched_count += max(0, self._unit_count() - before)
+        report.record_count = scan.record_count
+        report.end_reason = scan.end_reason
+        report.gaps += scan.gaps
+        if not is_whole_log:
+            for key, end in ends.items():
+                if self._end_of(key) == end:
+                    numbers.lost[key] = doubtful[key]
+        return numbers.lost
+
+    def _end_of(self, key: QueueKey) -> int:
+        queue = self._queues.get(_text(key[0]), key[1])
+        return 0 if queue is None else queue.max_offset
+
+    def _unit_count(self) -> int:
+        return sum(queue.max_offset for queue in self._queues)
+
+    def _set_end(self, scan: LogScan, store_timestamp: int) -> None:
+        """`store_timestamp` is that of the newest record before those that were read, if known."""
+        report = self._report
+        newest = max(scan.last_store_timestamp, store_timestamp)
+        zeroed, removed = self._log.start_at(scan.end_offset, newest)
         report.end_offset = scan.end_offset
         report.zeroed_bytes = zeroed
         report.removed_files += removed
+        for offset in scan.damaged_blanks:
+            file = self._log.queue.find(offset)
+            if file is not None and offset < scan.end_offset:
+                file.write(blank(file.end_offset - offset), offset - file.first_offset)
+                report.rebuilt.append(f"the BLANK at {offset}: it was damaged")
 
-    # -- the derived files ----------------------------------------------------------------------
+    # -- queues that are wrong ------------------------------------------------------------------
 
-    def _choose_ranges(self, queues_from: int, index_from: int) -> None:
-        """From where queues and index need the records; from the first if all is missing."""
-        first = self._log.min_offset()
-        self._queues_from, self._index_from = max(queues_from, first), max(index_from, first)
-        if not len(self._queues) and self._queues_from > first:
-            self._report.rebuilt.append("the consume queues: there were none")
-            self._queues_from = first
-        if self._index is None:
-            self._index_from = self._queues_from
-        elif not self._index.files and self._index_from > first:
-            self._report.rebuilt.append("the index: there was none")
-            self._index_from = first
-        self._report.dispatched_from = min(self._queues_from, self._index_from)
+    def _gone(self, listed: Iterable[tuple[str, int]]) -> dict[QueueKey, str]:
+        """Queues that have no directory any more."""
+        return {
+            (_bytes(topic), queue_id): "it was gone"
+            for topic, queue_id in listed
+            if self._queues.get(topic, queue_id) is None
+        }
 
-    def _index_end(self) -> int:
-        """Up to where the index files that were kept know the log."""
-        files = self._index.files if self._index is not None else []
-        return files[-1].end_physical_offset if files else 0
+    def _with_a_wrong_end(self) -> dict[QueueKey, str]:
+        """Queues whose last unit is not that of a record: what is behind it cannot be told."""
+        wrong: dict[QueueKey, str] = {}
+        for queue in self._queues:
+            if queue.is_empty or self._ends_well(queue):
+                continue
+            wrong[_bytes(queue.topic), queue.queue_id] = "its last unit is not that of a record"
+        return wrong
 
-    def _truncate_index(self, end_offset: int) -> None:
-        if self._index is not None:
-            self._index.truncate_behind(end_offset)
+    def _ends_well(self, queue: ConsumeQueue) -> bool:
+        number = queue.max_offset - 1
+        unit = queue.unit(number)
+        if unit is None:
+            return queue.max_offset == 0
+        start, record_bytes, _ = unit
+        if record_bytes == FILLER_BYTES or start + record_bytes <= self._log.min_offset():
+            return start >= 0  # Its record is gone with the log's first files.
+        file = self._log.queue.find(start)
+        if file is None:
+            return False
+        try:
+            head = scan_head(file.view, start - file.first_offset)
+        except RecordError:
+            head = None
+        if head is not None and head.magic == RECORD_MAGIC and head.physical_offset == start:
+            is_its_own = (_bytes(queue.topic), queue.queue_id, number) == (
+                head.topic,
+                head.queue_id,
+                head.queue_offset,
+            )
+            if head.record_bytes == record_bytes and is_its_own:
+                return True
+        # The record may be the damaged one: then the log goes on where the unit says it ends.
+        limit = self._log.queue.capacity_end
+        return next_record(self._log.queue, start, limit) == start + record_bytes
 
-    def _trusted(self, start: int, end: int) -> Iterator[RecordHead]:
-        """Records below the crash's reach. Where they are damaged, the rest of the file is left."""
-        while start < end:
-            file = self._log.queue.find(start)
-            if file is None:
-                return
-            scan = LogScan(self._log.queue, start, check_crc=False)
-            for head in scan:
-                if head.physical_offset >= end:
-                    return
-                yield head
-            self._report.rebuilt.append(f"not from {scan.end_offset}: {scan.end_reason}")
-            damaged = self._log.queue.find(scan.end_offset)
-            start = damaged.end_offset if damaged is not None else end
-
-    def _dispatch(self, heads: Iterator[RecordHead]) -> None:
-        """Makes units and index entries of these records, each from where it needs them."""
-        queues_from, index_from = self._queues_from, self._index_from
-        both_from = max(queues_from, index_from)
-        while heads_now := list(islice(heads, _BATCH_RECORDS)):
-            entries = [entry_of(head, self._delay_levels) for head in heads_now]
-            self._report.dispatched_count += len(entries)
-            for_queues = for_index = entries
-            if heads_now[0].physical_offset < both_from:
-                for_queues = [entry for entry in entries if entry[3] >= queues_from]
-                for_index = [entry for entry in entries if entry[3] >= index_from]
-            self._queues.append(for_queues)
-            if self._index is not None:
-                self._index.put_many(for_index)
-
-    def _rebuild(self, lost: set[tuple[bytes, int]]) -> None:
-        """Makes queues anew from the whole log: units that their records ask for are missing."""
+    def rebuild(self, lost: dict[QueueKey, str]) -> None:
+        """Makes queues anew from the whole log."""
         if not lost:
             return
-        for key in sorted(lost):
-            queue = self._get(key)
+        self._checkpoint.distrust_queues()
+        for key, reason in sorted(lost.items()):
+            queue = self._queues.get(_text(key[0]), key[1])
             if queue is not None:
-                queue.truncate_behind(0)
-            self._report.rebuilt.append(f"queue {key[1]} of {key[0]!r}: units were missing")
-        heads = (
-            head
-            for head in self._log.walk(self._log.min_offset())
-            if (head.topic, head.queue_id) in lost
+                queue.remove(self._log.queue.disk)
+            self._report.rebuilt.append(f"queue {key[1]} of {_text(key[0])!r}: {reason}")
+        first = self._log.min_offset()
+        scan = LogScan(
+            self._log.queue,
+            first,
+            check_crc=False,
+            delay_levels=self._delay_levels,
+            stop_at=self._log.end_offset,
         )
-        while batch := list(islice(heads, _BATCH_RECORDS)):
-            self._queues.append([entry_of(head, self._delay_levels) for head in batch])
-            self._report.dispatched_count += len(batch)
+        numbers = QueueNumbers(
+            self._queues,
+            scan.gaps,
+            self._damage,
+            is_whole_log=True,
+            may_begin_late=first > 0,
+            may_lack_units=False,
+        )
+        for batch in scan.batches():
+            self._feed_only(lost, batch, numbers)
+        with suppress(DiskFull):
+            numbers.finish()
+        self._report.gaps += scan.gaps
+        self._queues.covered_offset = self._log.end_offset
+        with suppress(DiskFull):
+            self._queues.sync_all()
 
-    def _get(self, key: tuple[bytes, int]) -> ConsumeQueue | None:
-        return self._queues.get(key[0].decode("utf-8", "surrogateescape"), key[1])
+    def _feed_only(
+        self, lost: dict[QueueKey, str], batch: list[DispatchEntry], numbers: QueueNumbers
+    ) -> None:
+        wanted = [entry for entry in batch if (entry[0], entry[1]) in lost]
+        self._report.dispatched_count += len(wanted)
+        with suppress(DiskFull):
+            numbers.feed(wanted)
+
+
+def _text(topic: bytes) -> str:
+    return topic.decode("utf-8", "surrogateescape")
+
+
+def _bytes(topic: str) -> bytes:
+    return topic.encode("utf-8", "surrogateescape")

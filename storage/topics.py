@@ -7,8 +7,11 @@
 Source: broker/topic/TopicConfigManager.java.
 """
 
+from collections.abc import Mapping
+from dataclasses import replace
+
 from protocol.bodies import PERM_INHERIT, PERM_READ, PERM_WRITE, TopicConfig, TopicConfigTable
-from protocol.fastjson import dumps, loads
+from protocol.fastjson import dumps
 from protocol.topic_names import (
     AUTO_CREATE_TOPIC,
     BENCHMARK_TOPIC,
@@ -17,6 +20,7 @@ from protocol.topic_names import (
     SCHEDULE_TOPIC,
     SELF_TEST_TOPIC,
 )
+from storage.json_config import parsed_table
 
 READ_WRITE = PERM_READ | PERM_WRITE
 
@@ -25,15 +29,51 @@ _SCHEDULE_QUEUES = 18
 """One for each delay level; the original makes them whatever messageDelayLevel says."""
 _CLUSTER_QUEUES = 16
 
+_INT_MAX = (1 << 31) - 1
+_FILTER_TYPES = ("SINGLE_TAG", "MULTI_TAG")
+
 
 def parse_topics(text: str) -> TopicConfigTable:
-    """The table in the file's text, in its order. Raises RemoteError or FastjsonError."""
-    return TopicConfigTable.from_json(loads(text))
+    """The table in the file's text, in its order. Raises RemoteError or ValueError."""
+    table = TopicConfigTable.from_json(parsed_table(text, "topicConfigTable"))
+    for name, topic in table.topic_configs.items():
+        topic.topic_name = topic.topic_name or name
+        for number in (topic.read_queue_nums, topic.write_queue_nums, topic.perm):
+            if not 0 <= number <= _INT_MAX:
+                raise ValueError(f"the topic {name} has a number {number}")
+        if topic.topic_filter_type not in _FILTER_TYPES or abs(topic.topic_sys_flag) > _INT_MAX:
+            raise ValueError(f"the topic {name} has a setting that there is not")
+    return table
 
 
 def format_topics(table: TopicConfigTable) -> str:
     """The text of the file."""
     return dumps(table.to_json(), pretty=True).decode("utf-8")
+
+
+def completed_topics(
+    table: TopicConfigTable | None,
+    queue_numbers: Mapping[str, int],
+    known: Mapping[str, TopicConfig],
+    now_ms: int,
+) -> tuple[TopicConfigTable, list[str]]:
+    """The table with the topics of which the store has queues; and the names that it lacked.
+
+    Of what is in the table, or `known` without it, only too small queue numbers are changed.
+    """
+    configs = dict(table.topic_configs) if table is not None else {}
+    changed: list[str] = []
+    for name, count in sorted(queue_numbers.items()):
+        config = configs.get(name) or known.get(name)
+        if config is None:
+            configs[name] = TopicConfig(name, count, count, READ_WRITE)
+        elif max(config.read_queue_nums, config.write_queue_nums) < count:
+            configs[name] = replace(config, read_queue_nums=count, write_queue_nums=count)
+        else:
+            continue
+        changed.append(name)
+    version = (table or TopicConfigTable()).data_version
+    return TopicConfigTable(configs, version.next(now_ms) if changed else version), changed
 
 
 def always_present(

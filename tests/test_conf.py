@@ -40,7 +40,7 @@ def text(name: str) -> str:
 def shown(name: str) -> dict[str, str]:
     """Every key of the file with its value, commented out or not."""
     lines = text(name).splitlines()
-    settings = [line.removeprefix("#") for line in lines if re.match(r"#?\w+ = ?", line)]
+    settings = [line.removeprefix("#") for line in lines if re.match(r"#?[\w.]+ = ?", line)]
     found = [next(iter(parse_properties(line).items())) for line in settings]
     assert len(dict(found)) == len(found), "a key stands there twice"
     return dict(found)

@@ -91,6 +91,16 @@ def test_every_figure_is_one_that_the_original_has_too() -> None:
     assert {key for key in ours if not key.startswith("commitLogDiskRatio_")} <= theirs
 
 
+def test_disk_ratios_are_whole_hundredths_rounded_up_as_in_4_9_7() -> None:
+    with broker_info() as (system, _):
+        disk = system.disk
+        assert isinstance(disk, FakeDisk)
+        disk.usage = 0.4001
+        found = figures(system)
+    assert found["commitLogDiskRatio"] == found["consumeQueueDiskRatio"] == "0.41"
+    assert found["commitLogDiskRatio_/store/commitlog"] == "0.41"
+
+
 def test_throughput_is_that_of_the_last_seconds() -> None:
     with broker_info() as (system, sources):
         for _ in range(20):

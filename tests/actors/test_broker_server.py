@@ -166,9 +166,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_broker_whose_tables_cannot_be_read_does_not_start_and_leaves_nothing_open(
     system: ActorSystem, tmp_path: Path
 ) -> None:
-    (tmp_path / "config").mkdir()
-    for name in ("topics.json", "topics.json.bak"):
-        (tmp_path / "config" / name).write_text("{broken")
+    (tmp_path / "config").write_text("a file where a directory belongs")
     with nothing_left_open(system), pytest.raises(StartFailed, match=r"topics\.json"):
         start_broker(config(), store_at(tmp_path), system=system)
     with serving_broker(tmp_path / "other") as running:
@@ -179,9 +177,9 @@ def test_a_broker_whose_tables_cannot_be_read_does_not_start_and_leaves_nothing_
 def test_a_name_server_that_does_not_start_leaves_nothing_open(
     system: ActorSystem, tmp_path: Path
 ) -> None:
-    (tmp_path / "kv.json").write_text("{broken")
+    (tmp_path / "kv").write_text("a file where a directory belongs")
     settings = NamesrvConfig(
-        listen_port=0, bind_address=HOST, kv_config_path=str(tmp_path / "kv.json")
+        listen_port=0, bind_address=HOST, kv_config_path=str(tmp_path / "kv" / "kv.json")
     )
     with nothing_left_open(system), pytest.raises(StartFailed):
         start_namesrv(settings, system=system)

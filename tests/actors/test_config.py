@@ -21,6 +21,7 @@ from storage.errors import StoreError
 from tests.support.golden import frames
 
 OWN_KEYS = {"bindAddress"}
+OWN_BROKER_KEYS = OWN_KEYS | {"scrubEnable", "scrubDutyPercent"}
 """Settings that 4.9.7 has not."""
 
 
@@ -32,7 +33,7 @@ def test_the_official_sample_fills_broker_and_store() -> None:
     )
     assert (broker.broker_name, broker.broker_cluster_name) == ("broker-a", "DefaultCluster")
     assert store.flush_disk_type == "SYNC_FLUSH"
-    assert findings.without_effect == ("deleteWhen", "fileReservedTime")
+    assert findings.without_effect == ()
     assert not findings.unknown and not findings.old_spelling
 
 
@@ -76,9 +77,31 @@ def test_every_key_of_4_9_7_is_accepted_and_those_without_effect_are_named() -> 
     assert findings.unknown == ()
 
 
+def test_settings_that_have_no_counterpart_are_taken_and_named_in_one_line() -> None:
+    names = (
+        "destroyMapedFileIntervalForcibly",
+        "redeleteHangedFileInterval",
+        "transientStorePoolEnable",
+        "transientStorePoolSize",
+    )
+    _, _, findings = parse_broker_config("".join(f"{name}=1\n" for name in names))
+    assert findings.sentence() == "without effect here: " + ", ".join(names)
+
+
+def test_the_disk_ratios_of_the_system_properties_are_taken_from_the_file() -> None:
+    _, store, findings = parse_broker_config(
+        "rocketmq.broker.diskSpaceCleanForciblyRatio=0.8\n"
+        "rocketmq.broker.diskSpaceWarningLevelRatio=0.95\n"
+    )
+    assert (store.disk_clean_forcibly_ratio, store.disk_warning_ratio) == (0.8, 0.95)
+    assert not findings
+    with pytest.raises(ConfigError, match=r"diskSpaceWarningLevelRatio is ninety: .* a number"):
+        parse_broker_config("rocketmq.broker.diskSpaceWarningLevelRatio=ninety")
+
+
 def test_every_own_setting_is_one_of_4_9_7_but_for_those_we_know() -> None:
     own = keys_of(BrokerConfig).keys() | keys_of(StoreConfig).keys()
-    assert own - BROKER_FILE_KEYS == OWN_KEYS
+    assert own - BROKER_FILE_KEYS == OWN_BROKER_KEYS
     assert keys_of(NamesrvConfig).keys() - NAMESRV_FILE_KEYS == OWN_KEYS
 
 

@@ -178,10 +178,11 @@ def vouched(made: SimulatedBroker, checkpoint: Checkpoint, seed: int) -> None:
     ends: dict[str, int] = {}
     for record in made.records():
         offset = record.physical_offset
-        if record.store_timestamp <= checkpoint.physic_ms:
+        is_durable = offset < checkpoint.durable_offset
+        if record.store_timestamp <= checkpoint.physic_ms or is_durable:
             path = f"{STORE.commit_log_dir}/{offset - offset % file_bytes:020d}"
             ends[path] = offset % file_bytes + record.record_bytes
-        if record.store_timestamp <= checkpoint.logics_ms:
+        if record.store_timestamp <= checkpoint.logics_ms or is_durable:
             position = record.queue_offset * 20
             first = position - position % STORE.consume_queue_file_bytes
             directory = f"{STORE.consume_queue_dir}/{record.topic}/{record.queue_id}"
@@ -198,7 +199,7 @@ def test_the_checkpoint_vouches_only_for_what_is_on_the_disk(
 
     def save(checkpoint: Checkpoint) -> None:
         vouched(made, checkpoint, random.randrange(1000))
-        saves.append((checkpoint.physic_ms, checkpoint.logics_ms))
+        saves.append((checkpoint.physic_ms, checkpoint.logics_ms, checkpoint.durable_offset))
         original(checkpoint)
 
     monkeypatch.setattr(Checkpoint, "save", save)
@@ -209,6 +210,7 @@ def test_the_checkpoint_vouches_only_for_what_is_on_the_disk(
     made.system.advance(20_000)
     assert len(set(saves)) > 3
     assert saves == sorted(saves)
+    assert saves[-1][2] == log_of(made).end_offset
     made.stop()
 
 

@@ -110,3 +110,19 @@ def test_the_originals_group_is_understood() -> None:
         answer = ask(system, "groups", decode_frame(frame["frame"][4:]))
         assert answer.code == 0
         assert groups.value["CG_AdmSub"].retry_queue_nums == 2
+
+
+def test_groups_that_are_lost_are_found_by_what_they_left_behind() -> None:
+    disk = FakeDisk()
+    disk.make_dirs("/store/config")
+    disk.open(PATH, create=True).pwrite(b'{"subscriptionGroupTable":null}', 0)
+    offsets = disk.open("/store/config/consumerOffset.json", create=True)
+    offsets.pwrite(b'{"offsetTable":{"T@Reader":{0:1}}}', 0)
+    disk.make_dirs("/store/consumequeue/%RETRY%Failing/0")
+    with group_table(disk) as (system, groups):
+        assert groups.value["Reader"] == SubscriptionGroupConfig("Reader")
+        assert "Failing" in groups.value
+        system.drain()
+        assert disk.read_bytes(f"{PATH}.broken") == b'{"subscriptionGroupTable":null}'
+    with group_table(disk) as (_, groups):
+        assert {"Reader", "Failing"} < groups.value.keys()

@@ -277,7 +277,7 @@ def test_a_full_disk_refuses_the_send_with_its_figures_and_takes_the_next() -> N
     assert refused.code == ResponseCode.SERVICE_NOT_AVAILABLE
     assert refused.remark == (
         "service not available now. It may be caused by one of the following reasons: the broker's"
-        " disk is full [CL: 50.00 CQ: 50.00 INDEX: 50.00], messages are put to the slave, message"
+        " disk is full [CL:  0.50 CQ:  0.50 INDEX: -1.00], messages are put to the slave, message"
         " store has been shut down, etc."
     )
     assert refused.fields == {"MSG_REGION": "DefaultRegion", "TRACE_ON": "true"}

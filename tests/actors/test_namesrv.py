@@ -27,6 +27,7 @@ from protocol.fastjson import loads
 from protocol.frame import decode_frame
 from protocol.headers.namesrv import RegisterBrokerHeader
 from storage.disk import Disk
+from tests.support.fake_disk import FakeDisk
 from tests.support.golden import frames
 from tests.support.peers import RecordingPeer, ask, request, simulated, tell
 
@@ -200,7 +201,22 @@ def test_the_file_of_the_settings_is_that_of_4_9_7() -> None:
     kv = KvConfig('{"configTable":{"N":{"k":"v"}}}')
     kv.put("M", "a", "1")
     assert loads(kv.text()) == {"configTable": {"N": {"k": "v"}, "M": {"a": "1"}}}
-    assert KvConfig("[]").namespace("N") is None
+
+
+@pytest.mark.parametrize("text", ["[]", "{}", '{"configTable":null}', '{"configTable":{"N":3}}'])
+def test_a_text_that_cannot_be_the_file_of_the_settings_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"\w"):
+        KvConfig(text)
+
+
+def test_a_name_server_starts_with_a_damaged_file_and_keeps_it_aside() -> None:
+    disk = FakeDisk()
+    disk.make_dirs("/data")
+    disk.open(KV_PATH, create=True).pwrite(b'{"configTable":{"N"', 0)
+    with name_server(disk) as system:
+        system.drain()
+        assert disk.read_bytes(KV_PATH) == b'{"configTable":{}}'
+        assert disk.read_bytes(f"{KV_PATH}.broken") == b'{"configTable":{"N"'
 
 
 # --- the original's own frames

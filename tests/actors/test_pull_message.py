@@ -5,7 +5,15 @@ from dataclasses import replace
 from protocol.codes import ResponseCode
 from protocol.command import ONEWAY_FLAG, RemotingCommand
 from tests.support.brokers import STORE, SimulatedBroker, pull_command
-from tests.support.pulls import broker, code_and_bodies, committed, fill, outcome, tagged
+from tests.support.pulls import (
+    as_slave,
+    broker,
+    code_and_bodies,
+    committed,
+    fill,
+    outcome,
+    tagged,
+)
 
 NOT_TAKEN = 1 << 40
 """A position that no log reaches."""
@@ -14,6 +22,7 @@ NOT_TAKEN = 1 << 40
 def test_messages_are_found_with_everything_they_were_sent_with() -> None:
     made = broker(3)
     made.send(b"last", properties=tagged("A"), flag=9)
+    made.system.drain()
     records = outcome(made.pull(1), 0, "FOUND", 4, 0, 4)
     assert [record.queue_offset for record in records] == [1, 2, 3]
     assert records[-1].body == b"last"
@@ -67,6 +76,20 @@ def without_first_file() -> SimulatedBroker:
     assert unit is not None
     queue.delete_before(unit[0])
     return made
+
+
+def test_a_slave_sends_nobody_to_another_offset_unless_it_checks_them() -> None:
+    for checks, code, following in ((False, 20, "9"), (True, 21, "3")):
+        made = broker(3, store=replace(STORE, offset_check_in_slave=checks))
+        made.make_group(broker_id=4)
+        made = as_slave(made)
+        answer = made.pull(9)
+        assert (answer.code, answer.remark) == (code, "OFFSET_OVERFLOW_BADLY")
+        fields = answer.fields or {}
+        assert fields["nextBeginOffset"] == following
+        assert fields["suggestWhichBrokerId"] == ("0" if checks else "4")
+        assert code_and_bodies(made.pull(0)) == (0, [b"body"] * 3)
+        made.stop()
 
 
 def test_messages_that_are_gone_from_the_log_are_to_be_asked_for_again() -> None:

@@ -1,7 +1,7 @@
 """What was appended reaches the queues and the index, and those who wait for it hear of it."""
 
 import errno
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from structlog.testing import capture_logs
@@ -21,6 +21,7 @@ from actors.supervisor import ChildSpec
 from actors.system import ActorSystem
 from storage.consume_queue import UNIT
 from storage.dispatch import DispatchEntry, entry_of
+from storage.errors import StoreError
 from storage.message_store import MessageStore
 from tests.support.fake_disk import FakeDisk
 from tests.support.peers import Told, simulated
@@ -35,7 +36,7 @@ class Cast:
     def __init__(self, system: ActorSystem, small: SmallStore) -> None:
         self.system, self.small, self.store = system, small, small.store
         self.pull_hold, self.put_message = Told("pull_hold"), Told("put_message")
-        self.flusher = Told("flush_real_time")
+        self.flusher, self.catch_up = Told("flush_real_time"), Told("catch_up")
         self.following = Following(0)
 
     def start(self) -> None:
@@ -47,6 +48,7 @@ class Cast:
                     self.following,
                     pull_hold=self.pull_hold.address,
                     put_message=self.put_message.address,
+                    catch_up=self.catch_up.address,
                 ),
             )
         )
@@ -198,3 +200,27 @@ def test_units_that_cannot_be_written_are_not_vouched_for() -> None:
         assert isinstance(told, WritesForbidden) and told.reason
         made.system.advance(400)
         assert made.ask_unsynced(0).unsynced.store_timestamp is not None
+
+
+def test_a_follower_that_refuses_records_gets_them_later_and_readers_do_not_wait() -> None:
+    with following() as made:
+        index = made.store.index
+        assert index is not None
+        take, refusals = index.dispatch, [StoreError("as asked")] * 3
+
+        def refusing(entries: Sequence[DispatchEntry]) -> None:
+            if refusals:
+                raise refusals.pop()
+            take(entries)
+
+        index.dispatch = refusing  # type: ignore[method-assign]
+        entries = made.append(4)
+        made.system.drain()
+        assert arrived(made.pull_hold) == entries
+        entries = made.append(3)
+        made.system.advance(2000)
+        assert arrived(made.pull_hold) == entries
+        assert made.small.found_by_key() == 7
+        assert index in made.store.dispatcher.followers
+        reasons = [told.reason for told in made.put_message.take()]
+        assert reasons == ["as asked", None]

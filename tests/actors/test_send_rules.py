@@ -332,7 +332,7 @@ def test_a_send_that_breaks_two_rules_gets_the_first(
 SLAVE: dict[str, Any] = {"broker_role": "SLAVE", "broker_id": 1}
 UNAVAILABLE = (
     "service not available now. It may be caused by one of the following reasons: the broker's "
-    "disk is full [CL:  0.00 CQ:  0.00 INDEX:  0.00], messages are put to the slave, "
+    "disk is full [CL:  0.00 CQ: -1.00 INDEX: -1.00], messages are put to the slave, "
     "message store has been shut down, etc."
 )
 

@@ -12,7 +12,7 @@ from actors.config_writer import ConfigWriter
 from actors.published import Published
 from actors.registration import RegisterAll, RegisterTopic, SetOrderTopics
 from actors.supervisor import ChildSpec
-from actors.system import ActorSystem, StartFailed
+from actors.system import ActorSystem
 from actors.topics import (
     NO_RESPONSE_CODE,
     CreateSystemTopic,
@@ -257,14 +257,51 @@ def test_topics_and_their_version_survive_a_restart() -> None:
         assert bench.table.value == table, "the file goes over the defaults"
 
 
-def test_a_file_that_cannot_be_used_stops_the_start() -> None:
+def put_file(disk: FakeDisk, path: str, data: bytes) -> None:
+    disk.make_dirs(path.rpartition("/")[0])
+    disk.open(path, create=True).pwrite(data, 0)
+
+
+def test_a_file_that_cannot_be_used_is_made_again_from_the_queues_and_kept_aside() -> None:
     disk = FakeDisk()
-    disk.make_dirs("/store/config")
-    file = disk.open(PATH, create=True)
-    file.pwrite(b'{"topicConfigTable":[]}', 0)
-    file.close()
-    with pytest.raises(StartFailed, match=f"{PATH} cannot be used"), topic_table(disk):
-        pass
+    put_file(disk, PATH, b'{"topicConfigTable":[]}')
+    disk.make_dirs("/store/consumequeue/Orders/5")
+    disk.make_dirs("/store/consumequeue/%RETRY%G/0")
+    put_file(disk, "/store/config/consumerOffset.json", b'{"offsetTable":{"Idle@G":{3:1}}}')
+    with topic_table(disk) as bench:
+        bench.system.drain()
+        assert bench.topics.value["Orders"] == TopicConfig("Orders", 6, 6, 6)
+        assert bench.topics.value["%RETRY%G"] == TopicConfig("%RETRY%G", 1, 1, 6)
+        assert bench.topics.value["Idle"] == TopicConfig("Idle", 4, 4, 6)
+        assert bench.topics.value["BenchmarkTest"].read_queue_nums == 1024
+        assert disk.read_bytes(f"{PATH}.broken") == b'{"topicConfigTable":[]}'
+    saved = parse_topics(disk.read_bytes(PATH).decode())
+    assert saved.topic_configs == bench.topics.value
+
+
+def test_a_file_that_is_gone_is_made_again_from_the_queues() -> None:
+    disk = FakeDisk()
+    disk.make_dirs("/store/consumequeue/Orders/5")
+    with topic_table(disk) as bench:
+        assert bench.topics.value["Orders"] == TopicConfig("Orders", 6, 6, 6)
+    assert "Orders" in parse_topics(disk.read_bytes(PATH).decode()).topic_configs
+
+
+def test_a_new_store_gets_no_file_before_it_has_topics() -> None:
+    disk = FakeDisk()
+    with topic_table(disk) as bench:
+        bench.system.drain()
+    assert not disk.exists(PATH)
+
+
+def test_a_good_file_is_not_completed() -> None:
+    """A topic that was deleted may have queues for a while."""
+    disk = FakeDisk()
+    with topic_table(disk) as bench:
+        bench.send("T")
+    disk.make_dirs("/store/consumequeue/Deleted/0")
+    with topic_table(disk) as bench:
+        assert "Deleted" not in bench.topics.value
 
 
 def test_what_is_published_does_not_change_afterwards() -> None:

@@ -18,6 +18,7 @@ from statistics import median
 from tempfile import TemporaryDirectory
 
 from tests.bench.loads import LOADS, Figures, Load, Plan, run
+from tests.bench.start_up import measure_starts, start_table
 from tests.compat.servers import (
     Broker,
     OfficialBroker,
@@ -76,13 +77,21 @@ def main() -> int:
             loads = {name: LOADS[name] for name in options.loads if LOADS[name].flush == flush}
             if loads:
                 run_all(loads, flush, options, plan, results)
-    print(table(options, plan, results))
+        starts = []
+        if options.start_gib:
+            heap = options.official_heap
+            jvm_options = (f"-Xms{heap}", f"-Xmx{heap}", *OFFICIAL_JVM)
+            starts = measure_starts(options, tools, Path(scratch) / "starts", jvm_options)
+    if results:
+        print(table(options, plan, results))
+    if starts:
+        print("", start_table(starts), sep="\n")
     return 0
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.bench", description=__doc__)
-    parser.add_argument("--loads", nargs="+", choices=LOADS, default=list(LOADS))
+    parser.add_argument("--loads", nargs="*", choices=LOADS, default=list(LOADS))
     parser.add_argument(
         "--brokers", nargs="+", choices=("ours", "official"), default=["official", "ours"]
     )
@@ -96,6 +105,8 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--body-bytes", type=int, default=128)
     parser.add_argument("--in-flight", type=int, default=256, help="of the load with callbacks")
     parser.add_argument("--backlog", type=int, default=2_000_000, help="messages to consume")
+    parser.add_argument("--start-gib", type=int, default=10, help="store to start on; 0: none")
+    parser.add_argument("--dirty-gib", type=int, default=2, help="of it, not covered by checkpoint")
     parser.add_argument("--official-heap", default="2g")
     parser.add_argument("--scratch", help="where the stores lie (default: the temporary folder)")
     return parser.parse_args(arguments)

@@ -86,7 +86,7 @@ def one_round(root: str, queue_count: int, batch: int) -> tuple[float, float]:
     queues, index = ConsumeQueues(config, disk), Index(config, disk, SystemClock())
     every = entries(queue_count, ENTRY_COUNT)
     warm = max(batch, queue_count)
-    dispatcher = Dispatcher(queues, index)
+    dispatcher = Dispatcher(queues, [index])
     dispatcher.dispatch(every[:warm])
     dispatcher.write_out()
     groups = [every[start : start + batch] for start in range(warm, len(every), batch)]
@@ -99,7 +99,7 @@ def one_round(root: str, queue_count: int, batch: int) -> tuple[float, float]:
 
     def into_index() -> None:
         for group in groups:
-            index.put_many(group)
+            index.dispatch(group)
         index.write_out()
 
     figures = timed(into_queues, count), timed(into_index, count)

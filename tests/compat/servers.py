@@ -59,6 +59,7 @@ class Server(ABC):
         self.scratch = scratch
         self.settings = dict(settings or {})
         self.address = ""  # host:port once it runs
+        self.start_deadline_s = START_DEADLINE_S
         self._child: Child | None = None
 
     @property
@@ -75,7 +76,7 @@ class Server(ABC):
         self.launch()
         try:
             what = f"{self.kind} {type(self).__name__} serves"
-            wait_until(self._is_ready, what, START_DEADLINE_S)
+            wait_until(self._is_ready, what, self.start_deadline_s)
         except BaseException:
             self.stop()
             raise
@@ -223,12 +224,14 @@ class OurProcess(Server, ABC):
     """What our two servers share: the command, port 0, and a file that tells the real port."""
 
     kind = "ours"
+    wrapped_in: tuple[str, ...] = ()
+    """A command that becomes ours, as `nsenter … --` does."""
 
     def _run(self, command: str, config: Path, *options: str) -> None:
         self._command = command
         self._ready = self.scratch / "ready"
         self._ready.unlink(missing_ok=True)
-        front_door = [sys.executable, "-m", "troupemq", command]
+        front_door = [*self.wrapped_in, sys.executable, "-m", "troupemq", command]
         arguments = ["-c", str(config), "--ready-file", str(self._ready), *options]
         python_path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
         self._child = Child(

@@ -10,6 +10,8 @@ from tests.compat.conftest import wait_for_route
 from tests.compat.mqadmin import Mqadmin, mqadmin
 from tests.compat.servers import BROKER_NAME, CLUSTER, Broker
 from tests.compat.toolchain import Java
+from tests.support.brokers import send_command
+from tests.support.wire import Wire
 
 CLUSTER_COLUMNS = (
     "#Cluster Name",
@@ -134,3 +136,64 @@ def test_update_sub_group_creates_a_group(where: str, run: Mqadmin, broker: Brok
         "retryMaxTimes=5, brokerId=0, whichBrokerWhenConsumeSlowly=1, "
         "notifyConsumerIdsChangedEnable=true]"
     )
+
+
+UNIQUE = "FD000000000000000000000000000002148A30946E0965{number:010X}"
+
+
+def stored_messages(broker: Broker, topic: str) -> list[str]:
+    """Sends three messages with keys; the offset ids that the broker gave them."""
+    with Wire(broker.address) as wire:
+        answers = [
+            wire.ask(
+                send_command(
+                    b"body %d" % number,
+                    topic=topic,
+                    queue_id=number,
+                    properties=f"KEYS\x01all k{number}\x02UNIQ_KEY\x01"
+                    + UNIQUE.format(number=number),
+                )
+            )
+            for number in range(3)
+        ]
+    assert [answer.code for answer in answers] == [0, 0, 0]
+    return [(answer.fields or {})["msgId"] for answer in answers]
+
+
+def lines_of(text: str) -> dict[str, str]:
+    """`Name:   value` by name."""
+    pairs = (line.partition(":") for line in text.splitlines() if ": " in line)
+    return {name: value.strip() for name, _, value in pairs}
+
+
+def test_messages_are_found_by_key_by_id_and_by_unique_key(run: Mqadmin, broker: Broker) -> None:
+    topic = "IT-admin-query"
+    printed(run("updateTopic", "-b", broker.address, "-t", topic, "-r", "4", "-w", "4"))
+    wait_for_route(broker, topic)
+    ids = stored_messages(broker, topic)
+    unique = UNIQUE.format(number=1)
+    head, row = printed(run("queryMsgByKey", "-t", topic, "-k", "k1")).splitlines()
+    assert head.split() == ["#Message", "ID", "#QID", "#Offset"]
+    assert row.split() == [unique, "1", "0"]
+    _, *rows = printed(run("queryMsgByKey", "-t", topic, "-k", "all")).splitlines()
+    assert sorted(row.split()[1] for row in rows) == ["0", "1", "2"]
+    for done in (
+        run("queryMsgById", "-i", ids[1]),
+        run("queryMsgByUniqueKey", "-t", topic, "-i", unique),
+    ):
+        assert done.returncode == 0, done.stderr
+        shown = lines_of(done.stdout)
+        assert (shown["Topic"], shown["Keys"], shown["Queue ID"]) == (topic, "[all k1]", "1")
+        assert shown["CommitLog Offset"] == str(int(ids[1][-16:], 16))
+        assert f"UNIQ_KEY={unique}" in shown["Properties"]
+
+
+def test_what_is_not_there_is_not_found(run: Mqadmin, broker: Broker) -> None:
+    topic = "IT-admin-query-nothing"
+    printed(run("updateTopic", "-b", broker.address, "-t", topic, "-r", "4", "-w", "4"))
+    wait_for_route(broker, topic)
+    done = run("queryMsgByKey", "-t", topic, "-k", "nobody")
+    assert "CODE: 208  DESC: query message by key finished, but no message." in done.stderr
+    sent = stored_messages(broker, topic)[0]
+    done = run("queryMsgById", "-i", sent[:-16] + f"{1 << 40:016X}")
+    assert f"can not find message by the offset, {1 << 40}" in done.stdout + done.stderr

@@ -1,21 +1,28 @@
 """Two brokers, one store: one holds it at a time, and either goes on where the other stopped."""
 
+import os
 import re
+import signal
 from pathlib import Path
 
 import pytest
 
+from protocol.codes import ResponseCode
 from tests.compat.agent import Agent, closing, java_agent
 from tests.compat.comparison import assert_same
 from tests.compat.conftest import SERVER_KIND, MakeBroker, MakeNameServer, wait_for_route
-from tests.compat.corpus import varied
+from tests.compat.corpus import SERIAL, varied
 from tests.compat.groups import settle_group
+from tests.compat.mqadmin import mqadmin
 from tests.compat.patience import wait_until
 from tests.compat.servers import Broker
 from tests.compat.toolchain import Java
+from tests.support.brokers import send_command
+from tests.support.wire import Wire
 
 REFUSAL_DEADLINE_S = 60.0
 COUNT = 30
+KEYS_OF = {"single-1": "key-single-1", "single-2": "second-single-2", "added-1": "key-added-1"}
 MIXED = [("official", "ours"), ("ours", "official")]
 ALIKE = [(SERVER_KIND, SERVER_KIND)]
 PAIRS = ALIKE if SERVER_KIND == "official" else MIXED + ALIKE
@@ -95,6 +102,50 @@ def test_a_broker_goes_on_with_the_store_that_another_left(
         fresh = [event for event in late.received("member") if event["storeHost"] == new.address]
         assert_same([waiting], old, left)
         assert_same([added], fresh, new)
+
+
+@pytest.mark.parametrize("first, second", PAIRS)
+def test_a_broker_recovers_the_store_in_which_another_was_killed(
+    first: str,
+    second: str,
+    java_tools: Java,
+    tmp_path: Path,
+    make_name_server: MakeNameServer,
+    make_broker: MakeBroker,
+) -> None:
+    with (
+        make_name_server(first, tmp_path / "names") as names,
+        make_broker(first, tmp_path / "killed", names) as killed,
+    ):
+        with closing(java_agent("early", java_tools, tmp_path, killed)) as early:
+            early.create_topic("T", 4)
+            wait_for_route(killed, "T")
+            single = early.send("sync", "T", varied("single", COUNT))
+            batch = early.send("batch", "T", varied("batch", COUNT))
+        with Wire(killed.address) as wire:
+            delayed = send_command(b"later", topic="T", properties="DELAY\x011\x02KEYS\x01later")
+            assert wire.ask(delayed).code == ResponseCode.SUCCESS
+        os.kill(killed.pid, signal.SIGKILL)
+        assert killed.child.wait(REFUSAL_DEADLINE_S) == -signal.SIGKILL
+    with (
+        make_name_server(second, tmp_path / "new-names") as names,
+        make_broker(second, tmp_path / "new", names, killed.store) as new,
+        closing(java_agent("late", java_tools, tmp_path, new)) as late,
+    ):
+        added = late.send("sync", "T", varied("added", COUNT))
+        late.join("member", "G", "T")
+        everything_at(late, "member", 3 * COUNT + (second == "official"))
+        late.leave("member")
+        got = [event for event in late.received("member") if SERIAL in event["properties"]]
+        old = [event for event in got if event["storeHost"] == killed.address]
+        fresh = [event for event in got if event["storeHost"] == new.address]
+        assert_same([single, batch], old, killed)
+        assert_same([added], fresh, new)
+        run = mqadmin(java_tools, tmp_path, names.address)
+        for serial in ("single-1", "single-2", "added-1"):
+            shown = run("queryMsgByKey", "-t", "T", "-k", KEYS_OF[serial])
+            assert shown.returncode == 0, shown.stderr
+            assert len(re.findall(r"^[0-9A-F]{32,56} ", shown.stdout, re.MULTILINE)) == 1, shown
 
 
 @pytest.mark.parametrize("names_kind, broker_kind", MIXED if SERVER_KIND == "ours" else ALIKE)

@@ -23,7 +23,8 @@ def test_timestamps_come_back_from_a_file_of_4096_bytes() -> None:
     checkpoint.advance(physic_ms=1, logics_ms=2, index_ms=3)
     checkpoint.save()
     data = disk.read_bytes(PATH)
-    assert data == b"".join(n.to_bytes(8) for n in (1, 2, 3)) + bytes(CHECKPOINT_BYTES - 24)
+    assert len(data) == CHECKPOINT_BYTES
+    assert data[:64] == b"".join(n.to_bytes(8) for n in (1, 2, 3)) + bytes(40)
     again = loaded(disk)
     assert (again.physic_ms, again.logics_ms, again.index_ms) == (1, 2, 3)
     assert again.found
@@ -66,3 +67,46 @@ def test_a_disk_that_fails_is_told() -> None:
     with pytest.raises(StoreError, match="cannot write the checkpoint"):
         checkpoint.save()
     checkpoint.close()
+
+
+def saved(disk: FakeDisk) -> None:
+    checkpoint = loaded(disk)
+    checkpoint.advance(physic_ms=9, logics_ms=8, index_ms=7, durable_offset=12345)
+    checkpoint.save()
+    checkpoint.close()
+
+
+def test_the_durable_offset_comes_back() -> None:
+    disk = FakeDisk()
+    saved(disk)
+    assert loaded(disk).durable_offset == 12345
+
+
+def test_it_does_not_count_once_the_official_broker_has_written() -> None:
+    disk = FakeDisk()
+    saved(disk)
+    disk.open(PATH).pwrite((10).to_bytes(8), 0)
+    checkpoint = loaded(disk)
+    assert checkpoint.durable_offset == 0
+    assert checkpoint.timestamps() == (9, 8, 7), "the older of two"
+
+
+@pytest.mark.parametrize("bit", range(108 * 8))
+def test_no_flipped_bit_makes_it_vouch_for_more(bit: int) -> None:
+    disk = FakeDisk()
+    saved(disk)
+    byte = disk.read_bytes(PATH)[bit // 8]
+    disk.open(PATH).pwrite(bytes((byte ^ 1 << bit % 8,)), bit // 8)
+    checkpoint = loaded(disk)
+    is_hit = not 24 * 8 <= bit < 64 * 8
+    assert checkpoint.durable_offset == (0 if is_hit else 12345)
+    assert all(map(int.__le__, checkpoint.timestamps(), (9, 8, 7)))
+
+
+def test_it_goes_back_with_the_end_of_the_log() -> None:
+    disk = FakeDisk()
+    saved(disk)
+    checkpoint = loaded(disk)
+    assert not checkpoint.limit(12345)
+    assert checkpoint.limit(12000)
+    assert checkpoint.durable_offset == 12000

@@ -218,11 +218,17 @@ def test_a_full_disk_is_told_when_the_next_file_is_made(log: Log) -> None:
     assert log.disk.listdir("/store/commitlog") == ["00000000000000000000"]
 
 
-def test_walking_tells_where_the_log_is_damaged(log: Log) -> None:
+@pytest.mark.parametrize("position", [2, 5, 32, 84])
+def test_walking_passes_over_what_holds_no_record(log: Log, position: int) -> None:
     log.append(3)
-    log.log.queue.files[0].write(b"\xff", RECORD_BYTES + 4)
-    with pytest.raises(StoreError, match="is damaged"):
-        list(log.log.walk(0))
+    log.log.queue.files[0].write(b"\xff", RECORD_BYTES + position)
+    assert [head.physical_offset for head in log.log.walk(0)] == [0, 2 * RECORD_BYTES]
+
+
+def test_walking_ends_in_damage_at_the_end(log: Log) -> None:
+    log.append(3)
+    log.log.queue.files[0].write(b"\xff", 2 * RECORD_BYTES + 4)
+    assert [head.physical_offset for head in log.log.walk(0)] == [0, RECORD_BYTES]
 
 
 def test_views_stay_valid_after_the_log_is_closed(log: Log) -> None:

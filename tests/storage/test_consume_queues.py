@@ -1,6 +1,7 @@
 """All queues of a store together."""
 
 import errno
+from dataclasses import replace
 
 import pytest
 
@@ -15,9 +16,9 @@ from tests.support.fake_disk import FakeDisk
 PREPARED, COMMIT, ROLLBACK = 4, 8, 12
 
 
-def reloaded(disk: FakeDisk, *, clean: bool = True) -> ConsumeQueues:
+def reloaded(disk: FakeDisk) -> ConsumeQueues:
     queues = ConsumeQueues(config(), disk)
-    queues.load(clean)
+    queues.load()
     return queues
 
 
@@ -60,7 +61,7 @@ def test_dispatching_again_changes_nothing() -> None:
     queues = ConsumeQueues(config(), disk)
     queues.append(entries)
     queues.write_out_all()
-    again = reloaded(disk, clean=False)
+    again = reloaded(disk)
     again.append(entries)
     assert again.next_offsets() == queues.next_offsets()
 
@@ -107,7 +108,7 @@ def test_units_survive_a_power_cut_once_synced() -> None:
     queues.sync_all()
     assert queues.synced_store_timestamp == START_MS + 1999_000
     for seed in range(10):
-        again = reloaded(disk.crashed(seed), clean=False)
+        again = reloaded(disk.crashed(seed))
         assert again.next_offsets() == queues.next_offsets()
 
 
@@ -122,7 +123,7 @@ def test_what_a_power_cut_leaves_is_a_beginning_and_can_be_completed(seed: int) 
         queues.append(entries[start : start + 100])
         queues.write_out_all()
     after = disk.crashed(seed)
-    again = reloaded(after, clean=False)
+    again = reloaded(after)
     again.append(entries[500:])
     again.write_out_all()
     for queue in reloaded(after):
@@ -190,3 +191,97 @@ def test_a_topic_that_is_no_name_is_refused(topic: bytes) -> None:
     queues = ConsumeQueues(config(), FakeDisk())
     with pytest.raises(StoreError, match="cannot be a directory"):
         queues.append([entry(0, topic=topic)])
+
+
+def filled(disk: FakeDisk) -> ConsumeQueues:
+    """Two files of each of two queues."""
+    queues = ConsumeQueues(config(), disk)
+    queues.append([entry(n, queue_id=n % 2, queue_offset=n // 2) for n in range(800)])
+    queues.sync_all()
+    return queues
+
+
+QUEUE = "/store/consumequeue/T/1"
+NAMES = [f"{number * 6000:020d}" for number in range(2)]
+
+
+def test_a_queue_with_a_file_that_does_not_fit_is_named() -> None:
+    disk = FakeDisk()
+    filled(disk)
+    disk.open(f"{QUEUE}/{NAMES[1]}").set_size(4000)
+    again = reloaded(disk)
+    assert again.misfits() == {("T", 1): f"{QUEUE}/{NAMES[1]} has 4000 bytes"}
+    again.mend()
+    assert disk.listdir(QUEUE) == NAMES[:1]
+    assert again.next_offsets() == {("T", 0): 400, ("T", 1): 300}
+
+
+@pytest.mark.parametrize("size", [6020, 12_000, 5980])
+def test_another_size_of_all_files_is_the_operators(size: int) -> None:
+    disk = FakeDisk()
+    filled(disk)
+    settings = replace(config(), consume_queue_file_bytes=size)
+    for load in (ConsumeQueues.load, lambda queues: queues.load_known({})):
+        with pytest.raises(StoreError, match=f"mappedFileSizeConsumeQueue is {size}"):
+            load(ConsumeQueues(settings, disk))
+
+
+@pytest.mark.parametrize("size", [0, 10, 5980])
+def test_one_short_file_alone_is_damaged(size: int) -> None:
+    disk = FakeDisk()
+    queues = ConsumeQueues(config(), disk)
+    queues.append([entry(0)])
+    queues.sync_all()
+    disk.open(f"/store/consumequeue/T/0/{NAMES[0]}").set_size(size)
+    assert reloaded(disk).misfits().keys() == {("T", 0)}
+
+
+def test_odd_names_are_left_alone() -> None:
+    disk = FakeDisk()
+    expected = filled(disk).next_offsets()
+    disk.open("/store/consumequeue/file", create=True)
+    disk.open("/store/consumequeue/T/7", create=True)
+    for name in ("x", "007", "-1", "\u0661"):
+        disk.make_dirs(f"/store/consumequeue/T/{name}")
+    assert reloaded(disk).next_offsets() == expected
+
+
+def test_queues_are_taken_up_as_a_clean_stop_has_noted_them() -> None:
+    disk = FakeDisk()
+    noted = filled(disk).known()
+    again = ConsumeQueues(config(), disk)
+    assert again.load_known(noted) == []
+    assert again.known() == noted
+
+
+def test_queues_that_are_not_as_they_were_left_are_named() -> None:
+    disk = FakeDisk()
+    noted = filled(disk).known()
+    disk.unlink(f"{QUEUE}/{NAMES[0]}")
+    noted["Gone", 3] = (0, 5, 500)
+    again = ConsumeQueues(config(), disk)
+    assert sorted(again.load_known(noted)) == [("Gone", 3), ("T", 1)]
+
+
+def test_a_sync_says_up_to_which_offset_of_the_log() -> None:
+    queues = ConsumeQueues(config(), FakeDisk())
+    queues.append([entry(n) for n in range(10)])
+    queues.append([entry(10, sys_flag=PREPARED)])
+    assert queues.unsynced(1).covered_offset == 0
+    taken = queues.unsynced()
+    queues.append([entry(11, queue_offset=10)])
+    queues.mark_synced(taken)
+    assert queues.synced_covered_offset == taken.covered_offset == 11 * RECORD_BYTES
+    queues.sync_all()
+    assert queues.synced_covered_offset == queues.covered_offset == 12 * RECORD_BYTES
+
+
+def test_a_repaired_unit_reaches_the_disk_with_the_next_sync() -> None:
+    disk = FakeDisk()
+    queues = filled(disk)
+    queue = queues.get("T", 1)
+    assert queue is not None
+    queue.repair(5, 1, 2, 3)
+    queues.sync_all()
+    found = reloaded(disk.crashed(1)).get("T", 1)
+    assert found is not None and found.unit(5) == (1, 2, 3)

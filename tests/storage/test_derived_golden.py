@@ -21,7 +21,7 @@ UNTIL_FOREVER = 1 << 62
 @pytest.mark.parametrize("name", ["clean", "ext", "v6", "slave", "crashed-recovered"])
 def test_every_unit_is_read_as_the_original_read_it(name: str, tmp_path: Path) -> None:
     queues = ConsumeQueues(config(str(store(name, tmp_path))), RealDisk())
-    queues.load(clean=True)
+    queues.load()
     found = {}
     for queue in queues:
         units: list[tuple[int, ...]] = []
@@ -128,7 +128,7 @@ def _dispatch(root: Path, ours: Path, batch: int) -> tuple[ConsumeQueues, Index]
     settings = config(str(ours))
     queues = ConsumeQueues(settings, RealDisk())
     index = Index(settings, RealDisk(), ManualClock())
-    dispatcher = Dispatcher(queues, index)
+    dispatcher = Dispatcher(queues, [index])
     end = manifest(root.name)["commitLogEnd"]
     heads = [head for head in golden_heads(root) if head.physical_offset < end]
     entries = [entry_of(head, DELAY_LEVELS_MS) for head in heads]

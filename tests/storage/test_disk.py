@@ -1,5 +1,6 @@
 """The real disk does what its protocol says."""
 
+import errno
 import os
 import subprocess
 import sys
@@ -49,6 +50,27 @@ def test_allocated_blocks_are_real_and_sized_ones_are_not(tmp_path: Path) -> Non
     assert start is not None and 0 < start <= 500_000
     allocated.close()
     sized.close()
+
+
+def test_what_was_just_written_is_cached_and_so_is_what_lies_behind_the_end(tmp_path: Path) -> None:
+    file = RealDisk().open(str(tmp_path / "file"), create=True)
+    assert file.is_cached(0, 10)
+    file.pwrite(bytes(300_000), 0)
+    assert file.is_cached(0, 300_000)
+    assert file.is_cached(299_990, 1_000_000)
+    file.close()
+
+
+def test_a_file_system_that_cannot_tell_counts_as_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    for code, is_cached in ((errno.EOPNOTSUPP, True), (errno.EAGAIN, False), (errno.EIO, False)):
+
+        def fail(*_: object, code: int = code) -> int:
+            raise OSError(code, os.strerror(code))
+
+        monkeypatch.setattr(os, "preadv", fail)
+        file = RealDisk().open(os.devnull)
+        assert file.is_cached(0, 1) is is_cached
+        file.close()
 
 
 def test_maps_of_an_empty_file_are_empty(tmp_path: Path) -> None:

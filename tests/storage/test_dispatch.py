@@ -1,5 +1,7 @@
 """From a record's properties to its unit and its keys."""
 
+from collections.abc import Sequence
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -9,6 +11,7 @@ from protocol.properties import format, parse
 from protocol.topic_names import SCHEDULE_TOPIC
 from storage.consume_queues import ConsumeQueues
 from storage.dispatch import (
+    DispatchEntry,
     Dispatcher,
     delay_levels_ms,
     entry_of,
@@ -16,8 +19,9 @@ from storage.dispatch import (
     property_of,
     tags_code,
 )
+from storage.errors import DiskFull
 from storage.index import Index
-from tests.storage.derived import DELAY_LEVELS_MS, config, entry
+from tests.storage.derived import DELAY_LEVELS_MS, RECORD_BYTES, config, entry
 from tests.support.clock import ManualClock
 from tests.support.fake_disk import FakeDisk
 
@@ -113,14 +117,44 @@ def test_delay_levels_are_read_from_their_setting() -> None:
 def test_dispatching_feeds_queues_and_index() -> None:
     queues = ConsumeQueues(config(), FakeDisk())
     index = Index(config(), FakeDisk(), ManualClock())
-    Dispatcher(queues, index).dispatch([entry(n, keys=(b"k%d" % n,)) for n in range(5)])
+    dispatcher = Dispatcher(queues, [index])
+    dispatcher.dispatch([entry(n, keys=(b"k%d" % n,)) for n in range(5)])
+    dispatcher.write_out()
     assert queues.next_offsets() == {("T", 0): 5}
     assert index.query("T", "k3", 9, 0, 1 << 62).physical_offsets == [300]
 
 
+class Full:
+    """A follower whose disk is full."""
+
+    name = "full"
+    covered_offset = 0
+
+    def dispatch(self, entries: Sequence[DispatchEntry]) -> None:
+        raise DiskFull("no room for it")
+
+    def write_out(self) -> None:
+        raise DiskFull("no room for it")
+
+    def trim_before(self, min_physical: int) -> list[str]:
+        return []
+
+
+def test_a_follower_that_finds_no_room_holds_back_none_of_the_others() -> None:
+    queues = ConsumeQueues(config(), FakeDisk())
+    index = Index(config(), FakeDisk(), ManualClock())
+    dispatcher = Dispatcher(queues, [Full(), index])
+    with pytest.raises(DiskFull, match="no room for it"):
+        dispatcher.dispatch([entry(0, keys=(b"k",))])
+    with pytest.raises(DiskFull, match="no room for it"):
+        dispatcher.write_out()
+    assert dispatcher.dispatched_offset == index.covered_offset == RECORD_BYTES
+    assert index.query("T", "k", 9, 0, 1 << 62).physical_offsets == [0]
+
+
 def test_dispatching_works_without_an_index() -> None:
     queues = ConsumeQueues(config(), FakeDisk())
-    dispatcher = Dispatcher(queues, None)
+    dispatcher = Dispatcher(queues)
     dispatcher.dispatch([entry(0, keys=(b"k",))])
     dispatcher.write_out()
     assert all(queue.is_written_out for queue in queues)

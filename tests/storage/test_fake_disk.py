@@ -5,7 +5,8 @@ import errno
 import pytest
 
 from storage.disk import DiskFile
-from tests.support.fake_disk import PAGE_BYTES, FakeDisk
+from tests.support.fake_disk import FakeDisk
+from tests.support.fake_inode import PAGE_BYTES
 
 SEEDS = range(40)
 
@@ -166,3 +167,24 @@ def test_directories_hold_what_was_made_in_them() -> None:
     assert not disk.exists("/a/one") and not disk.is_dir("/a/b")
     with pytest.raises(FileNotFoundError):
         disk.open("/a/one", create=True)
+
+
+def test_what_was_forgotten_is_cached_again_once_it_is_read_or_written() -> None:
+    disk = FakeDisk()
+    disk.make_dirs("/d")
+    file = disk.open("/d/file", create=True)
+    file.pwrite(bytes(5 * 4096), 0)
+    assert file.is_cached(0, 5 * 4096)
+    disk.forget_cache("/other")
+    assert file.is_cached(0, 5 * 4096)
+    disk.forget_cache("/d")
+    assert not file.is_cached(0, 1)
+    file.pread(4097, 0)
+    file.pwrite(b"x", 3 * 4096)
+    assert [file.is_cached(page * 4096, 4096) for page in range(5)] == [
+        True,
+        True,
+        False,
+        True,
+        False,
+    ]

@@ -6,8 +6,8 @@ from datetime import datetime
 import pytest
 
 from storage.consume_queues import DispatchEntry
-from storage.errors import DiskFull, StoreError
-from storage.index import PENDING_MAX, QUERY_COUNT_MAX, Index, local_name
+from storage.errors import DiskFull
+from storage.index import PENDING_MAX, Index, local_name
 from storage.unsynced import sync_files
 from tests.storage.derived import START_MS, config, entry
 from tests.support.clock import ManualClock
@@ -33,13 +33,14 @@ def keyed(start: int, end: int, *keys: bytes) -> list[DispatchEntry]:
 
 
 def found(index: Index, key: str, *, count: int = 64, begin: int = 0, end: int = FOREVER) -> object:
+    index.write_out()
     return index.query("T", key, count, begin, end).physical_offsets
 
 
 def test_a_key_is_found_in_memory_in_the_file_and_after_a_restart() -> None:
     disk = FakeDisk()
     index = an_index(disk)
-    index.put_many(keyed(0, 10, b"all"))
+    index.dispatch(keyed(0, 10, b"all"))
     assert found(index, "U7") == [700]
     assert found(index, "all", count=3) == [900, 800, 700]
     assert found(index, "U10") == []
@@ -52,7 +53,7 @@ def test_a_key_is_found_in_memory_in_the_file_and_after_a_restart() -> None:
 def test_keys_go_on_in_the_next_file_when_one_is_full() -> None:
     disk = FakeDisk()
     index = an_index(disk)
-    index.put_many(keyed(0, 500))
+    index.dispatch(keyed(0, 500))
     index.write_out()
     assert [file.next_entry - 1 for file in index.files] == [199, 199, 102]
     assert [file.is_open for file in index.files] == [False, False, True]
@@ -66,7 +67,7 @@ def test_keys_go_on_in_the_next_file_when_one_is_full() -> None:
 
 def test_the_keys_of_a_record_may_lie_in_two_files() -> None:
     index = an_index(FakeDisk())
-    index.put_many([entry(n, keys=(b"a%d" % n, b"b%d" % n)) for n in range(100)])
+    index.dispatch([entry(n, keys=(b"a%d" % n, b"b%d" % n)) for n in range(100)])
     index.write_out()
     assert [file.next_entry - 1 for file in index.files] == [199, 1]
     assert found(index, "a99") == found(index, "b99") == [9900]
@@ -74,9 +75,8 @@ def test_the_keys_of_a_record_may_lie_in_two_files() -> None:
 
 def test_results_come_newest_first_over_files_and_stop_at_the_limit() -> None:
     index = an_index(FakeDisk())
-    index.put_many(keyed(0, 300, b"all"))
+    index.dispatch(keyed(0, 300, b"all"))
     assert found(index, "all", count=250) == [n * 100 for n in range(299, 299 - 64, -1)]
-    assert QUERY_COUNT_MAX == 64
     begin, end = START_MS + 50_000, START_MS + 60_000
     wanted = [n * 100 for n in range(60, 49, -1)]
     assert found(index, "all", begin=begin, end=end) == wanted
@@ -91,79 +91,28 @@ def test_an_empty_index_finds_nothing() -> None:
 
 def test_rolled_back_records_are_not_indexed_and_prepared_ones_are() -> None:
     index = an_index(FakeDisk())
-    index.put_many([entry(n, sys_flag=flag, keys=(b"k",)) for n, flag in enumerate((0, 4, 8, 12))])
+    index.dispatch([entry(n, sys_flag=flag, keys=(b"k",)) for n, flag in enumerate((0, 4, 8, 12))])
     assert found(index, "k") == [200, 100, 0]
 
 
 def test_records_dispatched_again_are_indexed_once() -> None:
     disk = FakeDisk()
     index = an_index(disk)
-    index.put_many(keyed(0, 50))
-    index.put_many(keyed(0, 50))
+    index.dispatch(keyed(0, 50))
+    index.dispatch(keyed(0, 50))
     index.write_out()
     assert index.files[0].next_entry - 1 == 50
     again = reloaded(disk)
-    again.put_many(keyed(0, 60))
+    again.dispatch(keyed(0, 60))
     again.write_out()
-    assert sum(file.next_entry - 1 for file in again.files) == 61  # the newest has its key twice
-
-
-def test_after_a_crash_files_newer_than_the_checkpoint_go() -> None:
-    disk = FakeDisk()
-    index = an_index(disk)
-    index.put_many(keyed(0, 500))
-    index.write_out()
-    names = disk.listdir("/store/index")
-    again = an_index(disk.killed())
-    removed = again.load(clean=False, safe_timestamp=index.files[0].end_timestamp)
-    assert removed == [f"/store/index/{name}" for name in names[1:]]
-    again.put_many(keyed(0, 500))
-    again.write_out()
-    assert sum(file.next_entry - 1 for file in again.files) == 501
-    assert found(again, "U450") == [45_000]
-
-
-def test_after_a_crash_a_file_that_was_not_full_goes_whatever_its_time() -> None:
-    disk = FakeDisk()
-    index = an_index(disk)
-    index.put_many([(*each[:6], START_MS, *each[7:]) for each in keyed(0, 500)])
-    index.write_out()
-    again = an_index(disk.killed())
-    again.load(clean=False, safe_timestamp=START_MS)
-    assert [file.path for file in again.files] == [index.files[0].path]
-
-
-def test_a_file_of_another_size_is_refused_or_removed_after_a_crash() -> None:
-    disk = FakeDisk()
-    disk.make_dirs("/store/index")
-    disk.open("/store/index/20260102030405678", create=True).pwrite(b"short", 0)
-    disk.open("/store/index/notes.txt", create=True)
-    with pytest.raises(StoreError, match="maxIndexNum"):
-        reloaded(disk)
-    assert reloaded(disk, clean=False).files == []
-    assert disk.listdir("/store/index") == ["notes.txt"]
-
-
-def test_records_behind_a_log_that_was_cut_are_indexed_anew() -> None:
-    disk = FakeDisk()
-    index = an_index(disk)
-    index.put_many(keyed(0, 300))
-    index.sync()
-    index.close()
-    again = reloaded(disk)
-    again.truncate_behind(15_000)
-    again.put_many([entry(n, keys=(b"new%d" % n,)) for n in range(140, 160)])
-    assert found(again, "new150") == [15_000]
-    assert found(again, "new140") == []
-    again.close()
-    assert reloaded(disk).end_physical_offset == 15_900
+    assert sum(file.next_entry - 1 for file in again.files) == 60
 
 
 def test_full_files_are_synced_by_whoever_may_block() -> None:
     disk = FakeDisk()
     index = an_index(disk)
     assert index.unsynced() is None
-    index.put_many(keyed(0, 500))
+    index.dispatch(keyed(0, 500))
     index.write_out()
     taken = index.unsynced()
     assert taken is not None
@@ -180,16 +129,16 @@ def test_full_files_are_synced_by_whoever_may_block() -> None:
 def test_an_index_can_be_completed_after_a_power_cut(seed: int) -> None:
     disk = FakeDisk()
     index = an_index(disk)
-    index.put_many(keyed(0, 300))
+    index.dispatch(keyed(0, 300))
     index.write_out()
     taken = index.unsynced()
     assert taken is not None
     sync_files(disk, taken.files)
     for start in range(300, 700, 50):
-        index.put_many(keyed(start, start + 50))
+        index.dispatch(keyed(start, start + 50))
         index.write_out()
     again = reloaded(disk.crashed(seed), clean=False, safe_timestamp=taken.end_timestamp)
-    again.put_many(keyed(0, 700))
+    again.dispatch(keyed(0, 700))
     for number in (0, 198, 199, 200, 299, 300, 350, 699):
         assert set(found(again, f"U{number}")) == {number * 100}  # type: ignore[call-overload]
 
@@ -197,13 +146,13 @@ def test_an_index_can_be_completed_after_a_power_cut(seed: int) -> None:
 def test_a_full_disk_keeps_keys_in_memory() -> None:
     disk = FakeDisk()
     index = an_index(disk)
-    index.put_many(keyed(0, 150))
+    index.dispatch(keyed(0, 150))
     index.write_out()
     disk.fail_next("allocate", OSError(errno.ENOSPC, "no space"))
-    index.put_many(keyed(150, 300))
+    index.dispatch(keyed(150, 300))
     with pytest.raises(DiskFull):
         index.write_out()
-    index.put_many(keyed(150, 300))
+    index.dispatch(keyed(150, 300))
     index.write_out()
     assert found(index, "U180") == [18_000]
     assert found(index, "U290") == [29_000]
@@ -212,20 +161,21 @@ def test_a_full_disk_keeps_keys_in_memory() -> None:
 
 def test_many_waiting_keys_are_written_out_unasked() -> None:
     index = an_index(FakeDisk())
-    index.put_many(keyed(0, PENDING_MAX - 1))
-    assert index.files == []
-    index.put_many(keyed(PENDING_MAX - 1, PENDING_MAX))
+    index.dispatch(keyed(0, PENDING_MAX - 1))
+    assert list(index.files) == []
+    index.dispatch(keyed(PENDING_MAX - 1, PENDING_MAX))
     assert sum(file.next_entry - 1 for file in index.files) == PENDING_MAX
 
 
 def test_files_whose_records_are_gone_are_deleted_but_never_the_last() -> None:
     disk = FakeDisk()
     index = an_index(disk)
-    index.put_many(keyed(0, 500))
+    index.dispatch(keyed(0, 500))
     index.write_out()
-    assert index.delete_before(30_000) == 1
-    assert index.delete_before(10**9) == 1
-    assert len(disk.listdir("/store/index")) == 1
+    paths = [file.path for file in index.files]
+    assert index.trim_before(30_000) == paths[:1]
+    assert index.trim_before(10**9) == paths[1:2]
+    assert [file.path for file in index.files] == paths[2:]
     assert found(index, "U450") == [45_000]
 
 
@@ -235,13 +185,25 @@ def test_names_are_local_time_and_always_later_than_the_last() -> None:
     assert local_name(now_ms) == "20260102030405067"
     disk, clock = FakeDisk(), ManualClock(now_ms)
     index = an_index(disk, clock)
-    index.put_many(keyed(0, 250))
+    index.dispatch(keyed(0, 250))
     index.write_out()
     clock.set_wall(now_ms - 3_600_000)
-    index.put_many(keyed(250, 450))
+    index.dispatch(keyed(250, 450))
     index.write_out()
     assert disk.listdir("/store/index") == [
         "20260102030405067",
         "20260102030405068",
         "20260102030405069",
     ]
+
+
+def test_a_query_may_run_while_files_are_deleted_and_made() -> None:
+    disk = FakeDisk()
+    index = an_index(disk)
+    index.dispatch(keyed(0, 500, b"all"))
+    index.write_out()
+    snapshot = index.files
+    for path in index.trim_before(30_000):
+        disk.unlink(path)
+    assert snapshot[0].find(1, 9, 0, FOREVER) == []
+    assert len(index.query("T", "all", 64, 0, FOREVER).physical_offsets) == 64

@@ -4,7 +4,7 @@ import errno
 
 import pytest
 
-from storage.errors import DiskFull, StoreError
+from storage.errors import DiskFull
 from storage.index_file import IndexFile
 from tests.support.fake_disk import FakeDisk
 
@@ -132,11 +132,10 @@ def test_a_file_for_which_there_is_no_room_leaves_nothing() -> None:
     file.create(0, 0)
 
 
-def test_a_file_of_other_settings_is_refused() -> None:
+def test_a_file_of_other_settings_is_not_trusted() -> None:
     disk = FakeDisk()
     created(disk).close()
-    with pytest.raises(StoreError, match="maxHashSlotNum"):
-        a_file(disk, slots=16).load()
+    assert "instead of" in a_file(disk, slots=16).load()
 
 
 def test_a_chain_that_leads_forward_in_a_damaged_file_ends() -> None:
@@ -169,3 +168,31 @@ def test_a_file_is_asked_when_its_time_overlaps(begin: int, end: int, wanted: bo
     file = a_file(FakeDisk())
     file.begin_timestamp, file.end_timestamp = 5, 9
     assert file.overlaps(begin, end) == wanted
+
+
+@pytest.mark.parametrize("late", [False, True], ids=["before the write", "behind the write"])
+def test_a_search_while_entries_are_put_misses_none_of_the_others(
+    late: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = FakeDisk()
+    file = created(disk)
+    put(file, range(1, 31))
+    reader = a_file(disk)
+    assert reader.load() == ""
+    found: list[list[int]] = []
+    written = file._file
+    assert written is not None
+    pwrite = written.pwrite
+
+    def search(data: bytes, position: int) -> None:
+        if late:
+            pwrite(data, position)
+        found.append(file.find(3, 64, 0, FOREVER))
+        found.append(reader.find(3, 64, 0, FOREVER))
+        if not late:
+            pwrite(data, position)
+
+    monkeypatch.setattr(written, "pwrite", search)
+    put(file, range(31, 41))
+    assert found == [[n * 100 for n in (28, 23, 18, 13, 8, 3)]] * 2
+    assert file.find(3, 64, 0, FOREVER)[:2] == [3800, 3300]

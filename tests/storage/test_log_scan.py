@@ -6,7 +6,8 @@ from protocol.message import decode_record, encode_record
 from storage.append import record_bytes_of
 from storage.commit_log import CommitLog, prepare_file
 from storage.config import StoreConfig
-from storage.log_scan import LogScan, start_after_clean_stop, start_after_crash
+from storage.log_scan import LogScan
+from storage.log_start import start_after_clean_stop, start_after_crash
 from tests.support.fake_disk import FakeDisk
 from tests.support.puts import HOST, put
 
@@ -31,7 +32,7 @@ def a_log(files: int = 1, records: int = 0) -> CommitLog:
 
 def scanned(log: CommitLog, start: int = 0, *, after_crash: bool = False) -> LogScan:
     scan = LogScan(log.queue, start, check_crc=True, after_crash=after_crash)
-    assert sum(1 for _ in scan) == scan.record_count
+    assert sum(map(len, scan.batches())) == scan.record_count
     return scan
 
 
@@ -145,3 +146,87 @@ def test_a_file_without_a_record_is_not_chosen() -> None:
 def test_the_codec_and_the_log_agree() -> None:
     log = a_log(records=1)
     assert encode_record(decode_record(log.view(0, RECORD_BYTES))) == log.view(0, RECORD_BYTES)
+
+
+# --- damage
+
+
+def whole(log: CommitLog, *, vouched_offset: int = 0, trusted_until_ms: int = 0) -> LogScan:
+    scan = LogScan(
+        log.queue,
+        0,
+        check_crc=True,
+        after_crash=True,
+        vouched_offset=vouched_offset,
+        trusted_until_ms=trusted_until_ms,
+    )
+    assert sum(map(len, scan.batches())) >= scan.record_count
+    return scan
+
+
+@pytest.mark.parametrize("position", [1, 3, 5, 10, 31, 85, 90, 92, 99])
+def test_a_damaged_record_is_passed_over_and_reported(position: int) -> None:
+    log = a_log(files=2, records=100)
+    damage(log, b"\x7f", 2 * RECORD_BYTES + position)
+    scan = whole(log)
+    assert scan.end_offset == log.end_offset
+    assert [gap[:2] for gap in scan.gaps] == [(2 * RECORD_BYTES, 3 * RECORD_BYTES)]
+    assert scan.record_count >= 99
+
+
+def test_a_length_that_leads_to_a_later_record_hides_none_between() -> None:
+    log = a_log(records=20)
+    damage(log, (3 * RECORD_BYTES).to_bytes(4), 2 * RECORD_BYTES)
+    scan = whole(log)
+    assert scan.record_count == 19
+    assert [gap[:2] for gap in scan.gaps] == [(2 * RECORD_BYTES, 3 * RECORD_BYTES)]
+
+
+def test_a_lost_page_is_the_end_where_nothing_vouches_for_the_log() -> None:
+    log = a_log(files=2, records=100)
+    damage(log, bytes(4096 - 2 * RECORD_BYTES), 2 * RECORD_BYTES)
+    assert whole(log).end_offset == 2 * RECORD_BYTES
+    assert whole(log).gaps == []
+    vouched = whole(log, vouched_offset=8192)
+    assert vouched.end_offset == log.end_offset and len(vouched.gaps) == 1
+    trusted = whole(log, trusted_until_ms=NOW_MS)
+    assert trusted.end_offset == log.end_offset and len(trusted.gaps) == 1
+
+
+def test_a_page_lost_in_the_middle_of_a_record_is_the_end_too() -> None:
+    log = a_log(files=2, records=100)
+    damage(log, bytes(4096), 4096)
+    first_lost = 4096 // RECORD_BYTES * RECORD_BYTES
+    log.append([[put(properties=PROPERTIES)]], NOW_MS)
+    assert whole(log).end_offset == first_lost
+
+
+def test_damage_before_a_torn_end_is_the_end() -> None:
+    log = a_log(records=20)
+    damage(log, b"\x7f", 2 * RECORD_BYTES + 89)
+    assert whole(log).end_offset == log.end_offset
+    damage(log, bytes(40), log.end_offset - 40)
+    scan = whole(log)
+    assert scan.end_offset == 2 * RECORD_BYTES and not scan.gaps
+    assert whole(log, vouched_offset=10 * RECORD_BYTES).gaps
+
+
+def test_a_record_that_is_older_than_what_stands_before_it_is_left_over() -> None:
+    log = a_log(records=3)
+    end = log.end_offset
+    log.append([[put(properties=PROPERTIES)]] * 2, NOW_MS + 10)
+    stale = end + RECORD_BYTES
+    damage(log, (NOW_MS - 10).to_bytes(8), stale + 56)
+    damage(log, b"\x7f", end)
+    assert whole(log).end_offset == end
+
+
+@pytest.mark.parametrize("position", range(8))
+def test_a_blank_with_one_wrong_field_is_a_blank(position: int) -> None:
+    log = a_log(files=2, records=100)
+    end = (FILE_BYTES - 8) // RECORD_BYTES * RECORD_BYTES
+    damage(log, b"\x55", end + position)
+    scan = whole(log)
+    assert scan.end_offset == log.end_offset and not scan.gaps
+    assert scan.damaged_blanks == [end]
+    assert len(list(log.walk(0))) == 100

@@ -115,6 +115,42 @@ def test_files_below_an_offset_are_removed_but_never_the_last() -> None:
     assert queue.min_offset == 8192
 
 
+def test_files_that_are_dropped_stay_on_the_disk_and_open() -> None:
+    disk = FakeDisk()
+    queue = a_queue(disk, files=3)
+    (dropped,) = queue.drop_below(8191)
+    assert (dropped.first_offset, queue.min_offset) == (0, 4096)
+    assert disk.exists(dropped.path) and dropped.file.size() == 4096
+    assert [file.first_offset for file in queue.drop_below(1 << 40)] == [4096]
+    assert queue.find(0) is None and len(queue.files) == 1
+
+
+@pytest.mark.parametrize("behind", [True, False])
+def test_a_power_cut_while_files_are_deleted_leaves_no_hole(behind: bool) -> None:
+    for deleted in range(1, 4):
+        for seed in range(10):
+            disk = FakeDisk()
+            queue = a_queue(disk, files=5)
+            _delete_until(disk, queue, deleted, behind=behind)
+            offsets = [file.first_offset for file in reloaded(disk.crashed(seed)).files]
+            assert offsets == list(range(offsets[0], offsets[-1] + 1, 4096))
+
+
+def _delete_until(disk: FakeDisk, queue: MappedFileQueue, count: int, *, behind: bool) -> None:
+    """Deletes some files; the power fails right behind the unlink of the last of them."""
+    unlink, left = disk.unlink, [count]
+
+    def unlink_then_fail(path: str) -> None:
+        unlink(path)
+        left[0] -= 1
+        if not left[0]:
+            raise OSError(5, "the power fails")
+
+    disk.unlink = unlink_then_fail  # type: ignore[method-assign]
+    with pytest.raises(OSError, match="the power fails"):
+        queue.remove_from(4096) if behind else queue.remove_below(1 << 40)
+
+
 def test_a_reader_keeps_the_files_it_has_seen() -> None:
     queue = a_queue(FakeDisk(), files=1)
     seen = queue.files

@@ -127,8 +127,11 @@ class Run:
                 file.end_offset <= log.end_offset
             ), "the rest of the log is not zero"
         self._check_queues()
+        assert not self.store.damage.ranges, "a power cut was taken for damage"
         index = self.store.index
         assert index is not None
+        self.store.catch_up()
+        index.write_out()
         for head in heads[:: self.random.choice((3, 4, 5))]:
             key = head.properties.partition(b"\x01")[2].decode()
             hits = index.query(head.topic.decode(), key, 64, 0, 1 << 62).physical_offsets

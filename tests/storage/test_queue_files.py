@@ -1,14 +1,12 @@
-"""Few queue files open at a time; units that are there and units that are not."""
+"""Few queue files open at a time."""
 
 import errno
 
 import pytest
 
-from storage.errors import StoreError
-from storage.queue_files import QueueFiles, valid_units
+from storage.queue_files import QueueFiles
 from tests.support.fake_disk import FakeDisk
 
-UNIT = (7).to_bytes(8) + (100).to_bytes(4) + bytes(8)
 NAME = "00000000000000000000"
 
 
@@ -40,17 +38,6 @@ def test_a_view_outlives_the_closing_of_its_file() -> None:
     assert bytes(view[10:15]) == b"later"
 
 
-def test_a_file_of_another_size_is_refused_or_grown() -> None:
-    files = opened(1)
-    other = QueueFiles(files.disk, 800)
-    with pytest.raises(StoreError, match="mappedFileSizeConsumeQueue is 800"):
-        other.check_size(f"/cq/0/{NAME}", may_grow=False)
-    other.check_size(f"/cq/0/{NAME}", may_grow=True)
-    assert len(other.view(f"/cq/0/{NAME}")) == 800
-    with pytest.raises(StoreError):
-        files.check_size(f"/cq/0/{NAME}", may_grow=True)
-
-
 def test_a_file_that_cannot_be_made_leaves_nothing() -> None:
     disk = FakeDisk()
     files = QueueFiles(disk, 400)
@@ -59,24 +46,3 @@ def test_a_file_that_cannot_be_made_leaves_nothing() -> None:
         files.create("/cq/0", f"/cq/0/{NAME}", durable_names=False)
     assert disk.listdir("/cq/0") == []
     assert files.open_count == 0
-
-
-@pytest.mark.parametrize("count", [0, 1, 2, 819, 3276])
-def test_units_count_up_to_the_first_that_is_none(count: int) -> None:
-    zero = bytes(20)
-    negative_offset = b"\x80" + UNIT[1:]
-    negative_size = UNIT[:8] + b"\xff" + UNIT[9:]
-    assert valid_units(UNIT * count) == count
-    for bad in (zero, negative_offset, negative_size, UNIT[:8] + zero[8:]):
-        assert valid_units(UNIT * count + bad + UNIT * 3) == count
-
-
-def test_units_are_counted_over_the_whole_file() -> None:
-    files = QueueFiles(FakeDisk(), 200_000)
-    path = f"/cq/0/{NAME}"
-    files.create("/cq/0", path, durable_names=False)
-    assert files.count_units(path) == 0
-    files.write(path, UNIT * 7000, 0)
-    assert files.count_units(path) == 7000
-    files.write(path, UNIT * 10_000, 0)
-    assert files.count_units(path) == 10_000

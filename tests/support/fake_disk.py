@@ -12,83 +12,11 @@ BufferError here.
 
 import errno
 import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from random import Random
 
 from storage.disk import DiskFile
-
-PAGE_BYTES = 4096
-_VERSIONS_MAX = 4
-"""Contents kept of an unsynced page; older ones in between are forgotten."""
-
-
-@dataclass(eq=False)
-class _Inode:
-    """A file's contents, and what of them is on disk."""
-
-    data: bytearray = field(default_factory=bytearray)
-    durable: bytes = b""
-    sizes: list[int] = field(default_factory=list)
-    pages: dict[int, list[bytes]] = field(default_factory=dict)
-    allocated: int = 0
-    written_pages: set[int] = field(default_factory=set)
-    mapped_writable: bool = False
-    modified_ms: int = 0
-    locked: bool = False
-
-    def note_pages(self, position: int, count: int) -> None:
-        """Remembers the present contents of the pages that were just written."""
-        data, pages = self.data, self.pages
-        for page in range(position // PAGE_BYTES, -(-(position + count) // PAGE_BYTES)):
-            versions = pages.setdefault(page, [])
-            if len(versions) == _VERSIONS_MAX:
-                del versions[-2]
-            versions.append(bytes(data[page * PAGE_BYTES : (page + 1) * PAGE_BYTES]))
-
-    def resize(self, size: int) -> None:
-        """Changes the size; raises BufferError while the file is mapped."""
-        if size == len(self.data):
-            return
-        if size > len(self.data):
-            self.data.extend(bytes(size - len(self.data)))
-        else:
-            del self.data[size:]
-            self.pages.clear()
-            self.durable = self.durable[:size]
-        self.sizes.append(size)
-
-    def make_durable(self) -> None:
-        self.durable = bytes(self.data)
-        self.sizes.clear()
-        self.pages.clear()
-
-    def surviving(self, random: Random) -> "_Inode":
-        """What is found of this file after a power cut."""
-        if self.mapped_writable:
-            self._note_stores_through_the_map()
-        size = random.choice([len(self.durable), *self.sizes])
-        data = bytearray(self.durable[:size])
-        data.extend(bytes(size - len(data)))
-        for page, versions in self.pages.items():
-            start = page * PAGE_BYTES
-            number = random.randint(0, len(versions))
-            if number and start < size:
-                content = versions[number - 1][: size - start]
-                data[start : start + len(content)] = content
-        result = _Inode(data=data, durable=bytes(data), modified_ms=self.modified_ms)
-        result.allocated = min(self.allocated, size)
-        result.written_pages = {page for page in self.written_pages if page * PAGE_BYTES < size}
-        return result
-
-    def _note_stores_through_the_map(self) -> None:
-        for start in range(0, len(self.data), PAGE_BYTES):
-            content = bytes(self.data[start : start + PAGE_BYTES])
-            if content != self.durable[start : start + PAGE_BYTES]:
-                self.pages.setdefault(start // PAGE_BYTES, []).append(content)
-
-    def used_bytes(self) -> int:
-        blocks = sum(1 for page in self.written_pages if page * PAGE_BYTES >= self.allocated)
-        return self.allocated + blocks * PAGE_BYTES
+from tests.support.fake_inode import PAGE_BYTES, Inode
 
 
 @dataclass(slots=True)
@@ -97,7 +25,7 @@ class _NameChange:
 
     kind: str
     path: str
-    inode: _Inode | None = None
+    inode: Inode | None = None
     target: str = ""
 
     def directories(self) -> set[str]:
@@ -107,7 +35,7 @@ class _NameChange:
 class FakeFile:
     """An open file of a FakeDisk."""
 
-    def __init__(self, disk: "FakeDisk", path: str, inode: _Inode, read_only: bool) -> None:
+    def __init__(self, disk: "FakeDisk", path: str, inode: Inode, read_only: bool) -> None:
         self.path = path
         self._disk = disk
         self._inode = inode
@@ -131,11 +59,16 @@ class FakeFile:
             inode.resize(end)
         inode.data[position:end] = data
         inode.note_pages(position, len(data))
+        inode.touch(position, len(data))
         inode.modified_ms = self._disk.now_ms
 
     def pread(self, count: int, position: int) -> bytes:
         self._disk.maybe_fail("pread", self.path)
+        self._inode.touch(position, count)
         return bytes(self._open_inode().data[position : position + count])
+
+    def is_cached(self, position: int, count: int) -> bool:
+        return self._open_inode().is_cached(position, count)
 
     def view(self) -> memoryview:
         return memoryview(self._open_inode().data).toreadonly()
@@ -179,7 +112,7 @@ class FakeFile:
             self._inode.locked = False
         self._closed = True
 
-    def _open_inode(self) -> _Inode:
+    def _open_inode(self) -> Inode:
         if self._closed:
             raise OSError(errno.EBADF, "the file is closed", self.path)
         return self._inode
@@ -194,11 +127,13 @@ class FakeDisk:
         self.capacity_bytes = capacity_bytes
         self.now_ms = 0
         """What files get as their time of change; set by the test."""
+        self.usage: float | None = None
+        """What `usage_ratio` answers; None: what is in use of `capacity_bytes`."""
         self.sync_count = 0
         """How often any file was synced."""
-        self._files: dict[str, _Inode] = {}
+        self._files: dict[str, Inode] = {}
         self._directories: set[str] = {"/"}
-        self._durable_files: dict[str, _Inode] = {}
+        self._durable_files: dict[str, Inode] = {}
         self._durable_directories: set[str] = {"/"}
         self._changes: list[_NameChange] = []
         self._failures: dict[str, list[OSError]] = {}
@@ -208,12 +143,12 @@ class FakeDisk:
         """The disk as it is found after a power cut now; this one stays as it is."""
         random = Random(seed)
         after = FakeDisk(capacity_bytes=self.capacity_bytes)
-        after.now_ms = self.now_ms
+        after.now_ms, after.usage = self.now_ms, self.usage
         files, directories = dict(self._durable_files), set(self._durable_directories)
         for change in self._changes:
             if random.random() < 0.5:
                 _apply(change, files, directories)
-        survivors: dict[_Inode, _Inode] = {}
+        survivors: dict[Inode, Inode] = {}
         for path in sorted(files):
             if not _ancestors(path) <= directories:
                 continue
@@ -229,9 +164,9 @@ class FakeDisk:
     def killed(self) -> "FakeDisk":
         """The disk as it is found after the process, but not the machine, died now."""
         after = FakeDisk(without_sync=self.without_sync, capacity_bytes=self.capacity_bytes)
-        after.now_ms = self.now_ms
+        after.now_ms, after.usage = self.now_ms, self.usage
         copies = {
-            inode: _Inode(
+            inode: Inode(
                 data=bytearray(inode.data),
                 durable=bytes(inode.data),
                 modified_ms=inode.modified_ms,
@@ -250,6 +185,22 @@ class FakeDisk:
         """Makes the next calls of an operation (`pwrite`, `sync`, `rename` …) raise `error`."""
         self._failures.setdefault(operation, []).extend([error] * times)
 
+    def paths(self) -> list[str]:
+        """Every file there is."""
+        return sorted(self._files)
+
+    def flip_bit(self, path: str, position: int, bit: int) -> None:
+        """What a failing disk does: one bit of a file is another, its time of change is not."""
+        inode = self._files[path]
+        inode.data[position] ^= 1 << bit
+        inode.durable = bytes(inode.data)
+
+    def forget_cache(self, path: str = "/") -> None:
+        """Nothing of the files below `path` is in memory any more."""
+        for name, inode in self._files.items():
+            if name.startswith(path):
+                inode.cached_pages = set()
+
     def maybe_fail(self, operation: str, path: str) -> None:
         """Raises what `fail_next` has ordered for this operation."""
         waiting = self._failures.get(operation)
@@ -266,7 +217,7 @@ class FakeDisk:
         if self.capacity_bytes is not None and self.used_bytes() + count > self.capacity_bytes:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    def take_pages(self, inode: _Inode, start: int, end: int) -> None:
+    def take_pages(self, inode: Inode, start: int, end: int) -> None:
         """Gives blocks to the pages of [start, end) that have none yet."""
         if end <= inode.allocated:
             return
@@ -285,7 +236,7 @@ class FakeDisk:
         if inode is None:
             if not create or os.path.dirname(path) not in self._directories:
                 raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
-            inode = self._files[path] = _Inode(modified_ms=self.now_ms)
+            inode = self._files[path] = Inode(modified_ms=self.now_ms)
             self._changes.append(_NameChange("create", path, inode))
         return FakeFile(self, path, inode, read_only)
 
@@ -350,9 +301,13 @@ class FakeDisk:
         return bytes(self._inode(os.path.normpath(path)).data)
 
     def modified_ms(self, path: str) -> int:
+        self.maybe_fail("modified_ms", path)
         return self._inode(os.path.normpath(path)).modified_ms
 
     def usage_ratio(self, path: str) -> float:
+        self.maybe_fail("usage_ratio", path)
+        if self.usage is not None:
+            return self.usage
         return self.used_bytes() / self.capacity_bytes if self.capacity_bytes else 0.0
 
     def claim(self, root: str) -> bool:
@@ -364,7 +319,7 @@ class FakeDisk:
     def release(self, root: str) -> None:
         self._claimed.discard(root)
 
-    def _inode(self, path: str) -> _Inode:
+    def _inode(self, path: str) -> Inode:
         inode = self._files.get(path)
         if inode is None:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
@@ -375,7 +330,7 @@ class FakeDisk:
         self._changes.append(change)
 
 
-def _apply(change: _NameChange, files: dict[str, _Inode], directories: set[str]) -> None:
+def _apply(change: _NameChange, files: dict[str, Inode], directories: set[str]) -> None:
     """Makes one change of names; one whose ground is missing has only the effect it still can."""
     if change.kind == "mkdir":
         directories.add(change.path)

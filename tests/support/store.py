@@ -71,6 +71,8 @@ class SmallStore:
         """How many messages of a topic the index finds by their keys."""
         index = self.store.index
         assert index is not None
+        self.store.catch_up()
+        index.write_out()
         count = 0
         for head in self.log.walk(self.log.min_offset()):
             key = head.properties.partition(b"\x01")[2].decode()

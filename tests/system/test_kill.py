@@ -1,8 +1,8 @@
 """kill -9 under load: a real broker process with SYNC_FLUSH, real sockets, real files.
 
-Four producers send as fast as they are answered; the process is killed after a random number of
+Eight producers send as fast as they are answered; the process is killed after a random number of
 answers and started again on its store, round after round.  Whatever was acknowledged, in any round,
-is there at the end.  Four kills for each seed; five seeds in the trials.
+is there at the end.  Four kills for each seed; thirteen seeds in the trials.
 """
 
 import os
@@ -19,7 +19,8 @@ from tests.support.brokers import send_command
 from tests.support.wire import Wire
 
 LIVES = 4
-PRODUCERS = 4
+PRODUCERS = 8
+QUEUES = 4
 TOPIC = "Topic"
 SETTINGS = {
     "flushDiskType": "SYNC_FLUSH",
@@ -47,7 +48,8 @@ class Producer(Thread):
             while True:
                 body = b"%d/%d/%d/" % (self._round, self._number, count) + b"x" * (count % 900)
                 try:
-                    answer = wire.ask(send_command(body, topic=TOPIC, queue_id=self._number))
+                    queue_id = self._number % QUEUES
+                    answer = wire.ask(send_command(body, topic=TOPIC, queue_id=queue_id))
                 except OSError:
                     return
                 if answer.code == ResponseCode.SUCCESS:
@@ -59,7 +61,7 @@ class Producer(Thread):
                     os.kill(self._pid, signal.SIGKILL)
 
 
-@pytest.mark.trial(short=1, long=5)
+@pytest.mark.trial(short=1, long=13)
 def test_every_acknowledged_message_survives_kill_9(seed: int, tmp_path: Path) -> None:
     print(f"seed {seed}")
     random = Random(seed)
@@ -81,7 +83,7 @@ def test_every_acknowledged_message_survives_kill_9(seed: int, tmp_path: Path) -
             assert not [text for producer in producers for text in producer.unexpected]
             acknowledged += [body for producer in producers for body in producer.acknowledged]
         with broker_on(tmp_path, name_server, LIVES) as broker, Wire(broker.address) as wire:
-            found = [r.body for queue in range(PRODUCERS) for r in wire.messages(TOPIC, queue)]
+            found = [r.body for queue in range(QUEUES) for r in wire.messages(TOPIC, queue)]
     missing = set(acknowledged) - set(found)
     assert not missing, f"{len(missing)} of {len(acknowledged)} acknowledged messages are gone"
     assert len(found) == len(set(found))

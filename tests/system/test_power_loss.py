@@ -5,18 +5,20 @@ or drops every unsynced page; the broker starts again and a consumer reads every
 To repeat one: make trials ROUNDS=1 SEED=<it> ARGS='-k power_loss'.
 """
 
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from random import Random
 
 import pytest
 
 from protocol.codes import ResponseCode
 from protocol.command import RemotingCommand
+from protocol.sysflag import PULL_COMMIT_OFFSET
 from storage.errors import StoreError
 from tests.support.brokers import STORE, SimulatedBroker, send_command
 from tests.support.fake_disk import FakeDisk
 
 QUEUES = 4
+HOUR_MS = 3_600_000
 STORED = (ResponseCode.SUCCESS, ResponseCode.FLUSH_DISK_TIMEOUT)
 
 
@@ -72,6 +74,88 @@ def order_holds(broker: SimulatedBroker) -> None:
         assert offsets == [*range(offsets[0], offsets[0] + len(offsets))] if offsets else True
         numbers = [int(r.body.split(b":")[0]) for r in records if b":" in r.body]
         assert numbers == sorted(numbers)
+
+
+@dataclass
+class Life:
+    """What was promised before the power failed, for a store that rolls, deletes and is managed."""
+
+    acknowledged: dict[bytes, int] = field(default_factory=dict)
+    """Each body with its place in the log."""
+    topics: dict[str, int] = field(default_factory=dict)
+    """Topics of which an answer said that they have so many queues."""
+
+
+def busy_life(seed: int, flush: str) -> tuple[Life, SimulatedBroker]:
+    """Sends, rolls, deletions, new topics and groups, offsets; the broker after the power is back.
+
+    Files of an hour's age are deleted at any hour, and nights pass.
+    """
+    random = Random(f"busy/{seed}")
+    config = replace(
+        STORE,
+        flush_disk_type=flush,
+        commit_log_file_bytes=8192,
+        consume_queue_file_bytes=600,
+        file_reserved_hours=1,
+        delete_when=";".join(map(str, range(24))),
+    )
+    disk, life = FakeDisk(), Life()
+    broker = SimulatedBroker(seed, disk, store_config=config)
+    assert broker.send(b"first").code == ResponseCode.SUCCESS
+    for number in range(random.randrange(4, 30)):
+        act(broker, random, life, number)
+        disk.now_ms = broker.system.clock.now_ms()
+    broker.crash()
+    broker.disk = disk.crashed(seed)
+    broker.start()
+    return life, broker
+
+
+def act(broker: SimulatedBroker, random: Random, life: Life, number: int) -> None:
+    """One thing that a broker goes through."""
+    kind = random.choices(("send", "topic", "offset", "wait", "night"), (10, 2, 2, 3, 1))[0]
+    if kind == "send":
+        for each in range(random.randrange(1, 12)):
+            body = b"%d/%d:" % (number, each) + random.randbytes(random.randrange(500))
+            queue_id = random.randrange(QUEUES)
+
+            def taken(answer: RemotingCommand, body: bytes = body) -> None:
+                if answer.code == ResponseCode.SUCCESS and answer.fields:
+                    life.acknowledged[body] = int(answer.fields["msgId"][-16:], 16)
+
+            broker.client.start(send_command(body, queue_id=queue_id), taken)
+    elif kind == "topic":
+        name, queues = f"Topic{random.randrange(4)}", random.randrange(1, 9)
+        broker.make_topic(name, queues=queues)
+        life.topics[name] = queues
+        broker.make_group(f"group{random.randrange(3)}")
+    elif kind == "offset":
+        broker.pull(0, sys_flag=PULL_COMMIT_OFFSET, commit_offset=number)
+    elif kind == "wait":
+        broker.system.advance(random.choice((0.1, 10, 1000, 70_000)))
+    else:
+        broker.clock.set_wall(broker.clock.now_ms() + 2 * HOUR_MS)
+        broker.system.advance(80_000)
+
+
+@pytest.mark.parametrize("flush", ["SYNC_FLUSH", "ASYNC_FLUSH"])
+@pytest.mark.trial(short=25, long=500)
+def test_a_store_that_rolls_and_deletes_keeps_what_it_promised(seed: int, flush: str) -> None:
+    life, broker = busy_life(seed, flush)
+    records = {r.body: r for queue in range(QUEUES) for r in broker.messages(queue_id=queue)}
+    log = broker.broker.store.commit_log
+    kept = {body for body, offset in life.acknowledged.items() if offset >= log.min_offset()}
+    if flush == "SYNC_FLUSH":
+        assert kept <= records.keys(), f"seed {seed}: {len(kept - records.keys())} are gone"
+    places = [(each.physical_offset, each.body) for each in records.values()]
+    behind = [body for body in kept if life.acknowledged[body] > max(places)[0]] if places else []
+    assert flush == "ASYNC_FLUSH" or not behind
+    assert kept - set(behind) <= records.keys() or not places, f"seed {seed}: a gap before data"
+    table = broker.broker.tables.topics.value
+    assert {name: table[name].read_queue_nums for name in life.topics} == life.topics
+    assert broker.send(b"goes on").code == ResponseCode.SUCCESS
+    broker.stop()
 
 
 @pytest.mark.trial(short=100, long=500)

@@ -3,6 +3,8 @@
 servers.py     run, namesrv, broker
 messages.py    send, consume
 jobs.py        job run, job list
+../store_commands.py    store dump
+../store_mending.py     store check, store rebuild
 """
 
 from importlib.metadata import PackageNotFoundError
@@ -13,6 +15,8 @@ import click
 from troupemq.cli.jobs import job
 from troupemq.cli.messages import consume, send
 from troupemq.cli.servers import broker, namesrv, run
+from troupemq.store_commands import store
+from troupemq.store_mending import check, rebuild
 
 
 def version() -> str:
@@ -32,5 +36,7 @@ def cli() -> None:
     """
 
 
-for command in (run, namesrv, broker, send, consume, job):
+for command in (run, namesrv, broker, send, consume, job, store):
     cli.add_command(command)
+for command in (check, rebuild):
+    store.add_command(command)

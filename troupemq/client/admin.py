@@ -4,16 +4,26 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Self
 
-from protocol.codes import RequestCode
+from protocol.codes import RequestCode, ResponseCode
 from protocol.command import RemotingCommand
 from protocol.headers.admin import CreateTopicHeader
 from protocol.headers.offset import OffsetResponseHeader, QueueHeader
+from protocol.headers.pull import QueryMessageHeader, ViewMessageHeader
+from protocol.message import MessageRecord, RecordError, decode_records
+from protocol.message_id import parse_message_id
 from troupemq.client.client import Client
-from troupemq.client.errors import RouteNotFound, understood
-from troupemq.client.message import MessageQueue, check_topic
-from troupemq.client.route import DEFAULT_TOPIC, PERM_READ, PERM_WRITE
+from troupemq.client.errors import (
+    BadAnswer,
+    BrokerError,
+    MessageIllegal,
+    RouteNotFound,
+    understood,
+)
+from troupemq.client.message import MessageQueue, MessageView, check_topic, host_text, view_of
+from troupemq.client.route import DEFAULT_TOPIC, MASTER_ID, PERM_READ, PERM_WRITE
 
 ADMIN_TIMEOUT_MS = 5000
+FOREVER_MS = (1 << 63) - 1
 
 
 class Admin:
@@ -73,6 +83,61 @@ class Admin:
             return 0
         return sum(end - begin for begin, end in map(self.offsets, queues))
 
+    def query_by_key(
+        self,
+        topic: str,
+        key: str,
+        max_count: int = 64,
+        *,
+        begin_ms: int = 0,
+        end_ms: int = FOREVER_MS,
+    ) -> list[MessageView]:
+        """The messages of a topic that have `key` among their keys, or as their message id.
+
+        Stored between the two times (both included, ms since 1970); of each broker the newest,
+        oldest first. Raises RouteNotFound for a topic that does not exist.
+        """
+        header = QueryMessageHeader(topic, key, max_count, begin_ms, end_ms)
+        found: list[MessageView] = []
+        for name, address in sorted(self._masters(topic).items()):
+            command = RemotingCommand(RequestCode.QUERY_MESSAGE, header.encode())
+            try:
+                answer = self._client.remoting.ask(address, command, ADMIN_TIMEOUT_MS)
+            except BrokerError as error:
+                if error.code != ResponseCode.QUERY_NOT_FOUND:
+                    raise
+                continue
+            found += [view_of(each, _queue_of(each, name)) for each in _records(answer.body)]
+        # The index knows only the hash of a key: others may have the same one.
+        wanted = [each for each in found if key in each.keys or key == each.message_id]
+        return sorted(wanted, key=lambda each: each.store_timestamp_ms)
+
+    def view_message(self, offset_message_id: str) -> MessageView:
+        """The message with this id of the broker's (`SendResult.offset_message_id`).
+
+        Raises MessageIllegal for a text that is no such id, BrokerError when nothing lies there.
+        """
+        try:
+            host, offset = parse_message_id(offset_message_id)
+        except ValueError as error:
+            raise MessageIllegal(str(error)) from None
+        address = host_text(host)
+        command = RemotingCommand(
+            RequestCode.VIEW_MESSAGE_BY_ID, ViewMessageHeader(offset).encode()
+        )
+        answer = self._client.remoting.ask(address, command, ADMIN_TIMEOUT_MS)
+        masters = self._client.routes.masters_of_cluster(None)
+        name = next((name for name, where in masters.items() if where == address), address)
+        records = _records(answer.body)
+        if len(records) != 1:
+            raise BadAnswer(f"{address} answered {len(records)} messages instead of one")
+        return view_of(records[0], _queue_of(records[0], name))
+
+    def _masters(self, topic: str) -> dict[str, str]:
+        """Broker name → address of every master that has the topic."""
+        addresses = self._client.routes.look_up(topic).addresses
+        return {name: ids[MASTER_ID] for name, ids in addresses.items() if MASTER_ID in ids}
+
     def _offset(self, code: RequestCode, queue: MessageQueue) -> int:
         address = self._client.routes.master(queue.broker_name)
         header = QueueHeader(queue.topic, queue.queue_id, queue.broker_name)
@@ -80,3 +145,14 @@ class Admin:
             address, RemotingCommand(code, header.encode()), ADMIN_TIMEOUT_MS
         )
         return understood(OffsetResponseHeader.decode, answer.fields).offset
+
+
+def _records(body: bytes | memoryview | None) -> list[MessageRecord]:
+    try:
+        return list(decode_records(bytes(body or b"")))
+    except RecordError as error:
+        raise BadAnswer(f"messages that cannot be understood: {error}") from None
+
+
+def _queue_of(record: MessageRecord, broker_name: str) -> MessageQueue:
+    return MessageQueue(record.topic, broker_name, record.queue_id)

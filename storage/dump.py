@@ -1,0 +1,168 @@
+"""Any file of a store for a human, or a whole store: `troupemq store dump`.
+
+Reads only, takes no lock, and needs neither settings nor the other files of the store: a file is
+known by its place, and one that was copied elsewhere by what is in it. A broker may be writing.
+
+    dump_log       commit log               dump_small   checkpoint, config, marks, our own records
+    dump_units     queues, transactions     dump_store   a directory
+    dump_index     index                    dump_text    all of it as lines
+"""
+
+from collections.abc import Callable, Iterator
+
+from protocol.message import BLANK_MAGIC, RECORD_MAGIC, SIZE_AND_MAGIC
+from storage.crc_sidecar import Sidecar
+from storage.disk import Disk
+from storage.dump_index import dump_index
+from storage.dump_item import DumpError, Item, opened
+from storage.dump_log import dump_log
+from storage.dump_small import (
+    dump_checkpoint,
+    dump_clean_stop,
+    dump_config,
+    dump_mark,
+    dump_redo_log,
+    dump_sidecar,
+)
+from storage.dump_store import dump_directory
+from storage.dump_units import EXT_UNIT, STATE_WORDS, dump_ext, dump_queue, dump_transactions
+from storage.errors import StoreError
+from storage.index_layout import HEADER_BYTES, IndexHeader
+from storage.mapped_file import first_offset_of
+from storage.queue_units import UNIT, UNIT_BYTES
+from storage.transaction_units import UNIT as STATE_UNIT
+
+Dump = Callable[[Disk, str, int | None], Iterator[Item]]
+
+_HEAD_BYTES = 4096
+_INDEX_NAME_DIGITS = 17
+_TIMES_MS = range(1_000_000_000_000, 10_000_000_000_000)
+"""2001 to 2286: what a timestamp of a store may be."""
+_CHECKPOINT_BYTES = 4096
+_LEAST_RECORD_BYTES = 91
+
+_PLACES = {
+    "commitlog": dump_log,
+    "consumequeue": dump_queue,
+    "consumequeue_ext": dump_ext,
+    "statetable": dump_transactions,
+}
+"""By a directory above a file that is named by its first offset."""
+
+
+def _whole(dump: Callable[[Disk, str], Iterator[Item]]) -> Dump:
+    """A small file is always shown from its beginning."""
+    return lambda disk, path, _: dump(disk, path)
+
+
+_NAMES: dict[str, Dump] = {
+    "checkpoint": _whole(dump_checkpoint),
+    "abort": _whole(dump_mark),
+    "lock": _whole(dump_mark),
+    "covered_offset": _whole(dump_redo_log),
+    "clean_stop.json": _whole(dump_clean_stop),
+}
+
+
+def dump(
+    disk: Disk, path: str, *, from_number: int | None = None, limit: int | None = None
+) -> Iterator[Item]:
+    """What there is to say of a file or directory, at most `limit` records, units or lines of it.
+
+    `from_number` is an offset of the commit log, a number of a unit or entry. Raises DumpError,
+    before the first item, for what is no file of a store.
+    """
+    if disk.is_dir(path):
+        items = dump_directory(disk, path)
+    else:
+        items = _recognised(disk, path)(disk, path, from_number)
+    return _limited(items, path, limit)
+
+
+def _limited(items: Iterator[Item], path: str, limit: int | None) -> Iterator[Item]:
+    left = limit
+    try:
+        for item in items:
+            if item.counted and left is not None:
+                if left <= 0:
+                    yield Item("more", {"meaning": f"only {limit} are shown"})
+                    return
+                left -= 1
+            yield item
+    except StoreError as error:
+        raise DumpError(str(error)) from error
+    except OSError as error:
+        raise DumpError(f"Cannot read {path}: {error.strerror}.") from error
+
+
+def _recognised(disk: Disk, path: str) -> Dump:
+    """How the file is to be shown."""
+    directories, _, name = path.rpartition("/")
+    above = directories.split("/")
+    if first_offset_of(name) is not None:
+        for directory, dump_file in _PLACES.items():
+            if directory in above[-3:]:
+                return dump_file
+    if len(name) == _INDEX_NAME_DIGITS and name.isascii() and name.isdigit():
+        return dump_index
+    if name in _NAMES:
+        return _NAMES[name]
+    if name.endswith(".crc"):
+        return _whole(dump_sidecar)
+    if any(part in name for part in (".json", ".bak")):
+        return _whole(dump_config)
+    found = _by_content(disk, path)
+    if found is None:
+        raise DumpError(f"{path} is no file of a store, as far as name and content tell.")
+    return found
+
+
+def _by_content(disk: Disk, path: str) -> Dump | None:
+    file = opened(disk, path)
+    try:
+        size, head = file.size(), file.pread(_HEAD_BYTES, 0)
+    except OSError as error:
+        raise DumpError(f"Cannot read {path}: {error.strerror}.") from error
+    finally:
+        file.close()
+    if len(head) >= SIZE_AND_MAGIC.size:
+        _, magic = SIZE_AND_MAGIC.unpack_from(head)
+        if magic in (RECORD_MAGIC, BLANK_MAGIC):
+            return dump_log
+    if head.startswith(b"TRPTXN01"):
+        return _whole(dump_redo_log)
+    if head.startswith(b'{"logMinOffset"'):
+        return _whole(dump_clean_stop)
+    if head.lstrip()[:1] == b"{":
+        return _whole(dump_config)
+    if Sidecar.decode(head) is not None:
+        return _whole(dump_sidecar)
+    return _by_numbers(size, head)
+
+
+def _by_numbers(size: int, head: bytes) -> Dump | None:
+    """Files that have no mark: what they hold must make sense, and as nothing else."""
+    if len(head) < HEADER_BYTES:
+        return None
+    times = [int.from_bytes(head[start : start + 8]) for start in (0, 8)]
+    if size == _CHECKPOINT_BYTES and not any(head[128:]):
+        return _whole(dump_checkpoint) if any(time in _TIMES_MS for time in times) else None
+    index = IndexHeader.of(head[:HEADER_BYTES])
+    if all(time in _TIMES_MS for time in times) and 0 <= index.used_slots < index.next_entry:
+        return dump_index
+    size_field, _, timestamp, bitmap_bytes = EXT_UNIT.unpack_from(head)
+    if size_field == EXT_UNIT.size + bitmap_bytes and timestamp in _TIMES_MS:
+        return dump_ext
+    states = [unit for unit in STATE_UNIT.iter_unpack(_whole_units(head, STATE_UNIT.size))]
+    used = [unit for unit in states if any(unit)]
+    if used and all(unit[4] in STATE_WORDS and unit[1] >= _LEAST_RECORD_BYTES for unit in used):
+        return dump_transactions
+    units = [unit for unit in UNIT.iter_unpack(_whole_units(head, UNIT_BYTES)) if any(unit)]
+    offsets = [unit[0] for unit in units]
+    if units and offsets == sorted(offsets) and offsets[0] >= 0:
+        return dump_queue if all(unit[1] >= _LEAST_RECORD_BYTES for unit in units) else None
+    return None
+
+
+def _whole_units(head: bytes, unit_bytes: int) -> bytes:
+    return head[: len(head) // unit_bytes * unit_bytes]

@@ -1,0 +1,188 @@
+"""The small files of a store for a human: checkpoint, marks, config files, records of our own."""
+
+from collections.abc import Callable, Iterator
+from json import JSONDecodeError
+from json import loads as loads_json
+from struct import Struct
+from typing import Any
+from zlib import crc32
+
+from protocol.errors import RemoteError
+from protocol.fastjson import FastjsonError, dumps, loads
+from storage.checkpoint import CHECKPOINT_BYTES, Checkpoint
+from storage.crc_sidecar import Digest, Sidecar, without_flipped_bit
+from storage.delay_offsets import parse_delay_offsets
+from storage.disk import Disk
+from storage.dump_item import DumpError, Item, opened, plain, shortened, utc
+from storage.groups import parse_groups
+from storage.offsets import parse_offsets
+from storage.read_only_disk import ReadOnlyDisk
+from storage.topics import parse_topics
+from storage.transaction_redo_log import Covered
+
+SMALL_BYTES_MAX = 64 << 20
+_TIMES = Struct(">qqq")
+_REDO = Struct(">8sqqqqq")
+_CRC = Struct(">I")
+_REDO_MAGIC = b"TRPTXN01"
+_CRC_DIGITS = 8
+
+_PARSERS: dict[str, Callable[[str], object]] = {
+    "topics.json": parse_topics,
+    "subscriptionGroup.json": parse_groups,
+    "consumerOffset.json": parse_offsets,
+    "delayOffset.json": parse_delay_offsets,
+}
+
+
+def content(disk: Disk, path: str) -> bytes:
+    """All of a small file. Raises DumpError."""
+    file = opened(disk, path)
+    try:
+        if file.size() > SMALL_BYTES_MAX:
+            raise DumpError(f"{path} is too large for what its name says: {file.size()} bytes.")
+        return file.pread(file.size(), 0) if file.size() else b""
+    finally:
+        file.close()
+
+
+def dump_checkpoint(disk: Disk, path: str) -> Iterator[Item]:
+    """The three timestamps, and our durable offset behind them."""
+    data = content(disk, path)
+    if len(data) < _TIMES.size:
+        yield Item("checkpoint", {"bytes": len(data), "meaning": "cut off: nothing is known"})
+        return
+    names = ("commit_log", "consume_queues", "full_index_files")
+    fields: dict[str, object] = {"bytes": len(data)}
+    fields.update(zip(names, map(utc, _TIMES.unpack_from(data)), strict=True))
+    if len(data) == CHECKPOINT_BYTES:
+        checkpoint = Checkpoint(ReadOnlyDisk(disk), path)
+        checkpoint.load()
+        checkpoint.close()
+        offset = checkpoint.durable_offset
+        fields["durable_offset"] = offset or "unknown: never saved, or another broker ran since"
+    yield Item("checkpoint", fields)
+
+
+def dump_mark(disk: Disk, path: str) -> Iterator[Item]:
+    """`abort` and `lock`: files that matter by being there."""
+    name = path.rpartition("/")[2]
+    meaning = {
+        "abort": "a broker has the store open, or has not stopped cleanly",
+        "lock": "byte 0 is locked while a broker runs; this tool does not ask",
+    }
+    data = content(disk, path)
+    yield Item(name, {"bytes": len(data), "meaning": meaning[name], "content": shortened(data)})
+
+
+def dump_sidecar(disk: Disk, path: str) -> Iterator[Item]:
+    """The checksums of a config file."""
+    sidecar = Sidecar.decode(content(disk, path))
+    if sidecar is None:
+        yield Item("checksums", {"meaning": "damaged: without effect"})
+        return
+    fields: dict[str, object] = {"newest": _digest(sidecar.newest)}
+    if sidecar.previous is not None:
+        fields["previous"] = _digest(sidecar.previous)
+    yield Item("checksums", fields)
+
+
+def _digest(digest: Digest) -> str:
+    return f"{digest.size_bytes} bytes, CRC-32 {digest.crc:08x}"
+
+
+def dump_config(disk: Disk, path: str) -> Iterator[Item]:
+    """A JSON file, indented, and whether it is what was saved last."""
+    data = content(disk, path)
+    fields: dict[str, object] = {"bytes": len(data), "checksums": _sidecar_state(disk, path, data)}
+    try:
+        text = data.decode("utf-8")
+        value = loads(text)
+        parse = _PARSERS.get(_config_name(path).rpartition("/")[2])
+        if parse is not None and text.strip():
+            parse(text)
+    except RemoteError as error:
+        fields["meaning"] = f"cannot be used: {plain(error.remark)}"
+    except (ValueError, OverflowError, RecursionError) as error:
+        fields["meaning"] = f"cannot be used: {plain(str(error))}"
+    if not data.strip():
+        fields["meaning"] = "empty: its version before counts"
+    if "meaning" in fields:
+        fields["content"] = shortened(data)
+        yield Item("config file", fields)
+        return
+    yield Item("config file", fields)
+    try:
+        indented = dumps(value, pretty=True).decode()
+    except FastjsonError:
+        indented = shortened(data)
+    yield Item("content", {"text": indented})
+
+
+def _config_name(path: str) -> str:
+    """The path of the file of which this is a version."""
+    for suffix in (".broken", ".tmp", ".bak"):
+        path = path.removesuffix(suffix)
+    return path
+
+
+def _sidecar_state(disk: Disk, path: str, data: bytes) -> str:
+    try:
+        sidecar = Sidecar.decode(disk.read_bytes(f"{_config_name(path)}.crc"))
+    except OSError:
+        return "there are none"
+    if sidecar is None:
+        return "damaged"
+    digest = Digest.of(data)
+    if digest == sidecar.newest:
+        return "fit: what was saved last"
+    if digest == sidecar.previous:
+        return "fit: the version before"
+    expected = sidecar.newest if _config_name(path) == path else sidecar.previous
+    if expected is not None and without_flipped_bit(data, expected) is not None:
+        return "differ by one flipped bit"
+    return "differ: written by another broker or by hand, or damaged"
+
+
+def dump_redo_log(disk: Disk, path: str) -> Iterator[Item]:
+    """How far the transaction table reaches."""
+    data = content(disk, path)
+    if len(data) < _REDO.size + _CRC.size:
+        yield Item("transaction redo log", {"meaning": f"cut off: {len(data)} bytes"})
+        return
+    magic, *values = _REDO.unpack_from(data)
+    is_whole = magic == _REDO_MAGIC and _CRC.unpack_from(data, _REDO.size)[0] == crc32(
+        data[: _REDO.size]
+    )
+    covered = Covered(*values)
+    fields: dict[str, object] = {
+        "covered_offset": covered.offset,
+        "last_offset": covered.last_offset,
+        "last_stored": utc(covered.last_timestamp),
+        "end_number": covered.end_number,
+        "settled_before": covered.settled_before,
+        "crc": "ok" if is_whole else "wrong: the table is made anew",
+    }
+    yield Item("transaction redo log", fields)
+
+
+def dump_clean_stop(disk: Disk, path: str) -> Iterator[Item]:
+    """What the last clean stop left for the next start."""
+    line, _, crc = content(disk, path).rstrip(b"\n").rpartition(b"\n")
+    is_whole = crc == b"%08x" % crc32(line)
+    fields: dict[str, object] = {"crc": "ok" if is_whole else "wrong: without effect"}
+    queues: object = None
+    try:
+        found: Any = loads_json(line)
+        if isinstance(found, dict):
+            queues = found.pop("queues", None)
+            fields.update(found)
+            if isinstance(found.get("storeTimestamp"), int):
+                fields["storeTimestamp"] = utc(found["storeTimestamp"])
+    except (JSONDecodeError, UnicodeDecodeError, RecursionError):
+        fields["meaning"] = "no JSON"
+    yield Item("record of a clean stop", fields)
+    for topic, numbers in queues.items() if isinstance(queues, dict) else ():
+        for queue_id, offsets in numbers.items() if isinstance(numbers, dict) else ():
+            own = {"topic": plain(topic), "queue_id": queue_id, "min_max_physical": offsets}
+            yield Item("queue", own, counted=True)

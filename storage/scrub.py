@@ -1,0 +1,146 @@
+"""Checks a store against itself while others use it: the log, and each queue unit with its record.
+
+One round goes through the log from its newest file to its oldest. What holds no whole record is a
+damaged range. Each record that has a unit is compared with it: a unit that is wrong is to be
+repaired from the record. A record that its queue does not know is of an older life of its topic,
+and passed over. Units that no record confirmed are settled one by one (scrub_units).
+
+Reads only: damaged ranges go to the `Damage` it was given, repairs and how far each queue has been
+verified are for the owner of the queues. The work is cut into steps of a millisecond or less.
+
+No checksum covers flags, properties and times: what is wrong there cannot be seen.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from protocol.message import RecordHead
+from protocol.sysflag import has_queue_unit
+from storage.config import StoreConfig
+from storage.damage import Damage
+from storage.disk import Disk
+from storage.scrub_units import STEP_RECORDS, Findings, QueueKey, ScrubCounts, UnitScrub
+from storage.scrub_walk import Gap, walk
+
+
+@dataclass(slots=True)
+class _Run:
+    """Numbers of one queue that were confirmed in one file."""
+
+    first: int
+    next: int
+
+
+class Scrub:
+    """One round, or the settling of single units. One owner; nobody else may write to `damage`."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        config: StoreConfig,
+        damage: Damage,
+        *,
+        log_end: int,
+        queue_ends: Mapping[QueueKey, int],
+    ) -> None:
+        """`queue_ends`: below which queue offset units are in the files; read before `log_end`."""
+        self._check = UnitScrub(disk, config, damage, log_end=log_end, queue_ends=queue_ends)
+        self._low = dict(self._check.ends)
+
+    @property
+    def counts(self) -> ScrubCounts:
+        """The figures until now."""
+        return self._check.counts
+
+    def take(self) -> Findings:
+        """What was found since the last call."""
+        taken, self._check.findings = self._check.findings, Findings()
+        return taken
+
+    def close(self) -> None:
+        """Closes the files it has open."""
+        self._check.close()
+
+    def settle(self, topic: bytes, queue_id: int, queue_offset: int) -> Iterator[None]:
+        """Decides about one unit, in steps; then it is right, or points at a damaged range."""
+        key = topic, queue_id
+        self._check.forget()
+        if 0 <= queue_offset < self._check.ends.get(key, 0):
+            yield from self._check.settle(key, queue_offset, walked=False)
+
+    def steps(self) -> Iterator[None]:
+        """The whole round."""
+        for first in reversed(self._check.log.firsts()):
+            yield from self._file(first)
+        for key in list(self._low):
+            yield from self._below(key)
+
+    def _file(self, first: int) -> Iterator[None]:
+        check, low = self._check, self._low
+        runs: dict[QueueKey, _Run] = {}
+        doubts: list[tuple[QueueKey, int, int]] = []
+        limit = check.log.limit(first)
+        check.begin_file()
+        for number, item in enumerate(walk(check.log, first, limit)):
+            if isinstance(item, Gap):
+                check.counts.gap_count += 1
+                check.add_damage(item)
+            elif item is not None:
+                self._record(item, runs, doubts)
+            if number % STEP_RECORDS == 0:
+                yield
+        check.find_log_min()
+        if first < check.log_min:
+            return  # deleted meanwhile
+        check.counts.log_bytes += limit - first
+        doubts += [(key, run.next, low[key]) for key, run in runs.items()]
+        for key, start, end in doubts:
+            for queue_offset in range(start, end):
+                yield from check.settle(key, queue_offset, walked=True)
+                yield
+        for key, run in runs.items():
+            if run.first < low[key]:
+                low[key] = check.findings.verified[key] = run.first
+
+    def _record(
+        self,
+        head: RecordHead,
+        runs: dict[QueueKey, _Run],
+        doubts: list[tuple[QueueKey, int, int]],
+    ) -> None:
+        """Compares a record with its unit."""
+        counts = self._check.counts
+        counts.record_count += 1
+        if not has_queue_unit(head.sys_flag):
+            return
+        key = head.topic, head.queue_id
+        end = self._check.ends.get(key)
+        if end is None:
+            counts.unknown_queues[key] += 1
+            return
+        queue_offset = head.queue_offset
+        if queue_offset >= end:
+            counts.newer_count += 1
+            return
+        if queue_offset < 0 or not self._check.agrees(key, head):
+            counts.stray_count += 1
+            return
+        counts.unit_count += 1
+        run = runs.get(key)
+        if run is None:
+            runs[key] = _Run(queue_offset, queue_offset + 1)
+            return
+        if queue_offset > run.next:
+            doubts.append((key, run.next, queue_offset))
+        run.next = max(run.next, queue_offset + 1)
+
+    def _below(self, key: QueueKey) -> Iterator[None]:
+        """Units that no record has confirmed, down to those whose records are deleted."""
+        check = self._check
+        check.find_log_min()
+        for queue_offset in range(self._low[key] - 1, -1, -1):
+            if check.is_expired(key, queue_offset) and check.is_expired(key, queue_offset - 1):
+                break
+            yield from check.settle(key, queue_offset, walked=True)
+            yield
+        self._low[key] = check.findings.verified[key] = 0

@@ -1,0 +1,91 @@
+"""What the rest of a store tells about its topics and groups, when their own files are lost.
+
+    consumequeue/<topic>/<queue id>/        a topic that messages were sent to, and its queues
+    consumequeue/%RETRY%<group>, %DLQ%…     a group whose consumers failed
+    config/consumerOffset.json              topic@group: queue: a topic and who consumes it
+
+Nothing here can tell permissions or limits: what is made of it has the usual ones.
+"""
+
+from re import compile as compile_pattern
+
+from protocol.topic_names import DLQ_TOPIC_PREFIX, RETRY_TOPIC_PREFIX
+from storage.disk import Disk
+from storage.errors import StoreError
+from storage.json_config import load
+from storage.offsets import TOPIC_GROUP_SEPARATOR, parse_offsets
+
+QUEUE_ID_MAX = (1 << 31) - 2
+QUEUE_NAME = compile_pattern("[0-9]{1,10}")
+_GROUP_PREFIXES = (RETRY_TOPIC_PREFIX, DLQ_TOPIC_PREFIX)
+
+
+class StoreTraces:
+    """Looks into one store. Reads many directories: for a start only."""
+
+    def __init__(self, disk: Disk, config_path: str) -> None:
+        """`config_path` is any file of its config directory."""
+        self._disk = disk
+        self._config_dir = config_path.rpartition("/")[0]
+        self._root = self._config_dir.rpartition("/")[0]
+
+    def queue_numbers(self) -> dict[str, int]:
+        """How many queues each topic has had: one more than the highest id that was used."""
+        numbers: dict[str, int] = {}
+        directory = f"{self._root}/consumequeue"
+        for topic in self._names(directory):
+            for name in self._names(f"{directory}/{topic}"):
+                if (
+                    name.isascii()
+                    and name.isdecimal()
+                    and len(name) <= 10
+                    and int(name) <= QUEUE_ID_MAX
+                ):
+                    _raise_to(numbers, topic, int(name) + 1)
+        for topic, _, queue_ids in self._consumed():
+            _raise_to(numbers, topic, max(queue_ids) + 1)
+        return {topic: count for topic, count in numbers.items() if _is_text(topic)}
+
+    def groups(self) -> set[str]:
+        """Every group that left something behind."""
+        found = {group for _, group, _ in self._consumed() if group}
+        for topic in self._names(f"{self._root}/consumequeue"):
+            for prefix in _GROUP_PREFIXES:
+                if topic.startswith(prefix):
+                    found.add(topic.removeprefix(prefix))
+        return {group for group in found if group and _is_text(group)}
+
+    def _consumed(self) -> list[tuple[str, str, list[int]]]:
+        """Topic, group and queue ids of which offsets are known."""
+        try:
+            offsets = load(self._disk, f"{self._config_dir}/consumerOffset.json", parse_offsets)
+        except StoreError:
+            return []
+        if offsets.value is None:
+            return []
+        found = []
+        for key, queues in offsets.value.offset_table.items():
+            topic, at, group = key.partition(TOPIC_GROUP_SEPARATOR)
+            queue_ids = [number for number in queues if number <= QUEUE_ID_MAX]
+            if at and topic and queue_ids:
+                found.append((topic, group, queue_ids))
+        return found
+
+    def _names(self, directory: str) -> list[str]:
+        try:
+            return self._disk.listdir(directory)
+        except OSError:
+            return []
+
+
+def _raise_to(numbers: dict[str, int], topic: str, count: int) -> None:
+    numbers[topic] = max(numbers.get(topic, 0), count)
+
+
+def _is_text(name: str) -> bool:
+    """Whether it can be written into a JSON file: a directory may have any bytes as its name."""
+    try:
+        name.encode("utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True

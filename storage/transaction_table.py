@@ -1,0 +1,366 @@
+"""The transaction state table: which transactions are pending, since when, and whose.
+
+It follows the commit log behind the consume queues. Units lie in `statetable/`
+(transaction_units), and `redolog/` says how far they reach (transaction_redo_log); what the log
+has beyond that is replayed at start. Changes stay in memory until the log is on disk as far as the
+records that made them: so a table on disk never knows of a record that a power cut has taken.
+
+What is missing, of a wrong size, damaged or not of this log is removed, and made anew from the
+log's beginning. Files whose transactions are all settled are not read again at start.
+
+The official broker ignores the folder; a table that it left stale is brought up to date.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import islice
+from typing import Final
+
+from protocol.message import RecordError, scan_head
+from storage.config import StoreConfig
+from storage.consume_queues import DispatchEntry
+from storage.disk import Disk
+from storage.errors import OffsetError, StoreError, store_error
+from storage.transaction_check import ExpectedUnits
+from storage.transaction_ledger import Change, PendingTransaction, TransactionLedger, View
+from storage.transaction_redo_log import Covered, TransactionRedoLog
+from storage.transaction_units import (
+    PENDING_STATES,
+    UNIT,
+    UNIT_BYTES,
+    TransactionFiles,
+    TransactionUnit,
+    fault_in,
+)
+from storage.unsynced import Unsynced, sync_files
+
+CHANGES_MAX: Final = 4096
+"""In memory alone; then they are written out, as far as the log is on disk."""
+_MARKS_MAX: Final = 4096
+_PAGE_BYTES: Final = 4096
+
+
+@dataclass(slots=True)
+class UnsyncedTable:
+    """What one sync of the table concerns: the files, and then the offset that they cover."""
+
+    files: Unsynced
+    covered: Covered
+    dirty: dict[int, int]
+
+
+class TransactionTable:
+    """A follower of the log (storage/dispatch.py). One owner.
+
+    Another thread may sync what `unsynced` gave (`sync_files`, then `save`).
+    """
+
+    name = "transaction table"
+
+    def __init__(
+        self, config: StoreConfig, disk: Disk, view: View, durable_offset: Callable[[], int]
+    ) -> None:
+        """`view` reads the log; below `durable_offset` the log is on disk."""
+        self._disk, self._view, self._durable_offset = disk, view, durable_offset
+        self._files = TransactionFiles(config, disk)
+        self._redo_log = TransactionRedoLog(disk, config.root)
+        self._ledger = TransactionLedger(view)
+        self._covered = Covered(0)
+        self._marks: deque[Covered] = deque()
+        self._changes: deque[Change] = deque()
+        self._states: dict[int, int] = {}
+        self._written = self._synced = self._covered
+        self._unsynced_units = 0
+        self._min_physical = 0
+
+    # -- start-up and end ---------------------------------------------------------------------
+
+    def load(self, min_offset: int, end_offset: int) -> str:
+        """Takes what is on disk; returns why it has to be made anew, or nothing.
+
+        The log reaches from `min_offset` to `end_offset`. Raises StoreError only when the disk
+        does not let go of what is wrong.
+        """
+        covered, reason = self._redo_log.load()
+        if covered is not None:
+            reason = self._load(covered, min_offset, end_offset)
+        if reason:
+            self.start_anew(min_offset)
+            if end_offset == min_offset:
+                return ""
+            # A crash before the first sync is no reason for doubt then; a full disk is none either.
+            with suppress(StoreError):
+                self._redo_log.save(self._covered)
+                self._synced = self._covered
+            return reason
+        for path in self.trim_before(min_offset):
+            with suppress(OSError):  # it is tried again at the next start
+                self._disk.unlink(path)
+        return ""
+
+    def _load(self, covered: Covered, min_offset: int, end_offset: int) -> str:
+        if reason := self._not_of_this_log(covered, min_offset, end_offset):
+            return reason
+        try:
+            self._files.load(covered.end_number)
+            return self._load_pending(covered, min_offset)
+        except (OSError, StoreError) as error:
+            return str(error)
+
+    def _not_of_this_log(self, covered: Covered, min_offset: int, end_offset: int) -> str:
+        """The redo log names its last record, which another log would not have in that place."""
+        if not min_offset <= covered.offset <= end_offset:
+            return f"it reaches {covered.offset}, the log from {min_offset} to {end_offset}"
+        last_offset = covered.last_offset
+        if last_offset < min_offset:
+            return ""
+        try:
+            head = scan_head(self._view(last_offset, covered.offset - last_offset), 0)
+        except (OffsetError, RecordError):
+            return f"the log has no record at {last_offset}"
+        if (head.physical_offset, head.store_timestamp) != (last_offset, covered.last_timestamp):
+            return f"the log has another record at {last_offset}"
+        return ""
+
+    def _load_pending(self, covered: Covered, min_offset: int) -> str:
+        files, ledger = self._files, self._ledger
+        ledger.start_at(covered.end_number)
+        if fault := fault_in(files.file_ends(), covered.offset):
+            return fault
+        number = max(files.first, covered.settled_before)
+        while data := files.read(number, files.file_units):
+            units = list(map(TransactionUnit._make, UNIT.iter_unpack(data)))
+            if fault := fault_in(units, covered.offset):
+                return fault
+            for unit in units:
+                is_pending = unit.state in PENDING_STATES and unit.physical_offset >= min_offset
+                if is_pending and not ledger.restore(number, unit):
+                    return f"the log has no such half message at {unit.physical_offset}"
+                number += 1
+        self._covered = self._written = self._synced = covered
+        return ""
+
+    def start_anew(self, min_offset: int) -> None:
+        """Removes all of it: the log has to be dispatched again from its beginning.
+
+        Raises StoreError.
+        """
+        try:
+            self._redo_log.remove()
+            self._files.start_anew()
+        except OSError as error:
+            raise store_error("cannot remove the transaction table", error) from error
+        self._ledger.start_at(0)
+        self._changes.clear()
+        self._marks.clear()
+        self._states.clear()
+        self._min_physical = min_offset
+        self._covered = self._written = Covered(min_offset)
+        self._synced = Covered(-1)
+
+    def close(self) -> None:
+        """Closes the files. Sync before, or the log is replayed from where it was synced last."""
+        self._files.close()
+
+    # -- following the log --------------------------------------------------------------------
+
+    @property
+    def covered_offset(self) -> int:
+        """Records that begin below it are known."""
+        return self._covered.offset
+
+    def dispatch(self, entries: Sequence[DispatchEntry]) -> None:
+        """Takes records in the order of the log; what is covered is skipped.
+
+        Raises DiskFull or StoreError from writing out; the records are known all the same.
+        """
+        covered = self._covered.offset
+        if entries and entries[0][3] < covered:
+            entries = [entry for entry in entries if entry[3] >= covered]
+        if not entries:
+            return
+        for change in self._ledger.take(entries):
+            self._changes.append(change)
+            self._states[change.number] = change.state
+        last = entries[-1]
+        self._covered = Covered(last[3] + last[4], last[3], last[6])
+        if len(self._marks) == _MARKS_MAX:
+            self._marks.pop()
+        self._marks.append(self._covered)
+        if len(self._changes) >= CHANGES_MAX:
+            self.write_out()
+
+    def write_out(self) -> None:
+        """Writes changes of records that are on disk themselves. Raises DiskFull or StoreError;
+        what could not be written stays in memory.
+        """
+        marks, changes, files = self._marks, self._changes, self._files
+        durable = self._durable_offset()
+        mark = None
+        for each in marks:
+            if each.offset > durable:
+                break
+            mark = each
+        if mark is None:
+            return
+        units, states, count = self._written_by(mark.offset)
+        files.append(units)
+        files.set_states(states)
+        self._unsynced_units += len(units) // UNIT_BYTES + len(states)
+        for change in islice(changes, count):
+            if self._states.get(change.number) == change.state:
+                del self._states[change.number]
+        for _ in range(count):
+            changes.popleft()
+        while marks and marks[0].offset <= mark.offset:
+            marks.popleft()
+        self._written = mark._replace(
+            end_number=files.end, settled_before=self._settled_before(files.end)
+        )
+
+    def _written_by(self, end: int) -> tuple[bytearray, dict[int, int], int]:
+        """New units, states of older ones, and how many changes these are, up to a log offset."""
+        units, states, count = bytearray(), dict[int, int](), 0
+        first = self._files.end
+        for change in self._changes:
+            if change.record_end > end:
+                break
+            count += 1
+            if change.unit:
+                units += change.unit if change.number >= first else b""
+            elif change.number >= first:
+                position = (change.number - first) * UNIT_BYTES
+                fields = UNIT.unpack_from(units, position)
+                UNIT.pack_into(units, position, *fields[:4], change.state)
+            else:
+                states[change.number] = change.state
+        return units, states, count
+
+    def _settled_before(self, end: int) -> int:
+        """The beginning of the first file in which something is pending, on disk or in memory."""
+        oldest = next(iter(self._ledger.pending.values()), None)
+        numbers = [end, *(change.number for change in self._changes)]
+        if oldest is not None:
+            numbers.append(oldest.number)
+        return max(self._files.first, self._files.file_start(min(numbers)))
+
+    # -- syncing, from another thread too -----------------------------------------------------
+
+    def unsynced(self, least_pages: int = 0) -> UnsyncedTable | None:
+        """What to sync if `least_pages` pages were written since, or anything with 0; else None.
+
+        The first time anything counts, so that a new table is soon known to be one. With 0 it
+        writes out first, and raises as that does.
+        Sync the `files`, then `save` it, then tell `mark_synced`.
+        """
+        if least_pages == 0:
+            self.write_out()
+        if self._written == self._synced:
+            return None
+        is_first = self._synced.offset < 0
+        if self._unsynced_units * UNIT_BYTES < least_pages * _PAGE_BYTES and not is_first:
+            return None
+        files, dirty = self._files.unsynced()
+        self._unsynced_units = 0
+        return UnsyncedTable(files, self._written, dirty)
+
+    def save(self, taken: UnsyncedTable) -> None:
+        """Says on disk how far the table reaches; its files are synced. Blocks; any one thread.
+
+        Raises StoreError.
+        """
+        self._redo_log.save(taken.covered)
+
+    def mark_synced(self, taken: UnsyncedTable) -> None:
+        """Notes that what `unsynced` gave is on disk now."""
+        self._files.mark_synced(taken.files, taken.dirty)
+        self._synced = taken.covered
+
+    def sync(self) -> None:
+        """Brings everything to disk as far as the log is. Raises StoreError."""
+        taken = self.unsynced()
+        if taken is not None:
+            sync_files(self._disk, taken.files)
+            self.save(taken)
+            self.mark_synced(taken)
+
+    # -- cleaning -----------------------------------------------------------------------------
+
+    def trim_before(self, min_physical: int) -> list[str]:
+        """Forgets transactions whose half messages are gone; the files to unlink.
+
+        The last file stays. Nothing is unlinked here.
+        """
+        self._min_physical = max(self._min_physical, min_physical)
+        self._ledger.forget_before(min_physical)
+        return self._files.trim_before(min_physical)
+
+    # -- answers ------------------------------------------------------------------------------
+
+    @property
+    def pending_count(self) -> int:
+        """How many transactions nothing has settled."""
+        return len(self._ledger.pending)
+
+    @property
+    def unit_count(self) -> int:
+        """How many transactions the table knows, settled ones included."""
+        return self._ledger.next_number - self._files.first
+
+    @property
+    def unreadable_count(self) -> int:
+        """Records that could not be read when they were dispatched; they changed nothing."""
+        return self._ledger.unreadable_count
+
+    def pending(self, limit: int, *, after_offset: int = -1) -> list[PendingTransaction]:
+        """Up to `limit` pending transactions, oldest first, behind a log offset. Not to be changed.
+
+        The log is not read.
+        """
+        pending = self._ledger.pending
+        if after_offset < 0:
+            return list(islice(pending.values(), limit))
+        later = (each for offset, each in pending.items() if offset > after_offset)
+        return list(islice(later, limit))
+
+    def find(self, physical_offset: int) -> TransactionUnit | None:
+        """The transaction whose half message lies there; None if there is none."""
+        pending = self._ledger.pending.get(physical_offset)
+        if pending is not None:
+            return TransactionUnit._make(UNIT.unpack(pending.packed()))
+        for change in self._changes:
+            if change.unit and UNIT.unpack(change.unit)[0] == physical_offset:
+                unit = TransactionUnit._make(UNIT.unpack(change.unit))
+                return unit._replace(state=self._states[change.number])
+        number = self._files.search(physical_offset)
+        found = self._files.unit(number)
+        if found is None or found.physical_offset != physical_offset:
+            return None
+        return found._replace(state=self._states.get(number, found.state))
+
+    # -- verifying ----------------------------------------------------------------------------
+
+    def snapshot(self) -> list[TransactionUnit]:
+        """Every unit as it is in the files, with the changes that are only in memory."""
+        units = list(map(TransactionUnit._make, UNIT.iter_unpack(self._files.read_all())))
+        first = self._files.first
+        for change in self._changes:
+            if change.unit:
+                units.append(TransactionUnit._make(UNIT.unpack(change.unit)))
+            elif change.number >= first:
+                number = change.number - first
+                units[number] = units[number]._replace(state=change.state)
+        return units
+
+    def verify(self, entries: Iterable[DispatchEntry]) -> list[str]:
+        """How the table differs from what all records of the log say; empty if it does not.
+
+        With a difference, `start_anew`, and dispatch the log again.
+        """
+        check = ExpectedUnits(self._view)
+        for entry in entries:
+            if entry[3] < self.covered_offset:
+                check.take((entry,))
+        return check.differences(self.snapshot(), self._min_physical)

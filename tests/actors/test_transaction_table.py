@@ -1,0 +1,89 @@
+"""The transaction table in a broker: fed, synced, found wrong, made anew."""
+
+from structlog.testing import capture_logs
+
+from protocol.codes import ResponseCode
+from storage.transaction_table import TransactionTable
+from tests.support.brokers import STORE, SimulatedBroker
+from tests.support.fake_disk import FakeDisk
+
+STATE_TABLE = f"{STORE.root}/transaction/statetable/{0:020d}"
+REDO_LOG = f"{STORE.root}/transaction/redolog/covered_offset"
+SCRUBBED_MS = 120_000
+
+
+def with_halves(count: int) -> SimulatedBroker:
+    """A broker that was sent half messages."""
+    made = SimulatedBroker(1, FakeDisk())
+    made.make_topic()
+    for number in range(count):
+        properties = f"TRAN_MSG\x01true\x02PGROUP\x01G\x02UNIQ_KEY\x01key{number}"
+        assert made.send(properties=properties).code == ResponseCode.SUCCESS
+    return made
+
+
+def table_of(made: SimulatedBroker) -> TransactionTable:
+    return made.broker.store.transaction_table
+
+
+def restarted(made: SimulatedBroker) -> None:
+    """The process dies, and is started again on what it left."""
+    disk = made.disk
+    assert isinstance(disk, FakeDisk)
+    made.crash()
+    made.disk = disk.killed()
+    made.start()
+
+
+def test_half_messages_are_pending_and_reach_the_disk_by_themselves() -> None:
+    made = with_halves(3)
+    made.system.advance(10)
+    assert [each.queue_offset for each in table_of(made).pending(10)] == [0, 1, 2]
+    made.system.advance(STORE.flush_queue_thorough_interval_ms + 2000)
+    assert table_of(made).unsynced() is None
+    restarted(made)
+    assert not made.broker.store.lagging.behind
+    assert [each.queue_offset for each in table_of(made).pending(10)] == [0, 1, 2]
+    made.stop()
+
+
+def test_a_new_table_is_known_to_be_one_before_the_thorough_sync() -> None:
+    made = with_halves(1)
+    assert not made.disk.exists(REDO_LOG)
+    made.system.advance(2 * STORE.flush_queue_interval_ms)
+    assert made.disk.exists(REDO_LOG)
+    made.stop()
+
+
+def test_what_a_killed_broker_did_not_sync_is_caught_up_with() -> None:
+    made = with_halves(3)
+    restarted(made)
+    made.system.run_until(lambda: table_of(made) in made.broker.store.dispatcher.followers)
+    made.system.advance(300)
+    assert table_of(made).pending_count == 3
+    made.stop()
+
+
+def test_the_scrubber_has_a_table_with_a_flipped_bit_made_anew() -> None:
+    made = with_halves(3)
+    made.system.advance(2000)
+    made.stop()
+    made.start()
+    file = made.disk.open(STATE_TABLE)
+    file.pwrite(bytes((file.pread(1, 23)[0] ^ 8,)), 23)
+    assert [unit.state for unit in table_of(made).snapshot()] == [12, 4, 4]
+    with capture_logs() as logs:
+        made.system.advance(SCRUBBED_MS)
+    assert "transaction table made anew" in [line["event"] for line in logs]
+    assert [unit.state for unit in table_of(made).snapshot()] == [4, 4, 4]
+    assert table_of(made) in made.broker.store.dispatcher.followers
+    made.send(properties="TRAN_MSG\x01true\x02PGROUP\x01G\x02UNIQ_KEY\x01more")
+    made.system.advance(2000)
+    assert table_of(made).pending_count == 4
+    with capture_logs() as logs:
+        made.stop()
+        made.start()
+        made.system.advance(SCRUBBED_MS)
+    assert "transaction table made anew" not in [line["event"] for line in logs]
+    assert table_of(made).pending_count == 4
+    made.stop()

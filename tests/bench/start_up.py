@@ -1,0 +1,107 @@
+"""How long a broker takes to serve a large store: ours and the official one, each on its own.
+
+A start counts from the launch of the process until the broker is registered and its route can be
+asked for.  Cleanly stopped: the same broker stopped it before.  After a crash: the checkpoint
+vouches for all but the last `dirty_gib` log files, whose records must be read.  The store was just
+written, so much of it is in the page cache, for both alike.
+"""
+
+import shutil
+from argparse import Namespace
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from time import monotonic
+
+from tests.bench.big_store import make_store, mark_crashed
+from tests.compat.servers import (
+    Broker,
+    OfficialBroker,
+    OfficialNameServer,
+    OurBroker,
+    OurNameServer,
+)
+from tests.compat.toolchain import Java
+
+START_DEADLINE_S = 900.0
+SPARE_BYTES = 8 << 30
+SETTINGS = {"autoCreateTopicEnable": "true"}
+COLUMNS = ("start", "broker", "store GiB", "dirty GiB", "s", "s/dirty GiB")
+
+
+@dataclass(frozen=True)
+class StartFigures:
+    """One start."""
+
+    kind: str
+    crashed: bool
+    store_gib: int
+    dirty_gib: int
+    seconds: float
+
+
+def measure_starts(
+    options: Namespace, tools: Java, scratch: Path, jvm_options: tuple[str, ...]
+) -> list[StartFigures]:
+    """A clean start and one after a crash, of each broker."""
+    scratch.mkdir(parents=True)
+    free_gib = (shutil.disk_usage(scratch).free - SPARE_BYTES) >> 30
+    gib = min(options.start_gib, free_gib)
+    dirty = min(options.dirty_gib, gib)
+    found = []
+    for kind in options.brokers:
+        folder = scratch / kind
+        make = broker_maker(kind, tools, folder, jvm_options)
+        store = folder / "store"
+        make_store(store, gib)
+        timed_start(kind, make, tools, folder / "first")
+        seconds = timed_start(kind, make, tools, folder / "clean")
+        found.append(StartFigures(kind, False, gib, 0, seconds))
+        mark_crashed(store, gib, dirty)
+        seconds = timed_start(kind, make, tools, folder / "crashed")
+        found.append(StartFigures(kind, True, gib, dirty, seconds))
+        shutil.rmtree(folder)
+    return found
+
+
+def broker_maker(
+    kind: str, tools: Java, folder: Path, jvm_options: tuple[str, ...]
+) -> Callable[[Path, OurNameServer | OfficialNameServer], Broker]:
+    """How to make a broker on the folder's store."""
+
+    def make(scratch: Path, names: OurNameServer | OfficialNameServer) -> Broker:
+        if kind == "ours":
+            return OurBroker(scratch, names, SETTINGS, folder / "store")
+        broker = OfficialBroker(tools, scratch, names, SETTINGS, folder / "store")
+        broker.jvm_options = jvm_options
+        return broker
+
+    return make
+
+
+def timed_start(
+    kind: str,
+    make: Callable[[Path, OurNameServer | OfficialNameServer], Broker],
+    tools: Java,
+    scratch: Path,
+) -> float:
+    """Seconds until it serves; it is stopped again."""
+    place = scratch / "names"
+    names = OurNameServer(place) if kind == "ours" else OfficialNameServer(tools, place)
+    with names:
+        broker = make(scratch, names)
+        broker.start_deadline_s = START_DEADLINE_S
+        begin = monotonic()
+        with broker:
+            return monotonic() - begin
+
+
+def start_table(figures: list[StartFigures]) -> str:
+    """Markdown."""
+    rows = [COLUMNS, ("---",) * 2 + ("---:",) * (len(COLUMNS) - 2)]
+    for each in figures:
+        per_gib = f"{each.seconds / each.dirty_gib:.1f}" if each.dirty_gib else ""
+        state = "after a crash" if each.crashed else "after a clean stop"
+        sizes = str(each.store_gib), str(each.dirty_gib)
+        rows.append((state, each.kind, *sizes, f"{each.seconds:.1f}", per_gib))
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in rows)

@@ -1,0 +1,291 @@
+"""Any file of a store for a human: against the manifests of the golden stores, and on damage."""
+
+import shutil
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from storage.checkpoint import Checkpoint
+from storage.disk import RealDisk
+from storage.dump import dump
+from storage.dump_item import DumpError, Item, plain, shortened, utc
+from storage.dump_text import lines_of
+from storage.json_config import save
+from storage.transaction_redo_log import Covered, TransactionRedoLog
+from storage.transaction_units import COMMITTED, PREPARED
+from storage.transaction_units import UNIT as STATE_UNIT
+from tests.support.golden import manifest, store
+from tests.support.store import SmallStore
+
+
+def items(path: Path | str, **options: Any) -> list[Item]:
+    return list(dump(RealDisk(), str(path), **options))
+
+
+def of_kind(kind: str, found: list[Item]) -> list[dict[str, Any]]:
+    return [dict(item.fields) for item in found if item.kind == kind]
+
+
+def text(path: Path | str, **options: Any) -> str:
+    return "\n".join(lines_of(items(path, **options)))
+
+
+@pytest.mark.parametrize("name", ["clean", "ext", "v6", "crashed", "torn"])
+def test_every_record_of_a_golden_log_is_shown(name: str, tmp_path: Path) -> None:
+    root = store(name, tmp_path)
+    found: list[Item] = []
+    for path in sorted((root / "commitlog").iterdir()):
+        found += items(path)
+    shown = {fields["offset"]: fields for fields in of_kind("record", found)}
+    theirs = {each["commitLogOffset"]: each for each in manifest(name)["rawRecords"]}
+    assert theirs.keys() <= shown.keys()
+    for offset, record in theirs.items():
+        own = shown[offset]
+        assert (own["topic"], own["queue_id"]) == (record["topic"], record["queueId"])
+        assert own["queue_offset"] == record["queueOffset"]
+        assert own["stored"] == utc(record["storeTimestamp"])
+        assert own["crc"] == "ok"
+    blanks = of_kind("blank", found)
+    assert len(blanks) == {"clean": 2, "crashed": 1, "torn": 1}.get(name, 0)
+
+
+@pytest.mark.parametrize("name", ["clean", "ext"])
+def test_every_unit_and_entry_of_a_golden_store_is_shown(name: str, tmp_path: Path) -> None:
+    root, said = store(name, tmp_path), manifest(name)
+    units: list[Item] = []
+    for path in sorted((root / "consumequeue").glob("*/*/*")):
+        units += items(path)
+    found = sorted(
+        (each["queue_offset"], each["physical_offset"], each["bytes"], each["tags_code"])
+        for each in of_kind("unit", units)
+    )
+    queues = said["consumeQueues"]
+    theirs = sorted(tuple(unit) for queue in queues.values() for unit in queue)
+    assert found == theirs
+    for path in sorted((root / "index").iterdir()):
+        (header,) = of_kind("index file", items(path))
+        assert (header["slots"], header["entries_max"]) == (64, 200)
+        entries = of_kind("entry", items(path))
+        assert len(entries) == header["next_entry"] - 1
+        assert entries[-1]["physical_offset"] == header["end_offset"]
+    for path in sorted((root / "consumequeue_ext").glob("*/*/*")):
+        (end,) = of_kind("end", items(path))
+        assert end["units"] > 0
+        assert end["reason"] == "zeros follow"
+
+
+@pytest.mark.parametrize(
+    ("place", "kind"),
+    [
+        ("commitlog/00000000000000000000", "commit log file"),
+        ("commitlog/00000000000000065536", "commit log file"),
+        ("consumequeue/GS_T1/0/00000000000000000000", "consume queue file"),
+        ("index/*", "index file"),
+        ("checkpoint", "checkpoint"),
+        ("config/topics.json", "config file"),
+    ],
+)
+def test_a_file_that_was_copied_elsewhere_is_known_by_its_content(
+    place: str, kind: str, tmp_path: Path
+) -> None:
+    root = store("clean", tmp_path)
+    source = sorted(root.glob(place))[0]
+    target = tmp_path / "saved.bin"
+    shutil.copyfile(source, target)
+    assert items(target)[0].kind == kind
+    assert [each.fields for each in items(target)[1:]] == [
+        each.fields for each in items(source)[1:]
+    ]
+
+
+def test_an_extension_is_known_by_its_content_too(tmp_path: Path) -> None:
+    source = store("ext", tmp_path) / "consumequeue_ext/GS_Sql/0/00000000000000000000"
+    shutil.copyfile(source, tmp_path / "saved.bin")
+    assert items(tmp_path / "saved.bin")[0].kind == "consume queue extension file"
+
+
+def test_damage_is_shown_and_what_follows_too(tmp_path: Path) -> None:
+    path = store("clean", tmp_path) / "commitlog" / "00000000000000000000"
+    whole = of_kind("record", items(path))
+    data = bytearray(path.read_bytes())
+    second, fifth, ninth = (whole[number]["offset"] for number in (1, 4, 8))
+    data[second + 1] ^= 0x40  # the length
+    data[fifth + 90] ^= 1  # the body
+    data[ninth + 35] ^= 1  # its own offset
+    path.write_bytes(data)
+    found = items(path)
+    shown = {fields["offset"]: fields for fields in of_kind("record", found)}
+    assert len(shown) == len(whole) - 1
+    assert shown[fifth]["crc"] == "wrong"
+    assert shown[ninth]["says_offset"] == ninth ^ 1
+    (damage,) = of_kind("damage", found)
+    assert (damage["offset"], damage["end_offset"]) == (second, whole[2]["offset"])
+    assert "damaged: it says that it lies at" in text(path)
+    assert "CRC wrong" in text(path)
+
+
+def test_a_part_of_a_file_is_shown(tmp_path: Path) -> None:
+    root = store("clean", tmp_path)
+    log = root / "commitlog" / "00000000000000065536"
+    records = of_kind("record", items(log))
+    for begin in (records[5]["offset"], records[4]["offset"] + 1):
+        found = of_kind("record", items(log, from_number=begin, limit=3))
+        assert found == records[5:8]
+    assert of_kind("more", items(log, limit=3))
+    assert not of_kind("more", items(log))
+    queue = root / "consumequeue" / "GS_T1" / "0" / "00000000000000006000"
+    found = of_kind("unit", items(queue, from_number=310, limit=2))
+    assert [each["queue_offset"] for each in found] == [310, 311]
+    index = sorted((root / "index").iterdir())[0]
+    found = of_kind("entry", items(index, from_number=7, limit=2))
+    assert [each["number"] for each in found] == [7, 8]
+
+
+def test_long_runs_of_nothing_are_one_item(tmp_path: Path) -> None:
+    path = store("clean", tmp_path) / "consumequeue" / "GS_Tx" / "0" / "00000000000000000000"
+    found = items(path)
+    assert [item.kind for item in found] == [
+        "consume queue file", "unit", "unit", "empty units", "end"
+    ]  # fmt: skip
+    assert of_kind("empty units", found) == [{"queue_offset": 2, "count": 298}]
+
+
+def test_delays_and_extensions_are_told_apart_from_tags(tmp_path: Path) -> None:
+    root = store("clean", tmp_path) / "consumequeue"
+    assert "due 2026-11-20" in text(root / "SCHEDULE_TOPIC_XXXX/0/00000000000000000000")
+    assert "meaning" not in text(root / "GS_Tx/0/00000000000000000000")
+    root = store("ext", tmp_path) / "consumequeue"
+    assert "extension at 34" in text(root / "GS_Sql/0/00000000000000000000")
+
+
+def test_a_checkpoint_shows_our_part_of_it(tmp_path: Path) -> None:
+    path = tmp_path / "checkpoint"
+    checkpoint = Checkpoint(RealDisk(), str(path))
+    checkpoint.load()
+    checkpoint.advance(physic_ms=1_795_189_509_189, logics_ms=1_795_189_509_188)
+    checkpoint.advance(durable_offset=4711)
+    checkpoint.save()
+    checkpoint.close()
+    (fields,) = of_kind("checkpoint", items(path))
+    assert (fields["durable_offset"], fields["full_index_files"]) == (4711, "0")
+    assert fields["commit_log"] == "2026-11-20 15:45:09.189Z"
+    data = path.read_bytes()
+    path.write_bytes(data[:20])
+    assert "nothing is known" in text(path)
+    path.write_bytes(data[:4095])
+    assert "durable" not in text(path)
+    assert path.read_bytes() == data[:4095], "nothing is repaired"
+
+
+def test_a_transaction_table_and_its_redo_log(tmp_path: Path) -> None:
+    directory = tmp_path / "transaction" / "statetable"
+    directory.mkdir(parents=True)
+    units = STATE_UNIT.pack(100, 300, 1_795_189_509, -5, PREPARED)
+    units += STATE_UNIT.pack(400, 300, 1_795_189_510, 7, COMMITTED)
+    path = directory / f"{240:020d}"
+    path.write_bytes(units + bytes(2400))
+    found = of_kind("transaction", items(path))
+    assert [(each["number"], each["state"]) for each in found] == [
+        (10, "prepared"),
+        (11, "committed"),
+    ]
+    assert found[0]["born"] == "2026-11-20 15:45:09.000Z"
+    shutil.copyfile(path, tmp_path / "saved.bin")
+    assert items(tmp_path / "saved.bin")[0].kind == "transaction table file"
+    log = TransactionRedoLog(RealDisk(), str(tmp_path))
+    log.save(Covered(700, 400, 1_795_189_510_000, 12, 10))
+    (fields,) = of_kind("transaction redo log", items(log.path))
+    assert (fields["covered_offset"], fields["crc"]) == (700, "ok")
+    data = bytearray(Path(log.path).read_bytes())
+    data[9] ^= 1
+    Path(log.path).write_bytes(data)
+    assert "crc: wrong" in text(log.path)
+
+
+def test_config_files_and_what_their_checksums_say(tmp_path: Path) -> None:
+    path = tmp_path / "consumerOffset.json"
+    disk = RealDisk()
+    for number in (1, 2):
+        save(disk, str(path), f'{{"offsetTable":{{"T@G":{{0:{number}}}}}}}')
+    assert "saved last" in text(path)
+    assert '"T@G":{0:2' in text(path)
+    assert "the version before" in text(f"{path}.bak")
+    assert "newest: 29 bytes" in text(f"{path}.crc") or "newest 29 bytes" in text(f"{path}.crc")
+    path.write_text('{"offsetTable":{"T@G":{0:3}}}')
+    assert "one flipped bit" in text(path)
+    path.write_text('{"offsetTable":{"T@G":{0:77}}}')
+    assert "written by another broker" in text(path)
+    path.write_text('{"offsetTable":{"T@G":{0:"x"}}}')
+    assert "cannot be used" in text(path)
+    path.write_text("")
+    assert "empty" in text(path)
+    Path(f"{path}.crc").write_text("nonsense")
+    assert "without effect" in text(f"{path}.crc")
+
+
+def test_the_record_of_a_clean_stop(tmp_path: Path) -> None:
+    small = SmallStore()
+    small.send(4)
+    small.store.close()
+    path = small.config.clean_stop_path
+    found = list(dump(small.disk, path))
+    assert of_kind("record of a clean stop", found)[0]["crc"] == "ok"
+    queues = of_kind("queue", found)
+    assert [(each["topic"], each["queue_id"]) for each in queues] == [
+        ("Topic", "0"),
+        ("Topic", "1"),
+    ]
+    small.disk.flip_bit(path, 20, 0)
+    assert "wrong" in "\n".join(lines_of(dump(small.disk, path)))
+
+
+def test_a_store_that_is_open_is_summed_up() -> None:
+    small = SmallStore()
+    small.send(30)
+    small.store.consume_queues.sync_all()
+    found = list(dump(small.disk, "/store"))
+    (log,) = of_kind("commit log", found)
+    assert log["bytes"] == log["files"] * small.config.commit_log_file_bytes
+    (queues,) = of_kind("consume queues", found)
+    assert (queues["queues"], queues["units"]) == (2, 30)
+    assert "there" in str(found[0].fields["abort"])
+    kinds = [item.kind for item in dump(small.disk, "/store/consumequeue")]
+    assert kinds == ["directory"]
+    for path in small.disk.paths():
+        assert list(lines_of(dump(small.disk, path))), path
+
+
+@pytest.mark.parametrize("data", [b"", b"hello", b"\0" * 10_000, b"\x7fELF" + bytes(range(200))])
+def test_what_is_no_file_of_a_store_is_said_in_a_sentence(data: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "something"
+    path.write_bytes(data)
+    with pytest.raises(DumpError, match=r"is no file of a store.*\.$"):
+        items(path)
+
+
+@pytest.mark.trial(short=15, long=300)
+def test_no_damage_makes_a_dump_fail(tmp_path: Path, seed: int) -> None:
+    random = Random(seed)
+    root = store(random.choice(["clean", "ext"]), tmp_path)
+    for path in sorted(each for each in root.rglob("*") if each.is_file()):
+        data = bytearray(path.read_bytes())
+        for _ in range(random.randint(0, 20)):
+            if data:
+                data[random.randrange(min(len(data), 600))] = random.randrange(256)
+        path.write_bytes(data[: random.randint(0, len(data))] if random.random() < 0.3 else data)
+        for _ in lines_of(items(path)):
+            pass
+    assert text(root)
+
+
+def test_nothing_that_a_terminal_obeys_is_printed() -> None:
+    assert plain("a\x1b[2Jb\n") == "a\\x1b[2Jb\\n"
+    assert shortened(b"\x1b[2J") == "0x1b5b324a"
+    assert shortened("ä\nö".encode()) == "ä\\nö"
+    assert shortened(b"x" * 500).endswith("… 100 characters more")
+    assert shortened(bytes(100)).endswith("… 36 bytes more")
+    assert shortened(b"") == ""
+    assert utc(0) == "0"
+    assert utc(1 << 62) == str(1 << 62)

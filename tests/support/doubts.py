@@ -1,0 +1,128 @@
+"""A store that was closed and opened again, so that nothing in it counts as known to be right."""
+
+from collections.abc import Collection
+from dataclasses import replace
+
+from storage.append import Placed
+from storage.commit_log import prepare_file
+from storage.config import StoreConfig
+from storage.consume_queue import UNIT, ConsumeQueue
+from storage.dispatch import delay_levels_ms, entry_of
+from storage.get_message import GetLimits, GetResult, get_message
+from storage.message_filter import MessageFilter
+from storage.page_probe import PageProbe
+from tests.support.puts import put
+from tests.support.store import CONFIG, SmallStore
+
+LONG_QUEUES = replace(CONFIG, consume_queue_file_bytes=6000)
+FILE_BYTES = CONFIG.commit_log_file_bytes
+TAGS = ("A", "B", "")
+
+
+class OldStore:
+    """Queue 0 of `Topic` with messages whose tags are A, B, none, A, B, none …"""
+
+    def __init__(
+        self,
+        count: int = 12,
+        *,
+        topic: str = "Topic",
+        body_bytes: int = 20,
+        properties: str = "",
+        config: StoreConfig = LONG_QUEUES,
+    ) -> None:
+        self.topic = topic
+        first = SmallStore(config=config)
+        self.placed: list[Placed] = []
+        for number in range(count):
+            text = f"UNIQ_KEY\x01{number}{properties}"
+            if tag := TAGS[number % 3]:
+                text += f"\x02TAGS\x01{tag}"
+            record = put(
+                bytes([number % 256]) * body_bytes,
+                topic=topic,
+                queue_offset=number,
+                properties=text.encode(),
+            )
+            while not (done := first.log.append([[record]], first.clock.now_ms())):
+                needed = first.log.next_file_offset_to_prepare()
+                assert needed is not None
+                first.log.adopt(prepare_file(needed, config, first.disk))
+            self.placed += done
+        self._dispatch(first, self.placed[0][0])
+        self.made = first.restarted()
+        self.log = self.made.log
+        self.damage = self.made.store.damage
+        self.limits = GetLimits.of(config, 1 << 40, correct_offsets=True)
+
+    def _dispatch(self, made: SmallStore, start: int) -> None:
+        levels = delay_levels_ms(made.config.message_delay_level)
+        made.store.dispatcher.dispatch([entry_of(head, levels) for head in made.log.walk(start)])
+
+    @property
+    def queue(self) -> ConsumeQueue:
+        """The queue that is read."""
+        queue = self.made.store.consume_queues.get(self.topic, 0)
+        assert queue is not None
+        return queue
+
+    def send(self, count: int) -> None:
+        """More messages, which this process knows to be right."""
+        start = self.log.end_offset
+        first = self.queue.max_offset
+        puts = [put(topic=self.topic, queue_offset=first + number) for number in range(count)]
+        self.placed += self.log.append([puts], self.made.clock.now_ms())
+        self._dispatch(self.made, start)
+
+    def flip_record(self, number: int, position: int, bit: int = 0) -> None:
+        """Changes one bit of a record."""
+        offset = self.placed[number][0]
+        path = f"{self.made.config.commit_log_dir}/{offset - offset % FILE_BYTES:020d}"
+        self.made.disk.flip_bit(path, offset % FILE_BYTES + position, bit)
+
+    def _unit_place(self, number: int) -> tuple[str, int]:
+        part = self.queue.file_part(number, 1)
+        assert part is not None
+        return part[0], part[1]
+
+    def flip_unit(self, number: int, bit: int) -> None:
+        """Changes one of the 160 bits of a unit."""
+        path, position = self._unit_place(number)
+        self.made.disk.flip_bit(path, position + bit // 8, bit % 8)
+
+    def set_unit(self, number: int, physical_offset: int, size: int, code: int = 0) -> None:
+        """Puts another unit in a unit's place."""
+        path, position = self._unit_place(number)
+        file = self.made.disk.open(path)
+        file.pwrite(UNIT.pack(physical_offset, size, code), position)
+        file.close()
+
+    def get(
+        self,
+        offset: int = 0,
+        *,
+        tags: Collection[int] | None = None,
+        wanted: MessageFilter | None = None,
+        count: int = 32,
+        settled: bool = False,
+        probe: PageProbe | None = None,
+    ) -> GetResult:
+        """One get."""
+        if tags is not None:
+            wanted = MessageFilter(frozenset(tags))
+        return get_message(
+            self.queue,
+            self.log,
+            offset,
+            count,
+            wanted,
+            self.limits,
+            damage=self.damage,
+            probe=probe,
+            settled=settled,
+        )
+
+    def bytes_of(self, first: int, end: int) -> bytes:
+        """The records of these messages, which must lie in one file."""
+        start, (last, size) = self.placed[first][0], self.placed[end - 1]
+        return bytes(self.log.view(start, last + size - start))

@@ -1,0 +1,64 @@
+"""Messages are found by key and by id, at every broker of a topic, over sockets."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.sockets import serving_broker, serving_namesrv
+from troupemq.client.admin import Admin
+from troupemq.client.errors import BrokerError, MessageIllegal, RouteNotFound
+from troupemq.client.message import Message, SendResult
+from troupemq.client.producer import Producer
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[tuple[Admin, Producer]]:
+    """A broker with its name server, and who talks to them."""
+    with serving_namesrv(tmp_path / "names") as names:
+        address = f"127.0.0.1:{names.port}"
+        with (
+            serving_broker(tmp_path / "store", namesrv_address=address),
+            Admin(address) as admin,
+            Producer("pg", address) as producer,
+        ):
+            yield admin, producer
+
+
+def sent(producer: Producer, count: int, key: str) -> list[SendResult]:
+    return [
+        producer.send(Message("T", b"%d" % number, keys=(key, f"{key}{number}")))
+        for number in range(count)
+    ]
+
+
+def test_messages_are_found_by_key_and_by_message_id(cluster: tuple[Admin, Producer]) -> None:
+    admin, producer = cluster
+    results = sent(producer, 5, "k")
+    assert sorted(view.body for view in admin.query_by_key("T", "k")) == [
+        b"%d" % number for number in range(5)
+    ]
+    assert [view.body for view in admin.query_by_key("T", "k3")] == [b"3"]
+    (view,) = admin.query_by_key("T", results[2].message_id)
+    assert (view.message_id, view.queue) == (results[2].message_id, results[2].queue)
+    assert len(admin.query_by_key("T", "k", 2)) == 2
+    assert admin.query_by_key("T", "nobody") == []
+    assert admin.query_by_key("T", "k", end_ms=1000) == []
+
+
+def test_a_message_is_found_by_the_brokers_id(cluster: tuple[Admin, Producer]) -> None:
+    admin, producer = cluster
+    (result,) = sent(producer, 1, "k")
+    view = admin.view_message(result.offset_message_id)
+    assert (view.body, view.queue, view.queue_offset) == (b"0", result.queue, 0)
+    assert view.offset_message_id == result.offset_message_id
+    with pytest.raises(BrokerError, match="can not find message by the offset, 1099511627776"):
+        admin.view_message(result.offset_message_id[:-16] + f"{1 << 40:016X}")
+
+
+def test_what_cannot_be_found_is_said(cluster: tuple[Admin, Producer]) -> None:
+    admin, _ = cluster
+    with pytest.raises(RouteNotFound):
+        admin.query_by_key("no-such-topic", "k")
+    with pytest.raises(MessageIllegal, match="32 or 56"):
+        admin.view_message("123")

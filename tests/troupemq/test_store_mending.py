@@ -1,0 +1,122 @@
+"""`troupemq store check` and `store rebuild`, as an operator runs them."""
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from storage.clock import SystemClock
+from storage.disk import RealDisk
+from storage.message_store import MessageStore
+from tests.storage.derived import config
+from tests.support.golden import store
+from troupemq.cli import cli
+from troupemq.store_mending import lock_owner
+
+
+def run(*arguments: object) -> Result:
+    return CliRunner().invoke(cli, ["store", *map(str, arguments)])
+
+
+def damaged(root: Path) -> None:
+    """Hits one unit and one record."""
+    queue = next(path for path in sorted((root / "consumequeue").rglob("0" * 20)))
+    with queue.open("r+b") as file:
+        file.write(b"\x7f")
+    with (root / "commitlog" / ("0" * 20)).open("r+b") as file:
+        file.seek(90)
+        file.write(b"\x00\xff\x00\xff")
+
+
+def contents(root: Path) -> dict[str, bytes]:
+    return {str(path): path.read_bytes() for path in root.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize("name", ["clean", "ext", "v6", "slave"])
+def test_check_of_a_store_of_the_original_says_in_one_line_that_nothing_is_wrong(
+    name: str, tmp_path: Path
+) -> None:
+    root = store(name, tmp_path)
+    before = contents(root)
+    result = run("check", root)
+    assert result.exit_code == 0, result.output
+    assert result.output.count("\n") == 1
+    assert result.output.rstrip().endswith("nothing is wrong")
+    assert contents(root) == before
+
+
+def test_check_names_what_is_wrong_and_exits_with_1(tmp_path: Path) -> None:
+    root = store("clean", tmp_path)
+    damaged(root)
+    result = run("check", root)
+    assert result.exit_code == 1
+    assert "commit log: damaged from 0 to" in result.output
+    assert "consume queues: unit 0 of queue" in result.output
+    assert "2 wrong" in result.output
+
+
+def test_check_gives_one_json_object_a_line(tmp_path: Path) -> None:
+    root = store("clean", tmp_path)
+    damaged(root)
+    result = run("check", root, "--json")
+    *findings, summary = map(json.loads, result.output.splitlines())
+    assert {each["part"] for each in findings} == {"commit log", "consume queues"}
+    assert all(each["wrong"] for each in findings)
+    assert (summary["clean"], summary["logEnd"]) == (False, 138_373)
+    assert summary["wrong"] == {"commit log": 1, "consume queues": 1}
+
+
+def test_check_takes_the_sizes_of_a_broker_conf(tmp_path: Path) -> None:
+    root = store("clean", tmp_path)
+    conf = tmp_path / "broker.conf"
+    conf.write_text("mappedFileSizeCommitLog=65536\nmappedFileSizeConsumeQueue=6000\n")
+    result = run("check", root, "-c", conf)
+    assert result.exit_code == 1
+    assert "index" in result.output, "maxHashSlotNum is another one"
+    conf.write_text(f"{conf.read_text()}maxHashSlotNum=64\nmaxIndexNum=200\n")
+    assert run("check", root, "-c", conf).exit_code == 0
+
+
+def test_check_says_who_uses_the_store(tmp_path: Path) -> None:
+    root = store("clean", tmp_path)
+    made = MessageStore(config(str(root)), RealDisk(), SystemClock())
+    made.open()
+    try:
+        assert lock_owner(str(root / "lock")) > 0
+        result = run("check", root)
+        assert result.exit_code == 0
+        assert "(note) process" in result.output
+        refused = run("rebuild", root)
+        assert refused.exit_code == 1 and "is in use by" in refused.output
+        assert refused.output.count("\n") == 1
+    finally:
+        made.close()
+    assert lock_owner(str(root / "lock")) == 0
+
+
+def test_what_is_no_store_is_refused_in_one_sentence(tmp_path: Path) -> None:
+    for command in ("check", "rebuild"):
+        result = run(command, tmp_path)
+        assert result.exit_code == 1 and "is no store" in result.output
+        assert list(tmp_path.iterdir()) == []
+    assert run("check", tmp_path / "missing").exit_code == 2
+
+
+def test_rebuild_makes_the_same_queues_again_and_keeps_the_config_files(tmp_path: Path) -> None:
+    root = store("clean", tmp_path)
+    before = contents(root)
+    with next((root / "index").iterdir()).open("r+b") as file:
+        file.write(b"\xff" * 400)
+    for queue in (root / "consumequeue").rglob("0" * 20):
+        with queue.open("r+b") as file:
+            file.write(b"\xff" * 30)
+    assert run("check", root).exit_code == 1
+    result = run("rebuild", root)
+    assert result.exit_code == 0, result.output
+    assert "consume queues: 20, messages: 519" in result.output
+    assert run("check", root).exit_code == 0
+    after = contents(root)
+    kept = [path for path in before if "/consumequeue/" in path or "/config/" in path]
+    assert len(kept) > 20
+    assert {path: after[path] for path in kept} == {path: before[path] for path in kept}

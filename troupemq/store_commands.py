@@ -1,0 +1,56 @@
+"""`store`: what a store directory holds, without a broker and without its lock.
+
+dump     prints any file of a store, or sums up a whole one
+"""
+
+from json import dumps
+from pathlib import Path
+
+import click
+
+from storage.disk import RealDisk
+from storage.dump import dump as dump_items
+from storage.dump_item import DumpError
+from storage.dump_text import lines_of
+from troupemq.cli.options import json_option, leave
+
+
+@click.group()
+def store() -> None:
+    """Looks into a store directory, and mends it. Needs no broker."""
+
+
+@store.command()
+@click.argument("path", metavar="FILE", type=click.Path(path_type=Path))
+@click.option("--limit", type=click.IntRange(0), metavar="N", help="At most N records, units, …")
+@click.option(
+    "--from",
+    "from_number",
+    type=click.IntRange(0),
+    metavar="OFFSET",
+    help="Of the commit log, in bytes; of a queue, a table or an index, the number of a unit.",
+)
+@json_option
+def dump(path: Path, limit: int | None, from_number: int | None, as_json: bool) -> None:
+    """Prints any file of a store for a human; of a directory, what lies in it.
+
+    Only reads, also while a broker runs. A file is known by its place in a store; one that was
+    copied elsewhere, by what is in it. Times are UTC.
+    """
+    if not path.exists():
+        leave(f"There is no {path}.")
+    try:
+        items = dump_items(RealDisk(), str(path.absolute()), from_number=from_number, limit=limit)
+        if as_json:
+            for item in items:
+                _print(dumps({"kind": item.kind, **item.fields}, ensure_ascii=False))
+        else:
+            for line in lines_of(items):
+                _print(line)
+    except DumpError as error:
+        leave(str(error))
+
+
+def _print(line: str) -> None:
+    """As UTF-8, whatever the terminal's; a pipe that is closed ends the command."""
+    click.echo(line.encode("utf-8", "backslashreplace"))

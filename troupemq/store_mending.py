@@ -1,0 +1,155 @@
+"""`store check` and `store rebuild`: is a store directory whole, and make anew what can be.
+
+Neither needs a broker. `check` changes nothing and takes no lock; `rebuild` takes the store.
+"""
+
+import os
+from collections import Counter
+from pathlib import Path
+
+import click
+from orjson import dumps
+
+from actors.config import ConfigError, load_broker_config
+from storage.clock import SystemClock
+from storage.config import StoreConfig
+from storage.disk import RealDisk
+from storage.errors import StoreError
+from storage.message_store import MessageStore
+from storage.store_check import CheckReport, StoreCheck
+from storage.store_layout import with_sizes_of_files
+from storage.store_rebuild import order_rebuild
+from troupemq.cli.options import json_option, leave
+
+_LINES_MAX = 20
+"""Printed of each part of a store; --json gives more."""
+_LOCKS = "/proc/locks"
+_DIRECTORY = click.Path(exists=True, file_okay=False, path_type=Path)
+_config_option = click.option(
+    "-c",
+    "--config",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="The broker.conf of the store: file sizes, storePathCommitLog, messageDelayLevel. "
+    "[default: sizes as the files have them]",
+)
+
+
+@click.command()
+@click.argument("directory", type=_DIRECTORY, metavar="DIR")
+@_config_option
+@json_option
+def check(directory: Path, config: Path | None, as_json: bool) -> None:
+    """Says what is wrong with a store: log, queues, index, checkpoint, config files.
+
+    DIR is a storePathRootDir, of this broker or of RocketMQ 4.9.7. Exit code 0 if nothing is wrong.
+    """
+    store_config = _settings(directory, config)
+    try:
+        report = StoreCheck(RealDisk(), store_config).run()
+    except StoreError as error:
+        leave(str(error))
+    if owner := lock_owner(store_config.lock_path):
+        report.note("store", f"process {owner} uses it: what it is writing may look unfinished")
+    if as_json:
+        _print_json(report)
+    else:
+        _print_text(directory, report)
+    if not report.is_clean:
+        raise SystemExit(1)
+
+
+@click.command()
+@click.argument("directory", type=_DIRECTORY, metavar="DIR")
+@_config_option
+def rebuild(directory: Path, config: Path | None) -> None:
+    """Makes queues, index and transaction table of a store anew, from its log.
+
+    The log and the config files stay. Messages of deleted topics that are still in the log can be
+    read again. Stop the broker before; if it is interrupted, the next start goes on with it.
+    """
+    store_config = _settings(directory, config)
+    store = MessageStore(store_config, RealDisk(), SystemClock())
+    try:
+        order_rebuild(store_config, store.disk)
+        recovery = store.open()
+        try:
+            store.catch_up()
+        finally:
+            store.close()
+    except StoreError as error:
+        leave(str(error))
+    units = sum(queue.max_offset - queue.min_offset for queue in store.consume_queues)
+    click.echo(f"{directory}: the log ends at {recovery.end_offset}")
+    click.echo(f"consume queues: {len(store.consume_queues)}, messages: {units}")
+    for start, end, reason in store.damage.ranges:
+        click.echo(f"commit log: damaged from {start} to {end}: {reason}")
+
+
+def _settings(directory: Path, config: Path | None) -> StoreConfig:
+    """What is known of a store; ends the command when it is none."""
+    disk, overrides = RealDisk(), {"storePathRootDir": str(directory)}
+    try:
+        if config is None:
+            settings = with_sizes_of_files(disk, StoreConfig(root=str(directory)))
+        else:
+            settings = load_broker_config(str(config), overrides)[1]
+    except (ConfigError, StoreError, OSError) as error:
+        leave(str(error))
+    if not disk.is_dir(settings.commit_log_dir):
+        leave(f"{directory} is no store: it has no {settings.commit_log_dir}.")
+    return settings
+
+
+def lock_owner(path: str) -> int:
+    """The process that has the lock of a store; 0 if nobody has.
+
+    Looks without opening the file, for closing it would give up a lock of this process.
+    """
+    try:
+        inode = os.stat(path).st_ino
+        with open(_LOCKS, encoding="ascii") as locks:
+            for words in map(str.split, locks):
+                # e.g. 1: POSIX  ADVISORY  WRITE 4242 fd:01:131074 0 0
+                if "->" not in words and words[5].rpartition(":")[2] == str(inode):
+                    return int(words[4])
+    except (OSError, IndexError, ValueError):
+        pass
+    return 0
+
+
+def _print_json(report: CheckReport) -> None:
+    for each in report.findings:
+        values = {"part": each.part, "text": each.text, "wrong": each.is_wrong}
+        click.echo(dumps(values).decode())
+    summary = {
+        "clean": report.is_clean,
+        "wrong": dict(report.wrong_counts),
+        "logStart": report.log_start,
+        "logEnd": report.log_end,
+        "records": report.counts.record_count,
+        "queues": report.queue_count,
+        "units": report.counts.unit_count,
+        "indexFiles": report.index_file_count,
+    }
+    click.echo(dumps(summary).decode())
+
+
+def _print_text(directory: Path, report: CheckReport) -> None:
+    printed: Counter[str] = Counter()
+    for each in report.findings:
+        printed[each.part] += each.is_wrong
+        if not each.is_wrong:
+            click.echo(f"{each.part}: (note) {each.text}")
+        elif printed[each.part] <= _LINES_MAX:
+            click.echo(f"{each.part}: {each.text}")
+    for part, count in report.wrong_counts.items():
+        if count > _LINES_MAX:
+            click.echo(f"{part}: {count - _LINES_MAX} more")
+    counts = report.counts
+    click.echo(
+        f"{directory}: log {report.log_start} to {report.log_end}, {counts.record_count} records; "
+        f"{report.queue_count} queues, {counts.unit_count} units; "
+        f"{report.index_file_count} index files: "
+        f"{'nothing is wrong' if report.is_clean else f'{report.wrong_counts.total()} wrong'}"
+    )
