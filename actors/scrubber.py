@@ -6,7 +6,7 @@ Told by: PullMessage (`Settle`), its own timer, Reput (`RepairsRefused`).
 Tells: Reput (`RepairUnits`: what to write, how far queues are verified, and whom to tell then;
 `RebuildIndex`, `RebuildTable`).
 
-Some seconds after the start it goes through the whole store once, from the newest messages to the
+Some seconds after the start it goes once through all that it found then, from the newest messages to the
 oldest, for a part of the time only (scrubDutyPercent). It reads through descriptors of its own and
 holds the interpreter for a moment at a time, so that sends do not feel it.
 """
@@ -22,6 +22,7 @@ from actors.address import Address
 from actors.follow import RebuildIndex, RebuildTable
 from actors.repair import RepairsRefused, RepairUnits
 from actors.settle import Settle, Settled
+from protocol.topic_names import HALF_TOPIC
 from storage.consume_queue import ConsumeQueue
 from storage.dispatch import delay_levels_ms
 from storage.followers import LogReader
@@ -80,7 +81,8 @@ class Scrubber(Actor):
         self._line_counts: dict[str, int] = {}
 
     def on_start(self) -> None:
-        if self._store.config.scrub_enable:
+        found_anything = self._store.found_end_offset > self._store.commit_log.min_offset()
+        if self._store.config.scrub_enable and found_anything:
             self.after(START_DELAY_MS, _Begin())
 
     def on_stop(self) -> None:
@@ -101,7 +103,7 @@ class Scrubber(Actor):
         if self._round is not None:
             self._round.scrub.close()
         self._line_counts.clear()
-        job = self._round = self._new_job()
+        job = self._round = self._new_job(whole_round=True)
         job.steps = self._round_steps(job.scrub)
         self._wake()
 
@@ -111,15 +113,16 @@ class Scrubber(Actor):
         store = self._store
         levels = delay_levels_ms(store.config.message_delay_level)
         reader = LogReader(store.commit_log, store.damage, levels)
-        if store.transaction_table.name not in store.lagging.behind:
-            disk = self.system.disk
+        disk, found_end = self.system.disk, store.found_end_offset
+        has_halves = store.consume_queues.get(HALF_TOPIC, 0) or store.transaction_table.unit_count
+        if has_halves and store.transaction_table.name not in store.lagging.behind:
             table = TableScrub(store.config, disk, store.commit_log, reader, store.damage)
             reason = yield from self._reason_of(table)
             if reason:
                 self._reput.tell(RebuildTable(reason))
         if store.index is None:
             return
-        disk, files = self.system.disk, store.index.files
+        files = tuple(f for f in store.index.files if f.begin_physical_offset < found_end)
         for check in checks_of(store.config, disk, store.commit_log, store.damage, reader, files):
             reason = yield from self._reason_of(check)
             if reason:
@@ -193,18 +196,25 @@ class Scrubber(Actor):
                 break
         return False
 
-    def _new_job(self) -> _Job:
-        """Reads how long queues and log are, in this order: units are there after their records."""
+    def _new_job(self, *, whole_round: bool = False) -> _Job:
+        """Reads how long queues and log are, in this order: units are there after their records.
+
+        A round leaves out what this process has written itself, and what is verified already.
+        """
         queues = {
             (queue.topic.encode("utf-8", "surrogateescape"), queue.queue_id): queue
             for queue in self._store.consume_queues
         }
         ends = {key: queue.written_offset for key, queue in queues.items()}
+        log_end = self._store.commit_log.end_offset
+        if whole_round:
+            ends = {key: min(end, queues[key].verified_from) for key, end in ends.items()}
+            log_end = self._store.found_end_offset
         scrub = Scrub(
             self.system.disk,
             self._store.config,
             self._store.damage,
-            log_end=self._store.commit_log.end_offset,
+            log_end=log_end,
             queue_ends=ends,
         )
         return _Job(scrub, queues, iter(()), started_ms=self.system.clock.monotonic_ms())

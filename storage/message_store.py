@@ -70,6 +70,8 @@ class MessageStore:
         delay_levels = delay_levels_ms(config.message_delay_level)
         reader = LogReader(self.commit_log, self.damage, delay_levels)
         self.lagging = Lagging(self.followers, reader, self.dispatcher)
+        self.found_end_offset = 0
+        """Where the log ended when it was opened: what follows was written by this process."""
         self._lock = StoreLock(config, disk)
 
     # -- the day's beginning and end ------------------------------------------------------------
@@ -133,6 +135,7 @@ class MessageStore:
             report.rebuilt.append(f"the transaction table: {doubt}")
         self.dispatcher.dispatched_offset = report.end_offset
         self.lagging.start_at(report.end_offset)
+        self.found_end_offset = report.end_offset
         return report
 
     def _last_stop(self) -> CleanStop | None:
