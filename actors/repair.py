@@ -8,7 +8,7 @@ from actors.settle import Settled
 from storage.consume_queue import ConsumeQueue
 from storage.consume_queues import ConsumeQueues
 from storage.errors import StoreError
-from storage.scrub_units import UnitRepair
+from storage.scrub.units import UnitRepair
 
 
 @dataclass(slots=True)

@@ -35,7 +35,7 @@ from storage.dispatch import DispatchEntry
 from storage.errors import StoreError
 from storage.index import FullFiles
 from storage.message_store import MessageStore
-from storage.transaction_table import UnsyncedTable
+from storage.transactions.table import UnsyncedTable
 from storage.trimming import RemovedQueues, Trimming, remove_queues
 
 log = get_logger(__name__)

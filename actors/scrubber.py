@@ -6,9 +6,9 @@ Told by: PullMessage (`Settle`), its own timer, Reput (`RepairsRefused`).
 Tells: Reput (`RepairUnits`: what to write, how far queues are verified, and whom to tell then;
 `RebuildIndex`, `RebuildTable`).
 
-Some seconds after the start it goes once through all that it found then, from the newest messages to the
-oldest, for a part of the time only (scrubDutyPercent). It reads through descriptors of its own and
-holds the interpreter for a moment at a time, so that sends do not feel it.
+Some seconds after the start it goes once through all that it found then, from the newest messages
+to the oldest, for a part of the time only (scrubDutyPercent). It reads through descriptors of its
+own and holds the interpreter for a moment at a time, so that sends do not feel it.
 """
 
 from collections.abc import Generator, Iterator, Mapping, Sequence
@@ -28,9 +28,9 @@ from storage.dispatch import delay_levels_ms
 from storage.followers import LogReader
 from storage.index_check import IndexCheck, checks_of
 from storage.message_store import MessageStore
-from storage.scrub import Scrub
-from storage.scrub_units import Findings, QueueKey
-from storage.transaction_check import TableScrub
+from storage.scrub.round import Scrub
+from storage.scrub.units import Findings, QueueKey
+from storage.transactions.check import TableScrub
 
 log = get_logger(__name__)
 START_DELAY_MS = 5000

@@ -19,12 +19,14 @@
     │   └── 20240131235959123           key → messages; named by local time    index_file
     ├── troupemq/                       ours                                   checked_json
     │   ├── clean_stop.json             how a clean stop left it all           clean_stop
-    │   └── queues.json                 which queues there are                 queue_list
-    ├── transaction/                    ours; derived from the log             transaction_table
+    │   ├── queues.json                 which queues there are                 queue_list
+    │   ├── rebuild                     make all that is derived anew          store_rebuild
+    │   └── removed/                    queues on their way out                trimming
+    ├── transaction/                    ours; derived from the log             transactions/table
     │   ├── statetable/
-    │   │   └── 00000000000000000000    24 bytes a transaction                 transaction_units
+    │   │   └── 00000000000000000000    24 bytes a transaction                 transactions/units
     │   └── redolog/
-    │       └── covered_offset          how far that reaches                   transaction_redo_log
+    │       └── covered_offset          how far that reaches                   transactions/redo_log
     └── config/                         each with its predecessor, .bak        json_config
         ├── topics.json                                                        topics
         ├── topics.json.crc             checksums, ours; each file has them    crc_sidecar
@@ -36,6 +38,7 @@
 `message_store` opens, recovers and closes all of it; `recovery` and `log_scan` say where the log
 ends and what of it is damaged; `queue_numbers` gives records behind damage their places;
 `dispatch` derives queue units and index entries from records; `get_message` reads what a consumer
-wants; `disk` is the only way to any file; `dump` prints any of them for a human. Names, layouts and
-bytes are those of RocketMQ 4.9.7, which can open the directory too.
+wants; `scrub` looks for damage while a broker runs, `store_check` while none does; `dump` prints any
+file for a human; `disk` is the only way to all of them. Names, layouts and bytes are those of
+RocketMQ 4.9.7, which can open the directory too.
 """

@@ -31,7 +31,7 @@ from storage.queue_list import QueueList
 from storage.queue_times import QueueTimes
 from storage.recovery import Recovery, RecoveryReport
 from storage.store_rebuild import rebuild_is_done, rebuild_is_ordered, remove_derived
-from storage.transaction_table import TransactionTable
+from storage.transactions.table import TransactionTable
 
 _CATCH_UP_RECORDS = 2048
 """Dispatched at a time by `catch_up`."""

@@ -23,12 +23,12 @@ from storage.index_file import IndexFile
 from storage.json_config import load, parsed_object
 from storage.lock_file import was_stopped_cleanly
 from storage.read_only_disk import ReadOnlyDisk
-from storage.scrub import Scrub
-from storage.scrub_files import LogReader
-from storage.scrub_units import ScrubCounts
-from storage.scrub_walk import Gap, walk
+from storage.scrub.files import LogReader
+from storage.scrub.round import Scrub
+from storage.scrub.units import ScrubCounts
+from storage.scrub.walk import Gap, walk
 from storage.store_layout import LogExtent, index_names, log_extent, queue_extents
-from storage.transaction_table import TransactionTable
+from storage.transactions.table import TransactionTable
 
 KEPT_MAX = 1000
 """Findings of one part that are kept in words; what comes after is only counted."""

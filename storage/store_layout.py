@@ -16,9 +16,9 @@ from storage.disk import Disk, DiskFile
 from storage.index_layout import ENTRY_BYTES, HEADER_BYTES, SLOT_BYTES, IndexHeader
 from storage.mapped_file import first_offset_of
 from storage.queue_files import UNIT_BYTES
-from storage.scrub_files import LogReader
-from storage.scrub_units import QueueKey
-from storage.scrub_walk import Gap, record_at, walk
+from storage.scrub.files import LogReader
+from storage.scrub.units import QueueKey
+from storage.scrub.walk import Gap, record_at, walk
 
 _SCAN_BYTES = 1 << 16
 _INDEX_NAME_DIGITS = 17

@@ -9,9 +9,9 @@ from pathlib import Path
 import click
 
 from storage.disk import RealDisk
-from storage.dump import dump as dump_items
-from storage.dump_item import DumpError
-from storage.dump_text import lines_of
+from storage.dump.any_file import dump as dump_items
+from storage.dump.item import DumpError
+from storage.dump.text import lines_of
 from troupemq.cli.options import json_option, leave
 
 

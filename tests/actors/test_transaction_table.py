@@ -3,7 +3,7 @@
 from structlog.testing import capture_logs
 
 from protocol.codes import ResponseCode
-from storage.transaction_table import TransactionTable
+from storage.transactions.table import TransactionTable
 from tests.support.brokers import STORE, SimulatedBroker
 from tests.support.fake_disk import FakeDisk
 

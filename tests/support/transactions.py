@@ -8,7 +8,7 @@ from storage.commit_log import CommitLog, prepare_file
 from storage.config import StoreConfig
 from storage.consume_queues import DispatchEntry
 from storage.dispatch import entry_of
-from storage.transaction_table import TransactionTable
+from storage.transactions.table import TransactionTable
 from tests.support.fake_disk import FakeDisk
 from tests.support.puts import HOST, put
 

@@ -3,7 +3,7 @@
 import pytest
 
 from storage.consume_queue import UNIT
-from tests.storage.scrubbed import Stopped, unit_at, write
+from tests.storage.scrub.scrubbed import Stopped, unit_at, write
 from tests.support.puts import put
 from tests.support.store import CONFIG, SmallStore
 

@@ -9,12 +9,21 @@ from storage.config import StoreConfig
 from storage.consume_queue import UNIT
 from storage.damage import Damage
 from storage.disk import RealDisk
-from storage.scrub import Scrub
-from storage.scrub_files import LogReader
-from storage.scrub_units import QueueKey, UnitRepair
-from storage.scrub_walk import Gap, walk
+from storage.scrub.files import LogReader
+from storage.scrub.round import Scrub
+from storage.scrub.units import QueueKey, UnitRepair
+from storage.scrub.walk import Gap, walk
 from tests.storage.derived import config as golden_config
-from tests.storage.scrubbed import LOG, PAGE_BYTES, QUEUES, SENT, Stopped, log_at, unit_at, write
+from tests.storage.scrub.scrubbed import (
+    LOG,
+    PAGE_BYTES,
+    QUEUES,
+    SENT,
+    Stopped,
+    log_at,
+    unit_at,
+    write,
+)
 from tests.support.golden import manifest, store
 from tests.support.store import CONFIG
 

@@ -4,8 +4,8 @@ from protocol.message import RecordHead
 from storage.consume_queue import UNIT
 from storage.damage import Damage
 from storage.disk import Disk
-from storage.scrub import Scrub
-from storage.scrub_units import QueueKey, UnitRepair
+from storage.scrub.round import Scrub
+from storage.scrub.units import QueueKey, UnitRepair
 from tests.support.fake_disk import FakeDisk
 from tests.support.store import CONFIG, SmallStore
 

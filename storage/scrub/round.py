@@ -3,7 +3,7 @@
 One round goes through the log from its newest file to its oldest. What holds no whole record is a
 damaged range. Each record that has a unit is compared with it: a unit that is wrong is to be
 repaired from the record. A record that its queue does not know is of an older life of its topic,
-and passed over. Units that no record confirmed are settled one by one (scrub_units).
+and passed over. Units that no record confirmed are settled one by one (units).
 
 Reads only: damaged ranges go to the `Damage` it was given, repairs and how far each queue has been
 verified are for the owner of the queues. The work is cut into steps of a millisecond or less.
@@ -19,8 +19,8 @@ from protocol.sysflag import has_queue_unit
 from storage.config import StoreConfig
 from storage.damage import Damage
 from storage.disk import Disk
-from storage.scrub_units import STEP_RECORDS, Findings, QueueKey, ScrubCounts, UnitScrub
-from storage.scrub_walk import Gap, walk
+from storage.scrub.units import STEP_RECORDS, Findings, QueueKey, ScrubCounts, UnitScrub
+from storage.scrub.walk import Gap, walk
 
 
 @dataclass(slots=True)

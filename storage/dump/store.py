@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from storage.config import StoreConfig
 from storage.disk import Disk
-from storage.dump_item import DumpError, Item, opened, plain, utc
+from storage.dump.item import DumpError, Item, opened, plain, utc
 from storage.index_layout import HEADER_BYTES, IndexHeader
 from storage.mapped_file import first_offset_of
 from storage.queue_units import UNIT, UNIT_BYTES

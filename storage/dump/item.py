@@ -1,4 +1,4 @@
-"""What a dump is made of: items, each a few named values, printed by dump_text or as JSON."""
+"""What a dump is made of: items, each a few named values, printed by `text` or as JSON."""
 
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple

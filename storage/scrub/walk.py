@@ -21,7 +21,7 @@ from protocol.message import (
     scan_head,
 )
 from storage.resync import body_is_intact
-from storage.scrub_files import LOG_WINDOW_BYTES, LogReader
+from storage.scrub.files import LOG_WINDOW_BYTES, LogReader
 
 _MAGIC_POSITION = 4
 _RECORD_MAGIC = RECORD_MAGIC.to_bytes(4)

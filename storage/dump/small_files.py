@@ -13,12 +13,12 @@ from storage.checkpoint import CHECKPOINT_BYTES, Checkpoint
 from storage.crc_sidecar import Digest, Sidecar, without_flipped_bit
 from storage.delay_offsets import parse_delay_offsets
 from storage.disk import Disk
-from storage.dump_item import DumpError, Item, opened, plain, shortened, utc
+from storage.dump.item import DumpError, Item, opened, plain, shortened, utc
 from storage.groups import parse_groups
 from storage.offsets import parse_offsets
 from storage.read_only_disk import ReadOnlyDisk
 from storage.topics import parse_topics
-from storage.transaction_redo_log import Covered
+from storage.transactions.redo_log import Covered
 
 SMALL_BYTES_MAX = 64 << 20
 _TIMES = Struct(">qqq")

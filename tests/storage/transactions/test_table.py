@@ -4,8 +4,8 @@ import pytest
 
 from storage.errors import StoreError
 from storage.key_hash import java_hash
-from storage.transaction_table import TransactionTable
-from storage.transaction_units import (
+from storage.transactions.table import TransactionTable
+from storage.transactions.units import (
     COMMITTED,
     COMMITTING,
     PREPARED,

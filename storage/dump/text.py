@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 
-from storage.dump_item import Item, plain
+from storage.dump.item import Item, plain
 
 _INDENT = "    "
 _PLAIN_WORDS = {"record", "unit", "entry", "extension", "transaction", "queue", "file"}

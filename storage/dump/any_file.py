@@ -3,9 +3,9 @@
 Reads only, takes no lock, and needs neither settings nor the other files of the store: a file is
 known by its place, and one that was copied elsewhere by what is in it. A broker may be writing.
 
-    dump_log       commit log               dump_small   checkpoint, config, marks, our own records
-    dump_units     queues, transactions     dump_store   a directory
-    dump_index     index                    dump_text    all of it as lines
+    log            commit log               small_files  checkpoint, config, marks, our own records
+    units          queues, transactions     store        a directory
+    index          index                    text         all of it as lines
 """
 
 from collections.abc import Callable, Iterator
@@ -13,10 +13,10 @@ from collections.abc import Callable, Iterator
 from protocol.message import BLANK_MAGIC, RECORD_MAGIC, SIZE_AND_MAGIC
 from storage.crc_sidecar import Sidecar
 from storage.disk import Disk
-from storage.dump_index import dump_index
-from storage.dump_item import DumpError, Item, opened
-from storage.dump_log import dump_log
-from storage.dump_small import (
+from storage.dump.index import dump_index
+from storage.dump.item import DumpError, Item, opened
+from storage.dump.log import dump_log
+from storage.dump.small_files import (
     dump_checkpoint,
     dump_clean_stop,
     dump_config,
@@ -24,13 +24,13 @@ from storage.dump_small import (
     dump_redo_log,
     dump_sidecar,
 )
-from storage.dump_store import dump_directory
-from storage.dump_units import EXT_UNIT, STATE_WORDS, dump_ext, dump_queue, dump_transactions
+from storage.dump.store import dump_directory
+from storage.dump.units import EXT_UNIT, STATE_WORDS, dump_ext, dump_queue, dump_transactions
 from storage.errors import StoreError
 from storage.index_layout import HEADER_BYTES, IndexHeader
 from storage.mapped_file import first_offset_of
 from storage.queue_units import UNIT, UNIT_BYTES
-from storage.transaction_units import UNIT as STATE_UNIT
+from storage.transactions.units import UNIT as STATE_UNIT
 
 Dump = Callable[[Disk, str, int | None], Iterator[Item]]
 

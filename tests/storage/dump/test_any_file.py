@@ -9,13 +9,13 @@ import pytest
 
 from storage.checkpoint import Checkpoint
 from storage.disk import RealDisk
-from storage.dump import dump
-from storage.dump_item import DumpError, Item, plain, shortened, utc
-from storage.dump_text import lines_of
+from storage.dump.any_file import dump
+from storage.dump.item import DumpError, Item, plain, shortened, utc
+from storage.dump.text import lines_of
 from storage.json_config import save
-from storage.transaction_redo_log import Covered, TransactionRedoLog
-from storage.transaction_units import COMMITTED, PREPARED
-from storage.transaction_units import UNIT as STATE_UNIT
+from storage.transactions.redo_log import Covered, TransactionRedoLog
+from storage.transactions.units import COMMITTED, PREPARED
+from storage.transactions.units import UNIT as STATE_UNIT
 from tests.support.golden import manifest, store
 from tests.support.store import SmallStore
 

@@ -1,7 +1,7 @@
 """The transaction state table: which transactions are pending, since when, and whose.
 
 It follows the commit log behind the consume queues. Units lie in `statetable/`
-(transaction_units), and `redolog/` says how far they reach (transaction_redo_log); what the log
+(units), and `redolog/` says how far they reach (redo_log); what the log
 has beyond that is replayed at start. Changes stay in memory until the log is on disk as far as the
 records that made them: so a table on disk never knows of a record that a power cut has taken.
 
@@ -23,10 +23,10 @@ from storage.config import StoreConfig
 from storage.consume_queues import DispatchEntry
 from storage.disk import Disk
 from storage.errors import OffsetError, StoreError, store_error
-from storage.transaction_check import ExpectedUnits
-from storage.transaction_ledger import Change, PendingTransaction, TransactionLedger, View
-from storage.transaction_redo_log import Covered, TransactionRedoLog
-from storage.transaction_units import (
+from storage.transactions.check import ExpectedUnits
+from storage.transactions.ledger import Change, PendingTransaction, TransactionLedger, View
+from storage.transactions.redo_log import Covered, TransactionRedoLog
+from storage.transactions.units import (
     PENDING_STATES,
     UNIT,
     UNIT_BYTES,

@@ -36,7 +36,7 @@ from storage.consume_queues import DispatchEntry
 from storage.dispatch import property_of, tags_code
 from storage.errors import OffsetError
 from storage.key_hash import java_hash
-from storage.transaction_units import (
+from storage.transactions.units import (
     COMMITTED,
     COMMITTING,
     DISCARDED,

@@ -10,7 +10,7 @@ from storage.disk import RealDisk
 from storage.dispatch import delay_levels_ms, entry_of
 from storage.key_hash import java_hash
 from storage.message_store import MessageStore
-from storage.transaction_units import COMMITTED, PREPARED, REPLACED, ROLLED_BACK
+from storage.transactions.units import COMMITTED, PREPARED, REPLACED, ROLLED_BACK
 from tests.storage.derived import config
 from tests.support.clock import ManualClock
 from tests.support.golden import manifest, store

@@ -6,9 +6,9 @@ import pytest
 
 from storage.damage import Damage
 from storage.followers import LogReader
-from storage.transaction_check import TableScrub
-from storage.transaction_table import TransactionTable
-from storage.transaction_units import UNIT_BYTES
+from storage.transactions.check import TableScrub
+from storage.transactions.table import TransactionTable
+from storage.transactions.units import UNIT_BYTES
 from tests.support.fake_disk import FakeDisk
 from tests.support.transactions import (
     CONFIG,

@@ -14,9 +14,9 @@ from storage.consume_queues import DispatchEntry
 from storage.damage import Damage
 from storage.disk import Disk
 from storage.followers import SLICE_RECORDS, LogReader
-from storage.transaction_ledger import TransactionLedger, View
-from storage.transaction_redo_log import Covered, TransactionRedoLog
-from storage.transaction_units import STATES, UNIT, UNIT_BYTES, TransactionFiles, TransactionUnit
+from storage.transactions.ledger import TransactionLedger, View
+from storage.transactions.redo_log import Covered, TransactionRedoLog
+from storage.transactions.units import STATES, UNIT, UNIT_BYTES, TransactionFiles, TransactionUnit
 
 _PROBLEMS_MAX = 100
 _COMPARED_AT_ONCE = 1000

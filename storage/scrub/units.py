@@ -20,8 +20,8 @@ from storage.consume_queue import FILLER_BYTES, UNIT
 from storage.damage import Damage
 from storage.disk import Disk
 from storage.dispatch import delay_levels_ms, entry_of
-from storage.scrub_files import LogReader, UnitReader
-from storage.scrub_walk import Gap, walk, whole_record
+from storage.scrub.files import LogReader, UnitReader
+from storage.scrub.walk import Gap, walk, whole_record
 
 QueueKey: TypeAlias = tuple[bytes, int]
 """Topic and queue id."""

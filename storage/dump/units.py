@@ -10,10 +10,10 @@ from struct import Struct
 
 from protocol.topic_names import SCHEDULE_TOPIC
 from storage.disk import Disk, DiskFile
-from storage.dump_item import Item, first_nonzero, opened, utc
+from storage.dump.item import Item, first_nonzero, opened, utc
 from storage.mapped_file import first_offset_of
 from storage.queue_units import FILLER_BYTES, UNIT, UNIT_BYTES
-from storage.transaction_units import (
+from storage.transactions.units import (
     COMMITTED,
     COMMITTING,
     DISCARDED,
@@ -21,8 +21,8 @@ from storage.transaction_units import (
     REPLACED,
     ROLLED_BACK,
 )
-from storage.transaction_units import UNIT as STATE_UNIT
-from storage.transaction_units import UNIT_BYTES as STATE_UNIT_BYTES
+from storage.transactions.units import UNIT as STATE_UNIT
+from storage.transactions.units import UNIT_BYTES as STATE_UNIT_BYTES
 
 _READ_UNITS = 8192
 _EXT_ADDRESS_MAX = -(1 << 31) - 1

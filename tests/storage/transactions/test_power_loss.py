@@ -12,7 +12,7 @@ import pytest
 from storage.append import blank
 from storage.config import StoreConfig
 from storage.consume_queues import DispatchEntry
-from storage.transaction_table import TransactionTable, UnsyncedTable
+from storage.transactions.table import TransactionTable, UnsyncedTable
 from storage.unsynced import sync_files
 from tests.support.fake_disk import FakeDisk
 from tests.support.transactions import REDO_LOG, TransactionLog

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from struct import error as StructError
 
 from storage.disk import Disk, DiskFile
-from storage.dump_item import Item, opened, utc
+from storage.dump.item import Item, opened, utc
 from storage.index_layout import ENTRY, ENTRY_BYTES, HEADER_BYTES, SLOT, SLOT_BYTES, IndexHeader
 
 _USUAL_SLOTS = 5_000_000

@@ -30,7 +30,7 @@ from protocol.sysflag import (
     transaction_type,
 )
 from storage.disk import Disk, DiskFile
-from storage.dump_item import Item, first_nonzero, opened, plain, shortened, utc
+from storage.dump.item import Item, first_nonzero, opened, plain, shortened, utc
 from storage.mapped_file import first_offset_of
 
 _WINDOW_BYTES = 1 << 18

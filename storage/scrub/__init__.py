@@ -1,0 +1,1 @@
+"""Checks a store against itself while others use it: `round` goes through all of it once."""
