@@ -38,7 +38,7 @@
 `message_store` opens, recovers and closes all of it; `recovery` and `log_scan` say where the log
 ends and what of it is damaged; `queue_numbers` gives records behind damage their places;
 `dispatch` derives queue units and index entries from records; `get_message` reads what a consumer
-wants; `scrub` looks for damage while a broker runs, `store_check` while none does; `dump` prints any
-file for a human; `disk` is the only way to all of them. Names, layouts and bytes are those of
+wants; `scrub` looks for damage while a broker runs, `store_check` while none does; `dump` prints
+any file for a human; `disk` is the only way to all of them. Names, layouts and bytes are those of
 RocketMQ 4.9.7, which can open the directory too.
 """
