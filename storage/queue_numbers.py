@@ -80,9 +80,7 @@ class QueueNumbers:
                 self.lost[key] = f"units from {due} on were missing"
             elif queue.is_empty and self._from_the_first:
                 self._is_damaged(entry, "its topic, queue or number is not right")
-            elif (
-                key not in self._closed_up and entry[2] > due and (entry[2] ^ due).bit_count() == 1
-            ):
+            elif key not in self._closed_up and _is_one_bit_off(entry[2], due):
                 self._put_instead(entry, due)
             else:
                 self._queues.append([entry])
@@ -192,6 +190,11 @@ class QueueNumbers:
     def _is_damaged(self, entry: DispatchEntry, reason: str) -> None:
         start, end = entry[3], entry[3] + entry[4]
         self._damage.add(start, end, f"the record at {start} is damaged: {reason}")
+
+
+def _is_one_bit_off(number: int, due: int) -> bool:
+    """Whether one flipped bit explains a number; 0 is where a queue begins that is made again."""
+    return number > 0 and (number ^ due).bit_count() == 1
 
 
 def _text(topic: bytes) -> str:

@@ -40,6 +40,7 @@ class Pristine:
     disk: FakeDisk
     served: dict[Place, bytes]
     heads: dict[int, RecordHead]
+    was_killed: bool
 
 
 @pytest.fixture(scope="module")
@@ -79,9 +80,10 @@ def pristine(stopped: str) -> Pristine:
     heads = {head.physical_offset: head for head in log.walk(0)}
     if stopped == "cleanly":
         broker.stop()
-        return Pristine(broker.disk.killed(), served, heads)  # type: ignore[attr-defined]
-    broker.crash()
-    return Pristine(broker.disk.killed(), served, heads)  # type: ignore[attr-defined]
+    else:
+        broker.crash()
+    assert isinstance(broker.disk, FakeDisk)
+    return Pristine(broker.disk.killed(), served, heads, stopped == "killed")
 
 
 @pytest.mark.parametrize("stopped", ["cleanly", "killed"])
@@ -164,7 +166,11 @@ def judge(
     body_start = HEADS[0].size
     body_end = end - start - 3 - len(hit.topic) - len(hit.properties)
     detectable = inside < 12 or 28 <= inside < 36 or body_start <= inside < body_end
-    if place not in found:
+    topic_start = body_end + 1
+    names_another = inside in range(12, 16) or topic_start <= inside < topic_start + len(hit.topic)
+    if place not in found and not reported and names_another and store.was_killed:
+        tally["undetectable: names another queue before its own knew it"] += 1
+    elif place not in found:
         assert reported, f"{place} is not served, and nobody says so"
         tally["hit, reported and left out"] += 1
     elif found[place] == store.served[place]:
