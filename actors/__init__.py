@@ -20,6 +20,7 @@
     TopicTable        topics.json                            loop      topics.py
     GroupTable        subscriptionGroup.json                 loop      groups.py
     ConsumerOffsets   consumerOffset.json                    loop      consumer_offsets.py
+    FilterTable       consumerFilter.json                    loop      consumer_filters.py
     Clients           who is connected as what               loop      clients.py
     ConfigWriter      writes the JSON files                  thread    config_writer.py
     BrokerInfo        answers about the broker               loop      broker_info.py

@@ -23,6 +23,7 @@ from actors.config import BrokerConfig
 from actors.config_writer import ConfigWriter
 from actors.connection import Service
 from actors.connections import Acceptor, Connections, Listener
+from actors.consumer_filters import FilterTable
 from actors.consumer_groups import ConsumerView
 from actors.consumer_offsets import ConsumerOffsets, Offsets
 from actors.flush_real_time import FlushRealTime
@@ -38,6 +39,7 @@ from actors.put_message import PutMessage, waited_code
 from actors.put_stats import PutStats
 from actors.query_message import QueryMessage
 from actors.queue_offsets import QueueOffsets
+from actors.recovery_log import log_recovery
 from actors.registration import Listening, Registration
 from actors.reput import Following, Reput
 from actors.request import codes_of
@@ -46,16 +48,17 @@ from actors.send_prepare import Preparer
 from actors.supervisor import ChildSpec
 from actors.system import ActorSystem
 from actors.topics import TopicTable
+from protocol.bloom import BloomFilter
 from protocol.bodies import TopicConfig, TopicConfigTable
 from protocol.codes import LanguageCode, RequestCode
 from protocol.host import pack_host
 from protocol.send_reply import SendReplies
 from storage.config import StoreConfig
+from storage.consumer_filters import ConsumerFilters, FilterBitMaps
 from storage.dispatch import delay_levels_ms
 from storage.get_message import GetLimits
 from storage.message_store import MessageStore
 from storage.page_probe import PageProbe
-from storage.recovery import RecoveryReport
 
 log = get_logger(__name__)
 
@@ -90,12 +93,13 @@ class Ports:
 class Tables:
     """The snapshots that the table actors publish."""
 
-    def __init__(self) -> None:
+    def __init__(self, bloom: BloomFilter) -> None:
         self.topics: Published[Mapping[str, TopicConfig]] = Published({})
         self.topic_table = Published(TopicConfigTable())
         self.groups: Published[GroupConfigs] = Published({})
         self.consumers: Published[Mapping[str, ConsumerView]] = Published({})
         self.offsets: Published[Offsets] = Published({})
+        self.filters = Published(ConsumerFilters(bloom))
 
 
 class Broker:
@@ -118,18 +122,22 @@ class Broker:
         self.system = system
         self.config = config
         self.ports = ports
-        self.tables = Tables()
+        self.tables = Tables(config.bloom)
         self.put_stats, self.pull_stats = PutStats(), PullStats()
         self._hooks = Hooks(hooks)
         self._random = random or Random()
         self.store = MessageStore(store_config, system.disk, system.clock)
         self.recovery = self.store.open()
-        _log_recovery(self.recovery)
+        log_recovery(self.recovery)
         if config.broker_role != "ASYNC_MASTER":
             log.warning("there is no replication yet", broker_role=config.broker_role)
         self.store.commit_log.store_host = pack_host(config.broker_ip1, ports.main)
         end_offset = self.store.commit_log.end_offset
         self.following = Following(end_offset)
+        if config.calc_filter_bit_map_enable:
+            filters = self.tables.filters
+            view = self.store.commit_log.view
+            self.store.consume_queues.bit_maps = FilterBitMaps(lambda: filters.value, view)
 
     # --- what connections need to know
 
@@ -186,6 +194,7 @@ class Broker:
                     config_writer=writer,
                 ),
             ),
+            ChildSpec("consumer_filters", lambda _: self._filter_table()),
             ChildSpec(
                 "clients",
                 lambda _: Clients(
@@ -193,11 +202,22 @@ class Broker:
                     topics=tables.topics,
                     groups=tables.groups,
                     consumers=tables.consumers,
+                    filters=tables.filters,
                     topic_table=address("topics"),
                     group_table=address("groups"),
+                    filter_table=address("consumer_filters"),
                 ),
             ),
         ]
+
+    def _filter_table(self) -> FilterTable:
+        return FilterTable(
+            self.config,
+            f"{self.store.config.config_dir}/consumerFilter.json",
+            filters=self.tables.filters,
+            was_stopped_cleanly=self.recovery.clean,
+            config_writer=self.system.address("config_writer"),
+        )
 
     def _log_children(self) -> list[ChildSpec]:
         store, config, address = self.store, self.config, self.system.address
@@ -274,11 +294,17 @@ class Broker:
                     topics=self.tables.topics,
                     groups=self._group_finder(),
                     consumers=self.tables.consumers,
+                    filters=self.tables.filters,
                     stats=self.pull_stats,
                     addresses=to,
                 ),
             ),
-            ChildSpec("pull_hold", lambda _: PullHold(address("pull_message"), self._max_offset)),
+            ChildSpec(
+                "pull_hold",
+                lambda _: PullHold(
+                    address("pull_message"), self._max_offset, store.commit_log.view
+                ),
+            ),
             ChildSpec("queue_offsets", lambda _: QueueOffsets(store, probe, address("cold_read"))),
             ChildSpec("cold_read", lambda _: ColdRead()),
             ChildSpec("query_message", lambda _: QueryMessage(store, address("reput"))),
@@ -348,28 +374,3 @@ class Broker:
 def physical_memory_bytes() -> int:
     """How much memory this machine has."""
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-
-
-def _log_recovery(report: RecoveryReport) -> None:
-    """One line; a warning when the store was not left as a clean stop leaves it."""
-    doubtful = (
-        not report.clean
-        or report.zeroed_bytes
-        or report.rebuilt
-        or report.dispatched_count
-        or report.gaps
-    )
-    if not doubtful:
-        log.info("store opened", end=report.end_offset)
-        return
-    log.warning(
-        "store recovered",
-        clean=report.clean,
-        end=report.end_offset,
-        end_reason=report.end_reason,
-        zeroed_bytes=report.zeroed_bytes,
-        removed_files=report.removed_files,
-        redispatched=report.dispatched_count,
-        damaged=[f"{start} to {end}: {reason}" for start, end, reason in report.gaps],
-        rebuilt=report.rebuilt,
-    )

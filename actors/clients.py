@@ -3,7 +3,8 @@
 Owns: the groups of producers and consumers, the queue locks.
 Told by: connections (`Request`, `PeerClosed`), its own tick.
 Tells: the members of a group (one-way: it has changed, rebalance); groups (`CreateGroup`); topics
-(`CreateSystemTopic`, for retries).
+(`CreateSystemTopic`, for retries); consumer_filters (`RegisterFilters`, which answers the heartbeat
+then, `UnregisterFilters`).
 
 What PullMessage needs of a group is published.
 
@@ -19,8 +20,10 @@ from structlog import get_logger
 from actors.actor import handles
 from actors.address import Address
 from actors.config import BrokerConfig
+from actors.consumer_filters import RegisterFilters, UnregisterFilters
 from actors.consumer_groups import Consumers, ConsumerView, Member, Producers, Subscription
 from actors.groups import GroupConfigs, GroupFinder
+from actors.property_filters import TAG_EXPRESSIONS, compiled, not_supported
 from actors.published import Published
 from actors.queue_locks import QueueLocks
 from actors.request import PeerClosed, Request, Responder, serves
@@ -37,20 +40,19 @@ from protocol.bodies import (
 )
 from protocol.codes import RequestCode, ResponseCode
 from protocol.command import ONEWAY_FLAG, RemotingCommand
-from protocol.errors import RemoteError
 from protocol.headers.client import (
     GetConsumerListHeader,
     NotifyConsumerIdsChangedHeader,
     UnregisterClientHeader,
 )
 from protocol.topic_names import RETRY_TOPIC_PREFIX
+from storage.consumer_filters import ConsumerFilters
 
 __all__ = ["Clients", "ConsumerView", "Subscription"]
 
 log = get_logger(__name__)
 
 SCAN_MS = 10_000
-TAG_EXPRESSIONS = (None, "", "TAG")
 
 _opaques = count(1)
 """Our requests to clients are numbered apart from theirs to us."""
@@ -71,14 +73,17 @@ class Clients(Responder):
         topics: Published[Mapping[str, TopicConfig]],
         groups: Published[GroupConfigs],
         consumers: Published[Mapping[str, ConsumerView]],
+        filters: Published[ConsumerFilters],
         topic_table: Address,
         group_table: Address,
+        filter_table: Address,
     ) -> None:
-        """Reads `topics` and `groups`, publishes `consumers`."""
+        """Reads `topics`, `groups` and `filters`, publishes `consumers`."""
         super().__init__()
         self._config = config
         self._topic_configs, self._topic_table = topics, topic_table
         self._groups = GroupFinder(groups, group_table, config)
+        self._filters, self._filter_table = filters, filter_table
         self._published = consumers
         self._consumers = Consumers()
         self._producers = Producers()
@@ -91,8 +96,8 @@ class Clients(Responder):
     # --- who is there
 
     @serves(RequestCode.HEART_BEAT)
-    def heartbeat(self, request: Request) -> RemotingCommand:
-        """A client says what it is."""
+    def heartbeat(self, request: Request) -> RemotingCommand | None:
+        """A client says what it is; one that filters is answered when pulls know its filters."""
         command = request.command
         data = HeartbeatData.decode(command.body)
         member = Member(
@@ -112,7 +117,17 @@ class Clients(Responder):
                     client=member.client_id,
                     peer=request.peer.remote,
                 )
+        filtering = [each for each in data.consumer_data_set if self._filters_properties(each)]
+        if filtering:
+            self._filter_table.tell(RegisterFilters(filtering, request))
+            return None
         return command.answer()
+
+    def _filters_properties(self, data: ConsumerData) -> bool:
+        """Whether a group has an expression over properties, or had one."""
+        return self._filters.value.has_group(data.group_name) or any(
+            each.expression_type not in TAG_EXPRESSIONS for each in data.subscription_data_set
+        )
 
     def _register_consumer(self, data: ConsumerData, member: Member) -> None:
         name = data.group_name
@@ -155,6 +170,7 @@ class Clients(Responder):
             log.info("consumer left", group=name, client=header.client_id)
             if self._consumers.unregister(name, peer_id):
                 self._publish(name)
+                self._filter_table.tell(UnregisterFilters(name))
             config = self._groups.find(name)
             if config is None or config.notify_consumer_ids_changed_enable:
                 self._notify(name)
@@ -179,6 +195,7 @@ class Clients(Responder):
             log.info("consumer left", group=name, why=why)
             if name not in self._consumers.groups:
                 self._publish(name)
+                self._filter_table.tell(UnregisterFilters(name))
             self._notify(name)
 
     def _publish(self, name: str) -> None:
@@ -215,13 +232,12 @@ class Clients(Responder):
 
     @serves(RequestCode.CHECK_CLIENT_CONFIG)
     def check_config(self, request: Request) -> RemotingCommand:
-        """Whether a subscription can work here; filters other than tags cannot."""
+        """Whether a subscription can work here: its expression, if it has one, must compile."""
         data = CheckClientRequest.decode(request.command.body).subscription_data
         if data is not None and data.expression_type not in TAG_EXPRESSIONS:
-            raise RemoteError(
-                ResponseCode.SYSTEM_ERROR,
-                f"The broker does not support consumer to filter message by {data.expression_type}",
-            )
+            if not self._config.property_filter_enable:
+                raise not_supported(data.expression_type)
+            compiled(data.expression_type, data.sub_string)
         return request.command.answer()
 
     @serves(RequestCode.LOCK_BATCH_MQ)

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 from actors.known_keys import BROKER_FILE_KEYS, NAMESRV_FILE_KEYS, OLD_SPELLINGS
 from actors.local_address import local_address, local_host_name
 from actors.properties_file import parse_properties
+from protocol.bloom import BloomFilter
 from storage.config import StoreConfig, key, keys_of
 from storage.errors import StoreError
 
@@ -24,6 +25,9 @@ ROLES = ("ASYNC_MASTER", "SYNC_MASTER", "SLAVE")
 _PORT_MAX = 65_535
 _REGISTER_PERIOD_MS = (10_000, 60_000)
 """4.9.7 keeps registerNameServerPeriod within these."""
+
+_FILTERS_MAX = 10_000
+"""Groups with property filters; their bit map must fit into a unit of ConsumeQueueExt."""
 
 Config = TypeVar("Config")
 
@@ -72,6 +76,14 @@ class BrokerConfig:
     flush_consumer_offset_interval_ms: int = key("flushConsumerOffsetInterval", default=5000)
     notify_consumer_ids_changed_enable: bool = key("notifyConsumerIdsChangedEnable", default=True)
 
+    property_filter_enable: bool = key("enablePropertyFilter", default=False)
+    filter_support_retry: bool = key("filterSupportRetry", default=False)
+    calc_filter_bit_map_enable: bool = key("enableCalcFilterBitMap", default=False)
+    expected_filter_count: int = key("expectConsumerNumUseFilter", default=32)
+    """How many groups with filters the bit maps are made for."""
+    filter_error_percent: int = key("maxErrorRateOfBloomFilter", default=20)
+    filter_clean_time_span_ms: int = key("filterDataCleanTimeSpan", default=86_400_000)
+
     register_period_ms: int = key("registerNameServerPeriod", default=30_000)
     register_timeout_ms: int = key("registerBrokerTimeoutMills", default=6000)
     force_register: bool = key("forceRegister", default=True)
@@ -100,6 +112,20 @@ class BrokerConfig:
             )
         for address in self.namesrv_addresses:
             _check_address(address)
+        if not 1 <= self.filter_error_percent < 100:
+            raise ConfigError(
+                f"maxErrorRateOfBloomFilter is {self.filter_error_percent}: it must be 1 to 99."
+            )
+        if not 1 <= self.expected_filter_count <= _FILTERS_MAX:
+            raise ConfigError(
+                f"expectConsumerNumUseFilter is {self.expected_filter_count}: it must be"
+                f" 1 to {_FILTERS_MAX}."
+            )
+
+    @property
+    def bloom(self) -> BloomFilter:
+        """How the bit maps of property filters are made."""
+        return BloomFilter.of(self.filter_error_percent, self.expected_filter_count)
 
     @property
     def is_slave(self) -> bool:

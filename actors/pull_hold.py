@@ -6,22 +6,28 @@ Told by: PullMessage (`Hold`), Reput (`Arrived`, `CaughtUp`), the scrubber (`Set
 Tells: PullMessage (`Woken`: process it again, but do not hold it again; `SayWhenAnswered`, when the
 broker stops).
 
-A pull whose first message is in doubt waits here too: for the scrubber, not for a message.
+A pull that filters by properties waits for a record whose properties match: for such pulls alone
+the record is read. One whose first message is in doubt waits here too: for the scrubber, not for a
+message.
 
 4.9.7 looks at deadlines every 5 s; here a pull is answered within a tick of its deadline.
 
 Source: PullRequestHoldService.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from dataclasses import dataclass
 
 from actors.actor import Actor, handles
 from actors.address import Address
+from actors.property_filters import Matches, is_true
 from actors.reput import Arrived, CaughtUp
 from actors.request import PeerClosed, Request
 from actors.settle import Settled
 from protocol.codes import ResponseCode
+from protocol.message import RecordError, scan_head
+from protocol.properties import parse
+from storage.errors import OffsetError
 
 TICK_MS = 100
 HELD_MAX = 200_000
@@ -40,7 +46,7 @@ class Hold:
     topic: bytes
     queue_id: int
     offset: int
-    codes: frozenset[int] | None
+    codes: Set[int] | None
     """Tags codes that the consumer wants; None: all."""
 
     timeout_ms: float
@@ -48,6 +54,8 @@ class Hold:
     """The queue offset of the unit that has to be settled first; `offset` is NEVER then."""
     deadline_ms: float = 0.0
     """By the monotonic clock; 0: `timeout_ms` from now."""
+    matches: Matches | None = None
+    """Asked with the properties of a record whose tags code is wanted; None: nothing else is."""
 
     def refuse(self, remark: str) -> None:
         """Answers the held pull with an error."""
@@ -89,7 +97,9 @@ class _Tick:
 class HoldTable:
     """The held pulls; plain, for tests without an actor."""
 
-    def __init__(self) -> None:
+    def __init__(self, view: Callable[[int, int], memoryview] | None = None) -> None:
+        """`view` gives bytes of the log, by offset and count; None: filters are not asked."""
+        self._view = view
         self._held: dict[tuple[bytes, int], list[Hold]] = {}
         self.count = 0
 
@@ -98,21 +108,38 @@ class HoldTable:
         self._held.setdefault((hold.topic, hold.queue_id), []).append(hold)
         self.count += 1
 
-    def arrived(self, topic: bytes, queue_id: int, queue_offset: int, code: int) -> list[Hold]:
+    def arrived(
+        self,
+        topic: bytes,
+        queue_id: int,
+        queue_offset: int,
+        code: int,
+        physical_offset: int = 0,
+        size: int = 0,
+    ) -> list[Hold]:
         """Takes out those that may want the record just dispatched at `queue_offset`."""
         holds = self._held.get((topic, queue_id))
         if holds is None:
             return []
         low = code & 0xFFFFFFFF
         signed = low - (1 << 32) if low >> 31 else low
-        return self._take(
-            (topic, queue_id),
-            [
-                hold
-                for hold in holds
-                if hold.offset <= queue_offset and (hold.codes is None or signed in hold.codes)
-            ],
-        )
+        wanting = [
+            hold
+            for hold in holds
+            if hold.offset <= queue_offset and (hold.codes is None or signed in hold.codes)
+        ]
+        if self._view is not None and any(hold.matches is not None for hold in wanting):
+            wanting = self._matching(wanting, physical_offset, size)
+        return self._take((topic, queue_id), wanting)
+
+    def _matching(self, holds: list[Hold], physical_offset: int, size: int) -> list[Hold]:
+        """Those of them whose filter lets the record pass; one that cannot be read passes."""
+        assert self._view is not None
+        try:
+            properties = parse(scan_head(self._view(physical_offset, size), 0).properties)
+        except (OffsetError, RecordError):
+            return holds
+        return [hold for hold in holds if hold.matches is None or is_true(hold.matches, properties)]
 
     def due(self, now_ms: float) -> list[Hold]:
         """Takes out those whose time is over."""
@@ -162,11 +189,17 @@ class HoldTable:
 class PullHold(Actor):
     """Lives on the loop."""
 
-    def __init__(self, pull_message: Address, max_offset: Callable[[bytes, int], int]) -> None:
+    def __init__(
+        self,
+        pull_message: Address,
+        max_offset: Callable[[bytes, int], int],
+        view: Callable[[int, int], memoryview],
+    ) -> None:
+        """`view` gives bytes of the log, by offset and count (CommitLog.view)."""
         super().__init__()
         self._pull_message = pull_message
         self._max_offset = max_offset
-        self._table = HoldTable()
+        self._table = HoldTable(view)
         self._draining = False
         self._owes_answers = False
 
@@ -196,7 +229,7 @@ class PullHold(Actor):
             return
         arrived = self._table.arrived
         for entry in message.entries:
-            woken = arrived(entry[0], entry[1], entry[2], entry[5])
+            woken = arrived(entry[0], entry[1], entry[2], entry[5], entry[3], entry[4])
             if woken:
                 self._wake(woken)
 

@@ -35,6 +35,7 @@ from protocol.errors import RemoteError
 from protocol.headers.pull import PullMessageHeader
 from protocol.pull_reply import PullReplies
 from protocol.sysflag import PULL_COMMIT_OFFSET, PULL_SUSPEND
+from storage.consumer_filters import ConsumerFilters
 from storage.get_message import GetLimits, GetResult, GetStatus, get_message
 from storage.message_filter import MessageFilter
 from storage.message_store import MessageStore
@@ -122,6 +123,7 @@ class PullMessage(Responder):
         topics: Published[Mapping[str, TopicConfig]],
         groups: GroupFinder,
         consumers: Published[Mapping[str, ConsumerView]],
+        filters: Published[ConsumerFilters],
         stats: PullStats,
         addresses: Mapping[str, Address],
     ) -> None:
@@ -130,7 +132,8 @@ class PullMessage(Responder):
         self._config = config
         self._limits = limits
         self._probe = probe
-        self._topics, self._groups, self._consumers = topics, groups, consumers
+        self._topics, self._groups = topics, groups
+        self._consumers, self._filters = consumers, filters
         self.stats = stats
         self._to = addresses
         self._rules = PullRules(config)
@@ -186,13 +189,13 @@ class PullMessage(Responder):
     ) -> None:
         rules = self._rules
         rules.check_queue(header, self._topics.value.get(header.topic), request.peer.remote)
-        codes = rules.tag_codes(header, group, self._consumers.value)
+        wanted = rules.wanted(header, group, self._consumers.value, self._filters.value)
         result = get_message(
             self._store.consume_queues.get_or_create(header.topic, header.queue_id),
             self._store.commit_log,
             header.queue_offset,
             header.max_msg_nums,
-            None if codes is None else MessageFilter(codes),
+            wanted,
             self._limits,
             damage=self._store.damage,
             probe=None if this.is_warm else self._probe,
@@ -225,7 +228,7 @@ class PullMessage(Responder):
             suggested = suggested if self._limits.correct_offsets else group.broker_id
         may_hold = this.may_hold and header.sys_flag & PULL_SUSPEND
         if code == ResponseCode.PULL_NOT_FOUND and may_hold:
-            self._hold(request, header, codes)
+            self._hold(request, header, wanted)
         else:
             self._send(request, result, code, suggested)
 
@@ -251,7 +254,7 @@ class PullMessage(Responder):
         return ResponseCode.PULL_OFFSET_MOVED
 
     def _hold(
-        self, request: Request, header: PullMessageHeader, codes: frozenset[int] | None
+        self, request: Request, header: PullMessageHeader, wanted: MessageFilter | None
     ) -> None:
         polling_ms = header.suspend_timeout_ms
         if not self._config.long_polling_enable:
@@ -263,8 +266,9 @@ class PullMessage(Responder):
                 header.topic.encode(),
                 header.queue_id,
                 header.queue_offset,
-                codes,
+                None if wanted is None else wanted.tag_codes,
                 polling_ms,
+                matches=None if wanted is None else wanted.matches,
             )
         )
 

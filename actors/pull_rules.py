@@ -6,9 +6,18 @@ Source: PullMessageProcessor.processRequest.
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from actors.config import PERM_READ, BrokerConfig
-from actors.consumer_groups import ConsumerView
+from actors.consumer_groups import ConsumerView, Subscription
+from actors.property_filters import (
+    TAG_EXPRESSIONS,
+    check_registered,
+    compiled,
+    not_supported,
+    registered_filter,
+    retry_matches,
+)
 from actors.send_rules import FAQ
 from protocol.bodies import SubscriptionGroupConfig, TopicConfig
 from protocol.codes import ResponseCode
@@ -16,8 +25,9 @@ from protocol.errors import RemoteError
 from protocol.headers.pull import PullMessageHeader
 from protocol.sysflag import PULL_SUBSCRIPTION
 from protocol.tags import TagFilter
+from storage.consumer_filters import ConsumerFilters
+from storage.message_filter import MessageFilter
 
-_TAG_EXPRESSIONS = (None, "", "TAG")
 BROADCASTING = "BROADCASTING"
 PARSE_FAILED = "parse the consumer's subscription failed"
 
@@ -72,46 +82,86 @@ class PullRules:
                 f" topicConfig.readQueueNums:[{topic.read_queue_nums}] consumer:[/{remote}]",
             )
 
-    def tag_codes(
+    def wanted(
         self,
         header: PullMessageHeader,
         group: SubscriptionGroupConfig,
         consumers: Mapping[str, ConsumerView],
-    ) -> frozenset[int] | None:
-        """Which tags the consumer wants, as hash codes; None: all."""
+        filters: ConsumerFilters,
+    ) -> MessageFilter | None:
+        """Which messages the consumer wants; None: all."""
         if header.sys_flag & PULL_SUBSCRIPTION:
-            expression_type, text = header.expression_type, header.subscription
-            by_tag = expression_type in _TAG_EXPRESSIONS
-            if not by_tag and not text:
-                raise RemoteError(ResponseCode.SUBSCRIPTION_PARSE_FAILED, PARSE_FAILED)
-            codes = TagFilter.parse(text).codes if by_tag else None
+            wanted = self._of_request(header)
         else:
-            view = consumers.get(header.consumer_group)
-            if view is None:
-                raise RemoteError(
-                    ResponseCode.SUBSCRIPTION_NOT_EXIST,
-                    f"the consumer's group info not exist{FAQ}",
-                )
-            if not group.consume_broadcast_enable and view.message_model == BROADCASTING:
-                raise RemoteError(
-                    ResponseCode.NO_PERMISSION,
-                    f"the consumer group[{header.consumer_group}] can not consume by broadcast way",
-                )
-            subscription = view.subscriptions.get(header.topic)
-            if subscription is None:
-                raise RemoteError(
-                    ResponseCode.SUBSCRIPTION_NOT_EXIST,
-                    f"the consumer's subscription not exist{FAQ}",
-                )
-            if subscription.data.sub_version < header.sub_version:
-                raise RemoteError(
-                    ResponseCode.SUBSCRIPTION_NOT_LATEST,
-                    "the consumer's subscription not latest",
-                )
-            expression_type, codes = subscription.data.expression_type, subscription.codes
-        if expression_type not in _TAG_EXPRESSIONS:
+            wanted = self._of_group(header, group, consumers, filters)
+        if self._config.filter_support_retry:
+            matches = retry_matches(header.topic, filters)
+            if matches is not None:
+                wanted = replace(wanted or MessageFilter(), matches=matches)
+        return wanted
+
+    def _of_request(self, header: PullMessageHeader) -> MessageFilter | None:
+        """By the subscription that the pull brings along."""
+        kind, text = header.expression_type, header.subscription
+        if kind in TAG_EXPRESSIONS:
+            codes = TagFilter.parse(text).codes
+            return None if codes is None else MessageFilter(codes)
+        if not text:
+            raise RemoteError(ResponseCode.SUBSCRIPTION_PARSE_FAILED, PARSE_FAILED)
+        if not self._config.property_filter_enable:
+            raise not_supported(kind)
+        try:
+            return MessageFilter(matches=compiled(kind, text))
+        except RemoteError as error:
+            raise RemoteError(error.code, PARSE_FAILED) from None
+
+    def _of_group(
+        self,
+        header: PullMessageHeader,
+        group: SubscriptionGroupConfig,
+        consumers: Mapping[str, ConsumerView],
+        filters: ConsumerFilters,
+    ) -> MessageFilter | None:
+        """By what the group's heartbeats say."""
+        subscription = self._subscription(header, group, consumers)
+        kind = subscription.data.expression_type
+        if kind in TAG_EXPRESSIONS:
+            return None if subscription.codes is None else MessageFilter(subscription.codes)
+        found = filters.get(header.topic, header.consumer_group)
+        found = check_registered(found, header.sub_version)
+        if not self._config.property_filter_enable:
+            raise not_supported(kind)
+        if subscription.data.class_filter_mode:
+            return None
+        return registered_filter(found, filters)
+
+    def _subscription(
+        self,
+        header: PullMessageHeader,
+        group: SubscriptionGroupConfig,
+        consumers: Mapping[str, ConsumerView],
+    ) -> Subscription:
+        """What the group subscribes of the topic; refused without, and when it is an older one."""
+        view = consumers.get(header.consumer_group)
+        if view is None:
             raise RemoteError(
-                ResponseCode.SYSTEM_ERROR,
-                f"The broker does not support consumer to filter message by {expression_type}",
+                ResponseCode.SUBSCRIPTION_NOT_EXIST,
+                f"the consumer's group info not exist{FAQ}",
             )
-        return codes
+        if not group.consume_broadcast_enable and view.message_model == BROADCASTING:
+            raise RemoteError(
+                ResponseCode.NO_PERMISSION,
+                f"the consumer group[{header.consumer_group}] can not consume by broadcast way",
+            )
+        subscription = view.subscriptions.get(header.topic)
+        if subscription is None:
+            raise RemoteError(
+                ResponseCode.SUBSCRIPTION_NOT_EXIST,
+                f"the consumer's subscription not exist{FAQ}",
+            )
+        if subscription.data.sub_version < header.sub_version:
+            raise RemoteError(
+                ResponseCode.SUBSCRIPTION_NOT_LATEST,
+                "the consumer's subscription not latest",
+            )
+        return subscription

@@ -23,6 +23,7 @@ from protocol.sql92 import EvaluationError, Filter, SqlError, compile_filter
 from storage.dispatch_entry import DispatchEntry
 from storage.errors import OffsetError
 from storage.json_config import parsed_table
+from storage.message_filter import BloomBits
 
 TAG: Final = "TAG"
 SQL92: Final = "SQL92"
@@ -31,7 +32,7 @@ CLEAN_TIME_SPAN_MS: Final = 24 * 3_600_000
 _DEAD_BEFORE_LOAD_MS = 30_000
 _TABLE = "filterDataByTopic"
 _INT_MAX = (1 << 31) - 1
-_LONG_MAX = (1 << 63) - 1
+_LONG_MIN, _LONG_MAX = -(1 << 63), (1 << 63) - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,12 +68,20 @@ class ConsumerFilter:
         """Whether it was made for bit maps as they are now."""
         return (self.bit_count, len(self.positions)) == (bloom.bit_count, bloom.hash_count)
 
+    def bits(self, bloom: BloomFilter) -> BloomBits | None:
+        """What the bit maps of messages say about it; None when they say nothing."""
+        if not self.fits(bloom):
+            return None
+        return BloomBits(self.bit_count, self.positions, self.born_ms)
+
 
 class ConsumerFilters:
     """The filters of all topics. One owner."""
 
     def __init__(self, bloom: BloomFilter, filters: Iterable[ConsumerFilter] = ()) -> None:
         self.bloom = bloom
+        self.change_count = 0
+        """Grows with everything that changes."""
         self._by_topic: dict[str, dict[str, ConsumerFilter]] = {}
         for each in filters:
             self._put(each)
@@ -83,6 +92,14 @@ class ConsumerFilters:
     def of_topic(self, topic: str) -> Collection[ConsumerFilter]:
         """Those of a topic, dead ones included."""
         return self._by_topic.get(topic, {}).values()
+
+    def has_group(self, group: str) -> bool:
+        """Whether the group filters any topic, or did so a while ago."""
+        return any(group in filters for filters in self._by_topic.values())
+
+    def copy(self) -> "ConsumerFilters":
+        """The same filters, of which the one may change without the other."""
+        return ConsumerFilters(self.bloom, self)
 
     def __iter__(self) -> Iterator[ConsumerFilter]:
         return (each for filters in self._by_topic.values() for each in filters.values())
@@ -106,6 +123,8 @@ class ConsumerFilters:
         """
         if expression_type in ("", TAG) or not expression:
             return False
+        if not _LONG_MIN <= client_version <= _LONG_MAX:
+            return False  # nobody could read the file
         old = self.get(topic, group)
         positions = self.bloom.positions(group, topic)
         if old is not None and client_version <= old.client_version:
@@ -134,15 +153,17 @@ class ConsumerFilters:
             self._put(replace(old, client_version=client_version, dead_ms=dead_ms))
             return True
         if new.compiled() is None:
-            self._by_topic.get(topic, {}).pop(group, None)
+            if old is not None:
+                self._remove(old)
             return False
         self._put(new)
         return True
 
     def keep_only(self, group: str, topics: Collection[str], now_ms: int) -> None:
         """A group subscribes these topics; its filters of others are dead."""
-        for each in list(self):
-            if each.group == group and each.topic not in topics and not each.is_dead:
+        for filters in self._by_topic.values():
+            each = filters.get(group)
+            if each is not None and each.topic not in topics and not each.is_dead:
                 self._put(replace(each, dead_ms=now_ms))
 
     def unregister(self, group: str, now_ms: int) -> None:
@@ -153,24 +174,26 @@ class ConsumerFilters:
         """Drops what has been dead for so long; returns how many."""
         gone = [each for each in self if each.is_dead and now_ms - each.dead_ms >= span_ms]
         for each in gone:
-            of_topic = self._by_topic[each.topic]
-            del of_topic[each.group]
-            if not of_topic:
-                del self._by_topic[each.topic]
+            self._remove(each)
         return len(gone)
 
-    def loaded(self, now_ms: int) -> "ConsumerFilters":
+    def loaded(self, now_ms: int, *, is_newest: bool = True) -> "ConsumerFilters":
         """These filters as they are after a start: dead, since nobody is connected.
 
         None of them when one was made for other bit maps, as with other settings: the bits that
-        stored messages have would be misread.
+        stored messages have would be misread. Those whose expression does not compile are left out:
+        their groups come again, and are told. Unless these are the newest, all are born now: the
+        bits of stored messages may be those of an expression that came after.
         """
         if not all(each.fits(self.bloom) for each in self):
             return ConsumerFilters(self.bloom)
+        usable = [each for each in self if each.compiled() is not None]
+        if not is_newest:
+            usable = [replace(each, born_ms=now_ms, dead_ms=now_ms) for each in usable]
         dead_ms = now_ms - _DEAD_BEFORE_LOAD_MS
         return ConsumerFilters(
             self.bloom,
-            (replace(each, dead_ms=each.dead_ms or max(dead_ms, each.born_ms)) for each in self),
+            (replace(each, dead_ms=each.dead_ms or max(dead_ms, each.born_ms)) for each in usable),
         )
 
     def bit_map(self, topic: str, raw_properties: bytes) -> bytes | None:
@@ -190,25 +213,36 @@ class ConsumerFilters:
 
     def _put(self, each: ConsumerFilter) -> None:
         self._by_topic.setdefault(each.topic, {})[each.group] = each
+        self.change_count += 1
+
+    def _remove(self, each: ConsumerFilter) -> None:
+        of_topic = self._by_topic[each.topic]
+        del of_topic[each.group]
+        if not of_topic:
+            del self._by_topic[each.topic]
+        self.change_count += 1
 
 
 class FilterBitMaps:
     """The bit map of each record that is dispatched: a BitMaps (storage/dispatch_entry.py)."""
 
-    def __init__(self, filters: ConsumerFilters, view: Callable[[int, int], memoryview]) -> None:
-        """`view` gives bytes of the log, by offset and count (CommitLog.view)."""
+    def __init__(
+        self, filters: Callable[[], ConsumerFilters], view: Callable[[int, int], memoryview]
+    ) -> None:
+        """`filters` gives those of the moment, `view` bytes of the log, by offset and count."""
         self._filters, self._view = filters, view
 
     def __call__(self, entry: DispatchEntry) -> bytes | None:
         """None where nobody filters, and for a record that cannot be read: both hide nothing."""
+        filters = self._filters()
         topic = entry[0].decode("utf-8", "surrogateescape")
-        if not self._filters.of_topic(topic):
+        if not filters.of_topic(topic):
             return None
         try:
             head = scan_head(self._view(entry[3], entry[4]), 0)
         except (OffsetError, RecordError):
             return None
-        return self._filters.bit_map(topic, head.properties)
+        return filters.bit_map(topic, head.properties)
 
 
 def _is_true(compiled: Filter | None, found: Mapping[str, str]) -> bool:
@@ -253,15 +287,15 @@ def _filter_of(topic: str, group: str, fields: Mapping[object, object]) -> Consu
         bit_count,
         tuple(positions),
         _number(fields, "bornTime", _LONG_MAX),
-        _number(fields, "clientVersion", _LONG_MAX),
+        _number(fields, "clientVersion", _LONG_MAX, _LONG_MIN),
         _number(fields, "deadTime", _LONG_MAX),
         str(fields.get("expressionType") or ""),
     )
 
 
-def _number(fields: Mapping[object, object], name: str, limit: int) -> int:
+def _number(fields: Mapping[object, object], name: str, most: int, least: int = 0) -> int:
     value = fields.get(name, 0)
-    if type(value) is not int or abs(value) > limit:
+    if type(value) is not int or not least <= value <= most:
         raise ValueError(f"{name} is {value!r}")
     return value
 

@@ -2,13 +2,16 @@
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from json import dumps
 from typing import Any
 
 import pytest
 
 from actors.clients import Clients
 from actors.config import BrokerConfig
+from actors.config_writer import ConfigWriter
+from actors.consumer_filters import FilterTable
 from actors.consumer_groups import ConsumerView
 from actors.groups import CreateGroup, GroupConfigs
 from actors.published import Published
@@ -16,6 +19,7 @@ from actors.request import PeerClosed
 from actors.supervisor import ChildSpec
 from actors.system import ActorSystem
 from actors.topics import CreateSystemTopic
+from protocol.bloom import BloomFilter
 from protocol.bodies import (
     ConsumerData,
     ConsumerList,
@@ -29,8 +33,10 @@ from protocol.bodies import (
     TopicConfig,
 )
 from protocol.codes import RequestCode, ResponseCode
+from protocol.command import RemotingCommand
 from protocol.frame import decode_frame
 from protocol.tags import java_hash_code
+from storage.consumer_filters import ConsumerFilters
 from tests.support.golden import frames
 from tests.support.peers import RecordingPeer, Told, ask, request, simulated, tell
 
@@ -45,6 +51,9 @@ class Bench:
     groups: Published[GroupConfigs]
     topic_table: Told
     group_table: Told
+    filters: Published[ConsumerFilters] = field(
+        default_factory=lambda: Published(ConsumerFilters(BloomFilter.of()))
+    )
 
     def heartbeat(self, peer: RecordingPeer, data: HeartbeatData) -> None:
         command = request(RequestCode.HEART_BEAT, body=data.encode())
@@ -74,6 +83,17 @@ def clients(**settings: Any) -> Iterator[Bench]:
     )
     with simulated() as bench.system:
         bench.system.start(
+            ChildSpec("config_writer", lambda _: ConfigWriter()),
+            ChildSpec(
+                "consumer_filters",
+                lambda _: FilterTable(
+                    config,
+                    "/store/config/consumerFilter.json",
+                    filters=bench.filters,
+                    was_stopped_cleanly=True,
+                    config_writer=bench.system.address("config_writer"),
+                ),
+            ),
             ChildSpec(
                 "clients",
                 lambda _: Clients(
@@ -82,9 +102,11 @@ def clients(**settings: Any) -> Iterator[Bench]:
                     groups=bench.groups,
                     consumers=bench.consumers,
                     topic_table=bench.topic_table.address,
+                    filters=bench.filters,
                     group_table=bench.group_table.address,
+                    filter_table=bench.system.address("consumer_filters"),
                 ),
-            )
+            ),
         )
         yield bench
 
@@ -256,6 +278,44 @@ def test_a_broken_heartbeat_is_answered_with_an_error(body: bytes | None) -> Non
         answer = ask(bench.system, "clients", request(RequestCode.HEART_BEAT, body=body))
         assert answer.code == ResponseCode.SYSTEM_ERROR
         bench.heartbeat(RecordingPeer(), consumer("a"))
+
+
+def check_config(bench: Bench, kind: str, expression: str) -> RemotingCommand:
+    data = {"topic": "T", "expressionType": kind, "subString": expression, "subVersion": 1}
+    body = dumps({"clientId": "c", "group": "g", "subscriptionData": data}).encode()
+    return ask(bench.system, "clients", request(RequestCode.CHECK_CLIENT_CONFIG, body=body))
+
+
+def test_an_expression_is_checked_beforehand_where_the_broker_filters_by_one() -> None:
+    with clients(property_filter_enable=True) as bench:
+        for kind, expression in (("TAG", "*"), ("SQL92", "a > 1 AND TAGS = 'x'")):
+            assert check_config(bench, kind, expression).code == ResponseCode.SUCCESS
+        wrong = check_config(bench, "SQL92", "a >> 1")
+        assert wrong.code == ResponseCode.SUBSCRIPTION_PARSE_FAILED
+        assert wrong.remark is not None
+        first_line = wrong.remark.partition("\n")[0]
+        assert first_line == (
+            'org.apache.rocketmq.filter.parser.ParseException: Encountered " ">" "> ""'
+            " at line 1, column 4."
+        )
+        assert check_config(bench, "SQL93", "a > 1").code == ResponseCode.SUBSCRIPTION_PARSE_FAILED
+
+
+def test_what_was_asked_of_the_original_about_expressions_is_answered_alike() -> None:
+    asked: dict[int, RemotingCommand] = {}
+    compared = 0
+    for name in ("negative", "java-4.9.7", "java-5.3.3", "binary-header"):
+        asked.clear()
+        for record in frames(name):
+            if record["direction"] == "request" and record["code"] == 46:
+                asked[record["pair"]] = decode_frame(record["frame"][4:])
+            elif record["pair"] in asked and record["direction"] == "response":
+                wanted = decode_frame(record["frame"][4:])
+                with clients(property_filter_enable=wanted.code != 1) as bench:
+                    answer = ask(bench.system, "clients", asked[record["pair"]])
+                assert (answer.code, answer.remark) == (wanted.code, wanted.remark)
+                compared += 1
+    assert compared >= 6
 
 
 def test_subscriptions_other_than_tags_are_refused_beforehand() -> None:

@@ -210,3 +210,24 @@ def test_the_address_told_to_others_is_chosen_as_in_4_9_7(
     addresses: list[str], chosen: str
 ) -> None:
     assert preferred(addresses) == chosen
+
+
+@pytest.mark.parametrize(
+    ("setting", "wrong"),
+    [
+        ("maxErrorRateOfBloomFilter", "0"),
+        ("maxErrorRateOfBloomFilter", "100"),
+        ("expectConsumerNumUseFilter", "0"),
+        ("expectConsumerNumUseFilter", "10001"),
+    ],
+)
+def test_bit_maps_that_cannot_be_made_are_refused(setting: str, wrong: str) -> None:
+    with pytest.raises(ConfigError, match=f"{setting} is {wrong}: it must be"):
+        parse_broker_config(f"{setting}={wrong}")
+
+
+def test_the_longest_bit_map_fits_into_a_unit() -> None:
+    config, _, _ = parse_broker_config(
+        "expectConsumerNumUseFilter=10000\nmaxErrorRateOfBloomFilter=1"
+    )
+    assert config.bloom.bit_count // 8 + 20 < 1 << 15

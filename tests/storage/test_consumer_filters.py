@@ -54,7 +54,9 @@ def test_every_bit_map_of_the_original_follows_from_the_records(tmp_path: Path) 
     ]
     kinds = set()
     log = b"".join(path.read_bytes() for path in sorted((root / "commitlog").iterdir()))
-    bit_maps = FilterBitMaps(parsed, lambda offset, size: memoryview(log)[offset : offset + size])
+    bit_maps = FilterBitMaps(
+        lambda: parsed, lambda offset, size: memoryview(log)[offset : offset + size]
+    )
     for _, physical_offset, _, address in units:
         position = address + (1 << 63)
         size, _, _, length = EXT_UNIT.unpack_from(ext, position)
@@ -67,7 +69,8 @@ def test_every_bit_map_of_the_original_follows_from_the_records(tmp_path: Path) 
 
 
 def test_a_record_that_cannot_be_read_has_no_bit_map() -> None:
-    bit_maps = FilterBitMaps(filters("G"), lambda offset, size: memoryview(bytes(size)))
+    made = filters("G")
+    bit_maps = FilterBitMaps(lambda: made, lambda offset, size: memoryview(bytes(size)))
     assert bit_maps(entry(1, topic=b"T")) is None
     assert bit_maps(entry(1, topic=b"Other")) is None
 
@@ -91,6 +94,17 @@ def test_what_is_no_sql_filter_is_not_registered(kind: str, expression: str) -> 
     made = ConsumerFilters(BLOOM)
     assert not made.register("T", "G", expression, kind, 1, NOW_MS)
     assert made.get("T", "G") is None
+
+
+@pytest.mark.parametrize("version", [-(1 << 63), (1 << 63) - 1, 1 << 63, -(1 << 63) - 1, 1 << 70])
+def test_no_version_makes_the_file_unreadable(version: int) -> None:
+    made = filters("G")
+    assert made.register("T", "H", "a > 5", "SQL92", version, NOW_MS) == (
+        -1 << 63 <= version < 1 << 63
+    )
+    assert [each.group for each in parse_filters(format_filters(made), BLOOM)] == [
+        each.group for each in made
+    ]
 
 
 def test_a_newer_version_replaces_and_an_older_changes_nothing() -> None:

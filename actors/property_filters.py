@@ -1,0 +1,79 @@
+"""What a pull's expression over properties (SQL92) comes to: plain functions for PullRules.
+
+Source: ExpressionMessageFilter.java, ExpressionForRetryMessageFilter.java.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import TypeAlias
+
+from protocol.codes import ResponseCode
+from protocol.errors import RemoteError
+from protocol.properties import RETRY_TOPIC
+from protocol.sql92 import Filter, compile_filter
+from protocol.topic_names import RETRY_TOPIC_PREFIX
+from storage.consumer_filters import SQL92, ConsumerFilter, ConsumerFilters
+from storage.message_filter import MessageFilter
+
+TAG_EXPRESSIONS = (None, "", "TAG")
+"""The kinds of a subscription that asks for nothing but tags."""
+
+Matches: TypeAlias = Callable[[Mapping[str, str]], bool | None]
+
+
+def not_supported(kind: str | None) -> RemoteError:
+    """The refusal of a filter that this broker does not serve."""
+    return RemoteError(
+        ResponseCode.SYSTEM_ERROR,
+        f"The broker does not support consumer to filter message by {kind}",
+    )
+
+
+def compiled(kind: str | None, expression: str) -> Filter:
+    """The closure of an expression. Raises RemoteError(SUBSCRIPTION_PARSE_FAILED)."""
+    if kind != SQL92:
+        raise RemoteError(ResponseCode.SUBSCRIPTION_PARSE_FAILED, not_supported(kind).remark)
+    return compile_filter(expression)
+
+
+def check_registered(found: ConsumerFilter | None, sub_version: int) -> ConsumerFilter:
+    """Refuses a pull whose expression is not known, or only an older one."""
+    if found is None:
+        raise RemoteError(
+            ResponseCode.FILTER_DATA_NOT_EXIST,
+            "The broker's consumer filter data is not exist!Your expression may be wrong!",
+        )
+    if found.client_version < sub_version:
+        raise RemoteError(
+            ResponseCode.FILTER_DATA_NOT_LATEST, "the consumer's consumer filter data not latest"
+        )
+    return found
+
+
+def registered_filter(found: ConsumerFilter, filters: ConsumerFilters) -> MessageFilter:
+    """By the bits of a queue's extension, where there are any, then by the properties."""
+    return MessageFilter(bits=found.bits(filters.bloom), matches=found.compiled())
+
+
+def retry_matches(topic: str, filters: ConsumerFilters) -> Matches | None:
+    """Filters a group's retry topic by its expression for the topic a message came from.
+
+    None for another topic, and for a group without filters: then every message is wanted.
+    """
+    group = topic.removeprefix(RETRY_TOPIC_PREFIX)
+    if group == topic or not filters.has_group(group):
+        return None
+
+    def matches(properties: Mapping[str, str]) -> bool | None:
+        found = filters.get(properties.get(RETRY_TOPIC, ""), group)
+        closure = None if found is None else found.compiled()
+        return True if closure is None else closure(properties)
+
+    return matches
+
+
+def is_true(matches: Matches, properties: Mapping[str, str]) -> bool:
+    """Whether a filter says yes; what it cannot evaluate is a no, as in 4.9.7."""
+    try:
+        return bool(matches(properties))
+    except (ArithmeticError, LookupError, TypeError, ValueError):
+        return False
