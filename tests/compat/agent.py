@@ -75,8 +75,10 @@ class Agent:
             answer["ended"],
         )
 
-    def join(self, member: str, group: str, topic: str, expression: str = "*") -> None:
-        self._ask("join", member=member, group=group, topic=topic, expression=expression)
+    def join(
+        self, member: str, group: str, topic: str, expression: str = "*", kind: str = "TAG"
+    ) -> None:
+        self._ask("join", member=member, group=group, topic=topic, expression=expression, kind=kind)
 
     def leave(self, member: str) -> None:
         self._ask("leave", member=member)

@@ -19,6 +19,7 @@ from tests.compat.agent import Agent, closing, go_client, java_agent
 from tests.compat.patience import wait_until
 from tests.compat.remoting import has_route
 from tests.compat.servers import (
+    PROPERTY_FILTER,
     SMALL_FILES,
     Broker,
     NameServer,
@@ -89,12 +90,19 @@ def make_name_server(java_tools: Java) -> MakeNameServer:
 
 @pytest.fixture(scope="session")
 def make_broker(java_tools: Java) -> MakeBroker:
-    """A broker of either kind with small files, not started."""
+    """A broker of either kind with small files, not started; `more` are settings."""
 
-    def make(kind: str, folder: Path, name_server: NameServer, store: Path | None = None) -> Broker:
+    def make(
+        kind: str,
+        folder: Path,
+        name_server: NameServer,
+        store: Path | None = None,
+        **more: str,
+    ) -> Broker:
+        settings = SMALL_FILES | PROPERTY_FILTER | more
         if kind == "official":
-            return OfficialBroker(java_tools, folder, name_server, SMALL_FILES, store)
-        return OurBroker(folder, name_server, SMALL_FILES, store)
+            return OfficialBroker(java_tools, folder, name_server, settings, store)
+        return OurBroker(folder, name_server, settings, store)
 
     return make
 

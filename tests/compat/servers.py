@@ -48,6 +48,8 @@ SMALL_FILES = {
     "maxHashSlotNum": "20000",
     "maxIndexNum": "80000",
 }
+PROPERTY_FILTER = {"enablePropertyFilter": "true"}
+BIT_MAPS = {"enableConsumeQueueExt": "true", "enableCalcFilterBitMap": "true"}
 
 
 class Server(ABC):

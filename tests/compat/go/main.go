@@ -24,6 +24,7 @@ type command struct {
 	Messages   []outward `json:"messages"`
 	Member     string    `json:"member"`
 	Expression string    `json:"expression"`
+	Kind       string    `json:"kind"`
 }
 
 // An outward message is what the driver wants sent; []byte travels as base64 in JSON.

@@ -29,7 +29,7 @@ func (m *members) join(given command) error {
 		return err
 	}
 	err = member.Subscribe(given.Topic,
-		consumer.MessageSelector{Type: consumer.TAG, Expression: given.Expression},
+		consumer.MessageSelector{Type: consumer.ExpressionType(given.Kind), Expression: given.Expression},
 		func(_ context.Context, messages ...*primitive.MessageExt) (consumer.ConsumeResult, error) {
 			for _, message := range messages {
 				show(received(given.Member, message))

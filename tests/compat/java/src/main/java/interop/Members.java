@@ -11,6 +11,7 @@ import java.util.Map;
 import java.util.stream.Collectors;
 import org.apache.rocketmq.client.consumer.AllocateMessageQueueStrategy;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
+import org.apache.rocketmq.client.consumer.MessageSelector;
 import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
 import org.apache.rocketmq.client.consumer.rebalance.AllocateMessageQueueAveragely;
@@ -32,7 +33,9 @@ final class Members {
         member.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
         member.setConsumeThreadMin(1);
         member.setConsumeThreadMax(1);   // one thread: what is printed is the order of each queue
-        member.subscribe(topic, command.getString("expression"));
+        String expression = command.getString("expression");
+        member.subscribe(topic, "SQL92".equals(command.getString("kind"))
+            ? MessageSelector.bySql(expression) : MessageSelector.byTag(expression));
         member.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
             for (MessageExt message : messages) {
                 print(name, message);
