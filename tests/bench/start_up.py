@@ -43,11 +43,13 @@ class StartFigures:
 def measure_starts(
     options: Namespace, tools: Java, scratch: Path, jvm_options: tuple[str, ...]
 ) -> list[StartFigures]:
-    """A clean start and one after a crash, of each broker."""
+    """A clean start and one after a crash, of each broker; none where the disk has no room."""
     scratch.mkdir(parents=True)
     free_gib = (shutil.disk_usage(scratch).free - SPARE_BYTES) >> 30
     gib = min(options.start_gib, free_gib)
     dirty = min(options.dirty_gib, gib)
+    if gib < 1:
+        return []
     found = []
     for kind in options.brokers:
         folder = scratch / kind
