@@ -384,7 +384,7 @@ def test_at_a_stop_all_that_is_owed_is_sent_and_held_pulls_are_answered(
             for number in range(8):
                 holder.ask(send_command(bytes((number,)) * 60_000, queue_id=0))
             holder.send(pull_command(8, hold_ms=60_000))
-            pulls = slow.send(*[pull_command() for _ in range(40)])
+            pulls = slow.send(*[pull_command() for _ in range(20)])
             sends = holder.send(*[send_command(b"last", queue_id=1) for _ in range(200)])
             answers = holder.receive(len(sends))
             assert {answer.opaque for answer in answers} == {*sends}
