@@ -34,8 +34,8 @@ from actors.hooks import Hooks, SendHook
 from actors.published import Published
 from actors.pull_hold import PullHold
 from actors.pull_message import PullMessage, PullStats
-from actors.put_answers import PutAnswers
-from actors.put_message import PutMessage, waited_code
+from actors.put_answers import PutAnswers, waited_code
+from actors.put_message import PutMessage
 from actors.put_stats import PutStats
 from actors.query_message import QueryMessage
 from actors.queue_offsets import QueueOffsets

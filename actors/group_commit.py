@@ -1,6 +1,6 @@
 """SYNC_FLUSH: one sync for everybody who waits, and nobody told OK before it.
 
-Owns: the queue of sends that wait for the disk.
+Owns: the queue of sends that wait for the disk, and of other actors' messages that do.
 Told by: PutMessage (`CommitUpTo`), the flusher (`Synced`), its own tick (deadlines).
 Tells: the flusher (`Sync`, one at a time), the connections (answers), PutMessage
 (`WritesForbidden`, when the disk failed).
@@ -12,6 +12,7 @@ syncFlushTimeout, is answered FLUSH_DISK_TIMEOUT, never OK; what was written is 
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from actors.actor import Actor, handles
 from actors.address import Address
@@ -20,6 +21,9 @@ from actors.put_answers import PutAnswers, Stored
 from actors.reput import WritesForbidden
 from protocol.codes import ResponseCode
 from storage.commit_log import CommitLog
+
+if TYPE_CHECKING:
+    from actors.own_put import PutOwn
 
 DEADLINE_TICK_MS = 100
 
@@ -30,6 +34,12 @@ class CommitUpTo:
 
     offset: int
     stored: Sequence[Stored]
+    own: "Sequence[PutOwn]" = ()
+
+    def refuse(self, remark: str) -> None:
+        """What is ours is told that nobody knows how safe it is; sends are answered elsewhere."""
+        for put in self.own:
+            put.flushed(ResponseCode.FLUSH_DISK_TIMEOUT)
 
 
 @dataclass(slots=True)
@@ -42,6 +52,7 @@ class _Waiting:
     offset: int
     deadline_ms: float
     stored: Sequence[Stored]
+    own: "Sequence[PutOwn]"
 
 
 class GroupCommit(Actor):
@@ -78,10 +89,12 @@ class GroupCommit(Actor):
         if message.offset <= self._log.flushed_offset:
             # The sync before this message was asked for has taken its bytes along.
             self._answers.stored(message.stored, self._flushed_code)
+            self._answer_own(message.own, self._flushed_code)
             return
-        if message.stored:
+        if message.stored or message.own:
             deadline_ms = self.system.clock.monotonic_ms() + self._timeout_ms
-            self._waiting.append(_Waiting(message.offset, deadline_ms, message.stored))
+            waiting = _Waiting(message.offset, deadline_ms, message.stored, message.own)
+            self._waiting.append(waiting)
         self._wanted = max(self._wanted, message.offset)
         self._sync()
 
@@ -98,7 +111,9 @@ class GroupCommit(Actor):
         self._syncing = False
         done: list[Stored] = []
         while self._waiting and self._waiting[0].offset <= message.flushed_offset:
-            done.extend(self._waiting.popleft().stored)
+            waiting = self._waiting.popleft()
+            done.extend(waiting.stored)
+            self._answer_own(waiting.own, self._flushed_code)
         self._answers.stored(done, self._flushed_code)
         if message.failure is not None:
             self._failed = True
@@ -112,12 +127,21 @@ class GroupCommit(Actor):
         now_ms = self.system.clock.monotonic_ms()
         late: list[Stored] = []
         while self._waiting and self._waiting[0].deadline_ms <= now_ms:
-            late.extend(self._waiting.popleft().stored)
+            waiting = self._waiting.popleft()
+            late.extend(waiting.stored)
+            self._answer_own(waiting.own, ResponseCode.FLUSH_DISK_TIMEOUT)
         self._answers.stored(late, ResponseCode.FLUSH_DISK_TIMEOUT)
 
     def _answer_all(self, code: int) -> None:
         while self._waiting:
-            self._answers.stored(self._waiting.popleft().stored, code)
+            waiting = self._waiting.popleft()
+            self._answers.stored(waiting.stored, code)
+            self._answer_own(waiting.own, code)
+
+    @staticmethod
+    def _answer_own(puts: "Sequence[PutOwn]", code: int) -> None:
+        for put in puts:
+            put.flushed(code)
 
     def on_failure(self, *_: object) -> None:
         """Nothing that waited is left silent; it is stored, but not known to be on the disk."""

@@ -2,9 +2,11 @@
 
 from collections.abc import Sequence
 
+from actors.config import BrokerConfig
 from actors.hooks import Hooks, SendContext
 from actors.send_rules import RefusedError
 from actors.sends import Sends, answer_of, failure
+from protocol.codes import ResponseCode
 from protocol.command import ONEWAY_FLAG
 from protocol.errors import RemoteError
 from protocol.frame import encode
@@ -14,6 +16,22 @@ from protocol.send_wire import Send
 Stored = tuple[Sends, Send, Sequence[int], int, int, int, SendContext | None]
 """whose, which, physical offset of each record, queue_id as asked for, first queue offset, bytes,
 hook context"""
+
+STOPPED = (
+    "service not available now. It may be caused by one of the following reasons: "
+    "the broker's disk is full [%s], messages are put to the slave, "
+    "message store has been shut down, etc."
+)
+
+
+def waited_code(config: BrokerConfig) -> ResponseCode:
+    """The answer to a stored message that waits for flush and replica, once it is flushed.
+
+    There are no slaves: a SYNC_MASTER says so, as 4.9.7 does when none is connected.
+    """
+    if config.broker_role == "SYNC_MASTER":
+        return ResponseCode.SLAVE_NOT_AVAILABLE
+    return ResponseCode.SUCCESS
 
 
 class PutAnswers:

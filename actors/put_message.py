@@ -1,9 +1,9 @@
 """The one actor that appends: it *is* the append lock.
 
 Owns: the end of the commit log, the next offset of every queue, the counters of puts.
-Told by: connections (`Sends`, all sends of one read), AllocateFile (`FilePrepared`), the topic
-table (`TopicReady`), GroupCommit, Reput and CleanFiles (`WritesForbidden`), CleanFiles
-(`DropFiles`, `QueuesGone`).
+Told by: connections (`Sends`, all sends of one read), Schedule and SendBack (`PutOwn`, own_put.py),
+AllocateFile (`FilePrepared`), the topic table (`TopicReady`), GroupCommit, Reput and CleanFiles
+(`WritesForbidden`), CleanFiles (`DropFiles`, `QueuesGone`).
 Tells: the connections (answers, at the end of the batch), GroupCommit under SYNC_FLUSH, Reput (what
 to dispatch, so that nothing is parsed twice), AllocateFile (make the next file), the topic table
 (make this topic; its sends are parked meanwhile, in order).
@@ -27,14 +27,13 @@ from actors.config import BrokerConfig
 from actors.group_commit import CommitUpTo
 from actors.groups import GroupFinder
 from actors.hooks import Hooks, SendContext
+from actors.own_put import OwnPuts, PutOwn
 from actors.published import Published
-from actors.put_answers import PutAnswers, Stored
+from actors.put_answers import STOPPED, PutAnswers, Stored, waited_code
 from actors.put_stats import PutStats
 from actors.reput import Appended, WritesForbidden
 from actors.send_prepare import Preparer
-from actors.send_rules import (
-    RefusedError,
-)
+from actors.send_rules import RefusedError
 from actors.sends import Sends
 from actors.take_send import BUSY, SendTaker
 from actors.topics import CreateSystemTopic, CreateTopicOnSend, TopicReady
@@ -55,24 +54,9 @@ SLOW_PUT_MS = 500.0
 TICK_MS = 100
 DLQ_QUEUES = 1
 CREATE_FAILED = "create mapped file failed, server is busy or broken."
-STOPPED = (
-    "service not available now. It may be caused by one of the following reasons: "
-    "the broker's disk is full [%s], messages are put to the slave, "
-    "message store has been shut down, etc."
-)
 
 
 Refusal = RefusedError | RemoteError
-
-
-def waited_code(config: BrokerConfig) -> ResponseCode:
-    """The answer to a stored message that waits for flush and replica, once it is flushed.
-
-    There are no slaves: a SYNC_MASTER says so, as 4.9.7 does when none is connected.
-    """
-    if config.broker_role == "SYNC_MASTER":
-        return ResponseCode.SLAVE_NOT_AVAILABLE
-    return ResponseCode.SUCCESS
 
 
 @dataclass(slots=True)
@@ -99,6 +83,7 @@ class PutMessage(Actor):
     ) -> None:
         super().__init__()
         self._store = store
+        self._topics = topics
         self._log = store.commit_log
         self._config = config
         self._answers, self._hooks = answers, hooks
@@ -118,6 +103,15 @@ class PutMessage(Actor):
         )
         self._sync_flush = store.config.flush_disk_type == "SYNC_FLUSH"
         self._waited_code = waited_code(config)
+        self._own = OwnPuts(
+            self._log,
+            self._taker.system_topic,
+            stats,
+            is_sync=self._sync_flush,
+            waited_code=self._waited_code,
+            addresses=addresses,
+            put_message=lambda: self.address,
+        )
         self._pending: list[Pending] = []
         self._pending_bytes = 0
         self._batch_started_ms = 0.0
@@ -218,6 +212,7 @@ class PutMessage(Actor):
     @handles(TopicReady)
     def on_topic_ready(self, message: TopicReady) -> None:
         """The topic exists now, or may not: its parked sends go on, in order."""
+        self._own.topic_ready(message, self._topics.value)
         arrived_ms, now_ms = self.system.clock.monotonic_ms(), self.system.clock.now_ms()
         for sends, send, context in self._taker.topic_ready(message.topic):
             if message.config is None:
@@ -228,6 +223,11 @@ class PutMessage(Actor):
                 self._take(sends, send, context, now_ms, arrived_ms)
             sends.hand_over()
 
+    @handles(PutOwn)
+    def on_put_own(self, message: PutOwn) -> None:
+        """Keeps what another actor has stored for the end of the batch."""
+        self._own.take(message, self._topics.value)
+
     # --- the end of a batch
 
     @handles(BatchEnd)
@@ -235,6 +235,15 @@ class PutMessage(Actor):
         """Writes what has gathered."""
         if self._pending and not self._waiting_for_file:
             self._commit()
+        if self._own.pending and not self._waiting_for_file:
+            self._commit_own()
+
+    def _commit_own(self) -> None:
+        if self._takes_nothing:
+            self._own.refuse_all(self._not_available())
+            return
+        self._waiting_for_file = self._own.append(self.system.clock.now_ms(), self._not_available)
+        self._want_file()
 
     def _commit(self) -> None:
         """One write for all pending sends, then their answers; what finds no room waits."""
@@ -293,8 +302,7 @@ class PutMessage(Actor):
             return
         self._log.adopt(message.file)
         self._waiting_for_file = False
-        if self._pending:
-            self._commit()
+        self.on_batch_end(BatchEnd())
 
     @handles(FileFailed)
     def on_file_failed(self, message: FileFailed) -> None:
@@ -302,7 +310,9 @@ class PutMessage(Actor):
         self._file_wanted = -1
         if self._waiting_for_file:
             self._waiting_for_file = False
-            self._refuse_all(self._pending, RefusedError(ResponseCode.SYSTEM_ERROR, CREATE_FAILED))
+            error = RefusedError(ResponseCode.SYSTEM_ERROR, CREATE_FAILED)
+            self._own.refuse_all(error)
+            self._refuse_all(self._pending, error)
             self._pending, self._pending_bytes = [], 0
 
     @handles(DropFiles)
@@ -374,8 +384,7 @@ class PutMessage(Actor):
         self._refuse_waiting(RefusedError(ResponseCode.SYSTEM_ERROR, "put message restarted"))
 
     def on_stop(self) -> None:
-        if self._pending and not self._waiting_for_file:
-            self._commit()
+        self.on_batch_end(BatchEnd())
         self._refuse_waiting(self._not_available())
 
     def _refuse_waiting(self, error: RefusedError) -> None:
@@ -385,3 +394,4 @@ class PutMessage(Actor):
         for sends, send, context in self._taker.give_up_parked():
             self._refuse(sends, send, error, context)
             sends.hand_over()
+        self._own.give_up(error)

@@ -139,7 +139,7 @@ class SendTaker:
             )
             delay_ms = 0
             if redirect is not None:
-                state = self._system_topic(redirect.topic)
+                state = self.system_topic(redirect.topic)
                 queue_id_stored, delay_ms = redirect.queue_id, redirect.delay_ms
             body_bytes, stored_bytes = len(body), len(stored)
             if (
@@ -244,8 +244,8 @@ class SendTaker:
             state.configure(config)
         return state
 
-    def _system_topic(self, topic: str) -> TopicState:
-        """Where delayed and half messages go; their topics need not be in the table."""
+    def system_topic(self, topic: str) -> TopicState:
+        """Where delayed, half and our own messages go; their topics need not be in the table."""
         config = self._topics.value.get(topic) or TopicConfig(topic, 1, 1)
         return self._state(topic, config)
 
