@@ -21,6 +21,8 @@
     GroupTable        subscriptionGroup.json                 loop      groups.py
     ConsumerOffsets   consumerOffset.json                    loop      consumer_offsets.py
     FilterTable       consumerFilter.json                    loop      consumer_filters.py
+    DelayOffsets      delayOffset.json                       loop      delay_offsets.py
+    Schedule          one delay level: what is due           loop      schedule.py
     Clients           who is connected as what               loop      clients.py
     ConfigWriter      writes the JSON files                  thread    config_writer.py
     BrokerInfo        answers about the broker               loop      broker_info.py

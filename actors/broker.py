@@ -26,6 +26,7 @@ from actors.connections import Acceptor, Connections, Listener
 from actors.consumer_filters import FilterTable
 from actors.consumer_groups import ConsumerView
 from actors.consumer_offsets import ConsumerOffsets, Offsets
+from actors.delay_offsets import DelayOffsets
 from actors.flush_real_time import FlushRealTime
 from actors.flusher import Flusher
 from actors.group_commit import GroupCommit
@@ -43,6 +44,7 @@ from actors.recovery_log import log_recovery
 from actors.registration import Listening, Registration
 from actors.reput import Following, Reput
 from actors.request import codes_of
+from actors.schedule import schedule_children
 from actors.scrubber import Scrubber
 from actors.send_prepare import Preparer
 from actors.supervisor import ChildSpec
@@ -69,6 +71,7 @@ RESPONDERS = (
     ("topics", TopicTable),
     ("groups", GroupTable),
     ("consumer_offsets", ConsumerOffsets),
+    ("delay_offsets", DelayOffsets),
     ("clients", Clients),
     ("pull_message", PullMessage),
     ("queue_offsets", QueueOffsets),
@@ -156,7 +159,11 @@ class Broker:
 
     def children(self) -> list[ChildSpec]:
         """Everything but what listens, so that tests can do without sockets."""
-        return [*self._table_children(), *self._log_children(), *self._reading_children()]
+        found = [*self._table_children(), *self._log_children(), *self._reading_children()]
+        if self.config.is_slave:  # it gets what its master has delivered
+            return found
+        recent_bytes = physical_memory_bytes() // 10
+        return found + schedule_children(self.store, recent_bytes, self.system.address)
 
     def _table_children(self) -> list[ChildSpec]:
         config, tables, address = self.config, self.tables, self.system.address
@@ -233,6 +240,7 @@ class Broker:
         to = {name: address(name) for name in names}
         return [
             ChildSpec("flusher", lambda _: Flusher(store.commit_log)),
+            ChildSpec("delay_offsets", lambda _: self._delay_offsets()),
             ChildSpec("flush_real_time", lambda _: FlushRealTime(store, address("reput"))),
             ChildSpec("allocate_file", lambda _: AllocateFile(store.config)),
             ChildSpec(
@@ -318,6 +326,16 @@ class Broker:
             ChildSpec("scrubber", lambda _: Scrubber(store, address("reput"))),
             ChildSpec("clean_files", lambda _: self._clean_files()),
         ]
+
+    def _delay_offsets(self) -> DelayOffsets:
+        store, address = self.store, self.system.address
+        return DelayOffsets(
+            f"{store.config.config_dir}/delayOffset.json",
+            store.commit_log,
+            interval_ms=store.config.flush_delay_offset_interval_ms,
+            config_writer=address("config_writer"),
+            flusher=address("flusher"),
+        )
 
     def _clean_files(self) -> CleanFiles:
         names = ("put_message", "reput", "flush_real_time", "connections")

@@ -33,6 +33,9 @@ from storage.errors import StoreError
 
 log = get_logger(__name__)
 
+COMMIT_RECORDS = 512
+"""So many are written without waiting for the end of the batch: 5 ms of the loop."""
+
 _NO_HOST_FLAGS = ~(BORN_HOST_V6 | STORE_HOST_V6)
 _OVERHEAD_BYTES = HEAD_V6.size + 1 + 2
 _STORED = (
@@ -146,6 +149,8 @@ class OwnPuts:
         self._to = addresses
         self._put_message = put_message
         self.pending: list[PutOwn] = []
+        self.pending_count = 0
+        """Records that are in `pending`, those that got into the log aside."""
         self._parked: dict[str, list[PutOwn]] = {}
 
     def take(self, put: PutOwn, known_topics: Mapping[str, object]) -> None:
@@ -159,6 +164,7 @@ class OwnPuts:
                 self._to["topics"].tell(replace(wanted, reply_to=self._put_message()))
             return
         self.pending.append(put)
+        self.pending_count += len(put.records)
 
     def topic_ready(self, message: TopicReady, known_topics: Mapping[str, object]) -> None:
         """What waited for this topic goes on, perhaps to wait for the next one."""
@@ -203,6 +209,7 @@ class OwnPuts:
             state.put_bytes += place[1]
             put.results.append(OwnResult(ResponseCode.SUCCESS, packed[2], *place))
         self.pending = [put for put in puts if len(put.results) < len(put.records)]
+        self.pending_count = sum(len(put.records) - len(put.results) for put in self.pending)
         self._told([put for put in puts if len(put.results) == len(put.records)], entries)
         if self.pending and len(placed) == len(groups):
             return self.append(now_ms, not_available)  # only those behind an illegal one are left
@@ -268,7 +275,7 @@ class OwnPuts:
 
     def refuse_all(self, error: RefusedError) -> None:
         """What waits for the log is refused; what got into it before, says so."""
-        pending, self.pending = self.pending, []
+        pending, self.pending, self.pending_count = self.pending, [], 0
         for put in pending:
             put.answer(error.code, error.remark)
 

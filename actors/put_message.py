@@ -27,7 +27,7 @@ from actors.config import BrokerConfig
 from actors.group_commit import CommitUpTo
 from actors.groups import GroupFinder
 from actors.hooks import Hooks, SendContext
-from actors.own_put import OwnPuts, PutOwn
+from actors.own_put import COMMIT_RECORDS, OwnPuts, PutOwn
 from actors.published import Published
 from actors.put_answers import STOPPED, PutAnswers, Stored, waited_code
 from actors.put_stats import PutStats
@@ -227,6 +227,8 @@ class PutMessage(Actor):
     def on_put_own(self, message: PutOwn) -> None:
         """Keeps what another actor has stored for the end of the batch."""
         self._own.take(message, self._topics.value)
+        if self._own.pending_count >= COMMIT_RECORDS and not self._waiting_for_file:
+            self._commit_own()
 
     # --- the end of a batch
 

@@ -54,6 +54,8 @@ class StoreConfig:
         default="1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h",
     )
 
+    flush_delay_offset_interval_ms: int = key("flushDelayOffsetInterval", default=10_000)
+
     flush_disk_type: str = key("flushDiskType", default="ASYNC_FLUSH")
     flush_interval_ms: int = key("flushIntervalCommitLog", default=500)
     flush_least_pages: int = key("flushCommitLogLeastPages", default=4)

@@ -38,7 +38,8 @@ def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def filled(seed: int = 1, count: int = COUNT) -> SimulatedBroker:
     """A broker with messages, each with a key; its index has two full files."""
-    made = SimulatedBroker(seed, FakeDisk())
+    # few actors, so that a stop does not take so many steps that all is caught up by then
+    made = SimulatedBroker(seed, FakeDisk(), store_config=replace(STORE, message_delay_level="1s"))
     made.make_topic()
     send(made, range(count))
     made.system.advance(1000)

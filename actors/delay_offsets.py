@@ -1,0 +1,150 @@
+"""How far each delay level has been delivered.
+
+Owns: the table of delay offsets and delayOffset.json.
+Told by: Schedule (`WhereWasI`, `Delivered`), the flusher (`Synced`), connections (`Request`), its
+own tick.
+Tells: Schedule (`StartAt`), the flusher (`Sync`, before each text), config_writer.
+
+The file follows every few seconds and at the stop.  It never says more than is on the disk: a
+message counts as delivered once its copy is flushed, so that no crash loses it; what was delivered
+after the last text comes again after a crash.
+
+Source: store/schedule/ScheduleMessageService.java.
+"""
+
+from collections import deque
+from dataclasses import dataclass
+
+from actors.actor import handles
+from actors.address import Address
+from actors.flusher import Sync, Synced
+from actors.persisted import PersistedTable
+from actors.request import Request, serves
+from protocol.bodies import DelayOffsetTable
+from protocol.codes import RequestCode
+from protocol.command import RemotingCommand
+from storage.commit_log import CommitLog
+from storage.delay_offsets import format_delay_offsets, parse_delay_offsets
+
+
+@dataclass(slots=True)
+class Delivered:
+    """Everything of this level below `next_offset` is delivered, the last of it below `end` of the
+    log."""
+
+    level: int
+    next_offset: int
+    end: int
+
+
+@dataclass(slots=True)
+class StartAt:
+    """The answer to WhereWasI; None: nobody could say, ask again."""
+
+    offset: int | None
+
+
+@dataclass(slots=True)
+class WhereWasI:
+    """Tell `reply_to` where to go on with this level."""
+
+    level: int
+    reply_to: Address
+
+    def refuse(self, _remark: str) -> None:
+        """The table died with it."""
+        self.reply_to.tell(StartAt(None))
+
+
+@dataclass(frozen=True, slots=True)
+class _Save:
+    """Write the file if something has changed."""
+
+
+class DelayOffsets(PersistedTable):
+    """Lives on the loop."""
+
+    def __init__(
+        self,
+        path: str,
+        commit_log: CommitLog,
+        *,
+        interval_ms: int,
+        config_writer: Address,
+        flusher: Address,
+    ) -> None:
+        super().__init__(path, config_writer)
+        self._log = commit_log
+        self._interval_ms = interval_ms
+        self._flusher = flusher
+        self._offsets: dict[int, int] = {}
+        self._safe: dict[int, int] = {}
+        self._unflushed: deque[Delivered] = deque()
+        self._changed = False
+        self._syncing = False
+        self._sync_failed = False
+        """Then nothing more gets onto the disk; what is delivered from now on comes again."""
+
+    def on_start(self) -> None:
+        loaded = self.load(parse_delay_offsets)
+        if loaded.value is not None:
+            self._safe = loaded.value.offset_table
+        self._offsets = dict(self._safe)
+        self._changed = bool(loaded.broken)
+        self.every(self._interval_ms, _Save())
+
+    @handles(WhereWasI)
+    def on_where_was_i(self, message: WhereWasI) -> None:
+        """A level begins, perhaps again."""
+        message.reply_to.tell(StartAt(self._offsets.get(message.level, 0)))
+
+    @handles(Delivered)
+    def on_delivered(self, message: Delivered) -> None:
+        """A level has come further, or was moved to the edge of its queue."""
+        self._offsets[message.level] = message.next_offset
+        self._unflushed.append(message)
+
+    @handles(_Save)
+    def on_save(self, _: _Save) -> None:
+        """The file follows, behind the log."""
+        self._sync()
+        self._save_changes()
+
+    def can_stop(self) -> bool:
+        """Once the file says all."""
+        self._sync()
+        if self._syncing:
+            return False
+        self._save_changes()
+        return super().can_stop()
+
+    def _sync(self) -> None:
+        """Has the copies flushed that are not yet."""
+        end = max((each.end for each in self._unflushed), default=0)
+        if end > self._log.flushed_offset and not (self._syncing or self._sync_failed):
+            self._syncing = True
+            self._flusher.tell(Sync(end, self.address))
+
+    @handles(Synced)
+    def on_synced(self, message: Synced) -> None:
+        """Now the file may say so."""
+        self._syncing = False
+        self._sync_failed = message.failure is not None
+        self._save_changes()
+
+    @serves(RequestCode.GET_ALL_DELAY_OFFSET)
+    def all_offsets(self, request: Request) -> RemotingCommand:
+        """The table, for a slave."""
+        return request.command.answer(body=DelayOffsetTable(dict(self._offsets)).encode())
+
+    def _save_changes(self) -> None:
+        """Levels may be told in any order of the log; the first that is not flushed holds back."""
+        flushed = self._log.flushed_offset
+        while self._unflushed and self._unflushed[0].end <= flushed:
+            message = self._unflushed.popleft()
+            self._safe[message.level] = message.next_offset
+            self._changed = True
+        if self._changed:
+            self._changed = False
+            table = DelayOffsetTable(dict(sorted(self._safe.items())))
+            self.save(lambda: format_delay_offsets(table))

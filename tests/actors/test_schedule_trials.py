@@ -1,0 +1,82 @@
+"""Delayed messages in great number, and with crashes in between."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from random import Random
+from time import perf_counter
+from typing import Any
+
+import pytest
+
+from actors import schedule
+from tests.support.brokers import STORE, SimulatedBroker
+from tests.support.fake_disk import FakeDisk
+
+FEW = replace(STORE, message_delay_level="1s 5s 2h")
+
+
+def bodies(made: SimulatedBroker, queue_id: int = 0) -> list[bytes]:
+    return [record.body for record in made.messages(queue_id=queue_id)]
+
+
+def test_a_backlog_is_delivered_in_batches_that_do_not_hold_the_loop(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """No step of the loop takes longer than a batch; in order, each once."""
+    count = 3000
+    made = SimulatedBroker(1, store_config=replace(FEW, commit_log_file_bytes=1 << 22))
+    made.make_topic()
+    for _ in range(count // 500):
+        answers = [made.start_send(b"", properties="DELAY\x011", queue_id=0) for _ in range(500)]
+        made.system.run_until(lambda: all(answers))  # noqa: B023
+    longest_s = 0.0
+
+    def timed(handler: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*arguments: Any) -> Any:
+            nonlocal longest_s
+            started = perf_counter()
+            handler(*arguments)
+            longest_s = max(longest_s, perf_counter() - started)
+
+        return call
+
+    for kind, handler in [*schedule.Schedule.handlers.items()]:
+        monkeypatch.setitem(schedule.Schedule.handlers, kind, timed(handler))
+    made.system.advance(3000)
+    assert [each.queue_offset for each in made.messages()] == [*range(count)]
+    assert longest_s < 0.05
+    made.stop()
+
+
+@pytest.mark.trial(short=20, long=500)
+def test_nothing_is_lost_and_the_order_of_a_level_is_kept_whatever_dies(seed: int) -> None:
+    """Crashes and power cuts at any moment; what was answered under SYNC_FLUSH comes."""
+    random = Random(seed)
+    store = replace(FEW, flush_disk_type="SYNC_FLUSH", flush_delay_offset_interval_ms=2000)
+    made = SimulatedBroker(seed, store_config=store)
+    made.make_topic()
+    promised: dict[int, list[int]] = {1: [], 2: []}
+    for number in range(40):
+        level = random.choice((1, 2))
+        answers = made.start_send(
+            b"%d %d" % (level, number), properties=f"DELAY\x01{level}", queue_id=level
+        )
+        made.system.advance(random.choice((0, 5, 300, 2000)))
+        if answers and answers[0].code == 0:
+            promised[level].append(number)
+        if random.random() < 0.15:
+            made.crash()
+            assert isinstance(made.disk, FakeDisk)
+            made.disk = made.disk.crashed(seed) if random.random() < 0.5 else made.disk.killed()
+            made.start()
+        elif random.random() < 0.1:
+            made.stop()
+            made.start_ms = made.system.clock.now_ms()
+            made.start()
+    made.system.advance(20_000)
+    for level, numbers in promised.items():
+        found = [int(body.split()[1]) for body in bodies(made, level)]
+        assert set(numbers) <= set(found)
+        first_times = list(dict.fromkeys(found))
+        assert first_times == sorted(first_times)
+    made.stop()
