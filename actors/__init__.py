@@ -21,6 +21,7 @@
     GroupTable        subscriptionGroup.json                 loop      groups.py
     ConsumerOffsets   consumerOffset.json                    loop      consumer_offsets.py
     FilterTable       consumerFilter.json                    loop      consumer_filters.py
+    SendBack          takes messages back from consumers     thread    send_back.py
     DelayOffsets      delayOffset.json                       loop      delay_offsets.py
     Schedule          one delay level: what is due           loop      schedule.py
     Clients           who is connected as what               loop      clients.py

@@ -46,6 +46,7 @@ from actors.reput import Following, Reput
 from actors.request import codes_of
 from actors.schedule import schedule_children
 from actors.scrubber import Scrubber
+from actors.send_back import SendBack
 from actors.send_prepare import Preparer
 from actors.supervisor import ChildSpec
 from actors.system import ActorSystem
@@ -76,6 +77,7 @@ RESPONDERS = (
     ("pull_message", PullMessage),
     ("queue_offsets", QueueOffsets),
     ("query_message", QueryMessage),
+    ("send_back", SendBack),
     ("broker_info", BrokerInfo),
     ("clean_files", CleanFiles),
 )
@@ -316,6 +318,7 @@ class Broker:
             ChildSpec("queue_offsets", lambda _: QueueOffsets(store, probe, address("cold_read"))),
             ChildSpec("cold_read", lambda _: ColdRead()),
             ChildSpec("query_message", lambda _: QueryMessage(store, address("reput"))),
+            ChildSpec("send_back", lambda _: self._send_back()),
             ChildSpec(
                 "catch_up",
                 lambda _: CatchUp(
@@ -335,6 +338,18 @@ class Broker:
             interval_ms=store.config.flush_delay_offset_interval_ms,
             config_writer=address("config_writer"),
             flusher=address("flusher"),
+        )
+
+    def _send_back(self) -> SendBack:
+        return SendBack(
+            self.store,
+            self.config,
+            topics=self.tables.topics,
+            groups=self._group_finder(),
+            delays_ms=delay_levels_ms(self.store.config.message_delay_level),
+            hooks=self._hooks,
+            random=self._random,
+            put_message=self.system.address("put_message"),
         )
 
     def _clean_files(self) -> CleanFiles:

@@ -1,7 +1,8 @@
-"""Functions of a user that see every send before and after it is stored.
+"""Functions of a user that see every send before and after it is stored, and what is sent back.
 
 Registered from Python before the broker starts (`start_broker(…, hooks=[…])`); they run on the
-loop, so they must be quick.  A hook that raises is logged and the send goes on, as in 4.9.7.
+loop, so they must be quick; but `after_send_back`, which a hook may have or not, on a thread.  A
+hook that raises is logged and the send goes on, as in 4.9.7.
 """
 
 from collections.abc import Sequence
@@ -30,6 +31,18 @@ class SendContext:
     success: bool = False
     code: int = 0
     remark: str | None = None
+
+
+@dataclass(slots=True)
+class SendBackContext:
+    """One message that a consumer gives back, as a hook sees it."""
+
+    group: str
+    topic: str
+    message_id: str
+    client: str
+    delay_level: int
+    """Below 0: to the dead letters; 0: the broker chooses."""
 
 
 class SendHook(Protocol):
@@ -61,7 +74,13 @@ class Hooks:
         for hook in self._hooks:
             self._call(hook, "after_send", context)
 
-    def _call(self, hook: SendHook, name: str, context: SendContext) -> None:
+    def sent_back(self, context: SendBackContext) -> None:
+        """Shows a message that is given back to every hook that has `after_send_back`."""
+        for hook in self._hooks:
+            if hasattr(hook, "after_send_back"):
+                self._call(hook, "after_send_back", context)
+
+    def _call(self, hook: SendHook, name: str, context: SendContext | SendBackContext) -> None:
         try:
             getattr(hook, name)(context)
         except Exception as error:

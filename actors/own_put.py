@@ -92,6 +92,12 @@ class OwnPut:
     results: Sequence[OwnResult]
     remark: str | None = None
 
+    def refuse(self, remark: str) -> None:
+        """Whoever asked is gone; if it asked for somebody else, that one is told."""
+        answer = getattr(self.token, "refuse", None)
+        if answer is not None:
+            answer(remark)
+
 
 @dataclass(slots=True, eq=False)
 class PutOwn:

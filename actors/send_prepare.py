@@ -105,11 +105,7 @@ class Preparer:
         level = _level(pairs.get(b"DELAY"))
         kind = sys_flag & TRANSACTION_MASK
         if level > 0 and kind in (0, TRANSACTION_COMMIT):
-            if level > len(self._delays_ms):
-                level = len(self._delays_ms)
-                pairs[b"DELAY"] = b"%d" % level
-            pairs |= real
-            redirect = Redirect(SCHEDULE_TOPIC, level - 1, self._delays_ms[level - 1])
+            redirect = delayed(pairs, topic, queue_id, level, self._delays_ms)
             return _text(pairs), waits, sys_flag, redirect
         pairs.pop(b"WAIT", None)
         return _text(pairs), waits, sys_flag, None
@@ -143,6 +139,17 @@ class Preparer:
     def is_delayed(self, properties: bytes) -> bool:
         """Whether the send names a delay level."""
         return b"DELAY" in properties and _level(dict(find_pairs(properties)).get(b"DELAY")) > 0
+
+
+def delayed(
+    pairs: dict[bytes, bytes], topic: str, queue_id: int, level: int, delays_ms: Sequence[int]
+) -> Redirect:
+    """Where a message with a delay level waits; `pairs` gets what says where it belongs."""
+    if level > len(delays_ms):
+        level = len(delays_ms)
+        pairs[b"DELAY"] = b"%d" % level
+    pairs |= {b"REAL_TOPIC": topic.encode(), b"REAL_QID": b"%d" % queue_id}
+    return Redirect(SCHEDULE_TOPIC, level - 1, delays_ms[level - 1])
 
 
 def _without_wait(properties: bytes, pairs: dict[bytes, bytes]) -> bytes:

@@ -76,9 +76,18 @@ class Agent:
         )
 
     def join(
-        self, member: str, group: str, topic: str, expression: str = "*", kind: str = "TAG"
+        self,
+        member: str,
+        group: str,
+        topic: str,
+        expression: str = "*",
+        *,
+        kind: str = "TAG",
+        **settings: object,
     ) -> None:
-        self._ask("join", member=member, group=group, topic=topic, expression=expression, kind=kind)
+        """`settings`, of Java only: `fails` (the listener, always) and `maxReconsumeTimes`."""
+        details = {"group": group, "topic": topic, "expression": expression, "kind": kind}
+        self._ask("join", member=member, **details, **settings)
 
     def leave(self, member: str) -> None:
         self._ask("leave", member=member)

@@ -19,6 +19,8 @@ class Outgoing:
     properties: dict[str, str] = field(default_factory=dict)
     flag: int = 0
     wait: bool = True
+    delay_level: int = 0
+    """Of Java only."""
 
     def user_properties(self) -> dict[str, str]:
         return {SERIAL: self.serial, **self.properties}
@@ -31,6 +33,7 @@ class Outgoing:
             "properties": self.user_properties(),
             "flag": self.flag,
             "wait": self.wait,
+            "delayLevel": self.delay_level,
         }
 
 

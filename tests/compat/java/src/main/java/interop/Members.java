@@ -33,6 +33,10 @@ final class Members {
         member.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
         member.setConsumeThreadMin(1);
         member.setConsumeThreadMax(1);   // one thread: what is printed is the order of each queue
+        if (command.containsKey("maxReconsumeTimes")) {
+            member.setMaxReconsumeTimes(command.getIntValue("maxReconsumeTimes"));
+        }
+        boolean fails = command.getBooleanValue("fails");
         String expression = command.getString("expression");
         member.subscribe(topic, "SQL92".equals(command.getString("kind"))
             ? MessageSelector.bySql(expression) : MessageSelector.byTag(expression));
@@ -40,7 +44,7 @@ final class Members {
             for (MessageExt message : messages) {
                 print(name, message);
             }
-            return ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
+            return fails ? ConsumeConcurrentlyStatus.RECONSUME_LATER : ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
         });
         member.start();
         members.put(name, member);

@@ -161,6 +161,9 @@ final class Senders {
         given.getJSONObject("properties").forEach(
             (name, value) -> message.putUserProperty(name, value.toString()));
         message.setFlag(given.getIntValue("flag"));
+        if (given.getIntValue("delayLevel") != 0) {
+            message.setDelayTimeLevel(given.getIntValue("delayLevel"));
+        }
         message.setWaitStoreMsgOK(given.getBooleanValue("wait"));
         return message;
     }
