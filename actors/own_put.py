@@ -1,4 +1,4 @@
-"""Messages that other actors have stored: delayed ones that are due, those that are sent back.
+"""Messages that other actors have stored: delayed ones, those that were sent back, news.
 
 `PutOwn` is told to PutMessage; whoever told it gets one `OwnPut`.  The records come prepared:
 nothing of them is checked but what the log itself cannot take.  `OwnPuts` is a plain class;
@@ -104,7 +104,8 @@ class PutOwn:
     """Append these; then tell `reply_to` OwnPut with this token. Told to PutMessage."""
 
     records: Sequence[OwnRecord]
-    reply_to: Address
+    reply_to: Address | None
+    """None: nobody wants to know."""
     token: object = None
     waits: bool = False
     """Under SYNC_FLUSH: the answer comes when they are on the disk."""
@@ -117,7 +118,8 @@ class PutOwn:
         """Tells the outcome; those that have none yet get `code`."""
         missing = len(self.records) - len(self.results)
         self.results += [OwnResult(code) for _ in range(missing)]
-        self.reply_to.tell(OwnPut(self.token, self.results, remark))
+        if self.reply_to is not None:
+            self.reply_to.tell(OwnPut(self.token, self.results, remark))
 
     def flushed(self, code: int) -> None:
         """Tells the outcome once it is known how safe the records are."""

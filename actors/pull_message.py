@@ -5,7 +5,7 @@ Told by: connections (`Request`), PullHold (`Woken`, `SayWhenAnswered`), ColdRea
 Tells: the connection (header and views of the log, uncopied), PullHold (`Hold`, when there is
 nothing yet, or the first message is in doubt; `LastAnswered`), the scrubber (`Settle`), ColdRead
 (`ReadCold`, when what is wanted is not in memory), ConsumerOffsets (`CommitOffset`, piggybacked on
-a pull).
+a pull), PutMessage (`PutOwn`, about a pull outside of its queue).
 
 Source: PullMessageProcessor.
 """
@@ -22,20 +22,23 @@ from actors.config import MASTER_ID, BrokerConfig
 from actors.consumer_groups import ConsumerView
 from actors.consumer_offsets import CommitOffset
 from actors.groups import GroupFinder
+from actors.own_put import OwnRecord, PutOwn
 from actors.published import Published
 from actors.pull_hold import NEVER, Hold, LastAnswered, SayWhenAnswered, Woken
 from actors.pull_rules import PullRules
 from actors.request import Request, Responder, serves
 from actors.sends import StreamPeer
 from actors.settle import Settle
-from protocol.bodies import SubscriptionGroupConfig, TopicConfig
+from protocol.bodies import MessageQueue, OffsetMovedEvent, SubscriptionGroupConfig, TopicConfig
 from protocol.codes import RequestCode, ResponseCode
 from protocol.command import RemotingCommand
 from protocol.errors import RemoteError
 from protocol.headers.pull import PullMessageHeader
 from protocol.pull_reply import PullReplies
 from protocol.sysflag import PULL_COMMIT_OFFSET, PULL_SUSPEND
+from protocol.topic_names import OFFSET_MOVED_TOPIC
 from storage.consumer_filters import ConsumerFilters
+from storage.dispatch import tags_code
 from storage.get_message import GetLimits, GetResult, GetStatus, get_message
 from storage.message_filter import MessageFilter
 from storage.message_store import MessageStore
@@ -251,7 +254,27 @@ class PullMessage(Responder):
             corrected=result.next_offset,
             status=result.status.value,
         )
+        self._note_moved(header, result)
         return ResponseCode.PULL_OFFSET_MOVED
+
+    def _note_moved(self, header: PullMessageHeader, result: GetResult) -> None:
+        """A message for whoever watches that topic."""
+        queue = MessageQueue(header.topic, self._config.broker_name, header.queue_id)
+        event = OffsetMovedEvent(
+            header.consumer_group, queue, result.next_offset, header.queue_offset
+        )
+        group = header.consumer_group.encode()
+        record = OwnRecord(
+            OFFSET_MOVED_TOPIC,
+            0,
+            event.encode(),
+            b"KEYS\x01%b\x02DELAY\x010\x02TAGS\x01%b" % (group, group),
+            tags_code(group),
+            (group,),
+            born_timestamp=self.system.clock.now_ms(),
+            born_host=self._store.commit_log.store_host,
+        )
+        self._to["put_message"].tell(PutOwn([record], None))
 
     def _hold(
         self, request: Request, header: PullMessageHeader, wanted: MessageFilter | None

@@ -285,6 +285,16 @@ class MessageQueue(Body):
 
 
 @dataclass(slots=True)
+class OffsetMovedEvent(Body):
+    """The body of a message in OFFSET_MOVED_EVENT: a group pulled outside of a queue."""
+
+    consumer_group: str
+    message_queue: MessageQueue
+    offset_new: int
+    offset_request: int
+
+
+@dataclass(slots=True)
 class LockBatchRequest(Body):
     """Queues to lock or to unlock for an orderly consumer: LOCK_BATCH_MQ, UNLOCK_BATCH_MQ."""
 

@@ -12,6 +12,7 @@ from actors.supervisor import ChildSpec
 from actors.topics import CreateSystemTopic
 from protocol.codes import ResponseCode
 from protocol.message import MessageRecord
+from protocol.properties import parse
 from storage.message_store import MessageStore
 from tests.support.brokers import STORE, SimulatedBroker
 from tests.support.fake_disk import FakeDisk
@@ -211,3 +212,21 @@ def test_what_an_own_record_appended_survives_a_clean_stop() -> None:
     store.open()
     assert store.consume_queues.get_or_create("Topic", 1).max_offset == 1
     store.close()
+
+
+def test_a_pull_outside_of_its_queue_leaves_a_message_about_it() -> None:
+    made = SimulatedBroker(10)
+    made.make_topic()
+    made.send(queue_id=2)
+    made.system.advance(100)
+    assert made.pull(99, queue_id=2).code == ResponseCode.PULL_OFFSET_MOVED
+    made.system.advance(100)
+    (event,) = made.messages("OFFSET_MOVED_EVENT")
+    assert event.body == (
+        b'{"consumerGroup":"consumers","messageQueue":{"brokerName":"broker-a","queueId":2,'
+        b'"topic":"Topic"},"offsetNew":1,"offsetRequest":99}'
+    )
+    assert parse(event.properties) == {"KEYS": "consumers", "DELAY": "0", "TAGS": "consumers"}
+    assert event.born_host == event.store_host
+    assert made.pull(topic="OFFSET_MOVED_EVENT", expression="consumers").code == 0
+    made.stop()

@@ -81,7 +81,6 @@ class Agent:
         group: str,
         topic: str,
         expression: str = "*",
-        *,
         kind: str = "TAG",
         **settings: object,
     ) -> None:
