@@ -6,7 +6,7 @@ ports        listenPort, two below it the fast one (no pulls), one above it HA's
 """
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
 from socket import socket
@@ -24,15 +24,13 @@ from actors.config_writer import ConfigWriter
 from actors.connection import Service
 from actors.connections import Acceptor, Connections, Listener
 from actors.consumer_filters import FilterTable
-from actors.consumer_groups import ConsumerView
-from actors.consumer_offsets import ConsumerOffsets, Offsets
+from actors.consumer_offsets import ConsumerOffsets
 from actors.delay_offsets import DelayOffsets
 from actors.flush_real_time import FlushRealTime
 from actors.flusher import Flusher
 from actors.group_commit import GroupCommit
-from actors.groups import GroupConfigs, GroupFinder, GroupTable
+from actors.groups import GroupFinder, GroupTable
 from actors.hooks import Hooks, SendHook
-from actors.published import Published
 from actors.pull_hold import PullHold
 from actors.pull_message import PullMessage, PullStats
 from actors.put_answers import PutAnswers, waited_code
@@ -50,14 +48,13 @@ from actors.send_back import SendBack
 from actors.send_prepare import Preparer
 from actors.supervisor import ChildSpec
 from actors.system import ActorSystem
+from actors.tables import Tables
 from actors.topics import TopicTable
-from protocol.bloom import BloomFilter
-from protocol.bodies import TopicConfig, TopicConfigTable
 from protocol.codes import LanguageCode, RequestCode
 from protocol.host import pack_host
 from protocol.send_reply import SendReplies
 from storage.config import StoreConfig
-from storage.consumer_filters import ConsumerFilters, FilterBitMaps
+from storage.consumer_filters import FilterBitMaps
 from storage.dispatch import delay_levels_ms
 from storage.get_message import GetLimits
 from storage.message_store import MessageStore
@@ -93,18 +90,6 @@ class Ports:
     main: int
     fast: int
     ha: int
-
-
-class Tables:
-    """The snapshots that the table actors publish."""
-
-    def __init__(self, bloom: BloomFilter) -> None:
-        self.topics: Published[Mapping[str, TopicConfig]] = Published({})
-        self.topic_table = Published(TopicConfigTable())
-        self.groups: Published[GroupConfigs] = Published({})
-        self.consumers: Published[Mapping[str, ConsumerView]] = Published({})
-        self.offsets: Published[Offsets] = Published({})
-        self.filters = Published(ConsumerFilters(bloom))
 
 
 class Broker:
