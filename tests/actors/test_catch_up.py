@@ -158,7 +158,7 @@ def test_a_stop_in_the_middle_waits_for_nothing_and_loses_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("storage.message_store.STOP_CATCH_UP_MS", 0)
-    made = filled()
+    made = filled(count=3 * COUNT)
     killed(made)
     made.system.run_until(lambda: len(index_of(made).files) >= 2)
     assert is_behind(made)
@@ -170,7 +170,7 @@ def test_a_stop_in_the_middle_waits_for_nothing_and_loses_nothing(
     covered = index_of(made).covered_offset
     assert 0 < covered < made.broker.store.commit_log.end_offset
     caught_up(made)
-    every_key_once(made, COUNT)
+    every_key_once(made, 3 * COUNT)
     made.stop()
 
 
