@@ -26,11 +26,13 @@ RETRY_MS = 5000
 
 @dataclass(frozen=True, slots=True)
 class FileWritten:
-    """The text with this number, or a later one, is on disk; or the disk refused it, which is
-    logged: nobody has to wait for a broken disk."""
+    """The text with this number, or a later one, is on disk; or it is not, and is tried again:
+    nobody has to wait for a broken disk."""
 
     path: str
     serial: int
+    refusal: str = ""
+    """Why it is not on disk."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,14 +49,14 @@ class WriteFile:
     broken: tuple[str, ...] = ()
     """What was found unusable when the file was read: kept aside, not as its .bak."""
 
-    def refuse(self, _remark: str) -> None:
+    def refuse(self, remark: str) -> None:
         """The writer is gone."""
-        self.done()
+        self.done(remark)
 
-    def done(self) -> None:
+    def done(self, refusal: str = "") -> None:
         """Tells the owner."""
         if self.reply_to is not None:
-            self.reply_to.tell(FileWritten(self.path, self.serial))
+            self.reply_to.tell(FileWritten(self.path, self.serial, refusal))
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +102,7 @@ class ConfigWriter(Actor):
                 if not self._failing:
                     log.error("config file not written", file=path, reason=str(error))
                     self._failing = True
-                message.done()
+                message.done(str(error))
                 continue
             del self._waiting[path]
             message.done()

@@ -7,7 +7,7 @@ Tells: config_writer.
 Source: broker/subscription/SubscriptionGroupManager.java.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from structlog import get_logger
@@ -102,7 +102,7 @@ class GroupTable(PersistedTable):
             self._put(SubscriptionGroupConfig(message.group))
 
     @serves(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP)
-    def update_and_create(self, request: Request) -> RemotingCommand:
+    def update_and_create(self, request: Request) -> RemotingCommand | None:
         """Creates a group or changes it."""
         if self._config.is_slave:
             raise RemoteError(ResponseCode.SYSTEM_ERROR, SLAVE_REFUSES)
@@ -112,8 +112,8 @@ class GroupTable(PersistedTable):
                 ResponseCode.SYSTEM_ERROR, "java.lang.NullPointerException: groupName is null"
             )
         log.info("group updated", group=config.group_name, peer=request.peer.remote)
-        self._put(config)
-        return request.command.answer()
+        self._put(config, lambda refusal: self.answer_saved(request, refusal))
+        return None
 
     @serves(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)
     def all_groups(self, request: Request) -> RemotingCommand:
@@ -121,12 +121,14 @@ class GroupTable(PersistedTable):
         table = SubscriptionGroupTable(self._groups, self._version)
         return request.command.answer(body=table.encode())
 
-    def _put(self, config: SubscriptionGroupConfig) -> None:
+    def _put(
+        self, config: SubscriptionGroupConfig, then: Callable[[str], None] | None = None
+    ) -> None:
         self._groups[config.group_name] = config
         self._version = self._version.next(self.system.clock.now_ms())
         self._published.value = dict(self._groups)
-        self._save()
+        self._save(then)
 
-    def _save(self) -> None:
+    def _save(self, then: Callable[[str], None] | None = None) -> None:
         table = SubscriptionGroupTable(dict(self._groups), self._version)
-        self.save(lambda: format_groups(table))
+        self.save(lambda: format_groups(table), then)

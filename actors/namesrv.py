@@ -251,7 +251,7 @@ class Namesrv(PersistedTable):
     def _save_kv(self, request: Request) -> None:
         """Answers when the change is on disk."""
         text = self._kv.text()
-        self.save(lambda: text, request.answer)
+        self.save(lambda: text, lambda refusal: self.answer_saved(request, refusal))
 
 
 def _table(entries: Mapping[str, str]) -> bytes:

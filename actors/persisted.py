@@ -4,7 +4,8 @@ A file that is damaged does not stop the start: the newest version that can be u
 log line says what was found, and the file is written again, the damaged one kept as .broken.
 
 The table is changed at once, its text goes to the ConfigWriter, and what depends on the change (a
-snapshot for others, an answer) waits until the text is written.
+snapshot for others, an answer) waits until the text is written. When the disk refuses it the change
+holds all the same, whoever asked for it gets an error, and the ConfigWriter tries again.
 """
 
 from collections import deque
@@ -17,13 +18,15 @@ from structlog import get_logger
 from actors.actor import handles
 from actors.address import Address
 from actors.config_writer import FileWritten, WriteFile
-from actors.request import Responder
+from actors.request import Request, Responder
+from protocol.codes import ResponseCode
 from storage.json_config import Loaded, load
 
 log = get_logger(__name__)
 
 T = TypeVar("T")
 
+_NOT_SAVED = "the change holds, but is not on the disk yet, which is tried again: %s"
 _serials = count(1)
 """Numbers of texts, never used twice: news for an actor of before the restart means nothing."""
 
@@ -38,7 +41,7 @@ class PersistedTable(Responder):
         self._serial = 0
         self._written_serial = 0
         self._broken: tuple[str, ...] = ()
-        self._unwritten: deque[tuple[int, Callable[[], None]]] = deque()
+        self._unwritten: deque[tuple[int, Callable[[str], None]]] = deque()
 
     def load(self, parse: Callable[[str], T]) -> Loaded[T]:
         """What can be used of the file; what is wrong with it is logged.
@@ -52,10 +55,11 @@ class PersistedTable(Responder):
         self._broken = loaded.broken
         return loaded
 
-    def save(self, text: Callable[[], str], then: Callable[[], None] | None = None) -> None:
+    def save(self, text: Callable[[], str], then: Callable[[str], None] | None = None) -> None:
         """Writes what `text` returns, in another thread: it may look at nothing that changes.
 
-        `then` is called here once it is on disk, or once the disk has refused it.
+        `then` is called here once it is on disk, with nothing to say, or once the disk has refused
+        it, with its reason.
         """
         self._serial = next(_serials)
         if then is not None:
@@ -69,7 +73,15 @@ class PersistedTable(Responder):
         """Does what waited for this text or an earlier one."""
         self._written_serial = max(self._written_serial, message.serial)
         while self._unwritten and self._unwritten[0][0] <= message.serial:
-            self._unwritten.popleft()[1]()
+            self._unwritten.popleft()[1](message.refusal)
+
+    @staticmethod
+    def answer_saved(request: Request, refusal: str, *, remark: str | None = None) -> None:
+        """Answers who asked for a change: done, or done but not on disk, which is an error."""
+        if refusal:
+            request.answer(ResponseCode.SYSTEM_ERROR, remark=_NOT_SAVED % refusal)
+        else:
+            request.answer(remark=remark)
 
     def can_stop(self) -> bool:
         """Not before everything is written: what is told last may otherwise come too late."""

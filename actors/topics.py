@@ -197,7 +197,7 @@ class TopicTable(PersistedTable):
         self._topics = Topics(self._config, table)
         self._publish(self._topics.table())
         if found or loaded.broken:
-            self._changed(lambda _: None)
+            self._changed()
 
     # --- told by other actors
 
@@ -235,7 +235,7 @@ class TopicTable(PersistedTable):
         """Takes over which topics are ordered."""
         if self._topics.set_order(message.topics, self.system.clock.now_ms()):
             log.info("ordered topics changed", topics=sorted(message.topics))
-            self._changed(lambda _: None)
+            self._changed()
 
     # --- asked by administrators
 
@@ -257,9 +257,9 @@ class TopicTable(PersistedTable):
         log.info("topic updated", topic=header.topic, peer=request.peer.remote)
         self._topics.put(config, self.system.clock.now_ms())
 
-        def answer(table: TopicConfigTable) -> None:
+        def answer(table: TopicConfigTable, refusal: str) -> None:
             self._registration.tell(RegisterTopic(config, table.data_version))
-            request.answer(remark=NO_RESPONSE_CODE)
+            self.answer_saved(request, refusal, remark=NO_RESPONSE_CODE)
 
         self._changed(answer)
         return None
@@ -285,27 +285,31 @@ class TopicTable(PersistedTable):
     def _create(self, config: TopicConfig, reply_to: Address | None) -> None:
         self._topics.put(config, self.system.clock.now_ms())
 
-        def announce(_: TopicConfigTable) -> None:
+        def announce(*_: object) -> None:
             self._registration.tell(RegisterAll())
             if reply_to is not None:
                 reply_to.tell(TopicReady(config.topic_name, config))
 
         self._changed(announce)
 
-    def _changed(self, then: Callable[[TopicConfigTable], None]) -> None:
-        """Saves the table as it is now, then publishes that, then does `then`."""
+    def _changed(self, then: Callable[[TopicConfigTable, str], None] | None = None) -> None:
+        """Saves the table as it is now, then publishes that, then does `then`.
+
+        That gets the table, and why the disk has refused it, if it has.
+        """
         table = self._topics.table()
 
-        def saved() -> None:
+        def saved(refusal: str) -> None:
             self._publish(table)
-            then(table)
+            if then is not None:
+                then(table, refusal)
 
         self.save(lambda: format_topics(table), saved)
 
     def _when_saved(self, then: Callable[[], None]) -> None:
         """At once, or when the changes that are on their way to the disk have arrived."""
         if self._unwritten:
-            self._unwritten.append((self._serial, then))
+            self._unwritten.append((self._serial, lambda _: then()))
         else:
             then()
 

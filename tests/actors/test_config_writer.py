@@ -56,7 +56,9 @@ def test_what_the_disk_refuses_is_tried_again_and_nobody_waits_for_it() -> None:
             disk.fail_next("pwrite", OSError(ENOSPC, "No space left on device"))
         write(system, '{"a":1}', owner)
         system.drain()
-        assert owner.take() == [FileWritten(PATH, 1)]
+        (told,) = owner.take()
+        assert isinstance(told, FileWritten) and told.serial == 1
+        assert "the disk is full" in told.refusal
         assert not disk.exists(PATH)
         system.advance(RETRY_MS)
         assert not disk.exists(PATH), "it failed once more"
@@ -70,4 +72,4 @@ def test_without_a_writer_nobody_waits_for_it() -> None:
     owner = Told("topics")
     WriteFile(PATH, "{}", 1, owner.address).refuse("gone")
     WriteFile(PATH, "{}").refuse("gone")
-    assert owner.take() == [FileWritten(PATH, 1)]
+    assert owner.take() == [FileWritten(PATH, 1, "gone")]

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from errno import ENOSPC
 from typing import Any
 
 from actors.config import BrokerConfig
@@ -89,6 +90,17 @@ def test_an_administrator_creates_and_changes_a_group() -> None:
         assert groups.value["G"] == SubscriptionGroupConfig(
             "G", retry_max_times=5, consume_enable=False
         )
+
+
+def test_a_group_that_the_disk_refuses_is_answered_with_an_error() -> None:
+    disk = FakeDisk()
+    with group_table(disk) as (system, groups):
+        disk.fail_next("pwrite", OSError(ENOSPC, "No space left on device"))
+        answer = ask(system, "groups", request(UPDATE, body=b'{"groupName":"G"}'))
+        assert answer.code == ResponseCode.SYSTEM_ERROR
+        assert "the disk is full" in (answer.remark or "")
+        assert "G" in groups.value
+        assert ask(system, "groups", request(UPDATE, body=b'{"groupName":"G"}')).code == 0
 
 
 def test_a_body_that_is_no_group_is_answered_with_an_error() -> None:

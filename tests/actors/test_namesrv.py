@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from errno import ENOSPC
 from typing import Any
 
 import pytest
@@ -195,6 +196,16 @@ def test_settings_for_clients_survive_a_restart() -> None:
         assert found.fields == {"value": "v"}
         found = ask(system, "namesrv", request(RequestCode.GET_KVLIST_BY_NAMESPACE, fields))
         assert found.body == b'{"table":{"k":"v"}}'
+
+
+def test_a_setting_that_the_disk_refuses_is_answered_with_an_error() -> None:
+    fields = {"namespace": "N", "key": "k", "value": "v"}
+    disk = FakeDisk()
+    with name_server(disk) as system:
+        disk.fail_next("pwrite", OSError(ENOSPC, "No space left on device"))
+        answer = ask(system, "namesrv", request(RequestCode.PUT_KV_CONFIG, fields))
+        assert answer.code == ResponseCode.SYSTEM_ERROR
+        assert "the disk is full" in (answer.remark or "")
 
 
 def test_the_file_of_the_settings_is_that_of_4_9_7() -> None:

@@ -3,12 +3,13 @@
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from errno import ENOSPC
 from typing import Any
 
 import pytest
 
 from actors.config import BrokerConfig
-from actors.config_writer import ConfigWriter
+from actors.config_writer import RETRY_MS, ConfigWriter
 from actors.published import Published
 from actors.registration import RegisterAll, RegisterTopic, SetOrderTopics
 from actors.supervisor import ChildSpec
@@ -163,6 +164,18 @@ def test_nobody_is_told_of_a_topic_before_it_is_on_disk() -> None:
             after = disk.crashed(seed)
         found = parse_topics(after.read_bytes(PATH).decode()).topic_configs
         assert {f"T{number}" for number in range(5)} <= found.keys()
+
+
+def test_a_topic_that_the_disk_refuses_is_answered_with_an_error() -> None:
+    disk = FakeDisk()
+    with topic_table(disk) as bench:
+        disk.fail_next("pwrite", OSError(ENOSPC, "No space left on device"))
+        answer = ask(bench.system, "topics", create("T"))
+        assert answer.code == ResponseCode.SYSTEM_ERROR
+        assert "the disk is full" in (answer.remark or "")
+        assert "T" in bench.topics.value
+        bench.system.advance(RETRY_MS)
+        assert "T" in parse_topics(disk.read_bytes(PATH).decode()).topic_configs
 
 
 def test_a_refused_creation_lets_the_sends_go() -> None:

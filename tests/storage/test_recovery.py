@@ -1,6 +1,7 @@
 """Start-up after a clean stop, after a crash, and with parts of the store missing."""
 
 import hashlib
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,7 @@ import pytest
 
 from storage.config import StoreConfig
 from storage.disk import RealDisk
+from storage.index import Index
 from storage.message_store import MessageStore
 from storage.recovery import RecoveryReport
 from tests.support.clock import ManualClock
@@ -86,6 +88,26 @@ def test_the_queues_are_those_of_the_original(name: str, tmp_path: Path) -> None
         for queue in store.consume_queues
     }
     assert found == expected
+    store.close()
+
+
+@pytest.mark.parametrize("name", ["crashed", "torn"])
+def test_the_index_has_the_entries_that_the_original_recovered(name: str, tmp_path: Path) -> None:
+    """As sets: the original has an entry twice where a record's keys lay in two files."""
+    store, _ = opened(golden_store(name, tmp_path / "ours"))
+    store.catch_up()
+    assert store.index is not None
+    store.index.write_out()
+    theirs = golden_store(AFTER_ITS_RECOVERY[name], tmp_path / "theirs")
+    original = Index(replace(store.config, root=str(theirs)), RealDisk(), ManualClock())
+    original.load(clean=True, safe_timestamp=0)
+    found, wanted = (
+        {entry[:2] for file in index.files for entry in file.entries()}
+        for index in (store.index, original)
+    )
+    assert len(wanted) > 1000
+    assert found == wanted
+    original.close()
     store.close()
 
 

@@ -167,12 +167,14 @@ def full_while_queues_roll(disk: SmallDisk, producer: Producer) -> None:
 
 
 def full_while_a_topic_is_written(disk: SmallDisk, producer: Producer) -> None:
-    """The table keeps what it was until there is room; the broker goes on with what it knows."""
+    """An error says so; the file stays what it was until there is room, and is written then."""
     before = disk.read("store/config/topics.json")
     disk.fill()
     header = CreateTopicHeader("Late", "TBW102", QUEUES, QUEUES, 6, "SINGLE_TAG")
     command = RemotingCommand(RequestCode.UPDATE_AND_CREATE_TOPIC, header.encode())
-    producer.wire.ask(command)
+    refusal = producer.wire.ask(command)
+    assert refusal.code == ResponseCode.SYSTEM_ERROR
+    assert "not on the disk yet" in (refusal.remark or "")
     producer.reads_go_on()
     kept = (
         disk.read("store/config/topics.json"),
