@@ -18,6 +18,7 @@ import pytest
 
 from protocol.codes import RequestCode, ResponseCode
 from protocol.message import HEADS, RecordHead, scan_head
+from protocol.sysflag import PULL_COMMIT_OFFSET
 from tests.support.brokers import STORE, SimulatedBroker
 from tests.support.fake_disk import FakeDisk
 
@@ -27,7 +28,9 @@ MESSAGES = 260
 SCRUB_MS = 30_000
 CONFIG = replace(STORE, commit_log_file_bytes=16_384, consume_queue_file_bytes=600)
 FILES = ("/store/commitlog", "/store/consumequeue", "/store/index", "/store/checkpoint")
-CONFIG_FILES = ("/store/config/topics.json", "/store/config/subscriptionGroup.json")
+CONFIG_FILES = tuple(
+    f"/store/config/{name}.json" for name in ("topics", "subscriptionGroup", "consumerOffset")
+)
 
 Place = tuple[str, int, int]
 """Topic, queue id, queue offset."""
@@ -67,6 +70,9 @@ def pristine(stopped: str) -> Pristine:
         queue = number // 2 % QUEUES
         answer = broker.send(body, topic=topic, queue_id=queue, properties=key)
         assert answer.code == ResponseCode.SUCCESS
+        if number == MESSAGES // 2:
+            broker.pull(topic=topic, sys_flag=PULL_COMMIT_OFFSET, commit_offset=3)
+            broker.system.advance(6000)
         if stopped == "killed" and number == MESSAGES * 3 // 4:
             broker.system.advance(130_000)  # the checkpoint follows
     served = {
