@@ -25,6 +25,7 @@
     DelayOffsets      delayOffset.json                       loop      delay_offsets.py
     Schedule          one delay level: what is due           loop      schedule.py
     Clients           who is connected as what               loop      clients.py
+    ClientCalls       our requests to clients                loop      client_calls.py
     ConfigWriter      writes the JSON files                  thread    config_writer.py
     BrokerInfo        answers about the broker               loop      broker_info.py
     Registration      the broker's place at name servers     thread    registration.py

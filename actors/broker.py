@@ -48,7 +48,7 @@ RESPONDERS = (
 )
 """Which address serves which request codes: those its class declares."""
 
-TOLD_OF_CLOSED_PEERS = ("clients", "pull_hold")
+TOLD_OF_CLOSED_PEERS = ("client_calls", "clients", "pull_hold")
 
 
 class Broker(Parts):
@@ -69,6 +69,7 @@ class Broker(Parts):
             routes,
             self.system.address("put_message"),
             tell_closed=[self.system.address(name) for name in TOLD_OF_CLOSED_PEERS],
+            answers_to=self.system.address("client_calls"),
         )
 
     # --- the children, in start order

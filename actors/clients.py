@@ -13,12 +13,12 @@ Source: ClientManageProcessor.java, ConsumerManageProcessor.java, DefaultConsume
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import count
 
 from structlog import get_logger
 
 from actors.actor import handles
 from actors.address import Address
+from actors.client_calls import next_opaque
 from actors.config import BrokerConfig
 from actors.consumer_filters import RegisterFilters, UnregisterFilters
 from actors.consumer_groups import Consumers, ConsumerView, Member, Producers, Subscription
@@ -53,9 +53,6 @@ __all__ = ["Clients", "ConsumerView", "Subscription"]
 log = get_logger(__name__)
 
 SCAN_MS = 10_000
-
-_opaques = count(1)
-"""Our requests to clients are numbered apart from theirs to us."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,7 +210,7 @@ class Clients(Responder):
                 RemotingCommand(
                     RequestCode.NOTIFY_CONSUMER_IDS_CHANGED,
                     fields,
-                    opaque=next(_opaques),
+                    opaque=next_opaque(),
                     flag=ONEWAY_FLAG,
                 )
             )

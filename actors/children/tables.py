@@ -2,6 +2,7 @@
 
 from functools import partial
 
+from actors.client_calls import ClientCalls, Waiting
 from actors.clients import Clients
 from actors.config_writer import ConfigWriter
 from actors.consumer_filters import FilterTable
@@ -17,6 +18,7 @@ def table_children(parts: Parts) -> list[ChildSpec]:
     config, tables, address = parts.config, parts.tables, parts.system.address
     directory = parts.store.config.config_dir
     writer = address("config_writer")
+    calls: Waiting = {}
     return [
         ChildSpec("config_writer", lambda _: ConfigWriter()),
         ChildSpec(
@@ -50,6 +52,7 @@ def table_children(parts: Parts) -> list[ChildSpec]:
             ),
         ),
         ChildSpec("consumer_filters", lambda _: _filter_table(parts)),
+        ChildSpec("client_calls", lambda _: ClientCalls(calls)),
         ChildSpec(
             "clients",
             lambda _: Clients(
