@@ -20,11 +20,16 @@
     TopicTable        topics.json                            loop      topics.py
     GroupTable        subscriptionGroup.json                 loop      groups.py
     ConsumerOffsets   consumerOffset.json                    loop      consumer_offsets.py
+    ConsumeStats      how far groups are, who consumes       loop      consume_stats.py
+    OffsetReset       sends groups elsewhere                 loop      offset_reset.py
+    LongAnswers       bodies of long answers                 thread    long_answers.py
+    ConsumerCalls     what only a consumer can answer        thread    consumer_calls.py
     FilterTable       consumerFilter.json                    loop      consumer_filters.py
     SendBack          takes messages back from consumers     thread    send_back.py
     DelayOffsets      delayOffset.json                       loop      delay_offsets.py
     Schedule          one delay level: what is due           loop      schedule.py
     Clients           who is connected as what               loop      clients.py
+    ClientCalls       our requests to clients                loop      client_calls.py
     ConfigWriter      writes the JSON files                  thread    config_writer.py
     BrokerInfo        answers about the broker               loop      broker_info.py
     Registration      the broker's place at name servers     thread    registration.py

@@ -19,9 +19,12 @@ from actors.clean_files import CleanFiles
 from actors.clients import Clients
 from actors.connection import Service
 from actors.connections import Connections, Listener
+from actors.consume_stats import ConsumeStats
+from actors.consumer_calls import ConsumerCalls
 from actors.consumer_offsets import ConsumerOffsets
 from actors.delay_offsets import DelayOffsets
 from actors.groups import GroupTable
+from actors.offset_reset import OffsetReset
 from actors.parts import Parts, physical_memory_bytes
 from actors.pull_message import PullMessage
 from actors.query_message import QueryMessage
@@ -43,12 +46,15 @@ RESPONDERS = (
     ("queue_offsets", QueueOffsets),
     ("query_message", QueryMessage),
     ("send_back", SendBack),
+    ("consumer_calls", ConsumerCalls),
+    ("consume_stats", ConsumeStats),
+    ("offset_reset", OffsetReset),
     ("broker_info", BrokerInfo),
     ("clean_files", CleanFiles),
 )
 """Which address serves which request codes: those its class declares."""
 
-TOLD_OF_CLOSED_PEERS = ("clients", "pull_hold")
+TOLD_OF_CLOSED_PEERS = ("client_calls", "clients", "pull_hold")
 
 
 class Broker(Parts):
@@ -64,11 +70,12 @@ class Broker(Parts):
         """What a port serves; the fast one does not serve pulls."""
         routes = {code: self.system.address(name) for code, name in codes_of(RESPONDERS).items()}
         if fast:
-            del routes[RequestCode.PULL_MESSAGE]
+            del routes[RequestCode.PULL_MESSAGE], routes[RequestCode.LITE_PULL_MESSAGE]
         return Service(
             routes,
             self.system.address("put_message"),
             tell_closed=[self.system.address(name) for name in TOLD_OF_CLOSED_PEERS],
+            answers_to=self.system.address("client_calls"),
         )
 
     # --- the children, in start order

@@ -13,15 +13,29 @@ Source: ClientManageProcessor.java, ConsumerManageProcessor.java, DefaultConsume
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import count
 
 from structlog import get_logger
 
 from actors.actor import handles
 from actors.address import Address
+from actors.client_calls import next_opaque
+from actors.client_lists import (
+    consumer_connection,
+    group_changes,
+    producer_connection,
+    producer_table,
+)
 from actors.config import BrokerConfig
 from actors.consumer_filters import RegisterFilters, UnregisterFilters
-from actors.consumer_groups import Consumers, ConsumerView, Member, Producers, Subscription
+from actors.consumer_groups import (
+    Consumers,
+    ConsumerView,
+    Left,
+    Member,
+    Producers,
+    Subscription,
+)
+from actors.group_changes import Change, GroupChanges
 from actors.groups import GroupConfigs, GroupFinder
 from actors.property_filters import TAG_EXPRESSIONS, compiled, not_supported
 from actors.published import Published
@@ -38,8 +52,11 @@ from protocol.bodies import (
     SubscriptionGroupConfig,
     TopicConfig,
 )
+from protocol.bodies_own import GroupChange
 from protocol.codes import RequestCode, ResponseCode
 from protocol.command import ONEWAY_FLAG, RemotingCommand
+from protocol.errors import RemoteError
+from protocol.headers.admin import ConsumerGroupHeader, ProducerGroupHeader
 from protocol.headers.client import (
     GetConsumerListHeader,
     NotifyConsumerIdsChangedHeader,
@@ -53,9 +70,6 @@ __all__ = ["Clients", "ConsumerView", "Subscription"]
 log = get_logger(__name__)
 
 SCAN_MS = 10_000
-
-_opaques = count(1)
-"""Our requests to clients are numbered apart from theirs to us."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +102,7 @@ class Clients(Responder):
         self._consumers = Consumers()
         self._producers = Producers()
         self._locks = QueueLocks()
+        self._changes = GroupChanges()
 
     def on_start(self) -> None:
         self._published.value = {}
@@ -137,7 +152,10 @@ class Clients(Responder):
         done = self._consumers.register(data, member)
         if done.published:
             self._publish(name)
+        if done.mismatched:
+            self._log_mismatches(name)
         if done.rebalance:
+            self._note(name, member, Change.JOINED if done.joined else Change.SUBSCRIBED)
             log.info(
                 "consumer group changed",
                 group=name,
@@ -167,10 +185,9 @@ class Clients(Responder):
             self._producers.unregister(header.producer_group, peer_id)
         if header.consumer_group is not None:
             name = header.consumer_group
-            log.info("consumer left", group=name, client=header.client_id)
-            if self._consumers.unregister(name, peer_id):
-                self._publish(name)
-                self._filter_table.tell(UnregisterFilters(name))
+            left = self._consumers.unregister(name, peer_id)
+            if left is not None:
+                self._left(left, "signed off")
             config = self._groups.find(name)
             if config is None or config.notify_consumer_ids_changed_enable:
                 self._notify(name)
@@ -180,7 +197,9 @@ class Clients(Responder):
     def on_peer_closed(self, message: PeerClosed) -> None:
         """Whatever the connection had registered goes at once, and the others are told."""
         self._producers.peer_closed(message.peer.peer_id)
-        self._left(self._consumers.peer_closed(message.peer.peer_id), "connection closed")
+        for left in self._consumers.peer_closed(message.peer.peer_id):
+            self._left(left, "connection closed")
+            self._notify(left.group)
 
     @handles(_Scan)
     def on_scan(self, _: _Scan) -> None:
@@ -188,15 +207,45 @@ class Clients(Responder):
         now_ms = self.system.clock.monotonic_ms()
         self._producers.expire(now_ms)
         self._locks.expire(now_ms)
-        self._left(self._consumers.expire(now_ms), "no heartbeat")
+        for left in self._consumers.expire(now_ms):
+            self._left(left, "no heartbeat")
+            self._notify(left.group)
 
-    def _left(self, groups: list[str], why: str) -> None:
-        for name in groups:
-            log.info("consumer left", group=name, why=why)
-            if name not in self._consumers.groups:
-                self._publish(name)
-                self._filter_table.tell(UnregisterFilters(name))
-            self._notify(name)
+    def _left(self, left: Left, why: str) -> None:
+        name = left.group
+        log.info("consumer left", group=name, client=left.member.client_id, why=why)
+        self._publish(name)
+        if left.is_gone:
+            self._filter_table.tell(UnregisterFilters(name))
+        self._note(name, left.member, Change.LEFT, why)
+        if left.mismatched:
+            self._log_mismatches(name)
+
+    def _note(self, name: str, member: Member, kind: Change, why: str = "") -> None:
+        group = self._consumers.groups.get(name)
+        change = GroupChange(
+            self.system.clock.now_ms(),
+            kind,
+            member.client_id,
+            member.peer.remote,
+            why,
+            0 if group is None else len(group.members),
+        )
+        self._changes.note(name, change)
+
+    def _log_mismatches(self, name: str) -> None:
+        """One line for each change of what the members of a group do not subscribe alike."""
+        group = self._consumers.groups.get(name)
+        if group is None or not group.mismatches:
+            log.info("consumer group subscribes alike again", group=name)
+            return
+        for mismatch in group.mismatches:
+            log.warning(
+                "consumer group whose members subscribe differently",
+                group=name,
+                topic=mismatch.topic,
+                wanted=mismatch.sentence(),
+            )
 
     def _publish(self, name: str) -> None:
         group = self._consumers.groups.get(name)
@@ -213,10 +262,47 @@ class Clients(Responder):
                 RemotingCommand(
                     RequestCode.NOTIFY_CONSUMER_IDS_CHANGED,
                     fields,
-                    opaque=next(_opaques),
+                    opaque=next_opaque(),
                     flag=ONEWAY_FLAG,
                 )
             )
+
+    # --- what administrators ask
+
+    @serves(RequestCode.GET_CONSUMER_CONNECTION_LIST)
+    def consumer_connections(self, request: Request) -> RemotingCommand:
+        """Who is in a consumer group, written in what, and what the group subscribes."""
+        name = ConsumerGroupHeader.decode(request.command.fields).consumer_group
+        group = self._consumers.groups.get(name)
+        if group is None:
+            remark = f"the consumer group[{name}] not online"
+            raise RemoteError(ResponseCode.CONSUMER_NOT_ONLINE, remark)
+        return request.command.answer(body=consumer_connection(group).encode())
+
+    @serves(RequestCode.GET_PRODUCER_CONNECTION_LIST)
+    def producer_connections(self, request: Request) -> RemotingCommand:
+        """Who is in a producer group."""
+        name = ProducerGroupHeader.decode(request.command.fields).producer_group
+        members = self._producers.groups.get(name)
+        if members is None:
+            raise RemoteError(ResponseCode.SYSTEM_ERROR, f"the producer group[{name}] not exist")
+        return request.command.answer(body=producer_connection(members.values()).encode())
+
+    @serves(RequestCode.GET_ALL_PRODUCER_INFO)
+    def all_producers(self, request: Request) -> RemotingCommand:
+        """Every producer of every group, and when it was heard of."""
+        clock = self.system.clock
+        shift_ms = clock.now_ms() - clock.monotonic_ms()
+        return request.command.answer(
+            body=producer_table(self._producers.groups, shift_ms).encode()
+        )
+
+    @serves(RequestCode.GET_GROUP_CHANGES)
+    def group_changes(self, request: Request) -> RemotingCommand:
+        """What has happened to a consumer group lately, and how its subscriptions differ."""
+        name = ConsumerGroupHeader.decode(request.command.fields).consumer_group
+        body = group_changes(name, self._changes.of(name), self._consumers.groups.get(name))
+        return request.command.answer(body=body.encode())
 
     # --- what clients ask
 

@@ -74,6 +74,8 @@ class BrokerConfig:
     short_polling_ms: int = key("shortPollingTimeMills", default=1000)
     slave_read_enable: bool = key("slaveReadEnable", default=False)
     flush_consumer_offset_interval_ms: int = key("flushConsumerOffsetInterval", default=5000)
+    consumer_offset_guard_enable: bool = key("consumerOffsetGuardEnable", default=True)
+    """Whether commits that would undo others' are ignored; a setting of ours."""
     notify_consumer_ids_changed_enable: bool = key("notifyConsumerIdsChangedEnable", default=True)
 
     property_filter_enable: bool = key("enablePropertyFilter", default=False)

@@ -21,7 +21,7 @@ from structlog import get_logger
 
 from actors.actor import Actor, BatchEnd, handles
 from actors.address import Address
-from actors.request import PeerClosed, Request
+from actors.request import ClientAnswer, PeerClosed, Request
 from actors.sends import Buffer, Sends
 from protocol.codes import RequestCode, ResponseCode, SerializeType
 from protocol.command import RemotingCommand
@@ -103,6 +103,8 @@ class Service:
     """Whether an unknown code is answered (a broker does, a name server stays silent)."""
 
     tell_closed: Sequence[Address] = field(default_factory=tuple)
+    answers_to: Address | None = None
+    """Who takes the answers of clients; None where clients are never asked."""
 
 
 class Connection(Actor):
@@ -213,6 +215,8 @@ class Connection(Actor):
         """Decodes any frame; gives the send, if it is one, and passes others on itself."""
         command = decode_frame(frame)
         if command.is_response:
+            if self._service.answers_to is not None:
+                self._service.answers_to.tell(ClientAnswer(command, self))
             return None
         if command.code in SEND_CODES and self._service.sends_to is not None:
             try:
@@ -339,6 +343,10 @@ class Connection(Actor):
         self._close_reason = message.reason
         if not self._closed:
             self._flush()
+
+    @property
+    def is_open(self) -> bool:
+        return not self._closed
 
     @property
     def unsent_bytes(self) -> int:

@@ -6,8 +6,9 @@ Source: broker/client/ConsumerManager.java, ConsumerGroupInfo.java, ProducerMana
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+from actors.mismatches import Mismatch, mismatches_of
 from actors.request import Peer
 from protocol.bodies import ConsumerData, SubscriptionData
 
@@ -24,6 +25,10 @@ class Member:
     language: int
     version: int
     updated_ms: float
+    joined_ms: float = 0.0
+    """When this connection came into the group; heartbeats later than that do not change it."""
+    wants: Mapping[str, SubscriptionData] = field(default_factory=dict)
+    """What this client alone said last, by topic; for a producer nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +45,16 @@ class ConsumerView:
 
     message_model: str | None
     subscriptions: Mapping[str, Subscription]
+    members: Mapping[int, Member] = field(default_factory=dict)
+    """By connection. `updated_ms` and `wants` are those of the time of publishing."""
+    consume_type: str | None = None
+    consume_from_where: str | None = None
+    mismatches: Sequence[Mismatch] = ()
+    """Topics that its members do not subscribe alike."""
+
+    def member_of(self, client_id: str | None) -> Member | None:
+        """The member of that name; of several connections the first."""
+        return next((each for each in self.members.values() if each.client_id == client_id), None)
 
 
 @dataclass(slots=True)
@@ -51,13 +66,29 @@ class ConsumerGroup:
     message_model: str | None = None
     consume_from_where: str | None = None
     subscriptions: dict[str, SubscriptionData] = field(default_factory=dict)
+    mismatches: Sequence[Mismatch] = ()
 
     def view(self) -> ConsumerView:
         """A snapshot."""
         return ConsumerView(
             self.message_model,
             {topic: Subscription(data, _codes(data)) for topic, data in self.subscriptions.items()},
+            dict(self.members),
+            self.consume_type,
+            self.consume_from_where,
+            self.mismatches,
         )
+
+    def compare(self) -> bool:
+        """Compares what the members want; whether the outcome is another than last time."""
+        wanted = {
+            member.client_id: member.wants
+            for member in sorted(self.members.values(), key=lambda each: each.updated_ms)
+        }
+        found = mismatches_of(wanted)
+        changed = found != self.mismatches
+        self.mismatches = found
+        return changed
 
     def peers(self) -> list[Peer]:
         return [member.peer for member in self.members.values()]
@@ -97,6 +128,21 @@ class Registered:
     """Members or topics have come or gone: everybody is told."""
     published: bool
     """Others see the group differently now."""
+    joined: bool
+    mismatched: bool
+    """What its members do not subscribe alike has changed."""
+
+
+@dataclass(slots=True)
+class Left:
+    """A member has left a group."""
+
+    group: str
+    member: Member
+    is_gone: bool
+    """It was the last one: the group is gone with it."""
+    mismatched: bool
+    """What the others do not subscribe alike has changed."""
 
 
 class Consumers:
@@ -111,55 +157,55 @@ class Consumers:
         is_new = group is None
         if group is None:
             group = self.groups[data.group_name] = ConsumerGroup()
-        model_changed = group.message_model != data.message_model
+        said = data.consume_type, data.message_model, data.consume_from_where
+        changed = said != (group.consume_type, group.message_model, group.consume_from_where)
         group.consume_type = data.consume_type
         group.message_model = data.message_model
         group.consume_from_where = data.consume_from_where
-        joined = member.peer.peer_id not in group.members
-        group.members[member.peer.peer_id] = member
+        known = group.members.get(member.peer.peer_id)
+        wants = {each.topic: each for each in data.subscription_data_set}
+        joined_ms = member.updated_ms if known is None else known.joined_ms
+        group.members[member.peer.peer_id] = replace(member, joined_ms=joined_ms, wants=wants)
         came_or_went, newer = group.subscribe(data.subscription_data_set)
+        renamed = known is not None and known.client_id != member.client_id
+        mismatched = (known is None or renamed or known.wants != wants) and group.compare()
+        joined = known is None
         return Registered(
             rebalance=joined or came_or_went,
-            published=is_new or model_changed or came_or_went or newer,
+            published=is_new or joined or renamed or changed or came_or_went or newer or mismatched,
+            joined=joined,
+            mismatched=mismatched,
         )
 
-    def unregister(self, group_name: str, peer_id: int) -> bool:
-        """A consumer leaves one group; whether the group is gone with it."""
+    def unregister(self, group_name: str, peer_id: int) -> Left | None:
+        """A consumer leaves one group; None if it was not in it."""
         group = self.groups.get(group_name)
-        if group is None:
-            return False
-        group.members.pop(peer_id, None)
-        return self._forget_if_empty(group_name)
+        member = group.members.pop(peer_id, None) if group is not None else None
+        if group is None or member is None:
+            return None
+        mismatched = group.compare()
+        if not group.members:
+            del self.groups[group_name]
+        return Left(group_name, member, not group.members, mismatched)
 
-    def peer_closed(self, peer_id: int) -> list[str]:
-        """The groups that the connection was in; those without a member left are gone."""
-        left = [name for name, group in self.groups.items() if peer_id in group.members]
-        for name in left:
-            self.unregister(name, peer_id)
-        return left
+    def peer_closed(self, peer_id: int) -> list[Left]:
+        """Whom the connection leaves behind; groups without a member left are gone."""
+        names = [name for name, group in self.groups.items() if peer_id in group.members]
+        return [left for name in names if (left := self.unregister(name, peer_id)) is not None]
 
-    def expire(self, now_ms: float) -> list[str]:
-        """Removes members without a heartbeat for two minutes; returns the groups they left."""
-        left = []
-        for name, group in list(self.groups.items()):
-            silent = _silent(group.members.values(), now_ms)
-            for peer_id in silent:
-                del group.members[peer_id]
-            if silent:
-                left.append(name)
-                self._forget_if_empty(name)
-        return left
+    def expire(self, now_ms: float) -> list[Left]:
+        """Removes members without a heartbeat for two minutes."""
+        silent = [
+            (name, peer_id)
+            for name, group in self.groups.items()
+            for peer_id in _silent(group.members.values(), now_ms)
+        ]
+        return [left for each in silent if (left := self.unregister(*each)) is not None]
 
     def client_ids(self, group_name: str) -> list[str]:
         """Who is in a group; empty for an unknown one."""
         group = self.groups.get(group_name)
         return [member.client_id for member in group.members.values()] if group else []
-
-    def _forget_if_empty(self, name: str) -> bool:
-        if self.groups[name].members:
-            return False
-        del self.groups[name]
-        return True
 
 
 class Producers:

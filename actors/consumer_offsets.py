@@ -1,11 +1,13 @@
 """How far every consumer group has come in every queue.
 
 Owns: the table of offsets and consumerOffset.json.
-Told by: connections (`Request`), PullMessage (`CommitOffset`), its own tick.
-Tells: config_writer.
+Told by: connections (`Request`), PullMessage (`CommitOffset`), OffsetReset (`ResetOffsets`), who
+needs to know how far groups are (`TellOffsets`), its own tick.
+Tells: config_writer; who asked (`OffsetsTold`).
 
-An offset is taken as it comes, backwards too.  The file follows every few seconds and at the stop;
-what a crash loses is consumed again.
+What a consumer commits one-way or with a pull is stored unless it goes back and should not
+(offset_guard.py); what somebody asks for is stored as it comes.  The file follows every few
+seconds, after a reset and at the stop; what a crash loses is consumed again.
 
 Source: broker/offset/ConsumerOffsetManager.java, ConsumerManageProcessor.java.
 """
@@ -17,19 +19,22 @@ from structlog import get_logger
 
 from actors.actor import handles
 from actors.address import Address
+from actors.consumer_groups import ConsumerView
+from actors.offset_guard import OffsetGuard
 from actors.persisted import PersistedTable
 from actors.published import Published
-from actors.request import Request, serves
-from protocol.bodies import ConsumerOffsetTable
+from actors.request import Peer, Request, serves
+from protocol.bodies import ConsumerOffsetTable, TopicConfig
 from protocol.codes import RequestCode, ResponseCode
 from protocol.command import RemotingCommand
 from protocol.errors import RemoteError
+from protocol.headers.admin import CloneGroupOffsetHeader
 from protocol.headers.offset import (
     OffsetResponseHeader,
     QueryConsumerOffsetHeader,
     UpdateConsumerOffsetHeader,
 )
-from storage.offsets import format_offsets, offset_key, parse_offsets
+from storage.offsets import TOPIC_GROUP_SEPARATOR, format_offsets, offset_key, parse_offsets
 
 log = get_logger(__name__)
 
@@ -45,7 +50,52 @@ class CommitOffset:
     topic: str
     queue_id: int
     offset: int
-    client: str = ""
+    peer: Peer
+
+
+@dataclass(slots=True)
+class ResetOffsets:
+    """A group goes to other places of a topic; what its members say of the old ones is late."""
+
+    group: str
+    topic: str
+    offsets: Mapping[int, int]
+
+
+@dataclass(slots=True)
+class TellOffsets:
+    """Say how far groups are: `OffsetsTold` to `reply_to`, with this request.
+
+    Of one group, of one topic, or both; with neither everything.
+    """
+
+    request: Request
+    reply_to: Address
+    group: str | None = None
+    topic: str | None = None
+
+    def refuse(self, remark: str) -> None:
+        """Answers the request with an error."""
+        self.request.refuse(remark)
+
+
+@dataclass(slots=True)
+class OffsetsTold:
+    """How far groups are, by topic and group, then by queue; a copy."""
+
+    request: Request
+    offsets: Mapping[tuple[str, str], Mapping[int, int]]
+
+    def refuse(self, remark: str) -> None:
+        """Answers the request with an error."""
+        self.request.refuse(remark)
+
+
+@dataclass(slots=True)
+class OffsetStats:
+    """Counters since the start; written by ConsumerOffsets, read by whoever reports."""
+
+    ignored_count: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,11 +114,16 @@ class ConsumerOffsets(PersistedTable):
         starts_in_memory: Callable[[str, int], bool],
         offsets: Published[Offsets],
         config_writer: Address,
+        consumers: Published[Mapping[str, ConsumerView]],
+        topics: Published[Mapping[str, TopicConfig]],
+        guards: bool = True,
+        stats: OffsetStats | None = None,
     ) -> None:
         """`starts_in_memory(topic, queue_id)`: whether the queue is young, that is, its minimum is
         0 and its first message is recent enough to lie in memory still.
 
-        `offsets` is published at every save, so it may be as old as that.
+        `offsets` is published at every save, so it may be as old as that. Without `guards` every
+        commit is stored, as 4.9.7 does.
         """
         super().__init__(path, config_writer)
         self._interval_ms = interval_ms
@@ -76,6 +131,9 @@ class ConsumerOffsets(PersistedTable):
         self._published = offsets
         self._offsets: dict[str, dict[int, int]] = {}
         self._changed = False
+        self._consumers, self._topics = consumers, topics
+        self._guard = OffsetGuard(consumers) if guards else None
+        self._stats = stats or OffsetStats()
 
     def on_start(self) -> None:
         loaded = self.load(parse_offsets)
@@ -92,26 +150,93 @@ class ConsumerOffsets(PersistedTable):
     @handles(_Save)
     def on_save(self, _: _Save) -> None:
         """The file follows."""
+        if self._guard is not None:
+            self._guard.expire(self.system.clock.monotonic_ms())
         self._save_changes()
 
     @handles(CommitOffset)
     def on_commit(self, message: CommitOffset) -> None:
         """A pull says how far its group has come."""
-        self._commit(message.group, message.topic, message.queue_id, message.offset)
+        peer = message.peer
+        self._commit(message.group, message.topic, message.queue_id, message.offset, peer)
 
     @serves(RequestCode.UPDATE_CONSUMER_OFFSET)
     def update(self, request: Request) -> RemotingCommand:
-        """A consumer says how far its group has come; mostly one-way."""
+        """A consumer says how far its group has come; mostly one-way.
+
+        In its request form it is stored as sent; from somebody who is no member it is a reset.
+        """
         header = UpdateConsumerOffsetHeader.decode(request.command.fields)
-        self._commit(header.consumer_group, header.topic, header.queue_id, header.commit_offset)
+        group, topic, queue_id = header.consumer_group, header.topic, header.queue_id
+        if request.command.is_oneway:
+            self._commit(group, topic, queue_id, header.commit_offset, request.peer)
+        else:
+            guard, peer_id = self._guard, request.peer.peer_id
+            moved = header.commit_offset != self._offset(group, topic, queue_id)
+            if guard is not None and moved and not guard.is_member(group, peer_id):
+                guard.reset(group, topic, (queue_id,), self.system.clock.monotonic_ms())
+            self._store(group, topic, queue_id, header.commit_offset)
         return request.command.answer(fields={})
+
+    @handles(ResetOffsets)
+    def on_reset(self, message: ResetOffsets) -> None:
+        """A group begins somewhere else; the file follows at once."""
+        if self._guard is not None:
+            now_ms = self.system.clock.monotonic_ms()
+            self._guard.reset(message.group, message.topic, message.offsets, now_ms)
+        for queue_id, offset in message.offsets.items():
+            self._store(message.group, message.topic, queue_id, offset)
+        self._save_changes()
+
+    @serves(RequestCode.CLONE_GROUP_OFFSET)
+    def clone(self, request: Request) -> RemotingCommand:
+        """A group gets another one's offsets, of one topic or of all.
+
+        A topic that is not there, or that the first group is online for without it, is passed over.
+        """
+        header = CloneGroupOffsetHeader.decode(request.command.fields)
+        topics = [header.topic] if (header.topic or "").strip() else None
+        if topics is None:
+            topics = [topic for topic, group in self._keys() if group == header.src_group]
+        view = self._consumers.value.get(header.src_group)
+        subscribed = {} if view is None else view.subscriptions
+        for topic in topics:
+            assert topic is not None
+            offsets = self._offsets.get(offset_key(topic, header.src_group))
+            is_known = topic in self._topics.value
+            if not is_known or (not header.offline and subscribed and topic not in subscribed):
+                log.warning("offsets not cloned", topic=topic, known=is_known, to=header.dest_group)
+            elif offsets is not None:
+                self._offsets[offset_key(topic, header.dest_group)] = dict(offsets)
+                self._changed = True
+        log.info("offsets cloned", group=header.src_group, to=header.dest_group, topics=topics)
+        return request.command.answer()
+
+    @handles(TellOffsets)
+    def on_tell_offsets(self, message: TellOffsets) -> None:
+        """Somebody counts how far groups are behind."""
+        group, topic = message.group, message.topic
+        if group is not None and topic is not None:
+            keys = [(topic, group)]
+        else:
+            keys = [
+                key
+                for key in self._keys()
+                if (group is None or key[1] == group) and (topic is None or key[0] == topic)
+            ]
+        found = {key: dict(self._offsets.get(offset_key(*key), {})) for key in keys}
+        message.reply_to.tell(OffsetsTold(message.request, found))
+
+    def _keys(self) -> list[tuple[str, str]]:
+        """Topic and group of every entry; what has not exactly these two is nobody's."""
+        parts = [key.split(TOPIC_GROUP_SEPARATOR) for key in self._offsets]
+        return [(each[0], each[1]) for each in parts if len(each) == 2]
 
     @serves(RequestCode.QUERY_CONSUMER_OFFSET)
     def query(self, request: Request) -> RemotingCommand:
         """How far a group has come; a new group begins a young queue at its first message."""
         header = QueryConsumerOffsetHeader.decode(request.command.fields)
-        key = offset_key(header.topic, header.consumer_group)
-        offset = self._offsets.get(key, {}).get(header.queue_id, -1)
+        offset = self._offset(header.consumer_group, header.topic, header.queue_id)
         if offset < 0:
             if not self._starts_in_memory(header.topic, header.queue_id):
                 raise RemoteError(
@@ -126,7 +251,27 @@ class ConsumerOffsets(PersistedTable):
         """The whole table, for a slave."""
         return request.command.answer(body=ConsumerOffsetTable(self._offsets).encode())
 
-    def _commit(self, group: str, topic: str, queue_id: int, offset: int) -> None:
+    def _commit(self, group: str, topic: str, queue_id: int, offset: int, peer: Peer) -> None:
+        """What a consumer says by the way; a commit that changes nothing is nothing to think of."""
+        queues = self._offsets.setdefault(offset_key(topic, group), {})
+        stored = queues.get(queue_id)
+        guard = self._guard
+        if stored is not None and stored != offset and guard is not None:
+            backward = offset < stored
+            if guard.concerns(group, topic, queue_id, backward=backward):
+                now_ms = self.system.clock.monotonic_ms()
+                place = group, topic, queue_id
+                if not guard.believes(*place, peer.peer_id, now_ms, backward=backward):
+                    guard.ignored(*place, offset, stored, peer.remote, now_ms)
+                    self._stats.ignored_count = guard.ignored_count
+                    return
+        queues[queue_id] = offset
+        self._changed = True
+
+    def _offset(self, group: str, topic: str, queue_id: int) -> int:
+        return self._offsets.get(offset_key(topic, group), {}).get(queue_id, -1)
+
+    def _store(self, group: str, topic: str, queue_id: int, offset: int) -> None:
         self._offsets.setdefault(offset_key(topic, group), {})[queue_id] = offset
         self._changed = True
 

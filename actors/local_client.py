@@ -12,7 +12,7 @@ from itertools import count
 from threading import Event
 
 from actors.connection import SEND_CODES, Service, peer_ids
-from actors.request import PeerClosed, Request
+from actors.request import ClientAnswer, PeerClosed, Request
 from actors.sends import Buffer, Sends
 from actors.system import ActorSystem
 from protocol.codes import ResponseCode
@@ -34,6 +34,7 @@ class LocalClient:
         self.peer_id = next(peer_ids)
         self.remote = f"{host}:{port}"
         self.host = pack_host(host, port)
+        self.is_open = True
         self.received: list[RemotingCommand] = []
         """Requests that the broker sent to this client (notices)."""
 
@@ -106,7 +107,13 @@ class LocalClient:
             raise TimeoutError(f"no answer to request {command.code} within {timeout_s} s{seed}")
         return answers[0]
 
+    def reply(self, answer: RemotingCommand) -> None:
+        """Answers a request of the broker's (one of `received`)."""
+        if self._service.answers_to is not None:
+            self._service.answers_to.tell(ClientAnswer(answer, self))
+
     def close(self) -> None:
         """Tells the broker that this client is gone."""
+        self.is_open = False
         for address in self._service.tell_closed:
             address.tell(PeerClosed(self))

@@ -8,6 +8,7 @@ from random import Random
 from structlog import get_logger
 
 from actors.config import BrokerConfig
+from actors.consumer_offsets import OffsetStats
 from actors.groups import GroupFinder
 from actors.hooks import Hooks, SendHook
 from actors.pull_message import PullStats
@@ -54,6 +55,7 @@ class Parts:
         self.ports = ports
         self.tables = Tables(config.bloom)
         self.put_stats, self.pull_stats = PutStats(), PullStats()
+        self.offset_stats = OffsetStats()
         self.hooks = Hooks(hooks)
         self.random = random or Random()
         self.store = MessageStore(store_config, system.disk, system.clock)

@@ -19,6 +19,7 @@ from actors.actor import handles
 from actors.address import Address
 from actors.cold_read import ReadCold
 from actors.config import MASTER_ID, BrokerConfig
+from actors.consume_rates import SAMPLE_MS, ConsumeRates, Rates
 from actors.consumer_groups import ConsumerView
 from actors.consumer_offsets import CommitOffset
 from actors.groups import GroupFinder
@@ -109,6 +110,11 @@ class Warm:
 
 
 @dataclass(slots=True)
+class _Sample:
+    """Ten seconds have passed."""
+
+
+@dataclass(slots=True)
 class _Forget:
     """Ask the kernel anew what is in memory."""
 
@@ -128,6 +134,7 @@ class PullMessage(Responder):
         consumers: Published[Mapping[str, ConsumerView]],
         filters: Published[ConsumerFilters],
         stats: PullStats,
+        rates: Published[Rates],
         addresses: Mapping[str, Address],
     ) -> None:
         super().__init__()
@@ -141,16 +148,27 @@ class PullMessage(Responder):
         self._to = addresses
         self._rules = PullRules(config)
         self._replies = PullReplies()
+        self._rates, self._published_rates = ConsumeRates(), rates
 
     def on_start(self) -> None:
         self.every(BELIEVED_MS, _Forget())
+        self._sample()
+        self.every(SAMPLE_MS, _Sample())
+
+    @handles(_Sample)
+    def on_sample(self, _: _Sample) -> None:
+        """Who gets how much."""
+        self._sample()
+
+    def _sample(self) -> None:
+        self._published_rates.value = self._rates.sample(self.system.clock.monotonic_ms())
 
     @handles(_Forget)
     def on_forget(self, _: _Forget) -> None:
         """What was in memory some seconds ago need not be there now."""
         self._probe.forget()
 
-    @serves(RequestCode.PULL_MESSAGE)
+    @serves(RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE)
     def on_pull(self, request: Request) -> RemotingCommand | None:
         """A pull as it came; it may be held."""
         self._pull(request, _FIRST)
@@ -211,6 +229,7 @@ class PullMessage(Responder):
                     header.topic,
                     header.queue_id,
                     header.commit_offset,
+                    request.peer,
                 )
             )
         if result.status is GetStatus.COLD:
@@ -233,7 +252,7 @@ class PullMessage(Responder):
         if code == ResponseCode.PULL_NOT_FOUND and may_hold:
             self._hold(request, header, wanted)
         else:
-            self._send(request, result, code, suggested)
+            self._send(request, header, result, code, suggested)
 
     def _code(self, header: PullMessageHeader, status: GetStatus) -> int:
         if status in _EMPTY_QUEUE:
@@ -320,7 +339,14 @@ class PullMessage(Responder):
             return MASTER_ID
         return group.which_broker_when_consume_slowly if result.is_far_behind else group.broker_id
 
-    def _send(self, request: Request, result: GetResult, code: int, suggested: int) -> None:
+    def _send(
+        self,
+        request: Request,
+        header: PullMessageHeader,
+        result: GetResult,
+        code: int,
+        suggested: int,
+    ) -> None:
         """Header and views go out as they are; nothing of the log is copied here."""
         stats = self.stats
         stats.pull_count += 1
@@ -334,6 +360,7 @@ class PullMessage(Responder):
             request.answer(code, fields, remark=result.status.value)
             return
         stats.get_count += result.count
+        self._rates.note(header.consumer_group, header.topic, result.count)
         stats.get_bytes += result.body_bytes
         command = request.command
         if command.is_oneway:

@@ -26,6 +26,10 @@ class Peer(Protocol):
     host: bytes
     """The other side as it is stored in a record: 8 bytes for IPv4, 20 for IPv6."""
 
+    @property
+    def is_open(self) -> bool:
+        """Whether there is still somebody to send to, as far as this side knows."""
+
     def send(self, command: RemotingCommand) -> None:
         """Queues one command for this peer (a response, or a request of ours). Any thread."""
 
@@ -62,6 +66,14 @@ class Request:
 class PeerClosed:
     """The connection is gone; told to every actor that may know something of the peer."""
 
+    peer: Peer
+
+
+@dataclass(slots=True)
+class ClientAnswer:
+    """A peer has answered a request of ours; told to who keeps track of those."""
+
+    answer: RemotingCommand
     peer: Peer
 
 

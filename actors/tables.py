@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 
+from actors.consume_rates import Rates
 from actors.consumer_groups import ConsumerView
 from actors.consumer_offsets import Offsets
 from actors.groups import GroupConfigs
@@ -21,3 +22,4 @@ class Tables:
         self.consumers: Published[Mapping[str, ConsumerView]] = Published({})
         self.offsets: Published[Offsets] = Published({})
         self.filters = Published(ConsumerFilters(bloom))
+        self.rates: Published[Rates] = Published({})

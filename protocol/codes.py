@@ -120,6 +120,8 @@ class RequestCode(IntEnum):
     DELETE_EXPIRED_COMMITLOG = 329
     LITE_PULL_MESSAGE = 361  # 5.x clients ask it; 4.9.7 answers 3
 
+    GET_GROUP_CHANGES = 30_001  # ours alone: no version of the original has codes up here
+
 
 class ResponseCode(IntEnum):
     """What is answered."""

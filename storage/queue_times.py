@@ -59,6 +59,15 @@ class QueueTimes:
                 return stored
         return -1
 
+    def stored_at(self, queue: ConsumeQueue | None, offset: int) -> int:
+        """When the message at a queue offset was stored, ms; -1 where none is."""
+        unit = None
+        if queue is not None and queue.min_offset <= offset < queue.max_offset:
+            unit = self._unit_at(queue)(offset)
+        if queue is None or unit is None:
+            return -1
+        return self._store_time(queue)(unit[0], unit[1], offset)
+
     def _unit_at(self, queue: ConsumeQueue) -> UnitAt:
         probe = self._probe
         if probe is None:

@@ -6,6 +6,10 @@ from actors.broker_info import BrokerInfo
 from actors.catch_up import CatchUp
 from actors.clean_files import CleanFiles
 from actors.cold_read import ColdRead
+from actors.consume_stats import ConsumeStats
+from actors.consumer_calls import ConsumerCalls
+from actors.long_answers import LongAnswers
+from actors.offset_reset import OffsetReset
 from actors.parts import Parts, physical_memory_bytes
 from actors.pull_hold import PullHold
 from actors.pull_message import PullMessage
@@ -40,6 +44,7 @@ def reading_children(parts: Parts) -> list[ChildSpec]:
                 consumers=parts.tables.consumers,
                 filters=parts.tables.filters,
                 stats=parts.pull_stats,
+                rates=parts.tables.rates,
                 addresses=to,
             ),
         ),
@@ -53,6 +58,7 @@ def reading_children(parts: Parts) -> list[ChildSpec]:
         ChildSpec("cold_read", lambda _: ColdRead()),
         ChildSpec("query_message", lambda _: QueryMessage(store, address("reput"))),
         ChildSpec("send_back", lambda _: _send_back(parts)),
+        *_group_children(parts, probe),
         ChildSpec(
             "catch_up",
             lambda _: CatchUp(
@@ -62,6 +68,26 @@ def reading_children(parts: Parts) -> list[ChildSpec]:
         ChildSpec("broker_info", lambda _: BrokerInfo(parts)),
         ChildSpec("scrubber", lambda _: Scrubber(store, address("reput"))),
         ChildSpec("clean_files", lambda _: _clean_files(parts)),
+    ]
+
+
+def _group_children(parts: Parts, probe: PageProbe) -> list[ChildSpec]:
+    """Who answers administrators about groups."""
+    store, config, tables = parts.store, parts.config, parts.tables
+    names = ("client_calls", "cold_read", "consumer_offsets", "long_answers")
+    to = {name: parts.system.address(name) for name in names}
+    here = f"{config.broker_ip1}:{parts.ports.main}"
+    return [
+        ChildSpec(
+            "consumer_calls",
+            lambda _: ConsumerCalls(store, config, tables.consumers, to["client_calls"]),
+        ),
+        ChildSpec(
+            "consume_stats",
+            lambda _: ConsumeStats(store, probe, config, tables, broker_address=here, addresses=to),
+        ),
+        ChildSpec("offset_reset", lambda _: OffsetReset(store, probe, config, tables, to)),
+        ChildSpec("long_answers", lambda _: LongAnswers()),
     ]
 
 

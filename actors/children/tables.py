@@ -2,6 +2,7 @@
 
 from functools import partial
 
+from actors.client_calls import ClientCalls, Waiting
 from actors.clients import Clients
 from actors.config_writer import ConfigWriter
 from actors.consumer_filters import FilterTable
@@ -17,6 +18,7 @@ def table_children(parts: Parts) -> list[ChildSpec]:
     config, tables, address = parts.config, parts.tables, parts.system.address
     directory = parts.store.config.config_dir
     writer = address("config_writer")
+    calls: Waiting = {}
     return [
         ChildSpec("config_writer", lambda _: ConfigWriter()),
         ChildSpec(
@@ -47,9 +49,14 @@ def table_children(parts: Parts) -> list[ChildSpec]:
                 starts_in_memory=partial(_starts_in_memory, parts),
                 offsets=tables.offsets,
                 config_writer=writer,
+                consumers=tables.consumers,
+                topics=tables.topics,
+                guards=config.consumer_offset_guard_enable,
+                stats=parts.offset_stats,
             ),
         ),
         ChildSpec("consumer_filters", lambda _: _filter_table(parts)),
+        ChildSpec("client_calls", lambda _: ClientCalls(calls)),
         ChildSpec(
             "clients",
             lambda _: Clients(

@@ -112,6 +112,7 @@ REQUEST_HEADERS: dict[int, type[Header]] = {
     Code.QUERY_TOPIC_CONSUME_BY_WHO: TopicHeader,
     Code.DELETE_SUBSCRIPTIONGROUP: DeleteSubscriptionGroupHeader,
     Code.GET_CONSUMER_CONNECTION_LIST: ConsumerGroupHeader,
+    Code.GET_GROUP_CHANGES: ConsumerGroupHeader,
     Code.GET_PRODUCER_CONNECTION_LIST: ProducerGroupHeader,
     Code.GET_CONSUME_STATS: GetConsumeStatsHeader,
     Code.QUERY_CONSUME_TIME_SPAN: QueryConsumeTimeSpanHeader,

@@ -194,7 +194,7 @@ def test_no_frame_whatever_its_bytes_is_our_failure() -> None:
 
 
 def test_a_broker_answers_an_unknown_code_with_3(broker: RunningBroker, line: Line) -> None:
-    for command in (RemotingCommand(9999), RemotingCommand(361, {"topic": "Topic"})):
+    for command in (RemotingCommand(9999), RemotingCommand(220, {"topic": "Topic"})):
         answer = line.ask(command)
         assert answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
         assert answer.remark == f" request type {command.code} not supported"

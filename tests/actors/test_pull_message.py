@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from protocol.codes import ResponseCode
+from protocol.codes import RequestCode, ResponseCode
 from protocol.command import ONEWAY_FLAG, RemotingCommand
 from tests.support.brokers import STORE, SimulatedBroker, pull_command
 from tests.support.pulls import (
@@ -12,6 +12,7 @@ from tests.support.pulls import (
     committed,
     fill,
     outcome,
+    recorded,
     tagged,
 )
 
@@ -225,9 +226,38 @@ def test_a_one_way_pull_is_not_answered() -> None:
 
 def test_the_fast_port_does_not_serve_pulls() -> None:
     made = broker(1)
-    answer = made.new_client(2, fast=True).request(pull_command())
-    assert (answer.code, answer.remark) == (3, " request type 11 not supported")
-    assert answer.fields is None
+    for code in (RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE):
+        command = pull_command()
+        command.code = code
+        answer = made.new_client(2, fast=True).request(command)
+        assert (answer.code, answer.remark) == (3, f" request type {code} not supported")
+        assert answer.fields is None
+    made.stop()
+
+
+def test_a_lite_pull_of_5_x_is_served_like_a_pull() -> None:
+    """As its client sent it; 4.9.7 refuses it."""
+    made = broker()
+    for pair in (130, 131):
+        asked, refused_then = recorded("java-5.3.3", pair)
+        assert (asked.code, refused_then.code) == (361, ResponseCode.REQUEST_CODE_NOT_SUPPORTED)
+        assert asked.fields is not None
+        topic, queue_id = asked.fields["topic"], int(asked.fields["queueId"])
+        made.make_topic(topic)
+        for tag in ("TagA", "TagC", "TagB"):
+            made.send(tag.encode(), topic=topic, queue_id=queue_id, properties=tagged(tag))
+        made.system.drain()
+        answer = made.ask(asked)
+        assert code_and_bodies(answer) == (0, [b"TagA", b"TagB"])
+        assert (answer.fields or {})["nextBeginOffset"] == "3"
+        asked.fields.update(queueOffset="3", suspendTimeoutMillis="1000")
+        answers: list[RemotingCommand] = []
+        made.client.start(asked, answers.append)
+        made.system.drain()
+        assert answers == [], "it waits for a message"
+        made.send(b"late", topic=topic, queue_id=queue_id, properties=tagged("TagB"))
+        made.system.drain()
+        assert [code_and_bodies(each) for each in answers] == [(0, [b"late"])]
     made.stop()
 
 

@@ -27,6 +27,7 @@ class RecordingPeer:
         port = 40_000 + self.peer_id
         self.remote = f"{host}:{port}"
         self.host = pack_host(host, port)
+        self.is_open = True
         self.received: list[RemotingCommand] = []
 
     def send(self, command: RemotingCommand) -> None:

@@ -1,0 +1,50 @@
+"""The JSON bodies of requests that 4.9.7 does not know: ours alone.
+
+Their codes lie far from all of the original's, later versions included; clients of the original
+never ask them, and the original answers 3 to them.
+"""
+
+from dataclasses import dataclass, field
+
+from protocol.json_body import Body
+
+
+@dataclass(slots=True)
+class GroupChange(Body):
+    """A consumer joined, left or changed: GET_GROUP_CHANGES."""
+
+    timestamp: int
+    """When, ms."""
+    kind: str
+    client_id: str
+    client_addr: str
+    why: str = ""
+    members: int = 0
+    """How many there were after it."""
+
+
+@dataclass(slots=True)
+class WantingClients(Body):
+    """Members of a group that want the same of a topic; empty expression: they do not want it."""
+
+    expression: str
+    count: int = 0
+    client_ids: list[str] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class SubscriptionMismatch(Body):
+    """A topic of which the members of a group want different things: GET_GROUP_CHANGES."""
+
+    topic: str
+    wanted: list[WantingClients] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class GroupChanges(Body):
+    """What has happened to a group lately, oldest first; how its subscriptions differ now."""
+
+    group: str
+    members: int = 0
+    changes: list[GroupChange] = field(default_factory=list)
+    mismatches: list[SubscriptionMismatch] = field(default_factory=list)
