@@ -5,6 +5,7 @@ producer.py          Producer        sending.py, queue_choice.py
 consumer.py          PushConsumer    rebalance.py, assignment.py, pull.py, process_queue.py,
                                      consume.py, consumer_offsets.py
 admin.py             Admin: topics and offsets
+lifecycle.py         start, stop and `with` of producers and consumers
 client.py            what they have in common: heartbeats, client id   route.py: where topics are
 remoting.py          calls to any address, one I/O thread   connection.py   task_thread.py
 errors.py            what may have to be caught

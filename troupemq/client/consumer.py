@@ -1,8 +1,6 @@
 """PushConsumer: gets the messages of its group's topics and calls a listener with them."""
 
 from collections.abc import Sequence
-from types import TracebackType
-from typing import Self
 
 from protocol.bodies import ConsumerData, SubscriptionData
 from protocol.codes import RequestCode
@@ -12,10 +10,11 @@ from protocol.headers.client import NotifyConsumerIdsChangedHeader
 from protocol.tags import ALL_TAGS
 from protocol.topic_names import RETRY_TOPIC_PREFIX
 from troupemq.client.assignment import Assignment, averagely
-from troupemq.client.client import Client, now_ms
+from troupemq.client.client import now_ms
 from troupemq.client.consume import ConsumerSettings, Consuming, Listener
 from troupemq.client.consumer_offsets import ConsumeFrom, ConsumerOffsets
-from troupemq.client.errors import ClientClosed, ClientError, MessageIllegal, RouteNotFound
+from troupemq.client.errors import ClientError, MessageIllegal, RouteNotFound
+from troupemq.client.lifecycle import ClientMember
 from troupemq.client.log import client_logger
 from troupemq.client.message import MessageQueue, check_topic
 from troupemq.client.pull import TAG_EXPRESSION, Pulling, Subscription
@@ -23,11 +22,10 @@ from troupemq.client.rebalance import INCOMPLETE_AGAIN_MS, Rebalancing
 
 log = client_logger(__name__)
 
-STOP_TIMEOUT_S = 30.0
 HALF_HOUR_MS = 1_800_000
 
 
-class PushConsumer:
+class PushConsumer(ClientMember):
     """One member of a consumer group (clustering: every message goes to one member).
 
         def listen(messages):
@@ -40,7 +38,14 @@ class PushConsumer:
 
     At least once: a message counts as consumed when the listener returned without an exception and
     not RETRY_LATER; it may come again after a crash, a rebalance or a failure. Nothing is skipped.
+
+    `start` raises ClientError if no name server can be reached; a topic that does not exist yet is
+    consumed as soon as it does. `stop` lets the listener finish what it has and commits; calls that
+    take longer than its timeout are left behind: what they consume comes again.
     """
+
+    kind = "consumer"
+    stop_timeout_s = 30.0
 
     def __init__(
         self,
@@ -57,10 +62,10 @@ class PushConsumer:
         """`begin` counts only for queues that the group has never consumed; `begin_ms` is the time
         for ConsumeFrom.TIMESTAMP, by default half an hour ago."""
         check_topic(group)  # same characters, same length
+        super().__init__(namesrv, instance_name)
         self.group = group
         self.settings = settings or ConsumerSettings()
-        self._begin = begin
-        self._client = Client(namesrv, instance_name)
+        self._begin_where = begin
         self._subscriptions: dict[str, Subscription] = {}
         begin_ms = begin_ms if begin_ms is not None else now_ms() - HALF_HOUR_MS
         offsets = ConsumerOffsets(self._client, group, begin, begin_ms)
@@ -73,8 +78,6 @@ class PushConsumer:
         self._rebalancing = Rebalancing(
             self._client, group, offsets, assign, self.settings, self._pulling.go_on
         )
-        self._running = False
-        self._stopped = False
         self._announced: tuple[Subscription, ...] = ()
         self._again_is_due = False
         self._notice_waits = False
@@ -89,7 +92,7 @@ class PushConsumer:
         All members of a group must subscribe to the same. Before the start or after it.
         """
         self._subscribe(topic, expression)
-        if self._running:
+        if self.is_running:
             self._client.housekeeping.post(self._rebalance)
 
     def _subscribe(self, topic: str, expression: str) -> None:
@@ -100,20 +103,14 @@ class PushConsumer:
             raise MessageIllegal(f"{error.remark}: {expression!r}") from None
         self._subscriptions[topic] = subscription
 
-    def start(self) -> None:
-        """Joins the group and begins. Raises ClientError if no name server can be reached.
-
-        A topic that does not exist yet is consumed as soon as it does.
-        """
-        if self._stopped:
-            raise ClientClosed("a consumer that was stopped does not start again: make a new one")
+    def _prepare(self) -> None:
         for topic in tuple(self._subscriptions):
             try:
                 self._client.routes.look_up(topic)
             except RouteNotFound:
                 log.info("topic without a route", topic=topic)
-        self._running = True
-        self._client.start()
+
+    def _begin(self) -> None:
         self._pulling.start()
         self._consuming.start()
         housekeeping, settings = self._client.housekeeping, self.settings
@@ -123,45 +120,18 @@ class PushConsumer:
             lambda: housekeeping.every(settings.commit_interval_ms, self._rebalancing.commit),
         )
 
-    def stop(self, timeout_s: float = STOP_TIMEOUT_S) -> None:
-        """Lets the listener finish what it has, commits, leaves the group.
-
-        Listener calls that take longer than `timeout_s` are left behind: what they consume comes
-        again.
-        """
-        was_running, self._running, self._stopped = self._running, False, True
-        if not was_running:
-            self._client.remoting.close()
-            return
+    def _finish(self, timeout_s: float) -> None:
         self._client.housekeeping.stop(timeout_s)
         self._rebalancing.close()
         self._pulling.stop(timeout_s)
         if not self._consuming.stop(timeout_s):
             log.warning("listener still running at stop", group=self.group)
         self._rebalancing.give_all_away()
-        self._client.stop()
 
     def finish(self) -> None:
         """No further message is given to the listener; `stop` does the rest. Does not wait: the
         listener itself may call it."""
         self._rebalancing.close()
-
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.stop()
-
-    @property
-    def client_id(self) -> str:
-        """How brokers name this member of the group."""
-        return self._client.id
 
     def queues(self) -> dict[MessageQueue, int]:
         """The queues that this consumer has now, and how far it is in each."""
@@ -183,7 +153,11 @@ class PushConsumer:
         ]
         return [
             ConsumerData(
-                self.group, "CONSUME_PASSIVELY", "CLUSTERING", self._begin.value, subscriptions
+                self.group,
+                "CONSUME_PASSIVELY",
+                "CLUSTERING",
+                self._begin_where.value,
+                subscriptions,
             )
         ]
 

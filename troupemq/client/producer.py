@@ -5,24 +5,21 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from threading import Condition
 from time import monotonic
-from types import TracebackType
-from typing import Self
 
 from protocol.batch import BatchMessage, encode_batch
 from protocol.command import RemotingCommand
 from protocol.compression import COMPRESS_ABOVE_BYTES
 from protocol.properties import WAIT
 from protocol.properties import format as format_properties
-from troupemq.client.client import Client, next_message_id
-from troupemq.client.errors import ClientBusy, ClientClosed, MessageIllegal
+from troupemq.client.client import next_message_id
+from troupemq.client.errors import ClientBusy, MessageIllegal
+from troupemq.client.lifecycle import ClientMember
 from troupemq.client.message import Message, MessageQueue, SendResult, ids_joined
 from troupemq.client.queue_choice import QueueChoice, RoundRobin, away_from
 from troupemq.client.sending import Parcel, Sending
 
 IN_FLIGHT_MAX = 10_000
 """Sends under way; the next caller waits, within its timeout, until one is done."""
-
-STOP_TIMEOUT_S = 5.0
 
 
 @dataclass(frozen=True)
@@ -43,7 +40,7 @@ class ProducerSettings:
     """Longer bodies of single messages are compressed (zlib)."""
 
 
-class Producer:
+class Producer(ClientMember):
     """Sends messages; for any number of threads. Start it, or use it in a `with` block.
 
         with Producer("orders", namesrv="127.0.0.1:9876") as producer:
@@ -52,7 +49,11 @@ class Producer:
     Sends raise ClientError: BrokerError with the broker's code and remark, RequestTimeout,
     ConnectionFailed, RouteNotFound, MessageIllegal, ClientBusy, ClientClosed. After a timeout or a
     lost connection the message may be stored all the same, and with retries twice.
+    `stop` waits for the sends under way.
     """
+
+    kind = "producer"
+    stop_timeout_s = 5.0
 
     def __init__(
         self,
@@ -67,41 +68,17 @@ class Producer:
 
         `choose` picks the queue of each message: by default one after the other.
         """
+        super().__init__(namesrv, instance_name)
         self.group = group
         self.settings = settings or ProducerSettings()
         self._choose: QueueChoice = choose or RoundRobin()
-        self._client = Client(namesrv, instance_name)
         self._client.producer_groups.append(group)
         self._in_flight = 0
         self._changed = Condition()
-        self._running = False
 
-    def start(self) -> None:
-        """Begins; no broker is asked before the first send."""
-        self._client.start()
-        self._running = True
-
-    def stop(self, timeout_s: float = STOP_TIMEOUT_S) -> None:
-        """Takes no more, waits for the sends under way, says goodbye to the brokers."""
+    def _finish(self, timeout_s: float) -> None:
         with self._changed:
-            if not self._running:
-                self._client.remoting.close()
-                return
-            self._running = False
             self._changed.wait_for(lambda: self._in_flight == 0, timeout_s)
-        self._client.stop()
-
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.stop()
 
     # --- sending
 
@@ -160,7 +137,7 @@ class Producer:
 
     def send_oneway(self, message: Message, *, queue: MessageQueue | None = None) -> str:
         """Sends and never hears of it: it may be lost without a word. Returns the message's id."""
-        self._check_running()
+        self.check_running()
         parcel = self._parcel(message)
         queues = self._client.routes.publish_route(message.topic).publish_queues
         chosen = queue or self._choose(queues, message)
@@ -168,14 +145,9 @@ class Producer:
         self._client.remoting.oneway(address, parcel.command(chosen, self.group))
         return parcel.message_id
 
-    @property
-    def client_id(self) -> str:
-        """How brokers name this client."""
-        return self._client.id
-
     def queues(self, topic: str) -> tuple[MessageQueue, ...]:
         """The queues that take messages of `topic`. Raises RouteNotFound."""
-        self._check_running()
+        self.check_running()
         return self._client.routes.publish_route(topic).publish_queues
 
     # --- within
@@ -187,7 +159,7 @@ class Producer:
         timeout_ms: float | None,
         choose: QueueChoice | None,
     ) -> Future[SendResult]:
-        self._check_running()
+        self.check_running()
         if timeout_ms is None:
             timeout_ms = self.settings.send_timeout_ms
         deadline_s = monotonic() + timeout_ms / 1000
@@ -252,10 +224,6 @@ class Producer:
         if size_bytes > self.settings.max_message_bytes:
             limit = self.settings.max_message_bytes
             raise MessageIllegal(f"{what} of {size_bytes} bytes; at most {limit}")
-
-    def _check_running(self) -> None:
-        if not self._running:
-            raise ClientClosed("the producer is not running: start it, or use a `with` block")
 
     def _enter(self, deadline_s: float) -> None:
         """Waits for its turn; on the I/O thread, which makes the turns, it does not."""
