@@ -1,6 +1,7 @@
 """TroupeMQ from Python: `from troupemq import Producer, PushConsumer, Message`."""
 
 from troupemq.client.admin import Admin
+from troupemq.client.batches import split_batch
 from troupemq.client.consume import ConsumeResult, ConsumerSettings
 from troupemq.client.consumer import PushConsumer
 from troupemq.client.consumer_offsets import ConsumeFrom
@@ -12,12 +13,15 @@ from troupemq.client.errors import (
     ClientError,
     ConnectionFailed,
     MessageIllegal,
+    QueueChoiceFailed,
     RequestTimeout,
     RouteNotFound,
 )
 from troupemq.client.message import Message, MessageQueue, MessageView, SendResult, SendStatus
 from troupemq.client.producer import Producer, ProducerSettings
-from troupemq.client.queue_choice import by_hash_of
+from troupemq.client.queue_choice import FaultAvoiding, LowestLatency, RoundRobin, by_hash_of
+from troupemq.client.request_reply import create_reply_message
+from troupemq.client.transaction import TransactionProducer, TransactionResult, TransactionState
 
 __all__ = [
     "Admin",
@@ -30,6 +34,8 @@ __all__ = [
     "ConsumeFrom",
     "ConsumeResult",
     "ConsumerSettings",
+    "FaultAvoiding",
+    "LowestLatency",
     "Message",
     "MessageIllegal",
     "MessageQueue",
@@ -37,9 +43,16 @@ __all__ = [
     "Producer",
     "ProducerSettings",
     "PushConsumer",
+    "QueueChoiceFailed",
     "RequestTimeout",
+    "RoundRobin",
     "RouteNotFound",
     "SendResult",
     "SendStatus",
+    "TransactionProducer",
+    "TransactionResult",
+    "TransactionState",
     "by_hash_of",
+    "create_reply_message",
+    "split_batch",
 ]

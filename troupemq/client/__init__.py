@@ -1,7 +1,9 @@
 """The client: sends to and consumes from TroupeMQ and RocketMQ 4.9 brokers.
 
 message.py           Message, MessageView, SendResult, MessageQueue
-producer.py          Producer        sending.py, queue_choice.py
+producer.py          Producer        sending.py, batches.py, queue_choice.py, in_flight.py, trace.py
+transaction.py       TransactionProducer
+request_reply.py     requests, and the reply to one
 consumer.py          PushConsumer    rebalance.py, assignment.py, pull.py, process_queue.py,
                                      consume.py, consumer_offsets.py
 admin.py             Admin: topics and offsets
