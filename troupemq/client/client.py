@@ -13,7 +13,7 @@ from protocol.codes import RequestCode, ResponseCode
 from protocol.command import RemotingCommand
 from protocol.headers.client import UnregisterClientHeader
 from protocol.message_id import UniqueIds
-from troupemq.client.connection import split_address
+from troupemq.client.connection import Answer, split_address
 from troupemq.client.errors import ClientClosed, ClientError
 from troupemq.client.log import client_logger
 from troupemq.client.remoting import Remoting
@@ -27,8 +27,9 @@ ROUTE_INTERVAL_MS = 30_000
 HEARTBEAT_TIMEOUT_MS = 3000
 STOP_TIMEOUT_S = 5.0
 
-RequestHandler = Callable[[RemotingCommand], RemotingCommand | None]
-"""Serves one request of a broker, on the I/O thread: it must not block."""
+RequestHandler = Callable[[RemotingCommand], RemotingCommand | Answer | None]
+"""Serves one request of a broker, on the I/O thread: it must not block. What takes longer is
+answered with a future."""
 
 _instances = count(1)
 _ids_lock = Lock()
@@ -67,11 +68,15 @@ class Client:
     """One member of a cluster as brokers see it: a client id, its groups, its connections."""
 
     def __init__(
-        self, namesrv: str | Sequence[str] | None = None, instance_name: str | None = None
+        self,
+        namesrv: str | Sequence[str] | None = None,
+        instance_name: str | None = None,
+        ip: str | None = None,
     ) -> None:
-        """Without an `instance_name` each client of this process gets one of its own."""
+        """Without an `instance_name` each client of this process gets one of its own. `ip` is this
+        machine's address, by default the one toward the first name server."""
         addresses = namesrv_addresses(namesrv)
-        self.ip = local_ip(addresses[0])
+        self.ip = ip or local_ip(addresses[0])
         self.id = f"{self.ip}@{instance_name or f'{os.getpid()}#{next(_instances)}'}"
         self.remoting = Remoting(self._on_request, self._on_connected)
         self.routes = Routes(self.remoting, addresses)
@@ -84,7 +89,7 @@ class Client:
 
         self.consumer_data: Callable[[], list[ConsumerData]] = list
         self.producer_groups: list[str] = []
-        self._namesrvs = frozenset(addresses)
+        self.namesrvs = frozenset(addresses)
 
     def start(self) -> None:
         """Begins the housekeeping."""
@@ -143,10 +148,12 @@ class Client:
 
     def _on_connected(self, address: str) -> None:
         """A broker that was restarted must know us before we pull again."""
-        if address not in self._namesrvs:
+        if address not in self.namesrvs:
             self.housekeeping.post(lambda: self.heartbeat_to(address))
 
-    def _on_request(self, address: str, command: RemotingCommand) -> RemotingCommand | None:
+    def _on_request(
+        self, address: str, command: RemotingCommand
+    ) -> RemotingCommand | Answer | None:
         handler = self.serves.get(command.code)
         if handler is not None:
             return handler(command)
