@@ -14,7 +14,7 @@ from protocol.command import RemotingCommand
 from protocol.errors import RemoteError
 from protocol.headers.client import UnregisterClientHeader
 from protocol.message_id import UniqueIds
-from troupemq.client.connection import split_address
+from troupemq.client.connection import Answer, split_address
 from troupemq.client.errors import ClientClosed, ClientError
 from troupemq.client.log import client_logger
 from troupemq.client.remoting import Remoting
@@ -31,8 +31,9 @@ REFRESH_DELAY_MS = 20
 
 STOP_TIMEOUT_S = 5.0
 
-RequestHandler = Callable[[RemotingCommand], RemotingCommand | None]
-"""Serves one request of a broker, on the I/O thread: it must not block."""
+RequestHandler = Callable[[RemotingCommand], RemotingCommand | Answer | None]
+"""Serves one request of a broker, on the I/O thread: it must not block. What takes longer is
+answered with a future."""
 
 _instances = count(1)
 _ids_lock = Lock()
@@ -75,11 +76,15 @@ class Client:
     """One member of a cluster as brokers see it: a client id, its groups, its connections."""
 
     def __init__(
-        self, namesrv: str | Sequence[str] | None = None, instance_name: str | None = None
+        self,
+        namesrv: str | Sequence[str] | None = None,
+        instance_name: str | None = None,
+        ip: str | None = None,
     ) -> None:
-        """Without an `instance_name` each client of this process gets one of its own."""
+        """Without an `instance_name` each client of this process gets one of its own. `ip` is this
+        machine's address, by default the one toward the first name server."""
         addresses = namesrv_addresses(namesrv)
-        self.ip = local_ip(addresses[0])
+        self.ip = ip or local_ip(addresses[0])
         self.id = f"{self.ip}@{instance_name or f'{os.getpid()}#{next(_instances)}'}"
         self.remoting = Remoting(self._on_request, self._greeting)
         self.routes = Routes(self.remoting, addresses)
@@ -95,7 +100,7 @@ class Client:
 
         self.consumer_data: Callable[[], list[ConsumerData]] = list
         self.producer_groups: list[str] = []
-        self._namesrvs = frozenset(addresses)
+        self.namesrvs = frozenset(addresses)
         self._to_refresh: set[str] = set()
         self._lock = Lock()
 
@@ -173,11 +178,13 @@ class Client:
 
     def _greeting(self, address: str) -> RemotingCommand | None:
         """A broker must know us before we pull, and before it may ask us anything."""
-        if address in self._namesrvs or not (self.producer_groups or self.consumer_data()):
+        if address in self.namesrvs or not (self.producer_groups or self.consumer_data()):
             return None
         return self._heartbeat()
 
-    def _on_request(self, address: str, command: RemotingCommand) -> RemotingCommand | None:
+    def _on_request(
+        self, address: str, command: RemotingCommand
+    ) -> RemotingCommand | Answer | None:
         self.asked_by = address
         handler = self.serves.get(command.code)
         if handler is not None:

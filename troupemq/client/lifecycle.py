@@ -29,9 +29,14 @@ class ClientMember(ABC):
     stop_timeout_s: ClassVar[float]
     """How long a stop waits unless it is told."""
 
-    def __init__(self, namesrv: str | Sequence[str] | None, instance_name: str | None) -> None:
+    def __init__(
+        self,
+        namesrv: str | Sequence[str] | None,
+        instance_name: str | None,
+        ip: str | None = None,
+    ) -> None:
         """`namesrv`: "host:port;host:port", else NAMESRV_ADDR, else 127.0.0.1:9876."""
-        self._client = Client(namesrv, instance_name)
+        self._client = Client(namesrv, instance_name, ip)
         self._state = _State.NEW
         self._state_lock = Lock()
 

@@ -27,8 +27,9 @@ CONNECT_TIMEOUT_MS = 3000
 OPAQUE_MASK = 0x7FFFFFFF
 JOIN_TIMEOUT_S = 5.0
 
-OnRequest = Callable[[str, RemotingCommand], RemotingCommand | None]
-"""Gets a request of the other side and its address, on the I/O thread: it must not block."""
+OnRequest = Callable[[str, RemotingCommand], "RemotingCommand | Answer | None"]
+"""Gets a request of the other side and its address, on the I/O thread: it must not block. What
+takes longer is answered with a future."""
 
 Greeting = Callable[[str], RemotingCommand | None]
 """Makes the request that is the first one on a new connection to that address, or none."""
@@ -252,8 +253,12 @@ class Remoting:
 
     def _command(self, connection: Connection, command: RemotingCommand) -> None:
         response = self._on_request(connection.address, command)
-        if response is not None and not command.is_oneway:
+        if response is None or command.is_oneway:
+            return
+        if isinstance(response, RemotingCommand):
             connection.answer(response)
+        else:
+            response.add_done_callback(lambda done: connection.answer(done.result()))
 
     def _release(self) -> None:
         for connection in list(self._connections.values()):
