@@ -63,6 +63,8 @@ class Message:
             raise MessageIllegal("the body of a message is bytes")
         if isinstance(self.keys, str):
             object.__setattr__(self, "keys", (self.keys,) if self.keys else ())
+        elif not isinstance(self.keys, tuple):
+            object.__setattr__(self, "keys", tuple(self.keys))
         for key in self.keys:
             if not key or _BLANK.search(key):
                 raise MessageIllegal(f"a key is not empty and holds no blanks: {key!r}")
