@@ -341,7 +341,6 @@ def test_a_java_request_gets_its_reply_from_python(broker: Broker, java: Agent) 
 
 def test_mqadmin_reads_the_python_producers_traces(broker: Broker, java_tools: Java) -> None:
     topic = new_topic(broker, "PY-traced")
-    new_topic(broker, "RMQ_SYS_TRACE_TOPIC", 1) if broker.kind == "ours" else None
     settings = ProducerSettings(send_timeout_ms=10_000, trace=True)
     with Producer("python-traced", broker.name_server.address, settings=settings) as producer:
         result = producer.send(Message(topic, b"traced", tags="t", keys="k"))
