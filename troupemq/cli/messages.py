@@ -12,9 +12,9 @@ from typing import Any
 import click
 
 from troupemq.cli.options import json_option, leave, namesrv_option
-from troupemq.client.consume import ConsumerSettings
 from troupemq.client.consumer import PushConsumer
 from troupemq.client.consumer_offsets import ConsumeFrom
+from troupemq.client.consumer_settings import ConsumerSettings
 from troupemq.client.errors import ClientError
 from troupemq.client.message import Message, MessageView, SendResult
 from troupemq.client.producer import Producer

@@ -1,168 +1,171 @@
-"""Calls the listener: a fixed number of threads, each with a few messages at a time.
+"""Calls the listener concurrently: a few messages at a time on each of a number of threads.
 
 A message whose listener fails goes back to the broker, which brings it again later through the
-group's retry topic; if it cannot go back, it is kept here and tried again.
+group's retry topic; if it cannot go back, it is kept here and tried again. A broadcasting consumer
+has no retries: what fails there is dropped, with a warning.
+
+Source: client/impl/consumer/ConsumeMessageConcurrentlyService.java.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from enum import Enum
-from queue import SimpleQueue
-from threading import Thread
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Sequence
 from time import monotonic
 
-from protocol.codes import RequestCode
-from protocol.command import RemotingCommand
-from protocol.headers.client import ConsumerSendMsgBackHeader
-from troupemq.client.client import Client
-from troupemq.client.errors import ClientError
+from troupemq.client.consumer_settings import ConsumerSettings
+from troupemq.client.consumer_statistics import ConsumerStatistics
+from troupemq.client.listener import Listener, Outcome, RetryLater, call_listener
 from troupemq.client.log import client_logger
 from troupemq.client.message import MessageView
 from troupemq.client.process_queue import ProcessQueue
+from troupemq.client.sending_back import SendingBack
+from troupemq.client.task_thread import Tasks
+from troupemq.client.workers import Workers
 
 log = client_logger(__name__)
 
-SEND_BACK_TIMEOUT_MS = 5000
+OVERDUE_LEVEL = 3
+"""The delay of a message that a listener has had for too long."""
 
-RISING_DELAY = 0
-"""The delay level that lets the broker choose: 10 s for the first return, more for each further."""
-
-
-class ConsumeResult(Enum):
-    """What a listener says of the messages it was given."""
-
-    SUCCESS = "SUCCESS"
-    RETRY_LATER = "RETRY_LATER"
+OVERDUE_MAX = 16
+"""Of one queue in one round."""
 
 
-Listener = Callable[[Sequence[MessageView]], ConsumeResult | None]
-"""Gets messages of one queue, one unless consume_batch_size says more; None means SUCCESS, an
-exception RETRY_LATER, for all of them. Called by many threads at once."""
-
-
-@dataclass(frozen=True)
-class ConsumerSettings:
-    """What a consumer does by itself; the defaults are the Java client's."""
-
-    consume_threads: int = 20
-    consume_batch_size: int = 1
-    pull_batch_size: int = 32
-    queue_count_max: int = 1000
-    """Messages of one queue that wait in the client; then it pulls no more of them."""
-
-    queue_bytes_max: int = 100 << 20
-    suspend_ms: int = 15_000
-    """How long a broker holds a pull that finds nothing."""
-
-    pull_timeout_ms: int = 30_000
-    commit_interval_ms: int = 5000
-    rebalance_interval_ms: int = 20_000
-    max_reconsume_times: int = 16
-    again_after_ms: int = 5000
-    """A failed message that its broker did not take back is tried here again after this time."""
-
-    settle_ms: int = 500
-    """How long a queue that was another member's is left to it before it is pulled: what it has
-    not committed would come twice. The Java client does not wait."""
-
-    drop_wait_ms: int = 1000
-    """How long a rebalance waits for listener calls of a queue that it gives away."""
-
-
-@dataclass(slots=True)
-class _Task:
-    process_queue: ProcessQueue
-    views: Sequence[MessageView]
-
-
-class Consuming:
-    """The listener's threads."""
+class Consuming(ABC):
+    """What both ways of consuming have in common: the listener and its threads."""
 
     def __init__(
         self,
-        client: Client,
         group: str,
         listener: Listener,
         settings: ConsumerSettings,
+        statistics: ConsumerStatistics,
         on_room: Callable[[ProcessQueue], None],
     ) -> None:
         """`on_room` is told of a queue that was full and may be pulled again."""
-        self._client = client
         self._group = group
         self._listener = listener
         self._settings = settings
+        self._statistics = statistics
         self._on_room = on_room
-        self._tasks: SimpleQueue[_Task | None] = SimpleQueue()
-        self._threads = [
-            Thread(target=self._run, name=f"troupemq-consume-{number}", daemon=True)
-            for number in range(settings.consume_threads)
-        ]
+        self.workers = Workers("troupemq-consume", settings.consume_threads)
 
     def start(self) -> None:
-        for thread in self._threads:
-            thread.start()
+        self.workers.start()
 
     def stop(self, timeout_s: float) -> bool:
         """Ends the threads once they have done what they do; tasks of dropped queues are none."""
-        for _ in self._threads:
-            self._tasks.put(None)
-        deadline_s = monotonic() + timeout_s
-        for thread in self._threads:
-            thread.join(max(0.0, deadline_s - monotonic()))
-        return not any(thread.is_alive() for thread in self._threads)
+        return self.workers.stop(timeout_s)
+
+    @abstractmethod
+    def submit(self, process_queue: ProcessQueue, views: Sequence[MessageView]) -> None:
+        """These came for the queue, which holds them already."""
+
+    def directly(self, view: MessageView, then: Callable[[Outcome, float], None]) -> None:
+        """Has one message consumed that is of no queue of ours; `then` gets what came of it, and
+        the milliseconds it took."""
+
+        def consume() -> None:
+            outcome, took_ms = self._call((view,))
+            then(outcome, took_ms)
+
+        self.workers.run(consume)
+
+    def _call(self, views: Sequence[MessageView]) -> tuple[Outcome, float]:
+        begun_s = monotonic()
+        outcome = call_listener(self._listener, views, self._group)
+        return outcome, (monotonic() - begun_s) * 1000
+
+    def _count(
+        self,
+        process_queue: ProcessQueue,
+        good: Sequence[MessageView],
+        bad: Sequence[MessageView],
+        took_ms: float,
+    ) -> None:
+        self._statistics.consumed(process_queue.queue.topic, len(good), len(bad), took_ms)
+
+    def _done(self, process_queue: ProcessQueue, views: Sequence[MessageView]) -> None:
+        if process_queue.done(views, self._settings):
+            self._on_room(process_queue)
+
+
+class ConcurrentConsuming(Consuming):
+    """Messages of all queues side by side, in no order."""
+
+    def __init__(
+        self,
+        group: str,
+        listener: Listener,
+        settings: ConsumerSettings,
+        statistics: ConsumerStatistics,
+        on_room: Callable[[ProcessQueue], None],
+        sending_back: SendingBack | None,
+        tasks: Tasks,
+    ) -> None:
+        """`sending_back` is None for a broadcasting consumer; `tasks` runs what is for later."""
+        super().__init__(group, listener, settings, statistics, on_room)
+        self._sending_back = sending_back
+        self._tasks = tasks
 
     def submit(self, process_queue: ProcessQueue, views: Sequence[MessageView]) -> None:
-        """Consumes these messages, in no order."""
         size = self._settings.consume_batch_size
         for first in range(0, len(views), size):
-            self._tasks.put(_Task(process_queue, views[first : first + size]))
+            self.workers.run(self._task(process_queue, views[first : first + size]))
 
-    def _run(self) -> None:
-        while (task := self._tasks.get()) is not None:
-            if task.process_queue.begin():
-                try:
-                    self._consume(task.process_queue, task.views)
-                finally:
-                    task.process_queue.end()
+    def _task(
+        self, process_queue: ProcessQueue, views: Sequence[MessageView]
+    ) -> Callable[[], None]:
+        return lambda: self._run(process_queue, views)
 
-    def _consume(self, process_queue: ProcessQueue, views: Sequence[MessageView]) -> None:
+    def _run(self, process_queue: ProcessQueue, views: Sequence[MessageView]) -> None:
+        if not process_queue.begin(views):
+            return
         try:
-            result = self._listener(views)
-        except Exception:  # the application's; whatever it is, the messages come again
-            where = str(process_queue.queue)
-            log.error("listener failed", group=self._group, queue=where, exc_info=True)
-            result = ConsumeResult.RETRY_LATER
+            outcome, took_ms = self._call(views)
+            if outcome.failed is None:
+                self._count(process_queue, views, (), took_ms)
+                self._done(process_queue, views)
+            else:
+                self._failed(process_queue, views, outcome, outcome.failed, took_ms)
+        finally:
+            process_queue.end()
+
+    def _failed(
+        self,
+        process_queue: ProcessQueue,
+        views: Sequence[MessageView],
+        outcome: Outcome,
+        failed: RetryLater,
+        took_ms: float,
+    ) -> None:
+        good, bad = outcome.split(views)
+        self._count(process_queue, good, bad, took_ms)
+        self._done(process_queue, good)
+        if process_queue.dropped:
+            return  # whoever has the queue now gets them again anyway
         kept: list[MessageView] = []
-        if result is ConsumeResult.RETRY_LATER:
-            if process_queue.dropped:
-                return  # whoever has the queue now gets them again anyway
-            kept = [view for view in views if not self._send_back(view)]
-        kept_offsets = {view.queue_offset for view in kept}
-        done = [view.queue_offset for view in views if view.queue_offset not in kept_offsets]
-        settings = self._settings
-        if process_queue.done(done, settings.queue_count_max, settings.queue_bytes_max):
-            self._on_room(process_queue)
+        for view in bad:
+            if self._sending_back is None:
+                log.warning("broadcast message dropped", group=self._group, id=view.message_id)
+            elif process_queue.holds(view) and not self._sending_back.give_back(
+                view, failed.delay_level
+            ):
+                view.reconsume_times += 1
+                kept.append(view)
+        self._done(process_queue, [view for view in bad if view not in kept] if kept else bad)
         if kept:
-            self._client.housekeeping.later(
-                settings.again_after_ms, lambda: self.submit(process_queue, kept)
+            self._tasks.later(
+                self._settings.again_after_ms, lambda: self.submit(process_queue, kept)
             )
 
-    def _send_back(self, view: MessageView) -> bool:
-        """Gives a message back to its broker; False if that was not possible."""
-        header = ConsumerSendMsgBackHeader(
-            offset=view.physical_offset,
-            group=self._group,
-            delay_level=RISING_DELAY,
-            origin_msg_id=view.message_id,
-            origin_topic=view.topic,
-            max_reconsume_times=self._settings.max_reconsume_times,
-            broker_name=view.queue.broker_name,
-        )
-        command = RemotingCommand(RequestCode.CONSUMER_SEND_MSG_BACK, header.encode())
-        try:
-            address = self._client.routes.address(view.queue.broker_name)
-            self._client.remoting.ask(address, command, SEND_BACK_TIMEOUT_MS)
-        except ClientError as error:
-            log.warning("message kept for another try", id=view.message_id, error=str(error))
-            return False
-        return True
+    def give_back_overdue(self, process_queues: Iterable[ProcessQueue]) -> None:
+        """Gives back what listeners have had for longer than `consume_timeout_ms`. Blocks."""
+        if self._sending_back is None:
+            return
+        for process_queue in process_queues:
+            for _ in range(OVERDUE_MAX):
+                view = process_queue.overdue(self._settings.consume_timeout_ms)
+                if view is None or not self._sending_back.give_back(view, OVERDUE_LEVEL):
+                    break
+                log.warning("message given back, its listener takes long", id=view.message_id)
+                self._done(process_queue, (view,))

@@ -1,34 +1,44 @@
 """PushConsumer: gets the messages of its group's topics and calls a listener with them."""
 
 from collections.abc import Sequence
-from types import TracebackType
-from typing import Self
+from pathlib import Path
 
-from protocol.bodies import ConsumerData, SubscriptionData
-from protocol.codes import RequestCode
-from protocol.command import RemotingCommand
-from protocol.errors import RemoteError
-from protocol.headers.client import NotifyConsumerIdsChangedHeader
+from protocol.bodies_client import ConsumerRunningInfo
 from protocol.tags import ALL_TAGS
 from protocol.topic_names import RETRY_TOPIC_PREFIX
 from troupemq.client.assignment import Assignment, averagely
-from troupemq.client.client import Client, now_ms
-from troupemq.client.consume import ConsumerSettings, Consuming, Listener
-from troupemq.client.consumer_offsets import ConsumeFrom, ConsumerOffsets
-from troupemq.client.errors import ClientClosed, ClientError, MessageIllegal, RouteNotFound
+from troupemq.client.client import now_ms
+from troupemq.client.consume import ConcurrentConsuming, Consuming
+from troupemq.client.consume_orderly import OrderlyConsuming
+from troupemq.client.consumer_offsets import ConsumeFrom
+from troupemq.client.consumer_requests import ConsumerRequests
+from troupemq.client.consumer_settings import ConsumerSettings
+from troupemq.client.errors import ClientError
+from troupemq.client.group_member import GroupMember
+from troupemq.client.listener import Listener
 from troupemq.client.log import client_logger
-from troupemq.client.message import MessageQueue, check_topic
-from troupemq.client.pull import TAG_EXPRESSION, Pulling, Subscription
-from troupemq.client.rebalance import INCOMPLETE_AGAIN_MS, Rebalancing
+from troupemq.client.message import MessageQueue
+from troupemq.client.process_queue import ProcessQueue
+from troupemq.client.pull import Pulling
+from troupemq.client.queue_locks import QueueLocks
+from troupemq.client.rebalance import Rebalancing
+from troupemq.client.running_info import running_info
+from troupemq.client.sending_back import SendingBack
+from troupemq.client.subscription import Subscription
+from troupemq.client.task_thread import TaskThread
 
 log = client_logger(__name__)
 
-STOP_TIMEOUT_S = 30.0
-HALF_HOUR_MS = 1_800_000
+OVERDUE_ROUNDS = 10
+"""Looks for overdue messages so many times within `consume_timeout_ms`, and each minute."""
+OVERDUE_INTERVAL_MS_MAX = 60_000
+FIRST_RENEWAL_MS = 1000
+RESET_AGAIN_MS = 1000
+RESET_TRIES = 30
 
 
-class PushConsumer:
-    """One member of a consumer group (clustering: every message goes to one member).
+class PushConsumer(GroupMember):
+    """One member of a consumer group: every message goes to one member, or with `broadcast` to all.
 
         def listen(messages):
             for message in messages:
@@ -40,7 +50,19 @@ class PushConsumer:
 
     At least once: a message counts as consumed when the listener returned without an exception and
     not RETRY_LATER; it may come again after a crash, a rebalance or a failure. Nothing is skipped.
+    A failed message comes again later, and after `max_reconsume_times` it is a dead letter; when
+    broadcast, it does not come again. With `orderly` the messages of a queue come in their order,
+    one call at a time, and a failed one is tried again before those behind it.
+
+    `start` raises ClientError if no name server can be reached, or a broker refuses an SQL92
+    expression; a topic that does not exist yet is consumed as soon as it does. `stop` lets the
+    listener finish what it has and commits; calls that take longer than its timeout are left
+    behind: what they consume comes again.
     """
+
+    kind = "consumer"
+    stop_timeout_s = 30.0
+    consume_type = "CONSUME_PASSIVELY"
 
     def __init__(
         self,
@@ -48,180 +70,171 @@ class PushConsumer:
         listener: Listener,
         namesrv: str | Sequence[str] | None = None,
         *,
+        orderly: bool = False,
+        broadcast: bool = False,
         begin: ConsumeFrom = ConsumeFrom.LAST_OFFSET,
         begin_ms: int | None = None,
         settings: ConsumerSettings | None = None,
         assign: Assignment = averagely,
         instance_name: str | None = None,
+        client_ip: str | None = None,
+        offsets_folder: Path | None = None,
     ) -> None:
         """`begin` counts only for queues that the group has never consumed; `begin_ms` is the time
-        for ConsumeFrom.TIMESTAMP, by default half an hour ago."""
-        check_topic(group)  # same characters, same length
-        self.group = group
-        self.settings = settings or ConsumerSettings()
-        self._begin = begin
-        self._client = Client(namesrv, instance_name)
-        self._subscriptions: dict[str, Subscription] = {}
-        begin_ms = begin_ms if begin_ms is not None else now_ms() - HALF_HOUR_MS
-        offsets = ConsumerOffsets(self._client, group, begin, begin_ms)
-        self._pulling = Pulling(
-            self._client, group, self.settings, self._subscriptions, lambda: self._consuming
+        for ConsumeFrom.TIMESTAMP, by default half an hour ago.
+
+        A broadcasting consumer keeps its offsets in `offsets_folder`, by default where the Java
+        client does, under its client id: `client_ip` and `instance_name`, by default a Java
+        client's on this machine. Two on one machine need two instance names.
+        """
+        settings = settings or ConsumerSettings()
+        super().__init__(
+            group,
+            namesrv,
+            settings,
+            begin,
+            begin_ms,
+            broadcast,
+            instance_name,
+            client_ip,
+            offsets_folder,
         )
-        self._consuming = Consuming(
-            self._client, group, listener, self.settings, self._pulling.go_on
+        self.orderly = orderly
+        self.started_at_ms = 0
+        shares = not broadcast
+        self._order_tasks = TaskThread("troupemq-order")
+        self._pulling = Pulling(
+            self._client,
+            group,
+            settings,
+            self._subscriptions,
+            self._statistics,
+            lambda process_queue, views: self._consuming.submit(process_queue, views),
+            orderly=orderly,
+        )
+        back = (
+            SendingBack(self._client, group, settings.max_reconsume_times, orderly)
+            if shares
+            else None
+        )
+        locks = QueueLocks(self._client, group, self._lost) if orderly and shares else None
+        self._consuming: Consuming = (
+            OrderlyConsuming(
+                group,
+                listener,
+                settings,
+                self._statistics,
+                self._pulling.go_on,
+                back,
+                locks,
+                self._order_tasks,
+            )
+            if orderly
+            else ConcurrentConsuming(
+                group,
+                listener,
+                settings,
+                self._statistics,
+                self._pulling.go_on,
+                back,
+                self._client.housekeeping,
+            )
         )
         self._rebalancing = Rebalancing(
-            self._client, group, offsets, assign, self.settings, self._pulling.go_on
+            self._client,
+            group,
+            self._offsets,
+            assign if shares else None,
+            settings,
+            self._pulling.go_on,
+            locks=locks,
         )
-        self._running = False
-        self._stopped = False
-        self._announced: tuple[Subscription, ...] = ()
-        self._again_is_due = False
-        self._notice_waits = False
-        self._client.consumer_data = self._consumer_data
-        self._client.topics = lambda: tuple(self._subscriptions)
-        self._client.serves[RequestCode.NOTIFY_CONSUMER_IDS_CHANGED] = self._group_changed
-        self._subscribe(RETRY_TOPIC_PREFIX + group, ALL_TAGS)
+        requests = ConsumerRequests(self, self._rebalancing, self._consuming, self._reset)
+        self._client.serves.update(requests.handlers())
+        if shares:
+            retry_topic = RETRY_TOPIC_PREFIX + group
+            self._subscriptions[retry_topic] = Subscription.of(
+                retry_topic, ALL_TAGS, None, now_ms()
+            )
 
-    def subscribe(self, topic: str, expression: str = ALL_TAGS) -> None:
-        """Wants the messages of `topic` with one of the tags of `a || b`, or all.
+    def suspend(self) -> None:
+        """Pulls no more until `resume`; what is here already is consumed."""
+        self._pulling.rest(True)
 
-        All members of a group must subscribe to the same. Before the start or after it.
-        """
-        self._subscribe(topic, expression)
-        if self._running:
-            self._client.housekeeping.post(self._rebalance)
-
-    def _subscribe(self, topic: str, expression: str) -> None:
-        check_topic(topic)
-        try:
-            subscription = Subscription.of_tags(topic, expression, now_ms())
-        except RemoteError as error:
-            raise MessageIllegal(f"{error.remark}: {expression!r}") from None
-        self._subscriptions[topic] = subscription
-
-    def start(self) -> None:
-        """Joins the group and begins. Raises ClientError if no name server can be reached.
-
-        A topic that does not exist yet is consumed as soon as it does.
-        """
-        if self._stopped:
-            raise ClientClosed("a consumer that was stopped does not start again: make a new one")
-        for topic in tuple(self._subscriptions):
-            try:
-                self._client.routes.look_up(topic)
-            except RouteNotFound:
-                log.info("topic without a route", topic=topic)
-        self._running = True
-        self._client.start()
-        self._pulling.start()
-        self._consuming.start()
-        housekeeping, settings = self._client.housekeeping, self.settings
-        housekeeping.every(settings.rebalance_interval_ms, self._rebalance)
-        housekeeping.later(
-            settings.commit_interval_ms,
-            lambda: housekeeping.every(settings.commit_interval_ms, self._rebalancing.commit),
-        )
-
-    def stop(self, timeout_s: float = STOP_TIMEOUT_S) -> None:
-        """Lets the listener finish what it has, commits, leaves the group.
-
-        Listener calls that take longer than `timeout_s` are left behind: what they consume comes
-        again.
-        """
-        was_running, self._running, self._stopped = self._running, False, True
-        if not was_running:
-            self._client.remoting.close()
-            return
-        self._client.housekeeping.stop(timeout_s)
-        self._rebalancing.close()
-        self._pulling.stop(timeout_s)
-        if not self._consuming.stop(timeout_s):
-            log.warning("listener still running at stop", group=self.group)
-        self._rebalancing.give_all_away()
-        self._client.stop()
+    def resume(self) -> None:
+        """Goes on after `suspend`."""
+        self._pulling.rest(False)
 
     def finish(self) -> None:
         """No further message is given to the listener; `stop` does the rest. Does not wait: the
         listener itself may call it."""
         self._rebalancing.close()
 
-    def __enter__(self) -> Self:
-        self.start()
-        return self
+    def info(self, *, stacks: bool = False) -> ConsumerRunningInfo:
+        """What administrators see of this consumer; with `stacks`, what its threads do."""
+        return running_info(
+            self,
+            self._client,
+            self._subscriptions.values(),
+            self._rebalancing.own,
+            self._statistics,
+            self._ends,
+            stacks=stacks,
+        )
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.stop()
+    # --- within
 
-    @property
-    def client_id(self) -> str:
-        """How brokers name this member of the group."""
-        return self._client.id
+    def _rebalance_topics(self) -> Sequence[str]:
+        return tuple(self._subscriptions)
 
-    def queues(self) -> dict[MessageQueue, int]:
-        """The queues that this consumer has now, and how far it is in each."""
-        return {queue: held.committable() for queue, held in self._rebalancing.own.items()}
-
-    # --- within, on the housekeeping thread but for _group_changed
-
-    def _consumer_data(self) -> list[ConsumerData]:
-        subscriptions = [
-            SubscriptionData(
-                topic=each.topic,
-                sub_string=each.expression,
-                tags_set=sorted(each.filter.tags),
-                code_set=sorted(each.filter.codes or ()),
-                sub_version=each.version,
-                expression_type=TAG_EXPRESSION,
+    def _begin(self) -> None:
+        self.started_at_ms = now_ms()
+        self._pulling.start()
+        self._consuming.start()
+        self._order_tasks.start()
+        super()._begin()
+        settings = self.settings
+        if self.orderly:
+            tasks = self._order_tasks
+            tasks.later(
+                FIRST_RENEWAL_MS,
+                lambda: tasks.every(settings.lock_interval_ms, self._rebalancing.renew_locks),
             )
-            for each in list(self._subscriptions.values())
-        ]
-        return [
-            ConsumerData(
-                self.group, "CONSUME_PASSIVELY", "CLUSTERING", self._begin.value, subscriptions
+        elif isinstance(self._consuming, ConcurrentConsuming):
+            interval_ms = min(settings.consume_timeout_ms / OVERDUE_ROUNDS, OVERDUE_INTERVAL_MS_MAX)
+            self._client.housekeeping.later(
+                interval_ms,
+                lambda: self._client.housekeeping.every(interval_ms, self._give_back_overdue),
             )
-        ]
 
-    def _rebalance(self) -> None:
-        wanted = tuple(self._subscriptions.values())
-        if wanted != self._announced:
-            self._announce()
-            self._announced = wanted
-        again_ms = self._rebalancing.run([each.topic for each in wanted])
-        if again_ms is not None:
-            if again_ms == INCOMPLETE_AGAIN_MS:
-                self._announced = ()
-            if not self._again_is_due:  # one at a time, or a missing topic would add up to many
-                self._again_is_due = True
-                self._client.housekeeping.later(again_ms, self._rebalance_again)
+    def _finish(self, timeout_s: float) -> None:
+        self._client.housekeeping.stop(timeout_s)
+        self._rebalancing.close()
+        self._pulling.stop(timeout_s)
+        self._order_tasks.stop(timeout_s)
+        if not self._consuming.stop(timeout_s):
+            log.warning("listener still running at stop", group=self.group)
+        self._rebalancing.give_all_away()
 
-    def _rebalance_again(self) -> None:
-        self._again_is_due = False
-        self._rebalance()
+    def _give_back_overdue(self) -> None:
+        if isinstance(self._consuming, ConcurrentConsuming):
+            self._consuming.give_back_overdue(self._rebalancing.own.values())
 
-    def _rebalance_noticed(self) -> None:
-        self._notice_waits = False
-        self._rebalance()
+    def _lost(self, held: ProcessQueue) -> None:
+        """The lock of a queue is lost: the group has changed, or will have."""
+        self._rebalancing.lost(held)
+        self._client.housekeeping.post(self._rebalance)
 
-    def _announce(self) -> None:
-        """Brokers that do not know what we subscribe to answer no pull: tell them first."""
-        for topic in tuple(self._subscriptions):
-            if self._client.routes.known(topic) is None:
-                try:
-                    self._client.routes.look_up(topic)
-                except ClientError as error:
-                    log.debug("topic without a route", topic=topic, error=str(error))
-        self._client.heartbeat()
-
-    def _group_changed(self, command: RemotingCommand) -> RemotingCommand | None:
-        """The broker's notice, on the I/O thread."""
-        header = NotifyConsumerIdsChangedHeader.decode(command.fields)
-        if header.consumer_group == self.group and not self._notice_waits:
-            self._notice_waits = True
-            self._client.housekeeping.post(self._rebalance_noticed)
-        return None
+    def _reset(self, queue: MessageQueue, offset: int, tries: int = RESET_TRIES) -> None:
+        """Goes on elsewhere in a queue of ours, on the housekeeping thread."""
+        try:
+            if self._rebalancing.restart_at(queue, offset):
+                return
+            reason = "its listener is not done"
+        except ClientError as error:
+            reason = str(error)
+        log.warning("queue not set yet", queue=str(queue), offset=offset, reason=reason)
+        if tries > 1:
+            self._client.housekeeping.later(
+                RESET_AGAIN_MS, lambda: self._reset(queue, offset, tries - 1)
+            )

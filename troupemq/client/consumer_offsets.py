@@ -1,7 +1,10 @@
 """How far a consumer group has come in each queue, kept at the broker (clustering)."""
 
+from collections.abc import Mapping
+from datetime import datetime
 from enum import Enum
 from threading import Lock
+from typing import Protocol
 
 from protocol.codes import RequestCode, ResponseCode
 from protocol.command import RemotingCommand
@@ -13,7 +16,7 @@ from protocol.headers.offset import (
     UpdateConsumerOffsetHeader,
 )
 from protocol.topic_names import RETRY_TOPIC_PREFIX
-from troupemq.client.client import Client
+from troupemq.client.client import Client, now_ms
 from troupemq.client.errors import BrokerError, ClientError, understood
 from troupemq.client.log import client_logger
 from troupemq.client.message import MessageQueue
@@ -21,6 +24,7 @@ from troupemq.client.message import MessageQueue
 log = client_logger(__name__)
 
 OFFSET_TIMEOUT_MS = 5000
+HALF_HOUR_MS = 1_800_000
 
 
 class ConsumeFrom(Enum):
@@ -35,15 +39,92 @@ class ConsumeFrom(Enum):
     TIMESTAMP = "CONSUME_FROM_TIMESTAMP"
 
 
-class ConsumerOffsets:
-    """Reads and writes one group's offsets; for any thread, all but `commit_oneway` block."""
+def timestamp_ms(text: str) -> int:
+    """The time (ms since 1970) of a text as the Java client takes it, in local time:
+    `20261121143000`. Raises ValueError."""
+    return int(datetime.strptime(text, "%Y%m%d%H%M%S").timestamp() * 1000)
 
-    def __init__(self, client: Client, group: str, begin: ConsumeFrom, begin_ms: int) -> None:
-        """`begin_ms` is the store time to begin at with ConsumeFrom.TIMESTAMP."""
+
+def timestamp_text(time_ms: int) -> str:
+    """The same the other way."""
+    return datetime.fromtimestamp(time_ms // 1000).strftime("%Y%m%d%H%M%S")
+
+
+class Offsets(Protocol):
+    """Where a group's offsets are kept."""
+
+    def start_of(self, queue: MessageQueue) -> int:
+        """Where the group goes on, or begins, in `queue`. Raises ClientError."""
+
+    def stored(self, queue: MessageQueue) -> int | None:
+        """What is stored of `queue`; None if nothing is. Raises ClientError."""
+
+    def commit(self, queue: MessageQueue, offset: int) -> None:
+        """Stores `offset` and knows that it is stored. Raises ClientError."""
+
+    def commit_all(self, offsets: Mapping[MessageQueue, int]) -> None:
+        """Stores them; a failure is logged, and made good by the next time."""
+
+    def forget(self, queue: MessageQueue) -> None:
+        """The queue is another consumer's."""
+
+
+class QueueEnds:
+    """Where queues begin and end, and where in them a time is. For any thread, all block."""
+
+    def __init__(
+        self,
+        client: Client,
+        begin: ConsumeFrom = ConsumeFrom.LAST_OFFSET,
+        begin_ms: int | None = None,
+    ) -> None:
+        """`begin_ms` is the store time to begin at with ConsumeFrom.TIMESTAMP, by default half an
+        hour ago."""
+        self._client = client
+        self.begin = begin
+        self.begin_ms = begin_ms if begin_ms is not None else now_ms() - HALF_HOUR_MS
+
+    def first_position(self, queue: MessageQueue) -> int:
+        """Where a group begins that has never consumed the queue. Raises ClientError."""
+        if queue.topic.startswith(RETRY_TOPIC_PREFIX) or self.begin is ConsumeFrom.FIRST_OFFSET:
+            return self.first(queue)
+        if self.begin is ConsumeFrom.TIMESTAMP:
+            return self.at_time(queue, self.begin_ms)
+        return self.end(queue)
+
+    def first(self, queue: MessageQueue) -> int:
+        """The offset of the first message. Raises ClientError."""
+        return self.ask(queue, RequestCode.GET_MIN_OFFSET, _fields(queue))
+
+    def end(self, queue: MessageQueue) -> int:
+        """The offset behind the last message. Raises ClientError."""
+        return self.ask(queue, RequestCode.GET_MAX_OFFSET, _fields(queue))
+
+    def at_time(self, queue: MessageQueue, time_ms: int) -> int:
+        """The first message stored at or after that time; the last one if all are older. Raises
+        ClientError."""
+        header = SearchOffsetHeader(queue.topic, queue.queue_id, time_ms, queue.broker_name)
+        return self.ask(queue, RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, header.encode())
+
+    def ask(self, queue: MessageQueue, code: RequestCode, fields: dict[str, str]) -> int:
+        """The offset that the queue's broker answers. Raises ClientError."""
+        address = self._client.routes.address(queue.broker_name)
+        command = RemotingCommand(code, fields)
+        answer = self._client.remoting.ask(address, command, OFFSET_TIMEOUT_MS)
+        return understood(OffsetResponseHeader.decode, answer.fields).offset
+
+
+def _fields(queue: MessageQueue) -> dict[str, str]:
+    return QueueHeader(queue.topic, queue.queue_id, queue.broker_name).encode()
+
+
+class ConsumerOffsets:
+    """Reads and writes one group's offsets; for any thread, all but `commit_all` block."""
+
+    def __init__(self, client: Client, group: str, ends: QueueEnds) -> None:
         self._client = client
         self._group = group
-        self._begin = begin
-        self._begin_ms = begin_ms
+        self._ends = ends
         self._lock = Lock()
         self._committed: dict[MessageQueue, int] = {}
 
@@ -53,55 +134,43 @@ class ConsumerOffsets:
         A first position is committed at once: were it worked out again after a rebalance, "the
         end" would be further on, and what came in between would be lost. Raises ClientError.
         """
+        stored = self.stored(queue)
+        if stored is not None:
+            return stored
+        offset = self._ends.first_position(queue)
+        self.commit(queue, offset)
+        return offset
+
+    def stored(self, queue: MessageQueue) -> int | None:
         header = QueryConsumerOffsetHeader(
             self._group, queue.topic, queue.queue_id, queue.broker_name
         )
         try:
-            return self._ask(queue, RequestCode.QUERY_CONSUMER_OFFSET, header.encode())
+            return self._ends.ask(queue, RequestCode.QUERY_CONSUMER_OFFSET, header.encode())
         except BrokerError as error:
             if error.code != ResponseCode.QUERY_NOT_FOUND:
                 raise
-        offset = self._first_position(queue)
-        self.commit(queue, offset)
-        return offset
-
-    def _first_position(self, queue: MessageQueue) -> int:
-        topic, queue_id, broker_name = queue.topic, queue.queue_id, queue.broker_name
-        if topic.startswith(RETRY_TOPIC_PREFIX) or self._begin is ConsumeFrom.FIRST_OFFSET:
-            code, fields = RequestCode.GET_MIN_OFFSET, QueueHeader(topic, queue_id, broker_name)
-            return self._ask(queue, code, fields.encode())
-        if self._begin is ConsumeFrom.TIMESTAMP:
-            search = SearchOffsetHeader(topic, queue_id, self._begin_ms, broker_name)
-            return self._ask(queue, RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, search.encode())
-        fields = QueueHeader(topic, queue_id, broker_name)
-        return self._ask(queue, RequestCode.GET_MAX_OFFSET, fields.encode())
-
-    def _ask(self, queue: MessageQueue, code: RequestCode, fields: dict[str, str]) -> int:
-        address = self._client.routes.address(queue.broker_name)
-        command = RemotingCommand(code, fields)
-        answer = self._client.remoting.ask(address, command, OFFSET_TIMEOUT_MS)
-        return understood(OffsetResponseHeader.decode, answer.fields).offset
+            return None
 
     def commit(self, queue: MessageQueue, offset: int) -> None:
-        """Stores `offset` and waits for the broker's word. Raises ClientError."""
         address = self._client.routes.address(queue.broker_name)
         self._client.remoting.ask(address, self._update(queue, offset), OFFSET_TIMEOUT_MS)
         self._remember(queue, offset)
 
-    def commit_oneway(self, queue: MessageQueue, offset: int) -> None:
-        """Stores `offset` unless it was stored already; a failure is made good by the next one."""
-        if self._committed.get(queue) == offset:
-            return
-        try:
-            address = self._client.routes.address(queue.broker_name)
-            self._client.remoting.oneway(address, self._update(queue, offset))
-        except ClientError as error:
-            log.warning("offset not committed", queue=str(queue), error=str(error))
-            return
-        self._remember(queue, offset)
+    def commit_all(self, offsets: Mapping[MessageQueue, int]) -> None:
+        """Stores those that were not stored already, one way."""
+        for queue, offset in offsets.items():
+            if self._committed.get(queue) == offset:
+                continue
+            try:
+                address = self._client.routes.address(queue.broker_name)
+                self._client.remoting.oneway(address, self._update(queue, offset))
+            except ClientError as error:
+                log.warning("offset not committed", queue=str(queue), error=str(error))
+            else:
+                self._remember(queue, offset)
 
     def forget(self, queue: MessageQueue) -> None:
-        """The queue is another consumer's."""
         with self._lock:
             self._committed.pop(queue, None)
 

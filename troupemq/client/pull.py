@@ -6,28 +6,31 @@ All of it runs on one thread (`task_thread.py`), which never waits for an answer
 
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
 from time import monotonic
 
 from protocol.codes import RequestCode, ResponseCode
 from protocol.command import RemotingCommand
 from protocol.headers.pull import PullMessageHeader, PullMessageResponseHeader
 from protocol.message import RecordError, decode_records
-from protocol.sysflag import PULL_SUSPEND
-from protocol.tags import ALL_TAGS, TagFilter
-from troupemq.client.client import Client
-from troupemq.client.consume import ConsumerSettings, Consuming
+from protocol.sysflag import PULL_SUBSCRIPTION, PULL_SUSPEND
+from troupemq.client.client import Client, now_ms
+from troupemq.client.consumer_settings import ConsumerSettings
+from troupemq.client.consumer_statistics import ConsumerStatistics
 from troupemq.client.errors import BrokerError, ClientClosed, ClientError, understood
 from troupemq.client.log import client_logger
 from troupemq.client.message import MessageView, view_of
 from troupemq.client.process_queue import ProcessQueue
+from troupemq.client.subscription import Subscription
 from troupemq.client.task_thread import TaskThread
 
 log = client_logger(__name__)
 
-TAG_EXPRESSION = "TAG"
-ERROR_DELAY_MS = 1000
-"""Before the next pull after a failure; the Java client waits 3 s."""
+UNKNOWN_TO_BROKER_DELAY_MS = 200
+"""Before the next pull after one that the broker refused because it does not know, or not yet, what
+we subscribed to: a heartbeat tells it."""
+
+BROKER_BUSY_DELAY_MS = 20
+"""After FLOW_CONTROL."""
 
 HELD_S = 0.005
 NOT_HELD_DELAY_MS = 10
@@ -45,28 +48,15 @@ _OFFSET_CODES = frozenset(
 """The answers that say where to go on."""
 
 _SUBSCRIPTION_CODES = frozenset(
-    (ResponseCode.SUBSCRIPTION_NOT_EXIST, ResponseCode.SUBSCRIPTION_NOT_LATEST)
+    (
+        ResponseCode.SUBSCRIPTION_NOT_EXIST,
+        ResponseCode.SUBSCRIPTION_NOT_LATEST,
+        ResponseCode.FILTER_DATA_NOT_EXIST,
+        ResponseCode.FILTER_DATA_NOT_LATEST,
+    )
 )
-"""The broker does not know what we subscribed to: a heartbeat tells it."""
 
-
-@dataclass(frozen=True)
-class Subscription:
-    """What a group wants of a topic: an expression of tags, `*` or `a || b`."""
-
-    topic: str
-    expression: str
-    filter: TagFilter
-    version: int
-
-    @classmethod
-    def of_tags(cls, topic: str, expression: str, version: int) -> "Subscription":
-        """Raises RemoteError for an expression that is none."""
-        return cls(topic, expression or ALL_TAGS, TagFilter.parse(expression), version)
-
-    def wants(self, view: MessageView) -> bool:
-        """Looks at the tag itself: the broker compares hashes only."""
-        return not self.filter.tags or view.tags in self.filter.tags
+Submit = Callable[[ProcessQueue, Sequence[MessageView]], None]
 
 
 class Pulling:
@@ -78,14 +68,25 @@ class Pulling:
         group: str,
         settings: ConsumerSettings,
         subscriptions: Mapping[str, Subscription],
-        consuming: Callable[[], Consuming],
+        statistics: ConsumerStatistics,
+        submit: Submit,
+        *,
+        orderly: bool = False,
+        tells_subscription: bool = False,
     ) -> None:
+        """`submit` gets what came, after its queue did. With `tells_subscription` each pull says
+        what it wants, and the broker need not know it from heartbeats."""
         self._client = client
         self._group = group
         self._settings = settings
         self._subscriptions = subscriptions
-        self._consuming = consuming
+        self._statistics = statistics
+        self._submit = submit
+        self._spans = not orderly
+        self._tells_subscription = tells_subscription
         self._thread = TaskThread("troupemq-pull")
+        self._rests = False
+        self._resting: dict[int, ProcessQueue] = {}
 
     def start(self) -> None:
         self._thread.start()
@@ -97,28 +98,48 @@ class Pulling:
         """Pulls the queue: it is new, or has room again. For any thread."""
         self._thread.post(self._pulls(process_queue))
 
+    def rest(self, rests: bool) -> None:
+        """Pulls no more, or goes on. For any thread."""
+
+        def change() -> None:
+            self._rests = rests
+            if not rests:
+                resting, self._resting = self._resting, {}
+                for process_queue in resting.values():
+                    self._pull(process_queue)
+
+        self._thread.post(change)
+
     def _pulls(self, process_queue: ProcessQueue) -> Callable[[], None]:
         return lambda: self._pull(process_queue)
 
     def _pull(self, process_queue: ProcessQueue) -> None:
         settings = self._settings
-        if process_queue.dropped:
+        if process_queue.dropped or process_queue.pull_is_under_way or process_queue.rests:
             return
-        if process_queue.pause_if_full(settings.queue_count_max, settings.queue_bytes_max):
+        if self._rests:
+            self._resting[id(process_queue)] = process_queue
+            return
+        process_queue.last_pull_ms = now_ms()
+        if process_queue.pause_if_full(settings, spans=self._spans):
             return  # `go_on` comes when there is room
         queue = process_queue.queue
-        subscription = self._subscriptions[queue.topic]
+        subscription = self._subscriptions.get(queue.topic)
+        if subscription is None:
+            return  # unsubscribed: the next rebalance takes the queue away
+        tells = self._tells_subscription
         header = PullMessageHeader(
             consumer_group=self._group,
             topic=queue.topic,
             queue_id=queue.queue_id,
             queue_offset=process_queue.pull_offset,
             max_msg_nums=settings.pull_batch_size,
-            sys_flag=PULL_SUSPEND,
+            sys_flag=PULL_SUSPEND | (PULL_SUBSCRIPTION if tells else 0),
             commit_offset=0,
             suspend_timeout_ms=settings.suspend_ms,
+            subscription=subscription.expression if tells else None,
             sub_version=subscription.version,
-            expression_type=TAG_EXPRESSION,
+            expression_type=subscription.expression_type,
             broker_name=queue.broker_name,
         )
         command = RemotingCommand(RequestCode.PULL_MESSAGE, header.encode())
@@ -127,6 +148,7 @@ class Pulling:
         except ClientError as error:
             self._failed(process_queue, error)
             return
+        process_queue.pull_is_under_way = True
         answer = self._client.remoting.call_async(address, command, settings.pull_timeout_ms)
         asked_s = monotonic()
         answer.add_done_callback(
@@ -142,6 +164,7 @@ class Pulling:
         asked_s: float,
         answer: Future[RemotingCommand],
     ) -> None:
+        process_queue.pull_is_under_way = False
         if process_queue.dropped:
             return
         error = answer.exception()
@@ -167,7 +190,7 @@ class Pulling:
             raise BrokerError(response.code, response.remark, address)
         header = understood(PullMessageResponseHeader.decode, response.fields)
         if response.code == ResponseCode.SUCCESS:
-            self._found(process_queue, header, response)
+            self._found(process_queue, header, response, asked_s)
         elif response.code == ResponseCode.PULL_OFFSET_MOVED:
             self._moved(process_queue, header)
         else:
@@ -181,15 +204,19 @@ class Pulling:
         process_queue: ProcessQueue,
         header: PullMessageResponseHeader,
         response: RemotingCommand,
+        asked_s: float,
     ) -> None:
         queue = process_queue.queue
-        wants = self._subscriptions[queue.topic].wants
+        subscription = self._subscriptions.get(queue.topic)
+        if subscription is None:
+            return
         views = [
             view
             for record in decode_records(response.body or b"")
             if record.queue_offset >= process_queue.pull_offset
-            and wants(view := view_of(record, queue))
+            and subscription.wants(view := view_of(record, queue))
         ]
+        self._statistics.pulled(queue.topic, len(views), (monotonic() - asked_s) * 1000)
         self._go_to(process_queue, header, views)
         self.go_on(process_queue)
 
@@ -203,7 +230,7 @@ class Pulling:
         process_queue.pull_offset = header.next_begin_offset
         process_queue.put(views, header.next_begin_offset)
         if views:
-            self._consuming().submit(process_queue, views)
+            self._submit(process_queue, views)
 
     def _moved(self, process_queue: ProcessQueue, header: PullMessageResponseHeader) -> None:
         log.warning(
@@ -216,11 +243,19 @@ class Pulling:
         process_queue.broker_id = header.suggest_which_broker_id
         process_queue.pull_offset = header.next_begin_offset
         process_queue.move_to(header.next_begin_offset)
-        self._thread.later(ERROR_DELAY_MS if same else 0, self._pulls(process_queue))
+        delay_ms = self._settings.pull_error_delay_ms if same else 0
+        self._thread.later(delay_ms, self._pulls(process_queue))
 
     def _failed(self, process_queue: ProcessQueue, error: BaseException) -> None:
         if isinstance(error, ClientClosed):
             return
-        log.warning("pull failed", queue=str(process_queue.queue), error=str(error))
         process_queue.broker_id = 0
-        self._thread.later(ERROR_DELAY_MS, self._pulls(process_queue))
+        code = error.code if isinstance(error, BrokerError) else None
+        delay_ms = self._settings.pull_error_delay_ms
+        if code in _SUBSCRIPTION_CODES:
+            delay_ms = min(delay_ms, UNKNOWN_TO_BROKER_DELAY_MS)
+        elif code == ResponseCode.FLOW_CONTROL:
+            delay_ms = BROKER_BUSY_DELAY_MS
+        if code not in _SUBSCRIPTION_CODES:  # which are usual while a group comes together
+            log.warning("pull failed", queue=str(process_queue.queue), error=str(error))
+        self._thread.later(delay_ms, self._pulls(process_queue))

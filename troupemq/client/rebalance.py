@@ -4,6 +4,7 @@ Runs on the client's housekeeping thread, where blocking is no harm to pulls or 
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from threading import RLock
 from time import monotonic
 
 from protocol.bodies import ConsumerList
@@ -13,18 +14,19 @@ from protocol.headers.client import GetConsumerListHeader
 from protocol.topic_names import RETRY_TOPIC_PREFIX
 from troupemq.client.assignment import Assignment
 from troupemq.client.client import Client
-from troupemq.client.consume import ConsumerSettings
-from troupemq.client.consumer_offsets import ConsumerOffsets
+from troupemq.client.consumer_offsets import Offsets
+from troupemq.client.consumer_settings import ConsumerSettings
 from troupemq.client.errors import ClientError, RouteNotFound, understood
 from troupemq.client.log import client_logger
 from troupemq.client.message import MessageQueue
 from troupemq.client.process_queue import ProcessQueue
+from troupemq.client.queue_locks import QueueLocks
 
 log = client_logger(__name__)
 
 CONSUMER_LIST_TIMEOUT_MS = 3000
 INCOMPLETE_AGAIN_MS = 1000
-"""After a round that lacked a route, an answer or our own id in the group."""
+"""After a round that lacked a route, an answer, a lock or our own id in the group."""
 
 
 class Rebalancing:
@@ -34,19 +36,28 @@ class Rebalancing:
         self,
         client: Client,
         group: str,
-        offsets: ConsumerOffsets,
-        assign: Assignment,
+        offsets: Offsets,
+        assign: Assignment | None,
         settings: ConsumerSettings,
         on_new: Callable[[ProcessQueue], None],
+        *,
+        locks: QueueLocks | None = None,
+        position: Callable[[ProcessQueue], int | None] = ProcessQueue.committable,
     ) -> None:
-        """`on_new` begins to pull a queue."""
+        """`on_new` begins to pull a queue. Without `assign` every queue is ours (broadcast). With
+        `locks` a queue is taken when the broker has locked it, and given away when no listener has
+        it any more. `position` is what a commit stores, None for
+        nothing."""
         self._client = client
         self._group = group
         self._offsets = offsets
         self._assign = assign
         self._settings = settings
         self._on_new = on_new
+        self._locks = locks
+        self._position = position
         self._closed = False
+        self._turn = RLock()
         self._wanted_since_s: dict[MessageQueue, float] = {}
         self._own: dict[MessageQueue, ProcessQueue] = {}
 
@@ -58,15 +69,20 @@ class Rebalancing:
     def run(self, topics: Sequence[str]) -> float | None:
         """Takes and gives away queues; if not all can be done now, says in how many ms it may."""
         again_ms: list[float] = []
-        for topic in () if self._closed else topics:
-            try:
-                again_ms += self._run_topic(topic)
-            except RouteNotFound:
-                if not topic.startswith(RETRY_TOPIC_PREFIX):  # which comes when it is needed
+        with self._turn:
+            for topic in () if self._closed else topics:
+                try:
+                    again_ms += self._run_topic(topic)
+                except RouteNotFound:
+                    if not topic.startswith(RETRY_TOPIC_PREFIX):  # which comes when it is needed
+                        again_ms.append(INCOMPLETE_AGAIN_MS)
+                except ClientError as error:
+                    log.warning("rebalance failed", topic=topic, error=str(error))
                     again_ms.append(INCOMPLETE_AGAIN_MS)
-            except ClientError as error:
-                log.warning("rebalance failed", topic=topic, error=str(error))
-                again_ms.append(INCOMPLETE_AGAIN_MS)
+            if not self._closed:
+                again_ms += self._give_away(
+                    [queue for queue in self._own if queue.topic not in topics]
+                )
         return min(again_ms, default=None)
 
     def _run_topic(self, topic: str) -> list[float]:
@@ -75,15 +91,22 @@ class Rebalancing:
         queues = sorted(route.subscribe_queues)
         if not queues:
             raise RouteNotFound(f"no broker lets {topic} be read")
-        members = self._members(queues)
-        mine = frozenset(self._assign(self._client.id, members, queues))
-        lost = [queue for queue in self._own if queue.topic == topic and queue not in mine]
-        for queue in lost:
-            self._own[queue].drop(0)
-        for queue in lost:
-            self._give_away(queue)
-        again_ms: list[float] = [] if self._client.id in members else [INCOMPLETE_AGAIN_MS]
-        alone = members == [self._client.id]
+        again_ms: list[float] = []
+        if self._assign is None:
+            members, mine = [self._client.id], frozenset(queues)
+        else:
+            members = self._members(queues)
+            mine = frozenset(self._assign(self._client.id, members, queues))
+            if self._client.id not in members:
+                again_ms.append(INCOMPLETE_AGAIN_MS)
+        again_ms += self._give_away(
+            [
+                queue
+                for queue, held in self._own.items()
+                if queue.topic == topic and (queue not in mine or held.dropped)
+            ]
+        )
+        alone = members == [self._client.id] or self._locks is not None
         for queue in queues:
             if queue not in mine:
                 self._wanted_since_s.pop(queue, None)
@@ -120,47 +143,118 @@ class Rebalancing:
 
     def _take(self, queue: MessageQueue) -> bool:
         try:
+            if self._locks is not None and not self._locks.lock(queue):
+                log.info("queue locked by another", group=self._group, queue=str(queue))
+                return False
             offset = self._offsets.start_of(queue)
         except ClientError as error:
             log.warning("queue not taken yet", queue=str(queue), error=str(error))
             return False
+        self._wanted_since_s.pop(queue, None)
+        log.info("queue taken", group=self._group, queue=str(queue), offset=offset)
+        self._add(queue, offset)
+        return True
+
+    def _add(self, queue: MessageQueue, offset: int, before: ProcessQueue | None = None) -> None:
         process_queue = ProcessQueue(queue, offset)
+        if before is not None:
+            process_queue.rests, process_queue.locked_at_s = before.rests, before.locked_at_s
+        elif self._locks is not None:
+            process_queue.set_locked(True)
         self._own = {**self._own, queue: process_queue}
         if self._closed:  # meanwhile, on another thread
             process_queue.drop(0)
-        self._wanted_since_s.pop(queue, None)
-        log.info("queue taken", group=self._group, queue=str(queue), offset=offset)
         self._on_new(process_queue)
-        return True
 
-    def _give_away(self, queue: MessageQueue) -> None:
-        process_queue = self._own[queue]
-        process_queue.drop(self._settings.drop_wait_ms / 1000)
-        self._own = {key: value for key, value in self._own.items() if key != queue}
-        self._commit_and_forget(process_queue)
-        log.info("queue given away", group=self._group, queue=str(queue))
+    def _give_away(self, queues: Sequence[MessageQueue]) -> list[float]:
+        """When to go on with those whose listener calls take too long, of orderly consumers."""
+        again_ms: list[float] = []
+        for queue in queues:
+            self._own[queue].drop(0)
+        for queue in queues:
+            held = self._own[queue]
+            drained = held.drop(self._settings.drop_wait_ms / 1000)
+            if self._locks is not None and not drained:
+                held.unlock_tries += 1
+                log.warning("queue still consumed", queue=str(queue), tries=held.unlock_tries)
+                again_ms.append(INCOMPLETE_AGAIN_MS)
+                continue
+            self._own = {key: value for key, value in self._own.items() if key != queue}
+            self._commit_and_forget(held)
+            if self._locks is not None and held.locked_at_s is not None:
+                self._locks.unlock([queue], oneway=True)
+            log.info("queue given away", group=self._group, queue=str(queue))
+        return again_ms
 
-    def _commit_and_forget(self, process_queue: ProcessQueue) -> None:
-        queue, offset = process_queue.queue, process_queue.committable()
-        try:
-            self._offsets.commit(queue, offset)
-        except ClientError as error:
-            log.warning("offset not committed", queue=str(queue), error=str(error))
+    def _commit_and_forget(self, held: ProcessQueue) -> None:
+        queue = held.queue
+        offset = self._position(held)
+        is_ours = (
+            self._locks is None or held.locked_at_s is not None
+        )  # else it is another's already
+        if offset is not None and is_ours:
+            try:
+                self._offsets.commit(queue, offset)
+            except ClientError as error:
+                log.warning("offset not committed", queue=str(queue), error=str(error))
         self._offsets.forget(queue)
+
+    def lost(self, held: ProcessQueue) -> None:
+        """The lock on it is, or was, another member's: the next round looks where the group is."""
+        held.drop(0)
+
+    def restart_at(self, queue: MessageQueue, offset: int) -> bool:
+        """Goes on there with a queue of ours, and has that stored. False if it must be tried again:
+        an orderly listener is not done with it. Raises ClientError."""
+        with self._turn:
+            held = self._own.get(queue)
+            if held is None or self._closed:
+                return True
+            drained = held.drop(self._settings.drop_wait_ms / 1000)
+            if self._locks is not None and not drained:
+                return False
+            self._offsets.commit(queue, offset)
+            log.info("queue set", group=self._group, queue=str(queue), offset=offset)
+            if self._locks is None or held.locked_at_s is not None:
+                self._add(queue, offset, held)
+            return True  # without its lock it stays dropped: the next round takes it, if it is ours
+
+    def assign(self, queues: Sequence[MessageQueue]) -> None:
+        """Has these and no others, whatever the group does. Raises ClientError, with those that it
+        could take taken."""
+        with self._turn:
+            self._give_away([queue for queue in self._own if queue not in queues])
+            for queue in queues:
+                if queue not in self._own:
+                    self._add(queue, self._offsets.start_of(queue))
 
     def commit(self) -> None:
         """Stores how far each queue is; does not wait for the broker's word."""
-        for queue, process_queue in self._own.items():
-            self._offsets.commit_oneway(queue, process_queue.committable())
+        self._offsets.commit_all(
+            {
+                queue: offset
+                for queue, held in self._own.items()
+                if not held.dropped and (offset := self._position(held)) is not None
+            }
+        )
+
+    def renew_locks(self) -> None:
+        """Every `lock_interval_ms`. Blocks."""
+        if self._locks is not None:
+            self._locks.renew(self._own.values())
 
     def close(self) -> None:
         """Takes no more queues; no more listener calls, but those under way go on."""
         self._closed = True
-        for process_queue in self._own.values():
-            process_queue.drop(0)
+        for held in self._own.values():
+            held.drop(0)
 
     def give_all_away(self) -> None:
         """Commits every queue, with the broker's word, and has none any more."""
-        own, self._own = self._own, {}
-        for process_queue in own.values():
-            self._commit_and_forget(process_queue)
+        with self._turn:
+            own, self._own = self._own, {}
+            for held in own.values():
+                self._commit_and_forget(held)
+            idle = [queue for queue, held in own.items() if held.drop(0)]
+            if self._locks is not None and idle:  # the others get free when their lease is over
+                self._locks.unlock(idle, oneway=False)

@@ -27,19 +27,20 @@ CONNECT_TIMEOUT_MS = 3000
 OPAQUE_MASK = 0x7FFFFFFF
 JOIN_TIMEOUT_S = 5.0
 
-OnRequest = Callable[[str, RemotingCommand], RemotingCommand | None]
-"""Gets a request of the other side and its address, on the I/O thread: it must not block."""
+OnRequest = Callable[[str, RemotingCommand], "RemotingCommand | Answer | None"]
+"""Gets a request of the other side and its address, on the I/O thread: it must not block. What
+takes longer is answered with a future."""
+
+Greeting = Callable[[str], RemotingCommand | None]
+"""Makes the request that is the first one on a new connection to that address, or none."""
 
 
 class Remoting:
     """Starts with its first call, ends with `close`."""
 
-    def __init__(
-        self, on_request: OnRequest, on_connected: Callable[[str], None] = lambda address: None
-    ) -> None:
-        """`on_connected` is told of each new connection, on the I/O thread."""
+    def __init__(self, on_request: OnRequest, greeting: Greeting = lambda address: None) -> None:
         self._on_request = on_request
-        self._on_connected = on_connected
+        self._greeting = greeting
         self._connections: dict[str, Connection] = {}
         self._lock = Lock()
         self._opaque = count(1)
@@ -53,6 +54,7 @@ class Remoting:
         self._wake_sender.setblocking(False)
         self._selector.register(self._wake_receiver, EVENT_READ)
         self._closed = False
+        self._released = False
         self._thread = Thread(target=self._run, name="troupemq-io", daemon=True)
 
     # --- any thread
@@ -95,11 +97,17 @@ class Remoting:
         return current_thread() is self._thread
 
     def later(self, delay_ms: float, task: Callable[[], None]) -> None:
-        """Runs `task` on the I/O thread in `delay_ms`: it must not block."""
+        """Runs `task` on the I/O thread in `delay_ms`: it must not block.
+
+        What is not due at the close runs then: whoever waits learns of the end.
+        """
         due_s = monotonic() + delay_ms / 1000
         with self._lock:
-            heappush(self._timers, (due_s, next(self._order), task))
-        if due_s < self._sleeps_until_s:
+            if not self._released:
+                heappush(self._timers, (due_s, next(self._order), task))
+        if self._released:
+            task()
+        elif due_s < self._sleeps_until_s:
             self._wake()
 
     def drop(self, address: str) -> None:
@@ -108,6 +116,11 @@ class Remoting:
         if connection is not None:
             reason = ConnectionFailed(f"{address}: the connection was given up")
             self.later(0, lambda: self._end(connection, reason))
+
+    def is_connected(self, address: str) -> bool:
+        """Whether there is a connection that was not found broken."""
+        connection = self._connections.get(address)
+        return connection is not None and connection.is_open and connection.broken_by is None
 
     def close(self) -> None:
         """Closes all connections; whoever still waits for an answer gets ClientClosed."""
@@ -126,6 +139,7 @@ class Remoting:
         connection = self._connections.get(address)
         if connection is not None and connection.broken_by is None:
             return connection
+        greeting = self._greeting(address)
         with self._lock:
             if self._closed:
                 raise ClientClosed("the client is stopped")
@@ -133,12 +147,19 @@ class Remoting:
             if connection is not None and connection.broken_by is None:
                 return connection
             connection = Connection(address, self._command, self._look_again)
+            if greeting is not None:
+                self._greet(connection, greeting)
             self._connections[address] = connection
             if self._thread.ident is None:
                 self._thread.start()
         self._look_again(connection)
         self.later(CONNECT_TIMEOUT_MS, lambda: self._check_open(connection))
         return connection
+
+    def _greet(self, connection: Connection, greeting: RemotingCommand) -> None:
+        """Nobody waits for the answer; a failed greeting is repeated by whoever repeats it."""
+        greeting.opaque = next(self._opaque) & OPAQUE_MASK
+        connection.submit(encode(greeting), greeting.opaque, None)
 
     def _look_again(self, connection: Connection) -> None:
         self._changed.append(connection)
@@ -196,14 +217,11 @@ class Remoting:
             task()
 
     def _ready(self, connection: Connection, events: int) -> None:
-        was_open = connection.is_open
         try:
             connection.ready(events)
         except ConnectionFailed as error:
             self._end(connection, error)
             return
-        if not was_open:
-            self._on_connected(connection.address)
         self._watch(connection)
 
     def _watch(self, connection: Connection) -> None:
@@ -235,12 +253,21 @@ class Remoting:
 
     def _command(self, connection: Connection, command: RemotingCommand) -> None:
         response = self._on_request(connection.address, command)
-        if response is not None and not command.is_oneway:
+        if response is None or command.is_oneway:
+            return
+        if isinstance(response, RemotingCommand):
             connection.answer(response)
+        else:
+            response.add_done_callback(lambda done: connection.answer(done.result()))
 
     def _release(self) -> None:
         for connection in list(self._connections.values()):
             self._end(connection, ClientClosed("the client is stopped"))
+        with self._lock:
+            self._released = True
+            timers, self._timers = self._timers, []
+        for _, _, task in sorted(timers, key=lambda timer: timer[:2]):
+            task()
         self._selector.close()
         self._wake_receiver.close()
         self._wake_sender.close()

@@ -9,12 +9,26 @@ from heapq import heappop, heappush
 from itertools import count
 from threading import Condition, Thread, current_thread
 from time import monotonic
+from typing import Protocol
 
 from troupemq.client.log import client_logger
 
 log = client_logger(__name__)
 
 Task = Callable[[], None]
+
+
+class Tasks(Protocol):
+    """What runs tasks: a TaskThread, or a test that winds its clock by hand."""
+
+    def post(self, task: Task) -> None:
+        """Runs `task` after those posted before it."""
+
+    def later(self, delay_ms: float, task: Task) -> None:
+        """Runs `task` in `delay_ms`."""
+
+    def every(self, interval_ms: float, task: Task) -> None:
+        """Runs `task` now and `interval_ms` after each of its ends."""
 
 
 class TaskThread:

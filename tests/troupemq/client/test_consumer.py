@@ -11,10 +11,11 @@ from protocol.codes import RequestCode, ResponseCode
 from protocol.command import RemotingCommand
 from tests.troupemq.fake_broker import TOPIC, FakeBroker
 from tests.troupemq.fake_server import WAIT_S, FakeServer
-from troupemq.client.consume import ConsumeResult, ConsumerSettings
 from troupemq.client.consumer import PushConsumer
 from troupemq.client.consumer_offsets import ConsumeFrom
+from troupemq.client.consumer_settings import ConsumerSettings
 from troupemq.client.errors import ClientClosed, ConnectionFailed, MessageIllegal
+from troupemq.client.listener import ConsumeResult
 from troupemq.client.message import MessageQueue, MessageView
 
 QUICK = ConsumerSettings(
@@ -24,6 +25,7 @@ QUICK = ConsumerSettings(
     rebalance_interval_ms=50,
     settle_ms=0,
     again_after_ms=10,
+    pull_error_delay_ms=20,
 )
 
 

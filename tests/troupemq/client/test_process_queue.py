@@ -6,11 +6,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from protocol.message import MessageRecord
+from troupemq.client.consumer_settings import ConsumerSettings
 from troupemq.client.message import MessageQueue, MessageView, view_of
 from troupemq.client.process_queue import ProcessQueue
 
 QUEUE = MessageQueue("T", "b", 0)
-COUNT_MAX, BYTES_MAX = 4, 1000
+LIMITS = ConsumerSettings(queue_count_max=4, queue_bytes_max=1000, queue_span_max=50)
 
 
 def view(offset: int, size_bytes: int = 100) -> MessageView:
@@ -24,7 +25,9 @@ def queue_with(*offsets: int) -> ProcessQueue:
 
 
 def finish(queue: ProcessQueue, *offsets: int) -> bool:
-    return queue.done(offsets, COUNT_MAX, BYTES_MAX)
+    held = {each.queue_offset: each for each in queue.first(100)}
+    queue.release()
+    return queue.done([held[offset] for offset in offsets if offset in held], LIMITS)
 
 
 def test_a_new_queue_is_where_the_group_was() -> None:
@@ -56,16 +59,16 @@ def test_whatever_the_order_what_is_not_consumed_is_not_passed(order: list[int],
 
 def test_a_full_queue_says_once_when_it_is_half_empty() -> None:
     queue = queue_with(10, 11, 12, 13)
-    assert queue.pause_if_full(COUNT_MAX, BYTES_MAX)
+    assert queue.pause_if_full(LIMITS)
     assert [finish(queue, offset) for offset in (10, 11, 12)] == [False, True, False]
 
 
 def test_large_messages_fill_a_queue_too() -> None:
     queue = ProcessQueue(QUEUE, 0)
-    queue.put([view(0, BYTES_MAX)], 1)
-    assert queue.pause_if_full(COUNT_MAX, BYTES_MAX)
+    queue.put([view(0, LIMITS.queue_bytes_max)], 1)
+    assert queue.pause_if_full(LIMITS)
     assert finish(queue, 0)
-    assert not queue.pause_if_full(COUNT_MAX, BYTES_MAX)
+    assert not queue.pause_if_full(LIMITS)
 
 
 def test_a_moved_queue_forgets_what_waited() -> None:

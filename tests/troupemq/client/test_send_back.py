@@ -9,9 +9,10 @@ import pytest
 from actors.config import BrokerConfig, NamesrvConfig
 from storage.config import StoreConfig
 from troupemq import Message, Producer
-from troupemq.client.consume import ConsumeResult, ConsumerSettings
 from troupemq.client.consumer import PushConsumer
 from troupemq.client.consumer_offsets import ConsumeFrom
+from troupemq.client.consumer_settings import ConsumerSettings
+from troupemq.client.listener import ConsumeResult
 from troupemq.client.message import MessageView
 from troupemq.servers import Servers
 

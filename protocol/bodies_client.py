@@ -1,0 +1,52 @@
+"""The JSON bodies in which a consumer tells administrators of itself.
+
+Source: common/protocol/body/ConsumerRunningInfo.java, ProcessQueueInfo.java, ConsumeStatus.java.
+"""
+
+from dataclasses import dataclass, field
+
+from protocol.bodies import MessageQueue, SubscriptionData
+from protocol.json_body import Body, named
+
+
+@dataclass(slots=True)
+class ProcessQueueInfo(Body):
+    """One queue as its consumer has it; times in ms, "transaction" is what is being consumed."""
+
+    commit_offset: int = 0
+    cached_msg_min_offset: int = 0
+    cached_msg_max_offset: int = 0
+    cached_msg_count: int = 0
+    cached_msg_size_in_mi_b: int = field(default=0, metadata=named("cachedMsgSizeInMiB"))
+    transaction_msg_min_offset: int = 0
+    transaction_msg_max_offset: int = 0
+    transaction_msg_count: int = 0
+    locked: bool = False
+    try_unlock_times: int = 0
+    last_lock_timestamp: int = 0
+    droped: bool = False
+    last_pull_timestamp: int = 0
+    last_consume_timestamp: int = 0
+
+
+@dataclass(slots=True)
+class ConsumeStatus(Body):
+    """How a consumer does in one topic: milliseconds, and messages a second."""
+
+    pull_rt: float = field(default=0.0, metadata=named("pullRT"))
+    pull_tps: float = field(default=0.0, metadata=named("pullTPS"))
+    consume_rt: float = field(default=0.0, metadata=named("consumeRT"))
+    consume_ok_tps: float = field(default=0.0, metadata=named("consumeOKTPS"))
+    consume_failed_tps: float = field(default=0.0, metadata=named("consumeFailedTPS"))
+    consume_failed_msgs: int = 0
+
+
+@dataclass(slots=True)
+class ConsumerRunningInfo(Body):
+    """The inner state of one consumer: GET_CONSUMER_RUNNING_INFO."""
+
+    properties: dict[str, str] = field(default_factory=dict)
+    subscription_set: list[SubscriptionData] = field(default_factory=list)
+    mq_table: dict[MessageQueue, ProcessQueueInfo] = field(default_factory=dict)
+    status_table: dict[str, ConsumeStatus] = field(default_factory=dict)
+    jstack: str | None = None

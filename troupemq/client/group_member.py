@@ -1,0 +1,201 @@
+"""What push and pull consumers have in common: a group, what it subscribes to, its rebalances."""
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from pathlib import Path
+from typing import ClassVar
+
+from protocol.bodies import CheckClientRequest, ConsumerData
+from protocol.codes import RequestCode
+from protocol.command import RemotingCommand
+from protocol.headers.client import NotifyConsumerIdsChangedHeader
+from protocol.tags import ALL_TAGS
+from troupemq.client.client import now_ms
+from troupemq.client.consumer_offsets import (
+    ConsumeFrom,
+    ConsumerOffsets,
+    Offsets,
+    QueueEnds,
+)
+from troupemq.client.consumer_settings import ConsumerSettings
+from troupemq.client.consumer_statistics import SAMPLE_INTERVAL_MS, ConsumerStatistics
+from troupemq.client.errors import ClientError, RouteNotFound
+from troupemq.client.lifecycle import ClientMember
+from troupemq.client.local_offsets import (
+    INSTANCE_NAME,
+    LocalOffsets,
+    default_folder,
+    local_address,
+)
+from troupemq.client.log import client_logger
+from troupemq.client.message import MessageQueue, check_topic
+from troupemq.client.rebalance import INCOMPLETE_AGAIN_MS, Rebalancing
+from troupemq.client.subscription import TAG, Subscription
+
+log = client_logger(__name__)
+
+CHECK_TIMEOUT_MS = 3000
+CLUSTERING = "CLUSTERING"
+BROADCASTING = "BROADCASTING"
+
+
+class GroupMember(ClientMember):
+    """One member of a consumer group. Its children make the `_rebalancing`."""
+
+    consume_type: ClassVar[str]
+    _rebalancing: Rebalancing
+
+    def __init__(
+        self,
+        group: str,
+        namesrv: str | Sequence[str] | None,
+        settings: ConsumerSettings,
+        begin: ConsumeFrom,
+        begin_ms: int | None,
+        broadcast: bool,
+        instance_name: str | None,
+        client_ip: str | None,
+        offsets_folder: Path | None,
+    ) -> None:
+        check_topic(group)  # same characters, same length
+        if broadcast:
+            instance_name = instance_name or INSTANCE_NAME
+            client_ip = client_ip or local_address()
+        super().__init__(namesrv, instance_name, client_ip)
+        self.group = group
+        self.settings = settings
+        self.message_model = BROADCASTING if broadcast else CLUSTERING
+        self._begin_where = begin
+        self._subscriptions: dict[str, Subscription] = {}
+        self._statistics = ConsumerStatistics()
+        self._ends = QueueEnds(self._client, begin, begin_ms)
+        self._local_offsets: LocalOffsets | None = None
+        if broadcast:
+            self._local_offsets = LocalOffsets(
+                offsets_folder or default_folder(), self._client.id, group, self._ends
+            )
+        self._offsets: Offsets = self._local_offsets or ConsumerOffsets(
+            self._client, group, self._ends
+        )
+        self._announced: tuple[Subscription, ...] = ()
+        self._again_is_due = False
+        self._notice_waits = False
+        self._client.consumer_data = self._consumer_data
+        self._client.topics = lambda: tuple(self._subscriptions)
+        self._client.serves[RequestCode.NOTIFY_CONSUMER_IDS_CHANGED] = self._group_changed
+
+    def subscribe(self, topic: str, expression: str = ALL_TAGS, *, sql: str | None = None) -> None:
+        """Wants the messages of `topic` with one of the tags of `a || b`, or all; with `sql`, those
+        whose properties match it (SQL92, where the broker has enablePropertyFilter).
+
+        All members of a group must subscribe to the same. Before the start or after it. Raises
+        MessageIllegal, and when it runs, BrokerError for an `sql` that the broker refuses.
+        """
+        check_topic(topic)
+        subscription = Subscription.of(topic, expression, sql, now_ms())
+        if self.is_running:
+            self._check_filter(subscription)
+        self._subscriptions[topic] = subscription
+        if self.is_running:
+            self._client.housekeeping.post(self._rebalance)
+
+    def unsubscribe(self, topic: str) -> None:
+        """Wants no more of `topic`: its queues are given away."""
+        self._subscriptions.pop(topic, None)
+        if self.is_running:
+            self._client.housekeeping.post(self._rebalance)
+
+    def queues(self) -> dict[MessageQueue, int]:
+        """The queues that this consumer has now, and how far it is in each."""
+        return {queue: held.committable() for queue, held in self._rebalancing.own.items()}
+
+    # --- within, on the housekeeping thread but for _prepare, _begin and _group_changed
+
+    def _prepare(self) -> None:
+        if self._local_offsets is not None:
+            self._local_offsets.load()
+        for subscription in tuple(self._subscriptions.values()):
+            try:
+                self._client.routes.look_up(subscription.topic)
+            except RouteNotFound:
+                log.info("topic without a route", topic=subscription.topic)
+            else:
+                self._check_filter(subscription)
+
+    def _check_filter(self, subscription: Subscription) -> None:
+        """Has a broker of the topic look at an SQL92 expression. Raises BrokerError."""
+        if subscription.expression_type == TAG:
+            return
+        routes = self._client.routes
+        try:
+            queues = (
+                routes.known(subscription.topic) or routes.look_up(subscription.topic)
+            ).subscribe_queues
+        except RouteNotFound:
+            return
+        for broker_name in sorted({queue.broker_name for queue in queues})[:1]:
+            body = CheckClientRequest(self._client.id, self.group, subscription.data())
+            command = RemotingCommand(RequestCode.CHECK_CLIENT_CONFIG, body=body.encode())
+            self._client.remoting.ask(routes.address(broker_name), command, CHECK_TIMEOUT_MS)
+
+    def _begin(self) -> None:
+        housekeeping, settings = self._client.housekeeping, self.settings
+        housekeeping.every(settings.rebalance_interval_ms, self._rebalance)
+        housekeeping.every(SAMPLE_INTERVAL_MS, self._statistics.sample)
+        housekeeping.later(
+            settings.commit_interval_ms,
+            lambda: housekeeping.every(settings.commit_interval_ms, self._rebalancing.commit),
+        )
+
+    def _consumer_data(self) -> list[ConsumerData]:
+        subscriptions = [each.data() for each in list(self._subscriptions.values())]
+        begin = self._begin_where.value
+        return [
+            ConsumerData(self.group, self.consume_type, self.message_model, begin, subscriptions)
+        ]
+
+    @abstractmethod
+    def _rebalance_topics(self) -> Sequence[str] | None:
+        """The topics whose queues follow the group; None if it is not followed at all."""
+
+    def _rebalance(self) -> None:
+        wanted = tuple(self._subscriptions.values())
+        if wanted != self._announced:
+            self._announce()
+            self._announced = wanted
+        topics = self._rebalance_topics()
+        if topics is None:
+            return
+        again_ms = self._rebalancing.run(topics)
+        if again_ms is not None:
+            if again_ms == INCOMPLETE_AGAIN_MS:
+                self._announced = ()
+            if not self._again_is_due:  # one at a time, or a missing topic would add up to many
+                self._again_is_due = True
+                self._client.housekeeping.later(again_ms, self._rebalance_again)
+
+    def _rebalance_again(self) -> None:
+        self._again_is_due = False
+        self._rebalance()
+
+    def _rebalance_noticed(self) -> None:
+        self._notice_waits = False
+        self._rebalance()
+
+    def _announce(self) -> None:
+        """Brokers that do not know what we subscribe to answer no pull: tell them first."""
+        for topic in tuple(self._subscriptions):
+            if self._client.routes.known(topic) is None:
+                try:
+                    self._client.routes.look_up(topic)
+                except ClientError as error:
+                    log.debug("topic without a route", topic=topic, error=str(error))
+        self._client.heartbeat()
+
+    def _group_changed(self, command: RemotingCommand) -> RemotingCommand | None:
+        """The broker's notice, on the I/O thread."""
+        header = NotifyConsumerIdsChangedHeader.decode(command.fields)
+        if header.consumer_group == self.group and not self._notice_waits:
+            self._notice_waits = True
+            self._client.housekeeping.post(self._rebalance_noticed)
+        return None

@@ -1,0 +1,108 @@
+"""What producers and consumers have in common: they start once, stop once, and own a Client."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from enum import Enum
+from threading import Lock
+from types import TracebackType
+from typing import ClassVar, Self
+
+from troupemq.client.client import Client
+from troupemq.client.errors import ClientClosed
+
+
+class _State(Enum):
+    NEW = "is not started: start it, or use a `with` block"
+    RUNNING = "is running"
+    STOPPED = "was stopped and does not start again: make a new one"
+
+
+class ClientMember(ABC):
+    """A producer or consumer with a Client of its own. Start it, or use it in a `with` block.
+
+    A start that fails may be tried again; a stopped one does not start again.
+    """
+
+    kind: ClassVar[str]
+    """What an error calls it, as in "the producer is not started"."""
+
+    stop_timeout_s: ClassVar[float]
+    """How long a stop waits unless it is told."""
+
+    def __init__(
+        self,
+        namesrv: str | Sequence[str] | None,
+        instance_name: str | None,
+        ip: str | None = None,
+    ) -> None:
+        """`namesrv`: "host:port;host:port", else NAMESRV_ADDR, else 127.0.0.1:9876."""
+        self._client = Client(namesrv, instance_name, ip)
+        self._state = _State.NEW
+        self._state_lock = Lock()
+
+    def start(self) -> None:
+        """Begins; does nothing if it runs. Raises ClientClosed after a stop, else ClientError."""
+        with self._state_lock:
+            if self._state is _State.RUNNING:
+                return
+            self._check(_State.NEW)
+            self._prepare()
+            self._state = _State.RUNNING
+            self._client.start()
+            self._begin()
+
+    def stop(self, timeout_s: float | None = None) -> None:
+        """Ends what is under way, waiting `timeout_s` for it, and leaves the brokers."""
+        with self._state_lock:
+            was_running = self._state is _State.RUNNING
+            self._state = _State.STOPPED
+        if not was_running:
+            self._client.remoting.close()
+            return
+        self._finish(self.stop_timeout_s if timeout_s is None else timeout_s)
+        self._client.stop()
+
+    def __enter__(self) -> Self:
+        try:
+            self.start()
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    @property
+    def client_id(self) -> str:
+        """How brokers name this client."""
+        return self._client.id
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it was started and not stopped since."""
+        return self._state is _State.RUNNING
+
+    def check_running(self) -> None:
+        """Raises ClientClosed unless it runs."""
+        self._check(_State.RUNNING)
+
+    def _check(self, wanted: _State) -> None:
+        state = self._state
+        if state is not wanted:
+            raise ClientClosed(f"the {self.kind} {state.value}")
+
+    def _prepare(self) -> None:  # noqa: B027 (not every one has something to do)
+        """Before the Client starts: what may fail."""
+
+    def _begin(self) -> None:  # noqa: B027 (the same)
+        """After the Client started: own threads and timers."""
+
+    @abstractmethod
+    def _finish(self, timeout_s: float) -> None:
+        """Before the Client leaves the brokers: nothing new is taken any more."""

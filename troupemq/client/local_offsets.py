@@ -1,0 +1,182 @@
+"""How far a broadcasting consumer has come: files where and as the Java client keeps them.
+
+    ~/.rocketmq_offsets/<client id>/<group>/offsets.json        and offsets.json.bak before it
+
+    {"offsetTable":{{"brokerName":"b","queueId":0,"topic":"T"}:17}}      fastjson, objects as keys
+
+A consumer goes on where one of the other kind stopped, if both have the same client id: the
+machine's address and, for broadcasting, the instance name DEFAULT.
+
+Source: client/consumer/store/LocalFileOffsetStore.java, common/MixAll.java (string2File),
+remoting/common/RemotingUtil.java (getLocalAddress).
+"""
+
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from fcntl import ioctl
+from os import fsync, replace
+from pathlib import Path
+from socket import AF_INET, SOCK_DGRAM, gethostbyname, gethostname, if_nameindex, inet_ntoa, socket
+from struct import Struct
+from threading import Lock
+
+from protocol import bodies
+from protocol.errors import RemoteError
+from protocol.fastjson import dumps
+from protocol.json_body import Body
+from troupemq.client.consumer_offsets import QueueEnds
+from troupemq.client.errors import ClientError
+from troupemq.client.log import client_logger
+from troupemq.client.message import MessageQueue
+
+log = client_logger(__name__)
+
+FILE_NAME = "offsets.json"
+INSTANCE_NAME = "DEFAULT"
+"""Of every Java client that is not told another and does not share its group's messages."""
+
+_SIOCGIFFLAGS = 0x8913
+_SIOCGIFADDR = 0x8915
+_IFF_UP, _IFF_LOOPBACK, _IFF_POINTOPOINT = 0x1, 0x8, 0x10
+_REQUEST = Struct(
+    "16s"  # name of the interface
+    "24s"  # the answer
+)
+_FLAGS = Struct("=H")
+_ADDRESS = Struct(
+    "=4x"  # family and port
+    "4s"  # the address
+)
+
+
+def default_folder() -> Path:
+    """Where the Java client has its files."""
+    return Path.home() / ".rocketmq_offsets"
+
+
+def local_address() -> str:
+    """This machine's IPv4 address as a Java client chooses it: of the network interfaces, the last
+    first, none of the loopback, a bridge or a tunnel, and 192.168 only if there is no other."""
+    found: list[str] = []
+    with socket(AF_INET, SOCK_DGRAM) as probe:
+        for _, name in reversed(if_nameindex()):
+            if Path(f"/sys/class/net/{name}/bridge").exists():
+                continue
+            request = _REQUEST.pack(name.encode()[:15], b"")
+            with suppress(OSError):  # no IPv4 address there
+                (flags,) = _FLAGS.unpack_from(ioctl(probe, _SIOCGIFFLAGS, request), 16)
+                if flags & (_IFF_UP | _IFF_LOOPBACK | _IFF_POINTOPOINT) == _IFF_UP:
+                    answer = ioctl(probe, _SIOCGIFADDR, request)
+                    found.append(inet_ntoa(_ADDRESS.unpack_from(answer, 16)[0]))
+    public = [address for address in found if not address.startswith(("127.0", "192.168"))]
+    if found:
+        return public[0] if public else found[-1]
+    with suppress(OSError):
+        return gethostbyname(gethostname())
+    return "127.0.0.1"
+
+
+@dataclass(slots=True)
+class _OffsetFile(Body):
+    offset_table: dict[bodies.MessageQueue, int] = field(default_factory=dict)
+
+
+class LocalOffsets:
+    """One group's offsets of this client; for any thread, only first positions ask a broker."""
+
+    def __init__(self, folder: Path, client_id: str, group: str, ends: QueueEnds) -> None:
+        self.path = folder / client_id / group / FILE_NAME
+        self._ends = ends
+        self._lock = Lock()
+        self._offsets: dict[MessageQueue, int] = {}
+
+    def load(self) -> None:
+        """Reads what is there. Raises ClientError where neither file makes sense: to begin anew
+        would be to skip, or to repeat, everything."""
+        texts = [_read(self.path), _read(self._backup)]
+        failure: RemoteError | None = None
+        for text in texts:
+            if not text or not text.strip():
+                continue
+            try:
+                found = _OffsetFile.decode(text)
+            except RemoteError as error:
+                log.warning("offsets not understood", path=str(self.path), error=error.remark)
+                failure = error
+                continue
+            with self._lock:
+                self._offsets = {
+                    MessageQueue(each.topic, each.broker_name, each.queue_id): offset
+                    for each, offset in found.offset_table.items()
+                }
+            return
+        if failure is not None:
+            raise ClientError(f"{self.path} and its .bak cannot be understood: {failure.remark}")
+
+    @property
+    def _backup(self) -> Path:
+        return self.path.with_name(f"{FILE_NAME}.bak")
+
+    def start_of(self, queue: MessageQueue) -> int:
+        stored = self.stored(queue)
+        if stored is not None:
+            return stored
+        offset = self._ends.first_position(queue)
+        self.commit(queue, offset)
+        return offset
+
+    def stored(self, queue: MessageQueue) -> int | None:
+        with self._lock:
+            return self._offsets.get(queue)
+
+    def commit(self, queue: MessageQueue, offset: int) -> None:
+        """Writes the file. Raises ClientError if the disk refuses."""
+        try:
+            self._write({queue: offset})
+        except OSError as error:
+            raise ClientError(f"{self.path} cannot be written: {error}") from None
+
+    def commit_all(self, offsets: Mapping[MessageQueue, int]) -> None:
+        try:
+            self._write(offsets)
+        except OSError as error:
+            log.warning("offsets not written", path=str(self.path), error=str(error))
+
+    def forget(self, queue: MessageQueue) -> None:
+        """Does nothing: nobody else has our queues, and a broker that is gone may come back."""
+
+    def _write(self, offsets: Mapping[MessageQueue, int]) -> None:
+        with self._lock:
+            merged = {**self._offsets, **offsets}
+            if merged == self._offsets and self.path.exists():
+                return
+            self._offsets = merged
+            table = {
+                bodies.MessageQueue(queue.topic, queue.broker_name, queue.queue_id): offset
+                for queue, offset in sorted(merged.items())
+            }
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            previous = _read(self.path)
+            if previous:
+                _replace(self._backup, previous)
+            _replace(self.path, dumps(_OffsetFile(table).to_json(), pretty=True))
+
+
+def _read(path: Path) -> bytes | None:
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise ClientError(f"{path} cannot be read: {error.strerror}") from None
+
+
+def _replace(path: Path, data: bytes) -> None:
+    """The old content or the new one, whatever happens meanwhile."""
+    temporary = path.with_name(f"{path.name}.tmp")
+    with temporary.open("wb") as file:
+        file.write(data)
+        file.flush()
+        fsync(file.fileno())
+    replace(temporary, path)

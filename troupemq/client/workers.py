@@ -1,0 +1,50 @@
+"""A fixed number of threads that run what they are given, in the order in which it came."""
+
+from collections.abc import Callable
+from queue import SimpleQueue
+from threading import Thread, current_thread
+from time import monotonic
+
+from troupemq.client.log import client_logger
+
+log = client_logger(__name__)
+
+Task = Callable[[], None]
+
+
+class Workers:
+    """Starts with `start`, ends with `stop`."""
+
+    def __init__(self, name: str, count: int) -> None:
+        self.count = count
+        self._tasks: SimpleQueue[Task | None] = SimpleQueue()
+        self._threads = [
+            Thread(target=self._run, name=f"{name}-{number}", daemon=True)
+            for number in range(count)
+        ]
+
+    def start(self) -> None:
+        for thread in self._threads:
+            thread.start()
+
+    def run(self, task: Task) -> None:
+        """Runs `task` on the next free thread. For any thread."""
+        self._tasks.put(task)
+
+    def stop(self, timeout_s: float) -> bool:
+        """Ends the threads once all that was given is done; False if that takes too long."""
+        for _ in self._threads:
+            self._tasks.put(None)
+        deadline_s = monotonic() + timeout_s
+        others = [thread for thread in self._threads if thread is not current_thread()]
+        for thread in others:
+            if thread.ident is not None:
+                thread.join(max(0.0, deadline_s - monotonic()))
+        return not any(thread.is_alive() for thread in others)
+
+    def _run(self) -> None:
+        while (task := self._tasks.get()) is not None:
+            try:
+                task()
+            except Exception:  # one that is wrong must not take a thread from the others
+                log.error("a task failed", exc_info=True)
