@@ -35,7 +35,8 @@ class HandTasks:
         """Winds the clock, and runs what gets due on the way."""
         end_s = self._now_s + ms / 1000
         while self._due and self._due[0][0] <= end_s:
-            self._now_s, _, task = heappop(self._due)
+            due_s, _, task = heappop(self._due)
+            self._now_s = max(self._now_s, due_s)
             task()
         self._now_s = max(self._now_s, end_s)
 

@@ -211,7 +211,6 @@ def test_a_lock_that_gets_old_under_way_stops_the_queue() -> None:
     bench = Bench(listen, orderly=True, locks=locks)
     bench.queue.set_locked(True)
     bench.put(0, 1, 2, 3)
-    bench.consuming.workers.run(lambda: None)
     bench.tasks.advance(0)
     assert seen == [0, 1]
     bench.tasks.advance(21)
