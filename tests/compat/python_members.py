@@ -74,12 +74,14 @@ class ConsumerProcess:
         self.out = out
         command = [sys.executable, "-m", "tests.compat.python_members", name_server, group, topic]
         environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-        self._process = subprocess.Popen([*command, str(out)], cwd=ROOT, env=environment)
+        self._process = subprocess.Popen(
+            [*command, str(out)], cwd=ROOT, env=environment, stdin=subprocess.PIPE
+        )
 
     def kill(self) -> None:
         """As a power cut would."""
         self._process.send_signal(SIGKILL)
-        self._process.wait()
+        self._process.communicate()
 
     def bodies(self) -> list[str]:
         """What it has consumed so far; a line that the kill cut off was not."""
