@@ -1,8 +1,10 @@
 """The command line: `troupemq COMMAND`, each group of commands in a file of its own.
 
 servers.py     run, namesrv, broker
+admin/         admin COMMAND
 messages.py    send, consume
 jobs.py        job run, job list
+completion.py  completion SHELL
 ../store_commands.py    store dump
 ../store_mending.py     store check, store rebuild
 """
@@ -12,6 +14,8 @@ from importlib.metadata import version as installed_version
 
 import click
 
+from troupemq.cli.admin import admin
+from troupemq.cli.completion import completion
 from troupemq.cli.jobs import job
 from troupemq.cli.messages import consume, send
 from troupemq.cli.servers import broker, namesrv, run
@@ -36,7 +40,7 @@ def cli() -> None:
     """
 
 
-for command in (run, namesrv, broker, send, consume, job, store):
+for command in (run, namesrv, broker, send, consume, admin, job, store, completion):
     cli.add_command(command)
 for command in (check, rebuild):
     store.add_command(command)

@@ -1,0 +1,133 @@
+"""`troupemq admin` without a cluster: how commands are found, what they take, how they print."""
+
+import json
+from datetime import datetime
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from troupemq.cli import cli
+from troupemq.cli.admin import admin
+from troupemq.cli.admin.command import COMMANDS, SECTION_OF, SECTIONS
+from troupemq.cli.admin.offsets import NEWEST, parse_time
+from troupemq.cli.admin.output import Output, Time
+from troupemq.cli.admin.properties import properties_of
+from troupemq.cli.admin.trace import events_of
+
+NOON = datetime(2026, 1, 31, 12, 0, 0, 250_000)
+
+
+def test_the_help_lists_every_command_in_its_section() -> None:
+    text = CliRunner().invoke(admin, ["--help"]).output
+    places = [text.index(f"{section}:") for section in SECTIONS if section in SECTION_OF.values()]
+    assert places == sorted(places)
+    for name in COMMANDS:
+        assert f"\n  {name} " in text, name
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_explains_itself_and_has_json(name: str) -> None:
+    done = CliRunner().invoke(cli, ["admin", name, "-h"])
+    assert done.exit_code == 0
+    assert "--json" in done.output
+    assert COMMANDS[name].help
+
+
+def test_a_command_is_found_whatever_its_capitals_and_by_its_other_name() -> None:
+    for name in ("topiclist", "TOPICLIST", "deleteAccessConfig"):
+        assert CliRunner().invoke(admin, [name, "--help"]).exit_code == 0, name
+
+
+def test_a_name_that_nearly_exists_gets_a_suggestion() -> None:
+    done = CliRunner().invoke(admin, ["topicLst"])
+    assert done.exit_code == 2
+    assert "Did you mean topicList" in done.output
+
+
+def test_options_are_found_under_the_original_s_long_names_too() -> None:
+    given = next(each for each in COMMANDS["updateTopic"].params if each.name == "broker_addr")
+    assert given.opts == ["-b", "--broker-addr", "--brokerAddr"]
+
+
+def test_a_command_for_brokers_wants_to_know_which() -> None:
+    done = CliRunner().invoke(admin, ["brokerStatus", "-n", "127.0.0.1:1"])
+    assert done.exit_code == 2
+    assert "Name a broker with -b or a cluster with -c." in done.output
+
+
+def test_nobody_answers_is_one_sentence_and_exit_code_1() -> None:
+    done = CliRunner().invoke(admin, ["topicList", "-n", "127.0.0.1:1", "--json"])
+    assert done.exit_code == 1
+    assert done.stdout == ""
+    assert done.stderr.startswith("troupemq: no name server answers: ")
+    assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("now", NEWEST),
+        ("1769857200250", 1769857200250),
+        ("2026-01-31T12:00:00.250", int(NOON.timestamp() * 1000)),
+        ("2026-01-31#12:00:00:250", int(NOON.timestamp() * 1000)),
+    ],
+)
+def test_times_are_taken_in_the_original_s_forms_and_iso(text: str, expected: int) -> None:
+    assert parse_time(text) == expected
+
+
+def test_another_time_is_refused() -> None:
+    with pytest.raises(click.BadParameter, match="yesterday"):
+        parse_time("yesterday")
+
+
+def test_a_table_is_aligned_and_its_times_can_be_read(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [
+        {"topic": "A", "last_stored_ms": Time(0), "lag": 12},
+        {"topic": "Orders", "last_stored_ms": Time(NOON.timestamp() * 1000), "lag": 3},
+    ]
+    Output(as_json=False).table(rows, "nothing")
+    assert capsys.readouterr().out.splitlines() == [
+        "TOPIC   LAST STORED              LAG",
+        "A       -                        12",
+        "Orders  2026-01-31 12:00:00.250  3",
+    ]
+    Output(as_json=True).table(rows, "nothing")
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert lines == [{**row} for row in rows]
+
+
+def test_an_empty_table_says_so_on_stderr_only(capsys: pytest.CaptureFixture[str]) -> None:
+    Output(as_json=False).table([], "There are no topics.")
+    printed = capsys.readouterr()
+    assert (printed.out, printed.err) == ("", "troupemq: There are no topics.\n")
+    Output(as_json=True).table([], "There are no topics.")
+    assert capsys.readouterr() == ("", "")
+
+
+def test_settings_are_read_without_comments() -> None:
+    assert properties_of(b"# x=y\nb=2\na = 1=1\nnothing\n") == {"a": "1=1", "b": "2"}
+
+
+def test_traces_of_old_and_new_clients_are_read() -> None:
+    sent = ["Pub", "5", "r", "G", "T", "ID", "tag", "key", "h", "9", "2", "0", "OFF", "true"]
+    taken = ["SubAfter", "REQ", "ID", "7", "true", "key", "0"]
+    body = "".join("\x01".join(each) + "\x02" for each in (sent, [*sent, "c"], taken, ["New"]))
+    first, second, third = events_of(body.encode())
+    assert (first["kind"], first["time_ms"], first["cost_ms"], first["client"]) == (
+        "Pub",
+        5,
+        "2",
+        None,
+    )
+    assert second["client"] == "c"
+    assert (third["kind"], third["message_id"], third["time_ms"]) == ("SubAfter", "ID", None)
+    assert first.keys() == third.keys()
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_shells_get_what_completes_commands(shell: str) -> None:
+    done = CliRunner().invoke(cli, ["completion", shell], prog_name="troupemq")
+    assert done.exit_code == 0
+    assert "_TROUPEMQ_COMPLETE" in done.output

@@ -1,0 +1,62 @@
+"""`troupemq admin COMMAND`: the commands of mqadmin, under its names and short options, and ours.
+
+brokers.py     clusters and brokers: state, settings, cleaning, write permissions
+topics.py      topics: create, change, delete, where they are, how full
+queues.py      the queues of a topic: how old what they hold is
+groups.py      consumer groups: settings, members
+progress.py    how far groups are behind
+offsets.py     where groups are: reset, skip, clone
+messages.py    messages: by id, key or offset, and who has consumed them
+printing.py    messages of whole queues, and consume queues
+trials.py      how long sends take
+namesrv.py     the name servers' settings and tables
+acl.py         access control
+export.py      configurations and figures into files, and topics and groups back from them
+"""
+
+import click
+
+from troupemq.cli.admin import (
+    acl,
+    brokers,
+    export,
+    groups,
+    messages,
+    namesrv,
+    offsets,
+    printing,
+    progress,
+    queues,
+    topics,
+    trials,
+)
+from troupemq.cli.admin.command import COMMANDS, AdminGroup
+
+MODULES = (
+    brokers,
+    topics,
+    queues,
+    groups,
+    progress,
+    offsets,
+    messages,
+    printing,
+    trials,
+    namesrv,
+    acl,
+    export,
+)
+"""Importing them has registered their commands."""
+
+
+@click.command(cls=AdminGroup)
+def admin() -> None:
+    """Look at clusters and change them: the original's mqadmin, with --json.
+
+    Commands are found whatever their capitals. With --json stdout has one object a line; what
+    went wrong is on stderr, with exit code 1.
+    """
+
+
+for name, made in COMMANDS.items():
+    admin.add_command(made, name)

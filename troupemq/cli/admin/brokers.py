@@ -1,0 +1,180 @@
+"""Commands about clusters and brokers: state, settings, cleaning."""
+
+from collections.abc import Callable, Iterator
+from time import sleep, time_ns
+
+from protocol.bodies import KVTable
+from protocol.codes import RequestCode
+from troupemq.cli.admin.command import BROKER, CLUSTER, command, flag, one_of, option
+from troupemq.cli.admin.output import Output, Row
+from troupemq.cli.admin.properties import properties_of
+from troupemq.cli.admin.session import BrokerPlace, Session
+from troupemq.client.errors import ClientError
+
+SECTION = "Clusters and brokers"
+_HOUR_MS = 3_600_000
+_Show = Callable[[BrokerPlace, dict[str, str]], Row]
+_ITS_CLUSTER = option("c", "cluster", "All masters of this cluster.", metavar="NAME")
+
+
+@command(
+    "clusterList",
+    SECTION,
+    flag("m", "moreStats", "Messages yesterday and today instead of rates."),
+    option("i", "interval", "Again every so many seconds.", type=float),
+)
+def cluster_list(
+    session: Session, out: Output, *, more_stats: bool, interval: float | None
+) -> None:
+    """List all brokers, how busy they are and how full."""
+    show = _day_row if more_stats else _rate_row
+    while True:
+        out.table(
+            (row for place in session.brokers() for row in _asked(session, out, place, show)),
+            "No broker is registered.",
+        )
+        if interval is None:
+            return
+        sleep(interval)
+
+
+def runtime_info(session: Session, address: str) -> dict[str, str]:
+    """What a broker says of itself."""
+    return session.read(KVTable, address, RequestCode.GET_BROKER_RUNTIME_INFO).table
+
+
+def _asked(session: Session, out: Output, place: BrokerPlace, show: _Show) -> Iterator[Row]:
+    try:
+        table = runtime_info(session, place.address)
+    except ClientError as error:
+        out.fail(f"{place.name} {place.id} does not answer: {error}")
+        return
+    yield show(place, table)
+
+
+def first_number(text: str | None) -> float:
+    """The first of the averages over 10, 60 and 600 s."""
+    words = (text or "").split()
+    return float(words[0]) if words else 0.0
+
+
+def _rate_row(place: BrokerPlace, table: dict[str, str]) -> Row:
+    earliest_ms = int(table.get("earliestMessageTimeStamp", "-1"))
+    now_ms = time_ns() // 1_000_000
+    hours = (now_ms - earliest_ms) / _HOUR_MS if earliest_ms > 0 else 0.0
+    return {
+        "cluster": place.cluster,
+        "broker": place.name,
+        "id": place.id,
+        "address": place.address,
+        "version": table.get("brokerVersionDesc"),
+        "in_tps": first_number(table.get("putTps")),
+        "out_tps": first_number(table.get("getTransferedTps")),
+        "waiting_sends": table.get("sendThreadPoolQueueSize"),
+        "waiting_pulls": table.get("pullThreadPoolQueueSize"),
+        "page_cache_ms": table.get("pageCacheLockTimeMills"),
+        "kept_hours": hours,
+        "disk": table.get("commitLogDiskRatio"),
+    }
+
+
+def _day_row(place: BrokerPlace, table: dict[str, str]) -> Row:
+    def count(name: str) -> int:
+        return int(table.get(name, "0"))
+
+    put_today, get_today = count("msgPutTotalTodayMorning"), count("msgGetTotalTodayMorning")
+    return {
+        "cluster": place.cluster,
+        "broker": place.name,
+        "id": place.id,
+        "in_yesterday": put_today - count("msgPutTotalYesterdayMorning"),
+        "out_yesterday": get_today - count("msgGetTotalYesterdayMorning"),
+        "in_today": count("msgPutTotalTodayNow") - put_today,
+        "out_today": count("msgGetTotalTodayNow") - get_today,
+    }
+
+
+@command("brokerStatus", SECTION, BROKER, CLUSTER)
+def broker_status(
+    session: Session, out: Output, *, broker_addr: str | None, cluster_name: str | None
+) -> None:
+    """Show what a broker says of itself."""
+    one_of(broker_addr, cluster_name)
+    for address in session.targets(broker_addr, cluster_name, masters_only=False):
+        table = runtime_info(session, address)
+        found = dict(sorted(table.items()))
+        out.fields({"broker_address": address, **found} if out.as_json else found, title=address)
+
+
+@command("getBrokerConfig", SECTION, BROKER, CLUSTER)
+def get_broker_config(
+    session: Session, out: Output, *, broker_addr: str | None, cluster_name: str | None
+) -> None:
+    """Show a broker's settings."""
+    one_of(broker_addr, cluster_name)
+    for address in session.targets(broker_addr, cluster_name, masters_only=False):
+        found = broker_settings(session, address)
+        out.fields({"broker_address": address, **found} if out.as_json else found, title=address)
+
+
+def broker_settings(session: Session, address: str) -> dict[str, str]:
+    """All settings of a broker, by name."""
+    return properties_of(session.ask(address, RequestCode.GET_BROKER_CONFIG).body)
+
+
+@command(
+    "updateBrokerConfig",
+    SECTION,
+    BROKER,
+    CLUSTER,
+    option("k", "key", "The setting.", required=True),
+    option("v", "value", "Its value.", required=True),
+)
+def update_broker_config(
+    session: Session,
+    out: Output,
+    *,
+    broker_addr: str | None,
+    cluster_name: str | None,
+    key: str,
+    value: str,
+) -> None:
+    """Change a broker's setting, while it runs and in its file."""
+    one_of(broker_addr, cluster_name)
+    body = f"{key}={value}\n".encode()
+    for address in session.targets(broker_addr, cluster_name):
+        session.ask(address, RequestCode.UPDATE_BROKER_CONFIG, body=body)
+        out.done(f"{key} is {value} at {address}.", broker_address=address, key=key, value=value)
+
+
+def _clean(
+    session: Session, out: Output, code: RequestCode, address: str | None, cluster: str | None
+) -> None:
+    """Tells one broker, those of a cluster, or all: the answer says that it has begun."""
+    for each in session.targets(address, cluster):
+        session.ask(each, code)
+        out.done(f"{each} cleans.", broker_address=each, cleans=True)
+
+
+@command("cleanExpiredCQ", SECTION, BROKER, _ITS_CLUSTER)
+def clean_expired_cq(
+    session: Session, out: Output, *, broker_addr: str | None, cluster: str | None
+) -> None:
+    """Have consume queue files deleted whose messages are gone."""
+    _clean(session, out, RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE, broker_addr, cluster)
+
+
+@command("deleteExpiredCommitLog", SECTION, BROKER, _ITS_CLUSTER)
+def delete_expired_commit_log(
+    session: Session, out: Output, *, broker_addr: str | None, cluster: str | None
+) -> None:
+    """Have expired files of the commit log deleted now."""
+    _clean(session, out, RequestCode.DELETE_EXPIRED_COMMITLOG, broker_addr, cluster)
+
+
+@command("cleanUnusedTopic", SECTION, BROKER, _ITS_CLUSTER)
+def clean_unused_topic(
+    session: Session, out: Output, *, broker_addr: str | None, cluster: str | None
+) -> None:
+    """Have the consume queues of topics deleted that no longer exist."""
+    _clean(session, out, RequestCode.CLEAN_UNUSED_TOPIC, broker_addr, cluster)

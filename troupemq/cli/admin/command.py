@@ -1,0 +1,134 @@
+"""How a command of `troupemq admin` is made: its name, its section of the help, its options.
+
+Every command has -n and --json, ends with one sentence on stderr and exit code 1 when it cannot
+do what it was told, and finds its options under the original's long names too.
+"""
+
+import re
+import sys
+from collections.abc import Callable, Sequence
+from difflib import get_close_matches
+from typing import Any
+
+import click
+
+from troupemq.cli.admin.output import Output
+from troupemq.cli.admin.session import Session
+from troupemq.cli.options import json_option, leave, namesrv_option
+from troupemq.client.errors import ClientError
+
+Action = Callable[..., None]
+"""Called with the session, the output, and the options by name."""
+
+SECTIONS = (
+    "Clusters and brokers",
+    "Topics",
+    "Consumer groups",
+    "Offsets",
+    "Messages",
+    "Transactions",
+    "Name servers",
+    "Access control",
+    "Export and import",
+)
+"""As a person would look for them."""
+
+COMMANDS: dict[str, click.Command] = {}
+ALIASES: dict[str, str] = {}
+SECTION_OF: dict[str, str] = {}
+
+
+def option(short: str, name: str, help: str, *, to: str = "", **more: Any) -> click.Option:
+    """`-b` with `--broker-addr`, and `--brokerAddr` as the original spells it.
+
+    The action gets it as `broker_addr`, or as `to`.
+    """
+    kebab = re.sub(r"(?<=[a-z])(?=[A-Z])", "-", name).lower()
+    spellings = dict.fromkeys((f"-{short}", f"--{kebab}", f"--{name}"))
+    return click.Option([*spellings, to or kebab.replace("-", "_")], help=help, **more)
+
+
+def flag(short: str, name: str, help: str, *, to: str = "") -> click.Option:
+    """An option without a value."""
+    return option(short, name, help, to=to, is_flag=True)
+
+
+def command(
+    name: str, section: str, *options: click.Option, aliases: Sequence[str] = ()
+) -> Callable[[Action], Action]:
+    """Registers a function as the command `name`; its docstring is the help."""
+    assert section in SECTIONS, section
+
+    def register(action: Action) -> Action:
+        def run(namesrv: str | None, as_json: bool, **given: Any) -> None:
+            out = Output(as_json=as_json)
+            try:
+                with Session(namesrv) as session:
+                    action(session, out, **given)
+            except ClientError as error:
+                leave(str(error))
+            if out.failed:
+                sys.exit(1)
+
+        made = click.Command(name, params=[*options], callback=run, help=action.__doc__)
+        namesrv_option(json_option(made))
+        COMMANDS[name] = made
+        SECTION_OF[name] = section
+        ALIASES.update({alias.lower(): name for alias in (name, *aliases)})
+        return action
+
+    return register
+
+
+class AdminGroup(click.Group):
+    """Finds commands whatever their capitals, and lists them by section."""
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        return self.commands.get(ALIASES.get(cmd_name.lower(), cmd_name))
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """As click does, with a suggestion for a name that nearly exists."""
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as error:
+            raise click.UsageError(error.message + _suggestion(args[0]), ctx) from None
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The sections, each with its commands in order."""
+        for section in SECTIONS:
+            names = sorted(name for name, where in SECTION_OF.items() if where == section)
+            if names:
+                with formatter.section(section):
+                    limit = formatter.width - 6 - max(map(len, SECTION_OF))
+                    formatter.write_dl(
+                        [(name, self.commands[name].get_short_help_str(limit)) for name in names]
+                    )
+
+
+def _suggestion(name: str) -> str:
+    near = get_close_matches(name.lower(), ALIASES, n=3)
+    return f" Did you mean {' or '.join(ALIASES[each] for each in near)}?" if near else ""
+
+
+def parse_bool(text: str) -> bool:
+    """true or false as the original's options take them: anything but true is false."""
+    return text.strip().lower() == "true"
+
+
+def one_of(broker_addr: str | None, cluster_name: str | None) -> None:
+    """Raises click.UsageError unless a broker or a cluster was named."""
+    if broker_addr is None and cluster_name is None:
+        raise click.UsageError("Name a broker with -b or a cluster with -c.")
+
+
+def yes_no(short: str, name: str, help: str, default: str = "false") -> click.Option:
+    """An option that takes true or false, as the original's do."""
+    return option(short, name, help, default=default, show_default=True, metavar="true|false")
+
+
+BROKER = option("b", "brokerAddr", "This broker only.", metavar="HOST:PORT")
+CLUSTER = option("c", "clusterName", "All masters of this cluster.", metavar="NAME")
+TOPIC = option("t", "topic", "The topic.", required=True)
+GROUP = option("g", "groupName", "The consumer group.", required=True)

@@ -1,0 +1,196 @@
+"""Commands about how far consumer groups are behind."""
+
+from collections.abc import Iterator, Sequence
+from time import sleep
+
+import click
+
+from protocol import fastjson
+from protocol.bodies import MessageQueue
+from protocol.bodies_admin import (
+    ConsumeStats,
+    ConsumeStatsList,
+)
+from protocol.codes import RequestCode
+from protocol.headers.admin import (
+    GetBrokerConsumeStatsHeader,
+    GetConsumeStatsHeader,
+)
+from protocol.headers.client import GetConsumerRunningInfoHeader
+from protocol.topic_names import RETRY_TOPIC_PREFIX
+from troupemq.cli.admin.command import (
+    command,
+    option,
+    parse_bool,
+    yes_no,
+)
+from troupemq.cli.admin.groups import members_of
+from troupemq.cli.admin.output import Output, Row, Time
+from troupemq.cli.admin.session import Session
+from troupemq.client.errors import BrokerError, ClientError, RouteNotFound
+
+SECTION = "Consumer groups"
+
+
+@command(
+    "consumerProgress",
+    SECTION,
+    option("g", "groupName", "This group, queue by queue."),
+    yes_no("s", "showClientIP", "Who has each queue."),
+)
+def consumer_progress(
+    session: Session, out: Output, *, group_name: str | None, show_client_ip: str
+) -> None:
+    """Show how far a group is behind, or all groups."""
+    if group_name is None:
+        names = sorted(
+            topic.removeprefix(RETRY_TOPIC_PREFIX)
+            for topic in session.topics()
+            if topic.startswith(RETRY_TOPIC_PREFIX)
+        )
+        rows: Iterator[Row] = (_summary(session, name) for name in names)
+        out.table(rows, "No group has consumed here.")
+        return
+    owners = _owners(session, group_name) if parse_bool(show_client_ip) else None
+    out.table(
+        _progress(session, group_name, owners), f"The group {group_name} has consumed nothing."
+    )
+
+
+def _stats_of(session: Session, group: str) -> list[ConsumeStats]:
+    code = RequestCode.GET_CONSUME_STATS
+    return [
+        session.read(ConsumeStats, place.address, code, GetConsumeStatsHeader(group))
+        for place in session.group_brokers(group)
+    ]
+
+
+def _progress(
+    session: Session, group: str, owners: dict[MessageQueue, str] | None
+) -> Iterator[Row]:
+    offsets = [item for stats in _stats_of(session, group) for item in stats.offset_table.items()]
+    for queue, where in sorted(offsets, key=lambda item: _order(item[0])):
+        row: dict[str, object] = {
+            "topic": queue.topic,
+            "broker": queue.broker_name,
+            "queue_id": queue.queue_id,
+            "broker_offset": where.broker_offset,
+            "consumer_offset": where.consumer_offset,
+        }
+        if owners is not None:
+            row["client"] = owners.get(queue)
+        row["lag"] = where.broker_offset - where.consumer_offset
+        row["last_consumed_ms"] = Time(where.last_timestamp)
+        yield row
+
+
+def _order(queue: MessageQueue) -> tuple[str, str, int]:
+    return queue.topic, queue.broker_name, queue.queue_id
+
+
+def _owners(session: Session, group: str) -> dict[MessageQueue, str]:
+    """Who has which queue, as far as the members answer."""
+    address = session.group_brokers(group)[0].address
+    found: dict[MessageQueue, str] = {}
+    for member in members_of(session, group, address).connection_set:
+        header = GetConsumerRunningInfoHeader(group, member.client_id)
+        try:
+            answer = session.ask(address, RequestCode.GET_CONSUMER_RUNNING_INFO, header)
+        except ClientError:
+            continue
+        table = fastjson.loads_object(answer.body).get("mqTable")
+        for key in table if isinstance(table, dict) else ():
+            queue = MessageQueue.from_json(dict(key) if not isinstance(key, str) else {})
+            found[queue] = member.client_id.split("@")[0]
+    return found
+
+
+def _summary(session: Session, group: str) -> Row:
+    stats = _stats_of(session, group)
+    members: Sequence[object] = ()
+    version, kind, model = None, None, None
+    try:
+        found = members_of(session, group)
+    except (BrokerError, RouteNotFound):
+        pass
+    else:
+        members = found.connection_set
+        version = min((each.version for each in found.connection_set), default=None)
+        kind, model = found.consume_type, found.message_model
+    return {
+        "group": group,
+        "members": len(members),
+        "version": version,
+        "type": {"CONSUME_PASSIVELY": "push", "CONSUME_ACTIVELY": "pull"}.get(kind or "", kind),
+        "model": model,
+        "tps": sum(each.consume_tps for each in stats),
+        "lag": sum(
+            where.broker_offset - where.consumer_offset
+            for each in stats
+            for where in each.offset_table.values()
+        ),
+    }
+
+
+@command(
+    "brokerConsumeStats",
+    SECTION,
+    option("b", "brokerAddr", "The broker.", required=True, metavar="HOST:PORT"),
+    option("t", "timeoutMillis", "How long to wait.", type=int, default=50_000, show_default=True),
+    option("l", "level", "Only queues at least that far behind.", type=int, default=0),
+    yes_no("o", "order", "Only ordered topics."),
+)
+def broker_consume_stats(
+    session: Session, out: Output, *, broker_addr: str, timeout_millis: int, level: int, order: str
+) -> None:
+    """Show how far all groups of a broker are behind."""
+    header = GetBrokerConsumeStatsHeader(parse_bool(order))
+    code = RequestCode.GET_BROKER_CONSUME_STATS
+    found = session.read(ConsumeStatsList, broker_addr, code, header, timeout_millis)
+    rows = (
+        {
+            "topic": queue.topic,
+            "group": group,
+            "broker": queue.broker_name,
+            "queue_id": queue.queue_id,
+            "broker_offset": where.broker_offset,
+            "consumer_offset": where.consumer_offset,
+            "lag": where.broker_offset - where.consumer_offset,
+            "last_consumed_ms": Time(where.last_timestamp),
+        }
+        for table in found.consume_stats_list
+        for group, several in table.items()
+        for stats in several
+        for queue, where in sorted(stats.offset_table.items(), key=lambda item: _order(item[0]))
+        if where.broker_offset - where.consumer_offset >= level
+    )
+    out.table(rows, f"No group has consumed from {broker_addr}.")
+
+
+@command(
+    "startMonitoring",
+    SECTION,
+    option("i", "intervalS", "Seconds between two rounds.", type=click.FloatRange(0), default=60),
+    option("r", "rounds", "End after that many.", type=click.IntRange(1)),
+    option("l", "level", "Groups at least that far behind.", type=int, default=100_000),
+)
+def start_monitoring(
+    session: Session, out: Output, *, interval_s: float, rounds: int | None, level: int
+) -> None:
+    """Watch all groups: who is far behind, and who is behind with nobody there. Ends at Ctrl-C."""
+    done = 0
+    while rounds is None or done < rounds:
+        if done:
+            sleep(interval_s)
+        done += 1
+        out.table(_worries(session, level), "Nothing to worry about.")
+
+
+def _worries(session: Session, level: int) -> Iterator[Row]:
+    for topic in session.topics():
+        if topic.startswith(RETRY_TOPIC_PREFIX):
+            row = _summary(session, topic.removeprefix(RETRY_TOPIC_PREFIX))
+            lag = row["lag"]
+            assert isinstance(lag, int)
+            if lag >= level or (lag > 0 and not row["members"]):
+                yield row

@@ -1,0 +1,196 @@
+"""Session: the questions that administrators' commands ask, of brokers and of name servers."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from protocol.bodies import BrokerData, ClusterInfo, TopicRouteData
+from protocol.bodies_admin import TopicList
+from protocol.codes import LanguageCode, RequestCode, ResponseCode
+from protocol.command import RemotingCommand
+from protocol.headers.fields import Header
+from protocol.headers.namesrv import (
+    GetKvConfigResponseHeader,
+    GetRouteInfoHeader,
+    KvConfigHeader,
+    PutKvConfigHeader,
+)
+from protocol.json_body import Body
+from protocol.topic_names import RETRY_TOPIC_PREFIX
+from troupemq.client.admin import Admin
+from troupemq.client.errors import BrokerError, RouteNotFound, understood
+from troupemq.client.route import MASTER_ID, namesrv_addresses
+
+TIMEOUT_MS = 5000
+ORDER_CONFIGURATION = "ORDER_TOPIC_CONFIG"
+"""The name servers' namespace that says which topics are ordered across brokers."""
+
+Answered = TypeVar("Answered", bound=Body)
+
+
+@dataclass(frozen=True, order=True)
+class BrokerPlace:
+    """One broker as a name server knows it; id 0 is the master of its name."""
+
+    cluster: str
+    name: str
+    id: int
+    address: str
+
+    @property
+    def is_master(self) -> bool:
+        return self.id == MASTER_ID
+
+
+class Session(Admin):
+    """One command's connections. All calls block and raise ClientError."""
+
+    def __init__(self, namesrv: str | Sequence[str] | None = None) -> None:
+        super().__init__(namesrv)
+        self.namesrv = namesrv
+        self.namesrvs = namesrv_addresses(namesrv)
+
+    # --- one address
+
+    def ask(
+        self,
+        address: str,
+        code: RequestCode,
+        header: Header | None = None,
+        body: bytes | None = None,
+        timeout_ms: float = TIMEOUT_MS,
+        language: LanguageCode | None = None,
+    ) -> RemotingCommand:
+        """The success that `address` answers. Raises BrokerError for any other answer."""
+        command = _command(code, header, body)
+        if language is not None:
+            command.language = language
+        return self._client.remoting.ask(address, command, timeout_ms)
+
+    def call(self, address: str, command: RemotingCommand, timeout_ms: float) -> RemotingCommand:
+        """What `address` answers, whatever its code."""
+        return self._client.remoting.call(address, command, timeout_ms)
+
+    def read(
+        self,
+        kind: type[Answered],
+        address: str,
+        code: RequestCode,
+        header: Header | None = None,
+        timeout_ms: float = TIMEOUT_MS,
+    ) -> Answered:
+        """The body that `address` answers."""
+        return understood(kind.decode, self.ask(address, code, header, None, timeout_ms).body)
+
+    # --- the name servers
+
+    def ask_namesrv(
+        self, code: RequestCode, header: Header | None = None, body: bytes | None = None
+    ) -> RemotingCommand:
+        """What one of the name servers answers: they all know the same brokers."""
+        return self._client.routes.ask_namesrv(_command(code, header, body))
+
+    def ask_all_namesrvs(
+        self, code: RequestCode, header: Header | None = None, body: bytes | None = None
+    ) -> list[tuple[str, RemotingCommand]]:
+        """What each name server answers: what they keep themselves must reach them all."""
+        return [(address, self.ask(address, code, header, body)) for address in self.namesrvs]
+
+    def cluster_info(self) -> ClusterInfo:
+        """All brokers of all clusters."""
+        answer = self.ask_namesrv(RequestCode.GET_BROKER_CLUSTER_INFO)
+        return understood(ClusterInfo.decode, answer.body)
+
+    def brokers(self, cluster: str | None = None) -> list[BrokerPlace]:
+        """The brokers of one cluster, or of all, masters before their slaves.
+
+        Raises RouteNotFound when there are none.
+        """
+        found = sorted(
+            place
+            for each in self.cluster_info().broker_addr_table.values()
+            if cluster in (None, each.cluster)
+            for place in _places(each)
+        )
+        if not found:
+            raise RouteNotFound(f"no broker of {cluster or 'any cluster'} is registered")
+        return found
+
+    def masters(self, cluster: str | None = None) -> list[BrokerPlace]:
+        """The masters among them."""
+        found = [place for place in self.brokers(cluster) if place.is_master]
+        if not found:
+            raise RouteNotFound(f"no master of {cluster or 'any cluster'} is registered")
+        return found
+
+    def targets(
+        self, address: str | None, cluster: str | None, *, masters_only: bool = True
+    ) -> list[str]:
+        """The broker that was named by its address, else those of the cluster."""
+        if address is not None:
+            return [address]
+        places = self.masters(cluster) if masters_only else self.brokers(cluster)
+        return [place.address for place in places]
+
+    def topics(self) -> list[str]:
+        """The names of all topics, in order."""
+        answer = self.ask_namesrv(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
+        return sorted(understood(TopicList.decode, answer.body).topic_list)
+
+    def route(self, topic: str) -> TopicRouteData:
+        """Where a topic is. Raises RouteNotFound if no name server knows it."""
+        try:
+            answer = self.ask_namesrv(RequestCode.GET_ROUTEINFO_BY_TOPIC, GetRouteInfoHeader(topic))
+        except BrokerError as error:
+            if error.code == ResponseCode.TOPIC_NOT_EXIST:
+                raise RouteNotFound(f"no name server knows the topic {topic}") from None
+            raise
+        return understood(TopicRouteData.decode, answer.body)
+
+    def topic_brokers(self, topic: str) -> list[BrokerPlace]:
+        """One broker for each name that has the topic: its master, else one of its slaves."""
+        found = [min(_places(each)) for each in self.route(topic).broker_datas if each.broker_addrs]
+        if not found:
+            raise RouteNotFound(f"no broker has the topic {topic}")
+        return sorted(found)
+
+    def group_brokers(self, group: str) -> list[BrokerPlace]:
+        """The brokers that a consumer group has been at: those that have its retry topic.
+
+        Raises RouteNotFound for a group that no broker has heard of.
+        """
+        try:
+            return self.topic_brokers(RETRY_TOPIC_PREFIX + group)
+        except RouteNotFound:
+            raise RouteNotFound(
+                f"no broker knows the group {group}: it never consumed here"
+            ) from None
+
+    # --- their key-value tables
+
+    def kv(self, namespace: str, key: str) -> str | None:
+        """One entry; None where there is none."""
+        try:
+            answer = self.ask_namesrv(RequestCode.GET_KV_CONFIG, KvConfigHeader(namespace, key))
+        except BrokerError as error:
+            if error.code == ResponseCode.QUERY_NOT_FOUND:
+                return None
+            raise
+        return understood(GetKvConfigResponseHeader.decode, answer.fields).value
+
+    def put_kv(self, namespace: str, key: str, value: str) -> None:
+        """Sets one entry at every name server."""
+        self.ask_all_namesrvs(RequestCode.PUT_KV_CONFIG, PutKvConfigHeader(namespace, key, value))
+
+    def delete_kv(self, namespace: str, key: str) -> None:
+        """Deletes one entry at every name server."""
+        self.ask_all_namesrvs(RequestCode.DELETE_KV_CONFIG, KvConfigHeader(namespace, key))
+
+
+def _command(code: RequestCode, header: Header | None, body: bytes | None) -> RemotingCommand:
+    return RemotingCommand(code, {} if header is None else header.encode(), body=body)
+
+
+def _places(data: BrokerData) -> Iterator[BrokerPlace]:
+    for broker_id, address in data.broker_addrs.items():
+        yield BrokerPlace(data.cluster, data.broker_name, broker_id, address)

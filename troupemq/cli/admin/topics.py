@@ -1,0 +1,398 @@
+"""Commands about topics: create, change, delete; where they are, and how full."""
+
+from collections.abc import Iterator
+
+import click
+
+from protocol.bodies import BrokerData, TopicConfig, TopicConfigTable
+from protocol.bodies_admin import BrokerStatsData, ConsumeStats, GroupList, TopicStatsTable
+from protocol.codes import RequestCode, ResponseCode
+from protocol.headers.admin import (
+    CreateTopicHeader,
+    GetConsumeStatsHeader,
+    TopicHeader,
+    ViewBrokerStatsHeader,
+)
+from protocol.headers.namesrv import DeleteTopicInNamesrvHeader
+from protocol.topic_names import DLQ_TOPIC_PREFIX, RETRY_TOPIC_PREFIX
+from troupemq.cli.admin.command import (
+    BROKER,
+    CLUSTER,
+    TOPIC,
+    command,
+    flag,
+    one_of,
+    option,
+    parse_bool,
+    yes_no,
+)
+from troupemq.cli.admin.output import Output, Row, Time
+from troupemq.cli.admin.session import ORDER_CONFIGURATION, BrokerPlace, Session
+from troupemq.client.assignment import averagely
+from troupemq.client.errors import BrokerError, RouteNotFound
+from troupemq.client.message import check_topic
+from troupemq.client.route import DEFAULT_TOPIC, route_of
+
+SECTION = "Topics"
+UNIT, UNIT_SUBSCRIPTION = 1, 2
+"""Bits of topicSysFlag."""
+
+
+@command(
+    "updateTopic",
+    SECTION,
+    BROKER,
+    CLUSTER,
+    TOPIC,
+    option("r", "readQueueNums", "Queues that can be read.", type=click.IntRange(1), default=8),
+    option("w", "writeQueueNums", "Queues that are written.", type=click.IntRange(1), default=8),
+    option("p", "perm", "4 read, 2 write, 6 both.", type=click.Choice(["2", "4", "6"])),
+    yes_no("o", "order", "Ordered across brokers."),
+    yes_no("u", "unit", "A topic of a unit."),
+    yes_no("s", "hasUnitSub", "A unit subscribes to it."),
+)
+def update_topic(
+    session: Session,
+    out: Output,
+    *,
+    broker_addr: str | None,
+    cluster_name: str | None,
+    topic: str,
+    read_queue_nums: int,
+    write_queue_nums: int,
+    perm: str | None,
+    order: str,
+    unit: str,
+    has_unit_sub: str,
+) -> None:
+    """Create a topic, or change it."""
+    one_of(broker_addr, cluster_name)
+    check_topic(topic)
+    flags = UNIT * parse_bool(unit) + UNIT_SUBSCRIPTION * parse_bool(has_unit_sub)
+    config = TopicConfig(
+        topic, read_queue_nums, write_queue_nums, int(perm or "6"), "SINGLE_TAG", flags
+    )
+    config.order = parse_bool(order)
+    places = session.masters(cluster_name if broker_addr is None else None)
+    if broker_addr is not None:
+        places = [place for place in places if place.address == broker_addr] or [
+            BrokerPlace("", "", 0, broker_addr)
+        ]
+    for place in places:
+        create_topic(session, place.address, config)
+        out.done(
+            f"{topic} has {read_queue_nums} queues to read and {write_queue_nums} to write "
+            f"at {place.address}.",
+            broker_address=place.address,
+            **config.to_json(),
+        )
+    if config.order:
+        entries = [f"{place.name}:{write_queue_nums}" for place in places if place.name]
+        _order(session, topic, entries, whole=broker_addr is None)
+
+
+def create_topic(session: Session, address: str, config: TopicConfig) -> None:
+    """Creates or changes a topic at one broker."""
+    header = CreateTopicHeader(
+        topic=config.topic_name,
+        default_topic=DEFAULT_TOPIC,
+        read_queue_nums=config.read_queue_nums,
+        write_queue_nums=config.write_queue_nums,
+        perm=config.perm,
+        topic_filter_type=config.topic_filter_type,
+        topic_sys_flag=config.topic_sys_flag,
+        order=config.order,
+    )
+    session.ask(address, RequestCode.UPDATE_AND_CREATE_TOPIC, header)
+
+
+def _order(session: Session, topic: str, entries: list[str], *, whole: bool) -> None:
+    """Tells the name servers how many queues of an ordered topic each broker has."""
+    kept = "" if whole else session.kv(ORDER_CONFIGURATION, topic) or ""
+    table = _entries(kept) | _entries(";".join(entries))
+    value = ";".join(f"{name}:{count}" for name, count in table.items())
+    session.put_kv(ORDER_CONFIGURATION, topic, value)
+
+
+def _entries(text: str) -> dict[str, str]:
+    pairs = (entry.split(":") for entry in text.split(";"))
+    return {pair[0]: pair[1] for pair in pairs if len(pair) == 2}
+
+
+@command(
+    "deleteTopic",
+    SECTION,
+    TOPIC,
+    option("c", "clusterName", "From this cluster.", required=True),
+)
+def delete_topic(session: Session, out: Output, *, topic: str, cluster_name: str) -> None:
+    """Delete a topic from a cluster and from the name servers."""
+    for place in session.masters(cluster_name):
+        session.ask(place.address, RequestCode.DELETE_TOPIC_IN_BROKER, TopicHeader(topic))
+        out.done(f"{topic} is deleted at {place.address}.", topic=topic, deleted_at=place.address)
+    forget_topic(session, topic, cluster_name)
+    for address in session.namesrvs:
+        out.done(f"{topic} is forgotten by {address}.", topic=topic, forgotten_by=address)
+
+
+def forget_topic(session: Session, topic: str, cluster: str) -> None:
+    """Takes a topic out of the name servers' routes and order table."""
+    session.ask_all_namesrvs(
+        RequestCode.DELETE_TOPIC_IN_NAMESRV, DeleteTopicInNamesrvHeader(topic, cluster)
+    )
+    session.delete_kv(ORDER_CONFIGURATION, topic)
+
+
+@command(
+    "updateTopicPerm",
+    SECTION,
+    BROKER,
+    CLUSTER,
+    TOPIC,
+    option(
+        "p", "perm", "4 read, 2 write, 6 both.", type=click.Choice(["2", "4", "6"]), required=True
+    ),
+)
+def update_topic_perm(
+    session: Session,
+    out: Output,
+    *,
+    broker_addr: str | None,
+    cluster_name: str | None,
+    topic: str,
+    perm: str,
+) -> None:
+    """Change what clients may do with a topic."""
+    one_of(broker_addr, cluster_name)
+    wanted = set(session.targets(broker_addr, cluster_name))
+    for address in sorted(wanted):
+        table = session.read(TopicConfigTable, address, RequestCode.GET_ALL_TOPIC_CONFIG)
+        config = table.topic_configs.get(topic)
+        if config is None:
+            out.fail(f"{address} does not have the topic {topic}.")
+            continue
+        before, config.perm = config.perm, int(perm)
+        create_topic(session, address, config)
+        out.done(
+            f"{topic} at {address}: permission {before} is now {perm}.",
+            broker_address=address,
+            topic=topic,
+            perm_before=before,
+            perm=config.perm,
+        )
+
+
+@command("topicRoute", SECTION, TOPIC, flag("l", "list", "As a table.", to="as_table"))
+def topic_route(session: Session, out: Output, *, topic: str, as_table: bool) -> None:
+    """Show which brokers have a topic, and how many of its queues."""
+    route = session.route(topic)
+    if not as_table:
+        out.fields(
+            {
+                "queues": [each.to_json() for each in route.queue_datas],
+                "brokers": [
+                    {
+                        "cluster": each.cluster,
+                        "broker": each.broker_name,
+                        "addresses": _addresses(each),
+                    }
+                    for each in route.broker_datas
+                ],
+                "order": route.order_topic_conf,
+            }
+        )
+        return
+    brokers = {each.broker_name: each for each in route.broker_datas}
+    out.table(
+        (
+            {
+                "cluster": brokers[each.broker_name].cluster,
+                "broker": each.broker_name,
+                "addresses": _addresses(brokers[each.broker_name]),
+                "read_queues": each.read_queue_nums,
+                "write_queues": each.write_queue_nums,
+                "perm": each.perm,
+            }
+            for each in sorted(route.queue_datas, key=lambda each: each.broker_name)
+            if each.broker_name in brokers
+        ),
+        f"No broker has the topic {topic}.",
+    )
+
+
+def _addresses(data: BrokerData) -> dict[str, str]:
+    return {str(broker_id): address for broker_id, address in sorted(data.broker_addrs.items())}
+
+
+@command("topicStatus", SECTION, TOPIC)
+def topic_status(session: Session, out: Output, *, topic: str) -> None:
+    """Show the first and the last offset of each queue, and when it last grew."""
+    out.table(_queue_ends(session, topic), f"The topic {topic} has no queues.")
+
+
+def _queue_ends(session: Session, topic: str) -> Iterator[Row]:
+    for place in session.topic_brokers(topic):
+        stats = session.read(
+            TopicStatsTable, place.address, RequestCode.GET_TOPIC_STATS_INFO, TopicHeader(topic)
+        )
+        for queue, ends in sorted(stats.offset_table.items(), key=lambda item: item[0].queue_id):
+            yield {
+                "broker": queue.broker_name,
+                "queue_id": queue.queue_id,
+                "min_offset": ends.min_offset,
+                "max_offset": ends.max_offset,
+                "last_updated_ms": Time(ends.last_update_timestamp),
+            }
+
+
+@command("topicClusterList", SECTION, TOPIC)
+def topic_cluster_list(session: Session, out: Output, *, topic: str) -> None:
+    """Show the clusters that have a topic."""
+    names = sorted({each.cluster for each in session.route(topic).broker_datas})
+    out.table(({"cluster": name} for name in names), f"No cluster has the topic {topic}.")
+
+
+@command(
+    "topicList",
+    SECTION,
+    flag("c", "clusterModel", "With clusters and consumer groups.", to="with_groups"),
+)
+def topic_list(session: Session, out: Output, *, with_groups: bool) -> None:
+    """List all topics."""
+    topics = session.topics()
+    if not with_groups:
+        out.table(({"topic": topic} for topic in topics), "There are no topics.")
+        return
+    rows = (row for topic in topics for row in _groups_of(session, topic))
+    out.table(rows, "There are no topics.")
+
+
+def _groups_of(session: Session, topic: str) -> Iterator[Row]:
+    if topic.startswith((RETRY_TOPIC_PREFIX, DLQ_TOPIC_PREFIX)):
+        return
+    try:
+        places = session.topic_brokers(topic)
+        clusters = sorted({place.cluster for place in places})
+        groups = sorted(
+            {group for place in places for group in consumers_of(session, place, topic)}
+        )
+    except RouteNotFound:
+        return
+    for cluster in clusters:
+        for group in groups or [""]:
+            yield {"cluster": cluster, "topic": topic, "group": group}
+
+
+def consumers_of(session: Session, place: BrokerPlace, topic: str) -> list[str]:
+    """The groups that consume a topic at one broker, or once did."""
+    code = RequestCode.QUERY_TOPIC_CONSUME_BY_WHO
+    return session.read(GroupList, place.address, code, TopicHeader(topic)).group_list
+
+
+@command(
+    "updateOrderConf",
+    SECTION,
+    TOPIC,
+    option("v", "orderConf", "broker-a:4;broker-b:4", metavar="BROKER:QUEUES;…"),
+    option(
+        "m", "method", "What to do.", type=click.Choice(["get", "put", "delete"]), required=True
+    ),
+)
+def update_order_conf(
+    session: Session, out: Output, *, topic: str, order_conf: str | None, method: str
+) -> None:
+    """Get, put or delete how many queues of an ordered topic each broker has."""
+    if method == "get":
+        value = session.kv(ORDER_CONFIGURATION, topic)
+        out.fields({"topic": topic, "order": value})
+    elif method == "delete":
+        session.delete_kv(ORDER_CONFIGURATION, topic)
+        out.done(f"The order of {topic} is deleted.", topic=topic, order=None)
+    else:
+        if not order_conf:
+            raise click.UsageError("Say with -v which order: broker-a:4;broker-b:4.")
+        session.put_kv(ORDER_CONFIGURATION, topic, order_conf)
+        out.done(f"The order of {topic} is {order_conf}.", topic=topic, order=order_conf)
+
+
+@command(
+    "allocateMQ",
+    SECTION,
+    TOPIC,
+    option("i", "ipList", "The members.", required=True, metavar="ADDRESS,ADDRESS…"),
+)
+def allocate_mq(session: Session, out: Output, *, topic: str, ip_list: str) -> None:
+    """Show which queues each of these members of a group would get, shared out averagely."""
+    queues = sorted(route_of(topic, session.route(topic)).subscribe_queues)
+    members = sorted({each.strip() for each in ip_list.split(",") if each.strip()})
+    rows = (
+        {"member": member, "broker": queue.broker_name, "queue_id": queue.queue_id}
+        for member in members
+        for queue in averagely(member, members, queues)
+    )
+    out.table(rows, f"The topic {topic} has no queues.")
+
+
+@command(
+    "statsAll",
+    SECTION,
+    flag("a", "activeTopic", "Only topics with traffic in the last 24 hours.", to="active_only"),
+    option("t", "topic", "This topic only."),
+)
+def stats_all(session: Session, out: Output, *, active_only: bool, topic: str | None) -> None:
+    """Show what goes into and out of each topic, and how far its groups are behind."""
+    topics = [topic] if topic else session.topics()
+    rows = (row for each in topics for row in _traffic(session, each))
+    if active_only:
+        rows = (row for row in rows if row["in_day"] or row["out_day"])
+    out.table(rows, "There are no topics.")
+
+
+def _traffic(session: Session, topic: str) -> Iterator[Row]:
+    if topic.startswith((RETRY_TOPIC_PREFIX, DLQ_TOPIC_PREFIX)):
+        return
+    try:
+        places = session.topic_brokers(topic)
+    except RouteNotFound:
+        return
+    came = [_stats(session, place, "TOPIC_PUT_NUMS", topic) for place in places]
+    groups = sorted({group for place in places for group in consumers_of(session, place, topic)})
+    for group in groups or [""]:
+        went = [_stats(session, place, "GROUP_GET_NUMS", f"{topic}@{group}") for place in places]
+        lags = [_lag(session, place, topic, group) for place in places] if group else [0]
+        yield {
+            "topic": topic,
+            "group": group,
+            "lag": sum(lags),
+            "in_tps": sum(each.stats_minute.tps for each in came),
+            "out_tps": sum(each.stats_minute.tps for each in went),
+            "in_day": sum(_day(each) for each in came),
+            "out_day": sum(_day(each) for each in went),
+        }
+
+
+def _stats(session: Session, place: BrokerPlace, name: str, key: str) -> BrokerStatsData:
+    """One counter of a broker; zeros where it never counted that."""
+    try:
+        return broker_stats(session, place.address, name, key)
+    except BrokerError as error:
+        if error.code != ResponseCode.SYSTEM_ERROR:
+            raise
+        return BrokerStatsData()
+
+
+def broker_stats(session: Session, address: str, name: str, key: str) -> BrokerStatsData:
+    """One counter of a broker. Raises BrokerError(SYSTEM_ERROR) where it never counted that."""
+    header = ViewBrokerStatsHeader(name, key)
+    return session.read(BrokerStatsData, address, RequestCode.VIEW_BROKER_STATS_DATA, header)
+
+
+def _day(data: BrokerStatsData) -> int:
+    """The widest span that has counted anything: a young broker has no day behind it yet."""
+    return data.stats_day.sum or data.stats_hour.sum or data.stats_minute.sum
+
+
+def _lag(session: Session, place: BrokerPlace, topic: str, group: str) -> int:
+    header = GetConsumeStatsHeader(group, topic)
+    stats = session.read(ConsumeStats, place.address, RequestCode.GET_CONSUME_STATS, header)
+    return sum(each.broker_offset - each.consumer_offset for each in stats.offset_table.values())
