@@ -139,6 +139,9 @@ class BrokerInfo(Responder):
             "msgGetTotalYesterdayMorning": str(self._gets_by_day.yesterday_morning),
             "msgGetTotalTodayMorning": str(self._gets_by_day.today_morning),
             "msgGetTotalTodayNow": str(pulls.get_count),
+            "pullHeldTimesTotal": str(pulls.held_count),  # these three are ours
+            "pullColdTimesTotal": str(pulls.cold_count),
+            "pullDoubtTimesTotal": str(pulls.doubt_count),
         }
 
     def _waiting_figures(self) -> dict[str, str]:

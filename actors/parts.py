@@ -9,7 +9,7 @@ from structlog import get_logger
 
 from actors.config import BrokerConfig
 from actors.groups import GroupFinder
-from actors.hooks import Hooks, SendHook
+from actors.hooks import Hook, Hooks
 from actors.pull_message import PullStats
 from actors.put_stats import PutStats
 from actors.recovery_log import log_recovery
@@ -46,7 +46,7 @@ class Parts:
         store_config: StoreConfig,
         *,
         ports: Ports,
-        hooks: Sequence[SendHook] = (),
+        hooks: Sequence[Hook] = (),
         random: Random | None = None,
     ) -> None:
         self.system = system

@@ -22,6 +22,7 @@ from actors.config import MASTER_ID, BrokerConfig
 from actors.consumer_groups import ConsumerView
 from actors.consumer_offsets import CommitOffset
 from actors.groups import GroupFinder
+from actors.hooks import Hooks, PullContext
 from actors.own_put import OwnRecord, PutOwn
 from actors.published import Published
 from actors.pull_hold import NEVER, Hold, LastAnswered, SayWhenAnswered, Woken
@@ -127,6 +128,7 @@ class PullMessage(Responder):
         groups: GroupFinder,
         consumers: Published[Mapping[str, ConsumerView]],
         filters: Published[ConsumerFilters],
+        hooks: Hooks,
         stats: PullStats,
         addresses: Mapping[str, Address],
     ) -> None:
@@ -137,6 +139,7 @@ class PullMessage(Responder):
         self._probe = probe
         self._topics, self._groups = topics, groups
         self._consumers, self._filters = consumers, filters
+        self._hooks = hooks
         self.stats = stats
         self._to = addresses
         self._rules = PullRules(config)
@@ -174,6 +177,8 @@ class PullMessage(Responder):
 
     def _pull(self, request: Request, this: "_Pass") -> None:
         header = PullMessageHeader.decode(request.command.fields)
+        if self._hooks.see_pulls:
+            self._show(request, header, this)
         try:
             self._rules.check_readable()
             group = self._rules.check_group(
@@ -182,6 +187,34 @@ class PullMessage(Responder):
             self._answer(request, header, group, this)
         except RemoteError as error:
             request.answer(error.code, {}, remark=error.remark)
+            self._show_answer(request, error.code, error.remark)
+
+    def _show(self, request: Request, header: PullMessageHeader, this: "_Pass") -> None:
+        """Lets the hooks see a pull that has come; one that had to wait they have seen."""
+        if isinstance(request.seen_as, PullContext):
+            request.seen_as.held = this.is_again
+            return
+        request.seen_as = context = PullContext(
+            header.consumer_group,
+            header.topic,
+            header.queue_id,
+            request.peer.remote,
+            header.queue_offset,
+            header.max_msg_nums,
+        )
+        self._hooks.before_pull(context)
+
+    def _show_answer(
+        self, request: Request, code: int, remark: str | None, result: GetResult | None = None
+    ) -> None:
+        context = request.seen_as
+        if not isinstance(context, PullContext):
+            return
+        context.code, context.remark = code, remark
+        if result is not None:
+            context.next_offset, context.success = result.next_offset, bool(result.views)
+            context.message_count, context.record_bytes = result.count, result.body_bytes
+        self._hooks.after_pull(context)
 
     def _answer(
         self,
@@ -322,6 +355,8 @@ class PullMessage(Responder):
 
     def _send(self, request: Request, result: GetResult, code: int, suggested: int) -> None:
         """Header and views go out as they are; nothing of the log is copied here."""
+        if request.seen_as is not None:
+            self._show_answer(request, code, result.status.value, result)
         stats = self.stats
         stats.pull_count += 1
         if not result.views:

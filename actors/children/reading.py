@@ -39,6 +39,7 @@ def reading_children(parts: Parts) -> list[ChildSpec]:
                 groups=parts.group_finder(),
                 consumers=parts.tables.consumers,
                 filters=parts.tables.filters,
+                hooks=parts.hooks,
                 stats=parts.pull_stats,
                 addresses=to,
             ),

@@ -83,12 +83,23 @@ def test_all_that_cluster_list_reads_is_there() -> None:
     assert all(float(tps) == 0 for tps in found["putTps"].split(" "))
 
 
-def test_every_figure_is_one_that_the_original_has_too() -> None:
+OURS = {"pullHeldTimesTotal", "pullColdTimesTotal", "pullDoubtTimesTotal"}
+
+
+def test_every_figure_but_ours_is_one_that_the_original_has_too() -> None:
     original = next(each for each in frames("java-4.9.7") if each.get("request_code") == 28)
     theirs = KVTable.decode(original["body"]).table.keys()
     with broker_info() as (system, _):
         ours = figures(system).keys()
-    assert {key for key in ours if not key.startswith("commitLogDiskRatio_")} <= theirs
+    assert {key for key in ours if not key.startswith("commitLogDiskRatio_")} - theirs == OURS
+
+
+def test_pulls_that_had_to_wait_are_counted_by_their_reason() -> None:
+    with broker_info() as (system, sources):
+        stats = sources.pull_stats
+        stats.held_count, stats.cold_count, stats.doubt_count = 3, 2, 1
+        found = figures(system)
+    assert [found[f"pull{why}TimesTotal"] for why in ("Held", "Cold", "Doubt")] == ["3", "2", "1"]
 
 
 def test_disk_ratios_are_whole_hundredths_rounded_up_as_in_4_9_7() -> None:
