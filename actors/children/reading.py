@@ -11,6 +11,7 @@ from actors.pull_hold import PullHold
 from actors.pull_message import PullMessage
 from actors.query_message import QueryMessage
 from actors.queue_offsets import QueueOffsets
+from actors.reply_message import ReplyMessage
 from actors.scrubber import Scrubber
 from actors.send_back import SendBack
 from actors.supervisor import ChildSpec
@@ -54,6 +55,7 @@ def reading_children(parts: Parts) -> list[ChildSpec]:
         ChildSpec("cold_read", lambda _: ColdRead()),
         ChildSpec("query_message", lambda _: QueryMessage(store, address("reput"))),
         ChildSpec("send_back", lambda _: _send_back(parts)),
+        ChildSpec("reply_message", lambda _: _reply_message(parts)),
         ChildSpec(
             "catch_up",
             lambda _: CatchUp(
@@ -76,6 +78,19 @@ def _send_back(parts: Parts) -> SendBack:
         hooks=parts.hooks,
         random=parts.random,
         put_message=parts.system.address("put_message"),
+    )
+
+
+def _reply_message(parts: Parts) -> ReplyMessage:
+    names = ("topics", "clients", "put_message")
+    return ReplyMessage(
+        parts.store,
+        parts.config,
+        topics=parts.tables.topics,
+        delays_ms=delay_levels_ms(parts.store.config.message_delay_level),
+        hooks=parts.hooks,
+        random=parts.random,
+        addresses={name: parts.system.address(name) for name in names},
     )
 
 
