@@ -26,6 +26,7 @@
     ConsumerCalls     what only a consumer can answer        thread    consumer_calls.py
     FilterTable       consumerFilter.json                    loop      consumer_filters.py
     SendBack          takes messages back from consumers     thread    send_back.py
+    ReplyMessage      replies on their way to who asked      loop      reply_message.py
     DelayOffsets      delayOffset.json                       loop      delay_offsets.py
     Schedule          one delay level: what is due           loop      schedule.py
     Clients           who is connected as what               loop      clients.py

@@ -29,6 +29,7 @@ from actors.parts import Parts, physical_memory_bytes
 from actors.pull_message import PullMessage
 from actors.query_message import QueryMessage
 from actors.queue_offsets import QueueOffsets
+from actors.reply_message import ReplyMessage
 from actors.request import codes_of
 from actors.schedule import schedule_children
 from actors.send_back import SendBack
@@ -49,6 +50,7 @@ RESPONDERS = (
     ("consumer_calls", ConsumerCalls),
     ("consume_stats", ConsumeStats),
     ("offset_reset", OffsetReset),
+    ("reply_message", ReplyMessage),
     ("broker_info", BrokerInfo),
     ("clean_files", CleanFiles),
 )

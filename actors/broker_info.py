@@ -16,7 +16,7 @@ from actors.actor import handles
 from actors.config import BrokerConfig, settings_of
 from actors.consumer_offsets import OffsetStats
 from actors.properties_file import format_properties
-from actors.pull_message import PullStats
+from actors.pull_stats import PullStats
 from actors.put_stats import PutStats
 from actors.reput import Following
 from actors.request import Request, Responder, serves
@@ -146,6 +146,9 @@ class BrokerInfo(Responder):
             "msgGetTotalYesterdayMorning": str(self._gets_by_day.yesterday_morning),
             "msgGetTotalTodayMorning": str(self._gets_by_day.today_morning),
             "msgGetTotalTodayNow": str(pulls.get_count),
+            "pullHeldTimesTotal": str(pulls.held_count),  # these three are ours
+            "pullColdTimesTotal": str(pulls.cold_count),
+            "pullDoubtTimesTotal": str(pulls.doubt_count),
         }
 
     def _group_figures(self) -> dict[str, str]:

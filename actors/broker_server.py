@@ -11,7 +11,7 @@ from socket import socket
 from actors.broker import Broker
 from actors.config import BrokerConfig
 from actors.connections import Listener, PortTaken, open_listener
-from actors.hooks import SendHook
+from actors.hooks import Hook
 from actors.parts import Ports
 from actors.supervisor import ChildSpec
 from actors.system import ActorSystem
@@ -58,7 +58,7 @@ def start_broker(
     store_config: StoreConfig,
     *,
     system: ActorSystem,
-    hooks: Sequence[SendHook] = (),
+    hooks: Sequence[Hook] = (),
     make_more: Callable[[Broker], Sequence[ChildSpec]] = lambda _: (),
 ) -> RunningBroker:
     """Opens the ports and the store, and starts everything; `make_more` adds children of its own.

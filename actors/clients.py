@@ -2,6 +2,7 @@
 
 Owns: the groups of producers and consumers, the queue locks.
 Told by: connections (`Request`, `PeerClosed`), its own tick.
+Told by others: ReplyMessage (`AskProducer`, which goes on to client_calls or comes back).
 Tells: the members of a group (one-way: it has changed, rebalance); groups (`CreateGroup`); topics
 (`CreateSystemTopic`, for retries); consumer_filters (`RegisterFilters`, which answers the heartbeat
 then, `UnregisterFilters`).
@@ -18,7 +19,7 @@ from structlog import get_logger
 
 from actors.actor import handles
 from actors.address import Address
-from actors.client_calls import next_opaque
+from actors.client_calls import CallClient, next_opaque
 from actors.client_lists import (
     consumer_connection,
     group_changes,
@@ -72,6 +73,27 @@ log = get_logger(__name__)
 SCAN_MS = 10_000
 
 
+@dataclass(slots=True)
+class NoProducer:
+    """There is no producer with the clientId of an AskProducer; this is its context."""
+
+    context: object
+
+
+@dataclass(slots=True)
+class AskProducer:
+    """Ask the producer with this clientId; `then` is told CallDone, or NoProducer."""
+
+    client_id: str
+    command: RemotingCommand
+    then: Address
+    context: object
+
+    def refuse(self, _remark: str) -> None:
+        """Nobody knows any producer."""
+        self.then.tell(NoProducer(self.context))
+
+
 @dataclass(frozen=True, slots=True)
 class _Scan:
     """Look for clients that are silent."""
@@ -91,6 +113,7 @@ class Clients(Responder):
         topic_table: Address,
         group_table: Address,
         filter_table: Address,
+        client_calls: Address,
     ) -> None:
         """Reads `topics`, `groups` and `filters`, publishes `consumers`."""
         super().__init__()
@@ -99,6 +122,7 @@ class Clients(Responder):
         self._groups = GroupFinder(groups, group_table, config)
         self._filters, self._filter_table = filters, filter_table
         self._published = consumers
+        self._client_calls = client_calls
         self._consumers = Consumers()
         self._producers = Producers()
         self._locks = QueueLocks()
@@ -192,6 +216,17 @@ class Clients(Responder):
             if config is None or config.notify_consumer_ids_changed_enable:
                 self._notify(name)
         return request.command.answer(fields={})
+
+    @handles(AskProducer)
+    def on_ask_producer(self, message: AskProducer) -> None:
+        """Passes a question on to the connection that it is for."""
+        peer = self._producers.find(message.client_id)
+        if peer is None:
+            message.then.tell(NoProducer(message.context))
+        else:
+            self._client_calls.tell(
+                CallClient(peer, message.command, message.then, message.context)
+            )
 
     @handles(PeerClosed)
     def on_peer_closed(self, message: PeerClosed) -> None:

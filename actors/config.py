@@ -68,6 +68,7 @@ class BrokerConfig:
     start_accept_send_request_timestamp_ms: int = key("startAcceptSendRequestTimeStamp", default=0)
     region_id: str = key("regionId", default="DefaultRegion")
     trace_on: bool = key("traceOn", default=True)
+    store_reply_message_enable: bool = key("storeReplyMessageEnable", default=True)
     os_page_cache_busy_timeout_ms: int = key("osPageCacheBusyTimeOutMills", default=1000)
 
     long_polling_enable: bool = key("longPollingEnable", default=True)

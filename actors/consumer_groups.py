@@ -213,13 +213,24 @@ class Producers:
 
     def __init__(self) -> None:
         self.groups: dict[str, dict[int, Member]] = {}
+        self._by_client: dict[str, Member] = {}
+        """Who came last with a clientId; some may be gone."""
 
     def register(self, group_name: str, member: Member) -> bool:
         """A producer says that it is there; whether that is new."""
         members = self.groups.setdefault(group_name, {})
         is_new = member.peer.peer_id not in members
         members[member.peer.peer_id] = member
+        self._by_client[member.client_id] = member
         return is_new
+
+    def find(self, client_id: str) -> Peer | None:
+        """The connection of the producer with this clientId."""
+        member = self._by_client.get(client_id)
+        if member is None:
+            return None
+        peer = member.peer
+        return peer if any(peer.peer_id in group for group in self.groups.values()) else None
 
     def unregister(self, group_name: str, peer_id: int) -> None:
         members = self.groups.get(group_name, {})
@@ -235,6 +246,9 @@ class Producers:
         for name, members in list(self.groups.items()):
             for peer_id in _silent(members.values(), now_ms):
                 self.unregister(name, peer_id)
+        live = [member for members in self.groups.values() for member in members.values()]
+        live.sort(key=lambda member: member.updated_ms)
+        self._by_client = {member.client_id: member for member in live}
 
 
 def _silent(members: Iterable[Member], now_ms: float) -> list[int]:

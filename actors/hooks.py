@@ -1,13 +1,15 @@
-"""Functions of a user that see every send before and after it is stored, and what is sent back.
+"""Functions of a user that see sends, pulls, and what consumers send back.
 
-Registered from Python before the broker starts (`start_broker(…, hooks=[…])`); they run on the
-loop, so they must be quick; but `after_send_back`, which a hook may have or not, on a thread.  A
-hook that raises is logged and the send goes on, as in 4.9.7.
+Registered from Python before the broker starts (`start_broker(…, hooks=[…])`): any object with some
+of these methods.  They run on the loop, so they must be quick; `after_send_back` on a thread.  A
+hook that raises is logged and the work goes on, as in 4.9.7.
+
+Source: broker/mqtrace/SendMessageHook.java, ConsumeMessageHook.java.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from structlog import get_logger
 
@@ -45,8 +47,33 @@ class SendBackContext:
     """Below 0: to the dead letters; 0: the broker chooses."""
 
 
+@dataclass(slots=True)
+class PullContext:
+    """One pull as a hook sees it; the fields below `max_count` are known only afterwards."""
+
+    group: str
+    topic: str
+    queue_id: int
+    client: str
+    """`ip:port`."""
+    offset: int
+    max_count: int
+    held: bool = False
+    """It had to wait: for a message, the disk, or until a doubt was settled."""
+    message_count: int = 0
+    record_bytes: int = 0
+    """Of the whole records, as they are sent."""
+    next_offset: int = -1
+    """Where the consumer goes on; -1 where the pull was refused."""
+    success: bool = False
+    """It brought messages."""
+    code: int = 0
+    remark: str | None = None
+    """The status of the search in the queue, or why the pull was refused."""
+
+
 class SendHook(Protocol):
-    """What a user registers."""
+    """Sees sends."""
 
     def before_send(self, context: SendContext) -> None:
         """Called when the send has arrived, before its checks."""
@@ -55,34 +82,71 @@ class SendHook(Protocol):
         """Called when its answer is known: stored, or refused and why."""
 
 
+class PullHook(Protocol):
+    """Sees pulls. A pull whose client goes away while it is held has no `after_pull`."""
+
+    def before_pull(self, context: PullContext) -> None:
+        """Called when the pull has arrived, before its checks; not again when it was held."""
+
+    def after_pull(self, context: PullContext) -> None:
+        """Called with the same context when its answer is sent."""
+
+
+class SendBackHook(Protocol):
+    """Sees what consumers failed at."""
+
+    def after_send_back(self, context: SendBackContext) -> None:
+        """Called when the request has arrived, before its checks."""
+
+
+Hook = SendHook | PullHook | SendBackHook
+Call = Callable[[Any], None]
+
+
 class Hooks:
-    """The registered hooks of one broker."""
+    """The registered hooks of one broker, by what they see."""
 
-    def __init__(self, hooks: Sequence[SendHook] = ()) -> None:
-        self._hooks = tuple(hooks)
-
-    def __bool__(self) -> bool:
-        return bool(self._hooks)
+    def __init__(self, hooks: Sequence[Hook] = ()) -> None:
+        self._before_send, self._after_send = _found(hooks, "before_send", "after_send")
+        self._before_pull, self._after_pull = _found(hooks, "before_pull", "after_pull")
+        (self._after_send_back,) = _found(hooks, "after_send_back")
+        self.see_sends = bool(self._before_send or self._after_send)
+        self.see_pulls = bool(self._before_pull or self._after_pull)
+        self.see_send_backs = bool(self._after_send_back)
 
     def before(self, context: SendContext) -> None:
         """Shows a send that has arrived to every hook."""
-        for hook in self._hooks:
-            self._call(hook, "before_send", context)
+        _show(self._before_send, context)
 
     def after(self, context: SendContext) -> None:
         """Shows a send whose answer is known to every hook."""
-        for hook in self._hooks:
-            self._call(hook, "after_send", context)
+        _show(self._after_send, context)
+
+    def before_pull(self, context: PullContext) -> None:
+        """Shows a pull that has arrived to every hook."""
+        _show(self._before_pull, context)
+
+    def after_pull(self, context: PullContext) -> None:
+        """Shows a pull that is answered to every hook."""
+        _show(self._after_pull, context)
 
     def sent_back(self, context: SendBackContext) -> None:
-        """Shows a message that is given back to every hook that has `after_send_back`."""
-        for hook in self._hooks:
-            if hasattr(hook, "after_send_back"):
-                self._call(hook, "after_send_back", context)
+        """Shows a message that is given back to every hook."""
+        _show(self._after_send_back, context)
 
-    def _call(self, hook: SendHook, name: str, context: SendContext | SendBackContext) -> None:
+
+def _found(hooks: Sequence[Hook], *names: str) -> list[list[tuple[str, str, Call]]]:
+    """The hooks that have each of these methods: class, method's name, method."""
+    return [
+        [(type(hook).__name__, name, getattr(hook, name)) for hook in hooks if hasattr(hook, name)]
+        for name in names
+    ]
+
+
+def _show(calls: Sequence[tuple[str, str, Call]], context: object) -> None:
+    for hook, name, call in calls:
         try:
-            getattr(hook, name)(context)
+            call(context)
         except Exception as error:
             # A user's function may not take the broker down with it.
-            log.warning("send hook failed", hook=type(hook).__name__, at=name, error=repr(error))
+            log.warning("hook failed", hook=hook, at=name, error=repr(error))

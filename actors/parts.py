@@ -10,8 +10,8 @@ from structlog import get_logger
 from actors.config import BrokerConfig
 from actors.consumer_offsets import OffsetStats
 from actors.groups import GroupFinder
-from actors.hooks import Hooks, SendHook
-from actors.pull_message import PullStats
+from actors.hooks import Hook, Hooks
+from actors.pull_stats import PullStats
 from actors.put_stats import PutStats
 from actors.recovery_log import log_recovery
 from actors.reput import Following
@@ -47,7 +47,7 @@ class Parts:
         store_config: StoreConfig,
         *,
         ports: Ports,
-        hooks: Sequence[SendHook] = (),
+        hooks: Sequence[Hook] = (),
         random: Random | None = None,
     ) -> None:
         self.system = system

@@ -23,23 +23,24 @@ from actors.consume_rates import SAMPLE_MS, ConsumeRates, Rates
 from actors.consumer_groups import ConsumerView
 from actors.consumer_offsets import CommitOffset
 from actors.groups import GroupFinder
-from actors.own_put import OwnRecord, PutOwn
+from actors.hooks import Hooks, PullContext
+from actors.offset_moved import offset_moved_record
+from actors.own_put import PutOwn
 from actors.published import Published
 from actors.pull_hold import NEVER, Hold, LastAnswered, SayWhenAnswered, Woken
 from actors.pull_rules import PullRules
+from actors.pull_stats import PullStats
 from actors.request import Request, Responder, serves
 from actors.sends import StreamPeer
 from actors.settle import Settle
-from protocol.bodies import MessageQueue, OffsetMovedEvent, SubscriptionGroupConfig, TopicConfig
+from protocol.bodies import SubscriptionGroupConfig, TopicConfig
 from protocol.codes import RequestCode, ResponseCode
 from protocol.command import RemotingCommand
 from protocol.errors import RemoteError
 from protocol.headers.pull import PullMessageHeader
 from protocol.pull_reply import PullReplies
 from protocol.sysflag import PULL_COMMIT_OFFSET, PULL_SUSPEND
-from protocol.topic_names import OFFSET_MOVED_TOPIC
 from storage.consumer_filters import ConsumerFilters
-from storage.dispatch import tags_code
 from storage.get_message import GetLimits, GetResult, GetStatus, get_message
 from storage.message_filter import MessageFilter
 from storage.message_store import MessageStore
@@ -63,20 +64,6 @@ BELIEVED_MS = 5_000
 """How long what was found in memory counts as being there."""
 SETTLE_MS = 5_000
 """How long a pull that does not want to wait does so while its first message is in doubt."""
-
-
-@dataclass(slots=True)
-class PullStats:
-    """Counters since the start; written by PullMessage, read by whoever reports."""
-
-    get_count: int = 0
-    get_bytes: int = 0
-    pull_count: int = 0
-    held_count: int = 0
-    cold_count: int = 0
-    """Pulls that had to wait for the disk."""
-    doubt_count: int = 0
-    """Pulls whose first message disagreed with its unit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +120,7 @@ class PullMessage(Responder):
         groups: GroupFinder,
         consumers: Published[Mapping[str, ConsumerView]],
         filters: Published[ConsumerFilters],
+        hooks: Hooks,
         stats: PullStats,
         rates: Published[Rates],
         addresses: Mapping[str, Address],
@@ -144,6 +132,7 @@ class PullMessage(Responder):
         self._probe = probe
         self._topics, self._groups = topics, groups
         self._consumers, self._filters = consumers, filters
+        self._hooks = hooks
         self.stats = stats
         self._to = addresses
         self._rules = PullRules(config)
@@ -192,6 +181,8 @@ class PullMessage(Responder):
 
     def _pull(self, request: Request, this: "_Pass") -> None:
         header = PullMessageHeader.decode(request.command.fields)
+        if self._hooks.see_pulls:
+            self._show(request, header, this)
         try:
             self._rules.check_readable()
             group = self._rules.check_group(
@@ -200,6 +191,34 @@ class PullMessage(Responder):
             self._answer(request, header, group, this)
         except RemoteError as error:
             request.answer(error.code, {}, remark=error.remark)
+            self._show_answer(request, error.code, error.remark)
+
+    def _show(self, request: Request, header: PullMessageHeader, this: "_Pass") -> None:
+        """Lets the hooks see a pull that has come; one that had to wait they have seen."""
+        if isinstance(request.seen_as, PullContext):
+            request.seen_as.held = this.is_again
+            return
+        request.seen_as = context = PullContext(
+            header.consumer_group,
+            header.topic,
+            header.queue_id,
+            request.peer.remote,
+            header.queue_offset,
+            header.max_msg_nums,
+        )
+        self._hooks.before_pull(context)
+
+    def _show_answer(
+        self, request: Request, code: int, remark: str | None, result: GetResult | None = None
+    ) -> None:
+        context = request.seen_as
+        if not isinstance(context, PullContext):
+            return
+        context.code, context.remark = code, remark
+        if result is not None:
+            context.next_offset, context.success = result.next_offset, bool(result.views)
+            context.message_count, context.record_bytes = result.count, result.body_bytes
+        self._hooks.after_pull(context)
 
     def _answer(
         self,
@@ -278,20 +297,12 @@ class PullMessage(Responder):
 
     def _note_moved(self, header: PullMessageHeader, result: GetResult) -> None:
         """A message for whoever watches that topic."""
-        queue = MessageQueue(header.topic, self._config.broker_name, header.queue_id)
-        event = OffsetMovedEvent(
-            header.consumer_group, queue, result.next_offset, header.queue_offset
-        )
-        group = header.consumer_group.encode()
-        record = OwnRecord(
-            OFFSET_MOVED_TOPIC,
-            0,
-            event.encode(),
-            b"KEYS\x01%b\x02DELAY\x010\x02TAGS\x01%b" % (group, group),
-            tags_code(group),
-            (group,),
-            born_timestamp=self.system.clock.now_ms(),
-            born_host=self._store.commit_log.store_host,
+        record = offset_moved_record(
+            header,
+            result.next_offset,
+            broker_name=self._config.broker_name,
+            now_ms=self.system.clock.now_ms(),
+            host=self._store.commit_log.store_host,
         )
         self._to["put_message"].tell(PutOwn([record], None))
 
@@ -348,6 +359,8 @@ class PullMessage(Responder):
         suggested: int,
     ) -> None:
         """Header and views go out as they are; nothing of the log is copied here."""
+        if request.seen_as is not None:
+            self._show_answer(request, code, result.status.value, result)
         stats = self.stats
         stats.pull_count += 1
         if not result.views:

@@ -138,7 +138,7 @@ class PutMessage(Actor):
             refused = self._not_available()
             for send in message.sends:
                 self._refuse_checked(message, send, refused, self._context(message, send), now_ms)
-        elif self._hooks:
+        elif self._hooks.see_sends:
             for send in message.sends:
                 self._take(message, send, self._context(message, send), now_ms, arrived_ms)
         else:
@@ -179,7 +179,7 @@ class PutMessage(Actor):
                 self._pending_bytes += len(send[9])
 
     def _context(self, message: Sends, send: Send) -> SendContext | None:
-        if not self._hooks:
+        if not self._hooks.see_sends:
             return None
         context = SendContext(
             producer_group=send[0].producer_group,

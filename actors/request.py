@@ -40,6 +40,8 @@ class Request:
 
     command: RemotingCommand
     peer: Peer
+    seen_as: object = None
+    """What the hooks see of it, where they see it."""
 
     def answer(
         self,

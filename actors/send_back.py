@@ -83,7 +83,7 @@ class SendBack(Responder):
     def on_send_back(self, request: Request) -> RemotingCommand | None:
         """Stores the copy; the answer follows."""
         header = ConsumerSendMsgBackHeader.decode(request.command.fields)
-        if self._hooks and (header.origin_msg_id or "").strip():
+        if self._hooks.see_send_backs and (header.origin_msg_id or "").strip():
             self._hooks.sent_back(
                 SendBackContext(
                     header.group,

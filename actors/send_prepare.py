@@ -9,7 +9,7 @@ Source: SendMessageProcessor.asyncSendMessage, CommitLog.asyncPutMessage,
 TransactionalMessageBridge.parseHalfMessageInner.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from protocol.property_shapes import PropertyShapes, find_pairs
@@ -139,6 +139,11 @@ class Preparer:
     def is_delayed(self, properties: bytes) -> bool:
         """Whether the send names a delay level."""
         return b"DELAY" in properties and _level(dict(find_pairs(properties)).get(b"DELAY")) > 0
+
+
+def delay_level(pairs: Mapping[bytes, bytes]) -> int:
+    """The level that a message names; 0 without one."""
+    return _level(pairs.get(b"DELAY"))
 
 
 def delayed(

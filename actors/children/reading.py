@@ -15,6 +15,7 @@ from actors.pull_hold import PullHold
 from actors.pull_message import PullMessage
 from actors.query_message import QueryMessage
 from actors.queue_offsets import QueueOffsets
+from actors.reply_message import ReplyMessage
 from actors.scrubber import Scrubber
 from actors.send_back import SendBack
 from actors.supervisor import ChildSpec
@@ -43,6 +44,7 @@ def reading_children(parts: Parts) -> list[ChildSpec]:
                 groups=parts.group_finder(),
                 consumers=parts.tables.consumers,
                 filters=parts.tables.filters,
+                hooks=parts.hooks,
                 stats=parts.pull_stats,
                 rates=parts.tables.rates,
                 addresses=to,
@@ -59,6 +61,7 @@ def reading_children(parts: Parts) -> list[ChildSpec]:
         ChildSpec("query_message", lambda _: QueryMessage(store, address("reput"))),
         ChildSpec("send_back", lambda _: _send_back(parts)),
         *_group_children(parts, probe),
+        ChildSpec("reply_message", lambda _: _reply_message(parts)),
         ChildSpec(
             "catch_up",
             lambda _: CatchUp(
@@ -101,6 +104,19 @@ def _send_back(parts: Parts) -> SendBack:
         hooks=parts.hooks,
         random=parts.random,
         put_message=parts.system.address("put_message"),
+    )
+
+
+def _reply_message(parts: Parts) -> ReplyMessage:
+    names = ("topics", "clients", "put_message")
+    return ReplyMessage(
+        parts.store,
+        parts.config,
+        topics=parts.tables.topics,
+        delays_ms=delay_levels_ms(parts.store.config.message_delay_level),
+        hooks=parts.hooks,
+        random=parts.random,
+        addresses={name: parts.system.address(name) for name in names},
     )
 
 

@@ -68,6 +68,7 @@ def table_children(parts: Parts) -> list[ChildSpec]:
                 topic_table=address("topics"),
                 group_table=address("groups"),
                 filter_table=address("consumer_filters"),
+                client_calls=address("client_calls"),
             ),
         ),
     ]

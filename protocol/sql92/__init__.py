@@ -12,10 +12,12 @@ string rules and the texts of its errors are those of RocketMQ 4.9.7, oddities i
 - a missing property on the left of `=` gives unknown, on the right False;
 - `0.0` cannot be written, nor `TRUE = a` evaluated.
 
+An expression of more than EXPRESSION_CHARS_MAX characters is an error here.
+
 Source: filter/parser/SelectorParser.jj, filter/expression.
 """
 
-from protocol.sql92.compile import Filter, compile_filter
+from protocol.sql92.compile import EXPRESSION_CHARS_MAX, Filter, compile_filter
 from protocol.sql92.errors import EvaluationError, SqlError
 
-__all__ = ["EvaluationError", "Filter", "SqlError", "compile_filter"]
+__all__ = ["EXPRESSION_CHARS_MAX", "EvaluationError", "Filter", "SqlError", "compile_filter"]

@@ -8,7 +8,7 @@ from actors.broker_info import BrokerInfo, _bytes_text, _span_text
 from actors.config import BrokerConfig
 from actors.consumer_offsets import OffsetStats
 from actors.properties_file import parse_properties
-from actors.pull_message import PullStats
+from actors.pull_stats import PullStats
 from actors.put_stats import PutStats
 from actors.reput import Following
 from actors.supervisor import ChildSpec
@@ -88,7 +88,13 @@ def test_all_that_cluster_list_reads_is_there() -> None:
     assert all(float(tps) == 0 for tps in found["putTps"].split(" "))
 
 
-OURS = {"subscriptionMismatchGroups", "ignoredOffsetCommits"}
+OURS = {
+    "subscriptionMismatchGroups",
+    "ignoredOffsetCommits",
+    "pullHeldTimesTotal",
+    "pullColdTimesTotal",
+    "pullDoubtTimesTotal",
+}
 
 
 def test_every_figure_is_one_that_the_original_has_too_but_for_ours() -> None:
@@ -98,6 +104,14 @@ def test_every_figure_is_one_that_the_original_has_too_but_for_ours() -> None:
         ours = figures(system).keys()
     assert {key for key in ours if not key.startswith("commitLogDiskRatio_")} <= theirs | OURS
     assert ours >= OURS and not OURS & theirs
+
+
+def test_pulls_that_had_to_wait_are_counted_by_their_reason() -> None:
+    with broker_info() as (system, sources):
+        stats = sources.pull_stats
+        stats.held_count, stats.cold_count, stats.doubt_count = 3, 2, 1
+        found = figures(system)
+    assert [found[f"pull{why}TimesTotal"] for why in ("Held", "Cold", "Doubt")] == ["3", "2", "1"]
 
 
 def test_disk_ratios_are_whole_hundredths_rounded_up_as_in_4_9_7() -> None:

@@ -51,6 +51,7 @@ class Bench:
     groups: Published[GroupConfigs]
     topic_table: Told
     group_table: Told
+    client_calls: Told = field(default_factory=lambda: Told("client_calls"))
     filters: Published[ConsumerFilters] = field(
         default_factory=lambda: Published(ConsumerFilters(BloomFilter.of()))
     )
@@ -105,6 +106,7 @@ def clients(**settings: Any) -> Iterator[Bench]:
                     filters=bench.filters,
                     group_table=bench.group_table.address,
                     filter_table=bench.system.address("consumer_filters"),
+                    client_calls=bench.client_calls.address,
                 ),
             ),
         )

@@ -1,4 +1,4 @@
-"""What a user's function sees of a send, before it and after it, and what it cannot spoil."""
+"""What a user's function sees of a send or a pull, and what it cannot spoil."""
 
 from dataclasses import replace
 from typing import Any
@@ -6,10 +6,18 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from actors.hooks import Hooks, SendContext, SendHook
+from actors.hooks import Hook, Hooks, PullContext, SendContext
 from protocol.batch import BatchMessage, encode_batch
 from protocol.codes import ResponseCode
-from tests.support.brokers import BROKER, STORE, FramesPeer, SimulatedBroker, send_command
+from protocol.command import RemotingCommand
+from tests.support.brokers import (
+    BROKER,
+    STORE,
+    FramesPeer,
+    SimulatedBroker,
+    pull_command,
+    send_command,
+)
 from tests.support.fake_disk import FakeDisk
 
 
@@ -27,8 +35,26 @@ class Diary:
         self.after.append(replace(context))
 
 
+class PullDiary:
+    """The same for pulls; what it adds to a context stays there."""
+
+    def __init__(self) -> None:
+        self.before: list[PullContext] = []
+        self.after: list[PullContext] = []
+        self.pairs: list[tuple[PullContext, PullContext]] = []
+        self._begun: list[PullContext] = []
+
+    def before_pull(self, context: PullContext) -> None:
+        self.before.append(replace(context))
+        self._begun.append(context)
+
+    def after_pull(self, context: PullContext) -> None:
+        self.after.append(replace(context))
+        self.pairs.append((next(each for each in self._begun if each is context), context))
+
+
 class Broken:
-    """Fails in both."""
+    """Fails in all."""
 
     def before_send(self, context: SendContext) -> None:
         raise ValueError("before")
@@ -36,8 +62,14 @@ class Broken:
     def after_send(self, context: SendContext) -> None:
         raise ValueError("after")
 
+    def before_pull(self, context: PullContext) -> None:
+        raise ValueError("before")
 
-def broker(*hooks: SendHook, **options: Any) -> SimulatedBroker:
+    def after_pull(self, context: PullContext) -> None:
+        raise ValueError("after")
+
+
+def broker(*hooks: Hook, **options: Any) -> SimulatedBroker:
     made = SimulatedBroker(6, FakeDisk(), hooks=hooks, **options)
     made.make_topic()
     return made
@@ -121,7 +153,7 @@ def test_a_hook_that_fails_is_logged_and_the_send_goes_on() -> None:
     made = broker(Broken(), diary)
     with capture_logs() as lines:
         assert made.send().code == ResponseCode.SUCCESS
-    failed = [line for line in lines if line["event"] == "send hook failed"]
+    failed = [line for line in lines if line["event"] == "hook failed"]
     assert [(line["hook"], line["at"]) for line in failed] == [
         ("Broken", "before_send"),
         ("Broken", "after_send"),
@@ -150,6 +182,73 @@ def test_hooks_are_called_in_the_order_in_which_they_were_registered() -> None:
     made.stop()
 
 
-def test_without_hooks_nothing_is_prepared_for_them() -> None:
-    assert not Hooks()
-    assert Hooks([Diary()])
+def test_only_what_a_hook_sees_is_prepared_for_it() -> None:
+    nothing, sends, pulls = Hooks(), Hooks([Diary()]), Hooks([PullDiary()])
+    assert (nothing.see_sends, nothing.see_pulls, nothing.see_send_backs) == (False, False, False)
+    assert (sends.see_sends, sends.see_pulls, sends.see_send_backs) == (True, False, False)
+    assert (pulls.see_sends, pulls.see_pulls, pulls.see_send_backs) == (False, True, False)
+
+
+def test_a_hook_sees_a_pull_come_and_what_it_brought() -> None:
+    diary = PullDiary()
+    made = broker(diary)
+    for body in (b"one", b"two", b"three"):
+        made.send(body, queue_id=2)
+    made.system.drain()
+    made.pull(1, queue_id=2, count=8)
+    (before,), (after,) = diary.before, diary.after
+    assert (before.group, before.topic, before.queue_id) == ("consumers", "Topic", 2)
+    assert (before.client, before.offset, before.max_count) == ("127.0.0.1:1", 1, 8)
+    assert (before.success, before.held, before.next_offset) == (False, False, -1)
+    assert (after.success, after.code, after.remark) == (True, ResponseCode.SUCCESS, "FOUND")
+    sizes = [record.record_bytes for record in made.records()]
+    assert (after.message_count, after.record_bytes) == (2, sum(sizes[1:]))
+    assert (after.next_offset, after.held) == (3, False)
+    assert diary.pairs[0][0] is diary.pairs[0][1]
+    made.stop()
+
+
+def test_a_hook_sees_a_held_pull_once_when_it_comes_and_once_when_it_is_answered() -> None:
+    diary = PullDiary()
+    made = broker(diary)
+    answers: list[RemotingCommand] = []
+    made.client.start(pull_command(hold_ms=15_000), answers.append)
+    made.system.advance(1000)
+    assert (len(diary.before), len(diary.after), answers) == (1, 0, [])
+    made.send(b"body")
+    made.system.advance(10)
+    (after,) = diary.after
+    assert (len(diary.before), after.held, after.message_count) == (1, True, 1)
+    assert (after.code, after.client) == (ResponseCode.SUCCESS, "127.0.0.1:1")
+    made.client.start(pull_command(1, hold_ms=15_000), answers.append)
+    made.system.advance(16_000)  # nothing came
+    assert len(answers) == len(diary.after) == 2
+    late = diary.after[1]
+    assert (late.held, late.success, late.next_offset) == (True, False, 1)
+    assert (late.code, late.remark) == (ResponseCode.PULL_NOT_FOUND, "OFFSET_OVERFLOW_ONE")
+    made.stop()
+
+
+def test_a_hook_learns_why_a_pull_was_refused() -> None:
+    diary = PullDiary()
+    made = broker(diary)
+    answer = made.pull(topic="Nowhere")
+    (after,) = diary.after
+    assert (after.code, after.remark) == (answer.code, answer.remark)
+    assert after.code == ResponseCode.TOPIC_NOT_EXIST
+    assert (after.success, after.next_offset) == (False, -1)
+    made.stop()
+
+
+def test_a_hook_that_fails_at_a_pull_is_logged_and_the_pull_is_answered() -> None:
+    diary = PullDiary()
+    made = broker(Broken(), diary)
+    made.send()
+    made.system.drain()
+    with capture_logs() as lines:
+        answer = made.pull()
+    assert answer.code == ResponseCode.SUCCESS and answer.body
+    failed = [line["at"] for line in lines if line["event"] == "hook failed"]
+    assert failed == ["before_pull", "after_pull"]
+    assert len(diary.before) == len(diary.after) == 1
+    made.stop()

@@ -63,7 +63,7 @@ NOT_EXIST = "The broker's consumer filter data is not exist!Your expression may 
 NOT_LATEST = "the consumer's consumer filter data not latest"
 
 
-@pytest.mark.parametrize("expression", ["a >> 1", "a >", "a = 'x", ")"])
+@pytest.mark.parametrize("expression", ["a >> 1", "a >", "a = 'x", ")", "a" * 8193])
 def test_a_wrong_expression_in_a_pull_is_refused(expression: str) -> None:
     made = filtering()
     refused(pull(made, expression), ResponseCode.SUBSCRIPTION_PARSE_FAILED, WRONG)

@@ -8,7 +8,7 @@ from typing import Any
 from actors.actor import Actor
 from actors.broker import Broker
 from actors.config import BrokerConfig
-from actors.hooks import SendHook
+from actors.hooks import Hook
 from actors.local_client import LocalClient
 from actors.parts import Ports
 from actors.sends import Buffer, Sends
@@ -143,7 +143,7 @@ class SimulatedBroker:
     disk: Disk = field(default_factory=FakeDisk)
     config: BrokerConfig = BROKER
     store_config: StoreConfig = STORE
-    hooks: Sequence[SendHook] = ()
+    hooks: Sequence[Hook] = ()
     start_ms: int = 1_700_000_000_000
     instead: Mapping[str, Callable[[Broker], Actor]] = field(default_factory=dict)
     """Actors of the test's own in the place of some of the broker's, by name."""

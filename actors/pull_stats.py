@@ -1,0 +1,17 @@
+"""What pulls have come to, counted."""
+
+from dataclasses import dataclass
+
+
+@dataclass(slots=True)
+class PullStats:
+    """Counters since the start; written by PullMessage, read by whoever reports."""
+
+    get_count: int = 0
+    get_bytes: int = 0
+    pull_count: int = 0
+    held_count: int = 0
+    cold_count: int = 0
+    """Pulls that had to wait for the disk."""
+    doubt_count: int = 0
+    """Pulls whose first message disagreed with its unit."""
