@@ -28,7 +28,7 @@ from protocol.properties import parse
 from protocol.tags import TagFilter, java_hash_code
 from storage.config import StoreConfig
 from tests.support.brokers import BROKER, STORE, SimulatedBroker
-from tests.support.consumers import Consumer
+from tests.support.consumers import HEARTBEAT_MS, Consumer
 from tests.support.fake_disk import FakeDisk
 from tests.support.producers import Producer, Sent
 from tests.support.seats import Client, Seat
@@ -303,7 +303,7 @@ class World:
         """Lets time pass until producers are through, and what is gone has been replaced."""
         producers = [each for each in self.clients if isinstance(each, Producer) and each.is_alive]
         self.made.system.run_until(lambda: all(each.is_done for each in producers), limit_ms)
-        self.pass_time(30_000)
+        self.pass_time(2 * HEARTBEAT_MS)  # until who was forgotten has spoken again
 
     def check(self, group: str, wanted: Callable[[Sent], bool] = lambda _: True) -> None:
         """At least once, and nothing else: what was acknowledged and is wanted by the group."""
