@@ -113,7 +113,7 @@ def test_what_is_appended_can_be_read_and_found_and_is_told_in_order() -> None:
 
 
 def test_a_flood_is_dispatched_in_turns_and_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    """However much has come in one batch, a turn of the loop is short; a stop waits for the rest."""
+    """However much has come in one batch, a turn is short; a stop waits for the rest."""
     monkeypatch.setattr(reput, "DISPATCHED_MAX", 10)
     with following() as made:
         entries = made.append(37) + made.append(20)
