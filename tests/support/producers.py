@@ -50,17 +50,24 @@ class Parcel:
     topic: str
     queue_id: int
     properties: dict[str, str]
+    sys_flag: int = 0
 
-    def command(self) -> RemotingCommand:
+    def command(self, now_ms: int) -> RemotingCommand:
         """The send as a Java client makes it."""
         text = properties_text(self.properties)
-        if len(self.bodies) == 1:
-            (body,) = self.bodies
-            return send_command(
-                body, topic=self.topic, queue_id=self.queue_id, properties=text.decode()
-            )
-        batch = encode_batch(BatchMessage(body, text) for body in self.bodies)
-        return send_command(batch, topic=self.topic, queue_id=self.queue_id, batch=True)
+        is_batch = len(self.bodies) > 1
+        body = self.bodies[0]
+        if is_batch:
+            body = encode_batch(BatchMessage(body, text) for body in self.bodies)
+        return send_command(
+            body,
+            topic=self.topic,
+            queue_id=self.queue_id,
+            properties="" if is_batch else text.decode(),
+            batch=is_batch,
+            sys_flag=self.sys_flag,
+            born_timestamp=now_ms,
+        )
 
 
 class Producer(Client):
@@ -110,7 +117,7 @@ class Producer(Client):
         if self._under_way or not self.parcels or self._link is None:
             return
         self._under_way = True
-        self.ask(self.parcels[0].command(), self._answered)
+        self.ask(self.parcels[0].command(self.world.at_ms), self._answered)
 
     def _answered(self, answer: RemotingCommand | None) -> None:
         self._under_way = False
@@ -122,6 +129,7 @@ class Producer(Client):
             self.after_linked(AGAIN_MS, self._go_on)
 
     def _acknowledged(self, parcel: Parcel, answer: RemotingCommand) -> None:
+        """Writes down where each message lies."""
         header = SendMessageResponseHeader.decode(answer.fields)
         for number, (body, msg_id) in enumerate(
             zip(parcel.bodies, header.msg_id.split(","), strict=True)

@@ -32,6 +32,7 @@ from tests.support.consumers import HEARTBEAT_MS, Consumer
 from tests.support.fake_disk import FakeDisk
 from tests.support.producers import Producer, Sent
 from tests.support.seats import Client, Seat
+from tests.support.transactors import Transactor, Verdicts
 
 C = TypeVar("C", bound=Client)
 
@@ -121,6 +122,12 @@ class World:
     def producer(self, **options: Any) -> Producer:
         """A new one."""
         return self._seated(lambda name, place: Producer(self, f"p{name}", place, **options))
+
+    def transactor(self, verdicts: Verdicts, group: str = "producers") -> Transactor:
+        """A new producer of transactions."""
+        return self._seated(
+            lambda name, place: Transactor(self, f"t{name}", place, verdicts=verdicts, group=group)
+        )
 
     def consumer(
         self, group: str, subscriptions: Mapping[str, str], *, kind: str = "TAG", **options: Any
