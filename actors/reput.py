@@ -41,6 +41,8 @@ from storage.trimming import RemovedQueues, Trimming, remove_queues
 log = get_logger(__name__)
 WRITE_OUT_MS = 200
 """How long a unit may lie in memory only; the log is enough to bring it back."""
+DISPATCHED_MAX = 2_000
+"""Records at a time, about 10 ms; then whoever else has mail has his turn."""
 
 
 @dataclass(slots=True)
@@ -110,6 +112,11 @@ class _Tick:
 
 
 @dataclass(slots=True)
+class _DispatchMore:
+    """What did not fit into the last turn; its BatchEnd does it."""
+
+
+@dataclass(slots=True)
 class _CloseGap:
     """Feed the followers that know less than the queues, a few records."""
 
@@ -162,23 +169,30 @@ class Reput(Actor):
 
     @handles(BatchEnd)
     def on_batch_end(self, _: BatchEnd) -> None:
-        """Dispatches everything that was gathered, in bulk."""
+        """Dispatches what was gathered, in bulk."""
         self._dispatch()
 
+    @handles(_DispatchMore)
+    def on_dispatch_more(self, _: _DispatchMore) -> None:
+        """The end of this batch comes."""
+
     def _dispatch(self) -> None:
-        entries = self._gathered
+        entries = self._gathered[:DISPATCHED_MAX]
         if not entries:
             return
+        end_offset = entries[-1][3] + entries[-1][4]
         dispatcher = self._store.dispatcher
         try:
             dispatcher.dispatch(entries)
         except StoreError as error:
             self._disk_refused(error)
             self._gap.part_with_those_behind(dispatcher.dispatched_offset)
-            if dispatcher.dispatched_offset < entries[-1][3] + entries[-1][4]:
+            if dispatcher.dispatched_offset < end_offset:
                 return  # the same entries are dispatched again on the next tick
-        self._gathered = []
-        self.following.dispatched_offset = self._end_offset
+        self._gathered = self._gathered[DISPATCHED_MAX:]
+        if self._gathered:
+            self.address.tell(_DispatchMore())
+        self.following.dispatched_offset = end_offset if self._gathered else self._end_offset
         self.following.store_timestamp = entries[-1][6]
         self._pull_hold.tell(Arrived(entries))
 
@@ -197,6 +211,10 @@ class Reput(Actor):
             log.info("the disk takes queue units again")
             self._refused = None
             self._put_message.tell(WritesForbidden(None))
+
+    def can_stop(self) -> bool:
+        """Once everything is dispatched that the disk takes."""
+        return not self._gathered or self._refused is not None
 
     # --- followers
 
@@ -231,6 +249,9 @@ class Reput(Actor):
     def on_write_out_index(self, message: WriteOutIndex) -> None:
         """A query wants to find the newest keys too."""
         self._dispatch()
+        if self._gathered and self._refused is None:
+            self.address.tell(message)
+            return
         index = self._store.index
         if index is not None and self._gap.owns(index):
             try:

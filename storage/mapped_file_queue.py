@@ -166,7 +166,3 @@ class MappedFileQueue:
         files, self.files = self.files, ()
         for file in files:
             file.close()
-
-    def destroy(self) -> None:
-        """Deletes all files; the directory stays."""
-        self.remove_from(0)

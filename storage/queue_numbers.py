@@ -52,7 +52,7 @@ class QueueNumbers:
         They have to be made again from the whole log."""
         self._queues, self._gaps, self._damage = queues, gaps, damage
         self._is_whole_log = is_whole_log
-        self._may_begin_late, self._may_lack_units = may_begin_late, may_lack_units
+        self._may_begin_late = may_begin_late
         self._from_the_first = not may_begin_late and not may_lack_units
         """Then no queue can begin with a later message than its first."""
         self._known_doubtful = doubtful

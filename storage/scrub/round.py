@@ -83,7 +83,6 @@ class Scrub:
         check.begin_file()
         for number, item in enumerate(walk(check.log, first, limit)):
             if isinstance(item, Gap):
-                check.counts.gap_count += 1
                 check.add_damage(item)
             elif item is not None:
                 self._record(item, runs, doubts)

@@ -65,7 +65,6 @@ class ScrubCounts:
     unit_count: int = 0
     """Units that agree with their records."""
     repaired_count: int = 0
-    gap_count: int = 0
     damaged_count: int = 0
     """Units whose record is damaged."""
     newer_count: int = 0

@@ -4,8 +4,10 @@ import errno
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
+import pytest
 from structlog.testing import capture_logs
 
+from actors import reput
 from actors.reput import (
     Appended,
     Arrived,
@@ -108,6 +110,21 @@ def test_what_is_appended_can_be_read_and_found_and_is_told_in_order() -> None:
         assert made.small.found_by_key() == 12
         assert made.following.dispatched_offset == made.store.commit_log.end_offset
         assert made.following.store_timestamp == entries[-1][6]
+
+
+def test_a_flood_is_dispatched_in_turns_and_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However much has come in one batch, a turn is short; a stop waits for the rest."""
+    monkeypatch.setattr(reput, "DISPATCHED_MAX", 10)
+    with following() as made:
+        entries = made.append(37) + made.append(20)
+        made.system.drain()
+        told = made.pull_hold.take()
+        assert max(len(message.entries) for message in told) == 10
+        assert [entry for message in told for entry in message.entries] == entries
+        assert made.following.dispatched_offset == made.store.commit_log.end_offset
+        made.append(35)
+    assert made.following.dispatched_offset == made.store.commit_log.end_offset
+    assert len(made.small.units()["Topic", 0]) + len(made.small.units()["Topic", 1]) == 92
 
 
 def test_a_batch_of_appends_is_dispatched_and_told_at_once() -> None:

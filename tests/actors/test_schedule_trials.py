@@ -3,15 +3,15 @@
 from collections.abc import Callable
 from dataclasses import replace
 from random import Random
-from time import perf_counter
+from time import thread_time
 from typing import Any
 
 import pytest
 
-from actors import schedule
 from tests.support.brokers import STORE, SimulatedBroker
 from tests.support.fake_disk import FakeDisk
 
+KEYED = "DELAY\x011\x02UNIQ_KEY\x010123456789abcdef\x02KEYS\x01key"
 FEW = replace(STORE, message_delay_level="1s 5s 2h")
 
 
@@ -22,29 +22,33 @@ def bodies(made: SimulatedBroker, queue_id: int = 0) -> list[bytes]:
 def test_a_backlog_is_delivered_in_batches_that_do_not_hold_the_loop(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """No step of the loop takes longer than a batch; in order, each once."""
-    count = 3000
-    made = SimulatedBroker(1, store_config=replace(FEW, commit_log_file_bytes=1 << 22))
+    """All are due at once: no step of any actor of the loop is long; in order, each once."""
+    count = 5_000
+    made = SimulatedBroker(1, store_config=replace(FEW, commit_log_file_bytes=1 << 24))
     made.make_topic()
     for _ in range(count // 500):
-        answers = [made.start_send(b"", properties="DELAY\x011", queue_id=0) for _ in range(500)]
+        answers = [made.start_send(b"", properties=KEYED, queue_id=0) for _ in range(500)]
         made.system.run_until(lambda: all(answers))  # noqa: B023
-    longest_s = 0.0
+    longest: tuple[float, str] = (0.0, "")
 
-    def timed(handler: Callable[..., Any]) -> Callable[..., Any]:
+    def timed(name: str, handler: Callable[..., Any]) -> Callable[..., Any]:
         def call(*arguments: Any) -> Any:
-            nonlocal longest_s
-            started = perf_counter()
+            nonlocal longest
+            started_s = thread_time()  # what a crowded machine does to it does not count
             handler(*arguments)
-            longest_s = max(longest_s, perf_counter() - started)
+            longest = max(longest, (thread_time() - started_s, name))
 
         return call
 
-    for kind, handler in [*schedule.Schedule.handlers.items()]:
-        monkeypatch.setitem(schedule.Schedule.handlers, kind, timed(handler))
-    made.system.advance(3000)
+    for kind in {type(actor) for actor in made.system.live if actor.where == "loop"}:
+        for message, handler in [*kind.handlers.items()]:
+            name = f"{kind.__name__} {message.__name__}"
+            monkeypatch.setitem(kind.handlers, message, timed(name, handler))
+    made.clock.set_wall(made.clock.now_ms() + 1000)
+    made.system.advance(2000)
+    monkeypatch.undo()
     assert [each.queue_offset for each in made.messages()] == [*range(count)]
-    assert longest_s < 0.05
+    assert longest[0] < 0.05, longest
     made.stop()
 
 

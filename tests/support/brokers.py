@@ -147,6 +147,8 @@ class SimulatedBroker:
     start_ms: int = 1_700_000_000_000
     instead: Mapping[str, Callable[[Broker], Actor]] = field(default_factory=dict)
     """Actors of the test's own in the place of some of the broker's, by name."""
+    before: Sequence[ChildSpec] = ()
+    """Children of the test's own: started before the broker's, and stopped after them."""
 
     def __post_init__(self) -> None:
         self.start()
@@ -162,7 +164,7 @@ class SimulatedBroker:
             hooks=self.hooks,
             random=Random(self.seed),
         )
-        self.system.start(*map(self._replaced, self.broker.children()))
+        self.system.start(*self.before, *map(self._replaced, self.broker.children()))
         self.client = self.new_client()
 
     def _replaced(self, spec: ChildSpec) -> ChildSpec:

@@ -22,18 +22,6 @@ from tests.support.transactions import (
 )
 
 
-@pytest.fixture
-def log() -> TransactionLog:
-    return TransactionLog(FakeDisk(), CONFIG)
-
-
-@pytest.fixture
-def table(log: TransactionLog) -> TransactionTable:
-    made = table_of(log)
-    assert made.load(0, 0) == ""
-    return made
-
-
 def _cut_crc(disk: FakeDisk) -> None:
     disk.open(REDO_LOG).pwrite(b"\x01", 12)
 

@@ -15,9 +15,7 @@ from storage.transactions.units import (
     UNIT_BYTES,
 )
 from storage.unsynced import sync_files
-from tests.support.fake_disk import FakeDisk
 from tests.support.transactions import (
-    CONFIG,
     FILE_UNITS,
     GROUP,
     STATE_TABLE,
@@ -27,18 +25,6 @@ from tests.support.transactions import (
     states,
     table_of,
 )
-
-
-@pytest.fixture
-def log() -> TransactionLog:
-    return TransactionLog(FakeDisk(), CONFIG)
-
-
-@pytest.fixture
-def table(log: TransactionLog) -> TransactionTable:
-    made = table_of(log)
-    assert made.load(0, 0) == ""
-    return made
 
 
 def test_a_half_message_is_pending_with_its_group_and_time(

@@ -1,0 +1,1 @@
+"""Consuming under simulation: one trial per capability, every seed another life."""
