@@ -51,6 +51,7 @@ from protocol.headers.admin import (
 from protocol.json_body import Body
 from storage.consume_queue import ConsumeQueue
 from storage.message_store import MessageStore
+from storage.offsets import offset_key
 from storage.page_probe import PageProbe
 from storage.queue_times import QueueTimes
 
@@ -201,7 +202,7 @@ class ConsumeStats(QueueWorker):
         if config is None or (view and view.subscriptions and topic not in view.subscriptions):
             log.debug("topic not counted", group=group, topic=topic, known=config is not None)
             return None
-        body.consume_tps += self._tables.rates.value.get((group, topic), 0.0)
+        body.consume_tps += self._tables.group_tps.value.get(offset_key(topic, group), 0.0)
         return config
 
     def _add(

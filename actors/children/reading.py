@@ -44,7 +44,7 @@ def reading_children(parts: Parts) -> list[ChildSpec]:
                 consumers=parts.tables.consumers,
                 filters=parts.tables.filters,
                 stats=parts.pull_stats,
-                rates=parts.tables.rates,
+                rates=parts.tables.group_tps,
                 addresses=to,
             ),
         ),
