@@ -180,7 +180,7 @@ def test_a_backlog_is_skipped_online_and_offsets_are_reset_offline(
     assert {queue: offset for queue, (_, offset) in progress(run)[0].items()} == ends
     client.leave(MEMBER)
     lines = rows(run("resetOffsetByTime", "-g", GROUP, "-t", TOPIC, "-s", "0", "-f", "true"))
-    offline = "#brokerName #queueId #brokerOffset #consumerOffset #timestampOffset #resetOffset"
+    offline = "#brokerName #queueId #brokerOffset #consumerOffset #timestampOffset #rollbackOffset"
     start = next(number for number, row in enumerate(lines) if " ".join(row).startswith(offline))
     assert {int(row[1]): int(row[-1]) for row in lines[start + 1 :]} == dict.fromkeys(ends, 0)
     queues, _ = progress(run)
