@@ -20,7 +20,7 @@ from structlog import get_logger
 from actors.actor import handles
 from actors.address import Address
 from actors.consumer_groups import ConsumerView
-from actors.offset_guard import OffsetGuard
+from actors.offset_guard import OffsetGuard, OffsetStats
 from actors.persisted import PersistedTable
 from actors.published import Published
 from actors.request import Peer, Request, serves
@@ -91,13 +91,6 @@ class OffsetsTold:
         self.request.refuse(remark)
 
 
-@dataclass(slots=True)
-class OffsetStats:
-    """Counters since the start; written by ConsumerOffsets, read by whoever reports."""
-
-    ignored_count: int = 0
-
-
 @dataclass(frozen=True, slots=True)
 class _Save:
     """Write the file if something has changed."""
@@ -132,8 +125,7 @@ class ConsumerOffsets(PersistedTable):
         self._offsets: dict[str, dict[int, int]] = {}
         self._changed = False
         self._consumers, self._topics = consumers, topics
-        self._guard = OffsetGuard(consumers) if guards else None
-        self._stats = stats or OffsetStats()
+        self._guard = OffsetGuard(consumers, stats or OffsetStats()) if guards else None
 
     def on_start(self) -> None:
         loaded = self.load(parse_offsets)
@@ -263,7 +255,6 @@ class ConsumerOffsets(PersistedTable):
                 place = group, topic, queue_id
                 if not guard.believes(*place, peer.peer_id, now_ms, backward=backward):
                     guard.ignored(*place, offset, stored, peer.remote, now_ms)
-                    self._stats.ignored_count = guard.ignored_count
                     return
         queues[queue_id] = offset
         self._changed = True

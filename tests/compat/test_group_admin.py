@@ -155,8 +155,9 @@ def test_a_reset_reaches_a_member_that_is_online(run: Mqadmin, client: Agent) ->
     assert lines[0][:5] == ["rollback", "consumer", "offset", "by", "specified"]
     goals = offsets_of(lines, "#brokerName #queueId #offset")
     assert goals == dict.fromkeys(range(QUEUES), 0)
-    queues, _ = progress(run)
-    assert {offset for _, offset in queues.values()} == {0}, "at once, and nobody undoes it"
+    if SERVER_KIND != "official":  # there the member changes them, ten seconds later
+        queues, _ = progress(run)
+        assert {offset for _, offset in queues.values()} == {0}
     wait_until(lambda: len(again(client, before)) >= COUNT, "all once more", RESET_DEADLINE_S)
     assert sorted(int(each["properties"]["serial"]) for each in again(client, before)) == [
         *range(COUNT)
