@@ -169,6 +169,19 @@ class ConsumeStats(QueueWorker):
             name: [] for name in self._tables.groups.value
         }
 
+        behind = 0
+
+        def add(
+            body: ConsumeStatsBody,
+            config: TopicConfig,
+            queue_id: int,
+            offset: int,
+            times: QueueTimes,
+        ) -> None:
+            nonlocal behind
+            added = self._add(body, config, queue_id, offset, times)
+            behind += added.broker_offset - added.consumer_offset
+
         def jobs() -> Iterator[Job]:
             for (topic, group), queues in offsets.items():
                 body = ConsumeStatsBody()
@@ -177,15 +190,9 @@ class ConsumeStats(QueueWorker):
                     continue
                 by_group[group].append(body)
                 for queue_id in range(config.write_queue_nums):
-                    yield partial(self._add, body, config, queue_id, queues.get(queue_id, 0))
+                    yield partial(add, body, config, queue_id, queues.get(queue_id, 0))
 
         def finish() -> None:
-            behind = sum(
-                each.broker_offset - each.consumer_offset
-                for bodies in by_group.values()
-                for body in bodies
-                for each in body.offset_table.values()
-            )
             every = [{name: found} for name, found in by_group.items()]
             body = ConsumeStatsList(every, self._broker_address, behind)
             self._to["long_answers"].tell(LongAnswer(request, body))
@@ -212,12 +219,12 @@ class ConsumeStats(QueueWorker):
         queue_id: int,
         offset: int,
         times: QueueTimes,
-    ) -> None:
+    ) -> OffsetWrapper:
         queue, offset = self._queue(config.topic_name, queue_id), max(offset, 0)
         stored = times.stored_at(queue, offset - 1) if offset > 0 else 0
-        body.offset_table[self._name(config, queue_id)] = OffsetWrapper(
-            0 if queue is None else queue.max_offset, offset, max(stored, 0)
-        )
+        found = OffsetWrapper(0 if queue is None else queue.max_offset, offset, max(stored, 0))
+        body.offset_table[self._name(config, queue_id)] = found
+        return found
 
     def _time_span(self, request: Request, offsets: Offsets) -> QueueWork:
         header = QueryConsumeTimeSpanHeader.decode(request.command.fields)

@@ -189,7 +189,7 @@ class ConsumerOffsets(PersistedTable):
         header = CloneGroupOffsetHeader.decode(request.command.fields)
         topics = [header.topic] if (header.topic or "").strip() else None
         if topics is None:
-            topics = [topic for topic, group in self._keys() if group == header.src_group]
+            topics = [topic for topic, _ in self._keys(header.src_group)]
         view = self._consumers.value.get(header.src_group)
         subscribed = {} if view is None else view.subscriptions
         for topic in topics:
@@ -211,17 +211,16 @@ class ConsumerOffsets(PersistedTable):
         if group is not None and topic is not None:
             keys = [(topic, group)]
         else:
-            keys = [
-                key
-                for key in self._keys()
-                if (group is None or key[1] == group) and (topic is None or key[0] == topic)
-            ]
+            keys = self._keys(group, topic)
         found = {key: dict(self._offsets.get(offset_key(*key), {})) for key in keys}
         message.reply_to.tell(OffsetsTold(message.request, found))
 
-    def _keys(self) -> list[tuple[str, str]]:
-        """Topic and group of every entry; what has not exactly these two is nobody's."""
-        parts = [key.split(TOPIC_GROUP_SEPARATOR) for key in self._offsets]
+    def _keys(self, group: str | None = None, topic: str | None = None) -> list[tuple[str, str]]:
+        """Topic and group of the entries of one, or of all; what is not just these is nobody's."""
+        start = "" if topic is None else offset_key(topic, "")
+        end = "" if group is None else offset_key("", group)
+        named = [key for key in self._offsets if key.startswith(start) and key.endswith(end)]
+        parts = [key.split(TOPIC_GROUP_SEPARATOR) for key in named]
         return [(each[0], each[1]) for each in parts if len(each) == 2]
 
     @serves(RequestCode.QUERY_CONSUMER_OFFSET)
