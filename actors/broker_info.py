@@ -14,7 +14,7 @@ from typing import Protocol
 
 from actors.actor import handles
 from actors.config import BrokerConfig, settings_of
-from actors.consumer_offsets import OffsetStats
+from actors.offset_guard import OffsetStats
 from actors.properties_file import format_properties
 from actors.pull_stats import PullStats
 from actors.put_stats import PutStats

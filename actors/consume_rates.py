@@ -10,23 +10,25 @@ from collections import deque
 from collections.abc import Mapping
 from typing import TypeAlias
 
+from storage.offsets import offset_key
+
 SAMPLE_MS = 10_000
 SAMPLES_MAX = 7
 
-Rates: TypeAlias = Mapping[tuple[str, str], float]
-"""Messages a second by group and topic; those of nobody who gets any are missing."""
+Rates: TypeAlias = Mapping[str, float]
+"""Messages a second by `topic@group`; those of nobody who gets any are missing."""
 
 
 class ConsumeRates:
     """Owned by one actor; times are monotonic."""
 
     def __init__(self) -> None:
-        self._counts: dict[tuple[str, str], int] = {}
-        self._samples: deque[tuple[float, dict[tuple[str, str], int]]] = deque(maxlen=SAMPLES_MAX)
+        self._counts: dict[str, int] = {}
+        self._samples: deque[tuple[float, dict[str, int]]] = deque(maxlen=SAMPLES_MAX)
 
     def note(self, group: str, topic: str, count: int) -> None:
         """A pull has brought so many messages."""
-        key = group, topic
+        key = offset_key(topic, group)
         self._counts[key] = self._counts.get(key, 0) + count
 
     def sample(self, now_ms: float) -> Rates:

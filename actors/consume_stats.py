@@ -51,6 +51,7 @@ from protocol.headers.admin import (
 from protocol.json_body import Body
 from storage.consume_queue import ConsumeQueue
 from storage.message_store import MessageStore
+from storage.offsets import offset_key
 from storage.page_probe import PageProbe
 from storage.queue_times import QueueTimes
 
@@ -168,6 +169,19 @@ class ConsumeStats(QueueWorker):
             name: [] for name in self._tables.groups.value
         }
 
+        behind = 0
+
+        def add(
+            body: ConsumeStatsBody,
+            config: TopicConfig,
+            queue_id: int,
+            offset: int,
+            times: QueueTimes,
+        ) -> None:
+            nonlocal behind
+            added = self._add(body, config, queue_id, offset, times)
+            behind += added.broker_offset - added.consumer_offset
+
         def jobs() -> Iterator[Job]:
             for (topic, group), queues in offsets.items():
                 body = ConsumeStatsBody()
@@ -176,15 +190,9 @@ class ConsumeStats(QueueWorker):
                     continue
                 by_group[group].append(body)
                 for queue_id in range(config.write_queue_nums):
-                    yield partial(self._add, body, config, queue_id, queues.get(queue_id, 0))
+                    yield partial(add, body, config, queue_id, queues.get(queue_id, 0))
 
         def finish() -> None:
-            behind = sum(
-                each.broker_offset - each.consumer_offset
-                for bodies in by_group.values()
-                for body in bodies
-                for each in body.offset_table.values()
-            )
             every = [{name: found} for name, found in by_group.items()]
             body = ConsumeStatsList(every, self._broker_address, behind)
             self._to["long_answers"].tell(LongAnswer(request, body))
@@ -201,7 +209,7 @@ class ConsumeStats(QueueWorker):
         if config is None or (view and view.subscriptions and topic not in view.subscriptions):
             log.debug("topic not counted", group=group, topic=topic, known=config is not None)
             return None
-        body.consume_tps += self._tables.rates.value.get((group, topic), 0.0)
+        body.consume_tps += self._tables.group_tps.value.get(offset_key(topic, group), 0.0)
         return config
 
     def _add(
@@ -211,12 +219,12 @@ class ConsumeStats(QueueWorker):
         queue_id: int,
         offset: int,
         times: QueueTimes,
-    ) -> None:
+    ) -> OffsetWrapper:
         queue, offset = self._queue(config.topic_name, queue_id), max(offset, 0)
         stored = times.stored_at(queue, offset - 1) if offset > 0 else 0
-        body.offset_table[self._name(config, queue_id)] = OffsetWrapper(
-            0 if queue is None else queue.max_offset, offset, max(stored, 0)
-        )
+        found = OffsetWrapper(0 if queue is None else queue.max_offset, offset, max(stored, 0))
+        body.offset_table[self._name(config, queue_id)] = found
+        return found
 
     def _time_span(self, request: Request, offsets: Offsets) -> QueueWork:
         header = QueryConsumeTimeSpanHeader.decode(request.command.fields)

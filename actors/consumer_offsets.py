@@ -20,7 +20,7 @@ from structlog import get_logger
 from actors.actor import handles
 from actors.address import Address
 from actors.consumer_groups import ConsumerView
-from actors.offset_guard import OffsetGuard
+from actors.offset_guard import OffsetGuard, OffsetStats
 from actors.persisted import PersistedTable
 from actors.published import Published
 from actors.request import Peer, Request, serves
@@ -91,13 +91,6 @@ class OffsetsTold:
         self.request.refuse(remark)
 
 
-@dataclass(slots=True)
-class OffsetStats:
-    """Counters since the start; written by ConsumerOffsets, read by whoever reports."""
-
-    ignored_count: int = 0
-
-
 @dataclass(frozen=True, slots=True)
 class _Save:
     """Write the file if something has changed."""
@@ -132,8 +125,7 @@ class ConsumerOffsets(PersistedTable):
         self._offsets: dict[str, dict[int, int]] = {}
         self._changed = False
         self._consumers, self._topics = consumers, topics
-        self._guard = OffsetGuard(consumers) if guards else None
-        self._stats = stats or OffsetStats()
+        self._guard = OffsetGuard(consumers, stats or OffsetStats()) if guards else None
 
     def on_start(self) -> None:
         loaded = self.load(parse_offsets)
@@ -197,7 +189,7 @@ class ConsumerOffsets(PersistedTable):
         header = CloneGroupOffsetHeader.decode(request.command.fields)
         topics = [header.topic] if (header.topic or "").strip() else None
         if topics is None:
-            topics = [topic for topic, group in self._keys() if group == header.src_group]
+            topics = [topic for topic, _ in self._keys(header.src_group)]
         view = self._consumers.value.get(header.src_group)
         subscribed = {} if view is None else view.subscriptions
         for topic in topics:
@@ -219,17 +211,16 @@ class ConsumerOffsets(PersistedTable):
         if group is not None and topic is not None:
             keys = [(topic, group)]
         else:
-            keys = [
-                key
-                for key in self._keys()
-                if (group is None or key[1] == group) and (topic is None or key[0] == topic)
-            ]
+            keys = self._keys(group, topic)
         found = {key: dict(self._offsets.get(offset_key(*key), {})) for key in keys}
         message.reply_to.tell(OffsetsTold(message.request, found))
 
-    def _keys(self) -> list[tuple[str, str]]:
-        """Topic and group of every entry; what has not exactly these two is nobody's."""
-        parts = [key.split(TOPIC_GROUP_SEPARATOR) for key in self._offsets]
+    def _keys(self, group: str | None = None, topic: str | None = None) -> list[tuple[str, str]]:
+        """Topic and group of the entries of one, or of all; what is not just these is nobody's."""
+        start = "" if topic is None else offset_key(topic, "")
+        end = "" if group is None else offset_key("", group)
+        named = [key for key in self._offsets if key.startswith(start) and key.endswith(end)]
+        parts = [key.split(TOPIC_GROUP_SEPARATOR) for key in named]
         return [(each[0], each[1]) for each in parts if len(each) == 2]
 
     @serves(RequestCode.QUERY_CONSUMER_OFFSET)
@@ -263,7 +254,6 @@ class ConsumerOffsets(PersistedTable):
                 place = group, topic, queue_id
                 if not guard.believes(*place, peer.peer_id, now_ms, backward=backward):
                     guard.ignored(*place, offset, stored, peer.remote, now_ms)
-                    self._stats.ignored_count = guard.ignored_count
                     return
         queues[queue_id] = offset
         self._changed = True

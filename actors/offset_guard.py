@@ -19,6 +19,7 @@ commits where it was sent.
 """
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 
 from structlog import get_logger
 
@@ -32,14 +33,23 @@ LOG_EVERY_MS = 60_000
 """An ignored commit is logged once in so long for each group; all are counted."""
 
 
+@dataclass(slots=True)
+class OffsetStats:
+    """Counters since the start; written by ConsumerOffsets, read by whoever reports."""
+
+    ignored_count: int = 0
+
+
 class OffsetGuard:
     """Owned by one actor; times are monotonic."""
 
-    def __init__(self, consumers: Published[Mapping[str, ConsumerView]]) -> None:
+    def __init__(
+        self, consumers: Published[Mapping[str, ConsumerView]], stats: OffsetStats
+    ) -> None:
         self._consumers = consumers
+        self._stats = stats
         self._resets: dict[tuple[str, str, int], float] = {}
         self._logged: dict[str, float] = {}
-        self.ignored_count = 0
 
     def is_member(self, group: str, peer_id: int) -> bool:
         """Whether that connection is a live member of the group."""
@@ -83,7 +93,7 @@ class OffsetGuard:
         now_ms: float,
     ) -> None:
         """Counts, and logs once in a while."""
-        self.ignored_count += 1
+        self._stats.ignored_count += 1
         if now_ms - self._logged.get(group, -LOG_EVERY_MS) >= LOG_EVERY_MS:
             self._logged[group] = now_ms
             log.warning(
@@ -94,5 +104,5 @@ class OffsetGuard:
                 offset=offset,
                 stored=stored,
                 peer=client,
-                ignored_in_all=self.ignored_count,
+                ignored_in_all=self._stats.ignored_count,
             )

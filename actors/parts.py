@@ -8,9 +8,9 @@ from random import Random
 from structlog import get_logger
 
 from actors.config import BrokerConfig
-from actors.consumer_offsets import OffsetStats
 from actors.groups import GroupFinder
 from actors.hooks import Hook, Hooks
+from actors.offset_guard import OffsetStats
 from actors.pull_stats import PullStats
 from actors.put_stats import PutStats
 from actors.recovery_log import log_recovery

@@ -23,7 +23,7 @@ JOBS_PER_TURN = 100
 COLD_STEPS_MAX = 100
 """A job that meets the disk so often waits for it."""
 
-Job: TypeAlias = Callable[[QueueTimes], None]
+Job: TypeAlias = Callable[[QueueTimes], object]
 """Looks at one queue; may be called again when it has raised ColdPages."""
 
 

@@ -22,4 +22,4 @@ class Tables:
         self.consumers: Published[Mapping[str, ConsumerView]] = Published({})
         self.offsets: Published[Offsets] = Published({})
         self.filters = Published(ConsumerFilters(bloom))
-        self.rates: Published[Rates] = Published({})
+        self.group_tps: Published[Rates] = Published({})

@@ -46,7 +46,7 @@ def reading_children(parts: Parts) -> list[ChildSpec]:
                 filters=parts.tables.filters,
                 hooks=parts.hooks,
                 stats=parts.pull_stats,
-                rates=parts.tables.rates,
+                rates=parts.tables.group_tps,
                 addresses=to,
             ),
         ),

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from actors.broker_info import BrokerInfo, _bytes_text, _span_text
 from actors.config import BrokerConfig
-from actors.consumer_offsets import OffsetStats
+from actors.offset_guard import OffsetStats
 from actors.properties_file import parse_properties
 from actors.pull_stats import PullStats
 from actors.put_stats import PutStats

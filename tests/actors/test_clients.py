@@ -347,6 +347,12 @@ def test_queues_are_locked_for_one_consumer() -> None:
         tell(bench.system, "clients", command, RecordingPeer())
         assert lock(bench, "b", *queues) == queues
         assert lock(bench, "b") == []
+        for _ in range(3):
+            bench.system.advance(40_000)
+            assert lock(bench, "b", queues[0]) == [queues[0]], "renewed in time"
+        assert lock(bench, "a", *queues) == [queues[1]], "nobody renewed that one"
+        bench.system.advance(60_001)
+        assert lock(bench, "a", *queues) == queues
 
 
 def test_the_originals_requests_get_the_originals_answers() -> None:

@@ -14,12 +14,11 @@ from actors.consumer_offsets import (
     CommitOffset,
     ConsumerOffsets,
     Offsets,
-    OffsetStats,
     OffsetsTold,
     ResetOffsets,
     TellOffsets,
 )
-from actors.offset_guard import LOG_EVERY_MS, RESET_MS
+from actors.offset_guard import LOG_EVERY_MS, RESET_MS, OffsetStats
 from actors.published import Published
 from actors.request import Request
 from actors.supervisor import ChildSpec

@@ -92,7 +92,8 @@ final class Members {
         event.put("queueId", message.getQueueId());
         event.put("queueOffset", message.getQueueOffset());
         event.put("msgId", message.getMsgId());
-        event.put("offsetMsgId", ((MessageClientExt) message).getOffsetMsgId());
+        event.put("offsetMsgId", message instanceof MessageClientExt
+            ? ((MessageClientExt) message).getOffsetMsgId() : message.getMsgId());   // consumed directly
         event.put("commitLogOffset", message.getCommitLogOffset());
         event.put("storeSize", message.getStoreSize());
         event.put("bodyCrc", message.getBodyCRC());
