@@ -102,15 +102,7 @@ class PushConsumer(GroupMember):
         self.orderly = orderly
         self.started_at_ms = 0
         self._order_tasks = TaskThread("troupemq-order")
-        self._pulling = Pulling(
-            self._client,
-            group,
-            settings,
-            self._subscriptions,
-            self._statistics,
-            lambda process_queue, views: self._consuming.submit(process_queue, views),
-            orderly=orderly,
-        )
+        self._pulling = self._new_pulling()
         shares = not broadcast
         locks = QueueLocks(self._client, group, self._lost) if orderly and shares else None
         self._consuming = self._consuming_with(listener, locks)
@@ -126,10 +118,19 @@ class PushConsumer(GroupMember):
         requests = ConsumerRequests(self, self._rebalancing, self._consuming, self._reset)
         self._client.serves.update(requests.handlers())
         if shares:
-            retry_topic = RETRY_TOPIC_PREFIX + group
-            self._subscriptions[retry_topic] = Subscription.of(
-                retry_topic, ALL_TAGS, None, now_ms()
-            )
+            retries = Subscription.of(RETRY_TOPIC_PREFIX + group, ALL_TAGS, None, now_ms())
+            self._subscriptions[retries.topic] = retries
+
+    def _new_pulling(self) -> Pulling:
+        return Pulling(
+            self._client,
+            self.group,
+            self.settings,
+            self._subscriptions,
+            self._statistics,
+            lambda process_queue, views: self._consuming.submit(process_queue, views),
+            orderly=self.orderly,
+        )
 
     def _consuming_with(self, listener: Listener, locks: QueueLocks | None) -> Consuming:
         group, settings, client = self.group, self.settings, self._client
