@@ -85,7 +85,8 @@ class Agent:
         kind: str = "TAG",
         **settings: object,
     ) -> None:
-        """`settings`, of Java only: `fails` (the listener, always) and `maxReconsumeTimes`."""
+        """`settings`, of Java only: `fails` (the listener, always), `maxReconsumeTimes`, `orderly`,
+        `broadcast`, and `strategy`, the name of an allocation."""
         details = {"group": group, "topic": topic, "expression": expression, "kind": kind}
         self._ask("join", member=member, **details, **settings)
 

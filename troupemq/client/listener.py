@@ -39,7 +39,7 @@ class RetryLater:
     """How long an orderly queue rests; None for what the settings say."""
 
 
-Result: TypeAlias = "ConsumeResult | RetryLater | None"
+Result: TypeAlias = ConsumeResult | RetryLater | None
 
 Listener = Callable[[Sequence[MessageView]], Result]
 """Gets messages of one queue, one unless consume_batch_size says more; None means SUCCESS, an

@@ -135,7 +135,7 @@ class PullConsumer(GroupMember):
             del self._subscriptions[topic]
         self._assigned = wanted
         if self.is_running:
-            self._rebalancing.assign(wanted)
+            self._take_assigned()
 
     def fetch_queues(self, topic: str) -> tuple[MessageQueue, ...]:
         """All queues of `topic` that can be read. Raises RouteNotFound."""
@@ -273,7 +273,14 @@ class PullConsumer(GroupMember):
         self._pulling.start()
         super()._begin()
         if self._assigned:
-            self._rebalancing.assign(self._assigned)
+            self._take_assigned()
+
+    def _take_assigned(self) -> None:
+        queues = self._assigned or ()
+        for topic in {queue.topic for queue in queues}:
+            if self._client.routes.known(topic) is None:
+                self._client.routes.look_up(topic)
+        self._rebalancing.assign(queues)
 
     def _rebalance_topics(self) -> Sequence[str] | None:
         return tuple(self._subscriptions) if self._assigned is None else None

@@ -13,12 +13,14 @@ import org.apache.rocketmq.client.consumer.AllocateMessageQueueStrategy;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
 import org.apache.rocketmq.client.consumer.MessageSelector;
 import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
+import org.apache.rocketmq.client.consumer.listener.ConsumeOrderlyStatus;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
-import org.apache.rocketmq.client.consumer.rebalance.AllocateMessageQueueAveragely;
+import org.apache.rocketmq.client.consumer.listener.MessageListenerOrderly;
 import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
 import org.apache.rocketmq.common.message.MessageClientExt;
 import org.apache.rocketmq.common.message.MessageExt;
 import org.apache.rocketmq.common.message.MessageQueue;
+import org.apache.rocketmq.common.protocol.heartbeat.MessageModel;
 
 final class Members {
     private final Map<String, DefaultMQPushConsumer> members = new HashMap<>();
@@ -27,12 +29,15 @@ final class Members {
         String name = command.getString("member");
         String topic = command.getString("topic");
         DefaultMQPushConsumer member = new DefaultMQPushConsumer(
-            command.getString("group"), null, new Told(name, topic));
+            command.getString("group"), null, new Told(name, topic, command.getString("strategy")));
         member.setNamesrvAddr(command.getString("nameServer"));
         member.setInstanceName(name);
         member.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
         member.setConsumeThreadMin(1);
         member.setConsumeThreadMax(1);   // one thread: what is printed is the order of each queue
+        if (command.getBooleanValue("broadcast")) {
+            member.setMessageModel(MessageModel.BROADCASTING);
+        }
         if (command.containsKey("maxReconsumeTimes")) {
             member.setMaxReconsumeTimes(command.getIntValue("maxReconsumeTimes"));
         }
@@ -40,12 +45,21 @@ final class Members {
         String expression = command.getString("expression");
         member.subscribe(topic, "SQL92".equals(command.getString("kind"))
             ? MessageSelector.bySql(expression) : MessageSelector.byTag(expression));
-        member.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
-            for (MessageExt message : messages) {
-                print(name, message);
-            }
-            return fails ? ConsumeConcurrentlyStatus.RECONSUME_LATER : ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
-        });
+        if (command.getBooleanValue("orderly")) {
+            member.registerMessageListener((MessageListenerOrderly) (messages, context) -> {
+                for (MessageExt message : messages) {
+                    print(name, message);
+                }
+                return fails ? ConsumeOrderlyStatus.SUSPEND_CURRENT_QUEUE_A_MOMENT : ConsumeOrderlyStatus.SUCCESS;
+            });
+        } else {
+            member.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
+                for (MessageExt message : messages) {
+                    print(name, message);
+                }
+                return fails ? ConsumeConcurrentlyStatus.RECONSUME_LATER : ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
+            });
+        }
         member.start();
         members.put(name, member);
         Map<String, Object> event = Lines.event("joined");
@@ -96,15 +110,16 @@ final class Members {
         return address.getAddress().getHostAddress() + ":" + address.getPort();
     }
 
-    /** The client's default strategy, which also prints what it decided. */
+    /** One of the client's strategies, which also prints what it decided. */
     private static final class Told implements AllocateMessageQueueStrategy {
-        private final AllocateMessageQueueStrategy strategy = new AllocateMessageQueueAveragely();
+        private final AllocateMessageQueueStrategy strategy;
         private final String member;
         private final String topic;
 
-        Told(String member, String topic) {
+        Told(String member, String topic, String strategy) {
             this.member = member;
             this.topic = topic;
+            this.strategy = Allocations.named(strategy);
         }
 
         @Override
