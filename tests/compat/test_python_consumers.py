@@ -377,4 +377,4 @@ def test_a_pull_consumer_polls_seeks_and_goes_on_where_it_was(
     with make() as consumer:
         consumer.subscribe(topic)
         assert poll(consumer, 1) == [50]
-        assert len(consumer.assignment()) == QUEUES
+        wait_until(lambda: len(consumer.assignment()) == QUEUES, "all queues", WAIT_S)

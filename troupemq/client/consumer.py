@@ -14,7 +14,7 @@ from troupemq.client.consumer_offsets import ConsumeFrom
 from troupemq.client.consumer_requests import ConsumerRequests
 from troupemq.client.consumer_settings import ConsumerSettings
 from troupemq.client.errors import ClientError
-from troupemq.client.group_member import GroupMember
+from troupemq.client.group_member import CLUSTERING, GroupMember
 from troupemq.client.listener import Listener
 from troupemq.client.log import client_logger
 from troupemq.client.message import MessageQueue
@@ -101,45 +101,11 @@ class PushConsumer(GroupMember):
         )
         self.orderly = orderly
         self.started_at_ms = 0
-        shares = not broadcast
         self._order_tasks = TaskThread("troupemq-order")
-        self._pulling = Pulling(
-            self._client,
-            group,
-            settings,
-            self._subscriptions,
-            self._statistics,
-            lambda process_queue, views: self._consuming.submit(process_queue, views),
-            orderly=orderly,
-        )
-        back = (
-            SendingBack(self._client, group, settings.max_reconsume_times, orderly)
-            if shares
-            else None
-        )
+        self._pulling = self._new_pulling()
+        shares = not broadcast
         locks = QueueLocks(self._client, group, self._lost) if orderly and shares else None
-        self._consuming: Consuming = (
-            OrderlyConsuming(
-                group,
-                listener,
-                settings,
-                self._statistics,
-                self._pulling.go_on,
-                back,
-                locks,
-                self._order_tasks,
-            )
-            if orderly
-            else ConcurrentConsuming(
-                group,
-                listener,
-                settings,
-                self._statistics,
-                self._pulling.go_on,
-                back,
-                self._client.housekeeping,
-            )
-        )
+        self._consuming = self._consuming_with(listener, locks)
         self._rebalancing = Rebalancing(
             self._client,
             group,
@@ -152,10 +118,45 @@ class PushConsumer(GroupMember):
         requests = ConsumerRequests(self, self._rebalancing, self._consuming, self._reset)
         self._client.serves.update(requests.handlers())
         if shares:
-            retry_topic = RETRY_TOPIC_PREFIX + group
-            self._subscriptions[retry_topic] = Subscription.of(
-                retry_topic, ALL_TAGS, None, now_ms()
+            retries = Subscription.of(RETRY_TOPIC_PREFIX + group, ALL_TAGS, None, now_ms())
+            self._subscriptions[retries.topic] = retries
+
+    def _new_pulling(self) -> Pulling:
+        return Pulling(
+            self._client,
+            self.group,
+            self.settings,
+            self._subscriptions,
+            self._statistics,
+            lambda process_queue, views: self._consuming.submit(process_queue, views),
+            orderly=self.orderly,
+        )
+
+    def _consuming_with(self, listener: Listener, locks: QueueLocks | None) -> Consuming:
+        group, settings, client = self.group, self.settings, self._client
+        back = None
+        if self.message_model == CLUSTERING:
+            back = SendingBack(client, group, settings.max_reconsume_times, self.orderly)
+        if self.orderly:
+            return OrderlyConsuming(
+                group,
+                listener,
+                settings,
+                self._statistics,
+                self._pulling.go_on,
+                back,
+                locks,
+                self._order_tasks,
             )
+        return ConcurrentConsuming(
+            group,
+            listener,
+            settings,
+            self._statistics,
+            self._pulling.go_on,
+            back,
+            client.housekeeping,
+        )
 
     def suspend(self) -> None:
         """Pulls no more until `resume`; what is here already is consumed."""

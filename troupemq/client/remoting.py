@@ -17,7 +17,7 @@ from time import monotonic
 from protocol.codes import ResponseCode
 from protocol.command import ONEWAY_FLAG, RemotingCommand
 from protocol.frame import encode
-from troupemq.client.connection import Answer, Connection
+from troupemq.client.connection import Answer, Connection, Waiting
 from troupemq.client.errors import BrokerError, ClientClosed, ClientError, ConnectionFailed
 from troupemq.client.log import client_logger
 
@@ -75,16 +75,18 @@ class Remoting:
         """The answer to come; its callbacks run on the I/O thread. Raises nothing itself."""
         answer: Answer = Future()
         answer.set_running_or_notify_cancel()
-        command.opaque = next(self._opaque) & OPAQUE_MASK
-        opaque = command.opaque
-        try:
-            connection = self._connection(address)
-            connection.submit(encode(command), opaque, answer)
-        except ClientError as error:
-            answer.set_exception(error)
-            return answer
-        self.later(timeout_ms, lambda: connection.expire(opaque, timeout_ms))
+        self.call_for(answer, address, command, timeout_ms)
         return answer
+
+    def call_for(
+        self, waiting: Waiting, address: str, command: RemotingCommand, timeout_ms: float
+    ) -> None:
+        """`call_async` for somebody who is told on the I/O thread, or at once of what cannot be."""
+        command.opaque = next(self._opaque) & OPAQUE_MASK
+        try:
+            self._connection(address).submit(encode(command), command.opaque, waiting, timeout_ms)
+        except ClientError as error:
+            waiting.set_exception(error)
 
     def oneway(self, address: str, command: RemotingCommand) -> None:
         """Sends and hears nothing of it. Raises ClientError if it cannot even be sent."""
@@ -146,7 +148,7 @@ class Remoting:
             connection = self._connections.get(address)
             if connection is not None and connection.broken_by is None:
                 return connection
-            connection = Connection(address, self._command, self._look_again)
+            connection = Connection(address, self._command, self._look_again, self.later)
             if greeting is not None:
                 self._greet(connection, greeting)
             self._connections[address] = connection

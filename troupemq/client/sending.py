@@ -140,12 +140,12 @@ class Carrier:
         return route.publish_queues if route is not None else ()
 
     def post(
-        self, queue: MessageQueue, parcel: Parcel, timeout_ms: float
-    ) -> Future[RemotingCommand]:
+        self, sending: "Sending", queue: MessageQueue, parcel: Parcel, timeout_ms: float
+    ) -> None:
         """Sends it to the queue's master. Raises RouteNotFound if none is known."""
         address = self._client.routes.master(queue.broker_name)
         command = parcel.command(queue, self._group)
-        return self._client.remoting.call_async(address, command, timeout_ms)
+        self._client.remoting.call_for(sending, address, command, timeout_ms)
 
     def post_oneway(self, queue: MessageQueue, parcel: Parcel) -> None:
         """The same without an answer. Raises ClientError if it cannot even be sent."""
@@ -178,7 +178,8 @@ def chosen(choose: QueueChoice, queues: Sequence[MessageQueue], message: Message
 class Sending:
     """Tries until the parcel is stored, tries or time run out, or trying again makes no sense.
 
-    After the first try everything happens on the I/O thread. `not_ok_is_tried_again` also tries
+    It waits for its answers itself, as a Future would: after the first try everything happens on
+    the I/O thread. `not_ok_is_tried_again` also tries
     another broker for a message that is stored, but less safely than the broker's settings ask.
     """
 
@@ -197,6 +198,9 @@ class Sending:
     begun_s: float = 0.0
     """When the last try began, of the monotonic clock."""
 
+    queue: MessageQueue | None = None
+    """Where the last try went; None if it went nowhere."""
+
     @property
     def is_half(self) -> bool:
         """Whether it is the half message of a transaction."""
@@ -204,39 +208,34 @@ class Sending:
 
     def next_try(self) -> None:
         """Sends it (again)."""
-        queue: MessageQueue | None = None
+        self.queue = None
         self.tries_left -= 1
         self.begun_s = monotonic()
         try:
-            queue = self._queue()
+            queue = self.queue = self._choose_queue()
             self.tried.add(queue.broker_name)
             left_ms = max(0.0, (self.deadline_s - self.begun_s) * 1000)
             timeout_ms = min(left_ms, self.try_timeout_ms or left_ms)
-            answer = self.carrier.post(queue, self.parcel, timeout_ms)
+            self.carrier.post(self, queue, self.parcel, timeout_ms)
         except ClientError as error:
-            self._failed(error, queue)
-        else:
-            answer.add_done_callback(lambda done: self._answered(queue, done))
+            self.set_exception(error)
 
-    def _queue(self) -> MessageQueue:
+    def _choose_queue(self) -> MessageQueue:
         queues = self.carrier.queues_of(self.parcel.topic)
         return chosen(self.choose, away_from(self.tried, queues), self.message)
 
-    def _answered(self, queue: MessageQueue, answer: Future[RemotingCommand]) -> None:
-        error = answer.exception()
-        if error is not None:
-            assert isinstance(error, ClientError)
-            self._failed(error, queue)
-            return
-        response = answer.result()
+    def set_result(self, response: RemotingCommand) -> None:
+        """The answer to the last try."""
+        queue = self.queue
+        assert queue is not None
         status = STATUS_OF_CODE.get(response.code)
         if status is None:
-            self._failed(BrokerError(response.code, response.remark, queue.broker_name), queue)
+            self.set_exception(BrokerError(response.code, response.remark, queue.broker_name))
             return
         try:
             header = understood(SendMessageResponseHeader.decode, response.fields)
         except ClientError as bad_answer:
-            self._failed(bad_answer, queue)
+            self.set_exception(bad_answer)
             return
         self._learn(queue, failed=False)
         result = SendResult(
@@ -259,11 +258,12 @@ class Sending:
             latency_ms = (monotonic() - self.begun_s) * 1000
             self.choose.learn(queue.broker_name, latency_ms, failed)
 
-    def _failed(self, error: ClientError, queue: MessageQueue | None) -> None:
+    def set_exception(self, error: ClientError) -> None:
+        """The failure of the last try."""
         lost = isinstance(error, ConnectionFailed | RequestTimeout | RouteNotFound)
         code = error.code if isinstance(error, BrokerError) else None
-        if queue is not None:
-            self._learn(queue, failed=True)
+        if self.queue is not None:
+            self._learn(self.queue, failed=True)
         if lost or code in ROUTE_CODES:
             self.carrier.route_in_doubt(self.parcel.topic)
         if (lost or code in RETRIED_CODES) and self._may_try_again():

@@ -1,0 +1,133 @@
+"""The official mqadmin, through the official broker, reaches our Python consumers."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from protocol.bodies import MessageQueue as MessageQueueKey
+from protocol.bodies_admin import ConsumerStatusBody
+from protocol.codes import RequestCode
+from protocol.command import RemotingCommand
+from protocol.headers.client import GetConsumerStatusHeader
+from tests.compat.conftest import MakeBroker, MakeNameServer, wait_for_route
+from tests.compat.mqadmin import Mqadmin, mqadmin
+from tests.compat.patience import wait_until
+from tests.compat.python_members import SETTINGS, Got, member
+from tests.compat.servers import Broker
+from tests.compat.toolchain import Java
+from troupemq.client.admin import Admin
+from troupemq.client.consumer import PushConsumer
+from troupemq.client.consumer_settings import ConsumerSettings
+from troupemq.client.message import Message, MessageQueue
+from troupemq.client.producer import Producer
+from troupemq.client.remoting import Remoting
+
+QUEUES = 4
+COUNT = 40
+
+
+@dataclass
+class Stage:
+    """A broker, mqadmin, and one member that has consumed what was sent."""
+
+    broker: Broker
+    run: Mqadmin
+    producer: Producer
+
+    @property
+    def name_server(self) -> str:
+        return self.broker.name_server.address
+
+    def topic(self, name: str) -> str:
+        with Admin(self.name_server) as admin:
+            admin.create_topic(name, QUEUES)
+        wait_for_route(self.broker, name)
+        for number in range(COUNT):
+            queue = MessageQueue(name, "broker-a", number % QUEUES)
+            self.producer.send(Message(name, b"%d" % number), queue=queue)
+        return name
+
+    def status(self, consumer: PushConsumer) -> dict[MessageQueueKey, int]:
+        """How far it says that it is, asked of the broker; no command of mqadmin does that."""
+        (topic,) = {queue.topic for queue in consumer.queues() if "%" not in queue.topic}
+        header = GetConsumerStatusHeader(topic, consumer.group)
+        command = RemotingCommand(RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS, header.encode())
+        asker = Remoting(lambda address, command: None)
+        try:
+            answer = asker.ask(self.broker.address, command, 5000)
+        finally:
+            asker.close()
+        return ConsumerStatusBody.decode(answer.body).consumer_table[consumer.client_id]
+
+    def member(
+        self, topic: str, got: Got, settings: ConsumerSettings = SETTINGS, *, orderly: bool = False
+    ) -> PushConsumer:
+        made = member(
+            f"group-of-{topic}", got, self.name_server, settings=settings, orderly=orderly
+        )
+        made.subscribe(topic)
+        return made
+
+
+@pytest.fixture(scope="module")
+def stage(
+    java_tools: Java,
+    tmp_path_factory: pytest.TempPathFactory,
+    make_name_server: MakeNameServer,
+    make_broker: MakeBroker,
+) -> Iterator[Stage]:
+    folder: Path = tmp_path_factory.mktemp("python-admin")
+    with (
+        make_name_server("official", folder / "name-server") as name_server,
+        make_broker("official", folder / "broker", name_server) as broker,
+        Producer("senders", name_server.address) as producer,
+    ):
+        yield Stage(broker, mqadmin(java_tools, folder, name_server.address), producer)
+
+
+@pytest.mark.parametrize("orderly", [False, True])
+def test_a_reset_while_it_runs_brings_everything_again(stage: Stage, orderly: bool) -> None:
+    topic, got = stage.topic(f"reset-{orderly}"), Got()
+    with stage.member(topic, got, orderly=orderly) as consumer:
+        got.wait(COUNT)
+        wait_until(lambda: sum(consumer.queues().values()) >= COUNT, "all of them consumed", 10)
+        done = stage.run("resetOffsetByTime", "-g", consumer.group, "-t", topic, "-s", "0")
+        assert done.returncode == 0 and "Exception" not in done.stderr, done.stderr
+        views = got.wait(2 * COUNT)
+        assert sorted(view.message_id for view in views[:COUNT]) == sorted(
+            view.message_id for view in views[COUNT:]
+        )
+        key = MessageQueueKey(topic, "broker-a", 0)
+        wait_until(lambda: stage.status(consumer)[key] == COUNT // QUEUES, "its own word", 10)
+
+
+def test_its_status_is_shown(stage: Stage) -> None:
+    topic, got = stage.topic("status"), Got()
+    with stage.member(topic, got) as consumer:
+        got.wait(COUNT)
+        done = stage.run("consumerStatus", "-g", consumer.group, "-i", consumer.client_id, "-s")
+    assert done.returncode == 0 and "Exception" not in done.stderr, done.stderr
+    text = done.stdout
+    for part in ("#Consumer Properties#", "#Consumer Subscription#", "#Consumer MQ Detail#"):
+        assert part in text
+    assert "PROP_CONSUME_TYPE" in text and "CONSUME_PASSIVELY" in text
+    assert topic in text and "broker-a" in text
+    assert "troupemq-pull" in text  # what its threads do
+
+
+def test_it_consumes_a_message_when_told_to(stage: Stage) -> None:
+    topic = stage.topic("directly")
+    got = Got(lambda view: got_directly)
+    got_directly = False
+    with stage.member(topic, got) as consumer:
+        views = got.wait(COUNT)
+        where = ("-g", consumer.group, "-d", consumer.client_id)
+        done = stage.run("queryMsgById", "-i", views[0].offset_message_id, *where)
+        assert "consumeResult=CR_SUCCESS" in done.stdout, done.stdout + done.stderr
+        got_directly = True
+        done = stage.run("queryMsgById", "-i", views[0].offset_message_id, *where)
+        assert "consumeResult=CR_LATER" in done.stdout, done.stdout + done.stderr
+        again = got.views[COUNT:]
+        assert [view.message_id for view in again] == [views[0].message_id] * 2
