@@ -8,10 +8,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from socket import socket
 
-from actors.broker import Broker, Ports
+from actors.broker import Broker
 from actors.config import BrokerConfig
 from actors.connections import Listener, PortTaken, open_listener
 from actors.hooks import SendHook
+from actors.parts import Ports
 from actors.supervisor import ChildSpec
 from actors.system import ActorSystem
 from storage.config import StoreConfig

@@ -20,8 +20,8 @@ from protocol.sysflag import (
 
 LEVEL = 5
 """The level of the 4.9.7 client."""
-COMPRESS_ABOVE_BYTES = 4096
-"""The client leaves shorter bodies as they are."""
+COMPRESS_OVER_BYTES = 4096
+"""compressMsgBodyOverHowmuch: the client leaves shorter bodies as they are."""
 DECOMPRESSED_BYTES_MAX = 64 * 1024 * 1024
 """A few bytes may claim to be gigabytes; the largest message is 4 MiB by default."""
 

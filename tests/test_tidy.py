@@ -23,6 +23,8 @@ CATCHES_EVERYTHING = {
     "actors/inbox.py": "a refusal that fails must not stop the refusal of the next message",
     "actors/hooks.py": "a user's hook must not stop a send",
     "spark/runner.py": "whatever a job raises is told to the parent as one sentence",
+    "troupemq/client/sending.py": "whatever the choice of a queue raises is its send's failure",
+    "troupemq/client/transaction.py": "whatever the application raises, its state is unknown",
     "troupemq/client/listener.py": "whatever a listener raises, its messages come again",
     "troupemq/client/task_thread.py": "a task that fails must not end the ones after it",
     "troupemq/client/workers.py": "the same, of several threads",

@@ -8,6 +8,7 @@ from troupemq.client.assignment import (
     by_machine_room,
     consistent_hash,
 )
+from troupemq.client.batches import split_batch
 from troupemq.client.consumer import PushConsumer
 from troupemq.client.consumer_offsets import ConsumeFrom, timestamp_ms
 from troupemq.client.consumer_settings import ConsumerSettings
@@ -19,6 +20,7 @@ from troupemq.client.errors import (
     ClientError,
     ConnectionFailed,
     MessageIllegal,
+    QueueChoiceFailed,
     RequestTimeout,
     RouteNotFound,
 )
@@ -27,7 +29,9 @@ from troupemq.client.listener import DEAD_LETTER, ConsumeResult, RetryLater
 from troupemq.client.message import Message, MessageQueue, MessageView, SendResult, SendStatus
 from troupemq.client.producer import Producer, ProducerSettings
 from troupemq.client.pull_consumer import PullConsumer
-from troupemq.client.queue_choice import by_hash_of
+from troupemq.client.queue_choice import FaultAvoiding, LowestLatency, RoundRobin, by_hash_of
+from troupemq.client.request_reply import create_reply_message
+from troupemq.client.transaction import TransactionProducer, TransactionResult, TransactionState
 
 __all__ = [
     "DEAD_LETTER",
@@ -41,7 +45,9 @@ __all__ = [
     "ConsumeFrom",
     "ConsumeResult",
     "ConsumerSettings",
+    "FaultAvoiding",
     "Idempotent",
+    "LowestLatency",
     "MemorySeen",
     "Message",
     "MessageIllegal",
@@ -51,17 +57,24 @@ __all__ = [
     "ProducerSettings",
     "PullConsumer",
     "PushConsumer",
+    "QueueChoiceFailed",
     "RequestTimeout",
     "RetryLater",
+    "RoundRobin",
     "RouteNotFound",
     "SendResult",
     "SendStatus",
     "SqliteSeen",
+    "TransactionProducer",
+    "TransactionResult",
+    "TransactionState",
     "averagely",
     "averagely_by_circle",
     "by_config",
     "by_hash_of",
     "by_machine_room",
     "consistent_hash",
+    "create_reply_message",
+    "split_batch",
     "timestamp_ms",
 ]

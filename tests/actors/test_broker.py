@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from actors import loop as loop_module
-from actors.broker import LOG_GROUP, RESPONDERS, Broker
+from actors.broker import RESPONDERS, Broker
 from actors.broker_server import start_broker
+from actors.children.log import LOG_GROUP
 from actors.connection import SEND_CODES
 from actors.dispatchers import LongestHandler
 from actors.local_client import LocalClient

@@ -2,6 +2,7 @@
 
 import json
 import subprocess
+from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -91,6 +92,17 @@ class Agent:
 
     def leave(self, member: str) -> None:
         self._ask("leave", member=member)
+
+    def ask(self, group: str, topic: str, body: bytes, timeout_ms: int) -> bytes:
+        """A request, of Java only; the body of its reply."""
+        answer = self._ask(
+            "ask", group=group, topic=topic, body=b64encode(body).decode(), timeout=timeout_ms
+        )
+        return b64decode(answer["body"])
+
+    def reply(self, group: str, topic: str, suffix: bytes) -> None:
+        """From now on, of Java only, each message gets its body and `suffix` for a reply."""
+        self._ask("reply", group=group, topic=topic, suffix=b64encode(suffix).decode())
 
     def received(self, member: str) -> list[Event]:
         """What `member` got, in the order in which it got it."""

@@ -6,10 +6,11 @@ from random import Random
 from typing import Any
 
 from actors.actor import Actor
-from actors.broker import Broker, Ports
+from actors.broker import Broker
 from actors.config import BrokerConfig
 from actors.hooks import SendHook
 from actors.local_client import LocalClient
+from actors.parts import Ports
 from actors.sends import Buffer, Sends
 from actors.simulated import SimulatedClock
 from actors.supervisor import ChildSpec

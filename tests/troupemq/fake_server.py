@@ -65,7 +65,7 @@ class FakeServer:
         """Answers this code with success."""
         self.on(code, lambda command: command.answer(ResponseCode.SUCCESS, dict(fields)))
 
-    def next(self, code: RequestCode | None = None) -> RemotingCommand:
+    def next(self, code: int | None = None) -> RemotingCommand:
         """The next request that came, or the next one of this code."""
         deadline_s = monotonic() + WAIT_S
         while (left_s := deadline_s - monotonic()) > 0:

@@ -1,7 +1,9 @@
 """The client: sends to and consumes from TroupeMQ and RocketMQ 4.9 brokers.
 
 message.py           Message, MessageView, SendResult, MessageQueue
-producer.py          Producer        sending.py, queue_choice.py
+producer.py          Producer        sending.py, batches.py, queue_choice.py, in_flight.py, trace.py
+transaction.py       TransactionProducer
+request_reply.py     requests, and the reply to one
 consumer.py          PushConsumer    listener.py, consume.py, consume_orderly.py, sending_back.py
 pull_consumer.py     PullConsumer    both: group_member.py, consumer_settings.py, subscription.py
 idempotent.py        Idempotent, MemorySeen, SqliteSeen

@@ -11,6 +11,7 @@ from time import time_ns
 from protocol.bodies import ConsumerData, HeartbeatData, ProducerData
 from protocol.codes import RequestCode, ResponseCode
 from protocol.command import RemotingCommand
+from protocol.errors import RemoteError
 from protocol.headers.client import UnregisterClientHeader
 from protocol.message_id import UniqueIds
 from troupemq.client.connection import Answer, split_address
@@ -25,6 +26,9 @@ log = client_logger(__name__)
 HEARTBEAT_INTERVAL_MS = 30_000
 ROUTE_INTERVAL_MS = 30_000
 HEARTBEAT_TIMEOUT_MS = 3000
+REFRESH_DELAY_MS = 20
+"""Many sends fail together when a broker goes: one question answers them all."""
+
 STOP_TIMEOUT_S = 5.0
 
 RequestHandler = Callable[[RemotingCommand], RemotingCommand | Answer | None]
@@ -64,6 +68,10 @@ def next_message_id(ip: str) -> str:
         return ids.next()
 
 
+def _unregister(header: UnregisterClientHeader) -> RemotingCommand:
+    return RemotingCommand(RequestCode.UNREGISTER_CLIENT, header.encode())
+
+
 class Client:
     """One member of a cluster as brokers see it: a client id, its groups, its connections."""
 
@@ -78,11 +86,14 @@ class Client:
         addresses = namesrv_addresses(namesrv)
         self.ip = ip or local_ip(addresses[0])
         self.id = f"{self.ip}@{instance_name or f'{os.getpid()}#{next(_instances)}'}"
-        self.remoting = Remoting(self._on_request, self._on_connected)
+        self.remoting = Remoting(self._on_request, self._greeting)
         self.routes = Routes(self.remoting, addresses)
         self.housekeeping = TaskThread("troupemq-housekeeping")
         self.serves: dict[int, RequestHandler] = {}
         """Who serves which request code of a broker; the rest is answered as not supported."""
+
+        self.asked_by = ""
+        """The address of the broker whose request is being served: for handlers, while they run."""
 
         self.topics: Callable[[], Sequence[str]] = tuple
         """The topics whose routes are wanted beyond those already known."""
@@ -90,6 +101,8 @@ class Client:
         self.consumer_data: Callable[[], list[ConsumerData]] = list
         self.producer_groups: list[str] = []
         self.namesrvs = frozenset(addresses)
+        self._to_refresh: set[str] = set()
+        self._lock = Lock()
 
     def start(self) -> None:
         """Begins the housekeeping."""
@@ -104,23 +117,25 @@ class Client:
         )
 
     def stop(self) -> None:
-        """Leaves every broker and closes the connections."""
+        """Leaves every broker that it is connected to and closes the connections."""
         self.housekeeping.stop(STOP_TIMEOUT_S)
-        consumer_groups = [data.group_name for data in self.consumer_data()]
-        for address in self.routes.all_addresses(masters_only=False):
+        goodbyes = [UnregisterClientHeader(self.id, group) for group in self.producer_groups]
+        goodbyes += [
+            UnregisterClientHeader(self.id, consumer_group=data.group_name)
+            for data in self.consumer_data()
+        ]
+        answers = [
+            (address, self.remoting.call_async(address, _unregister(header), HEARTBEAT_TIMEOUT_MS))
+            for address in self.routes.all_addresses(masters_only=False)
+            if self.remoting.is_connected(address)
+            for header in goodbyes
+        ]
+        for address, answer in answers:
             try:
-                for group in self.producer_groups:
-                    self._unregister(address, UnregisterClientHeader(self.id, group))
-                for group in consumer_groups:
-                    header = UnregisterClientHeader(self.id, consumer_group=group)
-                    self._unregister(address, header)
+                answer.result()
             except ClientError as error:
                 log.info("not unregistered", address=address, reason=str(error))
         self.remoting.close()
-
-    def _unregister(self, address: str, header: UnregisterClientHeader) -> None:
-        command = RemotingCommand(RequestCode.UNREGISTER_CLIENT, header.encode())
-        self.remoting.ask(address, command, HEARTBEAT_TIMEOUT_MS)
 
     def heartbeat(self) -> None:
         """Tells every broker that this client lives and what its groups subscribe to. Blocks."""
@@ -130,14 +145,8 @@ class Client:
 
     def heartbeat_to(self, address: str) -> None:
         """Tells one broker; a failure is logged, the next round tries again. Blocks."""
-        data = HeartbeatData(
-            self.id,
-            [ProducerData(group) for group in self.producer_groups],
-            self.consumer_data(),
-        )
-        command = RemotingCommand(RequestCode.HEART_BEAT, body=data.encode())
         try:
-            self.remoting.ask(address, command, HEARTBEAT_TIMEOUT_MS)
+            self.remoting.ask(address, self._heartbeat(), HEARTBEAT_TIMEOUT_MS)
         except ClientClosed:
             return
         except ClientError as error:
@@ -146,17 +155,44 @@ class Client:
     def _refresh_routes(self) -> None:
         self.routes.refresh(self.topics())
 
-    def _on_connected(self, address: str) -> None:
-        """A broker that was restarted must know us before we pull again."""
-        if address not in self.namesrvs:
-            self.housekeeping.post(lambda: self.heartbeat_to(address))
+    def refresh_soon(self, topic: str) -> None:
+        """Asks for the route of `topic` again, a moment later and once for all who wish it."""
+        with self._lock:
+            if topic in self._to_refresh:
+                return
+            self._to_refresh.add(topic)
+        self.housekeeping.later(REFRESH_DELAY_MS, lambda: self._refresh(topic))
+
+    def _refresh(self, topic: str) -> None:
+        with self._lock:
+            self._to_refresh.discard(topic)
+        self.routes.refresh((topic,), and_known=False)
+
+    def _heartbeat(self) -> RemotingCommand:
+        data = HeartbeatData(
+            self.id,
+            [ProducerData(group) for group in self.producer_groups],
+            self.consumer_data(),
+        )
+        return RemotingCommand(RequestCode.HEART_BEAT, body=data.encode())
+
+    def _greeting(self, address: str) -> RemotingCommand | None:
+        """A broker must know us before we pull, and before it may ask us anything."""
+        if address in self.namesrvs or not (self.producer_groups or self.consumer_data()):
+            return None
+        return self._heartbeat()
 
     def _on_request(
         self, address: str, command: RemotingCommand
     ) -> RemotingCommand | Answer | None:
+        self.asked_by = address
         handler = self.serves.get(command.code)
         if handler is not None:
-            return handler(command)
+            try:
+                return handler(command)
+            except RemoteError as error:
+                log.warning("request not understood", address=address, code=command.code)
+                return command.answer(error.code, remark=error.remark)
         log.info("request not supported", address=address, code=command.code)
         remark = f" request type {command.code} not supported"
         return command.answer(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark=remark)

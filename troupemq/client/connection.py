@@ -9,6 +9,8 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
 from errno import EINPROGRESS
+from itertools import islice
+from math import ceil
 from os import strerror
 from selectors import EVENT_READ, EVENT_WRITE
 from socket import (
@@ -22,6 +24,8 @@ from socket import (
     socket,
 )
 from threading import Lock
+from time import monotonic
+from typing import Protocol
 
 from protocol.command import RemotingCommand
 from protocol.errors import FrameError
@@ -32,6 +36,24 @@ RECEIVE_BYTES = 256 << 10
 
 UNSENT_BYTES_MAX = 64 << 20
 """Requests that the other side does not take; past it new ones are refused at once."""
+
+DIRECT_SENDS_MAX = 8
+"""With more requests waiting for answers, the I/O thread sends them, many in one call: threads
+that each make their own calls get into each other's way."""
+
+PARTS_OF_A_SEND_MAX = 256
+
+EXPIRY_STEP_MS = 10
+"""Requests whose time ends within one step are given up together: one timer for all of them."""
+
+
+class Waiting(Protocol):
+    """Who waits for an answer, such as a Future: it is told one of the two, once."""
+
+    def set_result(self, answer: RemotingCommand, /) -> object: ...
+
+    def set_exception(self, error: ClientError, /) -> object: ...
+
 
 Answer = Future[RemotingCommand]
 
@@ -44,18 +66,25 @@ class Connection:
         address: str,
         on_command: Callable[["Connection", RemotingCommand], None],
         on_changed: Callable[["Connection"], None],
+        later: Callable[[float, Callable[[], None]], None],
     ) -> None:
         """`on_command` gets the other side's requests, on the I/O thread; `on_changed` is told, on
-        any thread, that the I/O thread must look at this connection again."""
+        any thread, that the I/O thread must look at this connection again; `later` runs something
+        on that thread in so many ms."""
         self.address = address
         self.watched = 0
         self.is_open = False
         self.broken_by: str | None = None
         self._on_command = on_command
         self._on_changed = on_changed
+        self._later = later
+        self._expiring: dict[int, list[int]] = {}  # step → opaque
         self._frames = FrameBuffer()
         self._lock = Lock()
-        self._pending: dict[int, Answer] = {}
+        self._pending: dict[int, Waiting] = {}
+        """Added to under the lock, taken from without it: waiting for a sender to come back from
+        its system call tripled the time of an answer."""
+
         self._unsent: deque[memoryview] = deque()
         self._unsent_bytes = 0
         self.socket = self._connect()
@@ -77,40 +106,60 @@ class Connection:
 
     # --- any thread
 
-    def submit(self, frame: bytes, opaque: int, answer: Answer | None) -> None:
-        """Sends a request, or keeps it until it can be sent; `answer` is None for one-way.
+    def submit(
+        self, frame: bytes, opaque: int, waiting: Waiting | None, timeout_ms: float = 0.0
+    ) -> None:
+        """Sends a request, or keeps it until it can be sent; `waiting` is None for one-way.
 
         Raises ConnectionFailed and ClientBusy, and then nothing was sent.
         """
+        new_step: int | None = None
         with self._lock:
             if self.broken_by is not None:
                 raise ConnectionFailed(f"{self.address}: {self.broken_by}")
             if self._unsent_bytes + len(frame) > UNSENT_BYTES_MAX:
                 raise ClientBusy(f"{self.address} has not taken {self._unsent_bytes} bytes yet")
-            if answer is not None:
-                self._pending[opaque] = answer
-            rest = memoryview(frame)
-            if self.is_open and not self._unsent:
-                with suppress(OSError):  # full, or broken: the I/O thread finds out which
-                    rest = rest[self.socket.send(rest) :]
-            if not rest:
-                return
-            self._unsent.append(rest)
-            self._unsent_bytes += len(rest)
-        self._on_changed(self)
+            if waiting is not None:
+                self._pending[opaque] = waiting
+                new_step = self._expire_with_others(opaque, timeout_ms)
+            is_first = not self._unsent
+            rest = self._send_directly(frame) if is_first else memoryview(frame)
+            if rest:
+                self._unsent.append(rest)
+                self._unsent_bytes += len(rest)
+        if new_step is not None:
+            due_ms = new_step * EXPIRY_STEP_MS - monotonic() * 1000
+            self._later(due_ms, lambda: self._expire(new_step))
+        if rest and is_first:  # else it was told already and is not done
+            self._on_changed(self)
 
-    def expire(self, opaque: int, timeout_ms: float) -> None:
-        """Gives up on the answer to one request, if it has not come."""
-        answer = self._take(opaque)
-        if answer is not None:
-            state = "not" if self.is_open else "no connection and not"
-            answer.set_exception(
-                RequestTimeout(f"{self.address} did {state} answer in {timeout_ms:.0f} ms")
-            )
+    def _send_directly(self, frame: bytes) -> memoryview:
+        """What is left of it."""
+        rest = memoryview(frame)
+        if self.is_open and len(self._pending) <= DIRECT_SENDS_MAX:
+            with suppress(OSError):  # full, or broken: the I/O thread finds out which
+                rest = rest[self.socket.send(rest) :]
+        return rest
 
-    def _take(self, opaque: int) -> Answer | None:
+    def _expire_with_others(self, opaque: int, timeout_ms: float) -> int | None:
+        """The step in which it ends, if it is the first one of that."""
+        step = ceil((monotonic() * 1000 + timeout_ms) / EXPIRY_STEP_MS)
+        expiring = self._expiring.get(step)
+        if expiring is not None:
+            expiring.append(opaque)
+            return None
+        self._expiring[step] = [opaque]
+        return step
+
+    def _expire(self, step: int) -> None:
+        """Gives up on the answers that have not come."""
         with self._lock:
-            return self._pending.pop(opaque, None)
+            expiring = self._expiring.pop(step)
+        for opaque in expiring:
+            waiting = self._pending.pop(opaque, None)
+            if waiting is not None:
+                state = "not" if self.is_open else "no connection and not"
+                waiting.set_exception(RequestTimeout(f"{self.address} did {state} answer in time"))
 
     # --- the I/O thread
 
@@ -118,9 +167,8 @@ class Connection:
         """The selector events that this connection waits for; 0 once it is broken."""
         if self.broken_by is not None:
             return 0
-        with self._lock:
-            write = EVENT_WRITE if self._unsent or not self.is_open else 0
-        return write | EVENT_READ
+        write = EVENT_WRITE if self._unsent or not self.is_open else 0
+        return write | EVENT_READ  # without the lock: who adds to what is unsent tells us after it
 
     def ready(self, events: int) -> None:
         """Takes what came and sends what waits. Raises ConnectionFailed when it is over."""
@@ -147,24 +195,28 @@ class Connection:
             for command in self._frames.receive(data):
                 if not command.is_response:
                     self._on_command(self, command)
-                elif (answer := self._take(command.opaque)) is not None:
-                    answer.set_result(command)
+                elif (waiting := self._pending.pop(command.opaque, None)) is not None:
+                    waiting.set_result(command)
         except FrameError as error:
             raise ConnectionFailed(f"{self.address} sent a broken frame: {error}") from None
 
     def _send(self) -> None:
-        with self._lock:
-            while self._unsent:
-                try:
-                    sent = self.socket.send(self._unsent[0])
-                except BlockingIOError:
-                    return
-                except OSError as error:
-                    raise self._lost(error) from None
+        while self._unsent:  # what is on its way stays there: nobody sends past it
+            with self._lock:
+                parts = list(islice(self._unsent, PARTS_OF_A_SEND_MAX))
+            try:
+                sent = self.socket.sendmsg(parts)
+            except BlockingIOError:
+                return
+            except OSError as error:
+                raise self._lost(error) from None
+            with self._lock:
                 self._unsent_bytes -= sent
-                rest = self._unsent.popleft()[sent:]
-                if rest:
-                    self._unsent.appendleft(rest)
+                while sent:
+                    part = self._unsent.popleft()
+                    if len(part) > sent:
+                        self._unsent.appendleft(part[sent:])
+                    sent -= min(sent, len(part))
 
     def answer(self, response: RemotingCommand) -> None:
         """Answers a request of the other side."""
@@ -177,12 +229,11 @@ class Connection:
         """Closes the socket and tells everyone who waits for an answer."""
         with self._lock:
             self.broken_by = str(reason).removeprefix(f"{self.address}: ")
-            pending = list(self._pending.values())
-            self._pending.clear()
             self._unsent.clear()
         self.socket.close()
-        for answer in pending:
-            answer.set_exception(reason)
+        while self._pending:
+            _, waiting = self._pending.popitem()
+            waiting.set_exception(reason)
 
     def _lost(self, error: OSError) -> ConnectionFailed:
         text = (error.strerror or str(error)).lower()

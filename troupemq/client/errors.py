@@ -41,6 +41,10 @@ class MessageIllegal(ClientError, ValueError):
     """A message that no broker would take, or that another client could not read."""
 
 
+class QueueChoiceFailed(ClientError):
+    """The application's own choice of a queue raised something; it is the cause of this error."""
+
+
 class BrokerError(ClientError):
     """The other side answered that it would not; `code` and `remark` are its own."""
 

@@ -20,11 +20,13 @@ from protocol.properties import (
     format,
     parse,
 )
-from protocol.topic_names import RETRY_TOPIC_PREFIX
+from protocol.topic_names import REFUSED_TOPICS, RETRY_TOPIC_PREFIX
 from troupemq.client.errors import MessageIllegal
 
 TOPIC_CHARACTERS_MAX = 127
 """A group's retry topic is named by this and the group."""
+
+DEFAULT_REGION = "DefaultRegion"
 
 _TOPIC = re.compile(r"[%|a-zA-Z0-9_-]+")
 _BLANK = re.compile(r"\s")
@@ -52,15 +54,22 @@ class Message:
     wait_store_ok: bool = True
     """False is answered before the message is as safe as the broker's settings ask for."""
 
+    system_properties: Mapping[str, str] = field(default_factory=dict, kw_only=True, repr=False)
+    """RocketMQ's own, beyond those above: for the parts of this client that know what they do."""
+
     def __post_init__(self) -> None:
         check_topic(self.topic)
         if not isinstance(self.body, bytes):
             raise MessageIllegal("the body of a message is bytes")
         if isinstance(self.keys, str):
             object.__setattr__(self, "keys", (self.keys,) if self.keys else ())
+        elif not isinstance(self.keys, tuple):
+            object.__setattr__(self, "keys", tuple(self.keys))
         for key in self.keys:
             if not key or _BLANK.search(key):
                 raise MessageIllegal(f"a key is not empty and holds no blanks: {key!r}")
+        if self.delay_level < 0:
+            raise MessageIllegal(f"a delay level is not negative: {self.delay_level}")
         for name, value in self.properties.items():
             if name in RESERVED_NAMES:
                 raise MessageIllegal(f"the property name {name} is RocketMQ's own")
@@ -75,7 +84,7 @@ class Message:
 
     def wire_properties(self, message_id: str) -> bytes:
         """The property text of this message under the id `message_id`."""
-        properties = dict(self.properties)
+        properties = {**self.properties, **self.system_properties}
         if self.keys:
             properties[names.KEYS] = KEY_SEPARATOR.join(self.keys)
         if self.tags:
@@ -91,6 +100,12 @@ class Message:
                 f"at most {PROPERTIES_BYTES_MAX} fit a message"
             )
         return text
+
+
+def check_sendable(topic: str) -> None:
+    """Raises MessageIllegal for a topic that brokers keep for themselves."""
+    if topic in REFUSED_TOPICS:
+        raise MessageIllegal(f"Sending message to topic[{topic}] is forbidden.")
 
 
 def check_topic(topic: str) -> None:
@@ -142,6 +157,9 @@ class SendResult:
 
     queue: MessageQueue
     queue_offset: int
+    region_id: str = DEFAULT_REGION
+    trace_on: bool = False
+    """Whether the broker wants traces of its messages."""
 
 
 @dataclass(slots=True)

@@ -3,28 +3,31 @@
 from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
-from threading import Condition
 from time import monotonic
 
-from protocol.batch import BatchMessage, encode_batch
-from protocol.command import RemotingCommand
-from protocol.compression import COMPRESS_ABOVE_BYTES
-from protocol.properties import WAIT
-from protocol.properties import format as format_properties
+from protocol.compression import COMPRESS_OVER_BYTES
+from troupemq.client.batches import MESSAGE_BYTES_MAX, batch_parcel, split_batch
 from troupemq.client.client import next_message_id
-from troupemq.client.errors import ClientBusy, MessageIllegal
+from troupemq.client.errors import ClientClosed, ClientError, MessageIllegal
+from troupemq.client.in_flight import InFlight
 from troupemq.client.lifecycle import ClientMember
-from troupemq.client.message import Message, MessageQueue, SendResult, ids_joined
-from troupemq.client.queue_choice import QueueChoice, RoundRobin, away_from
-from troupemq.client.sending import Parcel, Sending
-
-IN_FLIGHT_MAX = 10_000
-"""Sends under way; the next caller waits, within its timeout, until one is done."""
+from troupemq.client.message import (
+    Message,
+    MessageQueue,
+    MessageView,
+    SendResult,
+    check_sendable,
+    check_topic,
+)
+from troupemq.client.queue_choice import QueueChoice, RoundRobin, always
+from troupemq.client.request_reply import Requests, request_of
+from troupemq.client.sending import Carrier, Parcel, Sending, chosen, parcel_of
+from troupemq.client.trace import Tracing
 
 
 @dataclass(frozen=True)
 class ProducerSettings:
-    """What a producer does by itself; the defaults are the Java client's."""
+    """What a producer does by itself; the defaults are the Java client's where it has them."""
 
     send_timeout_ms: int = 3000
     """For a send as a whole, all its tries."""
@@ -35,9 +38,20 @@ class ProducerSettings:
     retries: int = 2
     """Further tries, on another broker where there is one, after a failure that may pass."""
 
-    max_message_bytes: int = 4 << 20
-    compress_above_bytes: int = COMPRESS_ABOVE_BYTES
-    """Longer bodies of single messages are compressed (zlib)."""
+    retry_another_broker_when_not_ok: bool = False
+    """Whether a message that is stored, but not as safely as the broker's settings ask, is sent to
+    another broker too; the first one keeps it as well."""
+
+    max_message_bytes: int = MESSAGE_BYTES_MAX
+    compress_over_bytes: int = COMPRESS_OVER_BYTES
+    """Bodies of single messages that are so long or longer are compressed (zlib)."""
+
+    in_flight_max: int = 10_000
+    in_flight_bytes_max: int = 32 << 20
+    """Sends under way, and their bytes: the next caller waits, within its timeout, for room."""
+
+    trace: bool = False
+    """Whether a line about each send goes to RMQ_SYS_TRACE_TOPIC."""
 
 
 class Producer(ClientMember):
@@ -49,6 +63,9 @@ class Producer(ClientMember):
     Sends raise ClientError: BrokerError with the broker's code and remark, RequestTimeout,
     ConnectionFailed, RouteNotFound, MessageIllegal, ClientBusy, ClientClosed. After a timeout or a
     lost connection the message may be stored all the same, and with retries twice.
+
+    The futures are `concurrent.futures.Future`; in a coroutine, `await asyncio.wrap_future(...)`.
+    Their callbacks run on the I/O thread: they may send asynchronously, but must not wait.
     `stop` waits for the sends under way.
     """
 
@@ -68,17 +85,39 @@ class Producer(ClientMember):
 
         `choose` picks the queue of each message: by default one after the other.
         """
+        check_topic(group)  # same characters, same length
         super().__init__(namesrv, instance_name)
         self.group = group
         self.settings = settings or ProducerSettings()
         self._choose: QueueChoice = choose or RoundRobin()
         self._client.producer_groups.append(group)
-        self._in_flight = 0
-        self._changed = Condition()
+        self._carrier = Carrier(self._client, group)
+        self._without_route: set[Sending] = set()
+        remoting = self._client.remoting
+        self._in_flight = InFlight(
+            self.settings.in_flight_max,
+            self.settings.in_flight_bytes_max,
+            lambda: not remoting.runs_on_this_thread(),
+        )
+        self._requests = Requests(self._client)
+        self._tracing: Tracing | None = None
+        if self.settings.trace:
+            self._tracing = Tracing(self._client, group, self._send_trace)
+
+    def _begin(self) -> None:
+        if self._tracing is not None:
+            self._tracing.start()
 
     def _finish(self, timeout_s: float) -> None:
-        with self._changed:
-            self._changed.wait_for(lambda: self._in_flight == 0, timeout_s)
+        deadline_s = monotonic() + timeout_s
+        self._client.housekeeping.stop(timeout_s)
+        while self._without_route:
+            self._without_route.pop().result.set_exception(ClientClosed("the client is stopped"))
+        self._in_flight.wait_empty(timeout_s)
+        if self._tracing is not None:
+            self._tracing.send_rest()
+            self._in_flight.wait_empty(max(0.0, deadline_s - monotonic()))
+        self._requests.close()
 
     # --- sending
 
@@ -91,6 +130,7 @@ class Producer(ClientMember):
         choose: QueueChoice | None = None,
     ) -> SendResult:
         """Sends and waits until it is stored. With `queue` or `choose` there is one try only."""
+        self._check_may_wait()
         return self.send_async(message, timeout_ms, queue=queue, choose=choose).result()
 
     def send_async(
@@ -101,14 +141,13 @@ class Producer(ClientMember):
         queue: MessageQueue | None = None,
         choose: QueueChoice | None = None,
     ) -> Future[SendResult]:
-        """Sends; the future gets the result, and runs its callbacks on the I/O thread.
+        """Sends; the future gets the result.
 
-        Blocks for the first route of a topic, and while too many sends are under way.
+        Blocks for the first route of a topic, and while too much is under way; it does neither when
+        called back by another future.
         """
-        parcel = self._parcel(message)
-        if queue is not None:
-            choose = _always(queue)
-        return self._send(parcel, message, timeout_ms, choose)
+        self.check_running()
+        return self._send(self._parcel(message), message, timeout_ms, queue, choose)
 
     def send_batch(
         self,
@@ -121,6 +160,7 @@ class Producer(ClientMember):
 
         They have one topic, no delay, and together at most `max_message_bytes`.
         """
+        self._check_may_wait()
         return self.send_batch_async(messages, timeout_ms, queue=queue).result()
 
     def send_batch_async(
@@ -131,19 +171,88 @@ class Producer(ClientMember):
         queue: MessageQueue | None = None,
     ) -> Future[SendResult]:
         """`send_batch` with a future."""
-        parcel = self._batch_parcel(messages)
-        choose = _always(queue) if queue is not None else None
-        return self._send(parcel, messages[0], timeout_ms, choose)
+        self.check_running()
+        parcel = batch_parcel(messages, self._next_id)
+        check_sendable(parcel.topic)
+        self._check_size(len(parcel.body), "a batch")
+        return self._send(parcel, messages[0], timeout_ms, queue, None)
 
-    def send_oneway(self, message: Message, *, queue: MessageQueue | None = None) -> str:
+    def send_batches(
+        self,
+        messages: Sequence[Message],
+        timeout_ms: float | None = None,
+        *,
+        queue: MessageQueue | None = None,
+    ) -> list[SendResult]:
+        """Any number of messages of one topic, in as few batches as take them, one after the other.
+
+        `timeout_ms` is for each batch. Where one fails, those before it are stored, and a note on
+        the error says how many messages they hold.
+        """
+        results: list[SendResult] = []
+        stored = 0
+        for batch in split_batch(messages, self.settings.max_message_bytes):
+            try:
+                results.append(self.send_batch(batch, timeout_ms, queue=queue))
+            except ClientError as error:
+                error.add_note(f"the first {stored} of {len(messages)} messages are stored")
+                raise
+            stored += len(batch)
+        return results
+
+    def send_oneway(
+        self,
+        message: Message,
+        *,
+        queue: MessageQueue | None = None,
+        choose: QueueChoice | None = None,
+    ) -> str:
         """Sends and never hears of it: it may be lost without a word. Returns the message's id."""
         self.check_running()
         parcel = self._parcel(message)
         queues = self._client.routes.publish_route(message.topic).publish_queues
-        chosen = queue or self._choose(queues, message)
-        address = self._client.routes.master(chosen.broker_name)
-        self._client.remoting.oneway(address, parcel.command(chosen, self.group))
+        choose = always(queue) if queue is not None else choose or self._choose
+        self._carrier.post_oneway(chosen(choose, queues, message), parcel)
         return parcel.message_id
+
+    # --- asking
+
+    def request(
+        self,
+        message: Message,
+        timeout_ms: float | None = None,
+        *,
+        queue: MessageQueue | None = None,
+        choose: QueueChoice | None = None,
+    ) -> MessageView:
+        """Sends a message and waits for the reply that its consumer makes of it.
+
+        Raises ClientError: RequestTimeout also where the message was stored and nobody replied.
+        """
+        self._check_may_wait()
+        return self.request_async(message, timeout_ms, queue=queue, choose=choose).result()
+
+    def request_async(
+        self,
+        message: Message,
+        timeout_ms: float | None = None,
+        *,
+        queue: MessageQueue | None = None,
+        choose: QueueChoice | None = None,
+    ) -> Future[MessageView]:
+        """`request` with a future. Blocks for the first route of a topic."""
+        self.check_running()
+        timeout_ms = self.settings.send_timeout_ms if timeout_ms is None else timeout_ms
+        request = request_of(message, self.client_id, timeout_ms)
+        self._requests.meet_brokers(message.topic)
+        reply = self._requests.expect(request, timeout_ms)
+        try:
+            sent = self.send_async(request, timeout_ms, queue=queue, choose=choose)
+        except BaseException:
+            self._requests.forget(request)
+            raise
+        sent.add_done_callback(lambda done: self._requests.sent(request, done))
+        return reply
 
     def queues(self, topic: str) -> tuple[MessageQueue, ...]:
         """The queues that take messages of `topic`. Raises RouteNotFound."""
@@ -157,91 +266,72 @@ class Producer(ClientMember):
         parcel: Parcel,
         message: Message,
         timeout_ms: float | None,
+        queue: MessageQueue | None,
         choose: QueueChoice | None,
     ) -> Future[SendResult]:
-        self.check_running()
+        settings = self.settings
         if timeout_ms is None:
-            timeout_ms = self.settings.send_timeout_ms
-        deadline_s = monotonic() + timeout_ms / 1000
-        routes = self._client.routes
-        queues = routes.publish_route(parcel.topic).publish_queues
-        if choose is None:
-            tries = 1 + self.settings.retries
-            pick = self._choose
-        else:
-            tries, pick = 1, choose
-        self._enter(deadline_s)
+            timeout_ms = settings.send_timeout_ms
+        if queue is not None:
+            choose = always(queue)
         result: Future[SendResult] = Future()
         result.set_running_or_notify_cancel()
-        result.add_done_callback(self._leave)
-        Sending(
+        sending = Sending(
+            self._carrier,
             parcel,
-            self.group,
-            lambda tried: pick(away_from(tried, queues) if tried else queues, message),
-            self._post,
-            tries,
-            deadline_s,
-            self.settings.try_timeout_ms,
+            message,
+            choose or self._choose,
+            1 + settings.retries if choose is None else 1,
+            monotonic() + timeout_ms / 1000,
+            settings.try_timeout_ms,
+            settings.retry_another_broker_when_not_ok,
             result,
-        ).next_try()
+        )
+        if self._carrier.queues_of(parcel.topic):
+            self._begin_sending(sending)
+        elif self._client.remoting.runs_on_this_thread():  # which brings the routes
+            self._without_route.add(sending)
+            self._client.housekeeping.post(lambda: self._look_up_and_send(sending))
+        else:
+            self._client.routes.publish_route(parcel.topic)
+            self._begin_sending(sending)
         return result
 
-    def _post(
-        self, queue: MessageQueue, command: RemotingCommand, timeout_ms: float
-    ) -> Future[RemotingCommand]:
-        address = self._client.routes.master(queue.broker_name)
-        return self._client.remoting.call_async(address, command, timeout_ms)
+    def _send_trace(self, message: Message) -> Future[SendResult]:
+        """Also while the producer stops."""
+        return self._send(self._parcel(message), message, None, None, None)
+
+    def _look_up_and_send(self, sending: Sending) -> None:
+        if sending not in self._without_route:
+            return
+        self._without_route.discard(sending)
+        try:
+            self._client.routes.publish_route(sending.parcel.topic)
+            self._begin_sending(sending)
+        except ClientError as error:
+            sending.result.set_exception(error)
+
+    def _begin_sending(self, sending: Sending) -> None:
+        size = sending.parcel.size_bytes
+        self._in_flight.enter(size, sending.deadline_s)
+        sending.result.add_done_callback(lambda done: self._in_flight.leave(size))
+        if self._tracing is not None:
+            self._tracing.watch(sending)
+        sending.next_try()
 
     def _parcel(self, message: Message) -> Parcel:
+        check_sendable(message.topic)
         self._check_size(len(message.body), "a body")
-        message_id = next_message_id(self._client.ip)
-        text = message.wire_properties(message_id).decode()
-        parcel = Parcel(message.topic, message.body, text, message_id, message.flag)
-        if len(message.body) > self.settings.compress_above_bytes:
-            return parcel.compressed()
-        return parcel
+        return parcel_of(message, self._next_id(), self.settings.compress_over_bytes)
 
-    def _batch_parcel(self, messages: Sequence[Message]) -> Parcel:
-        if not messages:
-            raise MessageIllegal("a batch holds at least one message")
-        first = messages[0]
-        if any(message.topic != first.topic for message in messages):
-            raise MessageIllegal("the messages of a batch have one topic")
-        if any(message.wait_store_ok != first.wait_store_ok for message in messages):
-            raise MessageIllegal("the messages of a batch wait to be stored, or none does")
-        if any(message.delay_level for message in messages):
-            raise MessageIllegal("the messages of a batch cannot be delayed")
-        ids = [next_message_id(self._client.ip) for _ in messages]
-        body = encode_batch(
-            BatchMessage(message.body, message.wire_properties(message_id), message.flag)
-            for message, message_id in zip(messages, ids, strict=True)
-        )
-        self._check_size(len(body), "a batch")
-        shared = format_properties({WAIT: "true" if first.wait_store_ok else "false"})
-        return Parcel(first.topic, body, shared.decode(), ids_joined(ids), is_batch=True)
+    def _next_id(self) -> str:
+        return next_message_id(self._client.ip)
 
     def _check_size(self, size_bytes: int, what: str) -> None:
         if size_bytes > self.settings.max_message_bytes:
             limit = self.settings.max_message_bytes
             raise MessageIllegal(f"{what} of {size_bytes} bytes; at most {limit}")
 
-    def _enter(self, deadline_s: float) -> None:
-        """Waits for its turn; on the I/O thread, which makes the turns, it does not."""
-        with self._changed:
-            if self._in_flight >= IN_FLIGHT_MAX:
-                on_io_thread = self._client.remoting.runs_on_this_thread()
-                left_s = 0.0 if on_io_thread else max(0.0, deadline_s - monotonic())
-                if not self._changed.wait_for(lambda: self._in_flight < IN_FLIGHT_MAX, left_s):
-                    raise ClientBusy(f"{IN_FLIGHT_MAX} sends are under way already")
-            self._in_flight += 1
-
-    def _leave(self, _: Future[SendResult]) -> None:
-        with self._changed:
-            self._in_flight -= 1
-            if self._in_flight in (0, IN_FLIGHT_MAX - 1):
-                self._changed.notify_all()
-
-
-def _always(queue: MessageQueue) -> QueueChoice:
-    """The choice that is none."""
-    return lambda queues, message: queue
+    def _check_may_wait(self) -> None:
+        if self._client.remoting.runs_on_this_thread():
+            raise ClientError("a callback must not wait for an answer: the answers come after it")

@@ -17,7 +17,7 @@ from time import monotonic
 from protocol.codes import ResponseCode
 from protocol.command import ONEWAY_FLAG, RemotingCommand
 from protocol.frame import encode
-from troupemq.client.connection import Answer, Connection
+from troupemq.client.connection import Answer, Connection, Waiting
 from troupemq.client.errors import BrokerError, ClientClosed, ClientError, ConnectionFailed
 from troupemq.client.log import client_logger
 
@@ -31,16 +31,16 @@ OnRequest = Callable[[str, RemotingCommand], "RemotingCommand | Answer | None"]
 """Gets a request of the other side and its address, on the I/O thread: it must not block. What
 takes longer is answered with a future."""
 
+Greeting = Callable[[str], RemotingCommand | None]
+"""Makes the request that is the first one on a new connection to that address, or none."""
+
 
 class Remoting:
     """Starts with its first call, ends with `close`."""
 
-    def __init__(
-        self, on_request: OnRequest, on_connected: Callable[[str], None] = lambda address: None
-    ) -> None:
-        """`on_connected` is told of each new connection, on the I/O thread."""
+    def __init__(self, on_request: OnRequest, greeting: Greeting = lambda address: None) -> None:
         self._on_request = on_request
-        self._on_connected = on_connected
+        self._greeting = greeting
         self._connections: dict[str, Connection] = {}
         self._lock = Lock()
         self._opaque = count(1)
@@ -54,6 +54,7 @@ class Remoting:
         self._wake_sender.setblocking(False)
         self._selector.register(self._wake_receiver, EVENT_READ)
         self._closed = False
+        self._released = False
         self._thread = Thread(target=self._run, name="troupemq-io", daemon=True)
 
     # --- any thread
@@ -74,16 +75,18 @@ class Remoting:
         """The answer to come; its callbacks run on the I/O thread. Raises nothing itself."""
         answer: Answer = Future()
         answer.set_running_or_notify_cancel()
-        command.opaque = next(self._opaque) & OPAQUE_MASK
-        opaque = command.opaque
-        try:
-            connection = self._connection(address)
-            connection.submit(encode(command), opaque, answer)
-        except ClientError as error:
-            answer.set_exception(error)
-            return answer
-        self.later(timeout_ms, lambda: connection.expire(opaque, timeout_ms))
+        self.call_for(answer, address, command, timeout_ms)
         return answer
+
+    def call_for(
+        self, waiting: Waiting, address: str, command: RemotingCommand, timeout_ms: float
+    ) -> None:
+        """`call_async` for somebody who is told on the I/O thread, or at once of what cannot be."""
+        command.opaque = next(self._opaque) & OPAQUE_MASK
+        try:
+            self._connection(address).submit(encode(command), command.opaque, waiting, timeout_ms)
+        except ClientError as error:
+            waiting.set_exception(error)
 
     def oneway(self, address: str, command: RemotingCommand) -> None:
         """Sends and hears nothing of it. Raises ClientError if it cannot even be sent."""
@@ -96,11 +99,17 @@ class Remoting:
         return current_thread() is self._thread
 
     def later(self, delay_ms: float, task: Callable[[], None]) -> None:
-        """Runs `task` on the I/O thread in `delay_ms`: it must not block."""
+        """Runs `task` on the I/O thread in `delay_ms`: it must not block.
+
+        What is not due at the close runs then: whoever waits learns of the end.
+        """
         due_s = monotonic() + delay_ms / 1000
         with self._lock:
-            heappush(self._timers, (due_s, next(self._order), task))
-        if due_s < self._sleeps_until_s:
+            if not self._released:
+                heappush(self._timers, (due_s, next(self._order), task))
+        if self._released:
+            task()
+        elif due_s < self._sleeps_until_s:
             self._wake()
 
     def drop(self, address: str) -> None:
@@ -109,6 +118,11 @@ class Remoting:
         if connection is not None:
             reason = ConnectionFailed(f"{address}: the connection was given up")
             self.later(0, lambda: self._end(connection, reason))
+
+    def is_connected(self, address: str) -> bool:
+        """Whether there is a connection that was not found broken."""
+        connection = self._connections.get(address)
+        return connection is not None and connection.is_open and connection.broken_by is None
 
     def close(self) -> None:
         """Closes all connections; whoever still waits for an answer gets ClientClosed."""
@@ -127,19 +141,27 @@ class Remoting:
         connection = self._connections.get(address)
         if connection is not None and connection.broken_by is None:
             return connection
+        greeting = self._greeting(address)
         with self._lock:
             if self._closed:
                 raise ClientClosed("the client is stopped")
             connection = self._connections.get(address)
             if connection is not None and connection.broken_by is None:
                 return connection
-            connection = Connection(address, self._command, self._look_again)
+            connection = Connection(address, self._command, self._look_again, self.later)
+            if greeting is not None:
+                self._greet(connection, greeting)
             self._connections[address] = connection
             if self._thread.ident is None:
                 self._thread.start()
         self._look_again(connection)
         self.later(CONNECT_TIMEOUT_MS, lambda: self._check_open(connection))
         return connection
+
+    def _greet(self, connection: Connection, greeting: RemotingCommand) -> None:
+        """Nobody waits for the answer; a failed greeting is repeated by whoever repeats it."""
+        greeting.opaque = next(self._opaque) & OPAQUE_MASK
+        connection.submit(encode(greeting), greeting.opaque, None)
 
     def _look_again(self, connection: Connection) -> None:
         self._changed.append(connection)
@@ -197,14 +219,11 @@ class Remoting:
             task()
 
     def _ready(self, connection: Connection, events: int) -> None:
-        was_open = connection.is_open
         try:
             connection.ready(events)
         except ConnectionFailed as error:
             self._end(connection, error)
             return
-        if not was_open:
-            self._on_connected(connection.address)
         self._watch(connection)
 
     def _watch(self, connection: Connection) -> None:
@@ -246,6 +265,11 @@ class Remoting:
     def _release(self) -> None:
         for connection in list(self._connections.values()):
             self._end(connection, ClientClosed("the client is stopped"))
+        with self._lock:
+            self._released = True
+            timers, self._timers = self._timers, []
+        for _, _, task in sorted(timers, key=lambda timer: timer[:2]):
+            task()
         self._selector.close()
         self._wake_receiver.close()
         self._wake_sender.close()

@@ -55,6 +55,9 @@ class Route:
     stands_in: bool = False
     """True if the topic does not exist yet and this is the default topic's route."""
 
+    clusters: frozenset[str] = frozenset()
+    """The clusters of those brokers."""
+
 
 def route_of(topic: str, data: TopicRouteData, queue_count_max: int | None = None) -> Route:
     """The route of `topic`, told by a name server; at most `queue_count_max` queues a broker."""
@@ -74,6 +77,7 @@ def route_of(topic: str, data: TopicRouteData, queue_count_max: int | None = Non
         queues(lambda each: each.read_queue_nums, PERM_READ),
         addresses,
         queue_count_max is not None,
+        frozenset(each.cluster for each in data.broker_datas),
     )
 
 
@@ -142,7 +146,7 @@ class Routes:
             if self._routes.get(topic) != route:
                 log.debug("route changed", topic=topic, queues=len(route.publish_queues))
             self._routes[topic] = route
-            self._addresses.update(route.addresses)
+            self._addresses = {**self._addresses, **route.addresses}
             return route
 
     def _fetch(self, topic: str) -> TopicRouteData:
@@ -158,9 +162,9 @@ class Routes:
             raise RouteNotFound(f"the name server answered nothing for {topic}")
         return understood(TopicRouteData.decode, answer.body)
 
-    def refresh(self, topics: Iterable[str]) -> None:
+    def refresh(self, topics: Iterable[str], *, and_known: bool = True) -> None:
         """Asks again for these topics and all known ones; what fails stays as it is."""
-        for topic in {*self._routes, *topics}:
+        for topic in {*topics, *(self._routes if and_known else ())}:
             old = self._routes.get(topic)
             try:
                 self.look_up(topic, or_default=old is not None and old.stands_in)
@@ -169,6 +173,15 @@ class Routes:
             except ClientError as error:
                 log.warning("route not refreshed", topic=topic, error=str(error))
                 return  # no name server answers: it would not for the next topic either
+        with self._lock:  # brokers that no topic is at any more get no more heartbeats
+            named = {name for route in self._routes.values() for name in route.addresses}
+            self._addresses = {name: self._addresses[name] for name in named}
+
+    def name_of(self, address: str) -> str:
+        """The name of the broker at `address`; the address itself if nobody told."""
+        return next(
+            (name for name, ids in self._addresses.items() if address in ids.values()), address
+        )
 
     def address(self, broker_name: str, broker_id: int = MASTER_ID) -> str:
         """Where that broker is; for an id that is not there, any other of the same name.

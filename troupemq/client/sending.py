@@ -1,6 +1,6 @@
 """One send under way: which brokers were tried, how long is left, what became of it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from time import monotonic
@@ -8,16 +8,33 @@ from time import monotonic
 from protocol.codes import RequestCode, ResponseCode
 from protocol.command import RemotingCommand
 from protocol.compression import compress
-from protocol.headers.send import SendMessageHeader, SendMessageResponseHeader
-from troupemq.client.client import now_ms
+from protocol.headers.send import (
+    MSG_REGION,
+    TRACE_ON,
+    SendMessageHeader,
+    SendMessageResponseHeader,
+)
+from protocol.properties import MSG_TYPE, TRAN_MSG
+from protocol.sysflag import TRANSACTION_PREPARED
+from troupemq.client.client import Client, now_ms
 from troupemq.client.errors import (
     BrokerError,
     ClientError,
     ConnectionFailed,
+    MessageIllegal,
+    QueueChoiceFailed,
     RequestTimeout,
+    RouteNotFound,
     understood,
 )
-from troupemq.client.message import MessageQueue, SendResult, SendStatus
+from troupemq.client.message import (
+    DEFAULT_REGION,
+    Message,
+    MessageQueue,
+    SendResult,
+    SendStatus,
+)
+from troupemq.client.queue_choice import LearningChoice, QueueChoice, away_from
 from troupemq.client.route import DEFAULT_TOPIC, DEFAULT_TOPIC_QUEUE_COUNT
 
 STATUS_OF_CODE: dict[int, SendStatus] = {
@@ -40,6 +57,15 @@ RETRIED_CODES = frozenset(
 )
 """Another broker may do better: the Java client's list. SYSTEM_BUSY is not on it."""
 
+ROUTE_CODES = frozenset((ResponseCode.TOPIC_NOT_EXIST, ResponseCode.NO_PERMISSION))
+"""The route is probably not what it was."""
+
+SAME_BROKER_PAUSE_MS = 100.0
+"""Before a further try at a broker that has just failed."""
+
+REPLY = "reply"
+"""The MSG_TYPE of a message that is the answer to another one."""
+
 
 @dataclass(slots=True)
 class Parcel:
@@ -51,13 +77,17 @@ class Parcel:
     message_id: str
     flag: int = 0
     sys_flag: int = 0
-    is_batch: bool = False
+    code: int = RequestCode.SEND_MESSAGE_V2
+
+    @property
+    def size_bytes(self) -> int:
+        return len(self.body) + len(self.properties)
 
     def compressed(self) -> "Parcel":
         """The same with its body compressed."""
         body, sys_flag = compress(self.body, self.sys_flag)
         return Parcel(
-            self.topic, body, self.properties, self.message_id, self.flag, sys_flag, self.is_batch
+            self.topic, body, self.properties, self.message_id, self.flag, sys_flag, self.code
         )
 
     def command(self, queue: MessageQueue, producer_group: str) -> RemotingCommand:
@@ -73,78 +103,187 @@ class Parcel:
             flag=self.flag,
             properties=self.properties,
             reconsume_times=0,
-            batch=self.is_batch,
+            batch=self.code == RequestCode.SEND_BATCH_MESSAGE,
             broker_name=queue.broker_name,
         )
-        code = RequestCode.SEND_BATCH_MESSAGE if self.is_batch else RequestCode.SEND_MESSAGE_V2
-        return RemotingCommand(code, header.encode_v2(), self.body)
+        return RemotingCommand(self.code, header.encode_v2(), self.body)
 
 
-@dataclass(slots=True)
+def parcel_of(message: Message, message_id: str, compress_over_bytes: int) -> Parcel:
+    """One message under this id, its body compressed if it is that long."""
+    system = message.system_properties
+    parcel = Parcel(
+        message.topic,
+        message.body,
+        message.wire_properties(message_id).decode(),
+        message_id,
+        message.flag,
+    )
+    if system:
+        if TRAN_MSG in system:
+            parcel.sys_flag = TRANSACTION_PREPARED
+        if system.get(MSG_TYPE) == REPLY:
+            parcel.code = RequestCode.SEND_REPLY_MESSAGE_V2
+    return parcel.compressed() if len(message.body) >= compress_over_bytes else parcel
+
+
+class Carrier:
+    """Takes the tries of one producer to its brokers."""
+
+    def __init__(self, client: Client, producer_group: str) -> None:
+        self._client = client
+        self._group = producer_group
+
+    def queues_of(self, topic: str) -> Sequence[MessageQueue]:
+        """The queues that take messages, by the route as it is known now; there may be none."""
+        route = self._client.routes.known(topic)
+        return route.publish_queues if route is not None else ()
+
+    def post(
+        self, sending: "Sending", queue: MessageQueue, parcel: Parcel, timeout_ms: float
+    ) -> None:
+        """Sends it to the queue's master. Raises RouteNotFound if none is known."""
+        address = self._client.routes.master(queue.broker_name)
+        command = parcel.command(queue, self._group)
+        self._client.remoting.call_for(sending, address, command, timeout_ms)
+
+    def post_oneway(self, queue: MessageQueue, parcel: Parcel) -> None:
+        """The same without an answer. Raises ClientError if it cannot even be sent."""
+        address = self._client.routes.master(queue.broker_name)
+        self._client.remoting.oneway(address, parcel.command(queue, self._group))
+
+    def later(self, delay_ms: float, task: Callable[[], None]) -> None:
+        """Runs `task` on the I/O thread in `delay_ms`, or at once when that ends."""
+        self._client.remoting.later(delay_ms, task)
+
+    def route_in_doubt(self, topic: str) -> None:
+        """The route may have changed: it is asked for again, soon."""
+        self._client.refresh_soon(topic)
+
+
+def chosen(choose: QueueChoice, queues: Sequence[MessageQueue], message: Message) -> MessageQueue:
+    """The queue that this message goes to. Raises ClientError."""
+    if not queues:
+        raise RouteNotFound(f"no broker takes messages for {message.topic}")
+    try:
+        queue = choose(queues, message)
+    except Exception as error:  # the application's: whatever it is, it is this send's failure
+        raise QueueChoiceFailed(f"no queue was chosen: {error!r}") from error
+    if queue.topic != message.topic:
+        raise MessageIllegal(f"a message to {message.topic} cannot go to the queue {queue}")
+    return queue
+
+
+@dataclass(slots=True, eq=False)
 class Sending:
     """Tries until the parcel is stored, tries or time run out, or trying again makes no sense.
 
-    `choose` gives a queue away from the brokers tried, `post` sends a command to a queue's broker
-    within some ms. After the first try everything happens on the I/O thread.
+    It waits for its answers itself, as a Future would: after the first try everything happens on
+    the I/O thread. `not_ok_is_tried_again` also tries
+    another broker for a message that is stored, but less safely than the broker's settings ask.
     """
 
+    carrier: Carrier
     parcel: Parcel
-    producer_group: str
-    choose: Callable[[set[str]], MessageQueue]
-    post: Callable[[MessageQueue, RemotingCommand, float], Future[RemotingCommand]]
+    message: Message
+    choose: QueueChoice
     tries_left: int
     deadline_s: float
     try_timeout_ms: float | None
+    not_ok_is_tried_again: bool
     result: Future[SendResult]
     tried: set[str] = field(default_factory=set)
     failures: list[str] = field(default_factory=list)
+    stored: SendResult | None = None
+    begun_s: float = 0.0
+    """When the last try began, of the monotonic clock."""
+
+    queue: MessageQueue | None = None
+    """Where the last try went; None if it went nowhere."""
+
+    @property
+    def is_half(self) -> bool:
+        """Whether it is the half message of a transaction."""
+        return TRAN_MSG in self.message.system_properties
 
     def next_try(self) -> None:
         """Sends it (again)."""
+        self.queue = None
+        self.tries_left -= 1
+        self.begun_s = monotonic()
         try:
-            queue = self.choose(self.tried)
+            queue = self.queue = self._choose_queue()
             self.tried.add(queue.broker_name)
-            self.tries_left -= 1
-            left_ms = max(0.0, (self.deadline_s - monotonic()) * 1000)
+            left_ms = max(0.0, (self.deadline_s - self.begun_s) * 1000)
             timeout_ms = min(left_ms, self.try_timeout_ms or left_ms)
-            command = self.parcel.command(queue, self.producer_group)
-            answer = self.post(queue, command, timeout_ms)
+            self.carrier.post(self, queue, self.parcel, timeout_ms)
         except ClientError as error:
-            self._failed(error)
-        else:
-            answer.add_done_callback(lambda done: self._answered(queue, done))
+            self.set_exception(error)
 
-    def _answered(self, queue: MessageQueue, answer: Future[RemotingCommand]) -> None:
-        error = answer.exception()
-        if error is not None:
-            assert isinstance(error, ClientError)
-            self._failed(error)
-            return
-        response = answer.result()
+    def _choose_queue(self) -> MessageQueue:
+        queues = self.carrier.queues_of(self.parcel.topic)
+        return chosen(self.choose, away_from(self.tried, queues), self.message)
+
+    def set_result(self, response: RemotingCommand) -> None:
+        """The answer to the last try."""
+        queue = self.queue
+        assert queue is not None
         status = STATUS_OF_CODE.get(response.code)
         if status is None:
-            self._failed(BrokerError(response.code, response.remark, queue.broker_name))
+            self.set_exception(BrokerError(response.code, response.remark, queue.broker_name))
             return
         try:
             header = understood(SendMessageResponseHeader.decode, response.fields)
         except ClientError as bad_answer:
-            self._failed(bad_answer)
+            self.set_exception(bad_answer)
             return
-        stored_in = MessageQueue(queue.topic, queue.broker_name, header.queue_id)
-        self.result.set_result(
-            SendResult(
-                status, self.parcel.message_id, header.msg_id, stored_in, header.queue_offset
-            )
+        self._learn(queue, failed=False)
+        result = SendResult(
+            status,
+            self.parcel.message_id,
+            header.msg_id,
+            MessageQueue(queue.topic, queue.broker_name, header.queue_id),
+            header.queue_offset,
+            (response.fields or {}).get(MSG_REGION, DEFAULT_REGION),
+            (response.fields or {}).get(TRACE_ON) == "true",
         )
+        if status is not SendStatus.OK and self.not_ok_is_tried_again and self._may_try_again():
+            self.stored = self.stored or result
+            self._again(f"{queue.broker_name} answered {status.name}")
+            return
+        self.result.set_result(result)
 
-    def _failed(self, error: ClientError) -> None:
-        worth_trying = isinstance(error, ConnectionFailed | RequestTimeout) or (
-            isinstance(error, BrokerError) and error.code in RETRIED_CODES
-        )
-        if worth_trying and self.tries_left > 0 and monotonic() < self.deadline_s:
-            self.failures.append(str(error))
-            self.next_try()
+    def _learn(self, queue: MessageQueue, *, failed: bool) -> None:
+        if isinstance(self.choose, LearningChoice):
+            latency_ms = (monotonic() - self.begun_s) * 1000
+            self.choose.learn(queue.broker_name, latency_ms, failed)
+
+    def set_exception(self, error: ClientError) -> None:
+        """The failure of the last try."""
+        lost = isinstance(error, ConnectionFailed | RequestTimeout | RouteNotFound)
+        code = error.code if isinstance(error, BrokerError) else None
+        if self.queue is not None:
+            self._learn(self.queue, failed=True)
+        if lost or code in ROUTE_CODES:
+            self.carrier.route_in_doubt(self.parcel.topic)
+        if (lost or code in RETRIED_CODES) and self._may_try_again():
+            self._again(str(error))
+            return
+        if self.stored is not None:
+            self.result.set_result(self.stored)
             return
         for failure in self.failures:
             error.add_note(f"before that: {failure}")
         self.result.set_exception(error)
+
+    def _may_try_again(self) -> bool:
+        return self.tries_left > 0 and monotonic() < self.deadline_s
+
+    def _again(self, failure: str) -> None:
+        """At another broker at once; where there is none, after a moment."""
+        self.failures.append(failure)
+        names = {queue.broker_name for queue in self.carrier.queues_of(self.parcel.topic)}
+        if names <= self.tried:
+            self.carrier.later(SAME_BROKER_PAUSE_MS, self.next_try)
+        else:
+            self.next_try()

@@ -1,9 +1,7 @@
 """What a producer sends, what it makes of the answers, and when it tries another broker."""
 
-from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from threading import Event
-from types import SimpleNamespace
 
 import pytest
 
@@ -14,6 +12,7 @@ from protocol.compression import decompress
 from protocol.frame import encode
 from protocol.headers.send import SendMessageHeader
 from protocol.properties import parse
+from tests.troupemq.client.cluster import BATCH, MESSAGE, SEND, Cluster, refuse, sends, stored
 from tests.troupemq.fake_server import WAIT_S, FakeServer, serve_routes
 from troupemq.client.errors import (
     BadAnswer,
@@ -28,49 +27,6 @@ from troupemq.client.errors import (
 from troupemq.client.message import Message, MessageQueue, SendResult, SendStatus
 from troupemq.client.producer import Producer, ProducerSettings
 from troupemq.client.queue_choice import by_hash_of
-
-SEND = RequestCode.SEND_MESSAGE_V2
-BATCH = RequestCode.SEND_BATCH_MESSAGE
-MESSAGE = Message("T", b"body", tags="new", keys="k", properties={"a": "b"}, flag=7)
-
-
-class Cluster(SimpleNamespace):
-    namesrv: FakeServer
-    a: FakeServer
-    b: FakeServer
-
-    def producer(self, settings: ProducerSettings | None = None) -> Producer:
-        return Producer("pg", self.namesrv.address, settings=settings)
-
-
-@pytest.fixture
-def cluster() -> Iterator[Cluster]:
-    with FakeServer() as namesrv, FakeServer() as a, FakeServer() as b:
-        serve_routes(namesrv, {"a": a, "b": b}, {"T": 2, "TBW102": 8})
-        for broker in (a, b):
-            broker.on(SEND, stored)
-            broker.on(BATCH, stored)
-            broker.succeed(RequestCode.UNREGISTER_CLIENT)
-            broker.succeed(RequestCode.HEART_BEAT)
-        yield Cluster(namesrv=namesrv, a=a, b=b)
-
-
-def stored(command: RemotingCommand, code: int = ResponseCode.SUCCESS) -> RemotingCommand:
-    assert command.fields is not None
-    fields = {"msgId": "OFFSETID", "queueId": command.fields["e"], "queueOffset": "42"}
-    return command.answer(code, fields)
-
-
-def refuse(code: ResponseCode) -> Callable[[RemotingCommand], RemotingCommand]:
-    return lambda command: command.answer(code, remark="refused")
-
-
-def sends(server: FakeServer) -> int:
-    """How many sends came there."""
-    count = 0
-    while not server.received.empty():
-        count += server.received.get().code in (SEND, BATCH)
-    return count
 
 
 def test_a_send_says_all_that_a_broker_wants_to_know(cluster: Cluster) -> None:
@@ -305,7 +261,7 @@ def test_stop_waits_for_what_is_under_way(cluster: Cluster) -> None:
 
 def test_stop_says_goodbye(cluster: Cluster) -> None:
     with cluster.producer() as producer:
-        producer.send(MESSAGE)
+        producer.send(MESSAGE, queue=MessageQueue("T", "b", 0))
     goodbye = cluster.b.next(RequestCode.UNREGISTER_CLIENT)
     assert goodbye.fields is not None and goodbye.fields["producerGroup"] == "pg"
 
@@ -313,7 +269,8 @@ def test_stop_says_goodbye(cluster: Cluster) -> None:
 def test_a_new_connection_begins_with_a_heartbeat(cluster: Cluster) -> None:
     with cluster.producer() as producer:
         producer.send(MESSAGE, queue=MessageQueue("T", "a", 0))
-        beat = cluster.a.next(RequestCode.HEART_BEAT)
+        beat = cluster.a.next()
+        assert beat.code == RequestCode.HEART_BEAT
     assert b'"producerDataSet":[{"groupName":"pg"}]' in bytes(beat.body or b"")
 
 
@@ -339,6 +296,11 @@ def test_a_callback_may_send_again(cluster: Cluster) -> None:
         producer.send_async(MESSAGE).add_done_callback(again)
         assert finished.wait(WAIT_S)
     assert len(second) == 1
+
+
+def test_a_group_that_brokers_would_refuse_is_refused() -> None:
+    with pytest.raises(MessageIllegal):
+        Producer("a b")
 
 
 def test_every_error_of_a_send_is_a_client_error() -> None:

@@ -11,6 +11,7 @@ import java.util.Map;
 public final class Agent {
     private final Senders senders = new Senders();
     private final Members members = new Members();
+    private final Questions questions = new Questions();
 
     private Agent() {
     }
@@ -37,6 +38,7 @@ public final class Agent {
             }
         }
         members.close();
+        questions.close();
         senders.close();
     }
 
@@ -53,6 +55,12 @@ public final class Agent {
                 break;
             case "leave":
                 members.leave(command);
+                break;
+            case "ask":
+                questions.ask(command);
+                break;
+            case "reply":
+                questions.reply(command);
                 break;
             default:
                 throw new IllegalArgumentException("no such command: " + command);

@@ -1,0 +1,93 @@
+"""Who answers from the log, and who looks after what has been written."""
+
+from functools import partial
+
+from actors.broker_info import BrokerInfo
+from actors.catch_up import CatchUp
+from actors.clean_files import CleanFiles
+from actors.cold_read import ColdRead
+from actors.parts import Parts, physical_memory_bytes
+from actors.pull_hold import PullHold
+from actors.pull_message import PullMessage
+from actors.query_message import QueryMessage
+from actors.queue_offsets import QueueOffsets
+from actors.scrubber import Scrubber
+from actors.send_back import SendBack
+from actors.supervisor import ChildSpec
+from storage.dispatch import delay_levels_ms
+from storage.get_message import GetLimits
+from storage.page_probe import PageProbe
+
+
+def reading_children(parts: Parts) -> list[ChildSpec]:
+    """Pulls, queries, what is sent back; repair and cleaning."""
+    store, config, address = parts.store, parts.config, parts.system.address
+    correct_offsets = not config.is_slave or store.config.offset_check_in_slave
+    limits = GetLimits.of(store.config, physical_memory_bytes(), correct_offsets)
+    probe = PageProbe(store.commit_log, physical_memory_bytes() // 10)
+    names = ("consumer_offsets", "pull_hold", "cold_read", "scrubber", "put_message")
+    to = {name: address(name) for name in names}
+    return [
+        ChildSpec(
+            "pull_message",
+            lambda _: PullMessage(
+                store,
+                config,
+                limits,
+                probe,
+                topics=parts.tables.topics,
+                groups=parts.group_finder(),
+                consumers=parts.tables.consumers,
+                filters=parts.tables.filters,
+                stats=parts.pull_stats,
+                addresses=to,
+            ),
+        ),
+        ChildSpec(
+            "pull_hold",
+            lambda _: PullHold(
+                address("pull_message"), partial(_max_offset, parts), store.commit_log.view
+            ),
+        ),
+        ChildSpec("queue_offsets", lambda _: QueueOffsets(store, probe, address("cold_read"))),
+        ChildSpec("cold_read", lambda _: ColdRead()),
+        ChildSpec("query_message", lambda _: QueryMessage(store, address("reput"))),
+        ChildSpec("send_back", lambda _: _send_back(parts)),
+        ChildSpec(
+            "catch_up",
+            lambda _: CatchUp(
+                store, reput=address("reput"), flush_real_time=address("flush_real_time")
+            ),
+        ),
+        ChildSpec("broker_info", lambda _: BrokerInfo(parts)),
+        ChildSpec("scrubber", lambda _: Scrubber(store, address("reput"))),
+        ChildSpec("clean_files", lambda _: _clean_files(parts)),
+    ]
+
+
+def _send_back(parts: Parts) -> SendBack:
+    return SendBack(
+        parts.store,
+        parts.config,
+        topics=parts.tables.topics,
+        groups=parts.group_finder(),
+        delays_ms=delay_levels_ms(parts.store.config.message_delay_level),
+        hooks=parts.hooks,
+        random=parts.random,
+        put_message=parts.system.address("put_message"),
+    )
+
+
+def _clean_files(parts: Parts) -> CleanFiles:
+    names = ("put_message", "reput", "flush_real_time", "connections")
+    return CleanFiles(
+        parts.store,
+        parts.following,
+        topics=parts.tables.topics,
+        addresses={name: parts.system.address(name) for name in names},
+    )
+
+
+def _max_offset(parts: Parts, topic: bytes, queue_id: int) -> int:
+    queue = parts.store.consume_queues.get(topic.decode(), queue_id)
+    return 0 if queue is None else queue.max_offset

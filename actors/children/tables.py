@@ -1,0 +1,88 @@
+"""Topics, groups, offsets, filters, clients, and who writes their files."""
+
+from functools import partial
+
+from actors.clients import Clients
+from actors.config_writer import ConfigWriter
+from actors.consumer_filters import FilterTable
+from actors.consumer_offsets import ConsumerOffsets
+from actors.groups import GroupTable
+from actors.parts import Parts, physical_memory_bytes
+from actors.supervisor import ChildSpec
+from actors.topics import TopicTable
+
+
+def table_children(parts: Parts) -> list[ChildSpec]:
+    """Started first: everybody reads what they publish."""
+    config, tables, address = parts.config, parts.tables, parts.system.address
+    directory = parts.store.config.config_dir
+    writer = address("config_writer")
+    return [
+        ChildSpec("config_writer", lambda _: ConfigWriter()),
+        ChildSpec(
+            "topics",
+            lambda _: TopicTable(
+                config,
+                f"{directory}/topics.json",
+                topics=tables.topics,
+                table=tables.topic_table,
+                config_writer=writer,
+                registration=address("registration"),
+            ),
+        ),
+        ChildSpec(
+            "groups",
+            lambda _: GroupTable(
+                config,
+                f"{directory}/subscriptionGroup.json",
+                groups=tables.groups,
+                config_writer=writer,
+            ),
+        ),
+        ChildSpec(
+            "consumer_offsets",
+            lambda _: ConsumerOffsets(
+                f"{directory}/consumerOffset.json",
+                interval_ms=config.flush_consumer_offset_interval_ms,
+                starts_in_memory=partial(_starts_in_memory, parts),
+                offsets=tables.offsets,
+                config_writer=writer,
+            ),
+        ),
+        ChildSpec("consumer_filters", lambda _: _filter_table(parts)),
+        ChildSpec(
+            "clients",
+            lambda _: Clients(
+                config,
+                topics=tables.topics,
+                groups=tables.groups,
+                consumers=tables.consumers,
+                filters=tables.filters,
+                topic_table=address("topics"),
+                group_table=address("groups"),
+                filter_table=address("consumer_filters"),
+            ),
+        ),
+    ]
+
+
+def _filter_table(parts: Parts) -> FilterTable:
+    return FilterTable(
+        parts.config,
+        f"{parts.store.config.config_dir}/consumerFilter.json",
+        filters=parts.tables.filters,
+        was_stopped_cleanly=parts.recovery.clean,
+        config_writer=parts.system.address("config_writer"),
+    )
+
+
+def _starts_in_memory(parts: Parts, topic: str, queue_id: int) -> bool:
+    """Whether a queue still begins at 0 with a message that is likely to be cached."""
+    queue = parts.store.consume_queues.get(topic, queue_id)
+    if queue is None:
+        return True
+    if queue.min_offset > 0:
+        return False
+    unit = queue.unit(0)
+    cached_bytes = physical_memory_bytes() * parts.store.config.access_in_memory_max_ratio // 100
+    return unit is None or parts.store.commit_log.end_offset - unit[0] <= cached_bytes

@@ -1,0 +1,79 @@
+"""What a broker is made of before any actor runs: settings, open store, tables, counters."""
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from random import Random
+
+from structlog import get_logger
+
+from actors.config import BrokerConfig
+from actors.groups import GroupFinder
+from actors.hooks import Hooks, SendHook
+from actors.pull_message import PullStats
+from actors.put_stats import PutStats
+from actors.recovery_log import log_recovery
+from actors.reput import Following
+from actors.system import ActorSystem
+from actors.tables import Tables
+from protocol.host import pack_host
+from storage.config import StoreConfig
+from storage.consumer_filters import FilterBitMaps
+from storage.message_store import MessageStore
+
+log = get_logger(__name__)
+
+
+@dataclass(frozen=True)
+class Ports:
+    """Where a broker listens."""
+
+    main: int
+    fast: int
+    ha: int
+
+
+class Parts:
+    """A broker's settings, its open store, and what its actors publish or count.
+
+    Raises StoreError (locked, unusable) from the constructor.
+    """
+
+    def __init__(
+        self,
+        system: ActorSystem,
+        config: BrokerConfig,
+        store_config: StoreConfig,
+        *,
+        ports: Ports,
+        hooks: Sequence[SendHook] = (),
+        random: Random | None = None,
+    ) -> None:
+        self.system = system
+        self.config = config
+        self.ports = ports
+        self.tables = Tables(config.bloom)
+        self.put_stats, self.pull_stats = PutStats(), PullStats()
+        self.hooks = Hooks(hooks)
+        self.random = random or Random()
+        self.store = MessageStore(store_config, system.disk, system.clock)
+        self.recovery = self.store.open()
+        log_recovery(self.recovery)
+        if config.broker_role != "ASYNC_MASTER":
+            log.warning("there is no replication yet", broker_role=config.broker_role)
+        self.store.commit_log.store_host = pack_host(config.broker_ip1, ports.main)
+        end_offset = self.store.commit_log.end_offset
+        self.following = Following(end_offset)
+        if config.calc_filter_bit_map_enable:
+            filters = self.tables.filters
+            view = self.store.commit_log.view
+            self.store.consume_queues.bit_maps = FilterBitMaps(lambda: filters.value, view)
+
+    def group_finder(self) -> GroupFinder:
+        """Finds the settings of a group, as far as they are known."""
+        return GroupFinder(self.tables.groups, self.system.address("groups"), self.config)
+
+
+def physical_memory_bytes() -> int:
+    """How much memory this machine has."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
