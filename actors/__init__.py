@@ -24,6 +24,7 @@
     SendBack          takes messages back from consumers     thread    send_back.py
     DelayOffsets      delayOffset.json                       loop      delay_offsets.py
     Schedule          one delay level: what is due           loop      schedule.py
+    Transactions      which transactions are being ended     loop      transactions.py
     Clients           who is connected as what               loop      clients.py
     ConfigWriter      writes the JSON files                  thread    config_writer.py
     BrokerInfo        answers about the broker               loop      broker_info.py

@@ -31,6 +31,7 @@ from actors.schedule import schedule_children
 from actors.send_back import SendBack
 from actors.supervisor import ChildSpec
 from actors.topics import TopicTable
+from actors.transactions import Transactions
 from protocol.codes import RequestCode
 
 RESPONDERS = (
@@ -43,6 +44,7 @@ RESPONDERS = (
     ("queue_offsets", QueueOffsets),
     ("query_message", QueryMessage),
     ("send_back", SendBack),
+    ("transactions", Transactions),
     ("broker_info", BrokerInfo),
     ("clean_files", CleanFiles),
 )

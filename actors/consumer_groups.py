@@ -167,19 +167,25 @@ class Producers:
 
     def __init__(self) -> None:
         self.groups: dict[str, dict[int, Member]] = {}
+        self.view: Mapping[str, Sequence[Peer]] = {}
+        """Who is in each group, as others may see it: replaced, never changed."""
 
     def register(self, group_name: str, member: Member) -> bool:
         """A producer says that it is there; whether that is new."""
         members = self.groups.setdefault(group_name, {})
         is_new = member.peer.peer_id not in members
         members[member.peer.peer_id] = member
+        if is_new:
+            self._changed(group_name)
         return is_new
 
     def unregister(self, group_name: str, peer_id: int) -> None:
         members = self.groups.get(group_name, {})
-        members.pop(peer_id, None)
+        if members.pop(peer_id, None) is None:
+            return
         if not members:
-            self.groups.pop(group_name, None)
+            del self.groups[group_name]
+        self._changed(group_name)
 
     def peer_closed(self, peer_id: int) -> None:
         for name in [name for name, members in self.groups.items() if peer_id in members]:
@@ -189,6 +195,11 @@ class Producers:
         for name, members in list(self.groups.items()):
             for peer_id in _silent(members.values(), now_ms):
                 self.unregister(name, peer_id)
+
+    def _changed(self, name: str) -> None:
+        peers = tuple(member.peer for member in self.groups.get(name, {}).values())
+        others = {own: view for own, view in self.view.items() if own != name}
+        self.view = {**others, name: peers} if peers else others
 
 
 def _silent(members: Iterable[Member], now_ms: float) -> list[int]:

@@ -1,6 +1,6 @@
 """Tests of actors/clients.py and actors/consumer_groups.py: who is there, and who is told."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from json import dumps
@@ -15,7 +15,7 @@ from actors.consumer_filters import FilterTable
 from actors.consumer_groups import ConsumerView
 from actors.groups import CreateGroup, GroupConfigs
 from actors.published import Published
-from actors.request import PeerClosed
+from actors.request import Peer, PeerClosed
 from actors.supervisor import ChildSpec
 from actors.system import ActorSystem
 from actors.topics import CreateSystemTopic
@@ -51,6 +51,9 @@ class Bench:
     groups: Published[GroupConfigs]
     topic_table: Told
     group_table: Told
+    producers: Published[Mapping[str, Sequence[Peer]]] = field(
+        default_factory=lambda: Published({})
+    )
     filters: Published[ConsumerFilters] = field(
         default_factory=lambda: Published(ConsumerFilters(BloomFilter.of()))
     )
@@ -101,6 +104,7 @@ def clients(**settings: Any) -> Iterator[Bench]:
                     topics=bench.topics,
                     groups=bench.groups,
                     consumers=bench.consumers,
+                    producers=bench.producers,
                     topic_table=bench.topic_table.address,
                     filters=bench.filters,
                     group_table=bench.group_table.address,
