@@ -11,6 +11,7 @@ import java.util.Map;
 public final class Agent {
     private final Senders senders = new Senders();
     private final Members members = new Members();
+    private final Transactions transactions = new Transactions();
 
     private Agent() {
     }
@@ -38,12 +39,16 @@ public final class Agent {
         }
         members.close();
         senders.close();
+        transactions.close();
     }
 
     private void obey(JSONObject command) throws Exception {
         switch (command.getString("command")) {
             case "send":
                 senders.send(command);
+                break;
+            case "transact":
+                transactions.transact(command);
                 break;
             case "create":
                 senders.create(command);
