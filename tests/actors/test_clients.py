@@ -377,3 +377,20 @@ def test_the_originals_requests_get_the_originals_answers() -> None:
                     assert (answer.body is None) == (answered.body is None), context
                     compared.add(command.code)
     assert compared == {34, 38, 41, 42}
+
+
+def test_who_produces_is_published_and_who_leaves_is_taken_out() -> None:
+    with clients() as bench:
+        one, two = RecordingPeer(), RecordingPeer()
+        for peer in (one, two):
+            bench.heartbeat(peer, HeartbeatData("client", [ProducerData("P")], []))
+        first = bench.producers.value
+        assert first == {"P": (one, two)}
+        bench.heartbeat(one, HeartbeatData("client", [ProducerData("P")], []))
+        assert bench.producers.value is first
+        bench.close(one)
+        assert bench.producers.value == {"P": (two,)} and first == {"P": (one, two)}
+        fields = {"clientID": "client", "producerGroup": "P"}
+        command = request(RequestCode.UNREGISTER_CLIENT, fields)
+        assert ask(bench.system, "clients", command, two).code == 0
+        assert bench.producers.value == {}

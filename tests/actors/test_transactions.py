@@ -222,7 +222,7 @@ def test_no_verdict_is_carried_out_while_the_disk_takes_nothing(outcome: int) ->
 def test_under_sync_flush_a_commit_is_answered_when_it_is_on_the_disk() -> None:
     made = broker(store=replace(STORE, flush_disk_type="SYNC_FLUSH"))
     prepared = half(made)
-    assert end(made, prepared, COMMIT).code == 0
+    assert made.ask(end_command(prepared, COMMIT)).code == 0
     assert isinstance(made.disk, FakeDisk)
     made.crash()
     made.disk = made.disk.crashed(1)
