@@ -1,7 +1,7 @@
 """How far every consumer group has come in every queue.
 
 Owns: the table of offsets and consumerOffset.json.
-Told by: connections (`Request`), PullMessage (`CommitOffset`), its own tick.
+Told by: connections (`Request`), PullMessage, Transactions (`CommitOffset`), its own tick.
 Tells: config_writer.
 
 An offset is taken as it comes, backwards too.  The file follows every few seconds and at the stop;

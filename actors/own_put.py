@@ -1,4 +1,4 @@
-"""Messages that other actors have stored: delayed ones, those that were sent back, news.
+"""Messages that other actors have stored: delayed ones, those sent back, ends of transactions.
 
 `PutOwn` is told to PutMessage; whoever told it gets one `OwnPut`.  The records come prepared:
 nothing of them is checked but what the log itself cannot take.  `OwnPuts` is a plain class;

@@ -29,6 +29,8 @@ log = get_logger(__name__)
 
 ROUND_COUNT = 10_000
 """Checked in one round at most; the oldest first, so that those left come first in the next."""
+CANDIDATES_MAX = 100_000
+"""Looked at in one round, with those whose time has not come."""
 ROUND_MS = 60_000.0
 """As in 4.9.7: what a round has not reached by then waits for the next one."""
 BATCH_COUNT = 64
@@ -102,7 +104,7 @@ class Checks:
 
     def begin(self, table: TransactionTable, now_ms: int, monotonic_ms: float) -> Round:
         """A round over what is pending now."""
-        candidates = table.pending(ROUND_COUNT)
+        candidates = table.pending(CANDIDATES_MAX)
         offsets = {pending.physical_offset for pending in candidates}
         self._not_before_ms = {
             offset: due_ms for offset, due_ms in self._not_before_ms.items() if offset in offsets
@@ -111,12 +113,20 @@ class Checks:
         self._probe.forget()
         return Round(candidates, now_ms, monotonic_ms + ROUND_MS)
 
-    def cold(self, checks: Round) -> Sequence[ColdPart]:
-        """What of the next step is not in memory."""
+    def is_over(self, checks: Round, monotonic_ms: float) -> bool:
+        """Whether a round has come to its end, or to one of its limits."""
+        is_through = checks.next >= len(checks.candidates)
+        is_full = checks.checked_count + checks.given_up_count >= ROUND_COUNT
+        return is_through or is_full or monotonic_ms > checks.deadline_ms
+
+    def cold(self, checks: Round, now_ms: int) -> Sequence[ColdPart]:
+        """What of the next step is to be read and not in memory."""
+        not_before_ms = self._not_before_ms
         return self._probe.cold_records(
             [
                 (each.physical_offset, each.physical_offset + each.record_bytes)
                 for each in self._next(checks)
+                if now_ms >= not_before_ms.get(each.physical_offset, 0)
             ]
         )
 

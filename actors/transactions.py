@@ -232,15 +232,15 @@ class Transactions(Responder):
         checks, table = self._round, self._standings.whole_table()
         if checks is None:
             return
-        is_over = self.system.clock.monotonic_ms() > checks.deadline_ms
-        is_through = checks.next >= len(checks.candidates)
-        if table is None or self.stopping or is_over or is_through:
+        clock = self.system.clock
+        is_over = self._checks.is_over(checks, clock.monotonic_ms())
+        if table is None or self.stopping or is_over:
             self._end_round()
             return
-        if not warm and (parts := self._checks.cold(checks)):
+        if not warm and (parts := self._checks.cold(checks, clock.now_ms())):
             self._to["cold_read"].tell(ReadCold(parts, _StepWarm(self.address), self.address))
             return
-        self._put(self._checks.step(checks, table, self.system.clock.now_ms()))
+        self._put(self._checks.step(checks, table, clock.now_ms()))
 
     def _put(self, batch: Batch) -> None:
         """Has the checks stored, or if there are none the rest, or goes on."""

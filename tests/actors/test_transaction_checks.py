@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 from structlog.testing import capture_logs
 
+from actors import transaction_checks
 from actors.half_messages import HalfMessage
 from actors.own_put import PutOwn
 from actors.reput import WritesForbidden
@@ -380,6 +381,25 @@ def test_a_great_number_is_checked_in_steps_that_do_not_hold_the_loop() -> None:
         f"{number}" for number in range(count)
     ]
     assert pending_count(made) == count
+    made.stop()
+
+
+def test_a_round_has_a_limit_and_the_next_one_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transaction_checks, "ROUND_COUNT", BATCH_COUNT)
+    made = broker(store=replace(STORE, commit_log_file_bytes=1 << 20))
+    producer = Producer(made)
+    count = 3 * BATCH_COUNT
+    for number in range(count):
+        immunity = {"CHECK_IMMUNITY_TIME_IN_SECONDS": 1000} if number < 5 else {}
+        half(made, f"{number}", properties=immunity)
+    asked = []
+    for _ in range(2):
+        round_of_checks(made)
+        producer.beat()
+        asked.append([int(question.header.msg_id or "") for question in producer.questions()])
+    first, second = asked
+    assert first == [*range(5, 2 * BATCH_COUNT)]
+    assert second[:BATCH_COUNT] == [*range(2 * BATCH_COUNT, count)]
     made.stop()
 
 
