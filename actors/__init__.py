@@ -29,6 +29,7 @@
     ReplyMessage      replies on their way to who asked      loop      reply_message.py
     DelayOffsets      delayOffset.json                       loop      delay_offsets.py
     Schedule          one delay level: what is due           loop      schedule.py
+    Transactions      which transactions are being ended     loop      transactions.py
     Clients           who is connected as what               loop      clients.py
     ClientCalls       our requests to clients                loop      client_calls.py
     ConfigWriter      writes the JSON files                  thread    config_writer.py

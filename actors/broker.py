@@ -35,6 +35,7 @@ from actors.schedule import schedule_children
 from actors.send_back import SendBack
 from actors.supervisor import ChildSpec
 from actors.topics import TopicTable
+from actors.transactions import Transactions
 from protocol.codes import RequestCode
 
 RESPONDERS = (
@@ -51,6 +52,7 @@ RESPONDERS = (
     ("consume_stats", ConsumeStats),
     ("offset_reset", OffsetReset),
     ("reply_message", ReplyMessage),
+    ("transactions", Transactions),
     ("broker_info", BrokerInfo),
     ("clean_files", CleanFiles),
 )

@@ -7,12 +7,12 @@ Tells: the members of a group (one-way: it has changed, rebalance); groups (`Cre
 (`CreateSystemTopic`, for retries); consumer_filters (`RegisterFilters`, which answers the heartbeat
 then, `UnregisterFilters`).
 
-What PullMessage needs of a group is published.
+What PullMessage needs of a consumer group is published, and who is in each producer group.
 
 Source: ClientManageProcessor.java, ConsumerManageProcessor.java, DefaultConsumerIdsChangeListener.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from structlog import get_logger
@@ -41,7 +41,7 @@ from actors.groups import GroupConfigs, GroupFinder
 from actors.property_filters import TAG_EXPRESSIONS, compiled, not_supported
 from actors.published import Published
 from actors.queue_locks import QueueLocks
-from actors.request import PeerClosed, Request, Responder, serves
+from actors.request import Peer, PeerClosed, Request, Responder, serves
 from actors.topics import UNIT_SUB_FLAG, CreateSystemTopic
 from protocol.bodies import (
     CheckClientRequest,
@@ -108,19 +108,20 @@ class Clients(Responder):
         topics: Published[Mapping[str, TopicConfig]],
         groups: Published[GroupConfigs],
         consumers: Published[Mapping[str, ConsumerView]],
+        producers: Published[Mapping[str, Sequence[Peer]]],
         filters: Published[ConsumerFilters],
         topic_table: Address,
         group_table: Address,
         filter_table: Address,
         client_calls: Address,
     ) -> None:
-        """Reads `topics`, `groups` and `filters`, publishes `consumers`."""
+        """Reads `topics`, `groups` and `filters`, publishes `consumers` and `producers`."""
         super().__init__()
         self._config = config
         self._topic_configs, self._topic_table = topics, topic_table
         self._groups = GroupFinder(groups, group_table, config)
         self._filters, self._filter_table = filters, filter_table
-        self._published = consumers
+        self._published, self._published_producers = consumers, producers
         self._client_calls = client_calls
         self._consumers = Consumers()
         self._producers = Producers()
@@ -129,6 +130,7 @@ class Clients(Responder):
 
     def on_start(self) -> None:
         self._published.value = {}
+        self._publish_producers()
         self.every(SCAN_MS, _Scan())
 
     # --- who is there
@@ -155,6 +157,7 @@ class Clients(Responder):
                     client=member.client_id,
                     peer=request.peer.remote,
                 )
+        self._publish_producers()
         filtering = [each for each in data.consumer_data_set if self._filters_properties(each)]
         if filtering:
             self._filter_table.tell(RegisterFilters(filtering, request))
@@ -206,6 +209,7 @@ class Clients(Responder):
         peer_id = request.peer.peer_id
         if header.producer_group is not None:
             self._producers.unregister(header.producer_group, peer_id)
+            self._publish_producers()
         if header.consumer_group is not None:
             name = header.consumer_group
             left = self._consumers.unregister(name, peer_id)
@@ -231,6 +235,7 @@ class Clients(Responder):
     def on_peer_closed(self, message: PeerClosed) -> None:
         """Whatever the connection had registered goes at once, and the others are told."""
         self._producers.peer_closed(message.peer.peer_id)
+        self._publish_producers()
         for left in self._consumers.peer_closed(message.peer.peer_id):
             self._left(left, "connection closed")
             self._notify(left.group)
@@ -240,6 +245,7 @@ class Clients(Responder):
         """Removes clients without a heartbeat, though their connection is still there."""
         now_ms = self.system.clock.monotonic_ms()
         self._producers.expire(now_ms)
+        self._publish_producers()
         self._locks.expire(now_ms)
         for left in self._consumers.expire(now_ms):
             self._left(left, "no heartbeat")
@@ -268,6 +274,9 @@ class Clients(Responder):
         group = self._consumers.groups.get(name)
         others = {own: view for own, view in self._published.value.items() if own != name}
         self._published.value = others if group is None else {**others, name: group.view()}
+
+    def _publish_producers(self) -> None:
+        self._published_producers.value = self._producers.view
 
     def _notify(self, name: str) -> None:
         group = self._consumers.groups.get(name)

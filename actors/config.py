@@ -65,6 +65,10 @@ class BrokerConfig:
     broker_permission: int = key("brokerPermission", default=PERM_READ | PERM_WRITE)
 
     reject_transaction_message: bool = key("rejectTransactionMessage", default=False)
+    transaction_check_interval_ms: int = key("transactionCheckInterval", default=60_000)
+    transaction_timeout_ms: int = key("transactionTimeOut", default=6000)
+    """How old a half message is before its producer is asked."""
+    transaction_check_max: int = key("transactionCheckMax", default=15)
     start_accept_send_request_timestamp_ms: int = key("startAcceptSendRequestTimeStamp", default=0)
     region_id: str = key("regionId", default="DefaultRegion")
     trace_on: bool = key("traceOn", default=True)
@@ -115,6 +119,10 @@ class BrokerConfig:
             )
         for address in self.namesrv_addresses:
             _check_address(address)
+        if self.transaction_check_interval_ms < 1:
+            raise ConfigError(
+                f"transactionCheckInterval is {self.transaction_check_interval_ms}: at least 1 ms."
+            )
         if not 1 <= self.filter_error_percent < 100:
             raise ConfigError(
                 f"maxErrorRateOfBloomFilter is {self.filter_error_percent}: it must be 1 to 99."

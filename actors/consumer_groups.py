@@ -215,6 +215,8 @@ class Producers:
         self.groups: dict[str, dict[int, Member]] = {}
         self._by_client: dict[str, Member] = {}
         """Who came last with a clientId; some may be gone."""
+        self.view: Mapping[str, Sequence[Peer]] = {}
+        """Who is in each group, as others may see it: replaced, never changed."""
 
     def register(self, group_name: str, member: Member) -> bool:
         """A producer says that it is there; whether that is new."""
@@ -222,6 +224,8 @@ class Producers:
         is_new = member.peer.peer_id not in members
         members[member.peer.peer_id] = member
         self._by_client[member.client_id] = member
+        if is_new:
+            self._changed(group_name)
         return is_new
 
     def find(self, client_id: str) -> Peer | None:
@@ -234,9 +238,11 @@ class Producers:
 
     def unregister(self, group_name: str, peer_id: int) -> None:
         members = self.groups.get(group_name, {})
-        members.pop(peer_id, None)
+        if members.pop(peer_id, None) is None:
+            return
         if not members:
-            self.groups.pop(group_name, None)
+            del self.groups[group_name]
+        self._changed(group_name)
 
     def peer_closed(self, peer_id: int) -> None:
         for name in [name for name, members in self.groups.items() if peer_id in members]:
@@ -249,6 +255,11 @@ class Producers:
         live = [member for members in self.groups.values() for member in members.values()]
         live.sort(key=lambda member: member.updated_ms)
         self._by_client = {member.client_id: member for member in live}
+
+    def _changed(self, name: str) -> None:
+        peers = tuple(member.peer for member in self.groups.get(name, {}).values())
+        others = {own: view for own, view in self.view.items() if own != name}
+        self.view = {**others, name: peers} if peers else others
 
 
 def _silent(members: Iterable[Member], now_ms: float) -> list[int]:

@@ -1,8 +1,8 @@
 """How far every consumer group has come in every queue.
 
 Owns: the table of offsets and consumerOffset.json.
-Told by: connections (`Request`), PullMessage (`CommitOffset`), OffsetReset (`ResetOffsets`), who
-needs to know how far groups are (`TellOffsets`), its own tick.
+Told by: connections (`Request`), PullMessage, Transactions (`CommitOffset`), OffsetReset
+(`ResetOffsets`), who needs to know how far groups are (`TellOffsets`), its own tick.
 Tells: config_writer; who asked (`OffsetsTold`).
 
 What a consumer commits one-way or with a pull is stored unless it goes back and should not
@@ -50,7 +50,8 @@ class CommitOffset:
     topic: str
     queue_id: int
     offset: int
-    peer: Peer
+    peer: Peer | None = None
+    """Who says so; nobody for a group of the broker's own, which is believed."""
 
 
 @dataclass(slots=True)
@@ -242,12 +243,14 @@ class ConsumerOffsets(PersistedTable):
         """The whole table, for a slave."""
         return request.command.answer(body=ConsumerOffsetTable(self._offsets).encode())
 
-    def _commit(self, group: str, topic: str, queue_id: int, offset: int, peer: Peer) -> None:
+    def _commit(
+        self, group: str, topic: str, queue_id: int, offset: int, peer: Peer | None
+    ) -> None:
         """What a consumer says by the way; a commit that changes nothing is nothing to think of."""
         queues = self._offsets.setdefault(offset_key(topic, group), {})
         stored = queues.get(queue_id)
         guard = self._guard
-        if stored is not None and stored != offset and guard is not None:
+        if peer is not None and guard is not None and stored not in (None, offset):
             backward = offset < stored
             if guard.concerns(group, topic, queue_id, backward=backward):
                 now_ms = self.system.clock.monotonic_ms()

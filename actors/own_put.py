@@ -1,4 +1,4 @@
-"""Messages that other actors have stored: delayed ones, those that were sent back, news.
+"""Messages that other actors have stored: delayed ones, those sent back, ends of transactions.
 
 `PutOwn` is told to PutMessage; whoever told it gets one `OwnPut`.  The records come prepared:
 nothing of them is checked but what the log itself cannot take.  `OwnPuts` is a plain class;
@@ -112,6 +112,8 @@ class PutOwn:
     topics: Sequence[CreateSystemTopic] = ()
     """What is to be made first where it is not there; a topic that nobody makes is stored all
     the same."""
+    is_chain: bool = False
+    """A record that does not fit into the log takes those behind it along."""
     results: list[OwnResult] = field(default_factory=list)
 
     def answer(self, code: int, remark: str | None = None) -> None:
@@ -197,7 +199,11 @@ class OwnPuts:
                 elif groups and chosen[-1][0] is put:
                     break  # its result comes behind those of the records before it
                 else:
-                    put.results.append(OwnResult(ResponseCode.MESSAGE_ILLEGAL))
+                    refused = len(put.records) - number if put.is_chain else 1
+                    illegal = ResponseCode.MESSAGE_ILLEGAL
+                    put.results += [OwnResult(illegal) for _ in range(refused)]
+                    if put.is_chain:
+                        break
         try:
             placed = self._log.append(groups, now_ms) if groups else []
         except (OSError, StoreError) as error:

@@ -255,7 +255,7 @@ class ReplyMessage(Responder):
         text = (header.properties or "").encode()
         target = Redirect(header.topic, reply.queue_id, 0)
         pairs = {name.encode(): value.encode() for name, value in reply.properties.items()}
-        level = delay_level(pairs)
+        level = delay_level(pairs.get(b"DELAY"))
         if level > 0:
             target = delayed(pairs, header.topic, reply.queue_id, level, self._delays_ms)
             text = b"\x02".join(name + b"\x01" + value for name, value in pairs.items())

@@ -9,7 +9,7 @@ Source: SendMessageProcessor.asyncSendMessage, CommitLog.asyncPutMessage,
 TransactionalMessageBridge.parseHalfMessageInner.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from protocol.property_shapes import PropertyShapes, find_pairs
@@ -102,7 +102,7 @@ class Preparer:
         if pairs.get(b"TRAN_MSG", b"").lower() == b"true":
             pairs |= real
             return _text(pairs), waits, sys_flag & ~TRANSACTION_MASK, Redirect(HALF_TOPIC, 0, 0)
-        level = _level(pairs.get(b"DELAY"))
+        level = delay_level(pairs.get(b"DELAY"))
         kind = sys_flag & TRANSACTION_MASK
         if level > 0 and kind in (0, TRANSACTION_COMMIT):
             redirect = delayed(pairs, topic, queue_id, level, self._delays_ms)
@@ -138,12 +138,9 @@ class Preparer:
 
     def is_delayed(self, properties: bytes) -> bool:
         """Whether the send names a delay level."""
-        return b"DELAY" in properties and _level(dict(find_pairs(properties)).get(b"DELAY")) > 0
-
-
-def delay_level(pairs: Mapping[bytes, bytes]) -> int:
-    """The level that a message names; 0 without one."""
-    return _level(pairs.get(b"DELAY"))
+        return (
+            b"DELAY" in properties and delay_level(dict(find_pairs(properties)).get(b"DELAY")) > 0
+        )
 
 
 def delayed(
@@ -179,7 +176,8 @@ def _index_keys(pairs: dict[bytes, bytes]) -> tuple[bytes, ...]:
     return words if unique is None else (unique, *words)
 
 
-def _level(text: bytes | None) -> int:
+def delay_level(text: bytes | None) -> int:
+    """The number that a DELAY property holds; 0 without one."""
     try:
         return int(text) if text is not None else 0
     except ValueError:

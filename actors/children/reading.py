@@ -19,13 +19,14 @@ from actors.reply_message import ReplyMessage
 from actors.scrubber import Scrubber
 from actors.send_back import SendBack
 from actors.supervisor import ChildSpec
+from actors.transactions import Transactions
 from storage.dispatch import delay_levels_ms
 from storage.get_message import GetLimits
 from storage.page_probe import PageProbe
 
 
 def reading_children(parts: Parts) -> list[ChildSpec]:
-    """Pulls, queries, what is sent back; repair and cleaning."""
+    """Pulls, queries, what is sent back, transactions; repair and cleaning."""
     store, config, address = parts.store, parts.config, parts.system.address
     correct_offsets = not config.is_slave or store.config.offset_check_in_slave
     limits = GetLimits.of(store.config, physical_memory_bytes(), correct_offsets)
@@ -62,6 +63,7 @@ def reading_children(parts: Parts) -> list[ChildSpec]:
         ChildSpec("send_back", lambda _: _send_back(parts)),
         *_group_children(parts, probe),
         ChildSpec("reply_message", lambda _: _reply_message(parts)),
+        ChildSpec("transactions", lambda _: _transactions(parts)),
         ChildSpec(
             "catch_up",
             lambda _: CatchUp(
@@ -116,6 +118,17 @@ def _reply_message(parts: Parts) -> ReplyMessage:
         delays_ms=delay_levels_ms(parts.store.config.message_delay_level),
         hooks=parts.hooks,
         random=parts.random,
+        addresses={name: parts.system.address(name) for name in names},
+    )
+
+
+def _transactions(parts: Parts) -> Transactions:
+    names = ("put_message", "cold_read", "flusher", "topics", "consumer_offsets")
+    return Transactions(
+        parts.store,
+        parts.config,
+        PageProbe(parts.store.commit_log, physical_memory_bytes() // 10),
+        producers=parts.tables.producers,
         addresses={name: parts.system.address(name) for name in names},
     )
 

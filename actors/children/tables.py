@@ -64,6 +64,7 @@ def table_children(parts: Parts) -> list[ChildSpec]:
                 topics=tables.topics,
                 groups=tables.groups,
                 consumers=tables.consumers,
+                producers=tables.producers,
                 filters=tables.filters,
                 topic_table=address("topics"),
                 group_table=address("groups"),

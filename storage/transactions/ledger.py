@@ -174,7 +174,7 @@ class TransactionLedger:
         elif topic == _OP:
             self._settle_named(record, end, changes)
         else:
-            self._replace(_identity(record), DISCARDED, end, changes)
+            self._replace(identity(record), DISCARDED, end, changes)
 
     def _open(self, record: MessageRecord, end: int, changes: list[Change]) -> None:
         pending = _pending_of(record, self.next_number)
@@ -217,6 +217,11 @@ class TransactionLedger:
         self._remove(pending)
         changes.append(Change(end, pending.number, state, b""))
 
+    def newest(self, key: bytes) -> PendingTransaction | None:
+        """The pending copy that came last of the half message with this identity."""
+        same = self._by_key.get(key)
+        return same[-1] if same else None
+
     # -- the pending ones ---------------------------------------------------------------------
 
     def _add(self, pending: PendingTransaction) -> None:
@@ -239,6 +244,10 @@ class TransactionLedger:
             same.remove(pending)
             if not same:
                 del self._by_key[pending.key]
+
+    def read(self, offset: int, size: int) -> MessageRecord | None:
+        """The record there, its body not checked; None if there is none."""
+        return self._read(offset, size, check_crc=False)
 
     def _read(self, offset: int, size: int, *, check_crc: bool) -> MessageRecord | None:
         try:
@@ -263,13 +272,13 @@ def _pending_of(record: MessageRecord, number: int) -> PendingTransaction:
         queue_id=record.queue_id,
         queue_offset=record.queue_offset,
         is_half=not record.sys_flag & TRANSACTION_MASK,
-        key=_identity(record),
+        key=identity(record),
         replaces=bool(check_times or earlier),
         prepared_queue_offset=_queue_offset(earlier),
     )
 
 
-def _identity(record: MessageRecord) -> bytes:
+def identity(record: MessageRecord) -> bytes:
     """What all copies of a half message share: UNIQ_KEY, else time of birth and body."""
     key = property_of(b"\x02" + record.properties, _UNIQ_KEY)
     return key or _NO_KEY.pack(record.born_timestamp, record.body_crc) + record.born_host

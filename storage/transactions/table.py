@@ -12,22 +12,30 @@ The official broker ignores the folder; a table that it left stale is brought up
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
 from typing import Final
 
-from protocol.message import RecordError, scan_head
+from protocol.message import MessageRecord, RecordError, scan_head
 from storage.config import StoreConfig
 from storage.consume_queues import DispatchEntry
 from storage.disk import Disk
 from storage.errors import OffsetError, StoreError, store_error
 from storage.transactions.check import ExpectedUnits
-from storage.transactions.ledger import Change, PendingTransaction, TransactionLedger, View
+from storage.transactions.copies import copies_behind
+from storage.transactions.ledger import (
+    Change,
+    PendingTransaction,
+    TransactionLedger,
+    View,
+    identity,
+)
 from storage.transactions.redo_log import Covered, TransactionRedoLog
 from storage.transactions.units import (
     PENDING_STATES,
+    REPLACED,
     UNIT,
     UNIT_BYTES,
     TransactionFiles,
@@ -339,6 +347,32 @@ class TransactionTable:
         if found is None or found.physical_offset != physical_offset:
             return None
         return found._replace(state=self._states.get(number, found.state))
+
+    def get_pending(self, physical_offset: int) -> PendingTransaction | None:
+        """The pending transaction whose half message lies there. Not to be changed."""
+        return self._ledger.pending.get(physical_offset)
+
+    def oldest_half(self, unless: Container[int] = ()) -> PendingTransaction | None:
+        """The first pending half message that does not lie at one of these offsets."""
+        for offset, pending in self._ledger.pending.items():
+            if pending.is_half and offset not in unless:
+                return pending
+        return None
+
+    def last_copy(self, half: MessageRecord) -> TransactionUnit | None:
+        """The newest copy of a half message that was replaced; None if it cannot be found."""
+        pending = self._ledger.newest(identity(half))
+        if pending is not None and pending.physical_offset > half.physical_offset:
+            return TransactionUnit._make(UNIT.unpack(pending.packed()))
+        in_memory = [change.unit for change in self._changes if change.unit]
+        for unit in copies_behind(half, self._files, in_memory):
+            record = self._ledger.read(unit.physical_offset, unit.record_bytes)
+            found = self.find(unit.physical_offset)
+            if record is None or found is None or found.state == REPLACED:
+                continue
+            if identity(record) == identity(half):
+                return found
+        return None
 
     # -- verifying ----------------------------------------------------------------------------
 

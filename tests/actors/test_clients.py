@@ -1,6 +1,6 @@
 """Tests of actors/clients.py and actors/consumer_groups.py: who is there, and who is told."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from json import dumps
@@ -15,7 +15,7 @@ from actors.consumer_filters import FilterTable
 from actors.consumer_groups import ConsumerView
 from actors.groups import CreateGroup, GroupConfigs
 from actors.published import Published
-from actors.request import PeerClosed
+from actors.request import Peer, PeerClosed
 from actors.supervisor import ChildSpec
 from actors.system import ActorSystem
 from actors.topics import CreateSystemTopic
@@ -52,6 +52,9 @@ class Bench:
     topic_table: Told
     group_table: Told
     client_calls: Told = field(default_factory=lambda: Told("client_calls"))
+    producers: Published[Mapping[str, Sequence[Peer]]] = field(
+        default_factory=lambda: Published({})
+    )
     filters: Published[ConsumerFilters] = field(
         default_factory=lambda: Published(ConsumerFilters(BloomFilter.of()))
     )
@@ -102,6 +105,7 @@ def clients(**settings: Any) -> Iterator[Bench]:
                     topics=bench.topics,
                     groups=bench.groups,
                     consumers=bench.consumers,
+                    producers=bench.producers,
                     topic_table=bench.topic_table.address,
                     filters=bench.filters,
                     group_table=bench.group_table.address,
@@ -381,3 +385,20 @@ def test_the_originals_requests_get_the_originals_answers() -> None:
                     assert (answer.body is None) == (answered.body is None), context
                     compared.add(command.code)
     assert compared == {34, 38, 41, 42}
+
+
+def test_who_produces_is_published_and_who_leaves_is_taken_out() -> None:
+    with clients() as bench:
+        one, two = RecordingPeer(), RecordingPeer()
+        for peer in (one, two):
+            bench.heartbeat(peer, HeartbeatData("client", [ProducerData("P")], []))
+        first = bench.producers.value
+        assert first == {"P": (one, two)}
+        bench.heartbeat(one, HeartbeatData("client", [ProducerData("P")], []))
+        assert bench.producers.value is first
+        bench.close(one)
+        assert bench.producers.value == {"P": (two,)} and first == {"P": (one, two)}
+        fields = {"clientID": "client", "producerGroup": "P"}
+        command = request(RequestCode.UNREGISTER_CLIENT, fields)
+        assert ask(bench.system, "clients", command, two).code == 0
+        assert bench.producers.value == {}

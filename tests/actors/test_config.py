@@ -226,6 +226,11 @@ def test_bit_maps_that_cannot_be_made_are_refused(setting: str, wrong: str) -> N
         parse_broker_config(f"{setting}={wrong}")
 
 
+def test_rounds_of_checks_need_time_between_them() -> None:
+    with pytest.raises(ConfigError, match="transactionCheckInterval is 0: at least 1 ms"):
+        parse_broker_config("transactionCheckInterval=0")
+
+
 def test_the_longest_bit_map_fits_into_a_unit() -> None:
     config, _, _ = parse_broker_config(
         "expectConsumerNumUseFilter=10000\nmaxErrorRateOfBloomFilter=1"

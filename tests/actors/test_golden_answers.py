@@ -24,9 +24,10 @@ from tests.support.golden import frames
 SENDS = (10, 310, 320)
 PULL = 11
 QUERY, VIEW = 12, 33
-CODES = (*SENDS, PULL, QUERY, VIEW, 14, 29, 30, 31, 306, 316, 329)
+END = 37
+CODES = (*SENDS, PULL, QUERY, VIEW, END, 14, 29, 30, 31, 306, 316, 329)
 Record = dict[str, Any]
-FILES = {"negative": 33, "java-4.9.7": 80, "java-5.3.3": 36, "binary-header": 38, "go-v2": 10}
+FILES = {"negative": 35, "java-4.9.7": 82, "java-5.3.3": 38, "binary-header": 38, "go-v2": 13}
 """How many pairs are compared, at the least."""
 
 ON_THE_QUEUE = (
@@ -136,6 +137,10 @@ def set_up(made: SimulatedBroker, command: RemotingCommand, answer: RemotingComm
         made.send(topic=fields.get("topic", "Topic"), properties=f"KEYS\x01{fields.get('key')}")
         made.system.advance(1000)
         return
+    if command.code == END:
+        if answer.code == ResponseCode.SUCCESS:
+            set_up_half_message(made, fields)
+        return
     topic, group = fields.get("topic", ""), fields.get("consumerGroup", "")
     if made.config.is_slave or answer.code == ResponseCode.TOPIC_NOT_EXIST:
         return
@@ -145,6 +150,16 @@ def set_up(made: SimulatedBroker, command: RemotingCommand, answer: RemotingComm
         made.make_group(group, consume_enable=False)
     if answer.code == ResponseCode.SUBSCRIPTION_NOT_LATEST:
         made.subscribe(topic=topic, group=group, version=1)
+
+
+def set_up_half_message(made: SimulatedBroker, fields: dict[str, str]) -> None:
+    """One with the places that the request names, and what must lie before it."""
+    text = f"TRAN_MSG\x01true\x02PGROUP\x01{fields['producerGroup']}"
+    for _ in range(int(fields["tranStateTableOffset"])):
+        made.send(properties=text)
+    gap = int(fields["commitLogOffset"]) - made.broker.store.commit_log.end_offset
+    made.send(bytes(gap - empty_record_bytes()))
+    made.send(properties=text)
 
 
 @cache

@@ -230,3 +230,16 @@ def test_a_pull_outside_of_its_queue_leaves_a_message_about_it() -> None:
     assert event.born_host == event.store_host
     assert made.pull(topic="OFFSET_MOVED_EVENT", expression="consumers").code == 0
     made.stop()
+
+
+def test_of_a_chain_nothing_behind_what_does_not_fit_is_stored() -> None:
+    """Else a half message would be settled whose commit is not stored."""
+    too_long = bytes(STORE.commit_log_file_bytes)
+    for is_chain, codes in ((False, [13, 0]), (True, [13, 13])):
+        made = SimulatedBroker(1)
+        made.make_topic()
+        answers = asked(made)
+        put(made, record(too_long), record(b"small"), is_chain=is_chain)
+        made.system.advance(100)
+        assert [result.code for result in answers[0].results] == codes
+        made.stop()

@@ -76,6 +76,20 @@ class Agent:
             answer["ended"],
         )
 
+    def transact(
+        self, group: str, topic: str, messages: Sequence[Outgoing], reads: str = "checked"
+    ) -> list[Event]:
+        """Sends half messages; their properties `local` and `reads` hold what the producer knows:
+        at the send, and at each check, in turn (commit, rollback, unknown)."""
+        encoded = [message.as_json() for message in messages]
+        answer = self._ask("transact", group=group, topic=topic, messages=encoded, reads=reads)
+        results: list[Event] = answer["results"]
+        return results
+
+    def checks(self, reads: str = "checked") -> list[Event]:
+        """What the producer was asked: serial, outcome, and which check it was."""
+        return self._of("checked", reads)
+
     def join(
         self,
         member: str,

@@ -25,6 +25,7 @@ type command struct {
 	Member     string    `json:"member"`
 	Expression string    `json:"expression"`
 	Kind       string    `json:"kind"`
+	Reads      string    `json:"reads"`
 }
 
 // An outward message is what the driver wants sent; []byte travels as base64 in JSON.
@@ -57,24 +58,27 @@ func main() {
 	show(event{"event": "ready"})
 	lines := bufio.NewReaderSize(os.Stdin, 1<<20)
 	commands := json.NewDecoder(lines)
-	senders, members := newSenders(), newMembers()
+	senders, members, transactions := newSenders(), newMembers(), newTransactions()
 	for {
 		var given command
 		if err := commands.Decode(&given); err != nil {
 			break // end of input
 		}
-		if err := obey(given, senders, members); err != nil {
+		if err := obey(given, senders, members, transactions); err != nil {
 			show(event{"event": "failed", "id": given.ID, "error": err.Error()})
 		}
 	}
 	members.close()
 	senders.close()
+	transactions.close()
 }
 
-func obey(given command, senders *senders, members *members) error {
+func obey(given command, senders *senders, members *members, transactions *transactions) error {
 	switch given.Command {
 	case "send":
 		return senders.send(given)
+	case "transact":
+		return transactions.transact(given)
 	case "create":
 		return senders.create(given)
 	case "join":

@@ -12,6 +12,7 @@ public final class Agent {
     private final Senders senders = new Senders();
     private final Members members = new Members();
     private final Questions questions = new Questions();
+    private final Transactions transactions = new Transactions();
 
     private Agent() {
     }
@@ -40,12 +41,16 @@ public final class Agent {
         members.close();
         questions.close();
         senders.close();
+        transactions.close();
     }
 
     private void obey(JSONObject command) throws Exception {
         switch (command.getString("command")) {
             case "send":
                 senders.send(command);
+                break;
+            case "transact":
+                transactions.transact(command);
                 break;
             case "create":
                 senders.create(command);

@@ -141,7 +141,7 @@ final class Senders {
         return result;
     }
 
-    private static List<Message> messages(JSONObject command) {
+    static List<Message> messages(JSONObject command) {
         List<Message> messages = new ArrayList<>();
         JSONArray given = command.getJSONArray("messages");
         for (int i = 0; i < given.size(); i++) {

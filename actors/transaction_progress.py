@@ -1,0 +1,62 @@
+"""How far CID_RMQ_SYS_TRANS has come, the group in whose name 4.9.7 checks transactions.
+
+Here the transaction table knows what is pending and nobody reads these offsets; but an original
+broker that takes over the store begins at them.
+
+    half messages   the first that is pending: what lies before it is settled, replaced or given up
+    operations      the first that lies behind that one in the log: those before settle older ones
+"""
+
+from typing import NamedTuple
+
+from protocol.topic_names import HALF_TOPIC, OP_HALF_TOPIC
+from storage.consume_queue import ConsumeQueue
+from storage.message_store import MessageStore
+from storage.transactions.table import TransactionTable
+
+TRANSACTION_GROUP = "CID_RMQ_SYS_TRANS"
+_QUEUE_ID = 0
+"""Half messages have one queue, and so has what settles them."""
+
+
+class Progress(NamedTuple):
+    """Queue offsets; true once the log is on the disk up to `log_end`."""
+
+    half_offset: int
+    op_offset: int
+    log_end: int
+
+
+def progress_of(
+    store: MessageStore, table: TransactionTable, unreadable: set[int], op_offset: int = 0
+) -> Progress | None:
+    """As the table and the queues have it now; None if there has never been a half message.
+
+    `op_offset`: as it was before, to begin the search with.
+    """
+    halves = store.consume_queues.get(HALF_TOPIC, _QUEUE_ID)
+    if halves is None:
+        return None
+    ops = store.consume_queues.get(OP_HALF_TOPIC, _QUEUE_ID)
+    oldest = table.oldest_half(unreadable)
+    log_end = table.covered_offset
+    if oldest is None:
+        return Progress(halves.max_offset, 0 if ops is None else ops.max_offset, log_end)
+    if ops is None:
+        return Progress(oldest.queue_offset, 0, log_end)
+    low = min(max(op_offset, ops.min_offset), ops.max_offset)
+    first = _first_behind(ops, low, oldest.physical_offset)
+    return Progress(oldest.queue_offset, first, log_end)
+
+
+def _first_behind(queue: ConsumeQueue, low: int, physical_offset: int) -> int:
+    """The first message of a queue, from `low` on, that lies behind an offset of the log."""
+    high = queue.max_offset
+    while low < high:
+        middle = (low + high) // 2
+        unit = queue.unit(middle)
+        if unit is None or unit[0] < physical_offset:
+            low = middle + 1
+        else:
+            high = middle
+    return low

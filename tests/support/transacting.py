@@ -1,0 +1,125 @@
+"""Producers of transactions at a simulated broker: half messages, verdicts, questions."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from actors.config import BrokerConfig
+from protocol.bodies import HeartbeatData, ProducerData
+from protocol.codes import RequestCode
+from protocol.command import ONEWAY_FLAG, RemotingCommand
+from protocol.headers.transaction import CheckTransactionStateHeader, EndTransactionHeader
+from protocol.message import MessageRecord, decode_record
+from protocol.property_shapes import find_pairs
+from tests.support.brokers import BROKER, STORE, SimulatedBroker
+
+COMMIT, ROLLBACK, UNKNOWN = 8, 12, 0
+HALF = "RMQ_SYS_TRANS_HALF_TOPIC"
+OP = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
+MAX_TIME = "TRANS_CHECK_MAX_TIME_TOPIC"
+GROUP = "producers"
+INTERVAL_MS = 60_000
+
+
+@dataclass
+class Question:
+    """CHECK_TRANSACTION_STATE, as it came."""
+
+    header: CheckTransactionStateHeader
+    half: MessageRecord
+
+    @property
+    def properties(self) -> dict[bytes, bytes]:
+        """Of the half message that is asked about."""
+        return dict(find_pairs(self.half.properties))
+
+
+def half_text(key: str, more: Mapping[str, object]) -> str:
+    """The properties of a half message."""
+    pairs = {"UNIQ_KEY": key, "TRAN_MSG": "true", "PGROUP": GROUP, "WAIT": "true", **more}
+    return "\x02".join(f"{name}\x01{value}" for name, value in pairs.items())
+
+
+def half(made: SimulatedBroker, key: str = "K", **options: Any) -> MessageRecord:
+    """Sends a half message; what is stored of it."""
+    options.setdefault("born_timestamp", made.clock.now_ms())
+    return made.stored(made.send(**sending(key, **options)))
+
+
+def sending(
+    key: str, body: bytes | None = None, *, properties: dict[str, object] | None = None, **send: Any
+) -> dict[str, Any]:
+    """What a send of a half message needs; born now, unless it says otherwise."""
+    body = b"body of " + key.encode() if body is None else body
+    return {"body": body, "properties": half_text(key, properties or {}), "sys_flag": 4, **send}
+
+
+def end_command(
+    record: MessageRecord | Question,
+    outcome: int,
+    *,
+    oneway: bool = False,
+    **fields: Any,
+) -> RemotingCommand:
+    """END_TRANSACTION for a half message, or as the answer to a question about it."""
+    if isinstance(record, Question):
+        places = record.header.tran_state_table_offset, record.header.commit_log_offset
+    else:
+        places = record.queue_offset, record.physical_offset
+    header = EndTransactionHeader(
+        GROUP, *places, outcome, from_transaction_check=isinstance(record, Question)
+    )
+    return RemotingCommand(
+        RequestCode.END_TRANSACTION,
+        replace(header, **fields).encode(),
+        flag=ONEWAY_FLAG if oneway else 0,
+    )
+
+
+def end(
+    made: SimulatedBroker, record: MessageRecord | Question, outcome: int, **fields: Any
+) -> RemotingCommand:
+    """Ends a transaction; the answer."""
+    answer = made.ask(end_command(record, outcome, **fields))
+    made.system.drain()
+    return answer
+
+
+class Producer:
+    """A client with a heartbeat, which keeps the questions it is asked."""
+
+    def __init__(self, made: SimulatedBroker, group: str = GROUP, port: int = 7) -> None:
+        self._made = made
+        self.client = made.new_client(port)
+        self.group = group
+        self.beat()
+
+    def beat(self) -> None:
+        """Says that it is there."""
+        body = HeartbeatData("client", producer_data_set=[ProducerData(self.group)]).encode()
+        command = RemotingCommand(RequestCode.HEART_BEAT, body=body)
+        assert self.client.request(command, timeout_s=120).code == 0
+
+    def questions(self) -> list[Question]:
+        """What it was asked since the last call."""
+        commands, self.client.received = self.client.received, []
+        return [
+            Question(
+                CheckTransactionStateHeader.decode(command.fields),
+                decode_record(command.body or b""),
+            )
+            for command in commands
+        ]
+
+
+def broker(seed: int = 1, *, store: Any = STORE, **settings: Any) -> SimulatedBroker:
+    """A broker with one topic."""
+    config: BrokerConfig = replace(BROKER, **settings)
+    made = SimulatedBroker(seed, config=config, store_config=store)
+    made.make_topic()
+    return made
+
+
+def round_of_checks(made: SimulatedBroker, count: int = 1) -> None:
+    """Lets time pass until the next round is over."""
+    made.system.advance(count * INTERVAL_MS + 100)
