@@ -1,7 +1,8 @@
 """How far every consumer group has come in every queue.
 
 Owns: the table of offsets and consumerOffset.json.
-Told by: connections (`Request`), PullMessage (`CommitOffset`), its own tick.
+Told by: connections (`Request`), PullMessage (`CommitOffset`), SlaveSync (`TakeOffsets`), its
+own tick.
 Tells: config_writer.
 
 An offset is taken as it comes, backwards too.  The file follows every few seconds and at the stop;
@@ -46,6 +47,13 @@ class CommitOffset:
     queue_id: int
     offset: int
     client: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class TakeOffsets:
+    """The master's table: its groups go over a slave's own."""
+
+    table: ConsumerOffsetTable
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +106,14 @@ class ConsumerOffsets(PersistedTable):
     def on_commit(self, message: CommitOffset) -> None:
         """A pull says how far its group has come."""
         self._commit(message.group, message.topic, message.queue_id, message.offset)
+
+    @handles(TakeOffsets)
+    def on_take_offsets(self, message: TakeOffsets) -> None:
+        """What the master knows holds; of what it does not know, a slave's own word."""
+        for key, queues in message.table.offset_table.items():
+            if self._offsets.get(key) != queues:
+                self._offsets[key] = dict(queues)
+                self._changed = True
 
     @serves(RequestCode.UPDATE_CONSUMER_OFFSET)
     def update(self, request: Request) -> RemotingCommand:

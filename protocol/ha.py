@@ -1,10 +1,10 @@
-"""Replication: the two kinds of frames between a master and its slaves, on the port above listenPort.
+"""Replication: the frames between a master and its slaves, on the port above listenPort.
 
 All integers big-endian. A slave writes nothing but reports, a master nothing but transfers.
 
     report (slave to master)
     offset  size  type   field
-    0       8     i64    offset           how far the slave has the log; the first one: from where on
+    0       8     i64    offset           how far the slave has the log; first: from where on
 
     transfer (master to slave)
     offset  size  type   field

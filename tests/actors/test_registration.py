@@ -69,6 +69,8 @@ class Bench:
     namesrvs: list[FakeNamesrv]
     table: Published[TopicConfigTable]
     topics: Told
+    master: Told
+    """HaSlave and SlaveSync: what they are told of the master."""
 
     def listen(self, port: int = 10911) -> None:
         self.tell(Listening(port, port + 1))
@@ -90,16 +92,24 @@ def registration(count: int = 2, **settings: Any) -> Iterator[Bench]:
     )
     configs = {"T": TopicConfig("T", 4, 4), "U": TopicConfig("U", 2, 2)}
     table, topics = Published(TopicConfigTable(configs, DataVersion(1000, 3))), Told("topics")
+    master = Told("master")
     with simulated() as system:
         system.start(
             ChildSpec(
                 "registration",
                 lambda _: Registration(
-                    config, table=table, topics=topics.address, connect=namesrvs.__getitem__
+                    config,
+                    table=table,
+                    addresses={
+                        "topics": topics.address,
+                        "ha_slave": master.address,
+                        "slave_sync": master.address,
+                    },
+                    connect=namesrvs.__getitem__,
                 ),
             )
         )
-        yield Bench(system, list(namesrvs.values()), table, topics)
+        yield Bench(system, list(namesrvs.values()), table, topics, master)
     assert all(namesrv.closed for namesrv in namesrvs.values())
 
 

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 
 from structlog.testing import capture_logs
 
+from actors.replicas import Replicas
 from actors.reput import (
     Appended,
     Arrived,
@@ -49,6 +50,8 @@ class Cast:
                     pull_hold=self.pull_hold.address,
                     put_message=self.put_message.address,
                     catch_up=self.catch_up.address,
+                    replicas=Replicas(),
+                    ha_master=Told("ha_master").address,
                 ),
             )
         )
