@@ -5,6 +5,8 @@ a connection go through the wire, which hands on as many at a time as its seed s
 while it is cut, and tells nobody of an end that died behind a cut.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from random import Random
 from select import EPOLLIN, EPOLLOUT
@@ -27,6 +29,7 @@ SLAVE_ADDRESS = ("192.0.2.2", 40_000)
 STEP_MS = 50
 DIAL_MS = 1
 CHUNK_BYTES = 70_000
+TOPIC = "Topic"
 
 
 @dataclass(slots=True)
@@ -299,3 +302,25 @@ def bytes_of(log: CommitLog, start: int, end: int) -> bytes:
         last = min(end, file.end_offset) - file.first_offset
         pieces.append(file.file.pread(last - first, first))
     return b"".join(pieces)
+
+
+@contextmanager
+def following(**options: Any) -> Iterator[Pair]:
+    """A pair with a topic, the slave connected."""
+    pair = Pair(7, **options)
+    pair.master.make_topic(TOPIC)
+    pair.advance(100)
+    try:
+        yield pair
+    finally:
+        pair.close()
+
+
+def fill(pair: Pair, count: int, body_bytes: int = 1000) -> None:
+    for number in range(count):
+        pair.send(b"%d " % number + bytes(body_bytes), topic=TOPIC, queue_id=number % 4)
+    pair.settle()
+
+
+def end_of(made: SimulatedBroker) -> int:
+    return made.broker.store.commit_log.end_offset
