@@ -26,6 +26,9 @@ from storage.replica_log import ReplicaLog
 
 log = get_logger(__name__)
 
+SHARE_BYTES = 256 << 10
+"""Written and published at a time: some 10 ms of the loop with records of 250 bytes."""
+
 
 @dataclass(slots=True)
 class AppendReplica:
@@ -46,6 +49,11 @@ class Replicated:
 
     count: int
     failure: str | None = None
+
+
+@dataclass(slots=True)
+class _GoOn:
+    """There is more to write."""
 
 
 class PutReplica(PutMessage):
@@ -69,10 +77,13 @@ class PutReplica(PutMessage):
         if not self._incoming or self._waiting_for_file or self._takes_no_bytes:
             return
         reply_to, done, failure = self._incoming[0].reply_to, 0, None
+        enough = self._replica.received_offset + SHARE_BYTES
         try:
             while self._incoming and self._write(self._incoming[0]):
                 self._incoming.popleft()
                 done += 1
+                if self._replica.received_offset >= enough:
+                    break
             self._publish()
         except StoreError as error:
             failure = str(error)
@@ -81,6 +92,12 @@ class PutReplica(PutMessage):
         self._want_file()
         if done or failure:
             reply_to.tell(Replicated(done, failure))
+        if self._incoming and not self._waiting_for_file:
+            self.address.tell(_GoOn())
+
+    @handles(_GoOn)
+    def on_go_on(self, _: _GoOn) -> None:
+        """The end of this batch takes the next share."""
 
     @property
     def _takes_no_bytes(self) -> bool:
