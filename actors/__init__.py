@@ -6,11 +6,16 @@
     Acceptor          listening sockets                      loop      connections.py
     Connection        one socket, its half-read frame        loop      connection.py
     PutMessage        the end of the log: the append lock    loop      put_message.py
-    GroupCommit       sends that wait for the disk           loop      group_commit.py
+    GroupCommit       sends that wait for disk or slave      loop      group_commit.py
     Flusher           one fdatasync of the log at a time     thread    flusher.py
     FlushRealTime     the async rhythm, the checkpoint       thread    flush_real_time.py
     AllocateFile      the next file of the log               thread    allocate_file.py
     CleanFiles        files that are out of use              thread    clean_files.py
+    HaMaster          links to slaves, how far they are      loop      ha_master.py
+    HaSlave           the connection to the master           loop      ha_slave.py
+    PutReplica        the log's end, on a slave              loop      put_replica.py
+    Dialler           opens connections to brokers           thread    dial.py
+    SlaveSync         a slave's tables: the master's         thread    slave_sync.py
     Reput             consume queues, index                  loop      reput.py
     Scrubber          what of the log is damaged             thread    scrubber.py
     PullMessage       answers pulls                          loop      pull_message.py

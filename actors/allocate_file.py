@@ -1,9 +1,11 @@
 """Makes the next commit log file ready, off the loop.
 
 Owns: nothing that lasts; a file belongs to PutMessage as soon as it is ready.
-Told by: PutMessage (`PrepareFile`).   Tells: whoever asked (`FilePrepared`, `FileFailed`).
+Told by: PutMessage (`PrepareFile`), PutReplica (`BeginLogAt`).
+Tells: whoever asked (`FilePrepared`, `FileFailed`).
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -24,6 +26,19 @@ class PrepareFile:
     """Make the file that starts at `offset`."""
 
     offset: int
+    reply_to: Address
+
+    def refuse(self, remark: str) -> None:
+        """AllocateFile died with it."""
+        self.reply_to.tell(FileFailed(self.offset, remark))
+
+
+@dataclass(slots=True)
+class BeginLogAt:
+    """Make the file that starts at `offset`, the first of a log, in the place of empty ones."""
+
+    offset: int
+    unused: Sequence[MappedFile]
     reply_to: Address
 
     def refuse(self, remark: str) -> None:
@@ -57,6 +72,20 @@ class AllocateFile(Actor):
         self._config = config
         self._last: MappedFile | None = None
         self._failing = False
+
+    @handles(BeginLogAt)
+    def on_begin(self, message: BeginLogAt) -> None:
+        """The old names are gone for good before there is a new one: no gap survives a crash."""
+        disk = self.system.disk
+        try:
+            for file in reversed(message.unused):
+                if disk.exists(file.path):
+                    disk.unlink(file.path)
+                    disk.sync_directory(self._config.commit_log_dir)
+        except OSError as error:
+            message.reply_to.tell(FileFailed(message.offset, str(error)))
+            return
+        self.on_prepare(PrepareFile(message.offset, message.reply_to))
 
     @handles(PrepareFile)
     def on_prepare(self, message: PrepareFile) -> None:

@@ -13,6 +13,7 @@ from socket import socket
 from actors.broker_info import BrokerInfo
 from actors.children.log import log_children
 from actors.children.reading import reading_children
+from actors.children.replication import master_children, slave_children
 from actors.children.tables import table_children
 from actors.children.talking import talking_children
 from actors.clean_files import CleanFiles
@@ -86,11 +87,12 @@ class Broker(Parts):
 
     def children(self) -> list[ChildSpec]:
         """Everything but what listens, so that tests can do without sockets."""
-        found = [*table_children(self), *log_children(self), *reading_children(self)]
+        shared = [*log_children(self), *reading_children(self)]
         if self.config.is_slave:  # it gets what its master has delivered
-            return found
+            return [*table_children(self), *shared, *slave_children(self)]
         recent_bytes = physical_memory_bytes() // 10
-        return found + schedule_children(self.store, recent_bytes, self.system.address)
+        schedule = schedule_children(self.store, recent_bytes, self.system.address)
+        return [*table_children(self), *master_children(self), *shared, *schedule]
 
     def talking_children(self, listeners: Sequence[tuple[Listener, socket]]) -> list[ChildSpec]:
         """What needs sockets: stopped first, except that connections may send what is left."""

@@ -1,7 +1,7 @@
 """A broker that listens: its ports, how it is started and stopped.
 
 listenPort serves everything, the port two below it everything but pulls (the fast port), and the
-port one above it is HA's.
+port one above it is HA's, which only a master opens.
 """
 
 from collections.abc import Callable, Sequence
@@ -10,6 +10,7 @@ from socket import socket
 
 from actors.broker import Broker
 from actors.config import BrokerConfig
+from actors.connection import Service
 from actors.connections import Listener, PortTaken, open_listener
 from actors.hooks import Hook
 from actors.parts import Ports
@@ -21,6 +22,7 @@ FAST_PORT_BELOW = 2
 HA_PORT_ABOVE = 1
 FREE_PORT_TRIES = 50
 STOP_AFTER_FAILURE_S = 10.0
+PORT_NAMES = ("listenPort", "fast port", "HA port")
 
 
 @dataclass
@@ -73,10 +75,10 @@ def start_broker(
         for sock in opened:
             sock.close()
         raise
-    services = (broker.service(), broker.service(fast=True))
+    services = (broker.service(), broker.service(fast=True), Service({}))
     listeners = [
         (Listener(name, config.bind_address, sock.getsockname()[1], service), sock)
-        for name, sock, service in zip(("listenPort", "fast port"), opened, services, strict=True)
+        for name, sock, service in zip(PORT_NAMES, opened, services)  # noqa: B905  a slave has two
     ]
     try:
         system.start(
@@ -95,7 +97,7 @@ def start_broker(
 
 
 def open_ports(config: BrokerConfig) -> tuple[list[socket], Ports]:
-    """The sockets of main and fast port. Raises PortTaken."""
+    """The sockets of main and fast port, and of a master that of HA's. Raises PortTaken."""
     if config.listen_port:
         return _open(config, config.listen_port)
     for _ in range(FREE_PORT_TRIES):
@@ -117,4 +119,13 @@ def _open(config: BrokerConfig, port: int) -> tuple[list[socket], Ports]:
     except PortTaken:
         main.close()
         raise
-    return [main, fast], Ports(port, port - FAST_PORT_BELOW, port + HA_PORT_ABOVE)
+    ports = Ports(port, port - FAST_PORT_BELOW, port + HA_PORT_ABOVE)
+    if config.is_slave:
+        return [main, fast], ports
+    try:
+        ha = open_listener(config.bind_address, ports.ha, "listenPort + 1")
+    except PortTaken:
+        main.close()
+        fast.close()
+        raise
+    return [main, fast, ha], ports

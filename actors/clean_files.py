@@ -42,6 +42,9 @@ from storage.unsynced import sync_directories
 
 log = get_logger(__name__)
 
+DISK_USE = "disk use"
+"""Who forbids writes when the disk fills up."""
+
 FIRST_ROUND_MS = 60_000
 DISK_CHECK_MS = 10_000
 FIRST_DISK_CHECK_MS = 1_000
@@ -135,7 +138,7 @@ class CleanFiles(Responder):
         if use.is_full or use.is_full != self._is_full:  # again and again: it may have restarted
             self._is_full = use.is_full
             reason = f"the disk is full ({use}): make room" if use.is_full else None
-            self._to["put_message"].tell(WritesForbidden(reason, source="disk use"))
+            self._to["put_message"].tell(WritesForbidden(reason, source=DISK_USE))
 
     # --- one round
 

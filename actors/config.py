@@ -14,6 +14,7 @@ from actors.known_keys import BROKER_FILE_KEYS, NAMESRV_FILE_KEYS, OLD_SPELLINGS
 from actors.local_address import local_address, local_host_name
 from actors.properties_file import parse_properties
 from protocol.bloom import BloomFilter
+from protocol.ha import TRANSFER_BYTES_MAX, TRANSFER_HEAD_BYTES
 from storage.config import StoreConfig, key, keys_of
 from storage.errors import StoreError
 
@@ -28,6 +29,9 @@ _REGISTER_PERIOD_MS = (10_000, 60_000)
 
 _FILTERS_MAX = 10_000
 """Groups with property filters; their bit map must fit into a unit of ConsumeQueueExt."""
+
+_HA_BATCH_MAX = TRANSFER_BYTES_MAX - TRANSFER_HEAD_BYTES
+"""What the buffer of an official slave takes."""
 
 Config = TypeVar("Config")
 
@@ -91,6 +95,15 @@ class BrokerConfig:
     filter_error_percent: int = key("maxErrorRateOfBloomFilter", default=20)
     filter_clean_time_span_ms: int = key("filterDataCleanTimeSpan", default=86_400_000)
 
+    ha_master_address: str = key("haMasterAddress", default="")
+    """Where a slave finds its master's HA port, `host:port`. Empty: as the name server says."""
+    ha_transfer_batch_bytes: int = key("haTransferBatchSize", default=32 << 10)
+    ha_heartbeat_interval_ms: int = key("haSendHeartbeatInterval", default=5000)
+    ha_housekeeping_interval_ms: int = key("haHousekeepingInterval", default=20_000)
+    ha_fall_behind_max_bytes: int = key("haSlaveFallbehindMax", default=256 << 20)
+    """With all slaves further behind a SYNC_MASTER waits for none."""
+    slave_timeout_ms: int = key("slaveTimeout", default=3000)
+
     register_period_ms: int = key("registerNameServerPeriod", default=30_000)
     register_timeout_ms: int = key("registerBrokerTimeoutMills", default=6000)
     force_register: bool = key("forceRegister", default=True)
@@ -118,11 +131,22 @@ class BrokerConfig:
                 f"brokerPermission is {self.broker_permission}: 6 is read and write, 4 only read."
             )
         for address in self.namesrv_addresses:
-            _check_address(address)
-        if self.transaction_check_interval_ms < 1:
+            _check_address("namesrvAddr", address, "write host:port, several with ; between")
+        if self.ha_master_address:
+            _check_address("haMasterAddress", self.ha_master_address, "write host:port")
+        if not 0 < self.ha_transfer_batch_bytes <= _HA_BATCH_MAX:
             raise ConfigError(
-                f"transactionCheckInterval is {self.transaction_check_interval_ms}: at least 1 ms."
+                f"haTransferBatchSize is {self.ha_transfer_batch_bytes}: it must be"
+                f" 1 to {_HA_BATCH_MAX}."
             )
+        for name, value in (
+            ("haSendHeartbeatInterval", self.ha_heartbeat_interval_ms),
+            ("haHousekeepingInterval", self.ha_housekeeping_interval_ms),
+            ("slaveTimeout", self.slave_timeout_ms),
+            ("transactionCheckInterval", self.transaction_check_interval_ms),
+        ):
+            if value <= 0:
+                raise ConfigError(f"{name} is {value}: it must be greater than 0.")
         if not 1 <= self.filter_error_percent < 100:
             raise ConfigError(
                 f"maxErrorRateOfBloomFilter is {self.filter_error_percent}: it must be 1 to 99."
@@ -141,6 +165,10 @@ class BrokerConfig:
     @property
     def is_slave(self) -> bool:
         return self.broker_role == "SLAVE"
+
+    @property
+    def is_sync_master(self) -> bool:
+        return self.broker_role == "SYNC_MASTER"
 
     @property
     def namesrv_addresses(self) -> tuple[str, ...]:
@@ -294,7 +322,7 @@ def _check_port(port: int, *, below: int = 0, above: int = 0) -> None:
         raise ConfigError(f"listenPort is {port}: it must be 0 or between {lowest} and {highest}.")
 
 
-def _check_address(address: str) -> None:
+def _check_address(setting: str, address: str, advice: str) -> None:
     host, _, port = address.rpartition(":")
     if not host or not port.isdigit() or not 0 < int(port) <= _PORT_MAX:
-        raise ConfigError(f"namesrvAddr holds {address}: write host:port, several with ; between.")
+        raise ConfigError(f"{setting} holds {address}: {advice}.")

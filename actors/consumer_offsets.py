@@ -2,7 +2,8 @@
 
 Owns: the table of offsets and consumerOffset.json.
 Told by: connections (`Request`), PullMessage, Transactions (`CommitOffset`), OffsetReset
-(`ResetOffsets`), who needs to know how far groups are (`TellOffsets`), its own tick.
+(`ResetOffsets`), SlaveSync (`TakeOffsets`), who needs to know how far groups are (`TellOffsets`),
+its own tick.
 Tells: config_writer; who asked (`OffsetsTold`).
 
 What a consumer commits one-way or with a pull is stored unless it goes back and should not
@@ -93,6 +94,13 @@ class OffsetsTold:
 
 
 @dataclass(frozen=True, slots=True)
+class TakeOffsets:
+    """The master's table: its groups go over a slave's own."""
+
+    table: ConsumerOffsetTable
+
+
+@dataclass(frozen=True, slots=True)
 class _Save:
     """Write the file if something has changed."""
 
@@ -152,6 +160,14 @@ class ConsumerOffsets(PersistedTable):
         """A pull says how far its group has come."""
         peer = message.peer
         self._commit(message.group, message.topic, message.queue_id, message.offset, peer)
+
+    @handles(TakeOffsets)
+    def on_take_offsets(self, message: TakeOffsets) -> None:
+        """What the master knows holds; of what it does not know, a slave's own word."""
+        for key, queues in message.table.offset_table.items():
+            if self._offsets.get(key) != queues:
+                self._offsets[key] = dict(queues)
+                self._changed = True
 
     @serves(RequestCode.UPDATE_CONSUMER_OFFSET)
     def update(self, request: Request) -> RemotingCommand:

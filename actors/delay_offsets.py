@@ -1,8 +1,8 @@
 """How far each delay level has been delivered.
 
 Owns: the table of delay offsets and delayOffset.json.
-Told by: Schedule (`WhereWasI`, `Delivered`), the flusher (`Synced`), connections (`Request`), its
-own tick.
+Told by: Schedule (`WhereWasI`, `Delivered`), the flusher (`Synced`), connections (`Request`),
+SlaveSync (`TakeDelayOffsets`), its own tick.
 Tells: Schedule (`StartAt`), the flusher (`Sync`, before each text), config_writer.
 
 The file follows every few seconds and at the stop.  It never says more than is on the disk: a
@@ -57,6 +57,14 @@ class WhereWasI:
 
 
 @dataclass(frozen=True, slots=True)
+class TakeDelayOffsets:
+    """The master's table, and its text, which becomes a slave's file."""
+
+    table: DelayOffsetTable
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class _Save:
     """Write the file if something has changed."""
 
@@ -84,6 +92,7 @@ class DelayOffsets(PersistedTable):
         self._syncing = False
         self._sync_failed = False
         """Then nothing more gets onto the disk; what is delivered from now on comes again."""
+        self._taken = ""
 
     def on_start(self) -> None:
         loaded = self.load(parse_delay_offsets)
@@ -103,6 +112,16 @@ class DelayOffsets(PersistedTable):
         """A level has come further, or was moved to the edge of its queue."""
         self._offsets[message.level] = message.next_offset
         self._unflushed.append(message)
+
+    @handles(TakeDelayOffsets)
+    def on_take(self, message: TakeDelayOffsets) -> None:
+        """How far the master has delivered; a slave that becomes one goes on there."""
+        text = message.text
+        if self._taken != text:
+            self._taken = text
+            self._safe = dict(message.table.offset_table)
+            self._offsets = dict(self._safe)
+            self.save(lambda: text)
 
     @handles(_Save)
     def on_save(self, _: _Save) -> None:

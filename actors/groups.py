@@ -1,7 +1,8 @@
 """The consumer groups of a broker.
 
 Owns: the table of groups and subscriptionGroup.json.
-Told by: connections (`Request`), everybody who meets an unknown group (`CreateGroup`).
+Told by: connections (`Request`), everybody who meets an unknown group (`CreateGroup`),
+SlaveSync (`TakeGroups`).
 Tells: config_writer.
 
 Source: broker/subscription/SubscriptionGroupManager.java.
@@ -37,6 +38,13 @@ class CreateGroup:
     """Make a group with the usual settings, unless it is there."""
 
     group: str
+
+
+@dataclass(frozen=True, slots=True)
+class TakeGroups:
+    """The master's table: a slave's own from now on."""
+
+    table: SubscriptionGroupTable
 
 
 class GroupFinder:
@@ -100,6 +108,17 @@ class GroupTable(PersistedTable):
         if message.group not in self._groups:
             log.info("group created", group=message.group)
             self._put(SubscriptionGroupConfig(message.group))
+
+    @handles(TakeGroups)
+    def on_take_groups(self, message: TakeGroups) -> None:
+        """Takes over all of the master's groups when they are of another version."""
+        table = message.table
+        if self._version != table.data_version:
+            self._groups = dict(table.subscription_group_table)
+            self._version = table.data_version
+            log.info("groups taken over from the master", groups=len(self._groups))
+            self._published.value = dict(self._groups)
+            self._save()
 
     @serves(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP)
     def update_and_create(self, request: Request) -> RemotingCommand | None:

@@ -108,7 +108,7 @@ class PutOwn:
     """None: nobody wants to know."""
     token: object = None
     waits: bool = False
-    """Under SYNC_FLUSH: the answer comes when they are on the disk."""
+    """The answer comes when they are on the disk under SYNC_FLUSH, of a SYNC_MASTER at a slave."""
     topics: Sequence[CreateSystemTopic] = ()
     """What is to be made first where it is not there; a topic that nobody makes is stored all
     the same."""
@@ -148,14 +148,13 @@ class OwnPuts:
         stats: PutStats,
         *,
         is_sync: bool,
-        waited_code: ResponseCode,
         addresses: Mapping[str, Address],
         put_message: Callable[[], Address],
     ) -> None:
         self._log = commit_log
         self._find_state = find_state
         self._stats = stats
-        self._is_sync, self._waited_code = is_sync, waited_code
+        self._is_sync = is_sync
         self._to = addresses
         self._put_message = put_message
         self.pending: list[PutOwn] = []
@@ -278,10 +277,8 @@ class OwnPuts:
         if self._is_sync:
             self._to["group_commit"].tell(CommitUpTo(end_offset, (), later))
         for put in done:
-            if not put.waits:
+            if not (self._is_sync and put.waits):
                 put.answer(ResponseCode.SUCCESS)
-            elif not self._is_sync:
-                put.flushed(self._waited_code)
         if entries:
             self._stats.put_count += len(entries)
             self._stats.put_bytes += sum(entry[4] for entry in entries)

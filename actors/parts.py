@@ -5,8 +5,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
 
-from structlog import get_logger
-
 from actors.config import BrokerConfig
 from actors.groups import GroupFinder
 from actors.hooks import Hook, Hooks
@@ -14,15 +12,16 @@ from actors.offset_guard import OffsetStats
 from actors.pull_stats import PullStats
 from actors.put_stats import PutStats
 from actors.recovery_log import log_recovery
+from actors.replicas import Replicas
 from actors.reput import Following
 from actors.system import ActorSystem
 from actors.tables import Tables
 from protocol.host import pack_host
 from storage.config import StoreConfig
 from storage.consumer_filters import FilterBitMaps
+from storage.dispatch import delay_levels_ms
 from storage.message_store import MessageStore
-
-log = get_logger(__name__)
+from storage.replica_log import ReplicaLog
 
 
 @dataclass(frozen=True)
@@ -61,11 +60,13 @@ class Parts:
         self.store = MessageStore(store_config, system.disk, system.clock)
         self.recovery = self.store.open()
         log_recovery(self.recovery)
-        if config.broker_role != "ASYNC_MASTER":
-            log.warning("there is no replication yet", broker_role=config.broker_role)
         self.store.commit_log.store_host = pack_host(config.broker_ip1, ports.main)
         end_offset = self.store.commit_log.end_offset
         self.following = Following(end_offset)
+        self.replicas = Replicas()
+        delays_ms = delay_levels_ms(store_config.message_delay_level)
+        self.replica_log = ReplicaLog(self.store.commit_log, delays_ms)
+        """Written by a slave; of a master nobody asks for it."""
         if config.calc_filter_bit_map_enable:
             filters = self.tables.filters
             view = self.store.commit_log.view

@@ -2,11 +2,9 @@
 
 from collections.abc import Sequence
 
-from actors.config import BrokerConfig
 from actors.hooks import Hooks, SendContext
 from actors.send_rules import RefusedError
 from actors.sends import Sends, answer_of, failure
-from protocol.codes import ResponseCode
 from protocol.command import ONEWAY_FLAG
 from protocol.errors import RemoteError
 from protocol.frame import encode
@@ -22,16 +20,6 @@ STOPPED = (
     "the broker's disk is full [%s], messages are put to the slave, "
     "message store has been shut down, etc."
 )
-
-
-def waited_code(config: BrokerConfig) -> ResponseCode:
-    """The answer to a stored message that waits for flush and replica, once it is flushed.
-
-    There are no slaves: a SYNC_MASTER says so, as 4.9.7 does when none is connected.
-    """
-    if config.broker_role == "SYNC_MASTER":
-        return ResponseCode.SLAVE_NOT_AVAILABLE
-    return ResponseCode.SUCCESS
 
 
 class PutAnswers:

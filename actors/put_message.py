@@ -4,9 +4,9 @@ Owns: the end of the commit log, the next offset of every queue, the counters of
 Told by: connections (`Sends`, all sends of one read), Schedule, SendBack, Transactions (`PutOwn`),
 AllocateFile (`FilePrepared`), the topic table (`TopicReady`), GroupCommit, Reput and CleanFiles
 (`WritesForbidden`), CleanFiles (`DropFiles`, `QueuesGone`).
-Tells: the connections (answers, at the end of the batch), GroupCommit under SYNC_FLUSH, Reput (what
-to dispatch, so that nothing is parsed twice), AllocateFile (make the next file), the topic table
-(make this topic; its sends are parked meanwhile, in order).
+Tells: the connections (answers, at the end of the batch), GroupCommit under SYNC_FLUSH and of a
+SYNC_MASTER, Reput (what to dispatch, so that nothing is parsed twice), AllocateFile (make the next
+file), the topic table (make this topic; its sends are parked meanwhile, in order).
 
 A batch is whatever was waiting: checked one by one, written with one call, answered with one
 message per connection.
@@ -29,7 +29,7 @@ from actors.groups import GroupFinder
 from actors.hooks import Hooks, SendContext
 from actors.own_put import COMMIT_RECORDS, OwnPuts, PutOwn
 from actors.published import Published
-from actors.put_answers import STOPPED, PutAnswers, Stored, waited_code
+from actors.put_answers import STOPPED, PutAnswers, Stored
 from actors.put_stats import PutStats
 from actors.reput import Appended, WritesForbidden
 from actors.send_prepare import Preparer
@@ -101,14 +101,12 @@ class PutMessage(Actor):
             make_topic=self._make_topic,
             group_bytes_max=self._log.group_bytes_max,
         )
-        self._sync_flush = store.config.flush_disk_type == "SYNC_FLUSH"
-        self._waited_code = waited_code(config)
+        self._waits = store.config.is_sync_flush or config.is_sync_master
         self._own = OwnPuts(
             self._log,
             self._taker.system_topic,
             stats,
-            is_sync=self._sync_flush,
-            waited_code=self._waited_code,
+            is_sync=self._waits,
             addresses=addresses,
             put_message=lambda: self.address,
         )
@@ -275,17 +273,13 @@ class PutMessage(Actor):
             log.warning("slow put", ms=round(took_ms), sends=len(stored))
 
     def _answer(self, stored: list[Stored], waits: list[bool], end_offset: int) -> None:
-        """Under SYNC_FLUSH the answers travel to GroupCommit, except where WAIT=false."""
-        if self._sync_flush:
+        """Those that wait for the disk or a slave travel to GroupCommit, but where WAIT=false."""
+        if self._waits:
             group_commit = self._to["group_commit"]
             later = [item for item, wait in zip(stored, waits, strict=True) if wait]
             group_commit.tell(CommitUpTo(end_offset, later))
             if len(later) == len(stored):
                 return
-            stored = [item for item, wait in zip(stored, waits, strict=True) if not wait]
-        elif self._waited_code:
-            later = [item for item, wait in zip(stored, waits, strict=True) if wait]
-            self._answers.stored(later, self._waited_code)
             stored = [item for item, wait in zip(stored, waits, strict=True) if not wait]
         self._answers.stored(stored, ResponseCode.SUCCESS)
 

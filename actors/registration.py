@@ -2,7 +2,7 @@
 
 Owns: one connection to each name server.
 Told by: whoever opened the ports (`Listening`), topics (`RegisterTopic`, `RegisterAll`), its tick.
-Tells: topics (`SetOrderTopics`).
+Tells: topics (`SetOrderTopics`); on a slave HaSlave (`MasterAt`) and SlaveSync (`MasterIs`).
 
 Registers at the start, after 10 s, then every registerNameServerPeriod; at the stop it says
 goodbye.  A name server that is down is tried again each time, behind those that are up, and costs
@@ -11,7 +11,7 @@ one log line when it goes and one when it is back.
 Source: BrokerController.registerBrokerAll, BrokerOuterAPI.java.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar, Protocol
 
@@ -20,6 +20,7 @@ from structlog import get_logger
 from actors.actor import Actor, BatchEnd, Where, handles
 from actors.address import Address
 from actors.config import PERM_READ, PERM_WRITE, BrokerConfig
+from actors.master_news import MasterAt, MasterIs
 from actors.namesrv_client import NamesrvClient, NamesrvUnreachable
 from actors.published import Published
 from protocol.bodies import DataVersion, KVTable, RegisterBrokerBody, TopicConfig, TopicConfigTable
@@ -31,6 +32,7 @@ from protocol.headers.namesrv import (
     BrokerIdentityHeader,
     QueryDataVersionResponseHeader,
     RegisterBrokerHeader,
+    RegisterBrokerResponseHeader,
 )
 
 log = get_logger(__name__)
@@ -95,13 +97,13 @@ class Registration(Actor):
         config: BrokerConfig,
         *,
         table: Published[TopicConfigTable],
-        topics: Address,
+        addresses: Mapping[str, Address],
         connect: Callable[[str], Client] = NamesrvClient,
     ) -> None:
         super().__init__()
         self._config = config
         self._table = table
-        self._topics = topics
+        self._to = addresses
         self._clients = [connect(address) for address in config.namesrv_addresses]
         self._up: dict[str, bool] = {}
         self._timeout_s = config.register_timeout_ms / 1000
@@ -191,8 +193,23 @@ class Registration(Actor):
             else:
                 answers.append(self._call(client, request, self._timeout_s))
         first = next((answer for answer in answers if answer is not None), None)
-        if first is not None and first.body:
+        if first is None:
+            return
+        if first.body:
             self._take_order(first)
+        if self._config.is_slave:
+            self._take_master(first)
+
+    def _take_master(self, answer: RemotingCommand) -> None:
+        """A slave learns from the first answer where its master is, or that there is none."""
+        try:
+            header = RegisterBrokerResponseHeader.decode(answer.fields)
+        except RemoteError as error:
+            log.warning("master not understood", reason=error.remark)
+            return
+        if header.ha_server_address:
+            self._to["ha_slave"].tell(MasterAt(header.ha_server_address))
+        self._to["slave_sync"].tell(MasterIs(header.master_address or None))
 
     def _take_order(self, answer: RemotingCommand) -> None:
         try:
@@ -200,7 +217,7 @@ class Registration(Actor):
         except RemoteError as error:
             log.warning("ordered topics not understood", reason=error.remark)
             return
-        self._topics.tell(SetOrderTopics(frozenset(ordered)))
+        self._to["topics"].tell(SetOrderTopics(frozenset(ordered)))
 
     def _with_permission(self, table: TopicConfigTable) -> TopicConfigTable:
         """A broker that may not be read or written says so with each of its topics."""

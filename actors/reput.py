@@ -7,7 +7,8 @@ twice), its own tick, FlushRealTime (`WriteOutQueues`, `QueuesSynced`), CleanFil
 `RemoveQueues`), CatchUp (`FollowersCaughtUp`), QueryMessage (`WriteOutIndex`), the scrubber
 (`RepairUnits`, `RebuildIndex`).
 Tells: PullHold (`Arrived`, `CaughtUp`), FlushRealTime (`QueuesWritten`), PutMessage
-(`WritesForbidden`), CleanFiles (`Trimmed`, `QueuesRemoved`), CatchUp (`FollowerBehind`).
+(`WritesForbidden`), CleanFiles (`Trimmed`, `QueuesRemoved`), CatchUp (`FollowerBehind`), HaMaster
+(`LogGrew`, when there are slaves).
 
 At its start it reads from the log whatever was appended and not dispatched.
 """
@@ -29,6 +30,7 @@ from actors.follow import (
     WriteOutIndex,
 )
 from actors.repair import RepairUnits, repair_units
+from actors.replicas import LogGrew, Replicas
 from actors.trim import QueuesRemoved, RemoveQueues, TrimBefore, Trimmed, TrimSome
 from storage.consume_queues import UnsyncedQueues
 from storage.dispatch import DispatchEntry
@@ -140,9 +142,12 @@ class Reput(Actor):
         pull_hold: Address,
         put_message: Address,
         catch_up: Address,
+        replicas: Replicas,
+        ha_master: Address,
     ) -> None:
         super().__init__()
         self._store = store
+        self._replicas, self._ha_master = replicas, ha_master
         self._pull_hold, self._put_message = pull_hold, put_message
         self._catch_up = catch_up
         self._gap = GapCloser(store.lagging, store.dispatcher)
@@ -170,6 +175,8 @@ class Reput(Actor):
     @handles(BatchEnd)
     def on_batch_end(self, _: BatchEnd) -> None:
         """Dispatches what was gathered, in bulk."""
+        if self._gathered and self._replicas.link_count:
+            self._ha_master.tell(LogGrew())
         self._dispatch()
 
     @handles(_DispatchMore)

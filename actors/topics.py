@@ -2,7 +2,7 @@
 
 Owns: the table of topics and topics.json.
 Told by: connections (`Request`), PutMessage (`CreateTopicOnSend`, `CreateSystemTopic`), Clients
-(`CreateSystemTopic`), Registration (`SetOrderTopics`).
+(`CreateSystemTopic`), Registration (`SetOrderTopics`), SlaveSync (`TakeTopics`).
 Tells: config_writer; Registration (`RegisterTopic`, `RegisterAll`); whoever asked (`TopicReady`).
 
 A change is published, answered and registered once it is on disk: nobody can lose a topic that he
@@ -96,6 +96,13 @@ class CreateSystemTopic:
             self.reply_to.tell(TopicReady(self.topic, None))
 
 
+@dataclass(frozen=True, slots=True)
+class TakeTopics:
+    """The master's table: a slave's own from now on."""
+
+    table: TopicConfigTable
+
+
 class Topics:
     """The table and its rules."""
 
@@ -112,6 +119,11 @@ class Topics:
     def table(self) -> TopicConfigTable:
         """A copy that does not change any more."""
         return TopicConfigTable(dict(self.configs), self.version)
+
+    def replace(self, table: TopicConfigTable) -> None:
+        """Makes this the whole table."""
+        self.configs = dict(table.topic_configs)
+        self.version = table.data_version
 
     def put(self, config: TopicConfig, now_ms: int) -> None:
         """Creates or changes a topic."""
@@ -235,6 +247,14 @@ class TopicTable(PersistedTable):
         """Takes over which topics are ordered."""
         if self._topics.set_order(message.topics, self.system.clock.now_ms()):
             log.info("ordered topics changed", topics=sorted(message.topics))
+            self._changed()
+
+    @handles(TakeTopics)
+    def on_take_topics(self, message: TakeTopics) -> None:
+        """Takes over all of the master's topics when they are of another version."""
+        if self._topics.version != message.table.data_version:
+            self._topics.replace(message.table)
+            log.info("topics taken over from the master", topics=len(message.table.topic_configs))
             self._changed()
 
     # --- asked by administrators

@@ -178,6 +178,17 @@ class CommitLog:
         self.next_file_needed = offset
         return offset
 
+    def begin_at(self, file: MappedFile) -> None:
+        """Makes an empty log begin with this file; those that it had are for others to delete."""
+        self.queue.files = (file,)
+        self.resume_at(file.first_offset, self.last_store_timestamp)
+
+    def publish(self, end_offset: int, store_timestamp: int) -> None:
+        """Makes records that somebody else has written into the files a part of the log."""
+        self.last_store_timestamp = max(self.last_store_timestamp, store_timestamp)
+        self._published = (end_offset, self.last_store_timestamp)
+        self.end_offset = end_offset
+
     def _clear_behind_end(self) -> None:
         """Takes away what a failed append left, or its records might come back after a crash."""
         try:
@@ -263,9 +274,10 @@ class CommitLog:
     def walk(self, from_offset: int) -> Iterator[RecordHead]:
         """The heads of all records from `from_offset`, where one must begin, to the end.
 
-        Damaged places, which hold no record, are passed over.
+        From the log's beginning where that is behind it, as in a slave that was empty. Damaged
+        places, which hold no record, are passed over.
         """
-        offset = from_offset
+        offset = max(from_offset, self.queue.min_offset)
         while offset < self.end_offset:
             file = self.queue.find(offset)
             if file is None:

@@ -131,6 +131,10 @@ class StoreConfig:
             )
 
     @property
+    def is_sync_flush(self) -> bool:
+        return self.flush_disk_type == "SYNC_FLUSH"
+
+    @property
     def delete_hours(self) -> frozenset[int]:
         """The hours of the day in which files that are old enough go. Raises StoreError."""
         try:

@@ -1,13 +1,18 @@
 """Who writes the log, who flushes it, who follows it."""
 
+from functools import partial
+
 from actors.allocate_file import AllocateFile
+from actors.config import BrokerConfig
 from actors.delay_offsets import DelayOffsets
 from actors.flush_real_time import FlushRealTime
 from actors.flusher import Flusher
 from actors.group_commit import GroupCommit
 from actors.parts import Parts
-from actors.put_answers import PutAnswers, waited_code
+from actors.put_answers import PutAnswers
 from actors.put_message import PutMessage
+from actors.put_replica import PutReplica
+from actors.replicas import ReplicaWait
 from actors.reput import Reput
 from actors.send_prepare import Preparer
 from actors.supervisor import ChildSpec
@@ -29,9 +34,6 @@ def log_children(parts: Parts) -> list[ChildSpec]:
         language=LanguageCode.PYTHON,
     )
     answers = PutAnswers(replies, parts.hooks)
-    delays_ms = delay_levels_ms(store.config.message_delay_level)
-    names = ("topics", "group_commit", "allocate_file", "reput")
-    to = {name: address(name) for name in names}
     return [
         ChildSpec("flusher", lambda _: Flusher(store.commit_log)),
         ChildSpec("delay_offsets", lambda _: _delay_offsets(parts)),
@@ -42,10 +44,13 @@ def log_children(parts: Parts) -> list[ChildSpec]:
             lambda _: GroupCommit(
                 store.commit_log,
                 answers,
-                timeout_ms=store.config.sync_flush_timeout_ms,
-                flushed_code=waited_code(config),
+                is_sync_flush=store.config.is_sync_flush,
+                flush_timeout_ms=store.config.sync_flush_timeout_ms,
+                replicas=parts.replicas,
+                replica_wait=_replica_wait(config),
                 flusher=address("flusher"),
                 put_message=address("put_message"),
+                ha_master=address("ha_master"),
             ),
             group=LOG_GROUP,
         ),
@@ -57,26 +62,43 @@ def log_children(parts: Parts) -> list[ChildSpec]:
                 pull_hold=address("pull_hold"),
                 put_message=address("put_message"),
                 catch_up=address("catch_up"),
+                replicas=parts.replicas,
+                ha_master=address("ha_master"),
             ),
             group=LOG_GROUP,
         ),
         ChildSpec(
             "put_message",
-            lambda _: PutMessage(
-                store,
-                config,
-                topics=parts.tables.topics,
-                groups=parts.group_finder(),
-                preparer=Preparer(config.broker_cluster_name, delays_ms),
-                answers=answers,
-                hooks=parts.hooks,
-                stats=parts.put_stats,
-                random=parts.random,
-                addresses=to,
-            ),
+            lambda _: _put_message(parts, answers),
             group=LOG_GROUP,
         ),
     ]
+
+
+def _put_message(parts: Parts, answers: PutAnswers) -> PutMessage:
+    """The one who appends: for producers, or on a slave for the master."""
+    config, store_config, address = parts.config, parts.store.config, parts.system.address
+    delays_ms = delay_levels_ms(store_config.message_delay_level)
+    names = ("topics", "group_commit", "allocate_file", "reput")
+    make = partial(PutReplica, parts.replica_log) if config.is_slave else PutMessage
+    return make(
+        store=parts.store,
+        config=config,
+        topics=parts.tables.topics,
+        groups=parts.group_finder(),
+        preparer=Preparer(config.broker_cluster_name, delays_ms),
+        answers=answers,
+        hooks=parts.hooks,
+        stats=parts.put_stats,
+        random=parts.random,
+        addresses={name: address(name) for name in names},
+    )
+
+
+def _replica_wait(config: BrokerConfig) -> ReplicaWait | None:
+    if not config.is_sync_master:
+        return None
+    return ReplicaWait(config.slave_timeout_ms, config.ha_fall_behind_max_bytes)
 
 
 def _delay_offsets(parts: Parts) -> DelayOffsets:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from socket import create_connection, create_server, socket
+from socket import MSG_WAITALL, create_connection, create_server, socket
 from typing import Any
 
 import pytest
@@ -21,6 +21,7 @@ from actors.system import ActorSystem, StartFailed
 from protocol.bodies import TopicRouteData
 from protocol.codes import RequestCode, ResponseCode
 from protocol.command import RemotingCommand
+from protocol.ha import TRANSFER_HEAD_BYTES, encode_report
 from storage.disk import RealDisk
 from storage.errors import StoreError, StoreLocked
 from tests.support.brokers import BROKER, pull_command, send_command
@@ -67,8 +68,19 @@ def test_port_0_gives_three_free_ports(tmp_path: Path) -> None:
         with Line.to(ports.fast) as line:
             answer = line.ask(pull_command())
             assert (answer.code, answer.remark) == (3, " request type 11 not supported")
-        with create_server((HOST, ports.ha)):
-            pass  # nobody has it yet
+        with create_connection((HOST, ports.ha)) as slave:
+            slave.sendall(encode_report(0))
+            head = slave.recv(TRANSFER_HEAD_BYTES, MSG_WAITALL)
+        assert head.startswith(bytes(8)) and head > bytes(12), "the log, from its beginning"
+
+
+def test_a_slave_leaves_the_ha_port_alone() -> None:
+    sockets, ports = open_ports(config(broker_role="SLAVE", broker_id=1))
+    for sock in sockets:
+        sock.close()
+    assert len(sockets) == 2
+    with create_server((HOST, ports.ha)):
+        pass
 
 
 def test_free_ports_are_searched_until_all_three_are_free(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -83,7 +95,7 @@ def test_free_ports_are_searched_until_all_three_are_free(monkeypatch: pytest.Mo
     monkeypatch.setattr(broker_server, "open_listener", listen)
     before = open_files()
     sockets, ports = open_ports(config())
-    assert [sock.getsockname()[1] for sock in sockets] == [ports.main, ports.fast]
+    assert [sock.getsockname()[1] for sock in sockets] == [ports.main, ports.fast, ports.ha]
     for sock in sockets:
         sock.close()
     assert open_files() == before
@@ -105,7 +117,9 @@ def test_without_free_ports_the_operator_is_told(monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.parametrize(
-    ("below", "name"), [(0, "listenPort"), (2, "listenPort - 2")], ids=["main", "fast"]
+    ("below", "name"),
+    [(0, "listenPort"), (2, "listenPort - 2"), (-1, "listenPort + 1")],
+    ids=["main", "fast", "HA"],
 )
 def test_a_taken_port_is_told_and_nothing_is_left_open(
     system: ActorSystem, tmp_path: Path, below: int, name: str

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from actors.config import BrokerConfig
+from actors.master_news import MasterAt, MasterIs
 from actors.namesrv_client import NamesrvUnreachable
 from actors.published import Published
 from actors.registration import (
@@ -69,6 +70,8 @@ class Bench:
     namesrvs: list[FakeNamesrv]
     table: Published[TopicConfigTable]
     topics: Told
+    master: Told
+    """HaSlave and SlaveSync: what they are told of the master."""
 
     def listen(self, port: int = 10911) -> None:
         self.tell(Listening(port, port + 1))
@@ -90,16 +93,24 @@ def registration(count: int = 2, **settings: Any) -> Iterator[Bench]:
     )
     configs = {"T": TopicConfig("T", 4, 4), "U": TopicConfig("U", 2, 2)}
     table, topics = Published(TopicConfigTable(configs, DataVersion(1000, 3))), Told("topics")
+    master = Told("master")
     with simulated() as system:
         system.start(
             ChildSpec(
                 "registration",
                 lambda _: Registration(
-                    config, table=table, topics=topics.address, connect=namesrvs.__getitem__
+                    config,
+                    table=table,
+                    addresses={
+                        "topics": topics.address,
+                        "ha_slave": master.address,
+                        "slave_sync": master.address,
+                    },
+                    connect=namesrvs.__getitem__,
                 ),
             )
         )
-        yield Bench(system, list(namesrvs.values()), table, topics)
+        yield Bench(system, list(namesrvs.values()), table, topics, master)
     assert all(namesrv.closed for namesrv in namesrvs.values())
 
 
@@ -233,3 +244,24 @@ def test_an_answer_that_is_none_does_no_harm() -> None:
         bench.system.advance(10_000)
         assert bench.topics.take() == []
         assert bench.namesrvs[0].take() == [REGISTER, REGISTER]
+
+
+def test_a_slave_learns_where_its_master_is_and_that_it_is_gone() -> None:
+    with registration(broker_role="SLAVE", broker_id=1) as bench:
+        fields = {"haServerAddr": "10.9.0.2:10912", "masterAddr": "10.0.0.2:10911"}
+        for namesrv in bench.namesrvs:
+            namesrv.answer = lambda request: request.answer(fields=fields)
+        bench.listen()
+        assert bench.master.take() == [MasterAt("10.9.0.2:10912"), MasterIs("10.0.0.2:10911")]
+        fields.clear()
+        bench.system.advance(10_000)
+        assert bench.master.take() == [MasterIs(None)]
+
+
+def test_a_master_does_not_ask_for_a_master() -> None:
+    with registration() as bench:
+        fields = {"haServerAddr": "10.9.0.2:10912", "masterAddr": "10.0.0.2:10911"}
+        for namesrv in bench.namesrvs:
+            namesrv.answer = lambda request: request.answer(fields=fields)
+        bench.listen()
+        assert bench.master.take() == []

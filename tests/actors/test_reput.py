@@ -8,6 +8,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from actors import reput
+from actors.replicas import Replicas
 from actors.reput import (
     Appended,
     Arrived,
@@ -51,6 +52,8 @@ class Cast:
                     pull_hold=self.pull_hold.address,
                     put_message=self.put_message.address,
                     catch_up=self.catch_up.address,
+                    replicas=Replicas(),
+                    ha_master=Told("ha_master").address,
                 ),
             )
         )

@@ -57,3 +57,9 @@ def manifest(name: str) -> dict[str, Any]:
     text = (golden_root() / "store" / f"{name}.json").read_text(encoding="utf-8")
     loaded: dict[str, Any] = json.loads(text)
     return loaded
+
+
+def replication(name: str) -> list[dict[str, Any]]:
+    """Every line of the recorded replication stream ha/NAME.jsonl, in order."""
+    text = (golden_root() / "ha" / f"{name}.jsonl").read_text(encoding="utf-8")
+    return [json.loads(line) for line in text.splitlines()]

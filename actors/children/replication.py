@@ -1,0 +1,56 @@
+"""Who gives the log to slaves; who takes it from the master."""
+
+from actors.cold_read import ColdRead
+from actors.dial import Dialler
+from actors.ha_master import HaMaster
+from actors.ha_slave import HaSlave
+from actors.parts import Parts, physical_memory_bytes
+from actors.slave_sync import SlaveSync
+from actors.supervisor import ChildSpec
+from storage.page_probe import PageProbe
+
+
+def master_children(parts: Parts) -> list[ChildSpec]:
+    """Started before who waits for slaves, so stopped behind it."""
+    address, commit_log = parts.system.address, parts.store.commit_log
+    probe = PageProbe(commit_log, physical_memory_bytes() // 10)
+    names = ("group_commit", "ha_cold_read")
+    return [
+        ChildSpec("ha_cold_read", lambda _: ColdRead()),
+        ChildSpec(
+            "ha_master",
+            lambda _: HaMaster(
+                parts.config,
+                commit_log,
+                parts.replicas,
+                probe,
+                addresses={name: address(name) for name in names},
+            ),
+        ),
+    ]
+
+
+def slave_children(parts: Parts) -> list[ChildSpec]:
+    """Started behind who writes what comes."""
+    address = parts.system.address
+    names = ("ha_dial", "put_message", "flusher")
+    tables = ("topics", "consumer_offsets", "delay_offsets", "groups")
+    return [
+        ChildSpec("ha_dial", lambda _: Dialler()),
+        ChildSpec(
+            "ha_slave",
+            lambda _: HaSlave(
+                parts.config,
+                parts.store.commit_log,
+                parts.replica_log,
+                addresses={name: address(name) for name in names},
+            ),
+        ),
+        ChildSpec(
+            "slave_sync",
+            lambda _: SlaveSync(
+                f"{parts.config.broker_ip1}:{parts.ports.main}",
+                addresses={name: address(name) for name in tables},
+            ),
+        ),
+    ]

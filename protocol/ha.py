@@ -1,0 +1,96 @@
+"""Replication: the frames between a master and its slaves, on the port above listenPort.
+
+All integers big-endian. A slave writes nothing but reports, a master nothing but transfers.
+
+    report (slave to master)
+    offset  size  type   field
+    0       8     i64    offset           how far the slave has the log; first: from where on
+
+    transfer (master to slave)
+    offset  size  type   field
+    0       8     i64    physical offset  where the body lies in the log
+    8       4     i32    body length      0: a sign of life, or where the slave is to begin
+    12      n     bytes  body             of the log, as it is; may cut records, stays in one file
+
+Source: store/ha/HAService.java (HAClient), HAConnection.java.
+"""
+
+from struct import Struct
+
+from protocol.codes import ResponseCode
+from protocol.errors import FrameError
+
+TRANSFER_BYTES_MAX = 4 << 20
+"""A longer transfer never ends in the buffer of an official slave, with its head."""
+
+_REPORT = Struct(
+    ">q"  # offset
+)
+_TRANSFER = Struct(
+    ">q"  # physical offset
+    "i"  # body length
+)
+REPORT_BYTES = _REPORT.size
+TRANSFER_HEAD_BYTES = _TRANSFER.size
+assert (REPORT_BYTES, TRANSFER_HEAD_BYTES) == (8, 12)
+
+Transfer = tuple[int, bytes]
+"""physical offset, body"""
+
+
+def encode_report(offset: int) -> bytes:
+    """What a slave writes."""
+    return _REPORT.pack(offset)
+
+
+def encode_transfer_head(physical_offset: int, body_bytes: int) -> bytes:
+    """What a master writes before so many bytes of its log."""
+    return _TRANSFER.pack(physical_offset, body_bytes)
+
+
+class ReportBuffer:
+    """Collects what one slave writes."""
+
+    def __init__(self) -> None:
+        self._waiting = b""
+
+    def receive(self, data: bytes) -> int | None:
+        """Adds `data`; the newest report that is whole now, None without a new one.
+
+        Of several that arrive together only the last counts, as for the original.
+        """
+        data = self._waiting + data
+        end = len(data) - len(data) % REPORT_BYTES
+        self._waiting = data[end:]
+        return _REPORT.unpack_from(data, end - REPORT_BYTES)[0] if end else None
+
+
+class TransferBuffer:
+    """Collects what a master writes and gives whole transfers."""
+
+    def __init__(self) -> None:
+        self._waiting = bytearray()
+
+    def receive(self, data: bytes) -> list[Transfer]:
+        """Adds `data`; the transfers that are whole now, in order.
+
+        Raises FrameError for a length that cannot be: close the connection then.
+        """
+        waiting = self._waiting
+        waiting += data
+        found: list[Transfer] = []
+        start = 0
+        while len(waiting) - start >= TRANSFER_HEAD_BYTES:
+            offset, body_bytes = _TRANSFER.unpack_from(waiting, start)
+            if offset < 0 or not 0 <= body_bytes <= TRANSFER_BYTES_MAX - TRANSFER_HEAD_BYTES:
+                raise FrameError(
+                    ResponseCode.SYSTEM_ERROR, f"a transfer of {body_bytes} bytes at {offset}"
+                )
+            body_start = start + TRANSFER_HEAD_BYTES
+            end = body_start + body_bytes
+            if end > len(waiting):
+                break
+            found.append((offset, bytes(waiting[body_start:end])))
+            start = end
+        del waiting[:start]
+        return found

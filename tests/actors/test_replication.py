@@ -1,0 +1,272 @@
+"""A slave follows its master: byte for byte, from wherever it is, through whatever happens."""
+
+import errno
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from structlog.testing import capture_logs
+
+from tests.support.brokers import STORE, SimulatedBroker
+from tests.support.fake_disk import FakeDisk
+from tests.support.replication import CHUNK_BYTES, TOPIC, end_of, fill, following
+
+
+def pulled(made: SimulatedBroker, queue_id: int = 0) -> list[bytes]:
+    """What a consumer of this broker gets."""
+    topics = made.broker.tables.topics
+    topics.value = {**topics.value, TOPIC: replace(topics.value["SELF_TEST_TOPIC"])}
+    return [record.body for record in made.messages(TOPIC, queue_id)]
+
+
+def lines(logs: list[Any], event: str) -> list[Any]:
+    return [line for line in logs if line["event"] == event]
+
+
+# --- what is transferred
+
+
+def test_what_is_there_and_what_comes_is_transferred_over_many_files() -> None:
+    with following() as pair:
+        fill(pair, 20)
+        pair.advance(1000)
+        pair.assert_equal()
+        fill(pair, 300)
+        pair.advance(1000)
+        pair.assert_equal()
+        assert end_of(pair.slave) > 4 * STORE.commit_log_file_bytes
+        assert pulled(pair.slave) == pulled(pair.master)
+        assert len(pulled(pair.slave)) == 80
+
+
+def test_records_cut_anywhere_are_published_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tests.support.replication.CHUNK_BYTES", 7)
+    assert CHUNK_BYTES > 7
+    with following(ha_transfer_batch_bytes=50) as pair:
+        for number in range(12):
+            pair.send(b"%d " % number, topic=TOPIC, queue_id=0)
+            pair.settle()
+        pair.assert_equal()
+        assert len(pulled(pair.slave)) == 12
+
+
+def test_an_empty_slave_begins_at_the_masters_last_file() -> None:
+    with following() as pair:
+        pair.die(pair.slave, FakeDisk())
+        fill(pair, 200)
+        with capture_logs() as logs:
+            pair.restart(pair.slave)
+            pair.advance(1000)
+        pair.assert_equal()
+        begin = pair.slave.broker.store.commit_log.min_offset()
+        assert begin == end_of(pair.master) // STORE.commit_log_file_bytes * 65_536 > 0
+        (line,) = lines(logs, "the log begins where the master's last file does")
+        assert line["offset"] == begin
+        bodies = pulled(pair.slave)
+        assert bodies and pulled(pair.master)[-len(bodies) :] == bodies
+        fill(pair, 100)
+        pair.advance(1000)
+        for died in (pair.kill, pair.cut_power):
+            died(pair.slave)
+            pair.advance(10_000)
+            pair.assert_equal()
+            assert pulled(pair.slave)[: len(bodies)] == bodies
+
+
+def test_a_slave_killed_within_a_record_goes_on_there() -> None:
+    with following(ha_transfer_batch_bytes=700) as pair:
+        fill(pair, 3)
+        pair.advance(1000)
+        pair.cut()
+        fill(pair, 1, 5000)
+        pair.heal()
+        for line in pair.lines:  # one transfer and a bit of it
+            line.ways[1].move(712)
+        pair.slave.system.drain()
+        assert pair.replica.received_offset > end_of(pair.slave)
+        pair.kill(pair.slave)
+        assert pair.replica.received_offset == end_of(pair.slave)
+        pair.advance(10_000)
+        pair.assert_equal()
+
+
+def test_a_slave_stopped_within_a_record_leaves_zeros_behind_its_end() -> None:
+    with following(ha_transfer_batch_bytes=700) as pair:
+        fill(pair, 3)
+        pair.cut()
+        fill(pair, 1, 5000)
+        for line in pair.lines:
+            line.ways[1].move(712)
+        pair.slave.system.drain()
+        log = pair.slave.broker.store.commit_log
+        end = log.end_offset
+        assert pair.replica.received_offset > end
+        pair.stop(pair.slave)
+        data = pair.slave.disk.read_bytes(f"{STORE.root}/commitlog/{0:020d}")
+        assert data[end:] == bytes(len(data) - end)
+        pair.restart(pair.slave)
+
+
+def test_what_is_not_in_memory_is_read_by_a_thread_first() -> None:
+    with following() as pair:
+        pair.die(pair.slave, pair.slave.disk.killed())  # type: ignore[attr-defined]
+        fill(pair, 200)
+        pair.stop(pair.master)
+        pair.restart(pair.master)
+        assert isinstance(pair.master.disk, FakeDisk)
+        pair.master.disk.forget_cache(f"{STORE.root}/commitlog")
+        pair.send(b"new", topic=TOPIC)
+        asked = pair.master.system.address("ha_cold_read").handled
+        pair.restart(pair.slave)
+        pair.advance(10_000)
+        pair.assert_equal()
+        assert pair.master.system.address("ha_cold_read").handled > asked
+
+
+def test_a_damaged_place_is_transferred_as_it_is_and_passed_over() -> None:
+    with following() as pair:
+        fill(pair, 3)
+        pair.advance(100)
+        assert isinstance(pair.master.disk, FakeDisk) and isinstance(pair.slave.disk, FakeDisk)
+        pair.die(pair.slave, pair.slave.disk.killed())
+        end = end_of(pair.master)
+        fill(pair, 3)
+        pair.master.disk.flip_bit(f"{STORE.root}/commitlog/{0:020d}", end + 4, 3)
+        pair.restart(pair.slave)
+        with capture_logs() as logs:
+            pair.advance(1000)
+        pair.assert_equal()
+        (line,) = lines(logs, "the master's log holds no record there")
+        assert line["offset"] == end
+        assert [record.queue_id for record in pair.slave.records()] == [0, 1, 2, 1, 2]
+        queue = pair.slave.broker.store.consume_queues.get(TOPIC, 1)
+        assert queue is not None and queue.max_offset == 2
+
+
+# --- who cannot follow
+
+
+def test_a_slave_that_is_ahead_is_refused_and_keeps_what_it_has() -> None:
+    """The master has lost what it had not flushed."""
+    with following() as pair:
+        fill(pair, 3)
+        pair.advance(60_000)
+        fill(pair, 50)
+        pair.settle()
+        before = end_of(pair.slave)
+        with capture_logs() as logs:
+            pair.die(pair.master, FakeDisk())
+            pair.restart(pair.master)
+            pair.advance(60_000)
+        assert end_of(pair.slave) == before
+        refused = [line for line in lines(logs, "slave refused")]
+        assert len(refused) == 1 and "longer than ours" in refused[0]["reason"]
+        (said,) = [
+            line
+            for line in lines(logs, "does not follow the master")
+            if "cannot be reached" not in line["reason"]
+        ]
+        assert said["reason"].startswith(f"our log ends at {before}, the master's at 0: ours is")
+
+
+def test_logs_that_have_gone_apart_are_never_joined() -> None:
+    """As long a log, or a longer one, is not the same one: 4.9.7 would go on in the middle."""
+    with following() as pair:
+        fill(pair, 10)
+        pair.advance(100)
+        before, received = pair.slave.records(), pair.replica.received_offset
+        pair.die(pair.master, FakeDisk())
+        pair.restart(pair.master)
+        pair.master.make_topic(TOPIC)
+        fill(pair, 20)
+        with capture_logs() as logs:
+            pair.advance(30_000)
+        assert (pair.slave.records(), pair.replica.received_offset) == (before, received)
+        (said,) = lines(logs, "does not follow the master")
+        assert "differs from the master's" in said["reason"]
+
+
+def test_a_slave_that_was_away_too_long_is_told_so() -> None:
+    with following() as pair:
+        fill(pair, 3)
+        pair.advance(100)
+        before = end_of(pair.slave)
+        pair.cut()
+        pair.advance(30_000)
+        fill(pair, 200)
+        log = pair.master.broker.store.commit_log
+        log.drop_before(3 * STORE.commit_log_file_bytes)
+        pair.heal()
+        with capture_logs() as logs:
+            pair.advance(30_000)
+        assert end_of(pair.slave) == before
+        (refused,) = lines(logs, "slave refused")
+        assert "the log begins at 196608" in refused["reason"]
+        said = lines(logs, "does not follow the master")[-1]
+        assert f"our log ends at {before}, the master's begins at 196608" in said["reason"]
+
+
+def test_files_of_another_size_are_refused() -> None:
+    with following(slave_store=replace(STORE, commit_log_file_bytes=32_768)) as pair:
+        with capture_logs() as logs:
+            fill(pair, 50, 900)
+            pair.advance(20_000)
+        (said,) = lines(logs, "does not follow the master")[-1:]
+        assert "mappedFileSizeCommitLog must be the same as the master's" in said["reason"]
+        assert 0 < end_of(pair.slave) < 32_768
+
+
+def test_a_half_open_link_is_noticed_by_both() -> None:
+    with following() as pair:
+        fill(pair, 3)
+        pair.advance(100)
+        replicas = pair.master.broker.replicas
+        assert replicas.link_count == 1
+        pair.cut()
+        with capture_logs() as logs:
+            pair.advance(19_000)
+            assert replicas.link_count == 1
+            pair.advance(3_000)
+            assert replicas.link_count == 0
+        assert "silent for" in lines(logs, "slave gone")[0]["reason"]
+        assert "silent for" in lines(logs, "connection to the master closed")[0]["reason"]
+        fill(pair, 3)
+        pair.heal()
+        pair.advance(7_000)
+        pair.assert_equal()
+
+
+def test_an_idle_pair_stays_connected() -> None:
+    with following() as pair:
+        with capture_logs() as logs:
+            pair.advance(120_000)
+        assert not lines(logs, "slave gone")
+        assert len(pair.lines) == 1
+
+
+def test_a_clean_stop_of_the_master_leaves_the_slave_with_everything() -> None:
+    with following() as pair:
+        fill(pair, 50)
+        end = end_of(pair.master)
+        for line in pair.lines:
+            line.ways[1].move(1 << 30)
+        pair.settle()
+        pair.stop(pair.master)
+        assert end_of(pair.slave) == end
+
+
+# --- a disk that refuses
+
+
+def test_a_slave_whose_disk_was_full_asks_again() -> None:
+    with following() as pair:
+        fill(pair, 3)
+        pair.advance(100)
+        assert isinstance(pair.slave.disk, FakeDisk)
+        pair.slave.disk.fail_next("pwrite", OSError(errno.EIO, "Input/output error"))
+        with capture_logs() as logs:
+            fill(pair, 3)
+            pair.advance(500)
+        assert lines(logs, "does not follow the master")
+        pair.advance(6_000)
+        pair.assert_equal()

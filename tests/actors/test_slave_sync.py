@@ -1,0 +1,151 @@
+"""A slave's tables become its master's: every ten seconds, into its own files."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+
+from structlog.testing import capture_logs
+
+from actors.broker import Broker
+from actors.delay_offsets import WhereWasI
+from actors.master_news import MasterIs
+from actors.namesrv_client import NamesrvUnreachable
+from actors.slave_sync import SlaveSync
+from protocol.codes import RequestCode
+from protocol.command import RemotingCommand
+from protocol.headers.offset import QueryConsumerOffsetHeader, UpdateConsumerOffsetHeader
+from storage.delay_offsets import parse_delay_offsets
+from tests.support.brokers import BROKER, SimulatedBroker
+from tests.support.peers import Told
+
+MASTER = "192.0.2.1:10911"
+TABLES = ("topics", "consumer_offsets", "delay_offsets", "groups")
+
+
+@dataclass
+class ToMaster:
+    """A client whose server is a simulated master."""
+
+    master: SimulatedBroker
+    address: str = MASTER
+    asked: list[int] = field(default_factory=list)
+    down: bool = False
+    closed: bool = False
+
+    def call(self, request: RemotingCommand, timeout_s: float) -> RemotingCommand:
+        if self.down:
+            raise NamesrvUnreachable("connection refused")
+        self.asked.append(request.code)
+        return self.master.ask(request)
+
+    def tell(self, request: RemotingCommand, timeout_s: float) -> None:
+        raise AssertionError("never one-way")
+
+    def close(self) -> None:
+        self.closed = True
+
+
+@contextmanager
+def synced() -> Iterator[tuple[SimulatedBroker, SimulatedBroker, ToMaster]]:
+    master = SimulatedBroker(3)
+    client = ToMaster(master)
+
+    def slave_sync(made: Broker) -> SlaveSync:
+        addresses = {name: made.system.address(name) for name in TABLES}
+        return SlaveSync("192.0.2.2:10911", addresses=addresses, connect=lambda _: client)
+
+    config = replace(BROKER, broker_role="SLAVE", broker_id=1)
+    slave = SimulatedBroker(4, config=config, instead={"slave_sync": slave_sync})
+    slave.system.address("slave_sync").tell(MasterIs(MASTER))
+    yield master, slave, client
+    slave.stop()
+    master.stop()
+
+
+def text_of(made: SimulatedBroker, name: str) -> bytes:
+    return made.disk.read_bytes(f"/store/config/{name}.json")
+
+
+def commit(made: SimulatedBroker, group: str, offset: int) -> None:
+    header = UpdateConsumerOffsetHeader(group, "Topic", 0, offset)
+    made.ask(RemotingCommand(RequestCode.UPDATE_CONSUMER_OFFSET, header.encode()))
+
+
+def offset_of(made: SimulatedBroker, group: str) -> str:
+    header = QueryConsumerOffsetHeader(group, "Topic", 0)
+    answer = made.ask(RemotingCommand(RequestCode.QUERY_CONSUMER_OFFSET, header.encode()))
+    return (answer.fields or {})["offset"]
+
+
+def test_everything_is_asked_for_in_the_originals_order_and_rhythm() -> None:
+    with synced() as (_, slave, client):
+        slave.system.advance(2_999)
+        assert client.asked == []
+        slave.system.advance(1)
+        assert client.asked == [21, 43, 45, 201]
+        slave.system.advance(10_000)
+        assert client.asked == [21, 43, 45, 201] * 2
+
+
+def test_the_masters_tables_become_the_slaves_in_memory_and_on_disk() -> None:
+    with synced() as (master, slave, _):
+        master.make_topic("Topic", queues=3)
+        master.make_group("consumers", retry_max_times=5)
+        commit(master, "consumers", 7)
+        commit(slave, "consumers", 3)
+        commit(slave, "readers of the slave", 4)
+        slave.system.advance(3_000)
+        assert offset_of(slave, "consumers") == "7"
+        assert offset_of(slave, "readers of the slave") == "4", "the master does not know them"
+        slave.system.advance(10_000)
+        master.system.advance(10_000)
+        assert slave.broker.tables.topics.value == master.broker.tables.topics.value
+        assert slave.broker.tables.groups.value == master.broker.tables.groups.value
+        for name in ("topics", "subscriptionGroup"):
+            assert text_of(slave, name) == text_of(master, name)
+
+
+def test_a_slave_that_becomes_a_master_goes_on_with_delays_where_its_master_was() -> None:
+    with synced() as (master, slave, _):
+        master.make_topic("Topic")
+        for _ in range(3):
+            master.send(properties="DELAY\x011")
+        master.system.advance(20_000)
+        slave.system.advance(3_000)
+        assert parse_delay_offsets(text_of(slave, "delayOffset").decode()).offset_table == {1: 3}
+        asker = Told("asker")
+        slave.system.address("delay_offsets").tell(WhereWasI(1, asker.address))
+        slave.system.drain()
+        assert asker.take()[0].offset == 3
+
+
+def test_what_has_not_changed_is_not_written_again() -> None:
+    with synced() as (_, slave, _):
+        slave.system.advance(30_000)
+        before = slave.disk.sync_count  # type: ignore[attr-defined]
+        slave.system.advance(60_000)
+        written = slave.disk.sync_count - before  # type: ignore[attr-defined]
+        assert written <= 12, "only the checkpoint and what belongs to it"
+
+
+def test_a_master_that_does_not_answer_is_told_once_and_asked_again() -> None:
+    with synced() as (master, slave, client):
+        client.down = True
+        with capture_logs() as logs:
+            slave.system.advance(33_000)
+        assert [line["event"] for line in logs].count("nothing taken over") == 1
+        client.down = False
+        master.make_topic("New")
+        with capture_logs() as logs:
+            slave.system.advance(10_000)
+        assert "New" in slave.broker.tables.topics.value
+        assert [line["event"] for line in logs].count("takes topics, groups and offsets over") == 1
+
+
+def test_without_a_master_and_of_itself_a_slave_asks_nobody() -> None:
+    with synced() as (_, slave, client):
+        for address in (None, "192.0.2.2:10911"):
+            slave.system.address("slave_sync").tell(MasterIs(address))
+            slave.system.advance(30_000)
+            assert client.asked == []
+        assert client.closed
