@@ -26,6 +26,7 @@
     Schedule          one delay level: what is due           loop      schedule.py
     Clients           who is connected as what               loop      clients.py
     ConfigWriter      writes the JSON files                  thread    config_writer.py
+    Settings          the settings file, while it serves     thread    settings.py
     BrokerInfo        answers about the broker               loop      broker_info.py
     Registration      the broker's place at name servers     thread    registration.py
     Namesrv           the route table                        loop      namesrv.py

@@ -29,6 +29,7 @@ from actors.queue_offsets import QueueOffsets
 from actors.request import codes_of
 from actors.schedule import schedule_children
 from actors.send_back import SendBack
+from actors.settings import BrokerSettings
 from actors.supervisor import ChildSpec
 from actors.topics import TopicTable
 from protocol.codes import RequestCode
@@ -45,6 +46,7 @@ RESPONDERS = (
     ("send_back", SendBack),
     ("broker_info", BrokerInfo),
     ("clean_files", CleanFiles),
+    ("settings", BrokerSettings),
 )
 """Which address serves which request codes: those its class declares."""
 

@@ -1,4 +1,4 @@
-"""Answers about the broker itself: how it is doing, and its settings.
+"""Answers about the broker itself: how it is doing.
 
 Owns: the samples behind its figures.   Told by: connections (`Request`), its own tick.
 
@@ -13,17 +13,15 @@ from datetime import datetime
 from typing import Protocol
 
 from actors.actor import handles
-from actors.config import BrokerConfig, settings_of
-from actors.properties_file import format_properties
+from actors.config import BrokerConfig
 from actors.pull_message import PullStats
 from actors.put_stats import PutStats
 from actors.reput import Following
 from actors.request import Request, Responder, serves
 from actors.throughput import SAMPLE_MS, DailyTotals, Throughput
-from protocol.bodies import DataVersion, KVTable
+from protocol.bodies import KVTable
 from protocol.codes import VERSION, RequestCode
 from protocol.command import RemotingCommand
-from protocol.headers.admin import GetBrokerConfigResponseHeader
 from storage.cleaning import used_ratio
 from storage.message_store import MessageStore
 
@@ -85,16 +83,6 @@ class BrokerInfo(Responder):
         """How the broker is doing; every figure is a text."""
         figures = {**self._store_figures(), **self._traffic_figures(), **self._waiting_figures()}
         return request.command.answer(body=KVTable(figures).encode())
-
-    @serves(RequestCode.GET_BROKER_CONFIG)
-    def config(self, request: Request) -> RemotingCommand:
-        """The settings in force, as the lines of a properties file."""
-        version = DataVersion(self._boot_ms, 0).encode().decode()
-        settings = settings_of(self._sources.config, self._sources.store.config)
-        return request.command.answer(
-            fields=GetBrokerConfigResponseHeader(version).encode(),
-            body=format_properties(settings).encode(),
-        )
 
     def _store_figures(self) -> dict[str, str]:
         store = self._sources.store

@@ -50,12 +50,13 @@ class GroupFinder:
     ) -> None:
         self._groups = groups
         self._table = table
-        self._auto_create = config.auto_create_group_enable
+        self._config = config
 
     def find(self, group: str) -> SubscriptionGroupConfig | None:
         """The group's settings; None when it does not exist and may not be made."""
         found = self._groups.value.get(group)
-        if found is None and (self._auto_create or group.startswith(SYSTEM_GROUP_PREFIX)):
+        may_be_made = self._config.auto_create_group_enable or group.startswith(SYSTEM_GROUP_PREFIX)
+        if found is None and may_be_made:
             self._table.tell(CreateGroup(group))
             return SubscriptionGroupConfig(group)
         return found

@@ -10,10 +10,11 @@ from actors.connection import Service
 from actors.connections import Acceptor, Connections, Listener, open_listener
 from actors.namesrv import Namesrv
 from actors.request import codes_of
+from actors.settings import NamesrvSettings
 from actors.supervisor import ChildSpec
 from actors.system import ActorSystem
 
-RESPONDERS = (("namesrv", Namesrv),)
+RESPONDERS = (("namesrv", Namesrv), ("namesrv_settings", NamesrvSettings))
 STOP_AFTER_FAILURE_S = 10.0
 
 
@@ -36,6 +37,7 @@ def children(
         ChildSpec("namesrv_connections", lambda _: Connections(idle_ms)),
         ChildSpec("namesrv_config_writer", lambda _: ConfigWriter()),
         ChildSpec("namesrv", lambda _: Namesrv(config, writer)),
+        ChildSpec("namesrv_settings", lambda _: NamesrvSettings(config)),
         ChildSpec("namesrv_acceptor", lambda _: Acceptor(listeners, connections)),
     ]
 

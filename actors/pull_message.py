@@ -147,8 +147,9 @@ class PullMessage(Responder):
 
     @handles(_Forget)
     def on_forget(self, _: _Forget) -> None:
-        """What was in memory some seconds ago need not be there now."""
+        """What was in memory some seconds ago need not be now; the limits may have changed, too."""
         self._probe.forget()
+        self._limits = self._limits.renewed(self._store.config)
 
     @serves(RequestCode.PULL_MESSAGE)
     def on_pull(self, request: Request) -> RemotingCommand | None:

@@ -69,6 +69,7 @@ class SendTaker:
         self._preparer = preparer
         self._rules = SendRules(config, random)
         self._make_topic = make_topic
+        self._config = config
         self._rejects_transactions = config.reject_transaction_message
         self._max_body_bytes = store_config.max_message_bytes
         self._max_record_bytes = min(group_bytes_max, self._max_body_bytes + RECORD_EXTRA_BYTES)
@@ -93,10 +94,11 @@ class SendTaker:
                 del known[queue_id]
 
     def look_at_topics(self) -> None:
-        """Forgets what was looked up in an older topic table; before each group of sends."""
+        """Forgets what was looked up in older tables and settings; before each group of sends."""
         if self._seen_topics is not self._topics.value:
             self._by_shape.clear()
             self._seen_topics = self._topics.value
+        self._rejects_transactions = self._config.reject_transaction_message
 
     def take(
         self,

@@ -2,7 +2,7 @@
 
 Owns: the table of topics and topics.json.
 Told by: connections (`Request`), PutMessage (`CreateTopicOnSend`, `CreateSystemTopic`), Clients
-(`CreateSystemTopic`), Registration (`SetOrderTopics`).
+(`CreateSystemTopic`), Registration (`SetOrderTopics`), Settings (`PermissionChanged`).
 Tells: config_writer; Registration (`RegisterTopic`, `RegisterAll`); whoever asked (`TopicReady`).
 
 A change is published, answered and registered once it is on disk: nobody can lose a topic that he
@@ -94,6 +94,11 @@ class CreateSystemTopic:
         """The table is gone: the sends that wait are refused."""
         if self.reply_to is not None:
             self.reply_to.tell(TopicReady(self.topic, None))
+
+
+@dataclass(frozen=True, slots=True)
+class PermissionChanged:
+    """The broker as a whole may be read or written otherwise than before."""
 
 
 class Topics:
@@ -236,6 +241,12 @@ class TopicTable(PersistedTable):
         if self._topics.set_order(message.topics, self.system.clock.now_ms()):
             log.info("ordered topics changed", topics=sorted(message.topics))
             self._changed()
+
+    @handles(PermissionChanged)
+    def on_permission_changed(self, _: PermissionChanged) -> None:
+        """Every topic is registered anew, as another version of the table."""
+        self._topics.version = self._topics.version.next(self.system.clock.now_ms())
+        self._changed(lambda *_: self._registration.tell(RegisterAll()))
 
     # --- asked by administrators
 

@@ -8,6 +8,7 @@ from actors.consumer_filters import FilterTable
 from actors.consumer_offsets import ConsumerOffsets
 from actors.groups import GroupTable
 from actors.parts import Parts, physical_memory_bytes
+from actors.settings import BrokerSettings
 from actors.supervisor import ChildSpec
 from actors.topics import TopicTable
 
@@ -50,6 +51,9 @@ def table_children(parts: Parts) -> list[ChildSpec]:
             ),
         ),
         ChildSpec("consumer_filters", lambda _: _filter_table(parts)),
+        ChildSpec(
+            "settings", lambda _: BrokerSettings(config, parts.store.config, address("topics"))
+        ),
         ChildSpec(
             "clients",
             lambda _: Clients(

@@ -6,13 +6,12 @@ from dataclasses import dataclass, field
 
 from actors.broker_info import BrokerInfo, _bytes_text, _span_text
 from actors.config import BrokerConfig
-from actors.properties_file import parse_properties
 from actors.pull_message import PullStats
 from actors.put_stats import PutStats
 from actors.reput import Following
 from actors.supervisor import ChildSpec
 from actors.system import ActorSystem
-from protocol.bodies import DataVersion, KVTable
+from protocol.bodies import KVTable
 from protocol.codes import RequestCode
 from storage.config import StoreConfig
 from storage.message_store import MessageStore
@@ -114,16 +113,6 @@ def test_throughput_is_that_of_the_last_seconds() -> None:
     assert found["putMessageTimesTotal"] == found["msgPutTotalTodayNow"] == "1000"
     assert found["putMessageAverageSize"] == "100.0"
     assert found["runtime"] == "[ 0 days, 0 hours, 0 minutes, 20 seconds ]"
-
-
-def test_the_settings_in_force_are_told_as_properties() -> None:
-    with broker_info() as (system, _):
-        answer = ask(system, "broker_info", request(RequestCode.GET_BROKER_CONFIG))
-    assert answer.fields is not None
-    assert DataVersion.decode(answer.fields["version"].encode()).counter == 0
-    settings = parse_properties(bytes(answer.body or b"").decode())
-    assert settings["brokerName"] == "broker-a"
-    assert settings["mappedFileSizeCommitLog"] == "65536"
 
 
 def test_figures_for_people_are_written_as_in_4_9_7() -> None:
