@@ -17,6 +17,7 @@
     PullHold          pulls that wait for a message          loop      pull_hold.py
     ColdRead          reads what is not in memory            thread    cold_read.py
     QueueOffsets      answers about a queue's ends           loop      queue_offsets.py
+    QueueView         shows units of a queue                 loop      queue_view.py
     TopicTable        topics.json                            loop      topics.py
     GroupTable        subscriptionGroup.json                 loop      groups.py
     ConsumerOffsets   consumerOffset.json                    loop      consumer_offsets.py
@@ -28,6 +29,7 @@
     ConfigWriter      writes the JSON files                  thread    config_writer.py
     Settings          the settings file, while it serves     thread    settings.py
     BrokerInfo        answers about the broker               loop      broker_info.py
+    Statistics        what went through in a minute … day    thread    statistics.py
     Registration      the broker's place at name servers     thread    registration.py
     Namesrv           the route table                        loop      namesrv.py
     SparkJobs         the schedule of Spark jobs             loop      spark_jobs.py

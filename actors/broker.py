@@ -26,10 +26,12 @@ from actors.parts import Parts, physical_memory_bytes
 from actors.pull_message import PullMessage
 from actors.query_message import QueryMessage
 from actors.queue_offsets import QueueOffsets
+from actors.queue_view import QueueView
 from actors.request import codes_of
 from actors.schedule import schedule_children
 from actors.send_back import SendBack
 from actors.settings import BrokerSettings
+from actors.statistics import Statistics
 from actors.supervisor import ChildSpec
 from actors.topics import TopicTable
 from protocol.codes import RequestCode
@@ -42,11 +44,13 @@ RESPONDERS = (
     ("clients", Clients),
     ("pull_message", PullMessage),
     ("queue_offsets", QueueOffsets),
+    ("queue_view", QueueView),
     ("query_message", QueryMessage),
     ("send_back", SendBack),
     ("broker_info", BrokerInfo),
     ("clean_files", CleanFiles),
     ("settings", BrokerSettings),
+    ("statistics", Statistics),
 )
 """Which address serves which request codes: those its class declares."""
 

@@ -1,7 +1,8 @@
 """How far every consumer group has come in every queue.
 
 Owns: the table of offsets and consumerOffset.json.
-Told by: connections (`Request`), PullMessage (`CommitOffset`), its own tick.
+Told by: connections (`Request`), PullMessage (`CommitOffset`), groups (`ForgetOffsets`), its own
+tick.
 Tells: config_writer.
 
 An offset is taken as it comes, backwards too.  The file follows every few seconds and at the stop;
@@ -29,7 +30,8 @@ from protocol.headers.offset import (
     QueryConsumerOffsetHeader,
     UpdateConsumerOffsetHeader,
 )
-from storage.offsets import format_offsets, offset_key, parse_offsets
+from protocol.topic_names import GROUP_CHARS_MAX, is_legal_name
+from storage.offsets import format_offsets, group_of, offset_key, parse_offsets
 
 log = get_logger(__name__)
 
@@ -46,6 +48,13 @@ class CommitOffset:
     queue_id: int
     offset: int
     client: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ForgetOffsets:
+    """The group was deleted with its offsets."""
+
+    group: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +108,17 @@ class ConsumerOffsets(PersistedTable):
         """A pull says how far its group has come."""
         self._commit(message.group, message.topic, message.queue_id, message.offset)
 
+    @handles(ForgetOffsets)
+    def on_forget(self, message: ForgetOffsets) -> None:
+        """In all topics."""
+        gone = [key for key in self._offsets if group_of(key) == message.group]
+        for key in gone:
+            del self._offsets[key]
+        if gone:
+            log.info("offsets deleted", group=message.group, topics=len(gone))
+            self._changed = True
+            self._publish()
+
     @serves(RequestCode.UPDATE_CONSUMER_OFFSET)
     def update(self, request: Request) -> RemotingCommand:
         """A consumer says how far its group has come; mostly one-way."""
@@ -127,7 +147,14 @@ class ConsumerOffsets(PersistedTable):
         return request.command.answer(body=ConsumerOffsetTable(self._offsets).encode())
 
     def _commit(self, group: str, topic: str, queue_id: int, offset: int) -> None:
-        self._offsets.setdefault(offset_key(topic, group), {})[queue_id] = offset
+        key = offset_key(topic, group)
+        queues = self._offsets.get(key)
+        if queues is None:
+            if not is_legal_name(topic) or not is_legal_name(group, GROUP_CHARS_MAX):
+                log.warning("offset not taken: no legal name", topic=topic, group=group)
+                return
+            queues = self._offsets[key] = {}
+        queues[queue_id] = offset
         self._changed = True
 
     def _publish(self) -> Offsets:

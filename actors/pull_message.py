@@ -11,7 +11,7 @@ Source: PullMessageProcessor.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from structlog import get_logger
 
@@ -21,6 +21,7 @@ from actors.cold_read import ReadCold
 from actors.config import MASTER_ID, BrokerConfig
 from actors.consumer_groups import ConsumerView
 from actors.consumer_offsets import CommitOffset
+from actors.counts import Counts
 from actors.groups import GroupFinder
 from actors.own_put import OwnRecord, PutOwn
 from actors.published import Published
@@ -76,6 +77,11 @@ class PullStats:
     """Pulls that had to wait for the disk."""
     doubt_count: int = 0
     """Pulls whose first message disagreed with its unit."""
+    found_count: int = 0
+    miss_count: int = 0
+    longest_get_ms: float = 0.0
+    by_group: dict[tuple[str, str], Counts] = field(default_factory=dict)
+    """What was handed out, by topic and group."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,6 +200,7 @@ class PullMessage(Responder):
         rules = self._rules
         rules.check_queue(header, self._topics.value.get(header.topic), request.peer.remote)
         wanted = rules.wanted(header, group, self._consumers.value, self._filters.value)
+        began_ms = self.system.clock.monotonic_ms()
         result = get_message(
             self._store.consume_queues.get_or_create(header.topic, header.queue_id),
             self._store.commit_log,
@@ -205,6 +212,7 @@ class PullMessage(Responder):
             probe=None if this.is_warm else self._probe,
             settled=this.is_settled,
         )
+        self._count(result, self.system.clock.monotonic_ms() - began_ms)
         if not this.is_again and header.sys_flag & PULL_COMMIT_OFFSET and not self._config.is_slave:
             self._to["consumer_offsets"].tell(
                 CommitOffset(
@@ -234,7 +242,16 @@ class PullMessage(Responder):
         if code == ResponseCode.PULL_NOT_FOUND and may_hold:
             self._hold(request, header, wanted)
         else:
-            self._send(request, result, code, suggested)
+            self._send(request, header, result, code, suggested)
+
+    def _count(self, result: GetResult, took_ms: float) -> None:
+        stats = self.stats
+        if result.status is GetStatus.FOUND:
+            stats.found_count += 1
+        elif result.status not in (GetStatus.COLD, GetStatus.IN_DOUBT):
+            stats.miss_count += 1
+        if took_ms > stats.longest_get_ms:
+            stats.longest_get_ms = took_ms
 
     def _code(self, header: PullMessageHeader, status: GetStatus) -> int:
         if status in _EMPTY_QUEUE:
@@ -321,7 +338,14 @@ class PullMessage(Responder):
             return MASTER_ID
         return group.which_broker_when_consume_slowly if result.is_far_behind else group.broker_id
 
-    def _send(self, request: Request, result: GetResult, code: int, suggested: int) -> None:
+    def _send(
+        self,
+        request: Request,
+        header: PullMessageHeader,
+        result: GetResult,
+        code: int,
+        suggested: int,
+    ) -> None:
         """Header and views go out as they are; nothing of the log is copied here."""
         stats = self.stats
         stats.pull_count += 1
@@ -336,6 +360,13 @@ class PullMessage(Responder):
             return
         stats.get_count += result.count
         stats.get_bytes += result.body_bytes
+        key = header.topic, header.consumer_group
+        counts = stats.by_group.get(key)
+        if counts is None:
+            counts = stats.by_group[key] = Counts()
+        counts.count += result.count
+        counts.bytes += result.body_bytes
+        counts.times += 1
         command = request.command
         if command.is_oneway:
             return

@@ -327,7 +327,7 @@ class Reput(Actor):
         """Takes whole queues out of use."""
         removed, refused = RemovedQueues(), None
         try:
-            remove_queues(self._store, message.topics, removed)
+            remove_queues(self._store, message.topics, removed, only=message.only)
         except StoreError as error:
             refused = str(error)
         message.reply_to.tell(QueuesRemoved(removed, refused))

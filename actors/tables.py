@@ -21,3 +21,6 @@ class Tables:
         self.consumers: Published[Mapping[str, ConsumerView]] = Published({})
         self.offsets: Published[Offsets] = Published({})
         self.filters = Published(ConsumerFilters(bloom))
+        self.delay_offsets: Published[Mapping[int, int]] = Published({})
+        self.group_tps: Published[Mapping[str, float]] = Published({})
+        """Messages per second that a group got, by `topic@group`."""

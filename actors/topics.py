@@ -3,7 +3,8 @@
 Owns: the table of topics and topics.json.
 Told by: connections (`Request`), PutMessage (`CreateTopicOnSend`, `CreateSystemTopic`), Clients
 (`CreateSystemTopic`), Registration (`SetOrderTopics`), Settings (`PermissionChanged`).
-Tells: config_writer; Registration (`RegisterTopic`, `RegisterAll`); whoever asked (`TopicReady`).
+Tells: config_writer; Registration (`RegisterTopic`, `RegisterAll`); CleanFiles (`RemoveTopic`);
+whoever asked (`TopicReady`).
 
 A change is published, answered and registered once it is on disk: nobody can lose a topic that he
 was told of.
@@ -25,15 +26,17 @@ from actors.registration import RegisterAll, RegisterTopic, SetOrderTopics
 from actors.request import Request, serves
 from actors.send_rules import RefusedError, check_name
 from protocol.bodies import DataVersion, TopicConfig, TopicConfigTable
+from protocol.bodies_admin import TopicList
 from protocol.codes import RequestCode, ResponseCode
 from protocol.command import RemotingCommand
 from protocol.errors import RemoteError
-from protocol.headers.admin import CreateTopicHeader
+from protocol.headers.admin import CreateTopicHeader, TopicHeader
 from protocol.topic_names import (
     AUTO_CREATE_TOPIC,
     RETRY_TOPIC_PREFIX,
     SYSTEM_TOPIC_PREFIX,
     SYSTEM_TOPICS,
+    is_legal_name,
 )
 from storage.store_traces import StoreTraces
 from storage.topics import (
@@ -97,6 +100,18 @@ class CreateSystemTopic:
 
 
 @dataclass(frozen=True, slots=True)
+class RemoveTopic:
+    """This topic is in no table any more: remove its queues and answer."""
+
+    topic: str
+    request: Request
+
+    def refuse(self, remark: str) -> None:
+        """Answers with an error."""
+        self.request.refuse(remark)
+
+
+@dataclass(frozen=True, slots=True)
 class PermissionChanged:
     """The broker as a whole may be read or written otherwise than before."""
 
@@ -108,7 +123,7 @@ class Topics:
         """`loaded` is the file's; it goes over the topics that every broker has."""
         self._config = config
         self.configs = {topic.topic_name: topic for topic in _always_present(config)}
-        self._system_topics = SYSTEM_TOPICS | self.configs.keys()
+        self.system_topics = SYSTEM_TOPICS | self.configs.keys()
         self.version = DataVersion()
         if loaded is not None:
             self.configs.update(loaded.topic_configs)
@@ -122,6 +137,13 @@ class Topics:
         """Creates or changes a topic."""
         self.configs[config.topic_name] = config
         self.version = self.version.next(now_ms)
+
+    def delete(self, topic: str, now_ms: int) -> bool:
+        """Whether it was there."""
+        if self.configs.pop(topic, None) is None:
+            return False
+        self.version = self.version.next(now_ms)
+        return True
 
     def made_from_default(
         self, topic: str, default_topic: str, queue_nums: int, *, unit_mode: bool
@@ -154,7 +176,7 @@ class Topics:
 
     def is_system(self, topic: str) -> bool:
         """Whether administrators may not touch it."""
-        return topic in self._system_topics or topic.startswith(SYSTEM_TOPIC_PREFIX)
+        return topic in self.system_topics or topic.startswith(SYSTEM_TOPIC_PREFIX)
 
 
 def _always_present(config: BrokerConfig) -> list[TopicConfig]:
@@ -181,12 +203,13 @@ class TopicTable(PersistedTable):
         table: Published[TopicConfigTable],
         config_writer: Address,
         registration: Address,
+        clean_files: Address,
     ) -> None:
         """Publishes `topics` for those who look topics up, and `table` for those who pass it on."""
         super().__init__(path, config_writer)
         self._config = config
         self._published, self._published_table = topics, table
-        self._registration = registration
+        self._registration, self._clean_files = registration, clean_files
         self._topics = Topics(config)
 
     def on_start(self) -> None:
@@ -226,7 +249,10 @@ class TopicTable(PersistedTable):
     def on_create_system_topic(self, message: CreateSystemTopic) -> None:
         """Makes a topic for retries or dead letters."""
         config = self._topics.configs.get(message.topic)
-        if config is None:
+        if config is None and not is_legal_name(message.topic):
+            log.warning("topic not created: no legal name", topic=message.topic)
+            message.refuse("no legal name")
+        elif config is None:
             flag, queues = message.topic_sys_flag, message.queue_nums
             made = TopicConfig(message.topic, queues, queues, READ_WRITE, topic_sys_flag=flag)
             log.info("topic created", topic=message.topic)
@@ -285,6 +311,33 @@ class TopicTable(PersistedTable):
                 ResponseCode.SYSTEM_ERROR,
                 f"The topic[{topic}] is conflict with system topic.",
             )
+
+    @serves(RequestCode.DELETE_TOPIC_IN_BROKER)
+    def delete(self, request: Request) -> RemotingCommand | None:
+        """Forgets a topic and its queues; name servers go on naming it until they are told."""
+        if self._config.is_slave:
+            raise RemoteError(ResponseCode.SYSTEM_ERROR, SLAVE_REFUSES)
+        topic = TopicHeader.decode(request.command.fields).topic
+        self._check_new(topic)
+        log.info("topic deleted", topic=topic, peer=request.peer.remote)
+        if not self._topics.delete(topic, self.system.clock.now_ms()):
+            self._clean_files.tell(RemoveTopic(topic, request))
+            return None
+
+        def remove(_: TopicConfigTable, refusal: str) -> None:
+            if refusal:
+                self.answer_saved(request, refusal)
+            else:
+                self._clean_files.tell(RemoveTopic(topic, request))
+
+        self._changed(remove)
+        return None
+
+    @serves(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER)
+    def system_topics(self, request: Request) -> RemotingCommand:
+        """The topics that nobody may change."""
+        topics = TopicList(sorted(self._topics.system_topics))
+        return request.command.answer(body=topics.encode())
 
     @serves(RequestCode.GET_ALL_TOPIC_CONFIG)
     def all_topics(self, request: Request) -> RemotingCommand:

@@ -45,6 +45,8 @@ class RemoveQueues:
 
     topics: frozenset[str] | None
     reply_to: Address
+    only: str | None = None
+    """Just those of this topic, whatever they hold."""
 
     def refuse(self, remark: str) -> None:
         """Reput died with it."""

@@ -50,7 +50,7 @@ class StoreConfig:
     consume_queue_ext_file_bytes: int = key("mappedFileSizeConsumeQueueExt", default=48 << 20)
     max_hash_slots: int = key("maxHashSlotNum", default=5_000_000)
     max_index_entries: int = key("maxIndexNum", default=20_000_000)
-    max_message_bytes: int = key("maxMessageSize", default=4 << 20)
+    max_message_bytes: int = key("maxMessageSize", default=4 << 20, live=True)
     message_index_enable: bool = key("messageIndexEnable", default=True)
     message_index_safe: bool = key("messageIndexSafe", default=False)
     max_query_count: int = key("maxMsgsNumBatch", default=64, live=True)

@@ -29,6 +29,7 @@ def table_children(parts: Parts) -> list[ChildSpec]:
                 table=tables.topic_table,
                 config_writer=writer,
                 registration=address("registration"),
+                clean_files=address("clean_files"),
             ),
         ),
         ChildSpec(
@@ -38,6 +39,7 @@ def table_children(parts: Parts) -> list[ChildSpec]:
                 f"{directory}/subscriptionGroup.json",
                 groups=tables.groups,
                 config_writer=writer,
+                consumer_offsets=address("consumer_offsets"),
             ),
         ),
         ChildSpec(

@@ -74,6 +74,7 @@ def topic_table(disk: Disk | None = None, **settings: Any) -> Iterator[Bench]:
                     topics=topics,
                     table=table,
                     config_writer=writer,
+                    clean_files=system.address("clean_files"),
                     registration=registration.address,
                 ),
             ),
