@@ -30,7 +30,8 @@
     Settings          the settings file, while it serves     thread    settings.py
     BrokerInfo        answers about the broker               loop      broker_info.py
     Statistics        what went through in a minute … day    thread    statistics.py
-    Registration      the broker's place at name servers     thread    registration.py
+    Registration      which name server counts               loop      registration.py
+    NamesrvLink       the broker's place at a name server    thread    namesrv_link.py
     Namesrv           the route table                        loop      namesrv.py
     SparkJobs         the schedule of Spark jobs             loop      spark_jobs.py
     SparkJob          one run: a child process               thread    spark_job.py

@@ -142,7 +142,8 @@ class BrokerConfig:
     @property
     def namesrv_addresses(self) -> tuple[str, ...]:
         """Every name server as `host:port`, in the order of the setting."""
-        return tuple(part.strip() for part in self.namesrv_address.split(";") if part.strip())
+        parts = (part.strip() for part in self.namesrv_address.split(";"))
+        return tuple(dict.fromkeys(part for part in parts if part))
 
 
 @dataclass(frozen=True)

@@ -38,6 +38,8 @@ class NamesrvClient:
         self._socket: socket | None = None
         self._frames = FrameBuffer()
         self._opaques = count(1)
+        self.connection_count = 0
+        """How many connections it took so far."""
 
     def call(self, request: RemotingCommand, timeout_s: float) -> RemotingCommand:
         """The response. Raises NamesrvUnreachable."""
@@ -100,6 +102,7 @@ class NamesrvClient:
             self._socket = create_connection(self._host_port, timeout_s)
             self._socket.setsockopt(IPPROTO_TCP, TCP_NODELAY, 1)
             self._frames = FrameBuffer()
+            self.connection_count += 1
         self._socket.settimeout(_left(deadline))
         self._socket.sendall(frame)
 

@@ -4,9 +4,11 @@ from collections.abc import Sequence
 from socket import socket
 
 from actors.connections import Acceptor, Listener
+from actors.namesrv_link import Listening, NamesrvLink
 from actors.parts import Parts
-from actors.registration import Listening, Registration
+from actors.registration import Registration
 from actors.supervisor import ChildSpec
+from actors.system import ActorSystem
 
 
 def talking_children(parts: Parts, listeners: Sequence[tuple[Listener, socket]]) -> list[ChildSpec]:
@@ -14,13 +16,34 @@ def talking_children(parts: Parts, listeners: Sequence[tuple[Listener, socket]])
     address = parts.system.address
     return [
         ChildSpec("acceptor", lambda _: Acceptor(listeners, address("connections"))),
+        *(_link(parts, namesrv) for namesrv in parts.config.namesrv_addresses),
         ChildSpec("registration", lambda _: _registration(parts)),
     ]
 
 
+def _link(parts: Parts, namesrv: str) -> ChildSpec:
+    """The link to one name server; after a restart it has to hear again where we listen."""
+
+    def make(_: ActorSystem) -> NamesrvLink:
+        parts.system.address(_link_name(namesrv)).tell(Listening(parts.ports.main, parts.ports.ha))
+        return NamesrvLink(
+            parts.config,
+            namesrv,
+            table=parts.tables.topic_table,
+            registration=parts.system.address("registration"),
+        )
+
+    return ChildSpec(_link_name(namesrv), make)
+
+
+def _link_name(namesrv: str) -> str:
+    return f"registration {namesrv}"
+
+
 def _registration(parts: Parts) -> Registration:
-    address = parts.system.address("registration")
-    address.tell(Listening(parts.ports.main, parts.ports.ha))
+    address = parts.system.address
     return Registration(
-        parts.config, table=parts.tables.topic_table, topics=parts.system.address("topics")
+        parts.config,
+        links=[address(_link_name(namesrv)) for namesrv in parts.config.namesrv_addresses],
+        addresses={"topics": address("topics")},
     )
