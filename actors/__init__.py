@@ -33,6 +33,7 @@
     Registration      which name server counts               loop      registration.py
     NamesrvLink       the broker's place at a name server    thread    namesrv_link.py
     Namesrv           the route table                        loop      namesrv.py
+    RegistrationReader  reads large registrations            thread    registration_reader.py
     SparkJobs         the schedule of Spark jobs             loop      spark_jobs.py
     SparkJob          one run: a child process               thread    spark_job.py
 

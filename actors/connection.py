@@ -103,6 +103,9 @@ class Service:
     """Whether an unknown code is answered (a broker does, a name server stays silent)."""
 
     tell_closed: Sequence[Address] = field(default_factory=tuple)
+    frame_bytes_max: int = FRAME_BYTES_MAX
+    cure: str = ""
+    """What its operator can do about a longer one."""
 
 
 class Connection(Actor):
@@ -171,13 +174,14 @@ class Connection(Actor):
         sends: list[Send] = []
         size, position, sends_bytes = len(data), 0, 0
         decoder, serves_sends = self._decoder, self._service.sends_to is not None
+        frame_bytes_max = self._service.frame_bytes_max
         try:
             while size - position >= 8:
                 total, mark = _FRAME.unpack_from(data, position)
                 end = position + 4 + total
                 header_end = position + 8 + (mark & 0xFFFFFF)
-                if total < 4 or header_end > end or total + 4 > FRAME_BYTES_MAX:
-                    raise FrameError(ResponseCode.SYSTEM_ERROR, _lies(total, mark))
+                if total < 4 or header_end > end or total + 4 > frame_bytes_max:
+                    raise FrameError(ResponseCode.SYSTEM_ERROR, self._lies(total, mark))
                 if end > size:
                     self._need = end - position
                     break
@@ -201,6 +205,13 @@ class Connection(Actor):
             if sends:
                 self._pass_on(sends, sends_bytes)
         return position
+
+    def _lies(self, total: int, mark: int) -> str:
+        text = f"a frame of {total} bytes with a header of {mark & 0xFFFFFF}"
+        most, cure = self._service.frame_bytes_max, self._service.cure
+        if cure and total + 4 > most:
+            log.warning("frame too long", peer=self.remote, bytes=total + 4, most=most, cure=cure)
+        return text
 
     def _pass_on(self, sends: list[Send], sends_bytes: int) -> None:
         assert self._service.sends_to is not None
@@ -386,7 +397,3 @@ class Connection(Actor):
     def on_stop(self) -> None:
         if not self._closed:
             self.end("server stopped")
-
-
-def _lies(total: int, mark: int) -> str:
-    return f"a frame of {total} bytes with a header of {mark & 0xFFFFFF}"

@@ -62,14 +62,14 @@ def test_a_send_that_cannot_be_read_is_answered_by_1() -> None:
 def test_an_unknown_code_is_answered_by_a_broker_and_not_by_a_name_server() -> None:
     made = broker()
     assert made.ask(RemotingCommand(9999)).remark == " request type 9999 not supported"
-    client = LocalClient(made.system, namesrv_service(made.system))
+    client = LocalClient(made.system, namesrv_service(made.system, NamesrvConfig()))
     with pytest.raises(TimeoutError, match="no answer to request 9999"):
         client.request(RemotingCommand(9999), timeout_s=1)
     made.stop()
 
 
 def test_a_request_that_nobody_answers_ends_at_its_time(simulated_system: ActorSystem) -> None:
-    client = LocalClient(simulated_system, namesrv_service(simulated_system))
+    client = LocalClient(simulated_system, namesrv_service(simulated_system, NamesrvConfig()))
     with pytest.raises(TimeoutError, match="no answer to request 105 within 3 s"):
         client.request(RemotingCommand(RequestCode.GET_ROUTEINFO_BY_TOPIC), timeout_s=3)
     assert simulated_system.clock.monotonic_ms() == 3_000
