@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from actors.config import NamesrvConfig
 from actors.local_client import LocalClient
 from actors.namesrv_server import service as namesrv_service
 from actors.system import ActorSystem
