@@ -185,7 +185,7 @@ class NamesrvLink(Actor):
         if self._identity is not None and self._is_up:
             fields = self._identity.encode()
             request = RemotingCommand(RequestCode.UNREGISTER_BROKER, fields)
-            self._call(request, GOODBYE_TIMEOUT_S)
+            self._tell(request, GOODBYE_TIMEOUT_S)  # nobody waits: it is gone with its connection
         self._client.close()
 
     # --- registering
@@ -300,9 +300,9 @@ class NamesrvLink(Actor):
         self._note(None)
         return answer
 
-    def _tell(self, request: RemotingCommand) -> None:
+    def _tell(self, request: RemotingCommand, timeout_s: float | None = None) -> None:
         try:
-            self._client.tell(request, self._config.register_timeout_ms / 1000)
+            self._client.tell(request, timeout_s or self._config.register_timeout_ms / 1000)
         except NamesrvUnreachable as error:
             self._note(str(error))
 

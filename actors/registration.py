@@ -20,6 +20,7 @@ from actors.actor import Actor, handles
 from actors.address import Address
 from actors.config import BrokerConfig
 from actors.namesrv_link import Listening, RegisterAll, Registered, RegisterTopic
+from actors.published import Published
 from protocol.bodies import KVTable
 from protocol.command import RemotingCommand
 from protocol.errors import RemoteError
@@ -40,14 +41,24 @@ class Registration(Actor):
     """Lives on the loop."""
 
     def __init__(
-        self, config: BrokerConfig, *, links: Sequence[Address], addresses: Mapping[str, Address]
+        self,
+        config: BrokerConfig,
+        *,
+        links: Sequence[Address],
+        leaving: Published[bool],
+        addresses: Mapping[str, Address],
     ) -> None:
-        """`links` are those to the name servers."""
+        """`links` are those to the name servers; `leaving` is published when the broker stops."""
         super().__init__()
+        self._leaving = leaving
         self._config = config
         self._links = links
         self._to = addresses
         self._answers: dict[str, RemotingCommand | None] = {}
+
+    def on_drain(self) -> None:
+        """Nobody waits for a name server any more that does not answer."""
+        self._leaving.value = True
 
     @handles(Listening)
     def on_listening(self, message: Listening) -> None:

@@ -1,11 +1,14 @@
 """Who listens, and who tells the name servers."""
 
 from collections.abc import Sequence
+from functools import partial
 from socket import socket
 
 from actors.connections import Acceptor, Listener
+from actors.namesrv_client import NamesrvClient
 from actors.namesrv_link import Listening, NamesrvLink
 from actors.parts import Parts
+from actors.published import Published
 from actors.registration import Registration
 from actors.supervisor import ChildSpec
 from actors.system import ActorSystem
@@ -14,14 +17,15 @@ from actors.system import ActorSystem
 def talking_children(parts: Parts, listeners: Sequence[tuple[Listener, socket]]) -> list[ChildSpec]:
     """What needs sockets: stopped first, except that connections may send what is left."""
     address = parts.system.address
+    leaving = Published(False)
     return [
         ChildSpec("acceptor", lambda _: Acceptor(listeners, address("connections"))),
-        *(_link(parts, namesrv) for namesrv in parts.config.namesrv_addresses),
-        ChildSpec("registration", lambda _: _registration(parts)),
+        *(_link(parts, namesrv, leaving) for namesrv in parts.config.namesrv_addresses),
+        ChildSpec("registration", lambda _: _registration(parts, leaving)),
     ]
 
 
-def _link(parts: Parts, namesrv: str) -> ChildSpec:
+def _link(parts: Parts, namesrv: str, leaving: Published[bool]) -> ChildSpec:
     """The link to one name server; after a restart it has to hear again where we listen."""
 
     def make(_: ActorSystem) -> NamesrvLink:
@@ -31,6 +35,7 @@ def _link(parts: Parts, namesrv: str) -> ChildSpec:
             namesrv,
             table=parts.tables.topic_table,
             registration=parts.system.address("registration"),
+            connect=partial(NamesrvClient, gives_up=lambda: leaving.value),
         )
 
     return ChildSpec(_link_name(namesrv), make)
@@ -40,10 +45,11 @@ def _link_name(namesrv: str) -> str:
     return f"registration {namesrv}"
 
 
-def _registration(parts: Parts) -> Registration:
+def _registration(parts: Parts, leaving: Published[bool]) -> Registration:
     address = parts.system.address
     return Registration(
         parts.config,
         links=[address(_link_name(namesrv)) for namesrv in parts.config.namesrv_addresses],
+        leaving=leaving,
         addresses={"topics": address("topics")},
     )

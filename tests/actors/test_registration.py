@@ -114,6 +114,7 @@ def registration(count: int = 2, **settings: Any) -> Iterator[Bench]:
                 lambda _: Registration(
                     config,
                     links=[system.address(address) for address in config.namesrv_addresses],
+                    leaving=Published(False),
                     addresses={"topics": topics.address},
                 ),
             ),
