@@ -69,6 +69,18 @@ def test_an_unknown_code_is_answered_by_a_broker_and_not_by_a_name_server() -> N
     made.stop()
 
 
+NOT_IMPLEMENTED = (13, 22, 23, 27, *range(209, 215), 301, 302, 220, 221, 39, 40, 326)
+"""Constants of 4.9.7 without a meaning, and what only a broker asks of a client."""
+
+
+@pytest.mark.parametrize("code", NOT_IMPLEMENTED)
+def test_what_4_9_7_does_not_implement_is_answered_as_there(code: int) -> None:
+    made = broker()
+    answer = made.ask(RemotingCommand(code))
+    assert (answer.code, answer.remark) == (3, f" request type {code} not supported")
+    made.stop()
+
+
 def test_a_request_that_nobody_answers_ends_at_its_time(simulated_system: ActorSystem) -> None:
     client = LocalClient(simulated_system, namesrv_service(simulated_system, NamesrvConfig()))
     with pytest.raises(TimeoutError, match="no answer to request 105 within 3 s"):

@@ -1,5 +1,6 @@
 """Tests of actors/namesrv.py: the name server's answers, against those of the original."""
 
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from errno import ENOSPC
@@ -17,7 +18,10 @@ from actors.settings import REFUSED, NamesrvSettings
 from actors.supervisor import ChildSpec
 from actors.system import ActorSystem
 from protocol.bodies import (
+    BrokerData,
+    ClusterInfo,
     DataVersion,
+    QueueData,
     RegisterBrokerBody,
     TopicConfig,
     TopicConfigTable,
@@ -386,3 +390,42 @@ def _register_version(system: ActorSystem, fields: dict[str, str], version: Data
     )
     body = RegisterBrokerBody(TopicConfigTable({}, version)).encode()
     ask(system, "namesrv", request(RequestCode.REGISTER_BROKER, header.encode(), body))
+
+
+def test_the_originals_routes_and_clusters_are_answered_byte_by_byte() -> None:
+    """From what its answer says, the state is made again that it was given in."""
+    codes = (RequestCode.GET_ROUTEINFO_BY_TOPIC, RequestCode.GET_BROKER_CLUSTER_INFO)
+    compared: Counter[int] = Counter()
+    for asked, answered, name in _pairs():
+        if asked.code not in codes or answered.code != 0:
+            continue
+        with name_server() as system:
+            if asked.code == RequestCode.GET_ROUTEINFO_BY_TOPIC:
+                found = TopicRouteData.decode(answered.body)
+                brokers, queues = found.broker_datas, found.queue_datas
+            else:
+                table = ClusterInfo.decode(answered.body).broker_addr_table
+                brokers, queues = list(table.values()), []
+            _register_all(system, (asked.fields or {}).get("topic", "T"), brokers, queues)
+            answer = ask(system, "namesrv", asked)
+            assert answer.body == answered.body, (name, asked.fields)
+            compared[asked.code] += 1
+    assert min(compared[code] for code in codes) >= 2, compared
+
+
+def _register_all(
+    system: ActorSystem, topic: str, brokers: list[BrokerData], queues: list[QueueData]
+) -> None:
+    own = {each.broker_name: each for each in queues}
+    for broker in brokers:
+        configs = {}
+        data = own.get(broker.broker_name)
+        if data is not None:
+            numbers = (data.read_queue_nums, data.write_queue_nums, data.perm)
+            config = TopicConfig(topic, *numbers, topic_sys_flag=data.topic_sys_flag)
+            configs[topic] = config
+        body = RegisterBrokerBody(TopicConfigTable(configs, DataVersion(1, 1))).encode()
+        for broker_id, address in broker.broker_addrs.items():
+            name, cluster = broker.broker_name, broker.cluster
+            header = RegisterBrokerHeader(name, address, cluster, "h:1", broker_id)
+            ask(system, "namesrv", request(RequestCode.REGISTER_BROKER, header.encode(), body))
