@@ -259,16 +259,13 @@ class CleanFiles(Responder):
     @handles(RemoveTopic)
     def on_remove_topic(self, message: RemoveTopic) -> None:
         """Removes the queues of a topic that was deleted, unless it has come back meanwhile."""
-        if message.topic in self._topics.value:
-            message.request.answer()
-        else:
-            self._remove_queues(message.request, None, only=message.topic)
+        self._remove_queues(message.request, None, only=message.topic)
 
     def _remove_queues(
         self, request: Request, topics: frozenset[str] | None, *, only: str | None = None
     ) -> None:
         self._asked.append(request)
-        self._to["reput"].tell(RemoveQueues(topics, self.address, only))
+        self._to["reput"].tell(RemoveQueues(topics, self.address, only, self._topics))
 
     @handles(QueuesRemoved)
     def on_queues_removed(self, message: QueuesRemoved) -> None:

@@ -15,7 +15,7 @@ the black lists are those of 4.9.8.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from re import IGNORECASE
 from re import compile as compile_pattern
 from typing import Any, ClassVar
@@ -91,7 +91,11 @@ class Settings(Responder):
     def _in_file(self) -> dict[str, str]:
         """Settings of 4.9.7 that do nothing here, as the file has them."""
         own = {name for config in self._configs for name in keys_of(type(config))}
-        found = {**WITHOUT_EFFECT, **parse_properties(self._text())}
+        try:
+            found = {**WITHOUT_EFFECT, **parse_properties(self._text())}
+        except (StoreError, ValueError) as error:
+            log.warning("settings file not read", file=self._path, reason=str(error))
+            found = dict(WITHOUT_EFFECT)
         return {
             name: value
             for name, value in found.items()
@@ -115,18 +119,17 @@ class Settings(Responder):
             log.warning("settings not changed", peer=request.peer.remote, refused=refused)
             raise RemoteError(ResponseCode.NO_PERMISSION, REFUSED)
         taken = {key: value for key, value in wanted.items() if key in self.known_keys}
+        values = {**self._changed, **taken}  # what waits for a restart counts for what comes now
         try:
-            changes = [converted_settings(config, taken) for config in self._configs]
             checked = [
-                replace(config, **change)
-                for config, change in zip(self._configs, changes, strict=True)
+                replace(config, **converted_settings(config, values)) for config in self._configs
             ]
             if self._path and taken:
                 save_settings(self.system.disk, self._path, updated_properties(self._text(), taken))
-        except StoreError as error:  # of which ConfigError is one
+        except (StoreError, ValueError) as error:  # of the former ConfigError is one
             raise RemoteError(ResponseCode.SYSTEM_ERROR, str(error)) from None
-        for config, new, change in zip(self._configs, checked, changes, strict=True):
-            _set_live(config, new, change)
+        for config, new in zip(self._configs, checked, strict=True):
+            _set_live(config, new, taken)
         self._changed.update(taken)
         self._version = self._version.next(self.system.clock.now_ms())
         log.info("settings changed", peer=request.peer.remote, keys=sorted(taken))
@@ -147,11 +150,11 @@ class Settings(Responder):
         return "; ".join(told) or None
 
 
-def _set_live(config: Any, new: Any, changed: Mapping[str, object]) -> None:
+def _set_live(config: Any, new: Any, changed: Mapping[str, str]) -> None:
     """The one place where settings change: each is one value, replaced in one step."""
-    live = {item.name for item in fields(config) if item.metadata.get("live")}
-    for name in live & changed.keys():
-        object.__setattr__(config, name, getattr(new, name))
+    for key, name in live_keys_of(type(config)).items():
+        if key in changed:
+            object.__setattr__(config, name, getattr(new, name))
 
 
 class BrokerSettings(Settings):

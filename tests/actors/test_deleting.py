@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from random import Random
 
 import pytest
 
@@ -13,7 +14,7 @@ from protocol.command import RemotingCommand
 from protocol.headers.admin import DeleteSubscriptionGroupHeader, TopicHeader
 from protocol.headers.offset import UpdateConsumerOffsetHeader
 from protocol.topic_names import is_legal_name
-from tests.support.brokers import BROKER, SimulatedBroker
+from tests.support.brokers import BROKER, SimulatedBroker, send_command
 
 SLAVE = (
     "Can't modify topic or subscription group from slave broker, "
@@ -174,3 +175,39 @@ def test_a_group_may_have_255_characters_as_in_4_9_7_and_no_more() -> None:
         code = RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP
         answer = made.ask(RemotingCommand(code, body=body))
         assert answer.remark == "the specified group is longer than group max length 255."
+
+
+@pytest.mark.trial(short=30, long=2_000)
+def test_what_is_acknowledged_after_the_deletion_can_be_pulled(seed: int) -> None:
+    """Sends go on meanwhile, and make the topic again."""
+    random = Random(seed)
+    with broker(seed) as made:
+        for _ in range(random.randrange(4)):
+            made.send()
+        made.system.advance(random.choice((0, 1, 300)))
+        deleted: list[RemotingCommand] = []
+        acknowledged: list[tuple[bool, bytes]] = []
+        delete = RemotingCommand(RequestCode.DELETE_TOPIC_IN_BROKER, TopicHeader("Topic").encode())
+
+        def send(body: bytes) -> None:
+            after = bool(deleted)
+            made.client.start(send_command(body), lambda answer: note(after, body, answer))
+
+        def note(after: bool, body: bytes, answer: RemotingCommand) -> None:
+            if answer.code == ResponseCode.SUCCESS:
+                acknowledged.append((after, body))
+
+        when = random.randrange(8)
+        for number in range(12):
+            if number == when:
+                made.client.start(delete, deleted.append)
+            send(b"%d" % number)
+            if random.random() < 0.6:
+                made.system.advance(random.choice((0, 1, 5)))
+        made.system.run_until(lambda: bool(deleted))
+        send(b"last")
+        made.system.advance(1000)
+        assert [answer.code for answer in deleted] == [ResponseCode.SUCCESS]
+        found = {record.body for record in made.messages()}
+        assert {body for after, body in acknowledged if after} <= found
+        assert b"last" in found

@@ -176,6 +176,25 @@ def test_without_a_file_a_change_lasts_until_the_stop_and_says_so() -> None:
         assert not made.broker.config.long_polling_enable
 
 
+def test_what_waits_for_a_restart_counts_for_what_is_set_after_it() -> None:
+    with broker() as made:
+        assert update(made, "brokerRole=SLAVE").code == ResponseCode.SYSTEM_ERROR, "without an id"
+        assert update(made, "brokerId=1").code == 0
+        assert update(made, "brokerRole=SLAVE").code == 0
+        config, _, _ = parse_broker_config(made.disk.read_bytes(PATH).decode())
+        assert (config.broker_role, config.broker_id) == ("SLAVE", 1)
+        assert made.broker.config.broker_role == "ASYNC_MASTER"
+
+
+def test_a_file_that_somebody_has_spoilt_since_is_left_alone() -> None:
+    with broker() as made:
+        made.disk.open(PATH).pwrite(b"a=\\u12", 0)
+        assert settings(made)["brokerName"] == "broker-a"
+        answer = update(made, "longPollingEnable=false")
+        assert answer.code == ResponseCode.SYSTEM_ERROR
+        assert made.broker.config.long_polling_enable
+
+
 def test_no_body_is_a_success_that_changes_nothing() -> None:
     with broker() as made:
         assert made.ask(RemotingCommand(UPDATE)).code == 0
