@@ -27,6 +27,7 @@
     Schedule          one delay level: what is due           loop      schedule.py
     Clients           who is connected as what               loop      clients.py
     ConfigWriter      writes the JSON files                  thread    config_writer.py
+    TableEncoder      writes large tables into answers       thread    table_encoder.py
     Settings          the settings file, while it serves     thread    settings.py
     BrokerInfo        answers about the broker               loop      broker_info.py
     Statistics        what went through in a minute … day    thread    statistics.py

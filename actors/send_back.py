@@ -28,7 +28,8 @@ from actors.put_stats import PutStats
 from actors.request import Request, Responder, serves
 from actors.send_prepare import Redirect, delayed
 from actors.send_rules import FAQ, MAX_RECONSUME_FROM_VERSION
-from actors.topics import UNIT_SUB_FLAG, CreateSystemTopic
+from actors.topic_set import UNIT_SUB_FLAG
+from actors.topics import CreateSystemTopic
 from protocol.bodies import SubscriptionGroupConfig, TopicConfig
 from protocol.codes import RequestCode, ResponseCode
 from protocol.command import RemotingCommand

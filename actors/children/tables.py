@@ -10,6 +10,7 @@ from actors.groups import GroupTable
 from actors.parts import Parts, physical_memory_bytes
 from actors.settings import BrokerSettings
 from actors.supervisor import ChildSpec
+from actors.table_encoder import TableEncoder
 from actors.topics import TopicTable
 
 
@@ -20,6 +21,7 @@ def table_children(parts: Parts) -> list[ChildSpec]:
     writer = address("config_writer")
     return [
         ChildSpec("config_writer", lambda _: ConfigWriter()),
+        ChildSpec("table_encoder", lambda _: TableEncoder()),
         ChildSpec(
             "topics",
             lambda _: TopicTable(
@@ -30,6 +32,7 @@ def table_children(parts: Parts) -> list[ChildSpec]:
                 config_writer=writer,
                 registration=address("registration"),
                 clean_files=address("clean_files"),
+                encoder=address("table_encoder"),
             ),
         ),
         ChildSpec(

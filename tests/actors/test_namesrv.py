@@ -2,20 +2,13 @@
 
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
 from errno import ENOSPC
-from typing import Any
 
 import pytest
 
-from actors.config import NamesrvConfig
-from actors.config_writer import ConfigWriter
 from actors.kv_config import KvConfig
-from actors.namesrv import Namesrv, _topic_list
-from actors.registration_reader import RegistrationReader
-from actors.request import PeerClosed, Request
-from actors.settings import REFUSED, NamesrvSettings
-from actors.supervisor import ChildSpec
+from actors.request import PeerClosed
+from actors.settings import REFUSED
 from actors.system import ActorSystem
 from protocol.bodies import (
     BrokerData,
@@ -27,67 +20,15 @@ from protocol.bodies import (
     TopicConfigTable,
     TopicRouteData,
 )
-from protocol.bodies_admin import TopicList
-from protocol.checksum import body_crc
 from protocol.codes import RequestCode, ResponseCode
 from protocol.command import RemotingCommand
 from protocol.fastjson import loads
 from protocol.frame import decode_frame
 from protocol.headers.namesrv import RegisterBrokerHeader
-from storage.disk import Disk
 from tests.support.fake_disk import FakeDisk
 from tests.support.golden import frames
-from tests.support.peers import RecordingPeer, ask, request, simulated, tell
-
-KV_PATH = "/data/kvConfig.json"
-
-
-@contextmanager
-def name_server(disk: Disk | None = None, **settings: Any) -> Iterator[ActorSystem]:
-    config = NamesrvConfig(
-        kv_config_path=KV_PATH, config_store_path="/data/namesrv.properties", **settings
-    )
-    with simulated(disk) as system:
-        writer = system.address("config_writer")
-        system.start(
-            ChildSpec("config_writer", lambda _: ConfigWriter()),
-            ChildSpec("reader", lambda _: RegistrationReader()),
-            ChildSpec("namesrv", lambda _: Namesrv(config, writer, system.address("reader"))),
-            ChildSpec("settings", lambda _: NamesrvSettings(config)),
-        )
-        yield system
-
-
-def registration(
-    *topics: TopicConfig,
-    version: int = 1,
-    compressed: bool = False,
-    crc: int | None = None,
-    oneway: bool = False,
-) -> RemotingCommand:
-    configs = {topic.topic_name: topic for topic in topics}
-    table = TopicConfigTable(configs, DataVersion(1000, version))
-    body = RegisterBrokerBody(table).encode(compressed=compressed)
-    header = RegisterBrokerHeader(
-        "broker-a",
-        "10.0.0.1:10911",
-        "C1",
-        "10.0.0.1:10912",
-        0,
-        compressed,
-        body_crc(body) if crc is None else crc,
-    )
-    return request(RequestCode.REGISTER_BROKER, header.encode(), body, oneway=oneway)
-
-
-def route(system: ActorSystem, topic: str, version: int = 407, **more: str) -> RemotingCommand:
-    fields = {"topic": topic, **more}
-    return ask(
-        system, "namesrv", request(RequestCode.GET_ROUTEINFO_BY_TOPIC, fields, version=version)
-    )
-
-
-TOPIC = TopicConfig("TopicTest", 4, 4)
+from tests.support.name_servers import KV_PATH, TOPIC, name_server, registration, route
+from tests.support.peers import RecordingPeer, ask, request, tell
 
 
 @pytest.mark.parametrize("compressed", [False, True])
@@ -239,77 +180,6 @@ def test_a_name_server_starts_with_a_damaged_file_and_keeps_it_aside() -> None:
         system.drain()
         assert disk.read_bytes(KV_PATH) == b'{"configTable":{}}'
         assert disk.read_bytes(f"{KV_PATH}.broken") == b'{"configTable":{"N"'
-
-
-# --- large registrations
-
-
-def large(count: int = 3_000, version: int = 1) -> list[TopicConfig]:
-    return [TopicConfig(f"topic-{number}", version, version, 6) for number in range(count)]
-
-
-@pytest.mark.parametrize("compressed", [False, True])
-def test_a_large_registration_is_read_elsewhere_and_is_the_same(compressed: bool) -> None:
-    with name_server() as system:
-        answer = ask(system, "namesrv", registration(*large(), compressed=compressed))
-        assert (answer.code, answer.fields, answer.body) == (0, {}, None)
-        assert system.address("reader").handled > 0
-        found = TopicRouteData.decode(route(system, "topic-2999").body)
-        assert found.queue_datas[0].write_queue_nums == 1
-        listed = ask(system, "namesrv", request(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER))
-        assert len(TopicList.decode(listed.body).topic_list) == 3_000
-
-
-def test_what_comes_behind_a_large_registration_waits_for_it() -> None:
-    peer = RecordingPeer()
-    first = registration(*large(), version=1)
-    second = registration(TopicConfig("topic-0", 9, 9), version=2)
-    with name_server() as system:
-        address = system.address("namesrv")
-        for command in (first, second):
-            address.tell(Request(command, peer))
-        system.drain()
-        assert [answer.opaque for answer in peer.received] == [first.opaque, second.opaque]
-        found = TopicRouteData.decode(route(system, "topic-0").body)
-        assert found.queue_datas[0].write_queue_nums == 9
-        address.tell(Request(registration(*large(version=3), version=3), peer))
-        address.tell(PeerClosed(peer))
-        system.drain()
-        assert route(system, "topic-1").code == ResponseCode.TOPIC_NOT_EXIST
-
-
-def test_a_broker_that_leaves_behind_its_large_registration_is_gone() -> None:
-    identity = {"brokerName": "broker-a", "brokerAddr": "10.0.0.1:10911"}
-    identity |= {"clusterName": "C1", "brokerId": "0"}
-    peer = RecordingPeer()
-    with name_server() as system:
-        address = system.address("namesrv")
-        address.tell(Request(registration(*large()), peer))
-        address.tell(Request(request(RequestCode.UNREGISTER_BROKER, identity), peer))
-        system.drain()
-        assert [answer.code for answer in peer.received] == [0, 0]
-        assert route(system, "topic-1").code == ResponseCode.TOPIC_NOT_EXIST
-
-
-@pytest.mark.parametrize("spoil", [(b'"perm":6', b'"perm":{}'), (b'"perm":6', b'"perm":"x"')])
-def test_a_large_registration_that_cannot_be_read_changes_nothing(
-    spoil: tuple[bytes, bytes],
-) -> None:
-    with name_server() as system:
-        command = registration(*large(), crc=0)
-        body = bytes(command.body or b"")
-        at = body.rindex(spoil[0])
-        command.body = body[:at] + body[at:].replace(*spoil, 1)
-        answer = ask(system, "namesrv", command)
-        assert answer.code == ResponseCode.SYSTEM_ERROR
-        assert route(system, "topic-1").code == ResponseCode.TOPIC_NOT_EXIST
-        assert ask(system, "namesrv", registration(*large(), crc=7)).remark == "crc32 not match"
-        assert ask(system, "namesrv", registration(*large())).code == 0
-
-
-@pytest.mark.parametrize("names", [[], ["a"], ["a", "b"], ['a"b'], ["a\\b", "\x7f"], ["ä"]])
-def test_a_list_of_topics_is_written_as_fastjson_writes_it(names: list[str]) -> None:
-    assert _topic_list(names) == TopicList(names).encode()
 
 
 # --- the original's own frames
