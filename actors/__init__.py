@@ -22,6 +22,7 @@
     PullHold          pulls that wait for a message          loop      pull_hold.py
     ColdRead          reads what is not in memory            thread    cold_read.py
     QueueOffsets      answers about a queue's ends           loop      queue_offsets.py
+    QueueView         shows units of a queue                 loop      queue_view.py
     TopicTable        topics.json                            loop      topics.py
     GroupTable        subscriptionGroup.json                 loop      groups.py
     ConsumerOffsets   consumerOffset.json                    loop      consumer_offsets.py
@@ -38,9 +39,14 @@
     Clients           who is connected as what               loop      clients.py
     ClientCalls       our requests to clients                loop      client_calls.py
     ConfigWriter      writes the JSON files                  thread    config_writer.py
+    TableEncoder      writes large tables into answers       thread    table_encoder.py
+    Settings          the settings file, while it serves     thread    settings.py
     BrokerInfo        answers about the broker               loop      broker_info.py
-    Registration      the broker's place at name servers     thread    registration.py
+    Statistics        what went through in a minute … day    thread    statistics.py
+    Registration      which name server counts               loop      registration.py
+    NamesrvLink       the broker's place at a name server    thread    namesrv_link.py
     Namesrv           the route table                        loop      namesrv.py
+    RegistrationReader  reads large registrations            thread    registration_reader.py
     SparkJobs         the schedule of Spark jobs             loop      spark_jobs.py
     SparkJob          one run: a child process               thread    spark_job.py
 

@@ -76,8 +76,10 @@ class AppendBatch:
                         part[4],
                     )
                 )
-            state.put_count += len(offsets)
-            state.put_bytes += send_bytes
+            puts = state.puts
+            puts.count += len(offsets)
+            puts.bytes += send_bytes
+            puts.times += 1
             stored.append((sends, send, offsets, queue_id, records[0][2], send_bytes, context))
             waits.append(wait)
         if len(stored) < len(pending):

@@ -18,7 +18,6 @@ from actors.children.tables import table_children
 from actors.children.talking import talking_children
 from actors.clean_files import CleanFiles
 from actors.clients import Clients
-from actors.connection import Service
 from actors.connections import Connections, Listener
 from actors.consume_stats import ConsumeStats
 from actors.consumer_calls import ConsumerCalls
@@ -30,10 +29,14 @@ from actors.parts import Parts, physical_memory_bytes
 from actors.pull_message import PullMessage
 from actors.query_message import QueryMessage
 from actors.queue_offsets import QueueOffsets
+from actors.queue_view import QueueView
 from actors.reply_message import ReplyMessage
 from actors.request import codes_of
 from actors.schedule import schedule_children
 from actors.send_back import SendBack
+from actors.service import Service
+from actors.settings import BrokerSettings
+from actors.statistics import Statistics
 from actors.supervisor import ChildSpec
 from actors.topics import TopicTable
 from actors.transactions import Transactions
@@ -47,6 +50,7 @@ RESPONDERS = (
     ("clients", Clients),
     ("pull_message", PullMessage),
     ("queue_offsets", QueueOffsets),
+    ("queue_view", QueueView),
     ("query_message", QueryMessage),
     ("send_back", SendBack),
     ("consumer_calls", ConsumerCalls),
@@ -56,6 +60,8 @@ RESPONDERS = (
     ("transactions", Transactions),
     ("broker_info", BrokerInfo),
     ("clean_files", CleanFiles),
+    ("settings", BrokerSettings),
+    ("statistics", Statistics),
 )
 """Which address serves which request codes: those its class declares."""
 

@@ -10,10 +10,10 @@ from socket import socket
 
 from actors.broker import Broker
 from actors.config import BrokerConfig
-from actors.connection import Service
 from actors.connections import Listener, PortTaken, open_listener
 from actors.hooks import Hook
 from actors.parts import Ports
+from actors.service import Service
 from actors.supervisor import ChildSpec
 from actors.system import ActorSystem
 from storage.config import StoreConfig

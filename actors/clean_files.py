@@ -1,8 +1,8 @@
 """Deletes what is old or what the full disk has no room for, and watches how full it is.
 
 Owns: the files that have been taken out of use and are not deleted yet.
-Told by: its own ticks, connections (`Request`: 306, 316, 329), PutMessage (`FilesDropped`), Reput
-(`Trimmed`, `QueuesRemoved`).
+Told by: its own ticks, connections (`Request`: 306, 316, 329), topics (`RemoveTopic`), PutMessage
+(`FilesDropped`), Reput (`Trimmed`, `QueuesRemoved`).
 Tells: PutMessage (`DropFiles`, `QueuesGone`, `WritesForbidden`), Reput (`TrimBefore`,
 `RemoveQueues`), FlushRealTime (`SyncSoon`), Connections (`CopyOut`).
 
@@ -29,6 +29,7 @@ from actors.flush_real_time import SyncSoon
 from actors.published import Published
 from actors.reput import Following, WritesForbidden
 from actors.request import Request, Responder, serves
+from actors.topics import RemoveTopic
 from actors.trim import QueuesRemoved, RemoveQueues, TrimBefore, Trimmed
 from protocol.bodies import TopicConfig
 from protocol.codes import RequestCode
@@ -258,9 +259,16 @@ class CleanFiles(Responder):
         """Removes the queues of topics that are in no table."""
         self._remove_queues(request, frozenset(self._topics.value))
 
-    def _remove_queues(self, request: Request, topics: frozenset[str] | None) -> None:
+    @handles(RemoveTopic)
+    def on_remove_topic(self, message: RemoveTopic) -> None:
+        """Removes the queues of a topic that was deleted, unless it has come back meanwhile."""
+        self._remove_queues(message.request, None, only=message.topic)
+
+    def _remove_queues(
+        self, request: Request, topics: frozenset[str] | None, *, only: str | None = None
+    ) -> None:
         self._asked.append(request)
-        self._to["reput"].tell(RemoveQueues(topics, self.address))
+        self._to["reput"].tell(RemoveQueues(topics, self.address, only, self._topics))
 
     @handles(QueuesRemoved)
     def on_queues_removed(self, message: QueuesRemoved) -> None:

@@ -42,7 +42,8 @@ from actors.property_filters import TAG_EXPRESSIONS, compiled, not_supported
 from actors.published import Published
 from actors.queue_locks import QueueLocks
 from actors.request import Peer, PeerClosed, Request, Responder, serves
-from actors.topics import UNIT_SUB_FLAG, CreateSystemTopic
+from actors.topic_set import UNIT_SUB_FLAG
+from actors.topics import CreateSystemTopic
 from protocol.bodies import (
     CheckClientRequest,
     ConsumerData,

@@ -7,7 +7,7 @@ start-up.
 
 import os
 from collections.abc import Mapping, Set
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any, TypeVar
 
 from actors.known_keys import BROKER_FILE_KEYS, NAMESRV_FILE_KEYS, OLD_SPELLINGS
@@ -32,6 +32,7 @@ _FILTERS_MAX = 10_000
 
 _HA_BATCH_MAX = TRANSFER_BYTES_MAX - TRANSFER_HEAD_BYTES
 """What the buffer of an official slave takes."""
+NAMESRV_FILE = os.path.expanduser("~/namesrv/namesrv.properties")
 
 Config = TypeVar("Config")
 
@@ -59,16 +60,16 @@ class BrokerConfig:
     namesrv_address: str = key("namesrvAddr", default="")
     """`host:port`, several separated by `;`. Empty: the environment's NAMESRV_ADDR."""
 
-    auto_create_topic_enable: bool = key("autoCreateTopicEnable", default=True)
-    auto_create_group_enable: bool = key("autoCreateSubscriptionGroup", default=True)
+    auto_create_topic_enable: bool = key("autoCreateTopicEnable", default=True, live=True)
+    auto_create_group_enable: bool = key("autoCreateSubscriptionGroup", default=True, live=True)
     default_topic_queue_nums: int = key("defaultTopicQueueNums", default=8)
     cluster_topic_enable: bool = key("clusterTopicEnable", default=True)
     broker_topic_enable: bool = key("brokerTopicEnable", default=True)
     trace_topic_enable: bool = key("traceTopicEnable", default=False)
     trace_topic_name: str = key("msgTraceTopicName", default="RMQ_SYS_TRACE_TOPIC")
-    broker_permission: int = key("brokerPermission", default=PERM_READ | PERM_WRITE)
+    broker_permission: int = key("brokerPermission", default=PERM_READ | PERM_WRITE, live=True)
 
-    reject_transaction_message: bool = key("rejectTransactionMessage", default=False)
+    reject_transaction_message: bool = key("rejectTransactionMessage", default=False, live=True)
     transaction_check_interval_ms: int = key("transactionCheckInterval", default=60_000)
     transaction_timeout_ms: int = key("transactionTimeOut", default=6000)
     """How old a half message is before its producer is asked."""
@@ -77,23 +78,25 @@ class BrokerConfig:
     region_id: str = key("regionId", default="DefaultRegion")
     trace_on: bool = key("traceOn", default=True)
     store_reply_message_enable: bool = key("storeReplyMessageEnable", default=True)
-    os_page_cache_busy_timeout_ms: int = key("osPageCacheBusyTimeOutMills", default=1000)
+    os_page_cache_busy_timeout_ms: int = key("osPageCacheBusyTimeOutMills", default=1000, live=True)
 
-    long_polling_enable: bool = key("longPollingEnable", default=True)
-    short_polling_ms: int = key("shortPollingTimeMills", default=1000)
-    slave_read_enable: bool = key("slaveReadEnable", default=False)
+    long_polling_enable: bool = key("longPollingEnable", default=True, live=True)
+    short_polling_ms: int = key("shortPollingTimeMills", default=1000, live=True)
+    slave_read_enable: bool = key("slaveReadEnable", default=False, live=True)
     flush_consumer_offset_interval_ms: int = key("flushConsumerOffsetInterval", default=5000)
     consumer_offset_guard_enable: bool = key("consumerOffsetGuardEnable", default=True)
     """Whether commits that would undo others' are ignored; a setting of ours."""
-    notify_consumer_ids_changed_enable: bool = key("notifyConsumerIdsChangedEnable", default=True)
+    notify_consumer_ids_changed_enable: bool = key(
+        "notifyConsumerIdsChangedEnable", default=True, live=True
+    )
 
-    property_filter_enable: bool = key("enablePropertyFilter", default=False)
-    filter_support_retry: bool = key("filterSupportRetry", default=False)
+    property_filter_enable: bool = key("enablePropertyFilter", default=False, live=True)
+    filter_support_retry: bool = key("filterSupportRetry", default=False, live=True)
     calc_filter_bit_map_enable: bool = key("enableCalcFilterBitMap", default=False)
     expected_filter_count: int = key("expectConsumerNumUseFilter", default=32)
     """How many groups with filters the bit maps are made for."""
     filter_error_percent: int = key("maxErrorRateOfBloomFilter", default=20)
-    filter_clean_time_span_ms: int = key("filterDataCleanTimeSpan", default=86_400_000)
+    filter_clean_time_span_ms: int = key("filterDataCleanTimeSpan", default=86_400_000, live=True)
 
     ha_master_address: str = key("haMasterAddress", default="")
     """Where a slave finds its master's HA port, `host:port`. Empty: as the name server says."""
@@ -104,11 +107,15 @@ class BrokerConfig:
     """With all slaves further behind a SYNC_MASTER waits for none."""
     slave_timeout_ms: int = key("slaveTimeout", default=3000)
 
-    register_period_ms: int = key("registerNameServerPeriod", default=30_000)
-    register_timeout_ms: int = key("registerBrokerTimeoutMills", default=6000)
-    force_register: bool = key("forceRegister", default=True)
-    compressed_register: bool = key("compressedRegister", default=False)
+    register_period_ms: int = key("registerNameServerPeriod", default=30_000, live=True)
+    register_timeout_ms: int = key("registerBrokerTimeoutMills", default=6000, live=True)
+    force_register: bool = key("forceRegister", default=True, live=True)
+    compressed_register: bool = key("compressedRegister", default=False, live=True)
     channel_max_idle_seconds: int = key("serverChannelMaxIdleTimeSeconds", default=120)
+    config_black_list: str = key("configBlackList", default="")
+    """More keys that nobody may change over the network, with `;` between them."""
+    config_path: str = ""
+    """The file that these come from, and that changes go to; empty: there is none."""
 
     def __post_init__(self) -> None:
         set_value = object.__setattr__
@@ -173,7 +180,8 @@ class BrokerConfig:
     @property
     def namesrv_addresses(self) -> tuple[str, ...]:
         """Every name server as `host:port`, in the order of the setting."""
-        return tuple(part.strip() for part in self.namesrv_address.split(";") if part.strip())
+        parts = (part.strip() for part in self.namesrv_address.split(";"))
+        return tuple(dict.fromkeys(part for part in parts if part))
 
 
 @dataclass(frozen=True)
@@ -184,8 +192,14 @@ class NamesrvConfig:
     """0 takes a free port."""
     bind_address: str = key("bindAddress", default="0.0.0.0")
     kv_config_path: str = key("kvConfigPath", default=os.path.expanduser("~/namesrv/kvConfig.json"))
-    order_message_enable: bool = key("orderMessageEnable", default=False)
+    order_message_enable: bool = key("orderMessageEnable", default=False, live=True)
     channel_max_idle_seconds: int = key("serverChannelMaxIdleTimeSeconds", default=120)
+    frame_bytes_max: int = key("com.rocketmq.remoting.frameMaxLength", default=64 << 20)
+    """The longest request; 4.9.7's 16 MiB are too short for a broker with 60,000 topics."""
+    config_store_path: str = key("configStorePath", default=NAMESRV_FILE)
+    """Where changes of these settings go: the -c file, where one is given."""
+    config_black_list: str = key("configBlackList", default="")
+    """More keys that nobody may change over the network, with `;` between them."""
 
     def __post_init__(self) -> None:
         _check_port(self.listen_port)
@@ -219,7 +233,8 @@ def load_broker_config(
     path: str, overrides: Mapping[str, str] | None = None
 ) -> tuple[BrokerConfig, StoreConfig, Findings]:
     """The settings in the file at `path`; see `parse_broker_config`."""
-    return parse_broker_config(_read(path), overrides)
+    broker, store, findings = parse_broker_config(_read(path), overrides)
+    return replace(broker, config_path=os.path.realpath(path)), store, findings
 
 
 def parse_broker_config(
@@ -240,7 +255,8 @@ def load_namesrv_config(
     path: str, overrides: Mapping[str, str] | None = None
 ) -> tuple[NamesrvConfig, Findings]:
     """The settings in the file at `path`; see `parse_namesrv_config`."""
-    return parse_namesrv_config(_read(path), overrides)
+    config, findings = parse_namesrv_config(_read(path), overrides)
+    return replace(config, config_store_path=os.path.realpath(path)), findings
 
 
 def parse_namesrv_config(
@@ -278,14 +294,21 @@ def _values(text: str, overrides: Mapping[str, str] | None) -> dict[str, str]:
     return {**values, **(overrides or {})}
 
 
-def _filled(config: type[Config], values: Mapping[str, str]) -> Config:
-    types = {item.name: item.type for item in fields(config)}  # type: ignore[arg-type]
-    given = {
+def converted_settings(config: Any, values: Mapping[str, str]) -> dict[str, Any]:
+    """Field by field what of these texts belongs to `config`, an object or its class.
+
+    Raises ConfigError.
+    """
+    types = {item.name: item.type for item in fields(config)}
+    return {
         name: _converted(external, values[external], types[name])
         for external, name in keys_of(config).items()
         if external in values
     }
-    return config(**given)
+
+
+def _filled(config: type[Config], values: Mapping[str, str]) -> Config:
+    return config(**converted_settings(config, values))
 
 
 def _converted(external: str, text: str, kind: object) -> int | float | bool | str:

@@ -10,8 +10,8 @@ connection, as in 4.9.7, with one log line; no other connection notices.
 """
 
 from collections import deque
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import count
 from select import EPOLLIN, EPOLLOUT
 from socket import socket
@@ -23,10 +23,11 @@ from actors.actor import Actor, BatchEnd, handles
 from actors.address import Address
 from actors.request import ClientAnswer, PeerClosed, Request
 from actors.sends import Buffer, Sends
+from actors.service import Service
 from protocol.codes import RequestCode, ResponseCode, SerializeType
 from protocol.command import RemotingCommand
 from protocol.errors import FrameError, RemoteError
-from protocol.frame import FRAME_BYTES_MAX, decode_frame, encode
+from protocol.frame import decode_frame, encode
 from protocol.host import pack_host
 from protocol.send_wire import Send, SendDecoder, send_of
 
@@ -89,22 +90,6 @@ class CopyOut:
 @dataclass(slots=True)
 class StopReading:
     """The server is stopping: take no new requests, but send what is answered."""
-
-
-@dataclass(frozen=True)
-class Service:
-    """What a listening port serves: request code → address, and what happens to the rest."""
-
-    routes: Mapping[int, Address]
-    sends_to: Address | None = None
-    """Who takes sends; None where they are not served (the name server)."""
-
-    answer_unknown: bool = True
-    """Whether an unknown code is answered (a broker does, a name server stays silent)."""
-
-    tell_closed: Sequence[Address] = field(default_factory=tuple)
-    answers_to: Address | None = None
-    """Who takes the answers of clients; None where clients are never asked."""
 
 
 class Connection(Actor):
@@ -173,13 +158,14 @@ class Connection(Actor):
         sends: list[Send] = []
         size, position, sends_bytes = len(data), 0, 0
         decoder, serves_sends = self._decoder, self._service.sends_to is not None
+        frame_bytes_max = self._service.frame_bytes_max
         try:
             while size - position >= 8:
                 total, mark = _FRAME.unpack_from(data, position)
                 end = position + 4 + total
                 header_end = position + 8 + (mark & 0xFFFFFF)
-                if total < 4 or header_end > end or total + 4 > FRAME_BYTES_MAX:
-                    raise FrameError(ResponseCode.SYSTEM_ERROR, _lies(total, mark))
+                if total < 4 or header_end > end or total + 4 > frame_bytes_max:
+                    raise FrameError(ResponseCode.SYSTEM_ERROR, self._lies(total, mark))
                 if end > size:
                     self._need = end - position
                     break
@@ -203,6 +189,13 @@ class Connection(Actor):
             if sends:
                 self._pass_on(sends, sends_bytes)
         return position
+
+    def _lies(self, total: int, mark: int) -> str:
+        text = f"a frame of {total} bytes with a header of {mark & 0xFFFFFF}"
+        most, cure = self._service.frame_bytes_max, self._service.cure
+        if cure and total + 4 > most:
+            log.warning("frame too long", peer=self.remote, bytes=total + 4, most=most, cure=cure)
+        return text
 
     def _pass_on(self, sends: list[Send], sends_bytes: int) -> None:
         assert self._service.sends_to is not None
@@ -394,7 +387,3 @@ class Connection(Actor):
     def on_stop(self) -> None:
         if not self._closed:
             self.end("server stopped")
-
-
-def _lies(total: int, mark: int) -> str:
-    return f"a frame of {total} bytes with a header of {mark & 0xFFFFFF}"

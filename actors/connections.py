@@ -26,8 +26,9 @@ from structlog import get_logger
 
 from actors.actor import Actor, Exited, Started, handles
 from actors.address import Address
-from actors.connection import Close, Connection, CopyOut, Service, StopReading
+from actors.connection import Close, Connection, CopyOut, StopReading
 from actors.request import PeerClosed
+from actors.service import Service
 
 log = get_logger(__name__)
 

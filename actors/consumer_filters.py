@@ -22,6 +22,7 @@ from actors.persisted import PersistedTable
 from actors.published import Published
 from actors.request import Request
 from protocol.bodies import ConsumerData
+from protocol.topic_names import GROUP_CHARS_MAX, is_legal_name
 from storage.consumer_filters import ConsumerFilters, format_filters, parse_filters
 
 log = get_logger(__name__)
@@ -116,6 +117,9 @@ class FilterTable(PersistedTable):
     def _register(self, data: ConsumerData) -> None:
         filters, now_ms = self._filters, self.system.clock.now_ms()
         for each in data.subscription_data_set:
+            if not is_legal_name(each.topic) or not is_legal_name(data.group_name, GROUP_CHARS_MAX):
+                log.warning("filter not taken: no legal name", topic=each.topic)
+                continue
             filters.register(
                 each.topic,
                 data.group_name,

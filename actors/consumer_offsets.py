@@ -2,8 +2,8 @@
 
 Owns: the table of offsets and consumerOffset.json.
 Told by: connections (`Request`), PullMessage, Transactions (`CommitOffset`), OffsetReset
-(`ResetOffsets`), SlaveSync (`TakeOffsets`), who needs to know how far groups are (`TellOffsets`),
-its own tick.
+(`ResetOffsets`), SlaveSync (`TakeOffsets`), groups (`ForgetOffsets`), who needs to know how far
+groups are (`TellOffsets`), its own tick.
 Tells: config_writer; who asked (`OffsetsTold`).
 
 What a consumer commits one-way or with a pull is stored unless it goes back and should not
@@ -35,7 +35,14 @@ from protocol.headers.offset import (
     QueryConsumerOffsetHeader,
     UpdateConsumerOffsetHeader,
 )
-from storage.offsets import TOPIC_GROUP_SEPARATOR, format_offsets, offset_key, parse_offsets
+from protocol.topic_names import GROUP_CHARS_MAX, is_legal_name
+from storage.offsets import (
+    TOPIC_GROUP_SEPARATOR,
+    format_offsets,
+    group_of,
+    offset_key,
+    parse_offsets,
+)
 
 log = get_logger(__name__)
 
@@ -98,6 +105,13 @@ class TakeOffsets:
     """The master's table: its groups go over a slave's own."""
 
     table: ConsumerOffsetTable
+
+
+@dataclass(frozen=True, slots=True)
+class ForgetOffsets:
+    """The group was deleted with its offsets."""
+
+    group: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,6 +182,17 @@ class ConsumerOffsets(PersistedTable):
             if self._offsets.get(key) != queues:
                 self._offsets[key] = dict(queues)
                 self._changed = True
+
+    @handles(ForgetOffsets)
+    def on_forget(self, message: ForgetOffsets) -> None:
+        """In all topics."""
+        gone = [key for key in self._offsets if group_of(key) == message.group]
+        for key in gone:
+            del self._offsets[key]
+        if gone:
+            log.info("offsets deleted", group=message.group, topics=len(gone))
+            self._changed = True
+            self._publish()
 
     @serves(RequestCode.UPDATE_CONSUMER_OFFSET)
     def update(self, request: Request) -> RemotingCommand:
@@ -263,8 +288,7 @@ class ConsumerOffsets(PersistedTable):
         self, group: str, topic: str, queue_id: int, offset: int, peer: Peer | None
     ) -> None:
         """What a consumer says by the way; a commit that changes nothing is nothing to think of."""
-        queues = self._offsets.setdefault(offset_key(topic, group), {})
-        stored = queues.get(queue_id)
+        stored = self._offsets.get(offset_key(topic, group), {}).get(queue_id)
         guard = self._guard
         if peer is not None and guard is not None and stored not in (None, offset):
             backward = offset < stored
@@ -274,14 +298,20 @@ class ConsumerOffsets(PersistedTable):
                 if not guard.believes(*place, peer.peer_id, now_ms, backward=backward):
                     guard.ignored(*place, offset, stored, peer.remote, now_ms)
                     return
-        queues[queue_id] = offset
-        self._changed = True
+        self._store(group, topic, queue_id, offset)
 
     def _offset(self, group: str, topic: str, queue_id: int) -> int:
         return self._offsets.get(offset_key(topic, group), {}).get(queue_id, -1)
 
     def _store(self, group: str, topic: str, queue_id: int, offset: int) -> None:
-        self._offsets.setdefault(offset_key(topic, group), {})[queue_id] = offset
+        key = offset_key(topic, group)
+        queues = self._offsets.get(key)
+        if queues is None:
+            if not is_legal_name(topic) or not is_legal_name(group, GROUP_CHARS_MAX):
+                log.warning("offset not taken: no legal name", topic=topic, group=group)
+                return
+            queues = self._offsets[key] = {}
+        queues[queue_id] = offset
         self._changed = True
 
     def _publish(self) -> Offsets:

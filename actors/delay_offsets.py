@@ -13,12 +13,14 @@ Source: store/schedule/ScheduleMessageService.java.
 """
 
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from actors.actor import handles
 from actors.address import Address
 from actors.flusher import Sync, Synced
 from actors.persisted import PersistedTable
+from actors.published import Published
 from actors.request import Request, serves
 from protocol.bodies import DelayOffsetTable
 from protocol.codes import RequestCode
@@ -80,11 +82,13 @@ class DelayOffsets(PersistedTable):
         interval_ms: int,
         config_writer: Address,
         flusher: Address,
+        offsets: Published[Mapping[int, int]],
     ) -> None:
         super().__init__(path, config_writer)
         self._log = commit_log
         self._interval_ms = interval_ms
         self._flusher = flusher
+        self._published = offsets
         self._offsets: dict[int, int] = {}
         self._safe: dict[int, int] = {}
         self._unflushed: deque[Delivered] = deque()
@@ -99,6 +103,7 @@ class DelayOffsets(PersistedTable):
         if loaded.value is not None:
             self._safe = loaded.value.offset_table
         self._offsets = dict(self._safe)
+        self._published.value = dict(self._offsets)
         self._changed = bool(loaded.broken)
         self.every(self._interval_ms, _Save())
 
@@ -111,6 +116,7 @@ class DelayOffsets(PersistedTable):
     def on_delivered(self, message: Delivered) -> None:
         """A level has come further, or was moved to the edge of its queue."""
         self._offsets[message.level] = message.next_offset
+        self._published.value = dict(self._offsets)
         self._unflushed.append(message)
 
     @handles(TakeDelayOffsets)

@@ -3,7 +3,7 @@
 Owns: the table of groups and subscriptionGroup.json.
 Told by: connections (`Request`), everybody who meets an unknown group (`CreateGroup`),
 SlaveSync (`TakeGroups`).
-Tells: config_writer.
+Tells: config_writer, ConsumerOffsets (`ForgetOffsets`).
 
 Source: broker/subscription/SubscriptionGroupManager.java.
 """
@@ -16,6 +16,7 @@ from structlog import get_logger
 from actors.actor import handles
 from actors.address import Address
 from actors.config import BrokerConfig
+from actors.consumer_offsets import ForgetOffsets
 from actors.persisted import PersistedTable
 from actors.published import Published
 from actors.request import Request, serves
@@ -24,6 +25,8 @@ from protocol.bodies import DataVersion, SubscriptionGroupConfig, SubscriptionGr
 from protocol.codes import RequestCode, ResponseCode
 from protocol.command import RemotingCommand
 from protocol.errors import RemoteError
+from protocol.headers.admin import DeleteSubscriptionGroupHeader
+from protocol.topic_names import GROUP_CHARS_MAX, LEGAL_CHARACTERS, is_legal_name
 from storage.groups import always_present, completed_groups, format_groups, parse_groups
 from storage.store_traces import StoreTraces
 
@@ -58,12 +61,13 @@ class GroupFinder:
     ) -> None:
         self._groups = groups
         self._table = table
-        self._auto_create = config.auto_create_group_enable
+        self._config = config
 
     def find(self, group: str) -> SubscriptionGroupConfig | None:
         """The group's settings; None when it does not exist and may not be made."""
         found = self._groups.value.get(group)
-        if found is None and (self._auto_create or group.startswith(SYSTEM_GROUP_PREFIX)):
+        may_be_made = self._config.auto_create_group_enable or group.startswith(SYSTEM_GROUP_PREFIX)
+        if found is None and may_be_made:
             self._table.tell(CreateGroup(group))
             return SubscriptionGroupConfig(group)
         return found
@@ -79,10 +83,12 @@ class GroupTable(PersistedTable):
         *,
         groups: Published[GroupConfigs],
         config_writer: Address,
+        consumer_offsets: Address,
     ) -> None:
         super().__init__(path, config_writer)
         self._config = config
         self._published = groups
+        self._consumer_offsets = consumer_offsets
         self._groups: dict[str, SubscriptionGroupConfig] = {}
         self._version = DataVersion()
 
@@ -105,7 +111,9 @@ class GroupTable(PersistedTable):
     @handles(CreateGroup)
     def on_create(self, message: CreateGroup) -> None:
         """Somebody has come with a group that nobody has made."""
-        if message.group not in self._groups:
+        if not is_legal_name(message.group, GROUP_CHARS_MAX):
+            log.warning("group not created: no legal name", group=message.group)
+        elif message.group not in self._groups:
             log.info("group created", group=message.group)
             self._put(SubscriptionGroupConfig(message.group))
 
@@ -130,8 +138,23 @@ class GroupTable(PersistedTable):
             raise RemoteError(
                 ResponseCode.SYSTEM_ERROR, "java.lang.NullPointerException: groupName is null"
             )
+        _check_name(config.group_name)
         log.info("group updated", group=config.group_name, peer=request.peer.remote)
         self._put(config, lambda refusal: self.answer_saved(request, refusal))
+        return None
+
+    @serves(RequestCode.DELETE_SUBSCRIPTIONGROUP)
+    def delete(self, request: Request) -> RemotingCommand | None:
+        """Forgets a group, and its offsets if that is wanted."""
+        if self._config.is_slave:
+            raise RemoteError(ResponseCode.SYSTEM_ERROR, SLAVE_REFUSES)
+        header = DeleteSubscriptionGroupHeader.decode(request.command.fields)
+        log.info("group deleted", group=header.group_name, peer=request.peer.remote)
+        if header.remove_offset:
+            self._consumer_offsets.tell(ForgetOffsets(header.group_name))
+        if self._groups.pop(header.group_name, None) is None:
+            return request.command.answer()
+        self._changed(lambda refusal: self.answer_saved(request, refusal))
         return None
 
     @serves(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)
@@ -144,6 +167,9 @@ class GroupTable(PersistedTable):
         self, config: SubscriptionGroupConfig, then: Callable[[str], None] | None = None
     ) -> None:
         self._groups[config.group_name] = config
+        self._changed(then)
+
+    def _changed(self, then: Callable[[str], None] | None = None) -> None:
         self._version = self._version.next(self.system.clock.now_ms())
         self._published.value = dict(self._groups)
         self._save(then)
@@ -151,3 +177,16 @@ class GroupTable(PersistedTable):
     def _save(self, then: Callable[[str], None] | None = None) -> None:
         table = SubscriptionGroupTable(dict(self._groups), self._version)
         self.save(lambda: format_groups(table), then)
+
+
+def _check_name(group: str) -> None:
+    """With the words of 4.9.7's clients; its broker takes any name. Raises RemoteError."""
+    if len(group) > GROUP_CHARS_MAX:
+        remark = f"the specified group is longer than group max length {GROUP_CHARS_MAX}."
+        raise RemoteError(ResponseCode.SYSTEM_ERROR, remark)
+    if not is_legal_name(group, GROUP_CHARS_MAX):
+        raise RemoteError(
+            ResponseCode.SYSTEM_ERROR,
+            f"the specified group[{group}] contains illegal characters, allowing only"
+            f" {LEGAL_CHARACTERS}",
+        )

@@ -11,9 +11,10 @@ from collections.abc import Callable, Sequence
 from itertools import count
 from threading import Event
 
-from actors.connection import SEND_CODES, Service, peer_ids
+from actors.connection import SEND_CODES, peer_ids
 from actors.request import ClientAnswer, PeerClosed, Request
 from actors.sends import Buffer, Sends
+from actors.service import Service
 from actors.system import ActorSystem
 from protocol.codes import ResponseCode
 from protocol.command import RemotingCommand

@@ -4,6 +4,7 @@ A name server forgets a broker when its connection closes, so the connection is 
 anew when it turns out to be gone.  Used by actors on threads only.
 """
 
+from collections.abc import Callable
 from itertools import count
 from socket import (
     IPPROTO_TCP,
@@ -22,6 +23,8 @@ CONNECT_TIMEOUT_S = 3.0
 """As 4.9.7: a name server that is down must not hold up the others for long."""
 
 RECEIVE_BYTES = 64 << 10
+LOOK_UP_S = 0.25
+"""How long a wait for an answer goes on before it is seen whether anybody still wants it."""
 
 
 class NamesrvUnreachable(Exception):
@@ -31,13 +34,17 @@ class NamesrvUnreachable(Exception):
 class NamesrvClient:
     """Calls one name server. Not for several threads at once; `close` it."""
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, gives_up: Callable[[], bool] = lambda: False) -> None:
+        """`gives_up` is asked while an answer is waited for."""
         host, _, port = address.rpartition(":")
         self.address = address
         self._host_port = (host.strip("[]"), int(port))
         self._socket: socket | None = None
         self._frames = FrameBuffer()
+        self._gives_up = gives_up
         self._opaques = count(1)
+        self.connection_count = 0
+        """How many connections it took so far."""
 
     def call(self, request: RemotingCommand, timeout_s: float) -> RemotingCommand:
         """The response. Raises NamesrvUnreachable."""
@@ -100,14 +107,20 @@ class NamesrvClient:
             self._socket = create_connection(self._host_port, timeout_s)
             self._socket.setsockopt(IPPROTO_TCP, TCP_NODELAY, 1)
             self._frames = FrameBuffer()
+            self.connection_count += 1
         self._socket.settimeout(_left(deadline))
         self._socket.sendall(frame)
 
     def _response_to(self, opaque: int, deadline: float) -> RemotingCommand:
         assert self._socket is not None
         while True:
-            self._socket.settimeout(_left(deadline))
-            data = self._socket.recv(RECEIVE_BYTES)
+            self._socket.settimeout(min(LOOK_UP_S, _left(deadline)))
+            try:
+                data = self._socket.recv(RECEIVE_BYTES)
+            except TimeoutError:
+                if self._gives_up():
+                    raise
+                continue
             if not data:
                 raise ConnectionResetError("closed by the name server")
             for command in self._frames.receive(data):

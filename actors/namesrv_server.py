@@ -6,21 +6,35 @@ from socket import socket
 
 from actors.config import NamesrvConfig
 from actors.config_writer import ConfigWriter
-from actors.connection import Service
 from actors.connections import Acceptor, Connections, Listener, open_listener
 from actors.namesrv import Namesrv
+from actors.registration_reader import RegistrationReader
 from actors.request import codes_of
+from actors.service import Service
+from actors.settings import NamesrvSettings
 from actors.supervisor import ChildSpec
 from actors.system import ActorSystem
 
-RESPONDERS = (("namesrv", Namesrv),)
+RESPONDERS = (("namesrv", Namesrv), ("namesrv_settings", NamesrvSettings))
 STOP_AFTER_FAILURE_S = 10.0
 
 
-def service(system: ActorSystem) -> Service:
+TOO_MANY_TOPICS = (
+    "a broker with that many topics: set its compressedRegister=true, or raise"
+    " com.rocketmq.remoting.frameMaxLength of this name server"
+)
+
+
+def service(system: ActorSystem, config: NamesrvConfig) -> Service:
     """What the name server's port serves; an unknown code is not answered, as in 4.9.7."""
     routes = {code: system.address(name) for code, name in codes_of(RESPONDERS).items()}
-    return Service(routes, answer_unknown=False, tell_closed=[system.address("namesrv")])
+    return Service(
+        routes,
+        answer_unknown=False,
+        tell_closed=[system.address("namesrv")],
+        frame_bytes_max=config.frame_bytes_max,
+        cure=TOO_MANY_TOPICS,
+    )
 
 
 def children(
@@ -35,7 +49,11 @@ def children(
     return [
         ChildSpec("namesrv_connections", lambda _: Connections(idle_ms)),
         ChildSpec("namesrv_config_writer", lambda _: ConfigWriter()),
-        ChildSpec("namesrv", lambda _: Namesrv(config, writer)),
+        ChildSpec("registration_reader", lambda _: RegistrationReader()),
+        ChildSpec(
+            "namesrv", lambda _: Namesrv(config, writer, system.address("registration_reader"))
+        ),
+        ChildSpec("namesrv_settings", lambda _: NamesrvSettings(config)),
         ChildSpec("namesrv_acceptor", lambda _: Acceptor(listeners, connections)),
     ]
 
@@ -56,7 +74,7 @@ def start_namesrv(config: NamesrvConfig, *, system: ActorSystem) -> RunningNames
     """Opens the port and starts everything. Raises PortTaken or StartFailed."""
     sock = open_listener(config.bind_address, config.listen_port, "listenPort")
     port = sock.getsockname()[1]
-    listener = Listener("listenPort", config.bind_address, port, service(system))
+    listener = Listener("listenPort", config.bind_address, port, service(system, config))
     try:
         system.start(*children(system, config, [(listener, sock)]))
     except BaseException:

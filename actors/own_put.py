@@ -218,8 +218,10 @@ class OwnPuts:
         entries: list[DispatchEntry] = []
         for (put, record, state), (packed,), place in zip(chosen, groups, placed):  # noqa: B905
             entries.append(_entry(record, packed, place, timestamp))
-            state.put_count += 1
-            state.put_bytes += place[1]
+            counts = state.puts
+            counts.count += 1
+            counts.bytes += place[1]
+            counts.times += 1
             put.results.append(OwnResult(ResponseCode.SUCCESS, packed[2], *place))
         self.pending = [put for put in puts if len(put.results) < len(put.records)]
         self.pending_count = sum(len(put.records) - len(put.results) for put in self.pending)

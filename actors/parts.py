@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import dataclass
 from random import Random
 
@@ -49,6 +50,7 @@ class Parts:
         hooks: Sequence[Hook] = (),
         random: Random | None = None,
     ) -> None:
+        config, store_config = copy(config), copy(store_config)  # its own: some settings may change
         self.system = system
         self.config = config
         self.ports = ports

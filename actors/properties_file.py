@@ -12,6 +12,8 @@ from collections.abc import Iterator, Mapping
 
 _BLANKS = " \t\f"
 _ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
+_ESCAPED = {"\\": "\\\\"} | {value: f"\\{name}" for name, value in _ESCAPES.items()}
+_BMP_MAX = 0xFFFF
 _UNICODE_DIGITS = 4
 
 
@@ -32,7 +34,58 @@ def parse_properties(text: str) -> dict[str, str]:
 
 def format_properties(values: Mapping[str, str]) -> str:
     """One `key=value` line each, in order: the answer to a request for a server's settings."""
-    return "".join(f"{key}={value}\n" for key, value in values.items())
+    return "".join(f"{key}={_escape(value)}\n" for key, value in values.items())
+
+
+def updated_properties(text: str, changes: Mapping[str, str]) -> str:
+    """`text` with these settings in it: comments, order and all other lines stay as they are.
+
+    The last line of a key gets the new value, for it is the one that counts; a key that is not
+    there comes at the end.
+    """
+    lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
+    spans: dict[str, tuple[int, int]] = {}
+    start = 0
+    while start < len(lines):
+        end = _last_line(lines, start)
+        for key in parse_properties("\n".join(lines[start : end + 1])):
+            spans[key] = (start, end)
+        start = end + 1
+    if lines and not lines[-1].strip():
+        lines.pop()
+    added = [_line(key, value) for key, value in changes.items() if key not in spans]
+    for key in changes.keys() & spans.keys():
+        first, last = spans[key]
+        spaced = " = " if " = " in lines[first] else "="
+        lines[first : last + 1] = [_line(key, changes[key], spaced)] + [""] * (last - first)
+    return "\n".join([*lines, *added, ""])
+
+
+def _last_line(lines: list[str], start: int) -> int:
+    """Where the logical line that begins here ends."""
+    natural = lines[start].lstrip(_BLANKS)
+    if not natural or natural[0] in "#!":
+        return start
+    while _ends_open(lines[start]) and start + 1 < len(lines):
+        start += 1
+    return start
+
+
+def _line(key: str, value: str, equals: str = "=") -> str:
+    return f"{key}{equals}{_escape(value)}"
+
+
+def _escape(value: str) -> str:
+    """A value so that it is read again as it was, by Java too, which reads Latin-1."""
+    text = "".join(
+        _ESCAPED.get(each) or (each if each.isascii() or ord(each) > _BMP_MAX else _unicode(each))
+        for each in value
+    )
+    return f"\\{text}" if text[:1] == " " else text
+
+
+def _unicode(character: str) -> str:
+    return f"\\u{ord(character):04x}"
 
 
 def _logical_lines(text: str) -> Iterator[str]:

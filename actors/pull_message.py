@@ -19,9 +19,9 @@ from actors.actor import handles
 from actors.address import Address
 from actors.cold_read import ReadCold
 from actors.config import MASTER_ID, BrokerConfig
-from actors.consume_rates import SAMPLE_MS, ConsumeRates, Rates
 from actors.consumer_groups import ConsumerView
 from actors.consumer_offsets import CommitOffset
+from actors.counts import Counts
 from actors.groups import GroupFinder
 from actors.hooks import Hooks, PullContext
 from actors.offset_moved import offset_moved_record
@@ -97,11 +97,6 @@ class Warm:
 
 
 @dataclass(slots=True)
-class _Sample:
-    """Ten seconds have passed."""
-
-
-@dataclass(slots=True)
 class _Forget:
     """Ask the kernel anew what is in memory."""
 
@@ -122,7 +117,6 @@ class PullMessage(Responder):
         filters: Published[ConsumerFilters],
         hooks: Hooks,
         stats: PullStats,
-        rates: Published[Rates],
         addresses: Mapping[str, Address],
     ) -> None:
         super().__init__()
@@ -137,25 +131,15 @@ class PullMessage(Responder):
         self._to = addresses
         self._rules = PullRules(config)
         self._replies = PullReplies()
-        self._rates, self._published_rates = ConsumeRates(), rates
 
     def on_start(self) -> None:
         self.every(BELIEVED_MS, _Forget())
-        self._sample()
-        self.every(SAMPLE_MS, _Sample())
-
-    @handles(_Sample)
-    def on_sample(self, _: _Sample) -> None:
-        """Who gets how much."""
-        self._sample()
-
-    def _sample(self) -> None:
-        self._published_rates.value = self._rates.sample(self.system.clock.monotonic_ms())
 
     @handles(_Forget)
     def on_forget(self, _: _Forget) -> None:
-        """What was in memory some seconds ago need not be there now."""
+        """What was in memory some seconds ago need not be now; the limits may have changed, too."""
         self._probe.forget()
+        self._limits = self._limits.renewed(self._store.config)
 
     @serves(RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE)
     def on_pull(self, request: Request) -> RemotingCommand | None:
@@ -230,6 +214,7 @@ class PullMessage(Responder):
         rules = self._rules
         rules.check_queue(header, self._topics.value.get(header.topic), request.peer.remote)
         wanted = rules.wanted(header, group, self._consumers.value, self._filters.value)
+        began_ms = self.system.clock.monotonic_ms()
         result = get_message(
             self._store.consume_queues.get_or_create(header.topic, header.queue_id),
             self._store.commit_log,
@@ -241,6 +226,7 @@ class PullMessage(Responder):
             probe=None if this.is_warm else self._probe,
             settled=this.is_settled,
         )
+        self._count(result, self.system.clock.monotonic_ms() - began_ms)
         if not this.is_again and header.sys_flag & PULL_COMMIT_OFFSET and not self._config.is_slave:
             self._to["consumer_offsets"].tell(
                 CommitOffset(
@@ -272,6 +258,15 @@ class PullMessage(Responder):
             self._hold(request, header, wanted)
         else:
             self._send(request, header, result, code, suggested)
+
+    def _count(self, result: GetResult, took_ms: float) -> None:
+        stats = self.stats
+        if result.status is GetStatus.FOUND:
+            stats.found_count += 1
+        elif result.status not in (GetStatus.COLD, GetStatus.IN_DOUBT):
+            stats.miss_count += 1
+        if took_ms > stats.longest_get_ms:
+            stats.longest_get_ms = took_ms
 
     def _code(self, header: PullMessageHeader, status: GetStatus) -> int:
         if status in _EMPTY_QUEUE:
@@ -373,8 +368,14 @@ class PullMessage(Responder):
             request.answer(code, fields, remark=result.status.value)
             return
         stats.get_count += result.count
-        self._rates.note(header.consumer_group, header.topic, result.count)
         stats.get_bytes += result.body_bytes
+        key = header.topic, header.consumer_group
+        counts = stats.by_group.get(key)
+        if counts is None:
+            counts = stats.by_group[key] = Counts()
+        counts.count += result.count
+        counts.bytes += result.body_bytes
+        counts.times += 1
         command = request.command
         if command.is_oneway:
             return

@@ -1,6 +1,8 @@
 """What pulls have come to, counted."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+from actors.counts import Counts
 
 
 @dataclass(slots=True)
@@ -15,3 +17,8 @@ class PullStats:
     """Pulls that had to wait for the disk."""
     doubt_count: int = 0
     """Pulls whose first message disagreed with its unit."""
+    found_count: int = 0
+    miss_count: int = 0
+    longest_get_ms: float = 0.0
+    by_group: dict[tuple[str, str], Counts] = field(default_factory=dict)
+    """What was handed out, by topic and group."""

@@ -100,6 +100,7 @@ class PutMessage(Actor):
             random=random,
             make_topic=self._make_topic,
             group_bytes_max=self._log.group_bytes_max,
+            stats=stats,
         )
         self._waits = store.config.is_sync_flush or config.is_sync_master
         self._own = OwnPuts(
@@ -267,8 +268,7 @@ class PutMessage(Actor):
             self._answer(stored, waits, end_offset)
             self._reput.tell(Appended(end_offset, entries))
         took_ms = self.system.clock.monotonic_ms() - self._batch_started_ms
-        if took_ms > self.stats.longest_put_ms:
-            self.stats.longest_put_ms = took_ms
+        self.stats.took(took_ms, len(stored))
         if took_ms > SLOW_PUT_MS:
             log.warning("slow put", ms=round(took_ms), sends=len(stored))
 

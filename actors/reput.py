@@ -354,8 +354,12 @@ class Reput(Actor):
     def on_remove_queues(self, message: RemoveQueues) -> None:
         """Takes whole queues out of use."""
         removed, refused = RemovedQueues(), None
+        only, known = message.only, message.known
+        if only is not None and known is not None and only in known.value:
+            message.reply_to.tell(QueuesRemoved(removed))  # messages may have come to it again
+            return
         try:
-            remove_queues(self._store, message.topics, removed)
+            remove_queues(self._store, message.topics, removed, only=message.only)
         except StoreError as error:
             refused = str(error)
         message.reply_to.tell(QueuesRemoved(removed, refused))

@@ -11,8 +11,8 @@ broker of a name.  Times are monotonic.
 Source: namesrv/routeinfo/RouteInfoManager.java.
 """
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 from protocol.bodies import (
     BrokerData,
@@ -62,6 +62,13 @@ class RouteTable:
         now_ms: float,
     ) -> RegisterBrokerResponseHeader:
         """A broker is alive and has these topics; a slave is told where its live master is."""
+        if self.begin(broker, topics.data_version, now_ms):
+            name = broker.broker_name
+            self.take(name, queues_of(name, topics.topic_configs.values()))
+        return self.finish(broker, topics.data_version, filter_servers, peer_id, now_ms)
+
+    def begin(self, broker: RegisterBrokerHeader, version: DataVersion, now_ms: float) -> bool:
+        """A broker is alive; whether its topics are to be taken over, before `finish`."""
         name, address, broker_id = broker.broker_name, broker.broker_address, broker.broker_id
         self._clusters.setdefault(broker.cluster_name, set()).add(name)
         data = self._brokers.setdefault(name, BrokerData(broker.cluster_name, name, {}))
@@ -71,26 +78,37 @@ class RouteTable:
                 del addresses[other_id]  # the broker has changed its role
         is_first = broker_id not in addresses
         addresses[broker_id] = address
-        if broker_id == MASTER_ID and (is_first or self.is_changed(address, topics.data_version)):
-            for config in topics.topic_configs.values():
-                self._take_topic(name, config)
-        self._live[address] = LiveBroker(
-            now_ms, topics.data_version, peer_id, broker.ha_server_address
-        )
+        self.touch(address, now_ms)
+        return broker_id == MASTER_ID and (is_first or self.is_changed(address, version))
+
+    def take(self, broker_name: str, queues: Mapping[str, QueueData]) -> None:
+        """Some of a broker's topics, as they are now."""
+        for topic, data in queues.items():
+            known = self._queues.get(topic)
+            if known is None:
+                self._queues[topic] = {broker_name: data}
+            else:
+                known[broker_name] = data
+
+    def finish(
+        self,
+        broker: RegisterBrokerHeader,
+        version: DataVersion,
+        filter_servers: Sequence[str] | None,
+        peer_id: int,
+        now_ms: float,
+    ) -> RegisterBrokerResponseHeader:
+        """All topics of this version were taken over; a slave is told where its master is."""
+        address = broker.broker_address
+        self._live[address] = LiveBroker(now_ms, version, peer_id, broker.ha_server_address)
         if filter_servers is not None:
             self._filter_servers.pop(address, None)
             if filter_servers:
                 self._filter_servers[address] = list(filter_servers)
-        return self._master_of(data) if broker_id != MASTER_ID else RegisterBrokerResponseHeader()
-
-    def _take_topic(self, broker_name: str, config: TopicConfig) -> None:
-        self._queues.setdefault(config.topic_name, {})[broker_name] = QueueData(
-            broker_name,
-            config.read_queue_nums,
-            config.write_queue_nums,
-            config.perm,
-            config.topic_sys_flag,
-        )
+        if broker.broker_id == MASTER_ID:
+            return RegisterBrokerResponseHeader()
+        data = self._brokers.get(broker.broker_name)
+        return RegisterBrokerResponseHeader() if data is None else self._master_of(data)
 
     def _master_of(self, data: BrokerData) -> RegisterBrokerResponseHeader:
         address = data.broker_addrs.get(MASTER_ID)
@@ -139,7 +157,10 @@ class RouteTable:
         if not names:
             self._clusters.pop(cluster, None)
         for topic in [topic for topic, queues in self._queues.items() if name in queues]:
-            self._forget_topic(topic, (name,))
+            queues = self._queues[topic]
+            del queues[name]
+            if not queues:
+                del self._queues[topic]
 
     def _forget_topic(self, topic: str, broker_names: Iterable[str]) -> None:
         queues = self._queues.get(topic, {})
@@ -226,7 +247,7 @@ class RouteTable:
         for queues in self._queues.values():
             data = queues.get(broker_name)
             if data is not None:
-                queues[broker_name] = replace(data, perm=changed(data.perm))
+                data.perm = changed(data.perm)
                 count += 1
         return count
 
@@ -234,3 +255,17 @@ class RouteTable:
         """Forgets a topic, or only its queues in one cluster."""
         names = self._clusters.get(cluster, set()) if cluster else list(self._queues.get(topic, {}))
         self._forget_topic(topic, names)
+
+
+def queues_of(broker_name: str, topics: Iterable[TopicConfig]) -> dict[str, QueueData]:
+    """A broker's queues by topic. Any thread."""
+    return {
+        config.topic_name: QueueData(
+            broker_name,
+            config.read_queue_nums,
+            config.write_queue_nums,
+            config.perm,
+            config.topic_sys_flag,
+        )
+        for config in topics
+    }

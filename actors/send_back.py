@@ -11,21 +11,25 @@ Source: broker/processor/SendMessageProcessor.java (asyncConsumerSendMsgBack).
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from random import Random
 from typing import ClassVar
 
 from actors.actor import Where, handles
 from actors.address import Address
 from actors.config import BrokerConfig
+from actors.counts import Counts
 from actors.groups import GroupFinder
 from actors.hooks import Hooks, SendBackContext
 from actors.own_put import OwnPut, OwnRecord, PutOwn
 from actors.published import Published
 from actors.put_message import DLQ_QUEUES
+from actors.put_stats import PutStats
 from actors.request import Request, Responder, serves
 from actors.send_prepare import Redirect, delayed
 from actors.send_rules import FAQ, MAX_RECONSUME_FROM_VERSION
-from actors.topics import UNIT_SUB_FLAG, CreateSystemTopic
+from actors.topic_set import UNIT_SUB_FLAG
+from actors.topics import CreateSystemTopic
 from protocol.bodies import SubscriptionGroupConfig, TopicConfig
 from protocol.codes import RequestCode, ResponseCode
 from protocol.command import RemotingCommand
@@ -52,6 +56,20 @@ _PUT_STATUS = {
 _OTHER_STATUS = "CREATE_MAPEDFILE_FAILED"
 
 
+@dataclass(frozen=True, slots=True)
+class _Return:
+    """Who gave a message back, and what is counted when it is stored."""
+
+    request: Request
+    topic: str
+    """Where the message was sent to at first."""
+    group: str
+
+    def refuse(self, remark: str) -> None:
+        """Answers with an error."""
+        self.request.refuse(remark)
+
+
 class SendBack(Responder):
     """Runs on a thread: it waits for cold pages."""
 
@@ -67,6 +85,7 @@ class SendBack(Responder):
         delays_ms: Sequence[int],
         hooks: Hooks,
         random: Random,
+        stats: PutStats,
         put_message: Address,
     ) -> None:
         super().__init__()
@@ -76,6 +95,7 @@ class SendBack(Responder):
         self._delays_ms = delays_ms
         self._hooks = hooks
         self._random = random
+        self._stats = stats
         self._put_message = put_message
         self._under_way = 0
 
@@ -121,7 +141,10 @@ class SendBack(Responder):
             level = _FIRST_LEVEL + record.reconsume_times
         own = self._copy(record, topic, queue_id, level)
         self._under_way += 1
-        self._put_message.tell(PutOwn([own], self.address, request, topics=wanted))
+        pairs = dict(find_pairs(record.properties))
+        origin = pairs.get(RETRY_TOPIC.encode(), record.topic.encode()).decode("utf-8", "replace")
+        token = _Return(request, origin, header.group)
+        self._put_message.tell(PutOwn([own], self.address, token, topics=wanted))
         return None
 
     def _checked_group(self, name: str) -> SubscriptionGroupConfig:
@@ -169,10 +192,14 @@ class SendBack(Responder):
     def on_own_put(self, message: OwnPut) -> None:
         """The copy is stored, or the consumer keeps its message."""
         self._under_way -= 1
-        request = message.token
-        assert isinstance(request, Request)
+        token = message.token
+        assert isinstance(token, _Return)
+        request = token.request
         (result,) = message.results
         if result.is_stored:
+            counts = self._stats.sent_back.setdefault((token.topic, token.group), Counts())
+            counts.count += 1
+            counts.times += 1
             request.answer()
             return
         topic_missing = message.remark is not None and message.remark.startswith("topic[")

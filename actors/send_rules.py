@@ -11,23 +11,28 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from random import Random
-from re import compile as compile_pattern
 from typing import Protocol
 
 from actors.config import BrokerConfig
+from actors.counts import Counts
 from protocol.bodies import SubscriptionGroupConfig, TopicConfig
 from protocol.codes import ResponseCode
 from protocol.send_wire import Send
 from protocol.sysflag import MULTI_TAGS
-from protocol.topic_names import DLQ_TOPIC_PREFIX, REFUSED_TOPICS, RETRY_TOPIC_PREFIX
+from protocol.topic_names import (
+    DLQ_TOPIC_PREFIX,
+    LEGAL_CHARACTERS,
+    REFUSED_TOPICS,
+    RETRY_TOPIC_PREFIX,
+    TOPIC_CHARS_MAX,
+    is_legal_name,
+)
 
 FAQ = "\nSee http://rocketmq.apache.org/docs/faq/ for further details."
 MAX_RECONSUME_FROM_VERSION = 121
 """From this client version on (3.4.9) the request's own limit of retries counts."""
 
 PROPERTIES_BYTES_MAX = 32_767
-TOPIC_CHARS_MAX = 127
-_LEGAL_NAME = compile_pattern(r"[%|a-zA-Z0-9_-]+")
 _PERM_WRITE = 2
 
 
@@ -49,15 +54,14 @@ class RefusedError(Exception):
 
 @dataclass(slots=True, eq=False)
 class TopicState:
-    """What PutMessage knows of a topic: its configuration, its next offsets, what was put."""
+    """What PutMessage knows of a topic: its configuration, its next offsets, its counters."""
 
     topic: bytes
     config: TopicConfig
     queue_id_limit: int
     sys_flag: int
     next_offsets: dict[int, int] = field(default_factory=dict)
-    put_count: int = 0
-    put_bytes: int = 0
+    puts: Counts = field(default_factory=Counts)
     is_retry: bool = False
 
     def configure(self, config: TopicConfig) -> None:
@@ -67,9 +71,9 @@ class TopicState:
         self.sys_flag = MULTI_TAGS if config.topic_filter_type == "MULTI_TAG" else 0
 
 
-def new_state(topic: str, config: TopicConfig) -> TopicState:
+def new_state(topic: str, config: TopicConfig, puts: Counts | None = None) -> TopicState:
     """A topic that was not put to since the start."""
-    state = TopicState(topic.encode(), config, 0, 0)
+    state = TopicState(topic.encode(), config, 0, 0, puts=puts or Counts())
     state.is_retry = topic.startswith(RETRY_TOPIC_PREFIX)
     state.configure(config)
     return state
@@ -160,10 +164,10 @@ def check_name(topic: str) -> None:
     """Refuses blank, illegal and too long topic names."""
     if not topic.strip():
         raise RefusedError(ResponseCode.SYSTEM_ERROR, "The specified topic is blank.")
-    if not _LEGAL_NAME.fullmatch(topic):
+    if not is_legal_name(topic, len(topic)):
         raise RefusedError(
             ResponseCode.SYSTEM_ERROR,
-            "The specified topic contains illegal characters, allowing only ^[%|a-zA-Z0-9_-]+$",
+            f"The specified topic contains illegal characters, allowing only {LEGAL_CHARACTERS}",
         )
     if len(topic) > TOPIC_CHARS_MAX:
         raise RefusedError(

@@ -23,7 +23,7 @@ from actors.delay_offsets import TakeDelayOffsets
 from actors.groups import TakeGroups
 from actors.master_news import MasterIs
 from actors.namesrv_client import NamesrvClient, NamesrvUnreachable
-from actors.registration import Client
+from actors.namesrv_link import Client
 from actors.topics import TakeTopics
 from protocol.bodies import ConsumerOffsetTable, SubscriptionGroupTable, TopicConfigTable
 from protocol.codes import RequestCode, ResponseCode

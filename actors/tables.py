@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 
-from actors.consume_rates import Rates
 from actors.consumer_groups import ConsumerView
 from actors.consumer_offsets import Offsets
 from actors.groups import GroupConfigs
@@ -24,4 +23,6 @@ class Tables:
         self.producers: Published[Mapping[str, Sequence[Peer]]] = Published({})
         self.offsets: Published[Offsets] = Published({})
         self.filters = Published(ConsumerFilters(bloom))
-        self.group_tps: Published[Rates] = Published({})
+        self.delay_offsets: Published[Mapping[int, int]] = Published({})
+        self.group_tps: Published[Mapping[str, float]] = Published({})
+        """Messages per second that a group got, by `topic@group`."""

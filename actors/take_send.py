@@ -12,6 +12,7 @@ from actors.config import BrokerConfig
 from actors.groups import GroupFinder
 from actors.hooks import SendContext
 from actors.published import Published
+from actors.put_stats import PutStats
 from actors.send_prepare import Preparer
 from actors.send_rules import (
     PROPERTIES_BYTES_MAX,
@@ -64,15 +65,18 @@ class SendTaker:
         random: Random,
         make_topic: MakeTopic,
         group_bytes_max: int,
+        stats: PutStats,
     ) -> None:
         self._topics, self._groups = topics, groups
         self._preparer = preparer
         self._rules = SendRules(config, random)
         self._make_topic = make_topic
+        self._stats = stats
+        self._config = config
         self._rejects_transactions = config.reject_transaction_message
-        self._max_body_bytes = store_config.max_message_bytes
-        self._max_record_bytes = min(group_bytes_max, self._max_body_bytes + RECORD_EXTRA_BYTES)
+        self._store_config = store_config
         self._group_bytes_max = group_bytes_max
+        self._limit_bytes()
         self._states: dict[str, TopicState] = {}
         self._by_shape: dict[SendShape, TopicState] = {}
         self._seen_topics: Mapping[str, TopicConfig] | None = None
@@ -93,10 +97,18 @@ class SendTaker:
                 del known[queue_id]
 
     def look_at_topics(self) -> None:
-        """Forgets what was looked up in an older topic table; before each group of sends."""
+        """Forgets what was looked up in older tables and settings; before each group of sends."""
         if self._seen_topics is not self._topics.value:
             self._by_shape.clear()
             self._seen_topics = self._topics.value
+        self._rejects_transactions = self._config.reject_transaction_message
+        if self._store_config.max_message_bytes != self._max_body_bytes:
+            self._limit_bytes()
+
+    def _limit_bytes(self) -> None:
+        self._max_body_bytes = self._store_config.max_message_bytes
+        longest = self._max_body_bytes + RECORD_EXTRA_BYTES
+        self._max_record_bytes = min(self._group_bytes_max, longest)
 
     def take(
         self,
@@ -238,7 +250,7 @@ class SendTaker:
     def _state(self, topic: str, config: TopicConfig) -> TopicState:
         state = self._states.get(topic)
         if state is None:
-            state = self._states[topic] = new_state(topic, config)
+            state = self._states[topic] = new_state(topic, config, self._stats.of_topic(topic))
             state.next_offsets = self._next_offsets.pop(topic, {})
         elif state.config is not config:
             state.configure(config)

@@ -2,8 +2,10 @@
 
 Owns: the table of topics and topics.json.
 Told by: connections (`Request`), PutMessage (`CreateTopicOnSend`, `CreateSystemTopic`), Clients
-(`CreateSystemTopic`), Registration (`SetOrderTopics`), SlaveSync (`TakeTopics`).
-Tells: config_writer; Registration (`RegisterTopic`, `RegisterAll`); whoever asked (`TopicReady`).
+(`CreateSystemTopic`), Registration (`SetOrderTopics`), Settings (`PermissionChanged`), SlaveSync
+(`TakeTopics`).
+Tells: config_writer; Registration (`RegisterTopic`, `RegisterAll`); CleanFiles (`RemoveTopic`);
+TableEncoder (`EncodeAnswer`); whoever asked (`TopicReady`).
 
 A change is published, answered and registered once it is on disk: nobody can lose a topic that he
 was told of.
@@ -12,33 +14,32 @@ Source: broker/topic/TopicConfigManager.java, AdminBrokerProcessor.updateAndCrea
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from structlog import get_logger
 
 from actors.actor import handles
 from actors.address import Address
-from actors.config import PERM_INHERIT, BrokerConfig
+from actors.config import BrokerConfig
 from actors.persisted import PersistedTable
 from actors.published import Published
 from actors.registration import RegisterAll, RegisterTopic, SetOrderTopics
 from actors.request import Request, serves
 from actors.send_rules import RefusedError, check_name
-from protocol.bodies import DataVersion, TopicConfig, TopicConfigTable
+from actors.table_encoder import EncodeAnswer
+from actors.topic_set import Topics
+from protocol.bodies import TopicConfig, TopicConfigTable
+from protocol.bodies_admin import TopicList
 from protocol.codes import RequestCode, ResponseCode
 from protocol.command import RemotingCommand
 from protocol.errors import RemoteError
-from protocol.headers.admin import CreateTopicHeader
+from protocol.headers.admin import CreateTopicHeader, TopicHeader
 from protocol.topic_names import (
-    AUTO_CREATE_TOPIC,
-    RETRY_TOPIC_PREFIX,
-    SYSTEM_TOPIC_PREFIX,
-    SYSTEM_TOPICS,
+    is_legal_name,
 )
 from storage.store_traces import StoreTraces
 from storage.topics import (
     READ_WRITE,
-    always_present,
     completed_topics,
     format_topics,
     parse_topics,
@@ -53,8 +54,8 @@ SLAVE_REFUSES = (
     "Can't modify topic or subscription group from slave broker, "
     "please execute it from master broker."
 )
-UNIT_FLAG = 1
-UNIT_SUB_FLAG = 2
+ENCODED_HERE_MAX = 1_000
+"""Topics: 10 ms."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,77 +104,21 @@ class TakeTopics:
     table: TopicConfigTable
 
 
-class Topics:
-    """The table and its rules."""
+@dataclass(frozen=True, slots=True)
+class RemoveTopic:
+    """This topic is in no table any more: remove its queues and answer."""
 
-    def __init__(self, config: BrokerConfig, loaded: TopicConfigTable | None = None) -> None:
-        """`loaded` is the file's; it goes over the topics that every broker has."""
-        self._config = config
-        self.configs = {topic.topic_name: topic for topic in _always_present(config)}
-        self._system_topics = SYSTEM_TOPICS | self.configs.keys()
-        self.version = DataVersion()
-        if loaded is not None:
-            self.configs.update(loaded.topic_configs)
-            self.version = loaded.data_version
+    topic: str
+    request: Request
 
-    def table(self) -> TopicConfigTable:
-        """A copy that does not change any more."""
-        return TopicConfigTable(dict(self.configs), self.version)
-
-    def replace(self, table: TopicConfigTable) -> None:
-        """Makes this the whole table."""
-        self.configs = dict(table.topic_configs)
-        self.version = table.data_version
-
-    def put(self, config: TopicConfig, now_ms: int) -> None:
-        """Creates or changes a topic."""
-        self.configs[config.topic_name] = config
-        self.version = self.version.next(now_ms)
-
-    def made_from_default(
-        self, topic: str, default_topic: str, queue_nums: int, *, unit_mode: bool
-    ) -> TopicConfig | None:
-        """What a send makes of a topic that is not there; None when it may not."""
-        is_retry = topic.startswith(RETRY_TOPIC_PREFIX)
-        sys_flag = (UNIT_SUB_FLAG if is_retry else UNIT_FLAG) if unit_mode else 0
-        pattern = self.configs.get(default_topic)
-        # TBW102 may still be in the file of a broker that had autoCreateTopicEnable once
-        closed = default_topic == AUTO_CREATE_TOPIC and not self._config.auto_create_topic_enable
-        if pattern is not None and pattern.perm & PERM_INHERIT and not closed:
-            queues = max(0, min(queue_nums, pattern.write_queue_nums))
-            perm = pattern.perm & ~PERM_INHERIT
-            return TopicConfig(topic, queues, queues, perm, pattern.topic_filter_type, sys_flag)
-        if is_retry:
-            return TopicConfig(topic, 1, 1, READ_WRITE, topic_sys_flag=sys_flag)
-        return None
-
-    def set_order(self, ordered: frozenset[str], now_ms: int) -> bool:
-        """Sets and clears `order`; whether that changed anything."""
-        changed = [
-            replace(config, order=name in ordered)
-            for name, config in self.configs.items()
-            if config.order != (name in ordered)
-        ]
-        if changed:
-            self.configs.update({config.topic_name: config for config in changed})
-            self.version = self.version.next(now_ms)
-        return bool(changed)
-
-    def is_system(self, topic: str) -> bool:
-        """Whether administrators may not touch it."""
-        return topic in self._system_topics or topic.startswith(SYSTEM_TOPIC_PREFIX)
+    def refuse(self, remark: str) -> None:
+        """Answers with an error."""
+        self.request.refuse(remark)
 
 
-def _always_present(config: BrokerConfig) -> list[TopicConfig]:
-    return always_present(
-        config.broker_cluster_name,
-        config.broker_name,
-        auto_create_topic_enable=config.auto_create_topic_enable,
-        default_topic_queue_nums=config.default_topic_queue_nums,
-        cluster_topic_enable=config.cluster_topic_enable,
-        broker_topic_enable=config.broker_topic_enable,
-        trace_topic=config.trace_topic_name if config.trace_topic_enable else None,
-    )
+@dataclass(frozen=True, slots=True)
+class PermissionChanged:
+    """The broker as a whole may be read or written otherwise than before."""
 
 
 class TopicTable(PersistedTable):
@@ -188,12 +133,15 @@ class TopicTable(PersistedTable):
         table: Published[TopicConfigTable],
         config_writer: Address,
         registration: Address,
+        clean_files: Address,
+        encoder: Address,
     ) -> None:
         """Publishes `topics` for those who look topics up, and `table` for those who pass it on."""
         super().__init__(path, config_writer)
         self._config = config
         self._published, self._published_table = topics, table
-        self._registration = registration
+        self._registration, self._clean_files = registration, clean_files
+        self._encoder = encoder
         self._topics = Topics(config)
 
     def on_start(self) -> None:
@@ -233,7 +181,10 @@ class TopicTable(PersistedTable):
     def on_create_system_topic(self, message: CreateSystemTopic) -> None:
         """Makes a topic for retries or dead letters."""
         config = self._topics.configs.get(message.topic)
-        if config is None:
+        if config is None and not is_legal_name(message.topic):
+            log.warning("topic not created: no legal name", topic=message.topic)
+            message.refuse("no legal name")
+        elif config is None:
             flag, queues = message.topic_sys_flag, message.queue_nums
             made = TopicConfig(message.topic, queues, queues, READ_WRITE, topic_sys_flag=flag)
             log.info("topic created", topic=message.topic)
@@ -256,6 +207,12 @@ class TopicTable(PersistedTable):
             self._topics.replace(message.table)
             log.info("topics taken over from the master", topics=len(message.table.topic_configs))
             self._changed()
+
+    @handles(PermissionChanged)
+    def on_permission_changed(self, _: PermissionChanged) -> None:
+        """Every topic is registered anew, as another version of the table."""
+        self._topics.version = self._topics.version.next(self.system.clock.now_ms())
+        self._changed(lambda *_: self._registration.tell(RegisterAll()))
 
     # --- asked by administrators
 
@@ -295,10 +252,41 @@ class TopicTable(PersistedTable):
                 f"The topic[{topic}] is conflict with system topic.",
             )
 
+    @serves(RequestCode.DELETE_TOPIC_IN_BROKER)
+    def delete(self, request: Request) -> RemotingCommand | None:
+        """Forgets a topic and its queues; name servers go on naming it until they are told."""
+        if self._config.is_slave:
+            raise RemoteError(ResponseCode.SYSTEM_ERROR, SLAVE_REFUSES)
+        topic = TopicHeader.decode(request.command.fields).topic
+        self._check_new(topic)
+        log.info("topic deleted", topic=topic, peer=request.peer.remote)
+        if not self._topics.delete(topic, self.system.clock.now_ms()):
+            self._clean_files.tell(RemoveTopic(topic, request))
+            return None
+
+        def remove(_: TopicConfigTable, refusal: str) -> None:
+            if refusal:
+                self.answer_saved(request, refusal)
+            else:
+                self._clean_files.tell(RemoveTopic(topic, request))
+
+        self._changed(remove)
+        return None
+
+    @serves(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER)
+    def system_topics(self, request: Request) -> RemotingCommand:
+        """The topics that nobody may change."""
+        topics = TopicList(sorted(self._topics.system_topics))
+        return request.command.answer(body=topics.encode())
+
     @serves(RequestCode.GET_ALL_TOPIC_CONFIG)
-    def all_topics(self, request: Request) -> RemotingCommand:
-        """The whole table."""
-        return request.command.answer(fields={}, body=self._topics.table().encode())
+    def all_topics(self, request: Request) -> RemotingCommand | None:
+        """The whole table; a large one is written by somebody who has the time."""
+        table = self._topics.table()
+        if len(table.topic_configs) > ENCODED_HERE_MAX:
+            self._encoder.tell(EncodeAnswer(request, table, {}))
+            return None
+        return request.command.answer(fields={}, body=table.encode())
 
     # --- changes
 

@@ -1,9 +1,11 @@
 """What CleanFiles asks of Reput, who owns what is derived of the log, and how that answers."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from actors.address import Address
+from actors.published import Published
+from protocol.bodies import TopicConfig
 from storage.trimming import RemovedQueues, Trimming
 
 
@@ -45,6 +47,9 @@ class RemoveQueues:
 
     topics: frozenset[str] | None
     reply_to: Address
+    only: str | None = None
+    """Just those of this topic, whatever they hold, unless `known` has the topic again."""
+    known: Published[Mapping[str, TopicConfig]] | None = None
 
     def refuse(self, remark: str) -> None:
         """Reput died with it."""

@@ -3,6 +3,14 @@
 Source: common/topic/TopicValidator.java, common/MixAll.java.
 """
 
+from re import compile as compile_pattern
+
+LEGAL_CHARACTERS = "^[%|a-zA-Z0-9_-]+$"
+"""Of topics and of groups; none of them means anything to a file system."""
+TOPIC_CHARS_MAX = 127
+GROUP_CHARS_MAX = 255
+_LEGAL = compile_pattern(r"[%|a-zA-Z0-9_-]+")
+
 AUTO_CREATE_TOPIC = "TBW102"
 BENCHMARK_TOPIC = "BenchmarkTest"
 HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"
@@ -32,3 +40,8 @@ REFUSED_TOPICS = frozenset(
 
 SYSTEM_TOPICS = REFUSED_TOPICS | {AUTO_CREATE_TOPIC, BENCHMARK_TOPIC, TRACE_TOPIC}
 """Administrators may not touch these."""
+
+
+def is_legal_name(name: str, chars_max: int = TOPIC_CHARS_MAX) -> bool:
+    """Whether a topic or group may be called so: it may become a directory and a table's key."""
+    return len(name) <= chars_max and bool(_LEGAL.fullmatch(name))

@@ -12,14 +12,24 @@ _DISK_MAX_USED_PERCENT = (10, 95)
 _WRONG_HOURS = "deleteWhen is %s: write hours of the day from 00 to 23, several with ; between."
 
 
-def key(name: str, *, default: Any) -> Any:
-    """A field that is filled from the setting `name` of a broker's properties file."""
-    return field(default=default, metadata={"key": name})
+def key(name: str, *, default: Any, live: bool = False) -> Any:
+    """A field that is filled from the setting `name` of a server's properties file.
+
+    `live`: everybody reads it where it is used, so that an administrator may change it while the
+    server runs; whatever keeps a copy of it takes the next value at its next start.
+    """
+    return field(default=default, metadata={"key": name, "live": live})
 
 
 def keys_of(config: type[Any]) -> dict[str, str]:
     """Which field of a configuration class each external key fills."""
     return {item.metadata["key"]: item.name for item in fields(config) if "key" in item.metadata}
+
+
+def live_keys_of(config: type[Any]) -> dict[str, str]:
+    """The same of those that may change while the server runs."""
+    live = {item.name for item in fields(config) if item.metadata.get("live")}
+    return {external: name for external, name in keys_of(config).items() if name in live}
 
 
 @dataclass(frozen=True)
@@ -40,12 +50,12 @@ class StoreConfig:
     consume_queue_ext_file_bytes: int = key("mappedFileSizeConsumeQueueExt", default=48 << 20)
     max_hash_slots: int = key("maxHashSlotNum", default=5_000_000)
     max_index_entries: int = key("maxIndexNum", default=20_000_000)
-    max_message_bytes: int = key("maxMessageSize", default=4 << 20)
+    max_message_bytes: int = key("maxMessageSize", default=4 << 20, live=True)
     message_index_enable: bool = key("messageIndexEnable", default=True)
     message_index_safe: bool = key("messageIndexSafe", default=False)
-    max_query_count: int = key("maxMsgsNumBatch", default=64)
+    max_query_count: int = key("maxMsgsNumBatch", default=64, live=True)
     """The most messages that one query by key finds."""
-    default_query_max_num: int = key("defaultQueryMaxNum", default=32)
+    default_query_max_num: int = key("defaultQueryMaxNum", default=32, live=True)
     """What a query for a UNIQ_KEY gets, however many it asks for."""
     check_crc_on_recover: bool = key("checkCRCOnRecover", default=True)
     warm_mapped_file_enable: bool = key("warmMapedFileEnable", default=False)
@@ -58,36 +68,50 @@ class StoreConfig:
 
     flush_disk_type: str = key("flushDiskType", default="ASYNC_FLUSH")
     flush_interval_ms: int = key("flushIntervalCommitLog", default=500)
-    flush_least_pages: int = key("flushCommitLogLeastPages", default=4)
-    flush_thorough_interval_ms: int = key("flushCommitLogThoroughInterval", default=10_000)
+    flush_least_pages: int = key("flushCommitLogLeastPages", default=4, live=True)
+    flush_thorough_interval_ms: int = key(
+        "flushCommitLogThoroughInterval", default=10_000, live=True
+    )
     flush_queue_interval_ms: int = key("flushIntervalConsumeQueue", default=1000)
-    flush_queue_least_pages: int = key("flushConsumeQueueLeastPages", default=2)
-    flush_queue_thorough_interval_ms: int = key("flushConsumeQueueThoroughInterval", default=60_000)
+    flush_queue_least_pages: int = key("flushConsumeQueueLeastPages", default=2, live=True)
+    flush_queue_thorough_interval_ms: int = key(
+        "flushConsumeQueueThoroughInterval", default=60_000, live=True
+    )
     sync_flush_timeout_ms: int = key("syncFlushTimeout", default=5000)
 
-    file_reserved_hours: int = key("fileReservedTime", default=72)
-    delete_when: str = key("deleteWhen", default="04")
+    file_reserved_hours: int = key("fileReservedTime", default=72, live=True)
+    delete_when: str = key("deleteWhen", default="04", live=True)
     """Hours of the day, local time, several separated by `;`."""
-    disk_max_used_percent: int = key("diskMaxUsedSpaceRatio", default=75)
+    disk_max_used_percent: int = key("diskMaxUsedSpaceRatio", default=75, live=True)
     """Kept within 10 and 95, as 4.9.7 does."""
-    clean_file_forcibly_enable: bool = key("cleanFileForciblyEnable", default=True)
+    clean_file_forcibly_enable: bool = key("cleanFileForciblyEnable", default=True, live=True)
     disk_clean_forcibly_ratio: float = key(
-        "rocketmq.broker.diskSpaceCleanForciblyRatio", default=0.85
+        "rocketmq.broker.diskSpaceCleanForciblyRatio", default=0.85, live=True
     )
-    disk_warning_ratio: float = key("rocketmq.broker.diskSpaceWarningLevelRatio", default=0.9)
-    clean_interval_ms: int = key("cleanResourceInterval", default=10_000)
-    delete_log_files_interval_ms: int = key("deleteCommitLogFilesInterval", default=100)
-    delete_queue_files_interval_ms: int = key("deleteConsumeQueueFilesInterval", default=100)
+    disk_warning_ratio: float = key(
+        "rocketmq.broker.diskSpaceWarningLevelRatio", default=0.9, live=True
+    )
+    clean_interval_ms: int = key("cleanResourceInterval", default=10_000, live=True)
+    delete_log_files_interval_ms: int = key("deleteCommitLogFilesInterval", default=100, live=True)
+    delete_queue_files_interval_ms: int = key(
+        "deleteConsumeQueueFilesInterval", default=100, live=True
+    )
 
     scrub_enable: bool = key("scrubEnable", default=True)
     """This and the next are TroupeMQ's own."""
-    scrub_duty_percent: int = key("scrubDutyPercent", default=10)
+    scrub_duty_percent: int = key("scrubDutyPercent", default=10, live=True)
     """Percent of one processor."""
 
-    max_transfer_bytes_in_memory: int = key("maxTransferBytesOnMessageInMemory", default=256 << 10)
-    max_transfer_count_in_memory: int = key("maxTransferCountOnMessageInMemory", default=32)
-    max_transfer_bytes_on_disk: int = key("maxTransferBytesOnMessageInDisk", default=64 << 10)
-    max_transfer_count_on_disk: int = key("maxTransferCountOnMessageInDisk", default=8)
+    max_transfer_bytes_in_memory: int = key(
+        "maxTransferBytesOnMessageInMemory", default=256 << 10, live=True
+    )
+    max_transfer_count_in_memory: int = key(
+        "maxTransferCountOnMessageInMemory", default=32, live=True
+    )
+    max_transfer_bytes_on_disk: int = key(
+        "maxTransferBytesOnMessageInDisk", default=64 << 10, live=True
+    )
+    max_transfer_count_on_disk: int = key("maxTransferCountOnMessageInDisk", default=8, live=True)
     access_in_memory_max_ratio: int = key("accessMessageInMemoryMaxRatio", default=40)
     """Percent of the machine's memory that counts as still cached behind the log's end."""
     offset_check_in_slave: bool = key("offsetCheckInSlave", default=False)

@@ -304,12 +304,13 @@ def format_filters(filters: ConsumerFilters) -> str:
     """The text of the file."""
     topics: dict[str, object] = {}
     for topic in dict.fromkeys(each.topic for each in filters):
-        groups = {each.group: _fields_of(each) for each in filters.of_topic(topic)}
+        groups = {each.group: fields_of(each) for each in filters.of_topic(topic)}
         topics[topic] = {"groupFilterData": groups, "topic": topic}
     return dumps({_TABLE: topics}, pretty=True).decode("utf-8")
 
 
-def _fields_of(each: ConsumerFilter) -> dict[str, object]:
+def fields_of(each: ConsumerFilter) -> dict[str, object]:
+    """One filter in the form that 4.9.7 gives it."""
     return {
         "bloomFilterData": {"bitNum": each.bit_count, "bitPos": each.positions},
         "bornTime": each.born_ms,

@@ -116,6 +116,9 @@ class Disk(Protocol):
     def usage_ratio(self, path: str) -> float:
         """Used part of the file system that holds `path`, 0 to 1: used / (used + available)."""
 
+    def capacity(self, path: str) -> tuple[int, int]:
+        """Bytes of the file system that holds `path`: all, and those that may still be used."""
+
     def claim(self, root: str) -> bool:
         """Notes that a store of this process has `root` open; False if one has it already.
 
@@ -280,6 +283,10 @@ class RealDisk:
         used = figures.f_blocks - figures.f_bfree
         usable = used + figures.f_bavail
         return used / usable if usable else 0.0
+
+    def capacity(self, path: str) -> tuple[int, int]:
+        figures = os.statvfs(path)
+        return figures.f_blocks * figures.f_frsize, figures.f_bavail * figures.f_frsize
 
     def claim(self, root: str) -> bool:
         path = os.path.realpath(root)

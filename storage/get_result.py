@@ -1,7 +1,7 @@
 """What a get may take, and what it gives."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Protocol
 
@@ -69,6 +69,16 @@ class GetLimits:
             disk_count_max=config.max_transfer_count_on_disk,
             correct_offsets=correct_offsets,
             delay_levels=delay_levels_ms(config.message_delay_level),
+        )
+
+    def renewed(self, config: StoreConfig) -> "GetLimits":
+        """With the settings as they are now, of those that may change."""
+        return replace(
+            self,
+            memory_bytes_max=config.max_transfer_bytes_in_memory,
+            memory_count_max=config.max_transfer_count_in_memory,
+            disk_bytes_max=config.max_transfer_bytes_on_disk,
+            disk_count_max=config.max_transfer_count_on_disk,
         )
 
 

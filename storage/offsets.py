@@ -34,3 +34,8 @@ def format_offsets(table: ConsumerOffsetTable) -> str:
 def offset_key(topic: str, group: str) -> str:
     """The key under which a group's offsets of a topic are kept."""
     return f"{topic}{TOPIC_GROUP_SEPARATOR}{group}"
+
+
+def group_of(key: str) -> str:
+    """The group of such a key."""
+    return key.rpartition(TOPIC_GROUP_SEPARATOR)[2]

@@ -53,6 +53,9 @@ class ReadOnlyDisk:
     def usage_ratio(self, path: str) -> float:
         return self._disk.usage_ratio(path)
 
+    def capacity(self, path: str) -> tuple[int, int]:
+        return self._disk.capacity(path)
+
     def claim(self, root: str) -> bool:
         return self._disk.claim(root)
 

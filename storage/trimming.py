@@ -63,16 +63,22 @@ def removed_dir(config: StoreConfig) -> str:
 
 
 def remove_queues(
-    store: MessageStore, topics: frozenset[str] | None, removed: RemovedQueues
+    store: MessageStore,
+    topics: frozenset[str] | None,
+    removed: RemovedQueues,
+    *,
+    only: str | None = None,
 ) -> None:
     """Removes the queues of topics that are not among `topics`, into `removed`.
 
-    With None those all of whose messages are gone from the log. Raises StoreError when the disk
-    refuses; `removed` then holds what was done until there.
+    With None those all of whose messages are gone from the log; with `only` those of that topic.
+    Raises StoreError when the disk refuses; `removed` then holds what was done until there.
     """
     log_begins = store.commit_log.min_offset()
     for queue in store.consume_queues:
-        if topics is not None:
+        if only is not None:
+            is_wanted = queue.topic != only
+        elif topics is not None:
             is_wanted = queue.topic in topics or queue.topic in _KEPT_TOPICS
         elif queue.topic == SCHEDULE_TOPIC:
             is_wanted = True

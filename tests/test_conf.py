@@ -29,6 +29,7 @@ SET_IN_WORDS = {
     "storePathRootDir",
     "storePathCommitLog",
     "kvConfigPath",
+    "configStorePath",
 }
 """Their default depends on the machine: the comment says it, and the value is an example."""
 

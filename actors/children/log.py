@@ -109,4 +109,5 @@ def _delay_offsets(parts: Parts) -> DelayOffsets:
         interval_ms=store.config.flush_delay_offset_interval_ms,
         config_writer=address("config_writer"),
         flusher=address("flusher"),
+        offsets=parts.tables.delay_offsets,
     )

@@ -15,9 +15,11 @@ from actors.pull_hold import PullHold
 from actors.pull_message import PullMessage
 from actors.query_message import QueryMessage
 from actors.queue_offsets import QueueOffsets
+from actors.queue_view import QueueView
 from actors.reply_message import ReplyMessage
 from actors.scrubber import Scrubber
 from actors.send_back import SendBack
+from actors.statistics import Statistics
 from actors.supervisor import ChildSpec
 from actors.transactions import Transactions
 from storage.dispatch import delay_levels_ms
@@ -47,7 +49,6 @@ def reading_children(parts: Parts) -> list[ChildSpec]:
                 filters=parts.tables.filters,
                 hooks=parts.hooks,
                 stats=parts.pull_stats,
-                rates=parts.tables.group_tps,
                 addresses=to,
             ),
         ),
@@ -58,6 +59,12 @@ def reading_children(parts: Parts) -> list[ChildSpec]:
             ),
         ),
         ChildSpec("queue_offsets", lambda _: QueueOffsets(store, probe, address("cold_read"))),
+        ChildSpec(
+            "queue_view",
+            lambda _: QueueView(
+                store, consumers=parts.tables.consumers, filters=parts.tables.filters
+            ),
+        ),
         ChildSpec("cold_read", lambda _: ColdRead()),
         ChildSpec("query_message", lambda _: QueryMessage(store, address("reput"))),
         ChildSpec("send_back", lambda _: _send_back(parts)),
@@ -71,6 +78,15 @@ def reading_children(parts: Parts) -> list[ChildSpec]:
             ),
         ),
         ChildSpec("broker_info", lambda _: BrokerInfo(parts)),
+        ChildSpec(
+            "statistics",
+            lambda _: Statistics(
+                config.broker_cluster_name,
+                parts.put_stats,
+                parts.pull_stats,
+                group_tps=parts.tables.group_tps,
+            ),
+        ),
         ChildSpec("scrubber", lambda _: Scrubber(store, address("reput"))),
         ChildSpec("clean_files", lambda _: _clean_files(parts)),
     ]
@@ -105,6 +121,7 @@ def _send_back(parts: Parts) -> SendBack:
         delays_ms=delay_levels_ms(parts.store.config.message_delay_level),
         hooks=parts.hooks,
         random=parts.random,
+        stats=parts.put_stats,
         put_message=parts.system.address("put_message"),
     )
 

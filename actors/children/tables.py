@@ -9,7 +9,9 @@ from actors.consumer_filters import FilterTable
 from actors.consumer_offsets import ConsumerOffsets
 from actors.groups import GroupTable
 from actors.parts import Parts, physical_memory_bytes
+from actors.settings import BrokerSettings
 from actors.supervisor import ChildSpec
+from actors.table_encoder import TableEncoder
 from actors.topics import TopicTable
 
 
@@ -21,6 +23,7 @@ def table_children(parts: Parts) -> list[ChildSpec]:
     calls: Waiting = {}
     return [
         ChildSpec("config_writer", lambda _: ConfigWriter()),
+        ChildSpec("table_encoder", lambda _: TableEncoder()),
         ChildSpec(
             "topics",
             lambda _: TopicTable(
@@ -30,6 +33,8 @@ def table_children(parts: Parts) -> list[ChildSpec]:
                 table=tables.topic_table,
                 config_writer=writer,
                 registration=address("registration"),
+                clean_files=address("clean_files"),
+                encoder=address("table_encoder"),
             ),
         ),
         ChildSpec(
@@ -39,6 +44,7 @@ def table_children(parts: Parts) -> list[ChildSpec]:
                 f"{directory}/subscriptionGroup.json",
                 groups=tables.groups,
                 config_writer=writer,
+                consumer_offsets=address("consumer_offsets"),
             ),
         ),
         ChildSpec(
@@ -57,6 +63,9 @@ def table_children(parts: Parts) -> list[ChildSpec]:
         ),
         ChildSpec("consumer_filters", lambda _: _filter_table(parts)),
         ChildSpec("client_calls", lambda _: ClientCalls(calls)),
+        ChildSpec(
+            "settings", lambda _: BrokerSettings(config, parts.store.config, address("topics"))
+        ),
         ChildSpec(
             "clients",
             lambda _: Clients(

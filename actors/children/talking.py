@@ -1,12 +1,17 @@
 """Who listens, and who tells the name servers."""
 
 from collections.abc import Sequence
+from functools import partial
 from socket import socket
 
 from actors.connections import Acceptor, Listener
+from actors.namesrv_client import NamesrvClient
+from actors.namesrv_link import Listening, NamesrvLink
 from actors.parts import Parts
-from actors.registration import Listening, Registration
+from actors.published import Published
+from actors.registration import Registration
 from actors.supervisor import ChildSpec
+from actors.system import ActorSystem
 
 CLIENT_PORTS = 2
 """The first of the listeners are for clients, the rest for slaves."""
@@ -15,20 +20,41 @@ CLIENT_PORTS = 2
 def talking_children(parts: Parts, listeners: Sequence[tuple[Listener, socket]]) -> list[ChildSpec]:
     """What needs sockets: stopped first, except that connections may send what is left."""
     address = parts.system.address
+    leaving = Published(False)
     for_clients, for_slaves = listeners[:CLIENT_PORTS], listeners[CLIENT_PORTS:]
     return [
         ChildSpec("ha_acceptor", lambda _: Acceptor(for_slaves, address("ha_master"))),
         ChildSpec("acceptor", lambda _: Acceptor(for_clients, address("connections"))),
-        ChildSpec("registration", lambda _: _registration(parts)),
+        *(_link(parts, namesrv, leaving) for namesrv in parts.config.namesrv_addresses),
+        ChildSpec("registration", lambda _: _registration(parts, leaving)),
     ]
 
 
-def _registration(parts: Parts) -> Registration:
-    address = parts.system.address("registration")
-    address.tell(Listening(parts.ports.main, parts.ports.ha))
-    names = ("topics", "ha_slave", "slave_sync")
+def _link(parts: Parts, namesrv: str, leaving: Published[bool]) -> ChildSpec:
+    """The link to one name server; after a restart it has to hear again where we listen."""
+
+    def make(_: ActorSystem) -> NamesrvLink:
+        parts.system.address(_link_name(namesrv)).tell(Listening(parts.ports.main, parts.ports.ha))
+        return NamesrvLink(
+            parts.config,
+            namesrv,
+            table=parts.tables.topic_table,
+            registration=parts.system.address("registration"),
+            connect=partial(NamesrvClient, gives_up=lambda: leaving.value),
+        )
+
+    return ChildSpec(_link_name(namesrv), make)
+
+
+def _link_name(namesrv: str) -> str:
+    return f"registration {namesrv}"
+
+
+def _registration(parts: Parts, leaving: Published[bool]) -> Registration:
+    address = parts.system.address
     return Registration(
         parts.config,
-        table=parts.tables.topic_table,
-        addresses={name: parts.system.address(name) for name in names},
+        links=[address(_link_name(namesrv)) for namesrv in parts.config.namesrv_addresses],
+        leaving=leaving,
+        addresses={name: address(name) for name in ("topics", "ha_slave", "slave_sync")},
     )

@@ -4,10 +4,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from actors.broker_info import BrokerInfo, _bytes_text, _span_text
+import pytest
+
+from actors.broker_info import ACL_IS_OFF, BrokerInfo, _bytes_text, _span_text
 from actors.config import BrokerConfig
 from actors.offset_guard import OffsetStats
-from actors.properties_file import parse_properties
 from actors.pull_stats import PullStats
 from actors.put_stats import PutStats
 from actors.reput import Following
@@ -15,7 +16,7 @@ from actors.supervisor import ChildSpec
 from actors.system import ActorSystem
 from actors.tables import Tables
 from protocol.bloom import BloomFilter
-from protocol.bodies import DataVersion, KVTable
+from protocol.bodies import KVTable
 from protocol.codes import RequestCode
 from storage.config import StoreConfig
 from storage.message_store import MessageStore
@@ -100,10 +101,41 @@ OURS = {
 def test_every_figure_is_one_that_the_original_has_too_but_for_ours() -> None:
     original = next(each for each in frames("java-4.9.7") if each.get("request_code") == 28)
     theirs = KVTable.decode(original["body"]).table.keys()
+    with broker_info() as (system, sources):
+        sources.tables.delay_offsets.value = {1: 4, 2: 1, 4: 2}
+        found = figures(system)
+    assert found["scheduleMessageOffset_1"] == "4,0"
+    path = "commitLogDiskRatio_"  # and the folder of the log
+    assert {key for key in found if not key.startswith(path)} == OURS | {
+        key for key in theirs if not key.startswith(path)
+    }
+    assert not OURS & theirs
+
+
+def test_durations_of_puts_are_those_of_the_last_whole_minute() -> None:
+    with broker_info() as (system, sources):
+        found = figures(system)
+        assert (found["putMessageDistributeTime"], found["putLatency99"]) == ("null", "0.00")
+        sources.put_stats.took(0.4, 98)
+        sources.put_stats.took(40, 2)
+        sources.put_stats.took(20_000, 0)
+        system.advance(60_000)
+        found = figures(system)
+        assert found["putMessageDistributeTime"].startswith(
+            "[<=0ms]:0 [0~10ms]:98 [10~50ms]:2 [50~100ms]:0 "
+        )
+        assert found["putMessageDistributeTime"].endswith("[10s~]:0 ")
+        assert (found["putLatency99"], found["putLatency999"]) == ("40.00", "49.00")
+        assert found["putMessageEntireTimeMax"] == "20000"
+        system.advance(60_000)
+        assert figures(system)["putLatency99"] == "0.00"
+
+
+@pytest.mark.parametrize(("code", "refused"), [(50, 209), (51, 210), (53, 211), (52, 1), (54, 1)])
+def test_without_access_control_its_codes_are_refused_in_words(code: int, refused: int) -> None:
     with broker_info() as (system, _):
-        ours = figures(system).keys()
-    assert {key for key in ours if not key.startswith("commitLogDiskRatio_")} <= theirs | OURS
-    assert ours >= OURS and not OURS & theirs
+        answer = ask(system, "broker_info", request(code))
+    assert (answer.code, answer.remark) == (refused, ACL_IS_OFF)
 
 
 def test_pulls_that_had_to_wait_are_counted_by_their_reason() -> None:
@@ -130,23 +162,18 @@ def test_throughput_is_that_of_the_last_seconds() -> None:
             sources.put_stats.put_count += 50
             sources.put_stats.put_bytes += 5000
             sources.pull_stats.get_count += 20
+            sources.pull_stats.found_count += 4
+            sources.pull_stats.miss_count += 6
             system.advance(1000)
         found = figures(system)
     assert found["putTps"] == "50.0 50.0 50.0"
+    assert found["getFoundTps"] == "4.0 4.0 4.0"
+    assert found["getMissTps"] == "6.0 6.0 6.0"
+    assert found["getTotalTps"] == "10.0 10.0 10.0"
     assert found["getTransferedTps"] == "20.0 20.0 20.0"
     assert found["putMessageTimesTotal"] == found["msgPutTotalTodayNow"] == "1000"
     assert found["putMessageAverageSize"] == "100.0"
     assert found["runtime"] == "[ 0 days, 0 hours, 0 minutes, 20 seconds ]"
-
-
-def test_the_settings_in_force_are_told_as_properties() -> None:
-    with broker_info() as (system, _):
-        answer = ask(system, "broker_info", request(RequestCode.GET_BROKER_CONFIG))
-    assert answer.fields is not None
-    assert DataVersion.decode(answer.fields["version"].encode()).counter == 0
-    settings = parse_properties(bytes(answer.body or b"").decode())
-    assert settings["brokerName"] == "broker-a"
-    assert settings["mappedFileSizeCommitLog"] == "65536"
 
 
 def test_figures_for_people_are_written_as_in_4_9_7() -> None:

@@ -233,9 +233,15 @@ def test_a_broker_serves_more_than_it_was_born_with(system: ActorSystem, tmp_pat
     assert running.stop(WAIT_S)
 
 
-def test_a_broker_registers_where_it_really_listens(tmp_path: Path) -> None:
-    with serving_namesrv(tmp_path) as namesrv:
-        address = f"{HOST}:{namesrv.port}"
+@pytest.mark.parametrize("others", [[], ["silent"], ["silent", "closed"]])
+def test_a_broker_registers_where_it_really_listens(others: list[str], tmp_path: Path) -> None:
+    """Whatever becomes of other name servers: neither that nor the stop waits for them."""
+    with serving_namesrv(tmp_path) as namesrv, create_server((HOST, 0)) as silent:
+        gone = create_server((HOST, 0))
+        ports = {"silent": silent.getsockname()[1], "closed": gone.getsockname()[1]}
+        gone.close()
+        address = ";".join(f"{HOST}:{ports[each]}" for each in others)
+        address += f";{HOST}:{namesrv.port}"
         with (
             serving_broker(tmp_path / "store", namesrv_address=address) as running,
             Line.to(namesrv.port) as line,

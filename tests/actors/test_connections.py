@@ -8,7 +8,7 @@ from socket import AF_INET6, create_server, has_ipv6, socket, socketpair
 import pytest
 from structlog.testing import capture_logs
 
-from actors.connection import Connection, Service
+from actors.connection import Connection
 from actors.connections import (
     ACCEPT_AGAIN_MS,
     IDLE_TICK_MS,
@@ -20,6 +20,7 @@ from actors.connections import (
     open_listener,
     plain_address,
 )
+from actors.service import Service
 from actors.supervisor import ChildSpec
 from actors.system import ActorSystem
 from protocol.bodies import ConsumerData, HeartbeatData, ProducerData

@@ -8,7 +8,7 @@ import pytest
 
 from actors import queue_work
 from actors.broker import Broker
-from actors.consume_rates import SAMPLE_MS
+from actors.statistics import MINUTE_SAMPLE_MS
 from protocol.bodies import MessageQueue
 from protocol.bodies_admin import (
     ConsumeStats,
@@ -104,13 +104,14 @@ def test_what_a_group_no_longer_subscribes_is_not_counted() -> None:
 def test_what_a_group_gets_by_the_second_is_that_of_the_last_minute() -> None:
     made = filled(30)
     made.ask(update("consumers", 0))
-    made.system.advance(10 * SAMPLE_MS)
+    made.pull(0)
+    made.system.advance(MINUTE_SAMPLE_MS)
     assert stats(made, consumerGroup="consumers").consume_tps == 0.0
     made.pull(0)
-    made.system.advance(SAMPLE_MS)
-    assert stats(made, consumerGroup="consumers").consume_tps == 30 / 60
+    made.system.advance(MINUTE_SAMPLE_MS)
+    assert stats(made, consumerGroup="consumers").consume_tps == 30 / 10
     assert stats(made, consumerGroup="others", topic="Topic").consume_tps == 0.0
-    made.system.advance(10 * SAMPLE_MS)
+    made.system.advance(10 * MINUTE_SAMPLE_MS)
     assert stats(made, consumerGroup="consumers").consume_tps == 0.0
     made.stop()
 

@@ -25,7 +25,9 @@ SENDS = (10, 310, 320)
 PULL = 11
 QUERY, VIEW = 12, 33
 END = 37
-CODES = (*SENDS, PULL, QUERY, VIEW, END, 14, 29, 30, 31, 306, 316, 329)
+SETTINGS, STATISTICS, UNITS = 25, 315, 321
+OTHERS = (14, 25, 29, 30, 31, 207, 215, 305, 306, 315, 316, 321, 329)
+CODES = (*SENDS, PULL, QUERY, VIEW, END, *OTHERS)
 Record = dict[str, Any]
 FILES = {"negative": 35, "java-4.9.7": 82, "java-5.3.3": 38, "binary-header": 38, "go-v2": 13}
 """How many pairs are compared, at the least."""
@@ -66,6 +68,8 @@ def left_out(request: Record, answer: Record | None) -> str | None:
         return "one-way"
     if answer is None:
         return "never answered"
+    if b"brokerConfigPath" in request["body"]:
+        return "refused here, as later versions do"
     if request["code"] == PULL and answer["code"] in ON_THE_QUEUE:
         return "depends on the queue"
     if request["code"] in (QUERY, VIEW):
@@ -101,7 +105,7 @@ def replayed(request: Record, answer: RemotingCommand) -> RemotingCommand:
 
 def config_for(request: Record, answer: RemotingCommand) -> BrokerConfig:
     remark = answer.remark or ""
-    config = replace(BROKER, trace_topic_enable=True)
+    config = replace(BROKER, trace_topic_enable=True, config_path="/etc/broker.conf")
     if request["to"] == "slave-broker":
         config = replace(config, broker_role="SLAVE", broker_id=1)
     if answer.code == ResponseCode.TOPIC_NOT_EXIST and "GN_new" in remark:
@@ -140,6 +144,14 @@ def set_up(made: SimulatedBroker, command: RemotingCommand, answer: RemotingComm
     if command.code == END:
         if answer.code == ResponseCode.SUCCESS:
             set_up_half_message(made, fields)
+        return
+    if command.code in (STATISTICS, UNITS) and answer.code == ResponseCode.SUCCESS:
+        topic = fields.get("topic") or fields["statsKey"].partition("@")[0]
+        made.make_topic(topic)
+        made.send(topic=topic)
+        made.system.drain()
+        if "@" in fields.get("statsKey", ""):
+            made.pull(topic=topic, consumer_group=fields["statsKey"].partition("@")[2])
         return
     topic, group = fields.get("topic", ""), fields.get("consumerGroup", "")
     if made.config.is_slave or answer.code == ResponseCode.TOPIC_NOT_EXIST:
@@ -189,6 +201,8 @@ def outcome(answer: RemotingCommand, request: Record) -> tuple[Any, ...]:
     if request["code"] in (QUERY, VIEW):
         values["serialize type"] = str(answer.serialize_type)
         values["found"] = str(bool(answer.body))
+    if request["code"] == SETTINGS and answer.code == ResponseCode.SUCCESS:
+        return answer.code, None, names, values  # ours says what waits for a restart
     return answer.code, plain(answer.remark), names, values
 
 

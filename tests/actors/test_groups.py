@@ -36,7 +36,13 @@ def group_table(
             ChildSpec("config_writer", lambda _: ConfigWriter()),
             ChildSpec(
                 "groups",
-                lambda _: GroupTable(config, PATH, groups=groups, config_writer=writer),
+                lambda _: GroupTable(
+                    config,
+                    PATH,
+                    groups=groups,
+                    config_writer=writer,
+                    consumer_offsets=system.address("consumer_offsets"),
+                ),
             ),
         )
         yield system, groups

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from actors.config import NamesrvConfig
 from actors.local_client import LocalClient
 from actors.namesrv_server import service as namesrv_service
 from actors.system import ActorSystem
@@ -62,14 +63,26 @@ def test_a_send_that_cannot_be_read_is_answered_by_1() -> None:
 def test_an_unknown_code_is_answered_by_a_broker_and_not_by_a_name_server() -> None:
     made = broker()
     assert made.ask(RemotingCommand(9999)).remark == " request type 9999 not supported"
-    client = LocalClient(made.system, namesrv_service(made.system))
+    client = LocalClient(made.system, namesrv_service(made.system, NamesrvConfig()))
     with pytest.raises(TimeoutError, match="no answer to request 9999"):
         client.request(RemotingCommand(9999), timeout_s=1)
     made.stop()
 
 
+NOT_IMPLEMENTED = (13, 22, 23, 27, *range(209, 215), 301, 302, 220, 221, 39, 40, 326)
+"""Constants of 4.9.7 without a meaning, and what only a broker asks of a client."""
+
+
+@pytest.mark.parametrize("code", NOT_IMPLEMENTED)
+def test_what_4_9_7_does_not_implement_is_answered_as_there(code: int) -> None:
+    made = broker()
+    answer = made.ask(RemotingCommand(code))
+    assert (answer.code, answer.remark) == (3, f" request type {code} not supported")
+    made.stop()
+
+
 def test_a_request_that_nobody_answers_ends_at_its_time(simulated_system: ActorSystem) -> None:
-    client = LocalClient(simulated_system, namesrv_service(simulated_system))
+    client = LocalClient(simulated_system, namesrv_service(simulated_system, NamesrvConfig()))
     with pytest.raises(TimeoutError, match="no answer to request 105 within 3 s"):
         client.request(RemotingCommand(RequestCode.GET_ROUTEINFO_BY_TOPIC), timeout_s=3)
     assert simulated_system.clock.monotonic_ms() == 3_000

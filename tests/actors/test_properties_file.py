@@ -2,7 +2,7 @@
 
 import pytest
 
-from actors.properties_file import format_properties, parse_properties
+from actors.properties_file import format_properties, parse_properties, updated_properties
 
 
 @pytest.mark.parametrize(
@@ -37,6 +37,32 @@ def test_a_text_is_read_as_java_reads_it(text: str, found: dict[str, str]) -> No
 def test_a_broken_unicode_escape_is_an_error(text: str) -> None:
     with pytest.raises(ValueError):
         parse_properties(text)
+
+
+@pytest.mark.parametrize(
+    "value", ["", " a ", "a\\b", "a\nb=c", "é\tx", "a=b:c", "# no comment", "\U0001f600"]
+)
+def test_a_value_comes_back_as_it_was_written(value: str) -> None:
+    written = updated_properties("x=1\n", {"key": value})
+    assert parse_properties(written) == {"x": "1", "key": value.rstrip(" ")}
+    assert parse_properties(format_properties({"key": value})) == {"key": value.rstrip(" ")}
+
+
+@pytest.mark.parametrize(
+    ("text", "updated"),
+    [
+        ("", "k=v\n"),
+        ("a=1", "a=1\nk=v\n"),
+        ("# k=1\nk = 1\n", "# k=1\nk = v\n"),
+        ("k=1\na=2\nk:3\n\n# end", "k=1\na=2\nk=v\n\n# end\n"),
+        ("k=1\\\n  2\na=3\n", "k=v\n\na=3\n"),
+        ("# k=1\\\nk=2\n", "# k=1\\\nk=v\n"),
+    ],
+)
+def test_a_setting_is_changed_where_it_stands(text: str, updated: str) -> None:
+    assert updated_properties(text, {"k": "v"}) == updated
+    found = parse_properties(updated)
+    assert found == {**parse_properties(text), "k": "v"}
 
 
 def test_what_is_written_is_one_line_each() -> None:

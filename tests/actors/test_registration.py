@@ -1,4 +1,4 @@
-"""Tests of actors/registration.py: a broker and its name servers."""
+"""Tests of actors/registration.py and namesrv_link.py: a broker and its name servers."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -10,6 +10,7 @@ import pytest
 from actors.config import BrokerConfig
 from actors.master_news import MasterAt, MasterIs
 from actors.namesrv_client import NamesrvUnreachable
+from actors.namesrv_link import PART_TOPICS, WHOLE_TOPICS_MAX, NamesrvLink
 from actors.published import Published
 from actors.registration import (
     Listening,
@@ -18,6 +19,7 @@ from actors.registration import (
     Registration,
     SetOrderTopics,
 )
+from actors.route_table import RouteTable
 from actors.supervisor import ChildSpec
 from actors.system import ActorSystem
 from protocol.bodies import DataVersion, KVTable, RegisterBrokerBody, TopicConfig, TopicConfigTable
@@ -43,6 +45,7 @@ class FakeNamesrv:
     answer: Answer = lambda request: request.answer(fields={})
     down: bool = False
     closed: bool = False
+    connection_count: int = 1
 
     def call(self, request: RemotingCommand, timeout_s: float) -> RemotingCommand:
         self.tell(request, timeout_s)
@@ -95,20 +98,34 @@ def registration(count: int = 2, **settings: Any) -> Iterator[Bench]:
     table, topics = Published(TopicConfigTable(configs, DataVersion(1000, 3))), Told("topics")
     master = Told("master")
     with simulated() as system:
+        links = [
+            ChildSpec(
+                address,
+                lambda _, address=address: NamesrvLink(  # type: ignore[misc]
+                    config,
+                    address,
+                    table=table,
+                    registration=system.address("registration"),
+                    connect=namesrvs.__getitem__,
+                ),
+            )
+            for address in config.namesrv_addresses
+        ]
         system.start(
+            *links,
             ChildSpec(
                 "registration",
                 lambda _: Registration(
                     config,
-                    table=table,
+                    links=[system.address(address) for address in config.namesrv_addresses],
+                    leaving=Published(False),
                     addresses={
                         "topics": topics.address,
                         "ha_slave": master.address,
                         "slave_sync": master.address,
                     },
-                    connect=namesrvs.__getitem__,
                 ),
-            )
+            ),
         )
         yield Bench(system, list(namesrvs.values()), table, topics, master)
     assert all(namesrv.closed for namesrv in namesrvs.values())
@@ -162,7 +179,7 @@ def test_goodbye_is_said_to_those_who_know_us() -> None:
     assert namesrvs[1].take() == []
 
 
-def test_a_name_server_that_is_down_is_tried_again_behind_the_others() -> None:
+def test_a_name_server_that_is_down_is_tried_again() -> None:
     with registration() as bench:
         bench.namesrvs[0].down = True
         bench.listen()
@@ -265,3 +282,147 @@ def test_a_master_does_not_ask_for_a_master() -> None:
             namesrv.answer = lambda request: request.answer(fields=fields)
         bench.listen()
         assert bench.master.take() == []
+
+
+def test_the_first_name_server_that_is_up_says_which_topics_are_ordered() -> None:
+    with registration() as bench:
+        for namesrv, topic in zip(bench.namesrvs, ("T", "U"), strict=True):
+            body = KVTable({topic: "broker-a:4"}).encode()
+            namesrv.answer = lambda request, body=body: request.answer(body=body)  # type: ignore[misc]
+        bench.namesrvs[0].down = True
+        bench.listen()
+        assert bench.topics.take() == [SetOrderTopics(frozenset(("U",)))]
+        bench.namesrvs[0].down = False
+        bench.system.advance(10_000)
+        assert bench.topics.take()[-1] == SetOrderTopics(frozenset(("T",)))
+        bench.system.advance(30_000)
+        assert bench.topics.take() == [SetOrderTopics(frozenset(("T",)))]
+
+
+def test_a_name_server_that_has_begun_anew_gets_the_whole_table_first() -> None:
+    with registration(1) as bench:
+        bench.listen()
+        (namesrv,) = bench.namesrvs
+        namesrv.take()
+        topic = RegisterTopic(TopicConfig("New", 1, 1), DataVersion(2000, 4))
+        namesrv.connection_count += 1
+        bench.tell(topic)
+        first, second = namesrv.asked
+        assert set(registered(first).topic_config_table.topic_configs) == {"New"}
+        assert registered(second).topic_config_table == bench.table.value
+        namesrv.take()
+        namesrv.down = True
+        bench.system.advance(10_000)
+        namesrv.down = False
+        bench.tell(topic)
+        (request,) = namesrv.asked
+        assert registered(request).topic_config_table == bench.table.value
+
+
+# --- very many topics
+
+MANY = WHOLE_TOPICS_MAX + PART_TOPICS
+
+
+class Collecting(FakeNamesrv):
+    """Keeps topics and versions as a name server does."""
+
+    def __init__(self, address: str) -> None:
+        super().__init__(address)
+        self.routes = RouteTable()
+        self.answer = self._answer
+        self.sizes: list[int] = []
+        self.fails_at = -1
+
+    def _answer(self, request: RemotingCommand) -> RemotingCommand:
+        if request.code == QUERY:
+            version = self.routes.data_version(ADDRESS)
+            body = None if version is None else version.encode()
+            changed = version != DataVersion.decode(request.body)
+            return request.answer(fields={"changed": str(changed).lower()}, body=body)
+        if request.code == REGISTER:
+            table = registered(request).topic_config_table
+            self.sizes.append(len(table.topic_configs))
+            if len(self.sizes) == self.fails_at:
+                return request.answer(1, remark="out of order")
+            header = RegisterBrokerHeader.decode(request.fields)
+            self.routes.register(header, table, [], 1, 0)
+        return request.answer(fields={})
+
+    def take_sizes(self) -> list[int]:
+        sizes, self.sizes = self.sizes, []
+        return sizes
+
+
+ADDRESS = "10.0.0.1:10911"
+
+
+def many(version: int, count: int = MANY, queues: int = 4) -> TopicConfigTable:
+    names = [f"topic-{number}" for number in range(count)]
+    configs = {name: TopicConfig(name, queues, queues) for name in names}
+    return TopicConfigTable(configs, DataVersion(5000, version))
+
+
+@contextmanager
+def crowded(fails_at: int = -1) -> Iterator[tuple[Bench, Collecting]]:
+    with registration(1) as bench:
+        namesrv = Collecting("n")
+        namesrv.fails_at = fails_at
+        bench.namesrvs[0].answer = namesrv.answer
+        bench.table.value = many(1)
+        bench.listen()
+        yield bench, namesrv
+
+
+def test_very_many_topics_are_registered_in_parts_that_fit_into_frames() -> None:
+    with crowded() as (bench, namesrv):
+        assert namesrv.take_sizes() == [PART_TOPICS] * 3 + [MANY - 3 * PART_TOPICS]
+        assert len(namesrv.routes.topics()) == MANY
+        assert namesrv.routes.data_version(ADDRESS) == DataVersion(5000, 1)
+        bench.system.advance(10_000)
+        assert namesrv.take_sizes() == [0], "a sign of life; the answer says what is ordered"
+
+
+def test_of_very_many_topics_only_what_has_changed_is_registered_again() -> None:
+    with crowded() as (bench, namesrv):
+        namesrv.take_sizes()
+        table = many(2)
+        table.topic_configs["topic-7"] = TopicConfig("topic-7", 9, 9)
+        table.topic_configs["New"] = TopicConfig("New")
+        bench.table.value = table
+        bench.tell(RegisterAll())
+        assert namesrv.take_sizes() == [2]
+        route = namesrv.routes.route("topic-7")
+        assert route is not None
+        assert route.queue_datas[0].write_queue_nums == 9
+        assert namesrv.routes.data_version(ADDRESS) == DataVersion(5000, 2)
+
+
+def test_a_name_server_that_has_forgotten_very_many_topics_gets_them_all_again() -> None:
+    with crowded() as (bench, namesrv):
+        namesrv.take_sizes()
+        namesrv.routes = RouteTable()
+        bench.system.advance(10_000)
+        assert sum(namesrv.take_sizes()) == MANY
+        assert len(namesrv.routes.topics()) == MANY
+
+
+@pytest.mark.parametrize("part", [1, 2, 4])
+def test_very_many_topics_of_which_a_part_was_refused_come_again(part: int) -> None:
+    with crowded(fails_at=part) as (bench, namesrv):
+        assert len(namesrv.take_sizes()) == part
+        namesrv.fails_at = -1
+        bench.table.value = many(1, queues=5)  # the same version: nothing may be taken for known
+        bench.system.advance(10_000)
+        assert sum(namesrv.take_sizes()) == MANY
+        found = [namesrv.routes.route(name) for name in bench.table.value.topic_configs]
+        assert {each and each.queue_datas[0].read_queue_nums for each in found} == {5}
+
+
+def test_a_slave_with_very_many_topics_sends_none_of_them() -> None:
+    with registration(1, broker_role="SLAVE", broker_id=1) as bench:
+        namesrv = Collecting("n")
+        bench.namesrvs[0].answer = namesrv.answer
+        bench.table.value = many(1)
+        bench.listen()
+        assert namesrv.take_sizes() == [0]

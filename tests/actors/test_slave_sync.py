@@ -28,6 +28,7 @@ class ToMaster:
 
     master: SimulatedBroker
     address: str = MASTER
+    connection_count: int = 1
     asked: list[int] = field(default_factory=list)
     down: bool = False
     closed: bool = False

@@ -14,12 +14,13 @@ from actors.published import Published
 from actors.registration import RegisterAll, RegisterTopic, SetOrderTopics
 from actors.supervisor import ChildSpec
 from actors.system import ActorSystem
+from actors.topic_set import Topics
 from actors.topics import (
+    ENCODED_HERE_MAX,
     NO_RESPONSE_CODE,
     CreateSystemTopic,
     CreateTopicOnSend,
     TopicReady,
-    Topics,
     TopicTable,
 )
 from protocol.bodies import DataVersion, TopicConfig, TopicConfigTable
@@ -29,6 +30,7 @@ from protocol.frame import decode_frame
 from protocol.headers.admin import CreateTopicHeader
 from storage.disk import Disk
 from storage.topics import parse_topics
+from tests.support.brokers import SimulatedBroker
 from tests.support.fake_disk import FakeDisk
 from tests.support.golden import frames
 from tests.support.peers import RecordingPeer, Told, ask, request, simulated
@@ -74,6 +76,8 @@ def topic_table(disk: Disk | None = None, **settings: Any) -> Iterator[Bench]:
                     topics=topics,
                     table=table,
                     config_writer=writer,
+                    clean_files=system.address("clean_files"),
+                    encoder=system.address("table_encoder"),
                     registration=registration.address,
                 ),
             ),
@@ -342,3 +346,22 @@ def test_the_originals_requests_get_the_originals_answers() -> None:
                 assert (answer.body is None) == (answered.body is None)
                 compared += 1
     assert compared >= 5
+
+
+@pytest.mark.parametrize("count", [10, 2 * ENCODED_HERE_MAX])
+def test_a_large_table_is_answered_like_a_small_one(count: int) -> None:
+    made = SimulatedBroker(1)
+    for number in range(count):
+        made.client.start(
+            RemotingCommand(
+                RequestCode.UPDATE_AND_CREATE_TOPIC,
+                CreateTopicHeader(f"T{number}", "TBW102", 1, 1, 6, "SINGLE_TAG").encode(),
+            ),
+            lambda _: None,
+        )
+    made.system.drain()
+    answer = made.ask(RemotingCommand(RequestCode.GET_ALL_TOPIC_CONFIG))
+    assert (answer.code, answer.fields) == (0, {})
+    assert TopicConfigTable.decode(answer.body) == made.broker.tables.topic_table.value
+    assert len(TopicConfigTable.decode(answer.body).topic_configs) > count
+    made.stop()

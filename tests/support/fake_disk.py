@@ -310,6 +310,10 @@ class FakeDisk:
             return self.usage
         return self.used_bytes() / self.capacity_bytes if self.capacity_bytes else 0.0
 
+    def capacity(self, path: str) -> tuple[int, int]:
+        total = self.capacity_bytes or 0
+        return total, max(0, total - self.used_bytes())
+
     def claim(self, root: str) -> bool:
         if root in self._claimed:
             return False

@@ -14,9 +14,9 @@ from socket import socket, socketpair
 from typing import Any
 
 from actors.actor import Actor, handles
-from actors.connection import Service
 from actors.connections import Accepted
 from actors.dial import Dial, Dialed
+from actors.service import Service
 from protocol.command import RemotingCommand
 from storage.commit_log import CommitLog
 from storage.config import StoreConfig

@@ -72,7 +72,12 @@ def serving_broker(
 @contextmanager
 def serving_namesrv(root: Path) -> Iterator[RunningNamesrv]:
     """A name server on a free port; stopped afterwards, cleanly."""
-    config = NamesrvConfig(listen_port=0, bind_address=HOST, kv_config_path=str(root / "kv.json"))
+    config = NamesrvConfig(
+        listen_port=0,
+        bind_address=HOST,
+        kv_config_path=str(root / "kv.json"),
+        config_store_path=str(root / "namesrv.properties"),
+    )
     system = ActorSystem.real(disk=RealDisk())
     try:
         running = start_namesrv(config, system=system)

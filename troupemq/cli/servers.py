@@ -9,6 +9,7 @@ import click
 from structlog import get_logger
 
 from actors.config import (
+    NAMESRV_FILE,
     Findings,
     load_broker_config,
     load_namesrv_config,
@@ -107,6 +108,7 @@ def _start_both(
             "listenPort": str(namesrv_port),
             "bindAddress": LOOPBACK,
             "kvConfigPath": str(data / "namesrv" / "kvConfig.json"),
+            "configStorePath": str(data / "namesrv" / "namesrv.properties"),
         },
     )
     servers = Servers(on_give_up)
@@ -143,10 +145,11 @@ def namesrv(config: str | None, port: int | None, ready_file: Path | None, log_j
     overrides = {} if port is None else {"listenPort": str(port)}
 
     def start(on_give_up: Callable[[str], None]) -> Serving:
-        if config is None:
+        path = config or (NAMESRV_FILE if Path(NAMESRV_FILE).is_file() else None)
+        if path is None:
             settings, findings = parse_namesrv_config("", overrides)
         else:
-            settings, findings = load_namesrv_config(config, overrides)
+            settings, findings = load_namesrv_config(path, overrides)
         _log_findings(findings)
         servers = Servers(on_give_up)
         servers.start_namesrv(settings)

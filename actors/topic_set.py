@@ -1,0 +1,99 @@
+"""The topics of a broker as a plain class: the rules by which they come, change and go.
+
+Source: broker/topic/TopicConfigManager.java.
+"""
+
+from dataclasses import replace
+
+from actors.config import PERM_INHERIT, BrokerConfig
+from protocol.bodies import DataVersion, TopicConfig, TopicConfigTable
+from protocol.topic_names import (
+    AUTO_CREATE_TOPIC,
+    RETRY_TOPIC_PREFIX,
+    SYSTEM_TOPIC_PREFIX,
+    SYSTEM_TOPICS,
+)
+from storage.topics import READ_WRITE, always_present
+
+UNIT_FLAG = 1
+UNIT_SUB_FLAG = 2
+
+
+class Topics:
+    """The table and its rules."""
+
+    def __init__(self, config: BrokerConfig, loaded: TopicConfigTable | None = None) -> None:
+        """`loaded` is the file's; it goes over the topics that every broker has."""
+        self._config = config
+        self.configs = {topic.topic_name: topic for topic in _always_present(config)}
+        self.system_topics = SYSTEM_TOPICS | self.configs.keys()
+        self.version = DataVersion()
+        if loaded is not None:
+            self.configs.update(loaded.topic_configs)
+            self.version = loaded.data_version
+
+    def table(self) -> TopicConfigTable:
+        """A copy that does not change any more."""
+        return TopicConfigTable(dict(self.configs), self.version)
+
+    def replace(self, table: TopicConfigTable) -> None:
+        """Makes this the whole table."""
+        self.configs = dict(table.topic_configs)
+        self.version = table.data_version
+
+    def put(self, config: TopicConfig, now_ms: int) -> None:
+        """Creates or changes a topic."""
+        self.configs[config.topic_name] = config
+        self.version = self.version.next(now_ms)
+
+    def delete(self, topic: str, now_ms: int) -> bool:
+        """Whether it was there."""
+        if self.configs.pop(topic, None) is None:
+            return False
+        self.version = self.version.next(now_ms)
+        return True
+
+    def made_from_default(
+        self, topic: str, default_topic: str, queue_nums: int, *, unit_mode: bool
+    ) -> TopicConfig | None:
+        """What a send makes of a topic that is not there; None when it may not."""
+        is_retry = topic.startswith(RETRY_TOPIC_PREFIX)
+        sys_flag = (UNIT_SUB_FLAG if is_retry else UNIT_FLAG) if unit_mode else 0
+        pattern = self.configs.get(default_topic)
+        # TBW102 may still be in the file of a broker that had autoCreateTopicEnable once
+        closed = default_topic == AUTO_CREATE_TOPIC and not self._config.auto_create_topic_enable
+        if pattern is not None and pattern.perm & PERM_INHERIT and not closed:
+            queues = max(0, min(queue_nums, pattern.write_queue_nums))
+            perm = pattern.perm & ~PERM_INHERIT
+            return TopicConfig(topic, queues, queues, perm, pattern.topic_filter_type, sys_flag)
+        if is_retry:
+            return TopicConfig(topic, 1, 1, READ_WRITE, topic_sys_flag=sys_flag)
+        return None
+
+    def set_order(self, ordered: frozenset[str], now_ms: int) -> bool:
+        """Sets and clears `order`; whether that changed anything."""
+        changed = [
+            replace(config, order=name in ordered)
+            for name, config in self.configs.items()
+            if config.order != (name in ordered)
+        ]
+        if changed:
+            self.configs.update({config.topic_name: config for config in changed})
+            self.version = self.version.next(now_ms)
+        return bool(changed)
+
+    def is_system(self, topic: str) -> bool:
+        """Whether administrators may not touch it."""
+        return topic in self.system_topics or topic.startswith(SYSTEM_TOPIC_PREFIX)
+
+
+def _always_present(config: BrokerConfig) -> list[TopicConfig]:
+    return always_present(
+        config.broker_cluster_name,
+        config.broker_name,
+        auto_create_topic_enable=config.auto_create_topic_enable,
+        default_topic_queue_nums=config.default_topic_queue_nums,
+        cluster_topic_enable=config.cluster_topic_enable,
+        broker_topic_enable=config.broker_topic_enable,
+        trace_topic=config.trace_topic_name if config.trace_topic_enable else None,
+    )

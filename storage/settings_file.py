@@ -1,0 +1,37 @@
+"""A server's settings file as text: read whole, replaced whole.
+
+Saving writes NAME.new, syncs it, renames it over NAME and syncs the directory: a power cut leaves
+the old settings or the new ones.
+"""
+
+from storage.disk import Disk
+from storage.errors import store_error
+
+
+def read_settings(disk: Disk, path: str) -> str:
+    """The file's text; empty where there is none. Raises StoreError."""
+    try:
+        return disk.read_bytes(path).decode("utf-8", "replace")
+    except FileNotFoundError:
+        return ""
+    except OSError as error:
+        raise store_error(f"cannot read {path}", error) from error
+
+
+def save_settings(disk: Disk, path: str, text: str) -> None:
+    """Makes `text` the file's content, durably. Raises StoreError; the file is as it was then."""
+    directory = path.rpartition("/")[0] or "."
+    new = f"{path}.new"
+    try:
+        disk.make_dirs(directory)
+        file = disk.open(new, create=True)
+        try:
+            file.set_size(0)
+            file.pwrite(text.encode(), 0)
+            file.sync()
+        finally:
+            file.close()
+        disk.rename(new, path)
+        disk.sync_directory(directory)
+    except OSError as error:
+        raise store_error(f"cannot save {path}", error) from error

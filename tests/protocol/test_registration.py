@@ -1,0 +1,67 @@
+"""Tests of protocol/registration.py: a registration in slices is the same as the whole one."""
+
+from collections.abc import Sequence
+
+import pytest
+
+from protocol.bodies import DataVersion, RegisterBrokerBody, TopicConfig, TopicConfigTable
+from protocol.errors import RemoteError
+from protocol.fastjson import dumps
+from protocol.registration import SLICE_TOPICS, read_registration
+
+COUNTS = (0, 1, SLICE_TOPICS, SLICE_TOPICS + 1, 3 * SLICE_TOPICS)
+
+
+def table(names: Sequence[str]) -> TopicConfigTable:
+    configs = {name: TopicConfig(name, 3, 4, 2, topic_sys_flag=1) for name in names}
+    return TopicConfigTable(configs, DataVersion(7, 8))
+
+
+def read(body: bytes, version: int = 407, *, compressed: bool = False) -> RegisterBrokerBody:
+    found = read_registration(body, version, compressed=compressed)
+    configs: dict[str, TopicConfig] = {}
+    for part in found.slices:
+        assert 0 <= len(part) <= SLICE_TOPICS
+        configs.update(part)
+    return RegisterBrokerBody(TopicConfigTable(configs, found.version), found.filter_servers or [])
+
+
+@pytest.mark.parametrize("count", COUNTS)
+@pytest.mark.parametrize("compressed", [False, True])
+def test_slices_are_the_whole(count: int, compressed: bool) -> None:
+    whole = RegisterBrokerBody(table([f"t{n}" for n in range(count)]), ["f:1"])
+    body = whole.encode(compressed=compressed)
+    expected = RegisterBrokerBody.decode(body, compressed=compressed)
+    assert read(body, compressed=compressed) == expected
+
+
+@pytest.mark.parametrize(
+    "name", ['a"b', "a\\b", "a{b", "a}b", "topicConfigTable", '"topicConfigTable":{', "é"]
+)
+def test_no_name_leads_the_cutter_astray(name: str) -> None:
+    whole = RegisterBrokerBody(table([name, "plain"]))
+    assert read(whole.encode()) == whole
+
+
+def test_what_cannot_be_cut_is_read_whole() -> None:
+    body = b'{"topicConfigSerializeWrapper":{"topicConfigTable":{a:{topicName:"a",x:{y:1}}}}}'
+    assert set(read(body).topic_config_table.topic_configs) == {"a"}
+    spaced = RegisterBrokerBody(table(["a", "b"])).to_json()
+    assert set(read(dumps(spaced, pretty=True)).topic_config_table.topic_configs) == {"a", "b"}
+
+
+def test_an_old_brokers_table_has_nothing_around_it() -> None:
+    whole = table(["a"])
+    found = read_registration(whole.encode(), 36, compressed=False)
+    assert found.filter_servers is None
+    assert list(found.slices) == [whole.topic_configs]
+    assert read(b"", 407) == RegisterBrokerBody()
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"{", b"[]", b'{"topicConfigSerializeWrapper":{"topicConfigTable":{"a":{"perm":"x"}}}}'],
+)
+def test_what_is_no_registration_is_refused(body: bytes) -> None:
+    with pytest.raises(RemoteError):
+        read(body)

@@ -1,0 +1,70 @@
+"""A name server on a simulated system, and registrations for it."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from actors.config import NamesrvConfig
+from actors.config_writer import ConfigWriter
+from actors.namesrv import Namesrv
+from actors.registration_reader import RegistrationReader
+from actors.settings import NamesrvSettings
+from actors.supervisor import ChildSpec
+from actors.system import ActorSystem
+from protocol.bodies import DataVersion, RegisterBrokerBody, TopicConfig, TopicConfigTable
+from protocol.checksum import body_crc
+from protocol.codes import RequestCode
+from protocol.command import RemotingCommand
+from protocol.headers.namesrv import RegisterBrokerHeader
+from storage.disk import Disk
+from tests.support.peers import ask, request, simulated
+
+KV_PATH = "/data/kvConfig.json"
+
+
+@contextmanager
+def name_server(disk: Disk | None = None, **settings: Any) -> Iterator[ActorSystem]:
+    config = NamesrvConfig(
+        kv_config_path=KV_PATH, config_store_path="/data/namesrv.properties", **settings
+    )
+    with simulated(disk) as system:
+        writer = system.address("config_writer")
+        system.start(
+            ChildSpec("config_writer", lambda _: ConfigWriter()),
+            ChildSpec("reader", lambda _: RegistrationReader()),
+            ChildSpec("namesrv", lambda _: Namesrv(config, writer, system.address("reader"))),
+            ChildSpec("settings", lambda _: NamesrvSettings(config)),
+        )
+        yield system
+
+
+def registration(
+    *topics: TopicConfig,
+    version: int = 1,
+    compressed: bool = False,
+    crc: int | None = None,
+    oneway: bool = False,
+) -> RemotingCommand:
+    configs = {topic.topic_name: topic for topic in topics}
+    table = TopicConfigTable(configs, DataVersion(1000, version))
+    body = RegisterBrokerBody(table).encode(compressed=compressed)
+    header = RegisterBrokerHeader(
+        "broker-a",
+        "10.0.0.1:10911",
+        "C1",
+        "10.0.0.1:10912",
+        0,
+        compressed,
+        body_crc(body) if crc is None else crc,
+    )
+    return request(RequestCode.REGISTER_BROKER, header.encode(), body, oneway=oneway)
+
+
+def route(system: ActorSystem, topic: str, version: int = 407, **more: str) -> RemotingCommand:
+    fields = {"topic": topic, **more}
+    return ask(
+        system, "namesrv", request(RequestCode.GET_ROUTEINFO_BY_TOPIC, fields, version=version)
+    )
+
+
+TOPIC = TopicConfig("TopicTest", 4, 4)
