@@ -80,7 +80,8 @@ class FakeBroker:
 
     def _unregister(self, command: RemotingCommand) -> RemotingCommand:
         header = UnregisterClientHeader.decode(command.fields)
-        if header.consumer_group is not None:
+        if header.client_id in self.members[header.consumer_group or ""]:
+            assert header.consumer_group is not None
             self.members[header.consumer_group].remove(header.client_id)
         return command.answer(fields={})
 

@@ -20,13 +20,13 @@ Handler = Callable[[RemotingCommand], RemotingCommand | bytes | None]
 
 
 class FakeServer:
-    """Listens on a free port of the loopback; use it in a `with` block."""
+    """Listens on a port of the loopback, by default a free one; use it in a `with` block."""
 
-    def __init__(self) -> None:
+    def __init__(self, port: int = 0) -> None:
         self.received: SimpleQueue[RemotingCommand] = SimpleQueue()
         self.connected: SimpleQueue[socket] = SimpleQueue()
         self.handlers: dict[int, Handler] = {}
-        self._listener = create_server(("127.0.0.1", 0))
+        self._listener = create_server(("127.0.0.1", port))
         self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
         self._sockets: list[socket] = []
         self._threads: list[Thread] = []
@@ -81,7 +81,8 @@ class FakeServer:
         """Sends something of our own over every connection."""
         with self._lock:
             for sock in self._sockets:
-                sock.sendall(data if isinstance(data, bytes) else encode(data))
+                with suppress(OSError):  # cut just now
+                    sock.sendall(data if isinstance(data, bytes) else encode(data))
 
     def _accept(self) -> None:
         while True:

@@ -152,7 +152,8 @@ class ConcurrentConsuming(Consuming):
             ):
                 view.reconsume_times += 1
                 kept.append(view)
-        self._done(process_queue, [view for view in bad if view not in kept] if kept else bad)
+        kept_ids = {id(view) for view in kept}
+        self._done(process_queue, [view for view in bad if id(view) not in kept_ids])
         if kept:
             self._tasks.later(
                 self._settings.again_after_ms, lambda: self.submit(process_queue, kept)

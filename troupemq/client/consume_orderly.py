@@ -98,7 +98,9 @@ class OrderlyConsuming(Consuming):
             if outcome.failed is None:
                 self._done(process_queue, views)
                 return None
-            first_bad = next((n for n, view in enumerate(views) if view in bad), len(views))
+            first_bad = next(
+                (n for n, view in enumerate(views) if bad and view is bad[0]), len(views)
+            )
             self._done(process_queue, views[:first_bad])
             return self._failed(process_queue, views[first_bad:], outcome.failed)
         finally:

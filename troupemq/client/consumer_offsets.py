@@ -127,6 +127,12 @@ class ConsumerOffsets:
         self._ends = ends
         self._lock = Lock()
         self._committed: dict[MessageQueue, int] = {}
+        client.on_connecting = self._send_again
+
+    def _send_again(self) -> None:
+        """A commit that was on its way when a connection broke may not have arrived."""
+        with self._lock:
+            self._committed.clear()
 
     def start_of(self, queue: MessageQueue) -> int:
         """Where the group goes on in `queue`.

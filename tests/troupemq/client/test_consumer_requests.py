@@ -86,6 +86,19 @@ def test_a_reset_makes_it_go_on_elsewhere_and_stores_that(broker: FakeBroker, fo
     assert seen.bodies.empty()
 
 
+def test_a_reset_is_stored_at_once(broker: FakeBroker) -> None:
+    bodies, seen = fill(broker, 4), Seen()
+    settings = replace(QUICK, commit_interval_ms=3_600_000)
+    made = PushConsumer("g", seen, broker.namesrv.address, settings=settings)
+    made.subscribe(TOPIC)
+    broker.committed["g", 0] = 1
+    with made:
+        assert seen.take(3) == bodies[1:]
+        reset(broker, as_table(0))
+        broker.wait_committed("g", 0, 0)
+        assert seen.take(2) == bodies[0::2]
+
+
 def test_a_reset_forward_skips_what_waits(broker: FakeBroker) -> None:
     fill(broker, 20)
     begun, may_end, after = Event(), Event(), SimpleQueue[int]()

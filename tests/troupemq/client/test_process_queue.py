@@ -94,3 +94,60 @@ def test_a_dropped_queue_begins_nothing_and_waits_for_what_runs() -> None:
     queue.end()
     waiter.join(10)
     assert dropped.is_set()
+
+
+def test_a_queue_whose_first_message_takes_long_is_full_by_its_span() -> None:
+    queue = queue_with(10, 11)
+    queue.put([view(61)], 62)
+    assert queue.pause_if_full(LIMITS)
+    assert not finish(queue, 11)
+    assert finish(queue, 10)
+    assert not queue.pause_if_full(LIMITS)
+
+
+def test_the_span_of_an_orderly_queue_does_not_count() -> None:
+    queue = queue_with(10, 100)
+    assert not queue.pause_if_full(LIMITS, spans=False)
+
+
+def test_only_the_message_that_holds_the_offset_gets_overdue() -> None:
+    now_s = [0.0]
+    queue = ProcessQueue(QUEUE, 0, lambda: now_s[0])
+    views = [view(0), view(1)]
+    queue.put(views, 2)
+    assert queue.begin(views[1:])
+    now_s[0] = 100.0
+    assert queue.overdue(50_000) is None
+    assert queue.begin(views[:1])
+    assert queue.overdue(50_000) is None
+    now_s[0] = 151.0
+    assert queue.overdue(50_000) is views[0]
+    assert queue.holds(views[0])
+    queue.done(views[:1], LIMITS)
+    assert not queue.holds(views[0])
+    assert queue.overdue(50_000) is views[1]
+
+
+def test_a_call_on_a_message_from_before_a_move_does_not_end_the_one_after_it() -> None:
+    queue = ProcessQueue(QUEUE, 0)
+    before, after = view(0), view(0)
+    queue.put([before], 1)
+    queue.move_to(0)
+    queue.put([after], 1)
+    queue.done([before], LIMITS)
+    assert queue.committable() == 0
+    queue.done([after], LIMITS)
+    assert queue.committable() == 1
+
+
+def test_one_claims_a_queue_at_a_time() -> None:
+    queue = ProcessQueue(QUEUE, 0)
+    assert not queue.claim()
+    views = [view(0), view(1), view(2)]
+    queue.put(views, 3)
+    assert queue.claim() and not queue.claim()
+    assert list(queue.first(2)) == views[:2]
+    queue.done(views, LIMITS)
+    assert not queue.first(2)  # and the claim is over
+    queue.put([view(3)], 4)
+    assert queue.claim()
