@@ -26,7 +26,10 @@ log = client_logger(__name__)
 
 CONSUMER_LIST_TIMEOUT_MS = 3000
 INCOMPLETE_AGAIN_MS = 1000
-"""After a round that lacked a route, an answer, a lock or our own id in the group."""
+"""After a round that lacked a route, an answer or our own id in the group."""
+
+LOCKED_AGAIN_MS = 500
+"""After a round in which another member, or a listener of ours, was not done with a queue."""
 
 
 class Rebalancing:
@@ -114,8 +117,8 @@ class Rebalancing:
                 wait_ms = 0.0 if alone else self._settle_ms(queue)
                 if wait_ms > 0:
                     again_ms.append(wait_ms)
-                elif not self._take(queue):
-                    again_ms.append(INCOMPLETE_AGAIN_MS)
+                elif (take_again_ms := self._take(queue)) is not None:
+                    again_ms.append(take_again_ms)
         return again_ms
 
     def _settle_ms(self, queue: MessageQueue) -> float:
@@ -141,19 +144,20 @@ class Rebalancing:
         assert failure is not None
         raise failure
 
-    def _take(self, queue: MessageQueue) -> bool:
+    def _take(self, queue: MessageQueue) -> float | None:
+        """None once it is ours, else in how many ms it may be."""
         try:
             if self._locks is not None and not self._locks.lock(queue):
                 log.info("queue locked by another", group=self._group, queue=str(queue))
-                return False
+                return LOCKED_AGAIN_MS
             offset = self._offsets.start_of(queue)
         except ClientError as error:
             log.warning("queue not taken yet", queue=str(queue), error=str(error))
-            return False
+            return INCOMPLETE_AGAIN_MS
         self._wanted_since_s.pop(queue, None)
         log.info("queue taken", group=self._group, queue=str(queue), offset=offset)
         self._add(queue, offset)
-        return True
+        return None
 
     def _add(self, queue: MessageQueue, offset: int, before: ProcessQueue | None = None) -> None:
         process_queue = ProcessQueue(queue, offset)
@@ -177,7 +181,7 @@ class Rebalancing:
             if self._locks is not None and not drained:
                 held.unlock_tries += 1
                 log.warning("queue still consumed", queue=str(queue), tries=held.unlock_tries)
-                again_ms.append(INCOMPLETE_AGAIN_MS)
+                again_ms.append(LOCKED_AGAIN_MS)
                 continue
             self._own = {key: value for key, value in self._own.items() if key != queue}
             self._commit_and_forget(held)
