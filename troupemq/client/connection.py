@@ -233,7 +233,7 @@ class Connection:
         self.socket.close()
         while self._pending:
             _, waiting = self._pending.popitem()
-            waiting.set_exception(reason)
+            waiting.set_exception(type(reason)(*reason.args))  # their own: errors take notes
 
     def _lost(self, error: OSError) -> ConnectionFailed:
         text = (error.strerror or str(error)).lower()

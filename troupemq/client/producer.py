@@ -110,10 +110,10 @@ class Producer(ClientMember):
 
     def _finish(self, timeout_s: float) -> None:
         deadline_s = monotonic() + timeout_s
-        self._client.housekeeping.stop(timeout_s)
+        self._in_flight.wait_empty(timeout_s)
+        self._client.housekeeping.stop(max(0.0, deadline_s - monotonic()))
         while self._without_route:
             self._without_route.pop().result.set_exception(ClientClosed("the client is stopped"))
-        self._in_flight.wait_empty(timeout_s)
         if self._tracing is not None:
             self._tracing.send_rest()
             self._in_flight.wait_empty(max(0.0, deadline_s - monotonic()))

@@ -149,8 +149,12 @@ class Carrier:
 
     def post_oneway(self, queue: MessageQueue, parcel: Parcel) -> None:
         """The same without an answer. Raises ClientError if it cannot even be sent."""
-        address = self._client.routes.master(queue.broker_name)
-        self._client.remoting.oneway(address, parcel.command(queue, self._group))
+        try:
+            address = self._client.routes.master(queue.broker_name)
+            self._client.remoting.oneway(address, parcel.command(queue, self._group))
+        except ClientError:
+            self.route_in_doubt(parcel.topic)
+            raise
 
     def later(self, delay_ms: float, task: Callable[[], None]) -> None:
         """Runs `task` on the I/O thread in `delay_ms`, or at once when that ends."""
@@ -179,8 +183,8 @@ class Sending:
     """Tries until the parcel is stored, tries or time run out, or trying again makes no sense.
 
     It waits for its answers itself, as a Future would: after the first try everything happens on
-    the I/O thread. `not_ok_is_tried_again` also tries
-    another broker for a message that is stored, but less safely than the broker's settings ask.
+    the I/O thread. `not_ok_is_tried_again` also tries another broker for a message that is stored,
+    but less safely than the broker's settings ask.
     """
 
     carrier: Carrier

@@ -76,6 +76,17 @@ def test_a_connection_lost_in_the_middle_of_an_answer_fails_the_request() -> Non
             answer.result(WAIT_S)
 
 
+def test_each_request_of_a_lost_connection_has_an_error_of_its_own() -> None:
+    with FakeServer() as server, client() as remoting:
+        answers = [remoting.call_async(server.address, request(), LONG_MS) for _ in range(2)]
+        for _ in answers:
+            server.next()
+        server.cut()
+        first, second = (answer.exception(WAIT_S) for answer in answers)
+    assert first is not second
+    assert str(first) == str(second) and isinstance(first, ConnectionFailed)
+
+
 def test_the_call_after_a_lost_connection_opens_another() -> None:
     with FakeServer() as server, client() as remoting:
         answer = remoting.call_async(server.address, request(), LONG_MS)
