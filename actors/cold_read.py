@@ -1,7 +1,8 @@
 """Reads what is not in memory, so that nobody on the loop waits for the disk.
 
 Owns: nothing; it opens the files it is told for itself.
-Told by: PullMessage, QueueOffsets, Schedule, Transactions (`ReadCold`).   Tells: them (`then`, when all is in memory).
+Told by: PullMessage, QueueOffsets, Schedule, Transactions (`ReadCold`).
+Tells: them (`then`, when all is in memory).
 
 Whoever reads the log far behind its end goes on to read what follows, so more than asked is read.
 """

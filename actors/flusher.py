@@ -1,7 +1,8 @@
 """Puts the commit log on the disk: the only place where anybody waits for it.
 
 Owns: the rhythm of nothing; it syncs when asked.
-Told by: GroupCommit, FlushRealTime, DelayOffsets, Transactions (`Sync`).   Tells: whoever asked (`Synced`).
+Told by: GroupCommit, FlushRealTime, DelayOffsets, Transactions (`Sync`).
+Tells: whoever asked (`Synced`).
 
 A failed sync is final for this log: the kernel may have dropped what it could not write, so what
 was not on the disk then never counts as being there, and every later sync says so again.
