@@ -1,9 +1,9 @@
 """The one actor that appends: it *is* the append lock.
 
 Owns: the end of the commit log, the next offset of every queue, the counters of puts.
-Told by: connections (`Sends`, all sends of one read), Schedule, SendBack, Transactions (`PutOwn`),
-AllocateFile (`FilePrepared`), the topic table (`TopicReady`), GroupCommit, Reput and CleanFiles
-(`WritesForbidden`), CleanFiles (`DropFiles`, `QueuesGone`).
+Told by: connections (`Sends`, all sends of one read); Schedule, SendBack, PullMessage, Transactions
+and ReplyMessage (`PutOwn`); AllocateFile (`FilePrepared`), the topic table (`TopicReady`),
+GroupCommit, Reput and CleanFiles (`WritesForbidden`), CleanFiles (`DropFiles`, `QueuesGone`).
 Tells: the connections (answers, at the end of the batch), GroupCommit under SYNC_FLUSH and of a
 SYNC_MASTER, Reput (what to dispatch, so that nothing is parsed twice), AllocateFile (make the next
 file), the topic table (make this topic; its sends are parked meanwhile, in order).

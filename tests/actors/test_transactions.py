@@ -28,14 +28,11 @@ from tests.support.transacting import (
     end,
     end_command,
     half,
+    of_topic,
 )
 
 NOT_SET = "not set any response code"
 NOT_FOUND = "Find prepared transaction message failed"
-
-
-def of_topic(made: SimulatedBroker, topic: str) -> list[MessageRecord]:
-    return [record for record in made.records() if record.topic == topic]
 
 
 def state_of(made: SimulatedBroker, record: MessageRecord) -> int:

@@ -123,3 +123,14 @@ def broker(seed: int = 1, *, store: Any = STORE, **settings: Any) -> SimulatedBr
 def round_of_checks(made: SimulatedBroker, count: int = 1) -> None:
     """Lets time pass until the next round is over."""
     made.system.advance(count * INTERVAL_MS + 100)
+
+
+def of_topic(made: SimulatedBroker, topic: str) -> list[MessageRecord]:
+    """All records of a topic in the log, whether consumers can see it or not."""
+    return [record for record in made.records() if record.topic == topic]
+
+
+def pending_count(made: SimulatedBroker) -> int:
+    """How many transactions the table calls pending."""
+    made.system.drain()
+    return made.broker.store.transaction_table.pending_count

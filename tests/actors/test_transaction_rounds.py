@@ -1,0 +1,132 @@
+"""Rounds of checks as a whole: their limits, what they cannot read, how far the group has come."""
+
+from dataclasses import replace
+
+import pytest
+from structlog.testing import capture_logs
+
+from actors import transaction_checks
+from actors.transaction_checks import BATCH_COUNT
+from protocol.message import MessageRecord
+from storage.offsets import parse_offsets
+from tests.support.brokers import STORE, SimulatedBroker
+from tests.support.fake_disk import FakeDisk
+from tests.support.transacting import (
+    HALF,
+    INTERVAL_MS,
+    OP,
+    ROLLBACK,
+    Producer,
+    broker,
+    end,
+    half,
+    of_topic,
+    pending_count,
+    round_of_checks,
+)
+
+OFFSETS = f"{STORE.root}/config/consumerOffset.json"
+
+
+def progress(made: SimulatedBroker) -> tuple[int, int]:
+    """Half and operation offsets in the file; -1 where there is none."""
+    file = made.disk.open(OFFSETS)
+    table = parse_offsets(file.pread(file.size(), 0).decode()).offset_table
+    half_offsets, op_offsets = (
+        table.get(f"{topic}@CID_RMQ_SYS_TRANS", {}).get(0, -1) for topic in (HALF, OP)
+    )
+    return half_offsets, op_offsets
+
+
+def test_progress_waits_for_the_disk() -> None:
+    """What it passes would be lost to an original broker after a power cut."""
+    made = broker()
+    assert isinstance(made.disk, FakeDisk)
+    end(made, half(made), ROLLBACK)
+    made.system.advance(INTERVAL_MS - 1000)
+    end(made, half(made), ROLLBACK)
+    made.disk.fail_next("sync", OSError(5, "Input/output error"), times=9)
+    made.system.advance(2000)
+    made.system.advance(6000)
+    told = made.broker.tables.offsets.value
+    assert f"{HALF}@CID_RMQ_SYS_TRANS" not in told
+    made.crash()
+
+
+def test_progress_is_for_an_original_broker_that_takes_over() -> None:
+    """It passes what is settled or put again, and stops before the first that is left alone."""
+    made = broker()
+    producer = Producer(made)
+    ended = [half(made, f"{number}") for number in range(3)]
+    for prepared in ended[:2]:
+        end(made, prepared, ROLLBACK)
+    immune = half(made, "immune", properties={"CHECK_IMMUNITY_TIME_IN_SECONDS": 1000})
+    half(made, "behind")
+    round_of_checks(made)
+    assert [question.header.msg_id for question in producer.questions()] == ["2", "behind"]
+    made.system.advance(10_000)
+    # what waits holds it back, so the copy behind is settled for the original's eyes
+    assert progress(made) == (immune.queue_offset, 2)
+    assert [op.body for op in of_topic(made, OP)] == [b"0", b"1", b"4"]
+    end(made, immune, ROLLBACK)
+    made.stop()
+    half_offset, op_offset = progress(made)
+    assert (half_offset, op_offset) == (5, 2)
+    assert [record.queue_offset for record in of_topic_of_disk(made)] == [0, 1, 2, 3, 4, 5, 6]
+
+
+def of_topic_of_disk(made: SimulatedBroker) -> list[MessageRecord]:
+    """The half messages of a broker that was stopped."""
+    made.start()
+    found = of_topic(made, HALF)
+    made.stop()
+    return found
+
+
+def test_a_great_number_is_checked_in_steps_that_do_not_hold_the_loop() -> None:
+    count = 3 * BATCH_COUNT
+    made = broker(store=replace(STORE, commit_log_file_bytes=1 << 20))
+    producer = Producer(made)
+    for number in range(count):
+        half(made, f"{number}")
+    round_of_checks(made)
+    assert [question.header.msg_id for question in producer.questions()] == [
+        f"{number}" for number in range(count)
+    ]
+    assert pending_count(made) == count
+    made.stop()
+
+
+def test_a_round_has_a_limit_and_the_next_one_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transaction_checks, "ROUND_COUNT", BATCH_COUNT)
+    made = broker(store=replace(STORE, commit_log_file_bytes=1 << 20))
+    producer = Producer(made)
+    count = 3 * BATCH_COUNT
+    for number in range(count):
+        immunity = {"CHECK_IMMUNITY_TIME_IN_SECONDS": 1000} if number < 5 else {}
+        half(made, f"{number}", properties=immunity)
+    asked = []
+    for _ in range(2):
+        round_of_checks(made)
+        producer.beat()
+        asked.append([int(question.header.msg_id or "") for question in producer.questions()])
+    first, second = asked
+    assert first == [*range(5, 2 * BATCH_COUNT)]
+    assert second[:BATCH_COUNT] == [*range(2 * BATCH_COUNT, count)]
+    made.stop()
+
+
+def test_a_half_message_that_cannot_be_read_holds_nobody_up() -> None:
+    made = broker()
+    producer = Producer(made)
+    damaged = half(made, "damaged")
+    half(made, "K")
+    assert isinstance(made.disk, FakeDisk)
+    file = made.disk.open(f"{STORE.root}/commitlog/{0:020d}")
+    file.pwrite(b"\xff", damaged.physical_offset + 90)
+    with capture_logs() as logs:
+        round_of_checks(made, 2)
+    broken = [line for line in logs if line["event"] == "half message cannot be read"]
+    assert len(broken) == 1
+    assert [question.header.msg_id for question in producer.questions()] == ["K", "K"]
+    made.stop()
