@@ -1,8 +1,9 @@
 """Finds Java, Maven and Go, and builds the official programs once for each state of their sources.
 
 Java: `mvn process-classes` leaves classes and the list of jars in java/target; the jars themselves
-stay in the user's repository.  Go: `go build` leaves go/target/agent.  Both folders are ignored by
-git; a stamp in them holds the digest of the sources.
+stay in the user's repository; java5/ adds nothing but the list of the 5.3.3 client's jars.
+Go: `go build` leaves go/target/agent.  These folders are ignored by git; a stamp in each holds the
+digest of the sources.
 """
 
 import os
@@ -15,6 +16,7 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 JAVA_PROJECT = HERE / "java"
+JAVA_5_PROJECT = HERE / "java5"
 GO_PROJECT = HERE / "go"
 BUILD_TIMEOUT_S = 600  # a first build downloads some 20 MB of jars or modules
 
@@ -56,6 +58,21 @@ def java() -> Java:
         _run([maven, "-q", "-B", "process-classes"], JAVA_PROJECT)
         (target / "stamp").write_text(digest)
     return Java(executable, f"{target / 'classes'}:{jars.read_text().strip()}")
+
+
+def java_5() -> Java:
+    """The same programs of ours with the client 5.3.3 in the place of 4.9.7."""
+    of_4 = java()
+    target = JAVA_5_PROJECT / "target"
+    jars = target / "classpath.txt"
+    digest = _digest([JAVA_5_PROJECT / "pom.xml"])
+    if not _is_built(target, digest) or not _all_exist(jars.read_text()):
+        shutil.rmtree(target, ignore_errors=True)
+        _run([_program("mvn"), "-q", "-B", "package"], JAVA_5_PROJECT)
+        (target / "stamp").write_text(digest)
+    return Java(
+        of_4.executable, f"{JAVA_PROJECT / 'target' / 'classes'}:{jars.read_text().strip()}"
+    )
 
 
 def go_agent() -> Path:
