@@ -1,14 +1,15 @@
 """Drives a client process: commands go in as JSON lines, all that it saw comes back as such."""
 
 import json
+import os
 import subprocess
 from base64 import b64decode, b64encode
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
-from threading import Condition, Thread
+from threading import Condition, Lock, Thread
 from typing import IO, Any
 
 from tests.compat.corpus import Outgoing
@@ -37,16 +38,28 @@ class Sent:
 class Agent:
     """One client process and the events it printed so far."""
 
-    def __init__(self, name: str, command: Sequence[str], log: Path, broker: Broker) -> None:
+    def __init__(
+        self,
+        name: str,
+        command: Sequence[str],
+        log: Path,
+        broker: Broker,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
         self.name = name
         self.broker = broker
         self.events: list[Event] = []
         self._news = Condition()
+        self._asking = Lock()
         self._ids = count(1)
         self._ended = False
         with log.open("ab") as errors:
             self._process = subprocess.Popen(
-                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors
+                command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                env={**os.environ, **(environment or {})},
             )
         assert self._process.stdin and self._process.stdout
         self._in: IO[bytes] = self._process.stdin
@@ -58,10 +71,14 @@ class Agent:
     def create_topic(self, topic: str, queues: int) -> None:
         self._ask("create", group=f"creator-{self.name}", topic=topic, queues=queues)
 
-    def send(self, way: str, topic: str, messages: Sequence[Outgoing]) -> Sent:
+    def send(self, way: str, topic: str, messages: Sequence[Outgoing], **settings: object) -> Sent:
+        """`settings` are the producer's, and its group's name: `namespace`, `trace`.
+
+        Of Go's requests: `timeout`, ms.
+        """
         answer = self._ask(
             "send",
-            group=f"producer-{self.name}",
+            **{"group": f"producer-{self.name}", **settings},
             way=way,
             topic=topic,
             messages=[message.as_json() for message in messages],
@@ -99,8 +116,12 @@ class Agent:
         kind: str = "TAG",
         **settings: object,
     ) -> None:
-        """`settings`, of Java only: `fails` (the listener, always), `maxReconsumeTimes`, `orderly`,
-        `broadcast`, and `strategy`, the name of an allocation."""
+        """`settings`: namespace, trace, orderly, broadcast, pause (ms), replies, maxReconsumeTimes,
+        fails (the listener, always).
+
+        Of Java only: batch (most at a time), succeeds (so many of a batch), nextLevel, and strategy,
+        the name of an allocation.
+        """
         details = {"group": group, "topic": topic, "expression": expression, "kind": kind}
         self._ask("join", member=member, **details, **settings)
 
@@ -121,6 +142,15 @@ class Agent:
     def received(self, member: str) -> list[Event]:
         """What `member` got, in the order in which it got it."""
         return self._of("received", member)
+
+    def everything_received(self) -> list[Event]:
+        """What all members got, in the order in which they told it."""
+        with self._news:
+            return [event for event in self.events if event["event"] == "received"]
+
+    def replied(self, member: str) -> list[Event]:
+        """What became of the replies that `member` sent."""
+        return self._of("replied", member)
 
     def assigned(self, member: str) -> set[int]:
         """The queues that `member` holds by its last decision."""
@@ -167,8 +197,9 @@ class Agent:
             "broker": self.broker.address,
         }
         line = json.dumps({"command": command, "id": number, **addresses, **details})
-        self._in.write(line.encode() + b"\n")
-        self._in.flush()
+        with self._asking:
+            self._in.write(line.encode() + b"\n")
+            self._in.flush()
         answer = self.wait_for(lambda event: event.get("id") == number)
         assert answer["event"] != "failed", f"{self.name}, {command}: {answer['error']}"
         return answer
@@ -211,8 +242,9 @@ def java_agent(name: str, java: Java, scratch: Path, broker: Broker, *options: s
 
 
 def go_client(name: str, program: Path, scratch: Path, broker: Broker) -> Agent:
-    """The Go client."""
-    return Agent(name, [str(program)], scratch / f"{name}.log", broker)
+    """The Go client; what a broadcast group has consumed is kept in `scratch`."""
+    kept = {"rocketmq.client.localOffsetStoreDir": str(scratch)}
+    return Agent(name, [str(program)], scratch / f"{name}.log", broker, kept)
 
 
 @contextmanager

@@ -8,6 +8,7 @@ TROUPEMQ_INTEROP=official runs it against the official servers: that proves the 
 
 import os
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from itertools import count
 from pathlib import Path
@@ -28,14 +29,19 @@ from tests.compat.servers import (
     OurBroker,
     OurNameServer,
 )
-from tests.compat.toolchain import Java, MissingTool, go_agent, java, missing
+from tests.compat.toolchain import Java, MissingTool, go_agent, java, java_5, missing
 
 HERE = Path(__file__).resolve().parent
 BINARY_HEADER = "-Drocketmq.serialize.type=ROCKETMQ"
+SHORT_DELAYS_MS = (1000, 2000, 1000, 1000, 1000)
+SHORT_DELAYS = {
+    "traceTopicEnable": "true",
+    "messageDelayLevel": " ".join(f"{ms // 1000}s" for ms in SHORT_DELAYS_MS),
+}
 T = TypeVar("T")
 SERVER_KIND = os.environ.get("TROUPEMQ_INTEROP", "ours")  # whose servers are under test
 ASKS_SOON = {"transactionTimeOut": "1000", "transactionCheckInterval": "1000"}
-CLIENTS = ("java", "java-binary", "go")
+CLIENTS = ("java", "java-binary", "java-5", "go")
 
 MakeNameServer = Callable[[str, Path], NameServer]
 MakeBroker = Callable[..., Broker]
@@ -65,6 +71,11 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 @pytest.fixture(scope="session")
 def java_tools() -> Java:
     return _needed(java)
+
+
+@pytest.fixture(scope="session")
+def java_5_tools() -> Java:
+    return _needed(java_5)
 
 
 @pytest.fixture(scope="session")
@@ -145,9 +156,9 @@ def java_beside(any_broker: Broker, java_tools: Java) -> Iterator[Agent]:
 
 @pytest.fixture(scope="session")
 def start_client(
-    java_tools: Java, go_program: Path, scratch: Path, broker: Broker
+    java_tools: Java, java_5_tools: Java, go_program: Path, scratch: Path, broker: Broker
 ) -> Iterator[Callable[[str], Agent]]:
-    """Starts a client process of a kind: `java`, `java-binary` or `go`."""
+    """Starts a client process of a kind, one of CLIENTS."""
     numbers = count(1)
     with ExitStack() as stack:
 
@@ -157,7 +168,8 @@ def start_client(
                 agent = go_client(name, go_program, scratch, broker)
             else:
                 options = [BINARY_HEADER] if client == "java-binary" else []
-                agent = java_agent(name, java_tools, scratch, broker, *options)
+                tools = java_5_tools if client == "java-5" else java_tools
+                agent = java_agent(name, tools, scratch, broker, *options)
             return stack.enter_context(closing(agent))
 
         yield start
@@ -174,6 +186,33 @@ def client_of(start_client: Callable[[str], Agent]) -> Callable[[str], Agent]:
         return known[kind]
 
     return client
+
+
+@pytest.fixture(scope="session")
+def agents(
+    java_tools: Java,
+    java_5_tools: Java,
+    go_program: Path,
+    scratch: Path,
+    make_name_server: MakeNameServer,
+    make_broker: MakeBroker,
+) -> Iterator[dict[str, Agent]]:
+    """A client of each kind of side_by_side.KINDS, of one broker for traces and short delays."""
+    folder = scratch / "side-by-side"
+    with (
+        make_name_server(SERVER_KIND, folder / "name-server") as name_server,
+        make_broker(SERVER_KIND, folder / "broker", name_server, **SHORT_DELAYS) as broker,
+        ExitStack() as stack,
+        ThreadPoolExecutor() as pool,
+    ):
+        starting = {
+            "java": pool.submit(java_agent, "java", java_tools, folder, broker),
+            "java-5": pool.submit(java_agent, "java-5", java_5_tools, folder, broker),
+            "go": pool.submit(go_client, "go", go_program, folder, broker),
+        }
+        yield {
+            kind: stack.enter_context(closing(agent.result())) for kind, agent in starting.items()
+        }
 
 
 @pytest.fixture(scope="session")

@@ -20,7 +20,6 @@ class Outgoing:
     flag: int = 0
     wait: bool = True
     delay_level: int = 0
-    """Of Java only."""
 
     def user_properties(self) -> dict[str, str]:
         return {SERIAL: self.serial, **self.properties}

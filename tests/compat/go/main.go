@@ -26,6 +26,16 @@ type command struct {
 	Expression string    `json:"expression"`
 	Kind       string    `json:"kind"`
 	Reads      string    `json:"reads"`
+	Namespace  string    `json:"namespace"`
+	Trace      bool      `json:"trace"`
+	Orderly    bool      `json:"orderly"`
+	Broadcast  bool      `json:"broadcast"`
+	Fails      bool      `json:"fails"`
+	Replies    bool      `json:"replies"`
+	Pause      int       `json:"pause"`
+	Timeout    int       `json:"timeout"`
+
+	MaxReconsumeTimes *int32 `json:"maxReconsumeTimes"`
 }
 
 // An outward message is what the driver wants sent; []byte travels as base64 in JSON.
@@ -36,6 +46,7 @@ type outward struct {
 	Properties map[string]string `json:"properties"`
 	Flag       int32             `json:"flag"`
 	Wait       bool              `json:"wait"`
+	DelayLevel int               `json:"delayLevel"`
 }
 
 type event map[string]interface{}

@@ -31,7 +31,7 @@ func (s *senders) send(given command) error {
 	}
 	messages := messagesOf(given)
 	began := time.Now().UnixMilli()
-	results, err := sendAll(sender, given.Way, messages)
+	results, err := sendAll(sender, given, messages)
 	if err != nil {
 		return err
 	}
@@ -65,10 +65,18 @@ func (s *senders) producer(given command) (rocketmq.Producer, error) {
 	if known, found := s.producers[given.Group]; found {
 		return known, nil
 	}
-	sender, err := rocketmq.NewProducer(
+	options := []producer.Option{
 		producer.WithNsResolver(primitive.NewPassthroughResolver([]string{given.NameServer})),
 		producer.WithGroupName(given.Group),
-		producer.WithInstanceName(given.Group))
+		producer.WithInstanceName(given.Group),
+	}
+	if given.Namespace != "" {
+		options = append(options, producer.WithNamespace(given.Namespace))
+	}
+	if given.Trace {
+		options = append(options, producer.WithTrace(traced(given)))
+	}
+	sender, err := rocketmq.NewProducer(options...)
 	if err != nil {
 		return nil, err
 	}
@@ -79,9 +87,18 @@ func (s *senders) producer(given command) (rocketmq.Producer, error) {
 	return sender, nil
 }
 
-func sendAll(sender rocketmq.Producer, way string, messages []*primitive.Message) ([]event, error) {
+// traced says where traces go: to the topic that every broker has for them.
+func traced(given command) *primitive.TraceConfig {
+	return &primitive.TraceConfig{
+		GroupName: "traces-of-" + given.Group,
+		Access:    primitive.Local,
+		Resolver:  primitive.NewPassthroughResolver([]string{given.NameServer}),
+	}
+}
+
+func sendAll(sender rocketmq.Producer, given command, messages []*primitive.Message) ([]event, error) {
 	background := context.Background()
-	switch way {
+	switch given.Way {
 	case "batch":
 		sent, err := sender.SendSync(background, messages...)
 		if err != nil {
@@ -98,6 +115,10 @@ func sendAll(sender rocketmq.Producer, way string, messages []*primitive.Message
 			results = append(results, resultOf(sent))
 		}
 		return results, nil
+	case "request":
+		return ask(sender, given, messages)
+	case "request-async":
+		return askAsync(sender, messages)
 	case "async":
 		return sendAsync(sender, messages)
 	case "oneway":
@@ -108,7 +129,7 @@ func sendAll(sender rocketmq.Producer, way string, messages []*primitive.Message
 		}
 		return []event{}, nil
 	}
-	return nil, fmt.Errorf("no such way to send: %s", way)
+	return nil, fmt.Errorf("no such way to send: %s", given.Way)
 }
 
 func sendAsync(sender rocketmq.Producer, messages []*primitive.Message) ([]event, error) {
@@ -179,6 +200,9 @@ func messagesOf(given command) []*primitive.Message {
 		}
 		if !wanted.Wait {
 			message.WithProperty(primitive.PropertyWaitStoreMsgOk, "false")
+		}
+		if wanted.DelayLevel != 0 {
+			message.WithDelayTimeLevel(wanted.DelayLevel)
 		}
 		message.Flag = wanted.Flag
 		messages = append(messages, message)

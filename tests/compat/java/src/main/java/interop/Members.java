@@ -2,6 +2,7 @@
 package interop;
 
 import com.alibaba.fastjson.JSONObject;
+import java.lang.reflect.Method;
 import java.net.InetSocketAddress;
 import java.net.SocketAddress;
 import java.util.Base64;
@@ -24,12 +25,15 @@ import org.apache.rocketmq.common.protocol.heartbeat.MessageModel;
 
 final class Members {
     private final Map<String, DefaultMQPushConsumer> members = new HashMap<>();
+    private final Repliers repliers = new Repliers();
 
     void join(JSONObject command) throws Exception {
         String name = command.getString("member");
         String topic = command.getString("topic");
         DefaultMQPushConsumer member = new DefaultMQPushConsumer(
-            command.getString("group"), null, new Told(name, topic, command.getString("strategy")));
+            command.getString("namespace"), command.getString("group"), null,
+            new Told(name, topic, command.getString("strategy")),
+            command.getBooleanValue("trace"), null);
         member.setNamesrvAddr(command.getString("nameServer"));
         member.setInstanceName(name);
         member.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
@@ -41,24 +45,25 @@ final class Members {
         if (command.containsKey("maxReconsumeTimes")) {
             member.setMaxReconsumeTimes(command.getIntValue("maxReconsumeTimes"));
         }
-        boolean fails = command.getBooleanValue("fails");
+        if (command.containsKey("batch")) {
+            member.setConsumeMessageBatchMaxSize(command.getIntValue("batch"));
+        }
+        if (command.getBooleanValue("broadcast")) {
+            broadcast(member);
+        }
+        if (command.getBooleanValue("trace")) {
+            trace(member);
+        }
         String expression = command.getString("expression");
         member.subscribe(topic, "SQL92".equals(command.getString("kind"))
             ? MessageSelector.bySql(expression) : MessageSelector.byTag(expression));
+        if (command.getBooleanValue("replies")) {
+            repliers.start(name, command.getString("nameServer"));
+        }
         if (command.getBooleanValue("orderly")) {
-            member.registerMessageListener((MessageListenerOrderly) (messages, context) -> {
-                for (MessageExt message : messages) {
-                    print(name, message);
-                }
-                return fails ? ConsumeOrderlyStatus.SUSPEND_CURRENT_QUEUE_A_MOMENT : ConsumeOrderlyStatus.SUCCESS;
-            });
+            member.registerMessageListener(orderly(name, command));
         } else {
-            member.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
-                for (MessageExt message : messages) {
-                    print(name, message);
-                }
-                return fails ? ConsumeConcurrentlyStatus.RECONSUME_LATER : ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
-            });
+            member.registerMessageListener(concurrently(name, command));
         }
         member.start();
         members.put(name, member);
@@ -69,6 +74,7 @@ final class Members {
 
     void leave(JSONObject command) {
         members.remove(command.getString("member")).shutdown();
+        repliers.stop(command.getString("member"));
         Map<String, Object> event = Lines.event("left");
         event.put("id", command.get("id"));
         Lines.print(event);
@@ -76,11 +82,73 @@ final class Members {
 
     void close() {
         members.values().forEach(DefaultMQPushConsumer::shutdown);
+        repliers.close();
+    }
+
+    /** A listener that may fail: always, behind the first few of a batch, or straight to the dead letters. */
+    private MessageListenerConcurrently concurrently(String name, JSONObject command) {
+        boolean fails = command.getBooleanValue("fails");
+        Integer succeeds = command.getInteger("succeeds");   // so many of each batch
+        Integer nextLevel = command.getInteger("nextLevel");
+        return (messages, context) -> {
+            for (MessageExt message : messages) {
+                print(name, message);
+                repliers.reply(name, message);
+            }
+            if (nextLevel != null) {
+                context.setDelayLevelWhenNextConsume(nextLevel);
+            }
+            if (succeeds != null && messages.get(0).getReconsumeTimes() == 0) {
+                context.setAckIndex(succeeds - 1);
+            }
+            return fails ? ConsumeConcurrentlyStatus.RECONSUME_LATER : ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
+        };
+    }
+
+    /** A listener that takes its time, so that a queue changes hands while there is work. */
+    private MessageListenerOrderly orderly(String name, JSONObject command) {
+        boolean fails = command.getBooleanValue("fails");
+        long pause = command.getLongValue("pause");
+        return (messages, context) -> {
+            for (MessageExt message : messages) {
+                print(name, message);
+            }
+            try {
+                Thread.sleep(pause);
+            } catch (InterruptedException stopped) {
+                Thread.currentThread().interrupt();
+            }
+            context.setSuspendCurrentQueueTimeMillis(100);
+            return fails ? ConsumeOrderlyStatus.SUSPEND_CURRENT_QUEUE_A_MOMENT : ConsumeOrderlyStatus.SUCCESS;
+        };
+    }
+
+    /** Of 5.x clients the constructor does not do it. */
+    private static void trace(DefaultMQPushConsumer member) throws ReflectiveOperationException {
+        for (Method method : DefaultMQPushConsumer.class.getMethods()) {
+            if (method.getName().equals("setEnableTrace")) {
+                method.invoke(member, true);
+            }
+        }
+    }
+
+    /** MessageModel lies in another package since 5.0. */
+    private static void broadcast(DefaultMQPushConsumer member) throws ReflectiveOperationException {
+        for (Method method : DefaultMQPushConsumer.class.getMethods()) {
+            if (method.getName().equals("setMessageModel")) {
+                for (Object model : method.getParameterTypes()[0].getEnumConstants()) {
+                    if (model.toString().equals("BROADCASTING")) {
+                        method.invoke(member, model);
+                    }
+                }
+            }
+        }
     }
 
     private static void print(String member, MessageExt message) {
         Map<String, Object> event = Lines.event("received");
         event.put("member", member);
+        event.put("at", System.currentTimeMillis());
         event.put("topic", message.getTopic());
         event.put("body", Base64.getEncoder().encodeToString(message.getBody()));
         event.put("tags", message.getTags());
@@ -106,7 +174,7 @@ final class Members {
         Lines.print(event);
     }
 
-    private static String address(SocketAddress host) {
+    static String address(SocketAddress host) {
         InetSocketAddress address = (InetSocketAddress) host;
         return address.getAddress().getHostAddress() + ":" + address.getPort();
     }
@@ -127,7 +195,7 @@ final class Members {
         public List<MessageQueue> allocate(
             String group, String client, List<MessageQueue> queues, List<String> clients) {
             List<MessageQueue> given = strategy.allocate(group, client, queues, clients);
-            if (queues.get(0).getTopic().equals(topic)) {   // not the retry topic of the group
+            if (queues.get(0).getTopic().endsWith(topic)) {   // whatever its namespace; not the retry topic of the group
                 Map<String, Object> event = Lines.event("assigned");
                 event.put("member", member);
                 event.put("members", clients.size());

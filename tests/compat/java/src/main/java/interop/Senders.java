@@ -33,6 +33,9 @@ final class Senders {
         List<Message> messages = messages(command);
         long began = System.currentTimeMillis();
         List<Map<String, Object>> results = send(producer, command.getString("way"), messages);
+        if (command.getString("way").equals("oneway")) {
+            watch.await(messages.size());
+        }
         Map<String, Object> event = Lines.event("sent");
         event.put("id", command.get("id"));
         event.put("began", began);
@@ -59,7 +62,8 @@ final class Senders {
         DefaultMQProducer producer = producers.get(group);
         if (producer == null) {
             WireWatch watch = new WireWatch();
-            producer = new DefaultMQProducer(group, watch);
+            producer = new DefaultMQProducer(
+                command.getString("namespace"), group, watch, command.getBooleanValue("trace"), null);
             producer.setNamesrvAddr(command.getString("nameServer"));
             producer.setInstanceName(group);
             producer.setSendMsgTimeout(10_000);
@@ -77,6 +81,10 @@ final class Senders {
                 return new ArrayList<>(Collections.singletonList(result(producer.send(messages))));
             case "async":
                 return sendAsync(producer, messages);
+            case "request":
+                return Requests.ask(producer, messages);
+            case "request-async":
+                return Requests.askAsync(producer, messages);
             case "oneway":
                 for (Message message : messages) {
                     producer.sendOneway(message);

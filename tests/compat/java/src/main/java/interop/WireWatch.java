@@ -9,24 +9,32 @@ import java.util.Map;
 import org.apache.rocketmq.common.message.Message;
 import org.apache.rocketmq.common.message.MessageConst;
 import org.apache.rocketmq.common.message.MessageDecoder;
-import org.apache.rocketmq.common.protocol.header.SendMessageRequestHeaderV2;
 import org.apache.rocketmq.remoting.CommandCustomHeader;
 import org.apache.rocketmq.remoting.RPCHook;
 import org.apache.rocketmq.remoting.protocol.RemotingCommand;
 
 final class WireWatch implements RPCHook {
+    private static final long DEADLINE_MS = 5000;
     private final List<Map<String, Object>> seen = new ArrayList<>();
 
     @Override
     public void doBeforeRequest(String remoteAddress, RemotingCommand request) {
         CommandCustomHeader header = request.readCustomHeader();
-        if (header instanceof SendMessageRequestHeaderV2) {
-            note(request, (SendMessageRequestHeaderV2) header);
+        if (header != null && header.getClass().getSimpleName().equals("SendMessageRequestHeaderV2")) {   // its package differs
+            note(request, header);
         }
     }
 
     @Override
     public void doAfterResponse(String remoteAddress, RemotingCommand request, RemotingCommand response) {
+    }
+
+    /** Waits until so much is noted: a 5.x client passes a one-way send to another thread. */
+    synchronized void await(int count) throws InterruptedException {
+        long deadline = System.currentTimeMillis() + DEADLINE_MS;
+        while (seen.size() < count && System.currentTimeMillis() < deadline) {
+            wait(DEADLINE_MS);
+        }
     }
 
     /** Everything noted since the last call. */
@@ -36,29 +44,43 @@ final class WireWatch implements RPCHook {
         return taken;
     }
 
-    private synchronized void note(RemotingCommand request, SendMessageRequestHeaderV2 header) {
+    private synchronized void note(RemotingCommand request, CommandCustomHeader header) {
         for (String uniqueKey : uniqueKeys(request, header)) {
             Map<String, Object> frame = new LinkedHashMap<>();
             frame.put("uniqueKey", uniqueKey);
+            frame.put("headerKey", headerKey(header));   // a batch has one since 5.0
             frame.put("code", request.getCode());
-            frame.put("queueId", header.getE());
-            frame.put("sysFlag", header.getF());
-            frame.put("bornTimestamp", header.getG());
+            frame.put("queueId", get(header, "getE"));
+            frame.put("sysFlag", get(header, "getF"));
+            frame.put("bornTimestamp", get(header, "getG"));
             seen.add(frame);
         }
+        notifyAll();
     }
 
-    private static List<String> uniqueKeys(RemotingCommand request, SendMessageRequestHeaderV2 header) {
+    private static List<String> uniqueKeys(RemotingCommand request, CommandCustomHeader header) {
         List<String> keys = new ArrayList<>();
-        if (header.isM()) {
+        if ((boolean) get(header, "isM")) {
             for (Message message : batch(request.getBody())) {
                 keys.add(message.getProperty(MessageConst.PROPERTY_UNIQ_CLIENT_MESSAGE_ID_KEYIDX));
             }
         } else {
-            keys.add(MessageDecoder.string2messageProperties(header.getI())
-                .get(MessageConst.PROPERTY_UNIQ_CLIENT_MESSAGE_ID_KEYIDX));
+            keys.add(headerKey(header));
         }
         return keys;
+    }
+
+    private static String headerKey(CommandCustomHeader header) {
+        return MessageDecoder.string2messageProperties((String) get(header, "getI"))
+            .get(MessageConst.PROPERTY_UNIQ_CLIENT_MESSAGE_ID_KEYIDX);
+    }
+
+    private static Object get(CommandCustomHeader header, String getter) {
+        try {
+            return header.getClass().getMethod(getter).invoke(header);
+        } catch (ReflectiveOperationException error) {
+            throw new IllegalStateException(error);
+        }
     }
 
     private static List<Message> batch(byte[] body) {
