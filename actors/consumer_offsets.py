@@ -17,7 +17,7 @@ from structlog import get_logger
 
 from actors.actor import handles
 from actors.address import Address
-from actors.persisted import PersistedTable
+from actors.persisted import TickedTable
 from actors.published import Published
 from actors.request import Request, serves
 from protocol.bodies import ConsumerOffsetTable
@@ -48,12 +48,7 @@ class CommitOffset:
     client: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class _Save:
-    """Write the file if something has changed."""
-
-
-class ConsumerOffsets(PersistedTable):
+class ConsumerOffsets(TickedTable):
     """Lives on the loop."""
 
     def __init__(
@@ -82,17 +77,7 @@ class ConsumerOffsets(PersistedTable):
         self._offsets = loaded.value.offset_table if loaded.value is not None else {}
         self._changed = bool(loaded.broken)
         self._publish()
-        self.every(self._interval_ms, _Save())
-
-    def can_stop(self) -> bool:
-        """Once the last offsets are in the file."""
-        self._save_changes()
-        return super().can_stop()
-
-    @handles(_Save)
-    def on_save(self, _: _Save) -> None:
-        """The file follows."""
-        self._save_changes()
+        self.save_every(self._interval_ms)
 
     @handles(CommitOffset)
     def on_commit(self, message: CommitOffset) -> None:
@@ -135,7 +120,8 @@ class ConsumerOffsets(PersistedTable):
         self._published.value = offsets
         return offsets
 
-    def _save_changes(self) -> None:
+    def save_changes(self) -> None:
+        """A snapshot, published with it."""
         if not self._changed:
             return
         self._changed = False
