@@ -18,7 +18,7 @@ from structlog import get_logger
 from actors.actor import handles
 from actors.address import Address
 from actors.config import BrokerConfig
-from actors.persisted import PersistedTable
+from actors.persisted import TickedTable
 from actors.published import Published
 from actors.request import Request
 from protocol.bodies import ConsumerData
@@ -49,12 +49,7 @@ class UnregisterFilters:
     group: str
 
 
-@dataclass(frozen=True, slots=True)
-class _Save:
-    """Write the file if something has changed."""
-
-
-class FilterTable(PersistedTable):
+class FilterTable(TickedTable):
     """Lives on the loop."""
 
     def __init__(
@@ -81,7 +76,7 @@ class FilterTable(PersistedTable):
         else:
             self._load()
         self._publish()
-        self.every(SAVE_MS, _Save())
+        self.save_every(SAVE_MS)
 
     def _load(self) -> None:
         found = self.load(lambda text: parse_filters(text, self._config.bloom))
@@ -95,16 +90,6 @@ class FilterTable(PersistedTable):
                 log.warning("consumer filters left out", file=self._path, count=left_out)
         if found.value is not None or found.broken:
             self._saved_count = -1
-
-    def can_stop(self) -> bool:
-        """Once the last changes are in the file."""
-        self._save_changes()
-        return super().can_stop()
-
-    @handles(_Save)
-    def on_save(self, _: _Save) -> None:
-        """What has been dead for long is forgotten, and the file follows."""
-        self._save_changes()
 
     @handles(RegisterFilters)
     def on_register(self, message: RegisterFilters) -> None:
@@ -143,7 +128,8 @@ class FilterTable(PersistedTable):
             self._published_count = count
             self._published.value = self._filters.copy()
 
-    def _save_changes(self) -> None:
+    def save_changes(self) -> None:
+        """What has been dead for long is forgotten first."""
         span_ms = self._config.filter_clean_time_span_ms
         forgotten = self._filters.forget_long_dead(self.system.clock.now_ms(), span_ms)
         if forgotten:

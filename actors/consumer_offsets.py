@@ -22,7 +22,7 @@ from actors.actor import handles
 from actors.address import Address
 from actors.consumer_groups import ConsumerView
 from actors.offset_guard import OffsetGuard, OffsetStats
-from actors.persisted import PersistedTable
+from actors.persisted import TickedTable
 from actors.published import Published
 from actors.request import Peer, Request, serves
 from protocol.bodies import ConsumerOffsetTable, TopicConfig
@@ -114,12 +114,7 @@ class ForgetOffsets:
     group: str
 
 
-@dataclass(frozen=True, slots=True)
-class _Save:
-    """Write the file if something has changed."""
-
-
-class ConsumerOffsets(PersistedTable):
+class ConsumerOffsets(TickedTable):
     """Lives on the loop."""
 
     def __init__(
@@ -155,19 +150,7 @@ class ConsumerOffsets(PersistedTable):
         self._offsets = loaded.value.offset_table if loaded.value is not None else {}
         self._changed = bool(loaded.broken)
         self._publish()
-        self.every(self._interval_ms, _Save())
-
-    def can_stop(self) -> bool:
-        """Once the last offsets are in the file."""
-        self._save_changes()
-        return super().can_stop()
-
-    @handles(_Save)
-    def on_save(self, _: _Save) -> None:
-        """The file follows."""
-        if self._guard is not None:
-            self._guard.expire(self.system.clock.monotonic_ms())
-        self._save_changes()
+        self.save_every(self._interval_ms)
 
     @handles(CommitOffset)
     def on_commit(self, message: CommitOffset) -> None:
@@ -220,7 +203,7 @@ class ConsumerOffsets(PersistedTable):
             self._guard.reset(message.group, message.topic, message.offsets, now_ms)
         for queue_id, offset in message.offsets.items():
             self._store(message.group, message.topic, queue_id, offset)
-        self._save_changes()
+        self.save_changes()
 
     @serves(RequestCode.CLONE_GROUP_OFFSET)
     def clone(self, request: Request) -> RemotingCommand:
@@ -319,7 +302,10 @@ class ConsumerOffsets(PersistedTable):
         self._published.value = offsets
         return offsets
 
-    def _save_changes(self) -> None:
+    def save_changes(self) -> None:
+        """A snapshot, published with it."""
+        if self._guard is not None:
+            self._guard.expire(self.system.clock.monotonic_ms())
         if not self._changed:
             return
         self._changed = False

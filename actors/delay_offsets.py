@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from actors.actor import handles
 from actors.address import Address
 from actors.flusher import Sync, Synced
-from actors.persisted import PersistedTable
+from actors.persisted import TickedTable
 from actors.published import Published
 from actors.request import Request, serves
 from protocol.bodies import DelayOffsetTable
@@ -66,12 +66,7 @@ class TakeDelayOffsets:
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class _Save:
-    """Write the file if something has changed."""
-
-
-class DelayOffsets(PersistedTable):
+class DelayOffsets(TickedTable):
     """Lives on the loop."""
 
     def __init__(
@@ -105,7 +100,7 @@ class DelayOffsets(PersistedTable):
         self._offsets = dict(self._safe)
         self._published.value = dict(self._offsets)
         self._changed = bool(loaded.broken)
-        self.every(self._interval_ms, _Save())
+        self.save_every(self._interval_ms)
 
     @handles(WhereWasI)
     def on_where_was_i(self, message: WhereWasI) -> None:
@@ -129,19 +124,14 @@ class DelayOffsets(PersistedTable):
             self._offsets = dict(self._safe)
             self.save(lambda: text)
 
-    @handles(_Save)
-    def on_save(self, _: _Save) -> None:
-        """The file follows, behind the log."""
+    def save_changes(self) -> None:
+        """Behind the log: what is not flushed yet is saved when it is."""
         self._sync()
-        self._save_changes()
+        self._save_flushed()
 
     def can_stop(self) -> bool:
         """Once the file says all."""
-        self._sync()
-        if self._syncing:
-            return False
-        self._save_changes()
-        return super().can_stop()
+        return super().can_stop() and not self._syncing
 
     def _sync(self) -> None:
         """Has the copies flushed that are not yet."""
@@ -155,14 +145,14 @@ class DelayOffsets(PersistedTable):
         """Now the file may say so."""
         self._syncing = False
         self._sync_failed = message.failure is not None
-        self._save_changes()
+        self._save_flushed()
 
     @serves(RequestCode.GET_ALL_DELAY_OFFSET)
     def all_offsets(self, request: Request) -> RemotingCommand:
         """The table, for a slave."""
         return request.command.answer(body=DelayOffsetTable(dict(self._offsets)).encode())
 
-    def _save_changes(self) -> None:
+    def _save_flushed(self) -> None:
         """Levels may be told in any order of the log; the first that is not flushed holds back."""
         flushed = self._log.flushed_offset
         while self._unflushed and self._unflushed[0].end <= flushed:

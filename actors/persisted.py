@@ -10,6 +10,7 @@ holds all the same, whoever asked for it gets an error, and the ConfigWriter tri
 
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 from itertools import count
 from typing import TypeVar
 
@@ -29,6 +30,11 @@ T = TypeVar("T")
 _NOT_SAVED = "the change holds, but is not on the disk yet, which is tried again: %s"
 _serials = count(1)
 """Numbers of texts, never used twice: news for an actor of before the restart means nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Save:
+    """Write the file if something has changed."""
 
 
 class PersistedTable(Responder):
@@ -86,3 +92,25 @@ class PersistedTable(Responder):
     def can_stop(self) -> bool:
         """Not before everything is written: what is told last may otherwise come too late."""
         return self._written_serial >= self._serial
+
+
+class TickedTable(PersistedTable):
+    """Base of those whose file follows every few seconds and at the stop; `on_start` says how."""
+
+    def save_every(self, interval_ms: float) -> None:
+        """From now on `save_changes` is called so often."""
+        self.every(interval_ms, Save())
+
+    def save_changes(self) -> None:
+        """Saves the table if something has changed."""
+        raise NotImplementedError
+
+    @handles(Save)
+    def on_save(self, _: Save) -> None:
+        """The file follows."""
+        self.save_changes()
+
+    def can_stop(self) -> bool:
+        """Once the last changes are in the file."""
+        self.save_changes()
+        return super().can_stop()

@@ -360,8 +360,7 @@ def test_queues_are_locked_for_one_consumer() -> None:
 
 
 def test_the_originals_requests_get_the_originals_answers() -> None:
-    """Heartbeats first, so that groups are there; then each pair as it was recorded."""
-    compared = set()
+    compared = set()  # heartbeats first, so that groups are there; then each pair as recorded
     for name in ("java-4.9.7", "java-5.3.3", "go-v2"):
         asked = {}
         with clients() as bench:
@@ -379,9 +378,8 @@ def test_the_originals_requests_get_the_originals_answers() -> None:
                         continue
                     answer = ask(bench.system, "clients", command, RecordingPeer())
                     context = (name, command)
-                    assert answer.code == answered.code, context
-                    assert answer.fields == answered.fields, context
-                    assert answer.remark == answered.remark, context
+                    for part in ("code", "fields", "remark"):
+                        assert getattr(answer, part) == getattr(answered, part), context
                     assert (answer.body is None) == (answered.body is None), context
                     compared.add(command.code)
     assert compared == {34, 38, 41, 42}
@@ -392,13 +390,11 @@ def test_who_produces_is_published_and_who_leaves_is_taken_out() -> None:
         one, two = RecordingPeer(), RecordingPeer()
         for peer in (one, two):
             bench.heartbeat(peer, HeartbeatData("client", [ProducerData("P")], []))
-        first = bench.producers.value
-        assert first == {"P": (one, two)}
+        assert (first := bench.producers.value) == {"P": (one, two)}
         bench.heartbeat(one, HeartbeatData("client", [ProducerData("P")], []))
         assert bench.producers.value is first
         bench.close(one)
         assert bench.producers.value == {"P": (two,)} and first == {"P": (one, two)}
-        fields = {"clientID": "client", "producerGroup": "P"}
-        command = request(RequestCode.UNREGISTER_CLIENT, fields)
-        assert ask(bench.system, "clients", command, two).code == 0
+        leave = request(RequestCode.UNREGISTER_CLIENT, {"clientID": "client", "producerGroup": "P"})
+        assert ask(bench.system, "clients", leave, two).code == 0
         assert bench.producers.value == {}

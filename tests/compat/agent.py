@@ -119,8 +119,8 @@ class Agent:
         """`settings`: namespace, trace, orderly, broadcast, pause (ms), replies, maxReconsumeTimes,
         fails (the listener, always).
 
-        Of Java only: batch (most at a time), succeeds (so many of a batch), nextLevel, and strategy,
-        the name of an allocation.
+        Of Java only: batch (most at a time), succeeds (so many of a batch), nextLevel, and
+        strategy, the name of an allocation.
         """
         details = {"group": group, "topic": topic, "expression": expression, "kind": kind}
         self._ask("join", member=member, **details, **settings)

@@ -3,6 +3,9 @@
 import os
 import re
 import signal
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -15,7 +18,7 @@ from tests.compat.corpus import SERIAL, varied
 from tests.compat.groups import settle_group
 from tests.compat.mqadmin import mqadmin
 from tests.compat.patience import wait_until
-from tests.compat.servers import Broker
+from tests.compat.servers import Broker, NameServer
 from tests.compat.toolchain import Java
 from tests.support.brokers import send_command
 from tests.support.wire import Wire
@@ -28,6 +31,39 @@ ALIKE = [(SERVER_KIND, SERVER_KIND)]
 PAIRS = ALIKE if SERVER_KIND == "official" else MIXED + ALIKE
 
 
+@dataclass(frozen=True)
+class Ground:
+    """What each case starts on: servers and clients with a folder of their own."""
+
+    java: Java
+    folder: Path
+    make_name_server: MakeNameServer
+    make_broker: MakeBroker
+
+    @contextmanager
+    def serving(
+        self, kind: str, name: str, store: Path | None = None, *, names_kind: str = ""
+    ) -> Iterator[tuple[NameServer, Broker]]:
+        """A broker, on a store that is there or a new one, and its name server."""
+        names_folder, folder = self.folder / f"{name}-names", self.folder / name
+        with (
+            self.make_name_server(names_kind or kind, names_folder) as names,
+            self.make_broker(kind, folder, names, store) as broker,
+        ):
+            yield names, broker
+
+    def client(self, name: str, broker: Broker) -> AbstractContextManager[Agent]:
+        """A Java client of it, until the end of the block."""
+        return closing(java_agent(name, self.java, self.folder, broker))
+
+
+@pytest.fixture
+def ground(
+    java_tools: Java, tmp_path: Path, make_name_server: MakeNameServer, make_broker: MakeBroker
+) -> Ground:
+    return Ground(java_tools, tmp_path, make_name_server, make_broker)
+
+
 def everything_at(agent: Agent, member: str, count: int) -> None:
     wait_until(lambda: len(agent.received(member)) >= count, f"{count} messages at {member}")
 
@@ -38,20 +74,14 @@ def exit_code_is_good(broker: Broker, code: int | None) -> bool:
 
 @pytest.mark.parametrize("first, second", PAIRS)
 def test_a_store_that_is_held_is_refused_to_a_second_broker(
-    first: str,
-    second: str,
-    java_tools: Java,
-    tmp_path: Path,
-    make_name_server: MakeNameServer,
-    make_broker: MakeBroker,
+    first: str, second: str, ground: Ground
 ) -> None:
     with (
-        make_name_server(first, tmp_path / "names") as names,
-        make_broker(first, tmp_path / "holder", names) as holder,
-        closing(java_agent("client", java_tools, tmp_path, holder)) as client,
+        ground.serving(first, "holder") as (names, holder),
+        ground.client("client", holder) as client,
     ):
         before = client.send("sync", "T", varied("before", COUNT))
-        refused: Broker = make_broker(second, tmp_path / "refused", names, holder.store)
+        refused: Broker = ground.make_broker(second, ground.folder / "refused", names, holder.store)
         refused.launch()
         code = refused.child.wait(REFUSAL_DEADLINE_S)
         refused.stop()
@@ -67,18 +97,10 @@ def test_a_store_that_is_held_is_refused_to_a_second_broker(
 
 @pytest.mark.parametrize("first, second", PAIRS)
 def test_a_broker_goes_on_with_the_store_that_another_left(
-    first: str,
-    second: str,
-    java_tools: Java,
-    tmp_path: Path,
-    make_name_server: MakeNameServer,
-    make_broker: MakeBroker,
+    first: str, second: str, ground: Ground
 ) -> None:
-    with (
-        make_name_server(first, tmp_path / "names") as names,
-        make_broker(first, tmp_path / "left", names) as left,
-    ):
-        with closing(java_agent("early", java_tools, tmp_path, left)) as early:
+    with ground.serving(first, "left") as (_, left):
+        with ground.client("early", left) as early:
             early.create_topic("T", 4)
             wait_for_route(left, "T")
             settle_group(early, "G", "T", 4)
@@ -90,9 +112,8 @@ def test_a_broker_goes_on_with_the_store_that_another_left(
         assert exit_code_is_good(left, left.stop()), left.child.last_words()
         assert_same([consumed], early.received("member"), left)
     with (
-        make_name_server(second, tmp_path / "new-names") as names,
-        make_broker(second, tmp_path / "new", names, left.store) as new,
-        closing(java_agent("late", java_tools, tmp_path, new)) as late,
+        ground.serving(second, "new", left.store) as (_, new),
+        ground.client("late", new) as late,
     ):
         added = late.send("sync", "T", varied("added", COUNT))
         late.join("member", "G", "T")
@@ -106,18 +127,10 @@ def test_a_broker_goes_on_with_the_store_that_another_left(
 
 @pytest.mark.parametrize("first, second", PAIRS)
 def test_a_broker_recovers_the_store_in_which_another_was_killed(
-    first: str,
-    second: str,
-    java_tools: Java,
-    tmp_path: Path,
-    make_name_server: MakeNameServer,
-    make_broker: MakeBroker,
+    first: str, second: str, ground: Ground
 ) -> None:
-    with (
-        make_name_server(first, tmp_path / "names") as names,
-        make_broker(first, tmp_path / "killed", names) as killed,
-    ):
-        with closing(java_agent("early", java_tools, tmp_path, killed)) as early:
+    with ground.serving(first, "killed") as (_, killed):
+        with ground.client("early", killed) as early:
             early.create_topic("T", 4)
             wait_for_route(killed, "T")
             single = early.send("sync", "T", varied("single", COUNT))
@@ -128,9 +141,8 @@ def test_a_broker_recovers_the_store_in_which_another_was_killed(
         os.kill(killed.pid, signal.SIGKILL)
         assert killed.child.wait(REFUSAL_DEADLINE_S) == -signal.SIGKILL
     with (
-        make_name_server(second, tmp_path / "new-names") as names,
-        make_broker(second, tmp_path / "new", names, killed.store) as new,
-        closing(java_agent("late", java_tools, tmp_path, new)) as late,
+        ground.serving(second, "new", killed.store) as (names, new),
+        ground.client("late", new) as late,
     ):
         added = late.send("sync", "T", varied("added", COUNT))
         late.join("member", "G", "T")
@@ -141,7 +153,7 @@ def test_a_broker_recovers_the_store_in_which_another_was_killed(
         fresh = [event for event in got if event["storeHost"] == new.address]
         assert_same([single, batch], old, killed)
         assert_same([added], fresh, new)
-        run = mqadmin(java_tools, tmp_path, names.address)
+        run = mqadmin(ground.java, ground.folder, names.address)
         for serial in ("single-1", "single-2", "added-1"):
             shown = run("queryMsgByKey", "-t", "T", "-k", KEYS_OF[serial])
             assert shown.returncode == 0, shown.stderr
@@ -150,17 +162,11 @@ def test_a_broker_recovers_the_store_in_which_another_was_killed(
 
 @pytest.mark.parametrize("names_kind, broker_kind", MIXED if SERVER_KIND == "ours" else ALIKE)
 def test_a_name_server_serves_a_broker_of_the_other_kind(
-    names_kind: str,
-    broker_kind: str,
-    java_tools: Java,
-    tmp_path: Path,
-    make_name_server: MakeNameServer,
-    make_broker: MakeBroker,
+    names_kind: str, broker_kind: str, ground: Ground
 ) -> None:
     with (
-        make_name_server(names_kind, tmp_path / "names") as names,
-        make_broker(broker_kind, tmp_path / "broker", names) as broker,
-        closing(java_agent("client", java_tools, tmp_path, broker)) as client,
+        ground.serving(broker_kind, "broker", names_kind=names_kind) as (_, broker),
+        ground.client("client", broker) as client,
     ):
         sent = client.send("sync", "T", varied("sent", COUNT))
         client.join("member", "G", "T")

@@ -11,30 +11,31 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from protocol.bodies import (
-    ConsumerData,
     ConsumerList,
-    HeartbeatData,
-    LockBatchRequest,
-    LockBatchResponse,
     MessageQueue,
     SubscriptionData,
 )
+from protocol.bodies_admin import ResetOffsetBody
 from protocol.codes import RequestCode, ResponseCode
-from protocol.command import ONEWAY_FLAG, RemotingCommand
+from protocol.command import RemotingCommand
 from protocol.headers.client import (
     ConsumerSendMsgBackHeader,
     GetConsumerListHeader,
     UnregisterClientHeader,
 )
-from protocol.headers.offset import QueryConsumerOffsetHeader, UpdateConsumerOffsetHeader
 from protocol.headers.pull import PullMessageResponseHeader
 from protocol.message import MessageRecord, decode_records
 from protocol.properties import TAGS, parse
 from protocol.sysflag import PULL_COMMIT_OFFSET, PULL_SUSPEND
 from protocol.tags import TagFilter
 from protocol.topic_names import RETRY_TOPIC_PREFIX
-from tests.support.process_queues import ProcessQueue, averagely
-from tests.support.seats import Client
+from tests.support.process_queues import (
+    ProcessQueue,
+    averagely,
+    heartbeat_command,
+    offset_command,
+)
+from tests.support.queue_holders import QueueHolder
 
 if TYPE_CHECKING:
     from tests.support.world import World
@@ -42,21 +43,19 @@ if TYPE_CHECKING:
 HEARTBEAT_MS = 30_000.0
 REBALANCE_MS = 20_000.0
 LOCK_EVERY_MS = 20_000.0
-LOCK_LIVES_MS = 30_000.0
-"""A lock that was not renewed for so long is not trusted any more by its own holder."""
 PERSIST_MS = 5_000.0
 HOLD_MS = 15_000.0
 PULL_TIMEOUT_MS = 30_000.0
 AGAIN_MS = 3_000.0
 """After an error a pull, and after a failed send-back a message, waits."""
 ORDERLY_AGAIN_MS = 1_000.0
+RESET_MS = 10_000.0
 HELD_MAX = 64
 """Messages of one queue that wait to be processed, past which it is not pulled."""
 
 Listener = Callable[["Consumer", MessageRecord], bool]
 """Whether the message was processed; False: it is to come again."""
 Answer = RemotingCommand | None
-Granted = Callable[[list[MessageQueue]], None]
 
 
 def everything(_consumer: "Consumer", _record: MessageRecord) -> bool:
@@ -64,7 +63,7 @@ def everything(_consumer: "Consumer", _record: MessageRecord) -> bool:
     return True
 
 
-class Consumer(Client):
+class Consumer(QueueHolder):
     """One member of a group."""
 
     def __init__(
@@ -85,17 +84,16 @@ class Consumer(Client):
 
         An orderly consumer tries a message again and again where it stands.
         """
-        self.group, self.listener, self.work_ms = group, listener, work_ms
+        self.listener, self.work_ms = listener, work_ms
         self.subscriptions = dict(subscriptions)
         self.is_orderly, self.is_broadcast = is_orderly, is_broadcast
         if not is_broadcast:
             retry = RETRY_TOPIC_PREFIX + group
             self.subscriptions.setdefault(retry, SubscriptionData(retry, sub_version=1))
         self.local_offsets = {} if local_offsets is None else local_offsets
-        self.queues: dict[MessageQueue, ProcessQueue] = {}
         self._leaving: list[ProcessQueue] = []
         """Given up, but not unlocked, for a message is being processed."""
-        super().__init__(world, client_id, place)
+        super().__init__(world, client_id, place, group)
 
     # --- its rhythm
 
@@ -120,11 +118,31 @@ class Consumer(Client):
             for offset in mine.busy:
                 self.world.leave(self, mine.queue, offset)
             mine.busy.clear()
+            if mine.is_dropped:  # it has been reset: the next rebalance begins anew
+                self.queues.pop(mine.queue, None)
         self._leaving.clear()
 
     def on_notice(self, command: RemotingCommand) -> None:
         if command.code == RequestCode.NOTIFY_CONSUMER_IDS_CHANGED:
             self.rebalance()
+        elif command.code == RequestCode.RESET_CONSUMER_CLIENT_OFFSET:
+            self.reset(ResetOffsetBody.decode(command.body).offset_table)
+
+    def reset(self, offsets: Mapping[MessageQueue, int]) -> None:
+        """Forgets what it has of these queues, and after a while begins again where it is sent."""
+        reset = [mine for queue, mine in self.queues.items() if queue in offsets]
+        for mine in reset:
+            mine.is_dropped = True
+            mine.records.clear()
+
+        def go() -> None:
+            for mine in reset:
+                if self.queues.get(mine.queue) is mine:
+                    mine.consumed = offsets[mine.queue]
+                    self.give_up(mine)
+            self.rebalance()
+
+        self.after(RESET_MS, go)
 
     def stop(self) -> None:
         """A clean stop: it lets go of everything, and says so."""
@@ -137,15 +155,8 @@ class Consumer(Client):
 
     def heartbeat(self, then: Callable[[], None] | None = None) -> None:
         model = "BROADCASTING" if self.is_broadcast else "CLUSTERING"
-        data = ConsumerData(
-            self.group,
-            "CONSUME_PASSIVELY",
-            model,
-            "CONSUME_FROM_FIRST_OFFSET",
-            [*self.subscriptions.values()],
-        )
-        body = HeartbeatData(self.client_id, consumer_data_set=[data]).encode()
-        command = RemotingCommand(RequestCode.HEART_BEAT, body=body)
+        subscriptions = [*self.subscriptions.values()]
+        command = heartbeat_command(self.client_id, self.group, model, subscriptions)
         self.ask(command, lambda answer: then() if answer and not answer.code and then else None)
 
     # --- which queues
@@ -176,7 +187,7 @@ class Consumer(Client):
         new = [queue for queue in wanted if queue not in self.queues and queue not in leaving]
         new.sort(key=lambda queue: (queue.topic, queue.queue_id))
         if self.is_orderly and new:
-            self._lock(new, self._begin_all)
+            self.lock(new, self._begin_all)
         else:
             self._begin_all(new)
 
@@ -207,8 +218,7 @@ class Consumer(Client):
             elif answer.code == ResponseCode.QUERY_NOT_FOUND:
                 begin(0)
 
-        header = QueryConsumerOffsetHeader(self.group, queue.topic, queue.queue_id)
-        self.ask(RemotingCommand(RequestCode.QUERY_CONSUMER_OFFSET, header.encode()), taken)
+        self.ask(offset_command(self.group, queue), taken)
 
     def give_up(self, mine: ProcessQueue, *, at_once: bool = False) -> None:
         """Lets go of a queue; an orderly consumer only when it is not processing a message."""
@@ -222,39 +232,7 @@ class Consumer(Client):
             for offset in mine.busy:
                 self.world.leave(self, mine.queue, offset)
             mine.busy.clear()
-            body = LockBatchRequest(self.client_id, self.group, [mine.queue]).encode()
-            self.tell(RemotingCommand(RequestCode.UNLOCK_BATCH_MQ, body=body, flag=ONEWAY_FLAG))
-
-    # --- locks
-
-    def renew_locks(self) -> None:
-        queues = [*self.queues]
-        if not queues:
-            return
-
-        def taken(granted: list[MessageQueue]) -> None:
-            for queue in granted:
-                if queue in self.queues:
-                    self.queues[queue].locked_ms = asked_ms
-                    self.process(self.queues[queue])
-            for queue in queues:
-                if queue not in granted and queue in self.queues:
-                    self.queues[queue].locked_ms = -LOCK_LIVES_MS
-
-        asked_ms = self.world.at_ms
-        self._lock(queues, taken)
-
-    def _lock(self, queues: list[MessageQueue], granted: Granted) -> None:
-        body = LockBatchRequest(self.client_id, self.group, queues).encode()
-
-        def taken(answer: Answer) -> None:
-            if answer is not None and answer.code == ResponseCode.SUCCESS:
-                granted(LockBatchResponse.decode(answer.body).lock_ok_mq_set)
-
-        self.ask(RemotingCommand(RequestCode.LOCK_BATCH_MQ, body=body), taken)
-
-    def _is_locked(self, mine: ProcessQueue) -> bool:
-        return self.world.at_ms - mine.locked_ms < LOCK_LIVES_MS
+            self.unlock(mine)
 
     # --- pulling
 
@@ -308,7 +286,7 @@ class Consumer(Client):
     def process(self, mine: ProcessQueue) -> None:
         """Begins what can be begun."""
         if self.is_orderly:
-            if not mine.busy and mine.records and self._is_locked(mine):
+            if not mine.busy and mine.records and self.is_locked(mine):
                 self._work(mine, min(mine.records))
             return
         for offset in sorted(mine.records.keys() - mine.busy):
@@ -320,9 +298,13 @@ class Consumer(Client):
         self.after(self.work_ms(), lambda: self._worked(mine, offset))
 
     def _worked(self, mine: ProcessQueue, offset: int) -> None:
+        record = mine.records.get(offset)
         if offset not in mine.busy:
             return  # stopped meanwhile
-        record = mine.records[offset]
+        if record is None:
+            mine.busy.discard(offset)
+            self.world.leave(self, mine.queue, offset)
+            return  # reset meanwhile
         done = self.listener(self, record)
         self.world.consumed(self, record, done=done)
         if not done and not self.is_broadcast and not self.is_orderly:
@@ -388,9 +370,5 @@ class Consumer(Client):
             if self.is_broadcast:
                 self.local_offsets[mine.queue] = mine.consumed
                 continue
-            header = UpdateConsumerOffsetHeader(
-                self.group, mine.queue.topic, mine.queue.queue_id, mine.consumed
-            )
             self.world.commits(self, mine.queue, mine.consumed)
-            code = RequestCode.UPDATE_CONSUMER_OFFSET
-            self.tell(RemotingCommand(code, header.encode(), flag=ONEWAY_FLAG))
+            self.tell(mine.commit_command(self.group))

@@ -7,7 +7,10 @@ client/consumer/rebalance/AllocateMessageQueueAveragely.java.
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from protocol.bodies import MessageQueue, SubscriptionData
+from protocol.bodies import ConsumerData, HeartbeatData, MessageQueue, SubscriptionData
+from protocol.codes import RequestCode
+from protocol.command import ONEWAY_FLAG, RemotingCommand
+from protocol.headers.offset import QueryConsumerOffsetHeader, UpdateConsumerOffsetHeader
 from protocol.headers.pull import PullMessageHeader
 from protocol.message import MessageRecord
 
@@ -52,6 +55,13 @@ class ProcessQueue:
             expression_type=subscription.expression_type,
         )
 
+    def commit_command(self, group: str) -> RemotingCommand:
+        """Says how far it is, one-way."""
+        queue = self.queue
+        header = UpdateConsumerOffsetHeader(group, queue.topic, queue.queue_id, self.consumed)
+        code = RequestCode.UPDATE_CONSUMER_OFFSET
+        return RemotingCommand(code, header.encode(), flag=ONEWAY_FLAG)
+
 
 def averagely(
     queues: Sequence[MessageQueue], members: Sequence[str], own: str
@@ -62,3 +72,20 @@ def averagely(
     index, (size, more) = members.index(own), divmod(len(queues), len(members))
     start = index * size + min(index, more)
     return queues[start : start + size + (index < more)]
+
+
+def heartbeat_command(
+    client_id: str, group: str, model: str, subscriptions: list[SubscriptionData]
+) -> RemotingCommand:
+    """What a member of a group says of itself."""
+    data = ConsumerData(
+        group, "CONSUME_PASSIVELY", model, "CONSUME_FROM_FIRST_OFFSET", subscriptions
+    )
+    body = HeartbeatData(client_id, consumer_data_set=[data]).encode()
+    return RemotingCommand(RequestCode.HEART_BEAT, body=body)
+
+
+def offset_command(group: str, queue: MessageQueue) -> RemotingCommand:
+    """Where does the group begin in this queue?"""
+    header = QueryConsumerOffsetHeader(group, queue.topic, queue.queue_id)
+    return RemotingCommand(RequestCode.QUERY_CONSUMER_OFFSET, header.encode())

@@ -15,11 +15,13 @@ the test.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import count
 from random import Random
 from typing import Any, TypeVar
 
 from actors.config import BrokerConfig
+from actors.reput import WritesForbidden
 from actors.supervisor import ChildSpec
 from protocol.bodies import MessageQueue, SubscriptionData
 from protocol.command import RemotingCommand
@@ -31,12 +33,13 @@ from tests.support.brokers import BROKER, STORE, SimulatedBroker
 from tests.support.consumers import HEARTBEAT_MS, Consumer
 from tests.support.fake_disk import FakeDisk
 from tests.support.producers import Producer, Sent
-from tests.support.seats import Client, Seat
+from tests.support.seats import Client, Do, Seat
 from tests.support.transactors import Transactor, Verdicts
 
 C = TypeVar("C", bound=Client)
 
 SEATS = 12
+"""For clients; there is one more, on which the world itself waits for something."""
 SYNC = replace(STORE, flush_disk_type="SYNC_FLUSH", message_delay_level="1s 2s 3s 4s 5s 6s")
 """The store of most trials: it promises most, and its delays are short."""
 
@@ -79,7 +82,7 @@ class Consumed:
 
 
 CALM = {"nothing": 1}
-ROUGH = {"nothing": 16, "power": 1, "kill": 1, "restart": 1, "fail": 2}
+ROUGH = {"nothing": 16, "power": 1, "kill": 1, "restart": 1, "fail": 2, "full": 1}
 """How likely each thing is that may befall a broker."""
 FAILURES_APART_MS = 3_000.0
 """A supervisor gives up when failures come closer than this."""
@@ -113,7 +116,7 @@ class World:
         self._failed_ms = -FAILURES_APART_MS
         seats = [
             ChildSpec(f"seat_{n}", lambda _: Seat(self.failures), restart="temporary")
-            for n in range(SEATS)
+            for n in range(SEATS + 1)
         ]
         self.made = SimulatedBroker(seed, config=config, store_config=store, before=seats)
 
@@ -224,11 +227,23 @@ class World:
             self._failed_ms = now_ms
             self.made.system.address(name).tell(Fail())
 
+    def fill_disk(self, for_ms: float) -> None:
+        """The broker takes no messages for a while; what it has to put itself has to wait."""
+        system = self.made.system
+        put_message = system.address("put_message")
+        put_message.tell(WritesForbidden("the disk is full", "trial"))
+        lift = partial(put_message.tell, WritesForbidden(None, "trial"))
+        seat = system.address(f"seat_{SEATS}").receiver
+        assert isinstance(seat, Seat)
+        seat.after(for_ms, Do(lift))
+
     def befall(self, likely: Mapping[str, int] = ROUGH, may_fail: Sequence[str] = MAY_FAIL) -> str:
         """One of the things that may happen to a broker; says which."""
         (kind,) = self.random.choices([*likely], [*likely.values()])
         if kind == "fail":
             self.fail(self.random.choice(may_fail))
+        elif kind == "full":
+            self.fill_disk(self.random.choice((100, 1000, 4000)))
         else:
             acts = {"power": self.cut_power, "kill": self.kill, "restart": self.restart}
             acts.get(kind, lambda: None)()

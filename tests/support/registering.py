@@ -1,0 +1,132 @@
+"""Name servers that are not there, and a broker that registers at them."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from actors.config import BrokerConfig
+from actors.namesrv_client import NamesrvUnreachable
+from actors.namesrv_link import NamesrvLink
+from actors.published import Published
+from actors.registration import (
+    Listening,
+    Registration,
+)
+from actors.supervisor import ChildSpec
+from actors.system import ActorSystem
+from protocol.bodies import DataVersion, RegisterBrokerBody, TopicConfig, TopicConfigTable
+from protocol.checksum import body_crc
+from protocol.codes import RequestCode
+from protocol.command import RemotingCommand
+from protocol.headers.namesrv import RegisterBrokerHeader
+from tests.support.peers import Told, simulated
+
+REGISTER = RequestCode.REGISTER_BROKER
+QUERY = RequestCode.QUERY_DATA_VERSION
+UNREGISTER = RequestCode.UNREGISTER_BROKER
+
+Answer = Callable[[RemotingCommand], RemotingCommand]
+
+
+@dataclass
+class FakeNamesrv:
+    """A name server that writes down what it is asked."""
+
+    address: str
+    asked: list[RemotingCommand] = field(default_factory=list)
+    answer: Answer = lambda request: request.answer(fields={})
+    down: bool = False
+    closed: bool = False
+    connection_count: int = 1
+
+    def call(self, request: RemotingCommand, timeout_s: float) -> RemotingCommand:
+        self.tell(request, timeout_s)
+        return self.answer(request)
+
+    def tell(self, request: RemotingCommand, timeout_s: float) -> None:
+        if self.down:
+            raise NamesrvUnreachable("connection refused")
+        self.asked.append(request)
+
+    def close(self) -> None:
+        self.closed = True
+
+    def take(self) -> list[int]:
+        """The codes of what it was asked since the last call."""
+        codes, self.asked = [request.code for request in self.asked], []
+        return codes
+
+
+@dataclass
+class Bench:
+    """A registration, its name servers and its table."""
+
+    system: ActorSystem
+    namesrvs: list[FakeNamesrv]
+    table: Published[TopicConfigTable]
+    topics: Told
+    master: Told
+    """HaSlave and SlaveSync: what they are told of the master."""
+
+    def listen(self, port: int = 10911) -> None:
+        self.tell(Listening(port, port + 1))
+
+    def tell(self, message: object) -> None:
+        self.system.address("registration").tell(message)
+        self.system.drain()
+
+
+@contextmanager
+def registration(count: int = 2, **settings: Any) -> Iterator[Bench]:
+    namesrvs = {f"n{number}:9876": FakeNamesrv(f"n{number}:9876") for number in range(count)}
+    config = BrokerConfig(
+        broker_name="broker-a",
+        broker_ip1="10.0.0.1",
+        broker_ip2="10.9.0.1",
+        namesrv_address=";".join(namesrvs),
+        **settings,
+    )
+    configs = {"T": TopicConfig("T", 4, 4), "U": TopicConfig("U", 2, 2)}
+    table, topics = Published(TopicConfigTable(configs, DataVersion(1000, 3))), Told("topics")
+    master = Told("master")
+    with simulated() as system:
+        links = [
+            ChildSpec(
+                address,
+                lambda _, address=address: NamesrvLink(  # type: ignore[misc]
+                    config,
+                    address,
+                    table=table,
+                    registration=system.address("registration"),
+                    connect=namesrvs.__getitem__,
+                ),
+            )
+            for address in config.namesrv_addresses
+        ]
+        system.start(
+            *links,
+            ChildSpec(
+                "registration",
+                lambda _: Registration(
+                    config,
+                    links=[system.address(address) for address in config.namesrv_addresses],
+                    leaving=Published(False),
+                    addresses={
+                        "topics": topics.address,
+                        "ha_slave": master.address,
+                        "slave_sync": master.address,
+                    },
+                ),
+            ),
+        )
+        yield Bench(system, list(namesrvs.values()), table, topics, master)
+    assert all(namesrv.closed for namesrv in namesrvs.values())
+
+
+def registered(request: RemotingCommand) -> RegisterBrokerBody:
+    """What a registration brought; checks its header."""
+    header = RegisterBrokerHeader.decode(request.fields)
+    body = bytes(request.body or b"")
+    assert header.body_crc == body_crc(body)
+    return RegisterBrokerBody.decode(body, compressed=header.compressed)
