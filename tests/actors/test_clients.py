@@ -37,6 +37,7 @@ from protocol.command import RemotingCommand
 from protocol.frame import decode_frame
 from protocol.tags import java_hash_code
 from storage.consumer_filters import ConsumerFilters
+from tests.support.brokers import SimulatedBroker
 from tests.support.golden import frames
 from tests.support.peers import RecordingPeer, Told, ask, request, simulated, tell
 
@@ -375,3 +376,18 @@ def test_the_originals_requests_get_the_originals_answers() -> None:
                     assert (answer.body is None) == (answered.body is None), context
                     compared.add(command.code)
     assert compared == {34, 38, 41, 42}
+
+
+def test_a_heartbeat_is_answered_once_the_retry_topic_is_there() -> None:
+    """With the answer the client asks for its route; when it is too early, it waits 30 s."""
+    made = SimulatedBroker(3)
+    topics: list[bool] = []
+    made.client.start(
+        RemotingCommand(
+            RequestCode.HEART_BEAT, body=consumer("c", subscription("T"), group="new").encode()
+        ),
+        lambda _: topics.append("%RETRY%new" in made.broker.tables.topics.value),
+    )
+    made.system.advance(100)
+    assert topics == [True]
+    made.stop()
