@@ -4,8 +4,8 @@ Owns: the groups of producers and consumers, the queue locks.
 Told by: connections (`Request`, `PeerClosed`), its own tick.
 Told by others: ReplyMessage (`AskProducer`, which goes on to client_calls or comes back).
 Tells: the members of a group (one-way: it has changed, rebalance); groups (`CreateGroup`); topics
-(`CreateSystemTopic`, for retries); consumer_filters (`RegisterFilters`, which answers the heartbeat
-then, `UnregisterFilters`).
+(`CreateSystemTopic`, for retries; `AnswerWhenMade`); consumer_filters (`RegisterFilters`, which
+answers the heartbeat then, `UnregisterFilters`).
 
 What PullMessage needs of a consumer group is published, and who is in each producer group.
 
@@ -43,7 +43,7 @@ from actors.published import Published
 from actors.queue_locks import QueueLocks
 from actors.request import Peer, PeerClosed, Request, Responder, serves
 from actors.topic_set import UNIT_SUB_FLAG
-from actors.topics import CreateSystemTopic
+from actors.topics import AnswerWhenMade, CreateSystemTopic
 from protocol.bodies import (
     CheckClientRequest,
     ConsumerData,
@@ -162,6 +162,12 @@ class Clients(Responder):
         filtering = [each for each in data.consumer_data_set if self._filters_properties(each)]
         if filtering:
             self._filter_table.tell(RegisterFilters(filtering, request))
+            return None
+        topics = self._topic_configs.value
+        if any(
+            RETRY_TOPIC_PREFIX + each.group_name not in topics for each in data.consumer_data_set
+        ):  # the client asks for its route next, and not again for 30 s
+            self._topic_table.tell(AnswerWhenMade(request))
             return None
         return command.answer()
 

@@ -2,8 +2,8 @@
 
 Owns: the table of topics and topics.json.
 Told by: connections (`Request`), PutMessage (`CreateTopicOnSend`, `CreateSystemTopic`), Clients
-(`CreateSystemTopic`), Registration (`SetOrderTopics`), Settings (`PermissionChanged`), SlaveSync
-(`TakeTopics`).
+(`CreateSystemTopic`, `AnswerWhenMade`), ReplyMessage (`CreateTopicOnSend`), Registration
+(`SetOrderTopics`), Settings (`PermissionChanged`), SlaveSync (`TakeTopics`).
 Tells: config_writer; Registration (`RegisterTopic`, `RegisterAll`); CleanFiles (`RemoveTopic`);
 TableEncoder (`EncodeAnswer`); whoever asked (`TopicReady`).
 
@@ -95,6 +95,17 @@ class CreateSystemTopic:
         """The table is gone: the sends that wait are refused."""
         if self.reply_to is not None:
             self.reply_to.tell(TopicReady(self.topic, None))
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerWhenMade:
+    """Answer this request when the topics that were wanted before are there."""
+
+    request: Request
+
+    def refuse(self, remark: str) -> None:
+        """Answers it with an error."""
+        self.request.refuse(remark)
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,6 +203,11 @@ class TopicTable(PersistedTable):
         elif message.reply_to is not None:
             reply_to = message.reply_to
             self._when_saved(lambda: reply_to.tell(TopicReady(message.topic, config)))
+
+    @handles(AnswerWhenMade)
+    def on_answer_when_made(self, message: AnswerWhenMade) -> None:
+        """By now they are in the file, and on their way to the name servers."""
+        self._when_saved(message.request.answer)
 
     @handles(SetOrderTopics)
     def on_set_order_topics(self, message: SetOrderTopics) -> None:
