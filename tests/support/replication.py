@@ -5,17 +5,20 @@ a connection go through the wire, which hands on as many at a time as its seed s
 while it is cut, and tells nobody of an end that died behind a cut.
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from itertools import count
 from random import Random
 from select import EPOLLIN, EPOLLOUT
 from socket import socket, socketpair
 from typing import Any
 
 from actors.actor import Actor, handles
+from actors.broker import Broker
 from actors.connections import Accepted
 from actors.dial import Dial, Dialed
+from actors.flusher import Flusher, Sync
 from actors.service import Service
 from protocol.command import RemotingCommand
 from storage.commit_log import CommitLog
@@ -53,6 +56,29 @@ class WireDialler(Actor):
     @handles(_Arrive)
     def on_arrive(self, message: _Arrive) -> None:
         message.dial.reply_to.tell(self._pair.connect())
+
+
+@dataclass(slots=True)
+class _Turn:
+    """The disk has come to this sync."""
+
+    sync: Sync
+
+
+class SlowFlusher(Flusher):
+    """The disk takes its time, now and then much of it."""
+
+    def __init__(self, commit_log: CommitLog, delays_ms: Sequence[int], random: Random) -> None:
+        super().__init__(commit_log)
+        self._delays_ms, self._random = delays_ms, random
+
+    @handles(Sync)
+    def on_sync(self, message: Sync) -> None:
+        self.after(self._random.choice(self._delays_ms), _Turn(message))
+
+    @handles(_Turn)
+    def on_turn(self, message: _Turn) -> None:
+        super().on_sync(message.sync)
 
 
 @dataclass(eq=False)
@@ -139,16 +165,23 @@ class Pair:
         master_role: str = "ASYNC_MASTER",
         store: StoreConfig = STORE,
         slave_store: StoreConfig | None = None,
+        sync_delays_ms: Sequence[int] = (),
         **settings: Any,
     ) -> None:
         self.random = Random(seed)
         self.is_cut = False
         self.lines: list[Line] = []
+        flushers: dict[str, Callable[[Broker], Actor]] = {}
+        if sync_delays_ms:
+            flushers["flusher"] = lambda made: SlowFlusher(
+                made.store.commit_log, sync_delays_ms, self.random
+            )
         self.master = SimulatedBroker(
             seed,
             FakeDisk(),
             config=replace(BROKER, broker_role=master_role, **settings),
             store_config=store,
+            instead=flushers,
         )
         self.slave = SimulatedBroker(
             seed + 1,
@@ -161,7 +194,7 @@ class Pair:
                 **settings,
             ),
             store_config=slave_store or store,
-            instead={"ha_dial": lambda _: WireDialler(self)},
+            instead={"ha_dial": lambda _: WireDialler(self), **flushers},
         )
 
     # --- the wire
@@ -209,6 +242,15 @@ class Pair:
                     made.system.drain()
             if not self._move():
                 return
+
+    def stir(self, rounds: int) -> None:
+        """Some of what can happen without time passing happens: the middle of everything."""
+        for _ in range(rounds):
+            for made in (self.master, self.slave):
+                steps = count(self.random.randint(-20, 0))
+                with suppress(TimeoutError):  # nothing is left to do
+                    made.system.run_until(lambda: next(steps) >= 0, 0)  # noqa: B023
+            self._move()
 
     def advance(self, ms: float) -> None:
         """Both clocks go on."""
