@@ -71,6 +71,14 @@ def reading_children(parts: Parts) -> list[ChildSpec]:
         *_group_children(parts, probe),
         ChildSpec("reply_message", lambda _: _reply_message(parts)),
         ChildSpec("transactions", lambda _: _transactions(parts)),
+        *_upkeep_children(parts),
+    ]
+
+
+def _upkeep_children(parts: Parts) -> list[ChildSpec]:
+    """Who counts, repairs and clears away."""
+    store, address = parts.store, parts.system.address
+    return [
         ChildSpec(
             "catch_up",
             lambda _: CatchUp(
@@ -81,7 +89,7 @@ def reading_children(parts: Parts) -> list[ChildSpec]:
         ChildSpec(
             "statistics",
             lambda _: Statistics(
-                config.broker_cluster_name,
+                parts.config.broker_cluster_name,
                 parts.put_stats,
                 parts.pull_stats,
                 group_tps=parts.tables.group_tps,

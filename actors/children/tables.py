@@ -68,20 +68,25 @@ def table_children(parts: Parts) -> list[ChildSpec]:
         ),
         ChildSpec(
             "clients",
-            lambda _: Clients(
-                config,
-                topics=tables.topics,
-                groups=tables.groups,
-                consumers=tables.consumers,
-                producers=tables.producers,
-                filters=tables.filters,
-                topic_table=address("topics"),
-                group_table=address("groups"),
-                filter_table=address("consumer_filters"),
-                client_calls=address("client_calls"),
-            ),
+            lambda _: _clients(parts),
         ),
     ]
+
+
+def _clients(parts: Parts) -> Clients:
+    tables, address = parts.tables, parts.system.address
+    return Clients(
+        parts.config,
+        topics=tables.topics,
+        groups=tables.groups,
+        consumers=tables.consumers,
+        producers=tables.producers,
+        filters=tables.filters,
+        topic_table=address("topics"),
+        group_table=address("groups"),
+        filter_table=address("consumer_filters"),
+        client_calls=address("client_calls"),
+    )
 
 
 def _filter_table(parts: Parts) -> FilterTable:

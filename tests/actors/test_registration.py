@@ -144,10 +144,11 @@ def test_a_slave_learns_where_its_master_is_and_that_it_is_gone() -> None:
         for namesrv in bench.namesrvs:
             namesrv.answer = lambda request: request.answer(fields=fields)
         bench.listen()
-        assert bench.master.take() == [MasterAt("10.9.0.2:10912"), MasterIs("10.0.0.2:10911")]
+        at, master = MasterAt("10.9.0.2:10912"), MasterIs("10.0.0.2:10911")
+        assert bench.master.take()[-2:] == [at, master]
         fields.clear()
         bench.system.advance(10_000)
-        assert bench.master.take() == [MasterIs(None)]
+        assert bench.master.take()[-1] == MasterIs(None)
 
 
 def test_a_master_does_not_ask_for_a_master() -> None:

@@ -94,10 +94,10 @@ def test_the_masters_tables_become_the_slaves_in_memory_and_on_disk() -> None:
         master.make_group("consumers", retry_max_times=5)
         commit(master, "consumers", 7)
         commit(slave, "consumers", 3)
-        commit(slave, "readers of the slave", 4)
+        commit(slave, "slave-readers", 4)
         slave.system.advance(3_000)
         assert offset_of(slave, "consumers") == "7"
-        assert offset_of(slave, "readers of the slave") == "4", "the master does not know them"
+        assert offset_of(slave, "slave-readers") == "4", "the master does not know them"
         slave.system.advance(10_000)
         master.system.advance(10_000)
         assert slave.broker.tables.topics.value == master.broker.tables.topics.value
