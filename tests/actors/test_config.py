@@ -20,8 +20,6 @@ from storage.config import StoreConfig, keys_of
 from storage.errors import StoreError
 from tests.support.golden import frames
 
-OWN_KEYS = {"bindAddress"}
-OWN_BROKER_KEYS = OWN_KEYS | {"scrubEnable", "scrubDutyPercent", "consumerOffsetGuardEnable"}
 OWN_KEYS = {"bindAddress", "configBlackList"}
 OWN_BROKER_KEYS = OWN_KEYS | {"scrubEnable", "scrubDutyPercent", "consumerOffsetGuardEnable"}
 """Settings that 4.9.7 has not."""
