@@ -102,4 +102,5 @@ class Transactor(Producer):
             from_transaction_check=asked,
         )
         code = RequestCode.END_TRANSACTION
-        self.tell(RemotingCommand(code, header.encode(), flag=ONEWAY_FLAG))
+        for _ in range(self.world.random.choice((1, 1, 2))):  # some say it twice
+            self.tell(RemotingCommand(code, header.encode(), flag=ONEWAY_FLAG))
