@@ -178,6 +178,11 @@ class Client:
 
         self._waiting[opaque] = (taken, self.after_linked(timeout_ms, time_out))
 
+    def reply(self, answer: RemotingCommand) -> None:
+        """Answers a request of the broker."""
+        if self._link is not None:
+            self._link.reply(answer)
+
     def came(self, link: Link, command: RemotingCommand) -> None:
         """Something came over a connection."""
         if link.is_broken:

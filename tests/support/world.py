@@ -29,6 +29,7 @@ from protocol.message import MessageRecord
 from protocol.properties import parse
 from protocol.tags import TagFilter, java_hash_code
 from storage.config import StoreConfig
+from tests.support.askers import Asker
 from tests.support.brokers import BROKER, STORE, SimulatedBroker
 from tests.support.consumers import HEARTBEAT_MS, Consumer
 from tests.support.fake_disk import FakeDisk
@@ -125,6 +126,10 @@ class World:
     def producer(self, **options: Any) -> Producer:
         """A new one."""
         return self._seated(lambda name, place: Producer(self, f"p{name}", place, **options))
+
+    def asker(self) -> Asker:
+        """A new producer of requests that want a reply."""
+        return self._seated(lambda name, place: Asker(self, f"a{name}", place))
 
     def transactor(self, verdicts: Verdicts, group: str = "producers") -> Transactor:
         """A new producer of transactions."""
