@@ -34,6 +34,7 @@ HERE = Path(__file__).resolve().parent
 BINARY_HEADER = "-Drocketmq.serialize.type=ROCKETMQ"
 T = TypeVar("T")
 SERVER_KIND = os.environ.get("TROUPEMQ_INTEROP", "ours")  # whose servers are under test
+ASKS_SOON = {"transactionTimeOut": "1000", "transactionCheckInterval": "1000"}
 CLIENTS = ("java", "java-binary", "go")
 
 MakeNameServer = Callable[[str, Path], NameServer]
@@ -117,6 +118,29 @@ def broker(
         make_broker(SERVER_KIND, scratch / "broker", name_server) as broker,
     ):
         yield broker
+
+
+@pytest.fixture(scope="session", params=["official", "ours"])
+def any_broker(
+    request: pytest.FixtureRequest,
+    scratch: Path,
+    make_name_server: MakeNameServer,
+    make_broker: MakeBroker,
+) -> Iterator[Broker]:
+    """A broker of each kind that soon asks for open transactions, for cases of our own client."""
+    folder = scratch / f"any-{request.param}"
+    with (
+        make_name_server(request.param, folder / "name-server") as name_server,
+        make_broker(request.param, folder / "broker", name_server, **ASKS_SOON) as broker,
+    ):
+        yield broker
+
+
+@pytest.fixture(scope="session")
+def java_beside(any_broker: Broker, java_tools: Java) -> Iterator[Agent]:
+    """A Java client of that broker."""
+    with closing(java_agent("java", java_tools, any_broker.scratch, any_broker)) as agent:
+        yield agent
 
 
 @pytest.fixture(scope="session")

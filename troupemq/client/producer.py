@@ -314,9 +314,9 @@ class Producer(ClientMember):
     def _begin_sending(self, sending: Sending) -> None:
         size = sending.parcel.size_bytes
         self._in_flight.enter(size, sending.deadline_s)
-        sending.result.add_done_callback(lambda done: self._in_flight.leave(size))
         if self._tracing is not None:
-            self._tracing.watch(sending)
+            self._tracing.watch(sending)  # first: a stop waits for the last to leave
+        sending.result.add_done_callback(lambda done: self._in_flight.leave(size))
         sending.next_try()
 
     def _parcel(self, message: Message) -> Parcel:

@@ -61,7 +61,8 @@ class Remoting:
 
     def call(self, address: str, command: RemotingCommand, timeout_ms: float) -> RemotingCommand:
         """The answer, whatever its code. Blocks; raises ClientError. Not on the I/O thread."""
-        assert not self.runs_on_this_thread(), "the I/O thread would wait for itself"
+        if self.runs_on_this_thread():
+            raise ClientError("a callback must not wait for an answer: the answers come after it")
         return self.call_async(address, command, timeout_ms).result()
 
     def ask(self, address: str, command: RemotingCommand, timeout_ms: float) -> RemotingCommand:

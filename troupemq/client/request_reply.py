@@ -93,10 +93,10 @@ class Requests:
 
     def meet_brokers(self, topic: str) -> None:
         """Makes us known to all that may bring the reply. Blocks when there are new ones."""
-        routes = self._client.routes
-        clusters = routes.publish_route(topic).clusters
         if self._client.remoting.runs_on_this_thread():
             return  # what is known by now has to do
+        routes = self._client.routes
+        clusters = routes.publish_route(topic).clusters
         with self._lock:
             new = clusters - self._asked_clusters
             self._asked_clusters |= clusters

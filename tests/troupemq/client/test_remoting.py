@@ -235,6 +235,15 @@ def test_requests_of_many_threads_arrive_whole_and_each_threads_in_order() -> No
     assert {len(each.body or b"") for each in received} == {20_000}
 
 
+def test_nothing_is_sent_past_what_the_other_side_has_not_taken_yet() -> None:
+    with FakeServer() as server, client() as remoting:
+        server.succeed(CODE)
+        remoting.call(server.address, request(), LONG_MS)
+        long = RemotingCommand(CODE, {"n": "long"}, bytes(12 << 20))
+        answers = [remoting.call_async(server.address, each, LONG_MS) for each in (long, request())]
+        assert [answer.result(WAIT_S).code for answer in answers] == [0, 0]
+
+
 def test_what_is_to_come_later_comes_at_the_close() -> None:
     told: list[str] = []
     with FakeServer() as server, client() as remoting:

@@ -81,8 +81,17 @@ def test_a_compressed_reply_is_seen_as_it_was_sent(cluster: Cluster) -> None:
 
 
 def test_every_broker_of_the_cluster_knows_the_producer_before_it_asks(cluster: Cluster) -> None:
-    topics = {"T": 1, "c_REPLY_TOPIC": 1}
-    serve_routes(cluster.namesrv, {"a": cluster.a, "b": cluster.b}, topics)
+    """Also one that does not have the topic: the reply may come by it."""
+    code = RequestCode.GET_ROUTEINFO_BY_TOPIC
+    serve_routes(cluster.namesrv, {"a": cluster.a}, {"T": 1})
+    of_topic = cluster.namesrv.handlers[code]
+    serve_routes(cluster.namesrv, {"a": cluster.a, "b": cluster.b}, {"c_REPLY_TOPIC": 1})
+    of_replies = cluster.namesrv.handlers[code]
+
+    def answer(command: RemotingCommand) -> RemotingCommand | bytes | None:
+        return (of_topic if command.fields == {"topic": "T"} else of_replies)(command)
+
+    cluster.namesrv.on(code, answer)
     with cluster.producer() as producer:
         ask(producer)
         beats = [server.next() for server in (cluster.a, cluster.b)]

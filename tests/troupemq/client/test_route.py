@@ -3,6 +3,8 @@
 import pytest
 
 from protocol.bodies import BrokerData, QueueData, TopicRouteData
+from tests.troupemq.client.cluster import Cluster
+from tests.troupemq.fake_server import serve_routes
 from troupemq.client.errors import ConnectionFailed
 from troupemq.client.message import MessageQueue
 from troupemq.client.route import namesrv_addresses, route_of
@@ -61,3 +63,17 @@ def test_the_environment_names_the_name_server(monkeypatch: pytest.MonkeyPatch) 
 def test_a_name_server_that_is_no_address_is_refused(given: str) -> None:
     with pytest.raises(ConnectionFailed, match="host:port"):
         namesrv_addresses(given)
+
+
+def test_brokers_that_no_topic_is_at_any_more_are_forgotten(cluster: Cluster) -> None:
+    with cluster.producer() as producer:
+        assert len({queue.broker_name for queue in producer.queues("T")}) == 2
+        routes = producer._client.routes
+        assert routes.name_of(cluster.b.address) == "b"
+        serve_routes(cluster.namesrv, {"a": cluster.a}, {"T": 2})
+        routes.refresh(())
+        assert routes.all_addresses(masters_only=True) == [cluster.a.address]
+        assert routes.name_of(cluster.b.address) == cluster.b.address
+        cluster.namesrv.close()
+        routes.refresh(())
+        assert routes.all_addresses(masters_only=True) == [cluster.a.address]

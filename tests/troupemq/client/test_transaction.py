@@ -171,7 +171,13 @@ def test_a_broker_that_asks_gets_an_answer(
 
 
 def test_questions_that_are_none_harm_nobody(cluster: Cluster) -> None:
-    with member(cluster, lambda view: COMMIT) as producer:
+    seen: list[str | None] = []
+
+    def check(view: MessageView) -> TransactionState:
+        seen.append(view.properties.get("PGROUP"))
+        return COMMIT
+
+    with member(cluster, check) as producer:
         producer.send(MESSAGE, queue=QUEUE)
         for broken in (
             question("others"),
@@ -182,4 +188,4 @@ def test_questions_that_are_none_harm_nobody(cluster: Cluster) -> None:
             cluster.a.push(broken)
         cluster.a.push(question())
         _, header = end_of(cluster)
-    assert header.commit_or_rollback == 8
+    assert (header.commit_or_rollback, seen) == (8, ["pg"])
