@@ -21,7 +21,7 @@ from troupemq.client.message import (
 )
 from troupemq.client.queue_choice import QueueChoice, RoundRobin, always
 from troupemq.client.request_reply import Requests, request_of
-from troupemq.client.sending import Carrier, Parcel, Sending, chosen, parcel_of
+from troupemq.client.sending import RETRIED_CODES, Carrier, Parcel, Sending, chosen, parcel_of
 from troupemq.client.trace import Tracing
 
 
@@ -37,6 +37,9 @@ class ProducerSettings:
 
     retries: int = 2
     """Further tries, on another broker where there is one, after a failure that may pass."""
+
+    retried_codes: frozenset[int] = RETRIED_CODES
+    """The response codes that may pass; a lost connection and a timeout may always."""
 
     retry_another_broker_when_not_ok: bool = False
     """Whether a message that is stored, but not as safely as the broker's settings ask, is sent to
@@ -284,6 +287,7 @@ class Producer(ClientMember):
             1 + settings.retries if choose is None else 1,
             monotonic() + timeout_ms / 1000,
             settings.try_timeout_ms,
+            settings.retried_codes,
             settings.retry_another_broker_when_not_ok,
             result,
         )

@@ -45,7 +45,7 @@ STATUS_OF_CODE: dict[int, SendStatus] = {
 }
 """The answers that mean: stored."""
 
-RETRIED_CODES = frozenset(
+RETRIED_CODES: frozenset[int] = frozenset(
     (
         ResponseCode.TOPIC_NOT_EXIST,
         ResponseCode.SERVICE_NOT_AVAILABLE,
@@ -194,6 +194,7 @@ class Sending:
     tries_left: int
     deadline_s: float
     try_timeout_ms: float | None
+    retried_codes: frozenset[int]
     not_ok_is_tried_again: bool
     result: Future[SendResult]
     tried: set[str] = field(default_factory=set)
@@ -270,7 +271,7 @@ class Sending:
             self._learn(self.queue, failed=True)
         if lost or code in ROUTE_CODES:
             self.carrier.route_in_doubt(self.parcel.topic)
-        if (lost or code in RETRIED_CODES) and self._may_try_again():
+        if (lost or code in self.retried_codes) and self._may_try_again():
             self._again(str(error))
             return
         if self.stored is not None:

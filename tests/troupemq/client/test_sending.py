@@ -23,6 +23,7 @@ from troupemq.client.errors import (
 from troupemq.client.message import Message, MessageQueue, SendResult, SendStatus
 from troupemq.client.producer import Producer, ProducerSettings
 from troupemq.client.queue_choice import FaultAvoiding
+from troupemq.client.sending import RETRIED_CODES
 
 
 def test_stored_less_safely_may_be_tried_at_another_broker(cluster: Cluster) -> None:
@@ -36,6 +37,14 @@ def test_stored_less_safely_may_be_tried_at_another_broker(cluster: Cluster) -> 
         result = producer.send(MESSAGE)
     assert (result.status, result.queue.broker_name) == (SendStatus.SLAVE_NOT_AVAILABLE, "a")
     assert (sends(cluster.a), sends(cluster.b)) == (2, 2)
+
+
+def test_which_answers_are_tried_again_is_for_the_application_to_say(cluster: Cluster) -> None:
+    cluster.a.on(SEND, refuse(ResponseCode.SYSTEM_BUSY))
+    busy_too = ProducerSettings(retried_codes=RETRIED_CODES | {ResponseCode.SYSTEM_BUSY})
+    with cluster.producer(busy_too) as producer:
+        results = [producer.send(MESSAGE) for _ in range(4)]
+    assert {result.queue.broker_name for result in results} == {"b"}
 
 
 def test_a_failed_try_asks_for_the_route_again(cluster: Cluster) -> None:
