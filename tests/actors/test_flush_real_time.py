@@ -222,11 +222,11 @@ def test_queues_that_cannot_be_flushed_leave_the_checkpoint_where_it_was() -> No
     assert first[1] > 0
     made.send()
     made.system.advance(500)
-    disk_of(made).fail_next("sync", BROKEN, times=1)
+    disk_of(made).fail_next("sync", BROKEN, below="/store/consumequeue")
     failing = made.clock.monotonic_ms()
     with capture_logs() as lines:
         made.system.run_until(lambda: bool(lines), 20_000)
-    assert lines[0]["event"].startswith("sync of the c")
+    assert lines[0]["event"] == "sync of the consume queues failed"
     assert saved(made) == first
     assert made.clock.monotonic_ms() > failing
     made.system.stop(60)

@@ -136,7 +136,7 @@ class FakeDisk:
         self._durable_files: dict[str, Inode] = {}
         self._durable_directories: set[str] = {"/"}
         self._changes: list[_NameChange] = []
-        self._failures: dict[str, list[OSError]] = {}
+        self._failures: dict[str, list[tuple[str, OSError]]] = {}
         self._claimed: set[str] = set()
 
     def crashed(self, seed: int) -> "FakeDisk":
@@ -181,9 +181,12 @@ class FakeDisk:
         after._durable_directories = set(after._directories)
         return after
 
-    def fail_next(self, operation: str, error: OSError, *, times: int = 1) -> None:
-        """Makes the next calls of an operation (`pwrite`, `sync`, `rename` …) raise `error`."""
-        self._failures.setdefault(operation, []).extend([error] * times)
+    def fail_next(self, operation: str, error: OSError, *, times: int = 1, below: str = "") -> None:
+        """Makes the next calls of an operation (`pwrite`, `sync`, `rename` …) raise `error`.
+
+        `below`: only those on paths that begin so.
+        """
+        self._failures.setdefault(operation, []).extend([(below, error)] * times)
 
     def paths(self) -> list[str]:
         """Every file there is."""
@@ -203,10 +206,10 @@ class FakeDisk:
 
     def maybe_fail(self, operation: str, path: str) -> None:
         """Raises what `fail_next` has ordered for this operation."""
-        waiting = self._failures.get(operation)
-        if waiting:
-            error = waiting.pop(0)
-            raise OSError(error.errno, error.strerror, path)
+        for number, (below, error) in enumerate(self._failures.get(operation, ())):
+            if path.startswith(below):
+                del self._failures[operation][number]
+                raise OSError(error.errno, error.strerror, path)
 
     def used_bytes(self) -> int:
         """Blocks in use by files that have a name."""
