@@ -35,7 +35,7 @@ from actors.consumer_groups import (
     Producers,
     Subscription,
 )
-from actors.group_changes import Change, GroupChanges
+from actors.group_changes import Change, GroupChanges, change_of, log_mismatches
 from actors.groups import GroupConfigs, GroupFinder
 from actors.property_filters import TAG_EXPRESSIONS, compiled, not_supported
 from actors.published import Published
@@ -52,7 +52,6 @@ from protocol.bodies import (
     SubscriptionGroupConfig,
     TopicConfig,
 )
-from protocol.bodies_own import GroupChange
 from protocol.codes import RequestCode, ResponseCode
 from protocol.command import ONEWAY_FLAG, RemotingCommand
 from protocol.errors import RemoteError
@@ -223,29 +222,12 @@ class Clients(Responder):
 
     def _note(self, name: str, member: Member, kind: Change, why: str = "") -> None:
         group = self._consumers.groups.get(name)
-        change = GroupChange(
-            self.system.clock.now_ms(),
-            kind,
-            member.client_id,
-            member.peer.remote,
-            why,
-            0 if group is None else len(group.members),
-        )
-        self._changes.note(name, change)
+        count = 0 if group is None else len(group.members)
+        self._changes.note(name, change_of(member, kind, why, count, self.system.clock.now_ms()))
 
     def _log_mismatches(self, name: str) -> None:
-        """One line for each change of what the members of a group do not subscribe alike."""
         group = self._consumers.groups.get(name)
-        if group is None or not group.mismatches:
-            log.info("consumer group subscribes alike again", group=name)
-            return
-        for mismatch in group.mismatches:
-            log.warning(
-                "consumer group whose members subscribe differently",
-                group=name,
-                topic=mismatch.topic,
-                wanted=mismatch.sentence(),
-            )
+        log_mismatches(name, () if group is None else group.mismatches)
 
     def _publish(self, name: str) -> None:
         group = self._consumers.groups.get(name)

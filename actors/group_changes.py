@@ -5,9 +5,16 @@ restart, like the groups themselves.  Times are of the wall clock, ms.
 """
 
 from collections import OrderedDict, deque
+from collections.abc import Sequence
 from enum import StrEnum
 
+from structlog import get_logger
+
+from actors.consumer_groups import Member
+from actors.mismatches import Mismatch
 from protocol.bodies_own import GroupChange
+
+log = get_logger(__name__)
 
 CHANGES_MAX = 64
 GROUPS_MAX = 1000
@@ -19,6 +26,24 @@ class Change(StrEnum):
     JOINED = "joined"
     LEFT = "left"
     SUBSCRIBED = "changed its subscription"
+
+
+def change_of(member: Member, kind: Change, why: str, members: int, now_ms: int) -> GroupChange:
+    """What has happened to a member; `members` are left, or there, after it."""
+    return GroupChange(now_ms, kind, member.client_id, member.peer.remote, why, members)
+
+
+def log_mismatches(group: str, mismatches: Sequence[Mismatch]) -> None:
+    """A line for each topic that the members do not subscribe alike, or that all is well again."""
+    if not mismatches:
+        log.info("consumer group subscribes alike again", group=group)
+    for mismatch in mismatches:
+        log.warning(
+            "consumer group whose members subscribe differently",
+            group=group,
+            topic=mismatch.topic,
+            wanted=mismatch.sentence(),
+        )
 
 
 class GroupChanges:
