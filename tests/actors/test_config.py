@@ -21,7 +21,7 @@ from storage.errors import StoreError
 from tests.support.golden import frames
 
 OWN_KEYS = {"bindAddress"}
-OWN_BROKER_KEYS = OWN_KEYS | {"scrubEnable", "scrubDutyPercent"}
+OWN_BROKER_KEYS = OWN_KEYS | {"consumerOffsetGuardEnable", "scrubEnable", "scrubDutyPercent"}
 """Settings that 4.9.7 has not."""
 
 
