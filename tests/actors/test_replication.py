@@ -206,6 +206,23 @@ def test_a_slave_that_was_away_too_long_is_told_so() -> None:
         assert f"our log ends at {before}, the master's begins at 196608" in said["reason"]
 
 
+def test_a_slave_whose_next_bytes_are_deleted_meanwhile_is_told_so() -> None:
+    with following() as pair:
+        pair.cut()
+        fill(pair, 700)
+        log = pair.master.broker.store.commit_log
+        assert log.drop_before(end_of(pair.master))
+        before = log.min_offset()
+        with capture_logs() as logs:
+            pair.heal()
+            pair.advance(1000)
+        (refused,) = lines(logs, "slave refused")
+        assert f"the log begins at {before} by now" in refused["reason"]
+        (said,) = lines(logs, "does not follow the master")
+        assert f"the master's begins at {before}" in said["reason"]
+        assert 0 < end_of(pair.slave) < before
+
+
 def test_files_of_another_size_are_refused() -> None:
     with following(slave_store=replace(STORE, commit_log_file_bytes=32_768)) as pair:
         with capture_logs() as logs:
