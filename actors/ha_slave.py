@@ -35,11 +35,11 @@ from storage.replica_log import ReplicaLog
 
 log = get_logger(__name__)
 
-RECEIVE_BYTES = 256 << 10
+RECEIVE_BYTES = 128 << 10
 OVERLAP_BYTES = 4096
 """So much of the log is compared with the master's before it is gone on with."""
 
-IN_HAND_MAX = 32
+IN_HAND_MAX = 64
 """Reads that are not written yet; with more the socket is not read."""
 
 AGAIN_MS = 5000

@@ -26,8 +26,8 @@ from storage.replica_log import ReplicaLog
 
 log = get_logger(__name__)
 
-SHARE_BYTES = 256 << 10
-"""Written and published at a time: some 10 ms of the loop with records of 250 bytes."""
+SHARE_BYTES = 128 << 10
+"""Written and published at a time: some 5 ms of the loop with records of 250 bytes."""
 
 
 @dataclass(slots=True)

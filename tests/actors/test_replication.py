@@ -206,6 +206,23 @@ def test_a_slave_that_was_away_too_long_is_told_so() -> None:
         assert f"our log ends at {before}, the master's begins at 196608" in said["reason"]
 
 
+def test_a_slave_whose_next_bytes_are_deleted_meanwhile_is_told_so() -> None:
+    with following() as pair:
+        pair.cut()
+        fill(pair, 700)
+        log = pair.master.broker.store.commit_log
+        assert log.drop_before(end_of(pair.master))
+        before = log.min_offset()
+        with capture_logs() as logs:
+            pair.heal()
+            pair.advance(1000)
+        (refused,) = lines(logs, "slave refused")
+        assert f"the log begins at {before} by now" in refused["reason"]
+        (said,) = lines(logs, "does not follow the master")
+        assert f"the master's begins at {before}" in said["reason"]
+        assert 0 < end_of(pair.slave) < before
+
+
 def test_files_of_another_size_are_refused() -> None:
     with following(slave_store=replace(STORE, commit_log_file_bytes=32_768)) as pair:
         with capture_logs() as logs:
@@ -270,3 +287,31 @@ def test_a_slave_whose_disk_was_full_asks_again() -> None:
         assert lines(logs, "does not follow the master")
         pair.advance(6_000)
         pair.assert_equal()
+
+
+@pytest.mark.parametrize("name", ("put_message", "ha_slave", "reput", "flusher"))
+def test_a_slaves_actor_that_fails_is_started_again_and_goes_on(name: str) -> None:
+    with following(ha_transfer_batch_bytes=700) as pair:
+        fill(pair, 3)
+        pair.send(bytes(5000), topic=TOPIC)
+        pair.stir(3)
+        pair.slave.system.address(name).tell(object())
+        fill(pair, 3)
+        pair.advance(12_000)
+        pair.assert_equal()
+        assert pair.slave.system.address(name).incarnation == 2
+
+
+@pytest.mark.parametrize("name", ("put_message", "ha_master", "group_commit", "ha_cold_read"))
+def test_a_masters_actor_that_fails_is_started_again_and_goes_on(name: str) -> None:
+    with following(master_role="SYNC_MASTER") as pair:
+        answers = [pair.send(bytes(5000), topic=TOPIC) for _ in range(20)]
+        pair.stir(2)
+        pair.master.system.address(name).tell(object())
+        pair.advance(12_000)
+        assert all(answers), "somebody was left silent"
+        last = pair.send(topic=TOPIC)
+        pair.advance(100)
+        assert last[0].code == 0
+        pair.assert_equal()
+        assert pair.master.system.address(name).incarnation == 2

@@ -97,9 +97,12 @@ class Way:
     is_closed: bool = False
 
     def move(self, limit: int) -> bool:
-        """Takes what was written and hands on up to `limit` bytes; whether anything happened."""
+        """Takes what was written and hands on up to `limit` bytes; whether anything happened.
+
+        With 0 nothing is taken: the sender's buffer fills up.
+        """
         moved = False
-        while not self.is_over:
+        while limit and not self.is_over:
             try:
                 data = self.source.recv(1 << 16)
             except BlockingIOError:

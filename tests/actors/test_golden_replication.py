@@ -1,0 +1,70 @@
+"""Recorded replication again: our master gives an official slave what the original gave it."""
+
+from socket import socketpair
+
+import pytest
+
+from actors.connection import Service
+from actors.connections import Accepted
+from protocol.ha import Transfer, TransferBuffer, encode_report
+from tests.support.brokers import STORE, SimulatedBroker
+from tests.support.fake_disk import FakeDisk
+from tests.support.golden import replication
+from tests.support.replication import SLAVE_ADDRESS, ready
+
+A, B, C = "a-fresh-slave", "b-reconnect-nonzero-offset", "c-wiped-slave-joins-late"
+
+
+def data_of(name: str) -> list[Transfer]:
+    """What the original transferred, without its signs of life."""
+    buffer = TransferBuffer()
+    return [
+        transfer
+        for line in replication(name)
+        if line["type"] == "bytes" and line["dir"] == "master->slave"
+        for transfer in buffer.receive(bytes.fromhex(line["hex"]))
+        if transfer[1]
+    ]
+
+
+def disk_with(transfers: list[Transfer]) -> FakeDisk:
+    """A disk with the log of which these are parts."""
+    disk = FakeDisk()
+    directory = f"{STORE.root}/commitlog"
+    disk.make_dirs(directory)
+    for offset, body in transfers:
+        begin = offset - offset % STORE.commit_log_file_bytes
+        file = disk.open(f"{directory}/{begin:020d}", create=True)
+        file.allocate(STORE.commit_log_file_bytes)
+        file.pwrite(body, offset - begin)
+        file.sync()
+    disk.sync_directory(directory)
+    return disk
+
+
+@pytest.mark.parametrize(
+    ("name", "log"), [(A, (A,)), (B, (A, B)), (C, (C,))], ids=["fresh", "reconnect", "wiped"]
+)
+def test_a_recorded_slave_gets_what_the_original_gave_it(name: str, log: tuple[str, ...]) -> None:
+    made = SimulatedBroker(5, disk_with([transfer for each in log for transfer in data_of(each)]))
+    slave, end = socketpair()
+    slave.settimeout(1)
+    end.setblocking(False)
+    made.system.address("ha_master").tell(Accepted(end, SLAVE_ADDRESS, Service({})))
+    reports = [line["reportOffset"] for line in replication(name) if "reportOffset" in line]
+    found: list[Transfer] = []
+    buffer = TransferBuffer()
+    for offset in reports:
+        slave.sendall(encode_report(offset))
+        ready(made, end, 1)
+        made.system.advance(5_001)
+        found += buffer.receive(slave.recv(1 << 20))
+    recorded, mine = data_of(name), b"".join(body for _, body in found)
+    theirs = b"".join(body for _, body in recorded)
+    assert found[0][0] == recorded[0][0]
+    assert mine[: len(theirs)] == theirs  # this master also delivers what was delayed
+    assert not all(body for _, body in found), "no sign of life"
+    assert made.broker.replicas.acked_offset == reports[-1]
+    assert made.broker.replicas.link_count == 1
+    made.stop()
+    slave.close()
