@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from time import monotonic
 
 import pytest
@@ -12,6 +13,7 @@ from protocol.sysflag import PULL_SUBSCRIPTION
 from tests.troupemq.client.test_consumer import QUICK, fill, known_group
 from tests.troupemq.fake_broker import TOPIC, FakeBroker
 from tests.troupemq.fake_server import WAIT_S, FakeServer
+from troupemq.client.consumer_offsets import ConsumeFrom
 from troupemq.client.errors import ClientClosed, ClientError, MessageIllegal
 from troupemq.client.message import MessageQueue
 from troupemq.client.pull_consumer import PullConsumer
@@ -164,3 +166,46 @@ def test_it_either_subscribes_or_has_queues_of_its_own(broker: FakeBroker) -> No
     consumer.stop()
     with pytest.raises(ClientClosed):
         consumer.poll()
+
+
+def test_a_broadcasting_one_has_all_queues_and_its_offsets_here(
+    broker: FakeBroker, tmp_path: Path
+) -> None:
+    bodies = fill(broker, 10)
+    broker.members["g"] += ["0 another", "zzz"]
+    committed = dict(broker.committed)
+    for expected in (bodies[5:], [b"new"]):
+        consumer = PullConsumer(
+            "g",
+            broker.namesrv.address,
+            settings=SETTINGS,
+            broadcast=True,
+            begin=ConsumeFrom.TIMESTAMP,
+            offsets_folder=tmp_path,
+            instance_name="one",
+        )
+        broker.server.on(
+            RequestCode.SEARCH_OFFSET_BY_TIMESTAMP,
+            lambda command: command.answer(
+                fields={"offset": "2" if (command.fields or {})["queueId"] == "1" else "3"}
+            ),
+        )
+        with consumer:
+            consumer.subscribe(TOPIC)
+            assert sorted(poll(consumer, len(expected))) == expected
+        broker.add(0, b"new")
+    assert broker.committed == committed
+
+
+def test_what_is_left_when_its_broker_dies_comes_from_the_one_that_comes_back(
+    broker: FakeBroker,
+) -> None:
+    bodies = fill(broker, 4)
+    with make(broker) as consumer:
+        consumer.assign([ONE])
+        assert poll(consumer, 2) == bodies[0::2]
+        broker.server.close()
+        with FakeServer(int(broker.server.address.rpartition(":")[2])) as again:
+            again.handlers = broker.server.handlers
+            broker.add(0, b"after")
+            assert poll(consumer, 1) == [b"after"]
