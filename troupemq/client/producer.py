@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
+from threading import Event
 from time import monotonic
 
 from protocol.compression import COMPRESS_OVER_BYTES
@@ -113,7 +114,11 @@ class Producer(ClientMember):
 
     def _finish(self, timeout_s: float) -> None:
         deadline_s = monotonic() + timeout_s
-        self._in_flight.wait_empty(timeout_s)
+        if self._without_route:  # those before the mark are under way when it comes
+            mark = Event()
+            self._client.housekeeping.post(mark.set)
+            mark.wait(timeout_s)
+        self._in_flight.wait_empty(max(0.0, deadline_s - monotonic()))
         self._client.housekeeping.stop(max(0.0, deadline_s - monotonic()))
         while self._without_route:
             self._without_route.pop().result.set_exception(ClientClosed("the client is stopped"))

@@ -1,13 +1,14 @@
 """A send on its way: other brokers, other routes, too many others, and the end of its producer."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from threading import Event
+from threading import Event, Timer
 
 import pytest
 
 from protocol.batch import decode_batch
 from protocol.codes import RequestCode, ResponseCode
+from protocol.command import RemotingCommand
 from protocol.headers.send import SendMessageHeader
 from tests.troupemq.client.cluster import BATCH, MESSAGE, SEND, Cluster, refuse, sends, stored
 from tests.troupemq.fake_server import WAIT_S, serve_routes
@@ -78,6 +79,24 @@ def test_a_producers_choice_learns_how_its_sends_went(cluster: Cluster) -> None:
     assert sends(cluster.a) <= 1
 
 
+def wait_for(event: Event) -> None:
+    assert event.wait(WAIT_S)
+
+
+def call_back(cluster: Cluster, producer: Producer, callback: Callable[[object], None]) -> None:
+    """Has it called on the I/O thread: the answer waits until it is there to be called."""
+    added = Event()
+
+    def answer(command: RemotingCommand) -> RemotingCommand:
+        assert added.wait(WAIT_S)
+        return stored(command)
+
+    cluster.a.on(SEND, answer)
+    queue = MessageQueue("T", "a", 0)
+    producer.send_async(MESSAGE, queue=queue).add_done_callback(callback)
+    added.set()
+
+
 def test_a_callback_may_send_to_a_topic_that_is_new_but_must_not_wait(cluster: Cluster) -> None:
     serve_routes(cluster.namesrv, {"a": cluster.a}, {"T": 2, "U": 2})
     told: list[object] = []
@@ -96,9 +115,26 @@ def test_a_callback_may_send_to_a_topic_that_is_new_but_must_not_wait(cluster: C
         finished.set()
 
     with cluster.producer() as producer:
-        producer.send_async(MESSAGE).add_done_callback(again)
+        call_back(cluster, producer, again)
         assert finished.wait(WAIT_S)
     assert told == [True, True, "U"]
+
+
+def test_a_stop_waits_for_a_send_whose_route_is_still_to_be_asked_for(cluster: Cluster) -> None:
+    serve_routes(cluster.namesrv, {"a": cluster.a}, {"T": 2, "U": 2})
+    told, stopping = Event(), Event()
+    futures: list[Future[SendResult]] = []
+
+    def again(_: object) -> None:
+        futures.append(producer.send_async(Message("U", b"")))
+        told.set()
+
+    with cluster.producer() as producer:
+        producer._client.housekeeping.post(lambda: wait_for(stopping))
+        call_back(cluster, producer, again)
+        assert told.wait(WAIT_S)
+        Timer(0.1, stopping.set).start()
+    assert futures[0].result(0).status is SendStatus.OK
 
 
 def test_a_stop_ends_a_send_that_waits_for_its_next_try(cluster: Cluster) -> None:
