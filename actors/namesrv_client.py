@@ -109,7 +109,7 @@ class NamesrvClient:
             self._socket.settimeout(_left(deadline))
             data = self._socket.recv(RECEIVE_BYTES)
             if not data:
-                raise ConnectionResetError("closed by the name server")
+                raise ConnectionResetError("closed by the other side")
             for command in self._frames.receive(data):
                 # answers to calls that were given up on may still arrive
                 if command.is_response and command.opaque == opaque:
