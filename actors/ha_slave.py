@@ -80,7 +80,7 @@ class HaSlave(Actor):
         self._in_hand = 0
         self._watched = 0
         self._expected = self._overlap_end = 0
-        self._begins_anywhere = False
+        self._begins_anywhere = self._follows = False
         self._reported = -1
         self._reported_ms = self._read_ms = 0.0
         self._is_sync_flush = commit_log.config.is_sync_flush
@@ -138,8 +138,7 @@ class HaSlave(Actor):
         lowest = max(self._log.min_offset(), 1)  # 0 would mean that there is nothing
         self._expected = 0 if replica.is_empty else max(safe_end - OVERLAP_BYTES, lowest)
         self._reported = -1
-        if self._expected == self._overlap_end:
-            log.info("asks the master for its log", master=self._master, begins_at=self._expected)
+        self._follows = False
         self._report()
 
     def _again_later(self) -> None:
@@ -225,9 +224,10 @@ class HaSlave(Actor):
 
     def _fits(self) -> None:
         """The logs agree: if not before, then from now on."""
-        if self._said:
+        if not self._follows:
+            self._follows = True
             self._said = ""
-            log.info("follows the master again", master=self._master, at=self._expected)
+            log.info("follows the master", master=self._master, at=self._expected)
 
     def _refuse(self, reason: str) -> None:
         """This master cannot be followed; the next try may find it otherwise."""

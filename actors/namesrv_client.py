@@ -122,7 +122,7 @@ class NamesrvClient:
                     raise
                 continue
             if not data:
-                raise ConnectionResetError("closed by the name server")
+                raise ConnectionResetError("closed by the other side")
             for command in self._frames.receive(data):
                 # answers to calls that were given up on may still arrive
                 if command.is_response and command.opaque == opaque:

@@ -24,6 +24,7 @@ from protocol.command import RemotingCommand
 from protocol.ha import TRANSFER_HEAD_BYTES, encode_report
 from storage.disk import RealDisk
 from storage.errors import StoreError, StoreLocked
+from tests.compat.servers import free_port
 from tests.support.brokers import BROKER, pull_command, send_command
 from tests.support.sockets import HOST, WAIT_S, Line, serving_broker, serving_namesrv, store_at
 
@@ -124,8 +125,8 @@ def test_without_free_ports_the_operator_is_told(monkeypatch: pytest.MonkeyPatch
 def test_a_taken_port_is_told_and_nothing_is_left_open(
     system: ActorSystem, tmp_path: Path, below: int, name: str
 ) -> None:
-    with create_server((HOST, 0)) as taken, nothing_left_open(system):
-        port = taken.getsockname()[1]
+    port = free_port() - below  # its neighbours are free
+    with create_server((HOST, port)), nothing_left_open(system):
         sentence = (
             f"Port {port} ({name}) is in use: stop what listens there, or choose another port."
         )

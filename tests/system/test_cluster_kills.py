@@ -127,6 +127,7 @@ def start_cluster(
         wait_until(lambda: at_master.ask(first).code == 0, "a slave that follows", BACK_S)
         assert at_other.ask(first).code == 0
     wait_until(lambda: has_route(names.address, TOPIC), "a route", BACK_S)
+    wait_until(lambda: bodies(found_at(slave)) > set(), "the topic at the slave", BACK_S)
     return names, master, slave, other
 
 
