@@ -38,6 +38,7 @@ def mqadmin(java: Java, scratch: Path, name_server: str) -> Mqadmin:
             capture_output=True,
             text=True,
             timeout=TIMEOUT_S,
+            cwd=scratch,  # some commands leave files where they run
             check=False,
         )
 

@@ -145,7 +145,7 @@ def test_a_cluster_goes_on_whoever_is_killed(seed: int, tmp_path: Path) -> None:
                 kill(killed)
                 if killed is master:
                     wait_for_more(senders, "sends to the other master")
-                    assert acknowledged(senders, A) <= bodies(found_at(slave))
+                    wait_for_all_at(slave, acknowledged(senders, A))
                 over.wait(random.uniform(0, 2))
                 killed.start()
                 wait_for_more(senders, "sends again")
@@ -159,6 +159,11 @@ def test_a_cluster_goes_on_whoever_is_killed(seed: int, tmp_path: Path) -> None:
         assert acknowledged(senders, OTHER) <= bodies(at_other)
         for queues in (at_master, at_other, found_at(slave)):
             assert_in_order(queues)
+
+
+def wait_for_all_at(broker: OurBroker, wanted: set[bytes]) -> None:
+    """Until all of it is found there; a broker that has just been started may take a moment."""
+    wait_until(lambda: wanted <= bodies(found_at(broker)), "all at the slave", BACK_S)
 
 
 def wait_for_more(senders: Sequence[Sender], what: str) -> None:

@@ -18,6 +18,7 @@ from troupemq.cli.admin import admin
 from troupemq.cli.completion import completion
 from troupemq.cli.jobs import job
 from troupemq.cli.messages import consume, send
+from troupemq.cli.options import HELP_OPTIONS
 from troupemq.cli.servers import broker, namesrv, run
 from troupemq.store_commands import store
 from troupemq.store_mending import check, rebuild
@@ -31,7 +32,7 @@ def version() -> str:
         return "source"
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.group(context_settings={**HELP_OPTIONS, "max_content_width": 100})
 @click.version_option(version(), prog_name="troupemq")
 def cli() -> None:
     """A message broker that RocketMQ 4.9 clients talk to, and its tools.

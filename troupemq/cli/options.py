@@ -9,6 +9,9 @@ import click
 
 from troupemq.daemon import say
 
+HELP_OPTIONS = {"help_option_names": ["-h", "--help"]}
+"""For every command that may be the first of a line."""
+
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 

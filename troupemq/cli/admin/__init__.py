@@ -31,6 +31,7 @@ from troupemq.cli.admin import (
     trials,
 )
 from troupemq.cli.admin.command import COMMANDS, AdminGroup
+from troupemq.cli.options import HELP_OPTIONS
 
 MODULES = (
     brokers,
@@ -49,7 +50,7 @@ MODULES = (
 """Importing them has registered their commands."""
 
 
-@click.command(cls=AdminGroup)
+@click.command(cls=AdminGroup, context_settings=HELP_OPTIONS)
 def admin() -> None:
     """Look at clusters and change them: the original's mqadmin, with --json.
 
