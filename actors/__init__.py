@@ -36,6 +36,8 @@
     DelayOffsets      delayOffset.json                       loop      delay_offsets.py
     Schedule          one delay level: what is due           loop      schedule.py
     Transactions      which transactions are being ended     loop      transactions.py
+    OpenTransactionView  which of them nobody has ended      loop      open_transactions.py
+    HalfMessageList   reads those                            thread    open_transactions.py
     Clients           who is connected as what               loop      clients.py
     ClientCalls       our requests to clients                loop      client_calls.py
     ConfigWriter      writes the JSON files                  thread    config_writer.py

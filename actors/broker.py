@@ -25,6 +25,7 @@ from actors.consumer_offsets import ConsumerOffsets
 from actors.delay_offsets import DelayOffsets
 from actors.groups import GroupTable
 from actors.offset_reset import OffsetReset
+from actors.open_transactions import OpenTransactionView
 from actors.parts import Parts, physical_memory_bytes
 from actors.pull_message import PullMessage
 from actors.query_message import QueryMessage
@@ -58,6 +59,7 @@ RESPONDERS = (
     ("offset_reset", OffsetReset),
     ("reply_message", ReplyMessage),
     ("transactions", Transactions),
+    ("open_transactions", OpenTransactionView),
     ("broker_info", BrokerInfo),
     ("clean_files", CleanFiles),
     ("settings", BrokerSettings),

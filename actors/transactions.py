@@ -37,7 +37,10 @@ from actors.transaction_progress import TRANSACTION_GROUP, Progress, progress_of
 from actors.transaction_standing import Standings
 from protocol.codes import RequestCode, ResponseCode
 from protocol.command import RemotingCommand
-from protocol.headers.transaction import EndTransactionHeader, ResumeCheckHalfMessageHeader
+from protocol.headers.transaction import (
+    EndTransactionHeader,
+    ResumeCheckHalfMessageHeader,
+)
 from protocol.message import MessageRecord
 from protocol.message_id import parse_message_id
 from protocol.sysflag import TRANSACTION_NONE

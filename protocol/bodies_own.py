@@ -48,3 +48,28 @@ class GroupChanges(Body):
     members: int = 0
     changes: list[GroupChange] = field(default_factory=list)
     mismatches: list[SubscriptionMismatch] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class OpenTransaction(Body):
+    """A half message that nobody has ended: GET_OPEN_TRANSACTIONS. Times in ms."""
+
+    producer_group: str
+    topic: str
+    message_id: str
+    """The producer's own, UNIQ_KEY."""
+    offset_message_id: str
+    physical_offset: int
+    born_timestamp: int
+    store_timestamp: int
+    """Of its newest copy: each check makes one."""
+    born_host: str
+    check_times: int = 0
+
+
+@dataclass(slots=True)
+class OpenTransactions(Body):
+    """Some open transactions, oldest first, and how many there are: GET_OPEN_TRANSACTIONS."""
+
+    count: int = 0
+    transactions: list[OpenTransaction] = field(default_factory=list)

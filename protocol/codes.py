@@ -121,6 +121,7 @@ class RequestCode(IntEnum):
     LITE_PULL_MESSAGE = 361  # 5.x clients ask it; 4.9.7 answers 3
 
     GET_GROUP_CHANGES = 30_001  # ours alone: no version of the original has codes up here
+    GET_OPEN_TRANSACTIONS = 30_002
 
 
 class ResponseCode(IntEnum):

@@ -10,6 +10,7 @@ from actors.consume_stats import ConsumeStats
 from actors.consumer_calls import ConsumerCalls
 from actors.long_answers import LongAnswers
 from actors.offset_reset import OffsetReset
+from actors.open_transactions import HalfMessageList, OpenTransactionView
 from actors.parts import Parts, physical_memory_bytes
 from actors.pull_hold import PullHold
 from actors.pull_message import PullMessage
@@ -71,6 +72,10 @@ def reading_children(parts: Parts) -> list[ChildSpec]:
         *_group_children(parts, probe),
         ChildSpec("reply_message", lambda _: _reply_message(parts)),
         ChildSpec("transactions", lambda _: _transactions(parts)),
+        ChildSpec("half_message_list", lambda _: HalfMessageList(store)),
+        ChildSpec(
+            "open_transactions", lambda _: OpenTransactionView(store, address("half_message_list"))
+        ),
         *_upkeep_children(parts),
     ]
 

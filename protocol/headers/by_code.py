@@ -73,6 +73,7 @@ from protocol.headers.send import (
 from protocol.headers.transaction import (
     CheckTransactionStateHeader,
     EndTransactionHeader,
+    OpenTransactionsHeader,
     ResumeCheckHalfMessageHeader,
 )
 
@@ -113,6 +114,7 @@ REQUEST_HEADERS: dict[int, type[Header]] = {
     Code.DELETE_SUBSCRIPTIONGROUP: DeleteSubscriptionGroupHeader,
     Code.GET_CONSUMER_CONNECTION_LIST: ConsumerGroupHeader,
     Code.GET_GROUP_CHANGES: ConsumerGroupHeader,
+    Code.GET_OPEN_TRANSACTIONS: OpenTransactionsHeader,
     Code.GET_PRODUCER_CONNECTION_LIST: ProducerGroupHeader,
     Code.GET_CONSUME_STATS: GetConsumeStatsHeader,
     Code.QUERY_CONSUME_TIME_SPAN: QueryConsumeTimeSpanHeader,

@@ -49,3 +49,11 @@ class ResumeCheckHalfMessageHeader(Header):
     """A half message that was given up shall be checked again."""
 
     msg_id: str | None = wire("msgId", default=None)
+
+
+@dataclass(slots=True)
+class OpenTransactionsHeader(Header):
+    """Open transactions behind an offset of the log: GET_OPEN_TRANSACTIONS, ours alone."""
+
+    after_offset: int = wire_long("afterOffset", default=-1)
+    max_count: int = wire("maxCount", default=1000)

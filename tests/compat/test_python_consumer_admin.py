@@ -1,4 +1,4 @@
-"""The official mqadmin, through the official broker, reaches our Python consumers."""
+"""The official mqadmin, through a broker of either kind, reaches our Python consumers."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -71,8 +71,9 @@ class Stage:
         return made
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="module", params=["official", "ours"])
 def stage(
+    request: pytest.FixtureRequest,
     java_tools: Java,
     tmp_path_factory: pytest.TempPathFactory,
     make_name_server: MakeNameServer,
@@ -80,8 +81,8 @@ def stage(
 ) -> Iterator[Stage]:
     folder: Path = tmp_path_factory.mktemp("python-admin")
     with (
-        make_name_server("official", folder / "name-server") as name_server,
-        make_broker("official", folder / "broker", name_server) as broker,
+        make_name_server(request.param, folder / "name-server") as name_server,
+        make_broker(request.param, folder / "broker", name_server) as broker,
         Producer("senders", name_server.address) as producer,
     ):
         yield Stage(broker, mqadmin(java_tools, folder, name_server.address), producer)

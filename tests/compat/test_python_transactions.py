@@ -6,9 +6,6 @@ from collections.abc import Sequence
 
 import pytest
 
-from protocol.codes import RequestCode, ResponseCode
-from protocol.command import RemotingCommand
-from protocol.headers.transaction import EndTransactionHeader
 from tests.compat.agent import Agent
 from tests.compat.patience import wait_until
 from tests.compat.python_clients import PATIENT, new_topic
@@ -23,7 +20,6 @@ from troupemq import (
     TransactionState,
     create_reply_message,
 )
-from troupemq.client.remoting import Remoting
 
 COMMIT, ROLLBACK = TransactionState.COMMIT, TransactionState.ROLLBACK
 UNKNOWN = TransactionState.UNKNOWN
@@ -31,18 +27,6 @@ REQUEST_TIMEOUT_MS = 60_000
 
 
 # --- transactions
-
-
-@pytest.fixture
-def ends_transactions(any_broker: Broker) -> None:
-    """Skips where the broker does not know END_TRANSACTION yet."""
-    remoting = Remoting(lambda address, command: None)
-    header = EndTransactionHeader("nobody", 0, 0, 8, msg_id="")
-    command = RemotingCommand(RequestCode.END_TRANSACTION, header.encode())
-    code = remoting.call(any_broker.address, command, 10_000).code
-    remoting.close()
-    if code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
-        pytest.skip("this broker does not end transactions")
 
 
 OUTCOMES = {
@@ -54,7 +38,6 @@ OUTCOMES = {
 }
 
 
-@pytest.mark.usefixtures("ends_transactions")
 def test_transactions_come_out_as_the_application_says(
     any_broker: Broker, java_beside: Agent
 ) -> None:
@@ -103,7 +86,6 @@ def test_transactions_come_out_as_the_application_says(
     assert set(asked) == {o for o, (state, _) in OUTCOMES.items() if state in (UNKNOWN, None)}
 
 
-@pytest.mark.usefixtures("ends_transactions")
 def test_another_producer_of_the_group_is_asked_when_the_first_is_gone(
     any_broker: Broker, java_beside: Agent
 ) -> None:
@@ -123,17 +105,6 @@ def test_another_producer_of_the_group_is_asked_when_the_first_is_gone(
 # --- request and reply
 
 
-@pytest.fixture
-def passes_replies(any_broker: Broker) -> None:
-    """Skips where the broker does not know SEND_REPLY_MESSAGE_V2 yet."""
-    command = RemotingCommand(RequestCode.SEND_REPLY_MESSAGE_V2, {})
-    remoting = Remoting(lambda address, command: None)
-    code = remoting.call(any_broker.address, command, 10_000).code
-    remoting.close()
-    if code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
-        pytest.skip("this broker does not pass replies on")
-
-
 class Replier:
     """A Python consumer that answers each message with its body and `suffix`."""
 
@@ -150,7 +121,6 @@ LONG = b"a long question " * 1000
 REPLIERS = ("python", "java")
 
 
-@pytest.mark.usefixtures("passes_replies")
 @pytest.mark.parametrize("replier", REPLIERS)
 def test_a_python_request_gets_its_reply(
     any_broker: Broker, java_beside: Agent, replier: str
@@ -181,7 +151,6 @@ def ask_all(producer: Producer, topic: str) -> list[bytes]:
     return [future.result().body for future in futures]
 
 
-@pytest.mark.usefixtures("passes_replies")
 def test_a_java_request_gets_its_reply_from_python(any_broker: Broker, java_beside: Agent) -> None:
     topic = new_topic(any_broker, "PY-replies")
     address = any_broker.name_server.address

@@ -5,10 +5,12 @@ topics.py      topics: create, change, delete, where they are, how full
 queues.py      the queues of a topic: how old what they hold is
 groups.py      consumer groups: settings, members
 progress.py    how far groups are behind
+rebalances.py  who joined and left a group
 offsets.py     where groups are: reset, skip, clone
 messages.py    messages: by id, key or offset, and who has consumed them
 printing.py    messages of whole queues, and consume queues
 trials.py      how long sends take
+transactions.py  those that nobody has ended
 namesrv.py     the name servers' settings and tables
 acl.py         access control
 export.py      configurations and figures into files, and topics and groups back from them
@@ -27,7 +29,9 @@ from troupemq.cli.admin import (
     printing,
     progress,
     queues,
+    rebalances,
     topics,
+    transactions,
     trials,
 )
 from troupemq.cli.admin.command import COMMANDS, AdminGroup
@@ -39,10 +43,12 @@ MODULES = (
     queues,
     groups,
     progress,
+    rebalances,
     offsets,
     messages,
     printing,
     trials,
+    transactions,
     namesrv,
     acl,
     export,

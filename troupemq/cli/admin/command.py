@@ -54,7 +54,7 @@ def flag(short: str, name: str, help: str, *, to: str = "") -> click.Option:
 
 
 def command(
-    name: str, section: str, *options: click.Option, aliases: Sequence[str] = ()
+    name: str, section: str, *options: click.Parameter, aliases: Sequence[str] = ()
 ) -> Callable[[Action], Action]:
     """Registers a function as the command `name`; its docstring is the help."""
     assert section in SECTIONS, section
