@@ -6,10 +6,10 @@ Told by: Registration (`MasterAt`), the dialler (`Dialed`), PutReplica (`Replica
 Tells: the dialler (`Dial`), PutReplica (`AppendReplica`), the flusher (`Sync`, under SYNC_FLUSH:
 then only what is on the disk is reported).
 
-It asks for a little less than it has, and compares what comes with its own: only a log that ends as
-the master's goes on there. Where they differ nothing is written and nothing taken away; one line
-says so, and it tries again every few seconds (docs/decisions/0008). A log without a byte begins
-wherever the master says.
+It asks for a little less than it has, the last record at least, and compares what comes with its
+own: only a log that ends as the master's goes on there. Where they differ nothing is written and
+nothing taken away; one line says so, and it tries again every few seconds (docs/decisions/0008). A
+log without a byte begins wherever the master says.
 
 Source: store/ha/HAService.java (HAClient).
 """
@@ -36,9 +36,6 @@ from storage.replica_log import ReplicaLog
 log = get_logger(__name__)
 
 RECEIVE_BYTES = 128 << 10
-OVERLAP_BYTES = 4096
-"""So much of the log is compared with the master's before it is gone on with."""
-
 IN_HAND_MAX = 64
 """Reads that are not written yet; with more the socket is not read."""
 
@@ -134,9 +131,9 @@ class HaSlave(Actor):
         replica = self._replica
         self._overlap_end = replica.received_offset
         self._begins_anywhere = replica.is_empty
-        safe_end = min(self._safe_end, self._overlap_end)
-        lowest = max(self._log.min_offset(), 1)  # 0 would mean that there is nothing
-        self._expected = 0 if replica.is_empty else max(safe_end - OVERLAP_BYTES, lowest)
+        start = replica.overlap_start(min(self._safe_end, self._overlap_end))
+        # 0 would mean that there is nothing
+        self._expected = 0 if replica.is_empty else max(start, 1)
         self._reported = -1
         self._follows = False
         self._report()

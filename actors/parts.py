@@ -67,7 +67,8 @@ class Parts:
         self.following = Following(end_offset)
         self.replicas = Replicas()
         delays_ms = delay_levels_ms(store_config.message_delay_level)
-        self.replica_log = ReplicaLog(self.store.commit_log, delays_ms)
+        queues = self.store.consume_queues if config.is_slave else ()
+        self.replica_log = ReplicaLog(self.store.commit_log, delays_ms, queues)
         """Written by a slave; of a master nobody asks for it."""
         if config.calc_filter_bit_map_enable:
             filters = self.tables.filters

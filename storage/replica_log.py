@@ -7,7 +7,7 @@ record has come lies behind that end, and is taken away again at a stop.
 Source: store/ha/HAService.HAClient, CommitLog.appendData.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from protocol.message import (
     BLANK_BYTES,
@@ -20,6 +20,7 @@ from protocol.message import (
     scan_head,
 )
 from storage.commit_log import CommitLog
+from storage.consume_queue import ConsumeQueue
 from storage.dispatch import DispatchEntry, entry_of
 from storage.errors import OffsetError, StoreError, store_error
 from storage.mapped_file import MappedFile
@@ -31,12 +32,23 @@ _OTHER_SIZE = (
 )
 
 
+OVERLAP_BYTES_MIN = 4096
+OVERLAP_BYTES_MAX = 16 << 20
+"""The largest record and more; behind the newest record that is in a queue there are few others."""
+
+
 class ReplicaLog:
     """Writes what a master sends. One owner; `received_offset` and `is_empty` may be read."""
 
-    def __init__(self, commit_log: CommitLog, delay_levels: Sequence[int]) -> None:
-        """`delay_levels` in ms, level 1 first."""
+    def __init__(
+        self,
+        commit_log: CommitLog,
+        delay_levels: Sequence[int],
+        queues: Iterable[ConsumeQueue] = (),
+    ) -> None:
+        """`delay_levels` in ms, level 1 first; `queues` know where the newest records begin."""
         self._log = commit_log
+        self._newest_record = _newest_record(queues, commit_log.end_offset)
         self._delay_levels = delay_levels
         self.received_offset = commit_log.end_offset
         """Where the master's next byte belongs."""
@@ -47,6 +59,15 @@ class ReplicaLog:
     def is_empty(self) -> bool:
         """Whether the log may begin anywhere: it has neither bytes nor a place."""
         return self.received_offset == 0
+
+    def overlap_start(self, end: int) -> int:
+        """From where on this log must be as its master's, so that it is the same up to `end`.
+
+        Some bytes would not do: bodies may all be alike. A record's head says where it lies and
+        when it was stored, so at least one is among them, if that is not very far back.
+        """
+        newest = min(self._newest_record, end - OVERLAP_BYTES_MIN)
+        return max(newest, end - OVERLAP_BYTES_MAX, self._log.min_offset(), 0)
 
     def read(self, offset: int, size: int) -> bytes:
         """Bytes that have come, of records that are not whole too. Raises OffsetError."""
@@ -110,6 +131,7 @@ class ReplicaLog:
                     break
                 if head is not None:
                     entries.append(entry_of(head, self._delay_levels))
+                    self._newest_record = offset
                     stored_ms = max(stored_ms, head.store_timestamp)
                 offset = following
         finally:
@@ -163,3 +185,10 @@ class ReplicaLog:
         except OSError as error:
             raise store_error("cannot clear the log behind its last record", error) from error
         self.received_offset = end
+
+
+def _newest_record(queues: Iterable[ConsumeQueue], end: int) -> int:
+    """Where the newest record begins of which a queue knows; `end` if none does."""
+    newest = max(queues, key=lambda queue: queue.max_physical_offset, default=None)
+    unit = None if newest is None else newest.unit(newest.max_offset - 1)
+    return end if unit is None else min(unit[0], end)

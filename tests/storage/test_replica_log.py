@@ -133,3 +133,21 @@ def test_a_blank_that_ends_elsewhere_is_of_files_of_another_size(made: MessageSt
     blank = bytes.fromhex("00000100cbd43194")
     with pytest.raises(StoreError, match="A BLANK at 0 does not fit a file of 65536 bytes"):
         take(replica, made, blank)
+
+
+def test_what_is_compared_with_the_master_holds_the_newest_record(tmp_path: Path) -> None:
+    """Though its body is longer than what is compared at least, and all zeros."""
+    opened = open_store(tmp_path / "store")
+    replica = ReplicaLog(opened.commit_log, ())
+    records = [data for _, data in recorded("a-fresh-slave")]
+    take(replica, opened, b"".join(records))
+    end = opened.commit_log.end_offset
+    assert replica.overlap_start(end) == end - 4096
+    group = (b"T", 0, 0, 0, 0, 0, bytes(8), 0, 0, bytes(20_000), b"", 0)
+    opened.commit_log.append([[group]], 0)
+    opened.catch_up()
+    for queues in (opened.consume_queues, ()):
+        again = ReplicaLog(opened.commit_log, (), queues)
+        start = again.overlap_start(opened.commit_log.end_offset)
+        assert start == (end if queues else opened.commit_log.end_offset - 4096)
+    opened.abandon()
