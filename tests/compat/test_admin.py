@@ -215,7 +215,7 @@ def test_how_old_what_a_queue_holds_is(run: Run, sent: list[SendResult]) -> None
 def test_what_only_our_brokers_know(run: Run, served: Broker, sent: list[SendResult]) -> None:
     if isinstance(served, OurBroker):
         joined = run("rebalances", GROUP)
-        assert [row["what"] for row in joined][0] == "joined"
+        assert joined[0]["what"] == "joined"
         assert run("transactions", "-b", served.address) == []
     else:
         done = invoke(served, "transactions", "-b", served.address)
