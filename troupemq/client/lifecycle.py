@@ -52,12 +52,17 @@ class ClientMember(ABC):
             self._begin()
 
     def stop(self, timeout_s: float | None = None) -> None:
-        """Ends what is under way, waiting `timeout_s` for it, and leaves the brokers."""
+        """Ends what is under way, waiting `timeout_s` for it, and leaves the brokers.
+
+        Does nothing if it is stopped, or another thread is about it. Raises ClientError in a
+        callback, which must not wait.
+        """
+        self._client.remoting.check_may_wait()
         with self._state_lock:
-            was_running = self._state is _State.RUNNING
-            self._state = _State.STOPPED
-        if not was_running:
+            before, self._state = self._state, _State.STOPPED
+        if before is _State.NEW:
             self._client.remoting.close()
+        if before is not _State.RUNNING:
             return
         self._finish(self.stop_timeout_s if timeout_s is None else timeout_s)
         self._client.stop()

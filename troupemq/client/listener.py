@@ -54,7 +54,7 @@ class Outcome:
     """What came of one call: `failed` says which messages come again, None that all is well."""
 
     result: Result
-    error: Exception | None
+    error: BaseException | None
     failed: RetryLater | None
 
     def split(
@@ -79,7 +79,7 @@ def call_listener(listener: Listener, views: Sequence[MessageView], group: str) 
     """Calls it; raises nothing, whatever the application does."""
     try:
         result = listener(views)
-    except Exception as error:  # the application's; whatever it is, the messages come again
+    except BaseException as error:  # whatever it is, sys.exit too: the messages come again
         where = str(views[0].queue)
         log.error("listener failed", group=group, queue=where, exc_info=True)
         return Outcome(None, error, _FAILED)

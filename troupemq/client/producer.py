@@ -138,7 +138,7 @@ class Producer(ClientMember):
         choose: QueueChoice | None = None,
     ) -> SendResult:
         """Sends and waits until it is stored. With `queue` or `choose` there is one try only."""
-        self._check_may_wait()
+        self._client.remoting.check_may_wait()
         return self.send_async(message, timeout_ms, queue=queue, choose=choose).result()
 
     def send_async(
@@ -168,7 +168,7 @@ class Producer(ClientMember):
 
         They have one topic, no delay, and together at most `max_message_bytes`.
         """
-        self._check_may_wait()
+        self._client.remoting.check_may_wait()
         return self.send_batch_async(messages, timeout_ms, queue=queue).result()
 
     def send_batch_async(
@@ -237,7 +237,7 @@ class Producer(ClientMember):
 
         Raises ClientError: RequestTimeout also where the message was stored and nobody replied.
         """
-        self._check_may_wait()
+        self._client.remoting.check_may_wait()
         return self.request_async(message, timeout_ms, queue=queue, choose=choose).result()
 
     def request_async(
@@ -340,7 +340,3 @@ class Producer(ClientMember):
         if size_bytes > self.settings.max_message_bytes:
             limit = self.settings.max_message_bytes
             raise MessageIllegal(f"{what} of {size_bytes} bytes; at most {limit}")
-
-    def _check_may_wait(self) -> None:
-        if self._client.remoting.runs_on_this_thread():
-            raise ClientError("a callback must not wait for an answer: the answers come after it")

@@ -61,8 +61,7 @@ class Remoting:
 
     def call(self, address: str, command: RemotingCommand, timeout_ms: float) -> RemotingCommand:
         """The answer, whatever its code. Blocks; raises ClientError. Not on the I/O thread."""
-        if self.runs_on_this_thread():
-            raise ClientError("a callback must not wait for an answer: the answers come after it")
+        self.check_may_wait()
         return self.call_async(address, command, timeout_ms).result()
 
     def ask(self, address: str, command: RemotingCommand, timeout_ms: float) -> RemotingCommand:
@@ -98,6 +97,11 @@ class Remoting:
     def runs_on_this_thread(self) -> bool:
         """Whether the caller is on the I/O thread, which must not wait for an answer."""
         return current_thread() is self._thread
+
+    def check_may_wait(self) -> None:
+        """Raises ClientError on the I/O thread."""
+        if self.runs_on_this_thread():
+            raise ClientError("a callback must not wait for an answer: the answers come after it")
 
     def later(self, delay_ms: float, task: Callable[[], None]) -> None:
         """Runs `task` on the I/O thread in `delay_ms`: it must not block.

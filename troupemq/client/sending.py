@@ -173,6 +173,8 @@ def chosen(choose: QueueChoice, queues: Sequence[MessageQueue], message: Message
         queue = choose(queues, message)
     except Exception as error:  # the application's: whatever it is, it is this send's failure
         raise QueueChoiceFailed(f"no queue was chosen: {error!r}") from error
+    if not isinstance(queue, MessageQueue):
+        raise QueueChoiceFailed(f"no queue was chosen, but {queue!r}")
     if queue.topic != message.topic:
         raise MessageIllegal(f"a message to {message.topic} cannot go to the queue {queue}")
     return queue

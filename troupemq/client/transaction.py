@@ -10,11 +10,10 @@ checkTransactionState, endTransaction), client/producer/TransactionMQProducer.ja
 """
 
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from enum import Enum
 from threading import Lock
+from time import monotonic
 
 from protocol.codes import RequestCode
 from protocol.command import RemotingCommand
@@ -35,6 +34,7 @@ from troupemq.client.message import (
 )
 from troupemq.client.producer import Producer, ProducerSettings
 from troupemq.client.queue_choice import QueueChoice
+from troupemq.client.workers import Workers
 
 log = client_logger(__name__)
 
@@ -111,14 +111,20 @@ class TransactionProducer(Producer):
             group, namesrv, settings=settings, choose=choose, instance_name=instance_name
         )
         self._check_state = check
-        self._checks = ThreadPoolExecutor(check_threads, "troupemq-check")
+        self._checks = Workers("troupemq-check", check_threads)
         self._checks_waiting = 0
         self._checks_lock = Lock()
         self._client.serves[RequestCode.CHECK_TRANSACTION_STATE] = self._asked
 
+    def _begin(self) -> None:
+        self._checks.start()
+        super()._begin()
+
     def _finish(self, timeout_s: float) -> None:
-        self._checks.shutdown(wait=True, cancel_futures=True)
-        super()._finish(timeout_s)
+        begun_s = monotonic()
+        if not self._checks.stop(timeout_s):
+            log.warning("check still running at stop", group=self.group)
+        super()._finish(max(0.0, timeout_s - (monotonic() - begun_s)))
 
     def send_in_transaction(
         self,
@@ -164,7 +170,10 @@ class TransactionProducer(Producer):
         self, decide: Callable[[], TransactionState | None], message_id: str
     ) -> tuple[TransactionState, Exception | None]:
         try:
-            return decide() or TransactionState.UNKNOWN, None
+            state = decide() or TransactionState.UNKNOWN
+            if not isinstance(state, TransactionState):
+                raise TypeError(f"not a TransactionState: {state!r}")
+            return state, None
         except Exception as error:  # the application's: nobody knows how far it came
             log.warning("transaction undecided", message_id=message_id, exc_info=True)
             return TransactionState.UNKNOWN, error
@@ -195,12 +204,14 @@ class TransactionProducer(Producer):
             if self._checks_waiting >= CHECKS_WAITING_MAX or not self.is_running:
                 return
             self._checks_waiting += 1
-        with suppress(RuntimeError):  # it stops: the broker asks another one
-            self._checks.submit(self._answer, header, bytes(command.body or b""), address)
+        body = bytes(command.body or b"")
+        self._checks.run(lambda: self._answer(header, body, address))
 
     def _answer(self, header: CheckTransactionStateHeader, body: bytes, address: str) -> None:
         with self._checks_lock:
             self._checks_waiting -= 1
+        if not self.is_running:
+            return  # the broker asks another one
         try:
             view = _half_message(body, self._client.routes.name_of(address))
             if view.properties.get(PGROUP) != self.group:
