@@ -70,14 +70,14 @@ class BrokerConfig:
     broker_permission: int = key("brokerPermission", default=PERM_READ | PERM_WRITE, live=True)
 
     reject_transaction_message: bool = key("rejectTransactionMessage", default=False, live=True)
-    transaction_check_interval_ms: int = key("transactionCheckInterval", default=60_000)
-    transaction_timeout_ms: int = key("transactionTimeOut", default=6000)
+    transaction_check_interval_ms: int = key("transactionCheckInterval", default=60_000, live=True)
+    transaction_timeout_ms: int = key("transactionTimeOut", default=6000, live=True)
     """How old a half message is before its producer is asked."""
-    transaction_check_max: int = key("transactionCheckMax", default=15)
+    transaction_check_max: int = key("transactionCheckMax", default=15, live=True)
     start_accept_send_request_timestamp_ms: int = key("startAcceptSendRequestTimeStamp", default=0)
     region_id: str = key("regionId", default="DefaultRegion")
     trace_on: bool = key("traceOn", default=True)
-    store_reply_message_enable: bool = key("storeReplyMessageEnable", default=True)
+    store_reply_message_enable: bool = key("storeReplyMessageEnable", default=True, live=True)
     os_page_cache_busy_timeout_ms: int = key("osPageCacheBusyTimeOutMills", default=1000, live=True)
 
     long_polling_enable: bool = key("longPollingEnable", default=True, live=True)

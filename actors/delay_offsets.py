@@ -122,6 +122,7 @@ class DelayOffsets(TickedTable):
             self._taken = text
             self._safe = dict(message.table.offset_table)
             self._offsets = dict(self._safe)
+            self._published.value = dict(self._offsets)
             self.save(lambda: text)
 
     def save_changes(self) -> None:

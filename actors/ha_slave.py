@@ -9,7 +9,8 @@ then only what is on the disk is reported).
 It asks for a little less than it has, the last record at least, and compares what comes with its
 own: only a log that ends as the master's goes on there. Where they differ nothing is written and
 nothing taken away; one line says so, and it tries again every few seconds (docs/decisions/0008). A
-log without a byte begins wherever the master says.
+log without a byte begins wherever the master says. Whether the logs agree is published: of another
+master SlaveSync takes no tables either.
 
 Source: store/ha/HAService.java (HAClient).
 """
@@ -27,6 +28,7 @@ from actors.config import BrokerConfig
 from actors.dial import Dial, Dialed
 from actors.flusher import Sync, Synced
 from actors.master_news import MasterAt
+from actors.published import Published
 from actors.put_replica import AppendReplica, Replicated
 from protocol.errors import FrameError
 from protocol.ha import Transfer, TransferBuffer, encode_report
@@ -61,10 +63,13 @@ class HaSlave(Actor):
         commit_log: CommitLog,
         replica: ReplicaLog,
         *,
+        agrees: Published[bool],
         addresses: Mapping[str, Address],
     ) -> None:
+        """`agrees`: whether this log goes on where the master's does, as far as is known."""
         super().__init__()
         self._config = config
+        self._agrees = agrees
         self._log = commit_log
         self._replica = replica
         self._to = addresses
@@ -87,6 +92,7 @@ class HaSlave(Actor):
         config = self._config
         shortest_ms = min(config.ha_heartbeat_interval_ms, config.ha_housekeeping_interval_ms)
         self.every(min(TICK_MS, shortest_ms), _Tick())
+        self._agrees.value = self._replica.is_empty  # with that it has nothing to lose
         self._dial()
 
     # --- reaching the master
@@ -222,7 +228,7 @@ class HaSlave(Actor):
     def _fits(self) -> None:
         """The logs agree: if not before, then from now on."""
         if not self._follows:
-            self._follows = True
+            self._follows = self._agrees.value = True
             self._said = ""
             log.info("follows the master", master=self._master, at=self._expected)
 
@@ -243,6 +249,7 @@ class HaSlave(Actor):
             return
         if reason and not self._said:
             log.info("connection to the master closed", master=self._master, reason=reason)
+        self._agrees.value = self._replica.is_empty
         self.system.loop.unwatch(sock)
         sock.close()
         self._again_later()

@@ -7,7 +7,7 @@ from actors.own_put import OwnRecord
 from protocol.bodies import MessageQueue, OffsetMovedEvent
 from protocol.headers.pull import PullMessageHeader
 from protocol.topic_names import OFFSET_MOVED_TOPIC
-from storage.dispatch import tags_code
+from storage.dispatch import index_keys, tags_code
 
 
 def offset_moved_record(
@@ -17,13 +17,14 @@ def offset_moved_record(
     queue = MessageQueue(header.topic, broker_name, header.queue_id)
     event = OffsetMovedEvent(header.consumer_group, queue, next_offset, header.queue_offset)
     group = header.consumer_group.encode()
+    properties = b"KEYS\x01%b\x02DELAY\x010\x02TAGS\x01%b" % (group, group)
     return OwnRecord(
         OFFSET_MOVED_TOPIC,
         0,
         event.encode(),
-        b"KEYS\x01%b\x02DELAY\x010\x02TAGS\x01%b" % (group, group),
+        properties,
         tags_code(group),
-        (group,),
+        index_keys(properties),
         born_timestamp=now_ms,
         born_host=host,
     )

@@ -89,7 +89,7 @@ class ReplyMessage(Responder):
         self._rules = SendRules(config, random)
         self._to = addresses
         self._store_host = store.commit_log.store_host
-        self._max_body_bytes = store.config.max_message_bytes
+        self._store_config = store.config
         self._constant_fields = {
             "MSG_REGION": config.region_id,
             "TRACE_ON": "true" if config.trace_on else "false",
@@ -241,7 +241,7 @@ class ReplyMessage(Responder):
             self._answer(reply)
             return
         record = self._record(reply)
-        too_long = len(record.body) > self._max_body_bytes
+        too_long = len(record.body) > self._store_config.max_message_bytes
         if too_long or len(record.properties) > PROPERTIES_BYTES_MAX:
             log.warning("reply not stored", reason="MESSAGE_ILLEGAL", topic=record.topic)
             self._answer(reply)

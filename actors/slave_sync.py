@@ -4,8 +4,11 @@ Owns: one connection to the master's port for clients.
 Told by: Registration (`MasterIs`), its own tick.
 Tells: the tables (`TakeTopics`, `TakeOffsets`, `TakeDelayOffsets`, `TakeGroups`).
 
-First 3 s after the start, then every 10 s. What the master does not answer is left as it is, with
-one line when that begins and one when it is over.
+First 3 s after the start, then every 10 s, while the logs agree (HaSlave): a master that has lost
+its store has lost its tables, too. Offsets wait until the log here is as long as the master's was
+when it told them: they would count as delivered or consumed what this slave does not have yet.
+4.9.7 takes everything, at once. What the master does not answer is left as it is, with one line
+when that begins and one when it is over.
 
 Source: broker/slave/SlaveSynchronize.java.
 """
@@ -24,23 +27,41 @@ from actors.groups import TakeGroups
 from actors.master_news import MasterIs
 from actors.namesrv_client import NamesrvClient, NamesrvUnreachable
 from actors.namesrv_link import Client
+from actors.published import Published
 from actors.topics import TakeTopics
-from protocol.bodies import ConsumerOffsetTable, SubscriptionGroupTable, TopicConfigTable
+from protocol.bodies import ConsumerOffsetTable, KVTable, SubscriptionGroupTable, TopicConfigTable
 from protocol.codes import RequestCode, ResponseCode
 from protocol.command import RemotingCommand
 from protocol.errors import RemoteError
+from storage.commit_log import CommitLog
 from storage.delay_offsets import parse_delay_offsets
 
 log = get_logger(__name__)
 
 FIRST_AFTER_MS = 3000
 INTERVAL_MS = 10_000
+LOOK_MS = 500
+"""Between looks whether the log is long enough for the offsets."""
 TIMEOUT_S = 3.0
 
 
 @dataclass(frozen=True, slots=True)
 class _Tick:
     """Time to ask."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """The log may have come far enough."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Early:
+    """Offsets that mean a log of this length."""
+
+    log_end: int
+    consumers: TakeOffsets
+    delays: TakeDelayOffsets
 
 
 class SlaveSync(Actor):
@@ -52,11 +73,15 @@ class SlaveSync(Actor):
         self,
         own_address: str,
         *,
+        commit_log: CommitLog,
+        agrees: Published[bool],
         addresses: Mapping[str, Address],
         connect: Callable[[str], Client] = NamesrvClient,
     ) -> None:
         super().__init__()
         self._own_address = own_address
+        self._log, self._agrees = commit_log, agrees
+        self._early: _Early | None = None
         self._to = addresses
         self._connect = connect
         self._client: Client | None = None
@@ -80,11 +105,15 @@ class SlaveSync(Actor):
         self.after(INTERVAL_MS, _Tick())
         if self._client is None:
             return
+        if not self._agrees.value:
+            self._early = None
+            self._note("this slave does not follow the log of that master")
+            return
         try:
             self._take_all(self._client)
         except NamesrvUnreachable as error:
             self._note(str(error))
-        except (RemoteError, ValueError) as error:
+        except (RemoteError, ValueError, KeyError) as error:
             self._note(f"an answer is not understood: {error}")
         else:
             self._note(None)
@@ -93,11 +122,31 @@ class SlaveSync(Actor):
         topics = TopicConfigTable.decode(self._ask(client, RequestCode.GET_ALL_TOPIC_CONFIG))
         self._to["topics"].tell(TakeTopics(topics))
         offsets = ConsumerOffsetTable.decode(self._ask(client, RequestCode.GET_ALL_CONSUMER_OFFSET))
-        self._to["consumer_offsets"].tell(TakeOffsets(offsets))
         text = self._ask(client, RequestCode.GET_ALL_DELAY_OFFSET).decode("utf-8")
-        self._to["delay_offsets"].tell(TakeDelayOffsets(parse_delay_offsets(text), text))
+        delays = TakeDelayOffsets(parse_delay_offsets(text), text)
         body = self._ask(client, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)
         self._to["groups"].tell(TakeGroups(SubscriptionGroupTable.decode(body)))
+        info = KVTable.decode(self._ask(client, RequestCode.GET_BROKER_RUNTIME_INFO))
+        if self._early is None:  # else those before, for which the log is not long enough yet
+            log_end = int(info.table["commitLogMaxOffset"])
+            self._early = _Early(log_end, TakeOffsets(offsets), delays)
+            self._take_offsets()
+
+    @handles(_Look)
+    def on_look(self, _: _Look) -> None:
+        """Takes the offsets as soon as the log is long enough."""
+        self._take_offsets()
+
+    def _take_offsets(self) -> None:
+        early = self._early
+        if early is None:
+            return
+        if not self._agrees.value or self._log.end_offset < early.log_end:
+            self.after(LOOK_MS, _Look())
+            return
+        self._early = None
+        self._to["consumer_offsets"].tell(early.consumers)
+        self._to["delay_offsets"].tell(early.delays)
 
     @staticmethod
     def _ask(client: Client, code: RequestCode) -> bytes:
@@ -116,6 +165,7 @@ class SlaveSync(Actor):
         self._failure = failure
 
     def _close(self) -> None:
+        self._early = None
         if self._client is not None:
             self._client.close()
             self._client = None

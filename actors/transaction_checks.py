@@ -94,18 +94,29 @@ class Checks:
         self, store: MessageStore, config: BrokerConfig, probe: PageProbe, standings: Standings[End]
     ) -> None:
         self._log = store.commit_log
-        self._config = config
+        self._config, self._store_config = config, store.config
         self._probe = probe
         self._standings = standings
         self._not_before_ms: dict[int, int] = {}
         self.unreadable: set[int] = set()
         """Half messages that cannot be read; nobody can be asked about them."""
-        self._reserved_ms = store.config.file_reserved_hours * _MS_PER_HOUR
+        self._reckoned_with = self._times
+
+    @property
+    def _times(self) -> tuple[int, int]:
+        """The settings that say when a half message is due; they may change."""
+        return self._config.transaction_timeout_ms, self._reserved_ms
+
+    @property
+    def _reserved_ms(self) -> int:
+        return self._store_config.file_reserved_hours * _MS_PER_HOUR
 
     def begin(self, table: TransactionTable, now_ms: int, monotonic_ms: float) -> Round:
         """A round over what is pending now."""
         candidates = table.pending(CANDIDATES_MAX)
         offsets = {pending.physical_offset for pending in candidates}
+        if self._times != self._reckoned_with:
+            self._reckoned_with, self._not_before_ms = self._times, {}
         self._not_before_ms = {
             offset: due_ms for offset, due_ms in self._not_before_ms.items() if offset in offsets
         }

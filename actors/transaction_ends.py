@@ -24,6 +24,7 @@ from protocol.message import MessageRecord
 from protocol.sysflag import TRANSACTION_COMMIT
 from protocol.topic_names import HALF_TOPIC
 from storage.commit_log import CommitLog
+from storage.config import StoreConfig
 from storage.transactions.units import (
     COMMITTED,
     COMMITTING,
@@ -82,16 +83,15 @@ class Ends:
     def __init__(
         self,
         commit_log: CommitLog,
+        config: StoreConfig,
         standings: Standings[End],
         *,
         delays_ms: Sequence[int],
-        body_bytes_max: int,
         now_ms: Callable[[], int],
     ) -> None:
-        self._log = commit_log
+        self._log, self._config = commit_log, config
         self._standings = standings
         self._delays_ms = delays_ms
-        self._body_bytes_max = body_bytes_max
         self._now_ms = now_ms
 
     def take(self, end: End, record: MessageRecord | None) -> PutOwn | None:
@@ -158,7 +158,7 @@ class Ends:
     def _refusal(self, result: OwnResult, remark: str | None) -> tuple[int, str | None]:
         """Code and text for a message that is not in the log."""
         if result.code == ResponseCode.MESSAGE_ILLEGAL:
-            return result.code, _ILLEGAL % self._body_bytes_max
+            return result.code, _ILLEGAL % self._config.max_message_bytes
         if result.code == ResponseCode.SERVICE_NOT_AVAILABLE:
             return result.code, "Service not available now."
         if remark == CREATE_FAILED:

@@ -111,9 +111,9 @@ class Transactions(Responder):
         self._reader = HalfReader(store, probe, addresses["cold_read"])
         self._ends = Ends(
             store.commit_log,
+            store.config,
             self._standings,
             delays_ms=delay_levels_ms(store.config.message_delay_level),
-            body_bytes_max=store.config.max_message_bytes,
             now_ms=lambda: self.system.clock.now_ms(),
         )
         self._checks = Checks(store, config, probe, self._standings)

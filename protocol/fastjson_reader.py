@@ -18,6 +18,8 @@ _WORD = compile_pattern(r"[A-Za-z_$][\w$]*")
 _HEX_4 = compile_pattern(r"[0-9a-fA-F]{4}")
 _HEX_2 = compile_pattern(r"[0-9a-fA-F]{2}")
 _SURROGATES = compile_pattern("[\ud800-\udbff][\udc00-\udfff]")
+_LONE_SURROGATE = compile_pattern("[\ud800-\udfff]")
+"""No character: what Java makes of it as soon as it becomes bytes is a question mark."""
 _PATH_STEP = compile_pattern(r"\.((?:\\.|[^.\[\\])+)|\[(-?\d+)\]")
 _SIMPLE_ESCAPES = {
     '"': '"',
@@ -181,7 +183,7 @@ class _Reader:
             pieces.append(self._escape())
         if len(pieces) == 1:
             return pieces[0]
-        return _SURROGATES.sub(_joined, "".join(pieces))
+        return _LONE_SURROGATE.sub("?", _SURROGATES.sub(_joined, "".join(pieces)))
 
     def _escape(self) -> str:
         char = self._text[self._at : self._at + 1]

@@ -5,6 +5,7 @@ from actors.dial import Dialler
 from actors.ha_master import HaMaster
 from actors.ha_slave import HaSlave
 from actors.parts import Parts, physical_memory_bytes
+from actors.published import Published
 from actors.slave_sync import SlaveSync
 from actors.supervisor import ChildSpec
 from storage.page_probe import PageProbe
@@ -35,6 +36,7 @@ def slave_children(parts: Parts) -> list[ChildSpec]:
     address = parts.system.address
     names = ("ha_dial", "put_message", "flusher")
     tables = ("topics", "consumer_offsets", "delay_offsets", "groups")
+    agrees = Published(False)
     return [
         ChildSpec("ha_dial", lambda _: Dialler()),
         ChildSpec(
@@ -43,6 +45,7 @@ def slave_children(parts: Parts) -> list[ChildSpec]:
                 parts.config,
                 parts.store.commit_log,
                 parts.replica_log,
+                agrees=agrees,
                 addresses={name: address(name) for name in names},
             ),
         ),
@@ -50,6 +53,8 @@ def slave_children(parts: Parts) -> list[ChildSpec]:
             "slave_sync",
             lambda _: SlaveSync(
                 f"{parts.config.broker_ip1}:{parts.ports.main}",
+                commit_log=parts.store.commit_log,
+                agrees=agrees,
                 addresses={name: address(name) for name in tables},
             ),
         ),

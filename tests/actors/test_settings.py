@@ -20,6 +20,7 @@ from storage.config import StoreConfig, live_keys_of
 from tests.support.brokers import BROKER, SimulatedBroker
 from tests.support.fake_disk import FakeDisk
 from tests.support.peers import ask, request, simulated
+from tests.support.transacting import INTERVAL_MS, Producer, half
 
 PATH = "/etc/troupemq/broker.conf"
 FILE = """# The hour when old files go.
@@ -223,6 +224,21 @@ def test_transactions_and_groups_are_refused_from_the_next_request_on() -> None:
         assert made.send(properties=half).code == ResponseCode.NO_PERMISSION
         answer = made.pull(consumer_group="nobody")
         assert answer.code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
+
+
+def test_when_open_transactions_are_asked_about_changes_with_the_next_round() -> None:
+    with broker() as made:
+        made.make_topic()
+        producer = Producer(made)
+        changed = update(made, "transactionTimeOut=3600000\ntransactionCheckInterval=20000")
+        assert (changed.code, changed.remark) == (0, None)
+        half(made)
+        made.system.advance(INTERVAL_MS + 5_000)
+        assert producer.questions() == []
+        producer.beat()
+        assert update(made, "transactionTimeOut=1000").code == 0
+        made.system.advance(20_000)
+        assert len(producer.questions()) == 1
 
 
 @pytest.mark.parametrize("config", [BrokerConfig, StoreConfig, NamesrvConfig])

@@ -1,15 +1,18 @@
 """A slave's tables become its master's: every ten seconds, into its own files."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 from structlog.testing import capture_logs
 
+from actors.actor import Actor
 from actors.broker import Broker
 from actors.delay_offsets import WhereWasI
+from actors.ha_slave import HaSlave
 from actors.master_news import MasterIs
 from actors.namesrv_client import NamesrvUnreachable
+from actors.published import Published
 from actors.slave_sync import SlaveSync
 from protocol.codes import RequestCode
 from protocol.command import RemotingCommand
@@ -17,6 +20,7 @@ from protocol.headers.offset import QueryConsumerOffsetHeader, UpdateConsumerOff
 from storage.delay_offsets import parse_delay_offsets
 from tests.support.brokers import BROKER, SimulatedBroker
 from tests.support.peers import Told
+from tests.support.replication import Pair
 
 MASTER = "192.0.2.1:10911"
 TABLES = ("topics", "consumer_offsets", "delay_offsets", "groups")
@@ -26,7 +30,7 @@ TABLES = ("topics", "consumer_offsets", "delay_offsets", "groups")
 class ToMaster:
     """A client whose server is a simulated master."""
 
-    master: SimulatedBroker
+    master: SimulatedBroker | None = None
     address: str = MASTER
     connection_count: int = 1
     asked: list[int] = field(default_factory=list)
@@ -37,6 +41,7 @@ class ToMaster:
         if self.down:
             raise NamesrvUnreachable("connection refused")
         self.asked.append(request.code)
+        assert self.master is not None
         return self.master.ask(request)
 
     def tell(self, request: RemotingCommand, timeout_s: float) -> None:
@@ -46,17 +51,49 @@ class ToMaster:
         self.closed = True
 
 
+def slave_sync(client: ToMaster, agrees: Published[bool]) -> dict[str, Callable[[Broker], Actor]]:
+    def make(made: Broker) -> SlaveSync:
+        return SlaveSync(
+            "192.0.2.2:10911",
+            commit_log=made.store.commit_log,
+            agrees=agrees,
+            addresses={name: made.system.address(name) for name in TABLES},
+            connect=lambda _: client,
+        )
+
+    return {"slave_sync": make}
+
+
+@contextmanager
+def following() -> Iterator[tuple[Pair, ToMaster]]:
+    """A slave that follows its master's log and takes its tables."""
+    agrees = Published(False)
+    client = ToMaster()
+
+    def ha_slave(made: Broker) -> HaSlave:
+        names = ("ha_dial", "put_message", "flusher")
+        return HaSlave(
+            made.config,
+            made.store.commit_log,
+            made.replica_log,
+            agrees=agrees,
+            addresses={name: made.system.address(name) for name in names},
+        )
+
+    pair = Pair(3, slave_actors={**slave_sync(client, agrees), "ha_slave": ha_slave})
+    client.master = pair.master
+    pair.slave.system.address("slave_sync").tell(MasterIs(MASTER))
+    yield pair, client
+    pair.close()
+
+
 @contextmanager
 def synced() -> Iterator[tuple[SimulatedBroker, SimulatedBroker, ToMaster]]:
     master = SimulatedBroker(3)
     client = ToMaster(master)
 
-    def slave_sync(made: Broker) -> SlaveSync:
-        addresses = {name: made.system.address(name) for name in TABLES}
-        return SlaveSync("192.0.2.2:10911", addresses=addresses, connect=lambda _: client)
-
     config = replace(BROKER, broker_role="SLAVE", broker_id=1)
-    slave = SimulatedBroker(4, config=config, instead={"slave_sync": slave_sync})
+    slave = SimulatedBroker(4, config=config, instead=slave_sync(client, Published(True)))
     slave.system.address("slave_sync").tell(MasterIs(MASTER))
     yield master, slave, client
     slave.stop()
@@ -83,9 +120,9 @@ def test_everything_is_asked_for_in_the_originals_order_and_rhythm() -> None:
         slave.system.advance(2_999)
         assert client.asked == []
         slave.system.advance(1)
-        assert client.asked == [21, 43, 45, 201]
+        assert client.asked == [21, 43, 45, 201, 28]
         slave.system.advance(10_000)
-        assert client.asked == [21, 43, 45, 201] * 2
+        assert client.asked == [21, 43, 45, 201, 28] * 2
 
 
 def test_the_masters_tables_become_the_slaves_in_memory_and_on_disk() -> None:
@@ -107,17 +144,57 @@ def test_the_masters_tables_become_the_slaves_in_memory_and_on_disk() -> None:
 
 
 def test_a_slave_that_becomes_a_master_goes_on_with_delays_where_its_master_was() -> None:
-    with synced() as (master, slave, _):
-        master.make_topic("Topic")
+    with following() as (pair, _):
+        slave = pair.slave
+        pair.master.make_topic("Topic")
         for _ in range(3):
-            master.send(properties="DELAY\x011")
-        master.system.advance(20_000)
-        slave.system.advance(3_000)
+            pair.master.send(properties="DELAY\x011")
+        pair.advance(30_000)
+        assert slave.broker.tables.delay_offsets.value == {1: 3}
         assert parse_delay_offsets(text_of(slave, "delayOffset").decode()).offset_table == {1: 3}
         asker = Told("asker")
         slave.system.address("delay_offsets").tell(WhereWasI(1, asker.address))
         slave.system.drain()
         assert asker.take()[0].offset == 3
+
+
+def test_offsets_wait_until_the_slave_has_what_they_say_is_done() -> None:
+    with following() as (pair, client):
+        master, slave = pair.master, pair.slave
+        master.make_topic("Topic")
+        pair.advance(4_000)
+        pair.cut()
+        master.send(properties="DELAY\x011")
+        master.system.advance(8_000)
+        commit(master, "consumers", 1)
+        pair.slave.system.advance(11_000)
+        assert client.asked[-5:] == [21, 43, 45, 201, 28]
+        pulled = master.messages("Topic")
+        assert len(pulled) == 1, "delivered by the master"
+        assert slave.broker.tables.delay_offsets.value == {}
+        assert "Topic@consumers" not in slave.broker.tables.offsets.value
+        pair.heal()
+        pair.advance(40_000)
+        assert slave.broker.tables.delay_offsets.value == {1: 1}
+        assert slave.broker.tables.offsets.value["Topic@consumers"] == {0: 1}
+
+
+def test_of_a_master_that_lost_its_store_a_slave_takes_nothing() -> None:
+    with following() as (pair, _):
+        pair.master.make_topic("Topic")
+        pair.master.make_group("consumers", retry_max_times=5)
+        pair.master.send()
+        pair.advance(14_000)
+        topics, groups = pair.slave.broker.tables.topics, pair.slave.broker.tables.groups
+        assert "Topic" in topics.value and "consumers" in groups.value
+        pair.wipe(pair.master)
+        for name in ("Other", "Another"):
+            pair.master.make_topic(name)
+        with capture_logs() as logs:
+            pair.advance(60_000)
+        assert "Topic" in topics.value and "consumers" in groups.value
+        assert "Other" not in topics.value
+        assert [line["event"] for line in logs].count("nothing taken over") == 1
 
 
 def test_what_has_not_changed_is_not_written_again() -> None:

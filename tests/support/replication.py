@@ -5,7 +5,7 @@ a connection go through the wire, which hands on as many at a time as its seed s
 while it is cut, and tells nobody of an end that died behind a cut.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from itertools import count
@@ -168,6 +168,7 @@ class Pair:
         master_role: str = "ASYNC_MASTER",
         store: StoreConfig = STORE,
         slave_store: StoreConfig | None = None,
+        slave_actors: Mapping[str, Callable[[Broker], Actor]] | None = None,
         sync_delays_ms: Sequence[int] = (),
         **settings: Any,
     ) -> None:
@@ -197,7 +198,7 @@ class Pair:
                 **settings,
             ),
             store_config=slave_store or store,
-            instead={"ha_dial": lambda _: WireDialler(self), **flushers},
+            instead={"ha_dial": lambda _: WireDialler(self), **flushers, **(slave_actors or {})},
         )
 
     # --- the wire

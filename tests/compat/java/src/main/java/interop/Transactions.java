@@ -32,7 +32,9 @@ final class Transactions {
             producers.put(group, producer);
             // a producer is known to the brokers of the topics that it has sent to
             producer.fetchPublishMessageQueues(command.getString("topic"));
-            producer.getDefaultMQProducerImpl().getmQClientFactory().sendHeartbeatToAllBrokerWithLock();
+            Object factory = producer.getDefaultMQProducerImpl().getmQClientFactory();
+            // what it returns differs between the two generations
+            factory.getClass().getMethod("sendHeartbeatToAllBrokerWithLock").invoke(factory);
         }
         List<Map<String, Object>> results = new ArrayList<>();
         for (Message message : Senders.messages(command)) {
