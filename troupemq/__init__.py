@@ -13,6 +13,7 @@ from troupemq.client.consumer import PushConsumer
 from troupemq.client.consumer_offsets import ConsumeFrom, timestamp_ms
 from troupemq.client.consumer_settings import ConsumerSettings
 from troupemq.client.errors import (
+    ArgumentIllegal,
     BadAnswer,
     BrokerError,
     ClientBusy,
@@ -36,6 +37,7 @@ from troupemq.client.transaction import TransactionProducer, TransactionResult, 
 __all__ = [
     "DEAD_LETTER",
     "Admin",
+    "ArgumentIllegal",
     "BadAnswer",
     "BrokerError",
     "ClientBusy",

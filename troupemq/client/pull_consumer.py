@@ -16,6 +16,7 @@ from time import monotonic
 from types import TracebackType
 
 from protocol.tags import ALL_TAGS
+from troupemq.client.arguments import check_callable
 from troupemq.client.assignment import Assignment, averagely
 from troupemq.client.consumer_offsets import ConsumeFrom
 from troupemq.client.consumer_settings import ConsumerSettings
@@ -77,6 +78,7 @@ class PullConsumer(GroupMember):
         offsets_folder: Path | None = None,
     ) -> None:
         """As PushConsumer; of `settings` what is about listeners does not count."""
+        check_callable(assign, "assign")
         settings = settings or ConsumerSettings()
         super().__init__(
             group,

@@ -10,7 +10,7 @@ from concurrent.futures import Future
 from heapq import heappop, heappush
 from itertools import count
 from selectors import EVENT_READ, DefaultSelector
-from socket import socketpair
+from socket import socket, socketpair
 from threading import Lock, Thread, current_thread
 from time import monotonic
 
@@ -48,11 +48,10 @@ class Remoting:
         self._order = count()
         self._changed: deque[Connection] = deque()
         self._sleeps_until_s = 0.0
-        self._selector = DefaultSelector()
-        self._wake_receiver, self._wake_sender = socketpair()
-        self._wake_receiver.setblocking(False)
-        self._wake_sender.setblocking(False)
-        self._selector.register(self._wake_receiver, EVENT_READ)
+        self._selector: DefaultSelector
+        self._wake_receiver: socket
+        self._wake_sender: socket
+        self._opened = False
         self._closed = False
         self._released = False
         self._thread = Thread(target=self._run, name="troupemq-io", daemon=True)
@@ -153,6 +152,8 @@ class Remoting:
             connection = self._connections.get(address)
             if connection is not None and connection.broken_by is None:
                 return connection
+            if not self._opened:
+                self._open()
             connection = Connection(address, self._command, self._look_again, self.later)
             if greeting is not None:
                 self._greet(connection, greeting)
@@ -162,6 +163,14 @@ class Remoting:
         self._look_again(connection)
         self.later(CONNECT_TIMEOUT_MS, lambda: self._check_open(connection))
         return connection
+
+    def _open(self) -> None:
+        self._selector = DefaultSelector()
+        self._wake_receiver, self._wake_sender = socketpair()
+        self._wake_receiver.setblocking(False)
+        self._wake_sender.setblocking(False)
+        self._selector.register(self._wake_receiver, EVENT_READ)
+        self._opened = True
 
     def _greet(self, connection: Connection, greeting: RemotingCommand) -> None:
         """Nobody waits for the answer; a failed greeting is repeated by whoever repeats it."""
@@ -173,6 +182,8 @@ class Remoting:
         self._wake()
 
     def _wake(self) -> None:
+        if not self._opened:
+            return
         try:
             self._wake_sender.send(b"\0")
         except OSError:
@@ -275,6 +286,8 @@ class Remoting:
             timers, self._timers = self._timers, []
         for _, _, task in sorted(timers, key=lambda timer: timer[:2]):
             task()
+        if not self._opened:
+            return
         self._selector.close()
         self._wake_receiver.close()
         self._wake_sender.close()
