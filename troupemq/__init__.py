@@ -25,8 +25,8 @@ from troupemq.client.errors import (
     RequestTimeout,
     RouteNotFound,
 )
-from troupemq.client.idempotent import Idempotent, MemorySeen, SqliteSeen
-from troupemq.client.listener import DEAD_LETTER, ConsumeResult, RetryLater
+from troupemq.client.idempotent import Idempotent, MemorySeen, Seen, SeenStore, SqliteSeen
+from troupemq.client.listener import DEAD_LETTER, ConsumeResult, Listener, RetryLater
 from troupemq.client.message import Message, MessageQueue, MessageView, SendResult, SendStatus
 from troupemq.client.producer import Producer, ProducerSettings
 from troupemq.client.pull_consumer import PullConsumer
@@ -49,6 +49,7 @@ __all__ = [
     "ConsumerSettings",
     "FaultAvoiding",
     "Idempotent",
+    "Listener",
     "LowestLatency",
     "MemorySeen",
     "Message",
@@ -64,6 +65,8 @@ __all__ = [
     "RetryLater",
     "RoundRobin",
     "RouteNotFound",
+    "Seen",
+    "SeenStore",
     "SendResult",
     "SendStatus",
     "SqliteSeen",
