@@ -133,9 +133,7 @@ class GroupMember(ClientMember):
             return
         routes = self._client.routes
         try:
-            queues = (
-                routes.known(subscription.topic) or routes.look_up(subscription.topic)
-            ).subscribe_queues
+            queues = routes.get(subscription.topic).subscribe_queues
         except RouteNotFound:
             return
         for broker_name in sorted({queue.broker_name for queue in queues})[:1]:
@@ -190,11 +188,10 @@ class GroupMember(ClientMember):
     def _announce(self) -> None:
         """Brokers that do not know what we subscribe to answer no pull: tell them first."""
         for topic in tuple(self._subscriptions):
-            if self._client.routes.known(topic) is None:
-                try:
-                    self._client.routes.look_up(topic)
-                except ClientError as error:
-                    log.debug("topic without a route", topic=topic, error=str(error))
+            try:
+                self._client.routes.get(topic)
+            except ClientError as error:
+                log.debug("topic without a route", topic=topic, error=str(error))
         self._client.heartbeat()
 
     def _group_changed(self, command: RemotingCommand) -> RemotingCommand | None:

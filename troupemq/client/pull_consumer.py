@@ -280,8 +280,7 @@ class PullConsumer(GroupMember):
     def _take_assigned(self) -> None:
         queues = self._assigned or ()
         for topic in {queue.topic for queue in queues}:
-            if self._client.routes.known(topic) is None:
-                self._client.routes.look_up(topic)
+            self._client.routes.get(topic)
         self._rebalancing.assign(queues)
 
     def _rebalance_topics(self) -> Sequence[str] | None:

@@ -141,6 +141,10 @@ class Routes:
         """What was last heard of `topic`, without asking."""
         return self._routes.get(topic)
 
+    def get(self, topic: str) -> Route:
+        """What was last heard of `topic`, asked for now if nothing was. Raises as `look_up`."""
+        return self._routes.get(topic) or self.look_up(topic)
+
     def look_up(self, topic: str, *, or_default: bool = False) -> Route:
         """Asks a name server. Raises RouteNotFound and other ClientErrors; then keeps the old."""
         with self._lock:
