@@ -116,13 +116,6 @@ class Remoting:
         elif due_s < self._sleeps_until_s:
             self._wake()
 
-    def drop(self, address: str) -> None:
-        """Closes the connection to `address`; the next call opens another."""
-        connection = self._connections.get(address)
-        if connection is not None:
-            reason = ConnectionFailed(f"{address}: the connection was given up")
-            self.later(0, lambda: self._end(connection, reason))
-
     def is_connected(self, address: str) -> bool:
         """Whether there is a connection that was not found broken."""
         connection = self._connections.get(address)

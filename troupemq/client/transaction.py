@@ -89,11 +89,18 @@ class TransactionResult:
 class TransactionProducer(Producer):
     """A Producer that also sends in transactions; for any number of threads.
 
-    def check(message):
-        return COMMIT if is_paid(message.keys[0]) else ROLLBACK
+        def pay(message, transaction_id):
+            accounts.pay(message.keys[0], transaction_id)
+            return TransactionState.COMMIT
 
-    with TransactionProducer("orders", check) as producer:
-        producer.send_in_transaction(Message("Orders", b"...", keys="4711"), pay)
+        def was_it_paid(message):
+            paid = accounts.knows(message.message_id)
+            return TransactionState.COMMIT if paid else TransactionState.ROLLBACK
+
+        with TransactionProducer("payments", was_it_paid) as producer:
+            producer.send_in_transaction(Message("Paid", b"one book", keys="order-1"), pay)
+
+    `stop` waits for the checks under way.
     """
 
     def __init__(
