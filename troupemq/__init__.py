@@ -13,6 +13,7 @@ from troupemq.client.consumer import PushConsumer
 from troupemq.client.consumer_offsets import ConsumeFrom, timestamp_ms
 from troupemq.client.consumer_settings import ConsumerSettings
 from troupemq.client.errors import (
+    ArgumentIllegal,
     BadAnswer,
     BrokerError,
     ClientBusy,
@@ -24,8 +25,8 @@ from troupemq.client.errors import (
     RequestTimeout,
     RouteNotFound,
 )
-from troupemq.client.idempotent import Idempotent, MemorySeen, SqliteSeen
-from troupemq.client.listener import DEAD_LETTER, ConsumeResult, RetryLater
+from troupemq.client.idempotent import Idempotent, MemorySeen, Seen, SeenStore, SqliteSeen
+from troupemq.client.listener import DEAD_LETTER, ConsumeResult, Listener, RetryLater
 from troupemq.client.message import Message, MessageQueue, MessageView, SendResult, SendStatus
 from troupemq.client.producer import Producer, ProducerSettings
 from troupemq.client.pull_consumer import PullConsumer
@@ -36,6 +37,7 @@ from troupemq.client.transaction import TransactionProducer, TransactionResult, 
 __all__ = [
     "DEAD_LETTER",
     "Admin",
+    "ArgumentIllegal",
     "BadAnswer",
     "BrokerError",
     "ClientBusy",
@@ -47,6 +49,7 @@ __all__ = [
     "ConsumerSettings",
     "FaultAvoiding",
     "Idempotent",
+    "Listener",
     "LowestLatency",
     "MemorySeen",
     "Message",
@@ -62,6 +65,8 @@ __all__ = [
     "RetryLater",
     "RoundRobin",
     "RouteNotFound",
+    "Seen",
+    "SeenStore",
     "SendResult",
     "SendStatus",
     "SqliteSeen",

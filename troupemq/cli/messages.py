@@ -32,6 +32,12 @@ IN_FLIGHT_MAX = 1000
 @click.option(
     "-p", "--property", "properties", multiple=True, metavar="NAME=VALUE", help="Repeatable."
 )
+@click.option(
+    "--delay-level",
+    type=click.IntRange(0),
+    default=0,
+    help="Deliver later, by the broker's levels: 1 is 1 s, 2 is 5 s, 3 is 10 s … as a rule.",
+)
 @click.option("-g", "--group", default="troupemq-send", show_default=True, help="Producer group.")
 @click.option("--count", type=click.IntRange(1), default=1, help="Send each that often.")
 @click.option("--timeout-ms", type=click.IntRange(1), default=3000, show_default=True)
@@ -43,6 +49,7 @@ def send(
     tags: str | None,
     keys: tuple[str, ...],
     properties: tuple[str, ...],
+    delay_level: int,
     group: str,
     count: int,
     timeout_ms: int,
@@ -59,7 +66,7 @@ def send(
         with Producer(group, namesrv) as producer:
             waiting = []
             for data in bodies:
-                message = Message(topic, data, tags=tags, keys=keys, properties=own)
+                message = Message(topic, data, tags, keys, own, delay_level=delay_level)
                 for _ in range(count):
                     waiting.append(producer.send_async(message, timeout_ms))
                     if len(waiting) >= IN_FLIGHT_MAX:
@@ -108,6 +115,11 @@ def _print_result(result: SendResult, as_json: bool) -> None:
     help="Consumer group: its members share the messages.",
 )
 @click.option("--tags", default="*", show_default=True, help="`a || b`, or * for all.")
+@click.option(
+    "--sql", metavar="EXPRESSION", help="By properties instead; the broker's enablePropertyFilter."
+)
+@click.option("--orderly", is_flag=True, help="Of each queue in its order, whoever else consumes.")
+@click.option("--broadcast", is_flag=True, help="Every member gets all; offsets are kept here.")
 @click.option("--count", type=click.IntRange(1), help="End after that many. [default: at Ctrl-C]")
 @click.option("--wait-s", type=float, help="End after that time, with exit code 1 below --count.")
 @click.option(
@@ -124,6 +136,9 @@ def consume(
     topic: str,
     group: str,
     tags: str,
+    sql: str | None,
+    orderly: bool,
+    broadcast: bool,
     count: int | None,
     wait_s: float | None,
     begin: str,
@@ -138,9 +153,15 @@ def consume(
     position = ConsumeFrom.FIRST_OFFSET if begin == "first" else ConsumeFrom.LAST_OFFSET
     try:
         consumer = PushConsumer(
-            group, printer, namesrv, begin=position, settings=ConsumerSettings(consume_threads=1)
+            group,
+            printer,
+            namesrv,
+            orderly=orderly,
+            broadcast=broadcast,
+            begin=position,
+            settings=ConsumerSettings(consume_threads=1),
         )
-        consumer.subscribe(topic, tags)
+        consumer.subscribe(topic, tags, sql=sql)
         printer.on_enough = consumer.finish
         with _until_signalled(printer.over), consumer:
             printer.over.wait(wait_s)

@@ -139,6 +139,7 @@ class Admin:
         return {name: ids[MASTER_ID] for name, ids in addresses.items() if MASTER_ID in ids}
 
     def _offset(self, code: RequestCode, queue: MessageQueue) -> int:
+        self._client.routes.get(queue.topic)
         address = self._client.routes.master(queue.broker_name)
         header = QueueHeader(queue.topic, queue.queue_id, queue.broker_name)
         answer = self._client.remoting.ask(

@@ -7,6 +7,7 @@ from protocol.codes import RequestCode
 from protocol.properties import WAIT
 from protocol.properties import format as format_properties
 from protocol.topic_names import RETRY_TOPIC_PREFIX
+from troupemq.client.arguments import check_instance
 from troupemq.client.errors import MessageIllegal
 from troupemq.client.message import Message
 from troupemq.client.sending import Parcel
@@ -22,6 +23,8 @@ def check_batch(messages: Sequence[Message]) -> None:
     """Raises MessageIllegal unless these may be in one batch, whatever their size."""
     if not messages:
         raise MessageIllegal("a batch holds at least one message")
+    for message in messages:
+        check_instance(message, Message, "a batch is of Messages")
     first = messages[0]
     if first.topic.startswith(RETRY_TOPIC_PREFIX):
         raise MessageIllegal("messages to a retry topic cannot be in a batch")

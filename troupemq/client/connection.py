@@ -42,6 +42,7 @@ DIRECT_SENDS_MAX = 8
 that each make their own calls get into each other's way."""
 
 PARTS_OF_A_SEND_MAX = 256
+PORT_MAX = 65_535
 
 EXPIRY_STEP_MS = 10
 """Requests whose time ends within one step are given up together: one timer for all of them."""
@@ -243,6 +244,6 @@ class Connection:
 def split_address(address: str) -> tuple[str, int]:
     """Host and port of `host:port` or `[v6]:port`. Raises ConnectionFailed for other texts."""
     host, _, port = address.rpartition(":")
-    if not host or not port.isdecimal():
+    if not host or not port.isdecimal() or int(port) > PORT_MAX:
         raise ConnectionFailed(f"{address!r} is not an address of the form host:port")
     return host.removeprefix("[").removesuffix("]"), int(port)

@@ -6,6 +6,7 @@ from pathlib import Path
 from protocol.bodies_client import ConsumerRunningInfo
 from protocol.tags import ALL_TAGS
 from protocol.topic_names import RETRY_TOPIC_PREFIX
+from troupemq.client.arguments import check_callable
 from troupemq.client.assignment import Assignment, averagely
 from troupemq.client.client import now_ms
 from troupemq.client.consume import ConcurrentConsuming, Consuming
@@ -87,6 +88,8 @@ class PushConsumer(GroupMember):
         client does, under its client id: `client_ip` and `instance_name`, by default a Java
         client's on this machine. Two on one machine need two instance names.
         """
+        check_callable(listener, "the listener")
+        check_callable(assign, "assign")
         settings = settings or ConsumerSettings()
         super().__init__(
             group,

@@ -108,6 +108,7 @@ class QueueEnds:
 
     def ask(self, queue: MessageQueue, code: RequestCode, fields: dict[str, str]) -> int:
         """The offset that the queue's broker answers. Raises ClientError."""
+        self._client.routes.get(queue.topic)  # it may be a queue that others are told of
         address = self._client.routes.address(queue.broker_name)
         command = RemotingCommand(code, fields)
         answer = self._client.remoting.ask(address, command, OFFSET_TIMEOUT_MS)
@@ -159,6 +160,7 @@ class ConsumerOffsets:
             return None
 
     def commit(self, queue: MessageQueue, offset: int) -> None:
+        self._client.routes.get(queue.topic)
         address = self._client.routes.address(queue.broker_name)
         self._client.remoting.ask(address, self._update(queue, offset), OFFSET_TIMEOUT_MS)
         self._remember(queue, offset)

@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from troupemq.client.arguments import MS_MAX, check_ranges
+
 UNLIMITED = -1
 MIB = 1 << 20
 
@@ -13,13 +15,27 @@ _RANGES = {
     "queue_bytes_max": (1, 1024 * MIB),
     "queue_span_max": (1, 65_535),
     "max_reconsume_times": (UNLIMITED, (1 << 31) - 1),
+    "suspend_ms": (0, MS_MAX),
+    "pull_timeout_ms": (1, MS_MAX),
+    "pull_error_delay_ms": (0, MS_MAX),
+    "commit_interval_ms": (1, MS_MAX),
+    "rebalance_interval_ms": (1, MS_MAX),
+    "consume_timeout_ms": (1, MS_MAX),
+    "again_after_ms": (0, MS_MAX),
+    "suspend_queue_ms": (0, MS_MAX),
+    "continuous_ms": (0, MS_MAX),
+    "lock_interval_ms": (1, MS_MAX),
+    "lock_valid_ms": (1, MS_MAX),
+    "settle_ms": (0, MS_MAX),
+    "drop_wait_ms": (0, MS_MAX),
 }
-"""As the Java client checks them."""
+"""The first as the Java client checks them."""
 
 
 @dataclass(frozen=True)
 class ConsumerSettings:
-    """The defaults are the Java client's. Raises ValueError for what it would refuse."""
+    """The defaults are the Java client's. Raises ArgumentIllegal, a ValueError, for what it
+    would refuse."""
 
     consume_threads: int = 20
     consume_batch_size: int = 1
@@ -72,7 +88,4 @@ class ConsumerSettings:
     """How long a rebalance waits for listener calls of a queue that it gives away."""
 
     def __post_init__(self) -> None:
-        for name, (least, most) in _RANGES.items():
-            value = getattr(self, name)
-            if not least <= value <= most:
-                raise ValueError(f"{name} is {value}, and not within {least} to {most}")
+        check_ranges(self, _RANGES)

@@ -37,7 +37,11 @@ class RouteNotFound(ClientError):
     """No name server knows where this topic, or this broker, is."""
 
 
-class MessageIllegal(ClientError, ValueError):
+class ArgumentIllegal(ClientError, ValueError):
+    """What was passed is not what was asked for; nothing was done."""
+
+
+class MessageIllegal(ArgumentIllegal):
     """A message that no broker would take, or that another client could not read."""
 
 

@@ -10,6 +10,7 @@ from protocol.codes import RequestCode
 from protocol.command import RemotingCommand
 from protocol.headers.client import NotifyConsumerIdsChangedHeader
 from protocol.tags import ALL_TAGS
+from troupemq.client.arguments import check_instance
 from troupemq.client.client import now_ms
 from troupemq.client.consumer_offsets import (
     ConsumeFrom,
@@ -19,7 +20,7 @@ from troupemq.client.consumer_offsets import (
 )
 from troupemq.client.consumer_settings import ConsumerSettings
 from troupemq.client.consumer_statistics import SAMPLE_INTERVAL_MS, ConsumerStatistics
-from troupemq.client.errors import ClientError, RouteNotFound
+from troupemq.client.errors import ArgumentIllegal, ClientError, RouteNotFound
 from troupemq.client.lifecycle import ClientMember
 from troupemq.client.local_offsets import (
     INSTANCE_NAME,
@@ -28,7 +29,7 @@ from troupemq.client.local_offsets import (
     local_address,
 )
 from troupemq.client.log import client_logger
-from troupemq.client.message import MessageQueue, check_topic
+from troupemq.client.message import MessageQueue, check_group, check_topic
 from troupemq.client.rebalance import INCOMPLETE_AGAIN_MS, Rebalancing
 from troupemq.client.subscription import TAG, Subscription
 
@@ -57,7 +58,11 @@ class GroupMember(ClientMember):
         client_ip: str | None,
         offsets_folder: Path | None,
     ) -> None:
-        check_topic(group)  # same characters, same length
+        check_group(group)
+        check_instance(settings, ConsumerSettings, "settings are ConsumerSettings")
+        check_instance(begin, ConsumeFrom, "begin is a ConsumeFrom")
+        if begin_ms is not None and begin is not ConsumeFrom.TIMESTAMP:
+            raise ArgumentIllegal("begin_ms is for begin=ConsumeFrom.TIMESTAMP")
         if broadcast:
             instance_name = instance_name or INSTANCE_NAME
             client_ip = client_ip or local_address()
@@ -128,9 +133,7 @@ class GroupMember(ClientMember):
             return
         routes = self._client.routes
         try:
-            queues = (
-                routes.known(subscription.topic) or routes.look_up(subscription.topic)
-            ).subscribe_queues
+            queues = routes.get(subscription.topic).subscribe_queues
         except RouteNotFound:
             return
         for broker_name in sorted({queue.broker_name for queue in queues})[:1]:
@@ -185,11 +188,10 @@ class GroupMember(ClientMember):
     def _announce(self) -> None:
         """Brokers that do not know what we subscribe to answer no pull: tell them first."""
         for topic in tuple(self._subscriptions):
-            if self._client.routes.known(topic) is None:
-                try:
-                    self._client.routes.look_up(topic)
-                except ClientError as error:
-                    log.debug("topic without a route", topic=topic, error=str(error))
+            try:
+                self._client.routes.get(topic)
+            except ClientError as error:
+                log.debug("topic without a route", topic=topic, error=str(error))
         self._client.heartbeat()
 
     def _group_changed(self, command: RemotingCommand) -> RemotingCommand | None:

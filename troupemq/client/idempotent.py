@@ -3,8 +3,9 @@ makes them the same.
 
     def listen(messages): ...
 
-    with PushConsumer("billing", Idempotent(listen, SqliteSeen("seen.db"))) as consumer:
-        consumer.subscribe("Orders")
+    with SqliteSeen("seen.db") as seen:
+        with PushConsumer("billing", Idempotent(listen, seen)) as consumer:
+            consumer.subscribe("Orders")
 
 A key is begun before its message is consumed and finished after it. One that is finished is
 skipped; one that another listener has begun comes again later, and so is not lost if that one
@@ -19,7 +20,7 @@ from pathlib import Path
 from sqlite3 import Connection, connect
 from threading import Lock
 from time import time
-from typing import Protocol
+from typing import Protocol, Self
 
 from troupemq.client.listener import (
     ConsumeResult,
@@ -195,8 +196,14 @@ class SqliteSeen:
         )
         self._database.execute("CREATE INDEX IF NOT EXISTS seen_at ON seen (at)")
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
     def close(self) -> None:
-        """Closes the file."""
+        """Closes the file: not before the consumers that use it have stopped."""
         with self._lock:
             self._database.close()
 

@@ -21,7 +21,7 @@ from protocol.properties import (
     parse,
 )
 from protocol.topic_names import REFUSED_TOPICS, RETRY_TOPIC_PREFIX
-from troupemq.client.errors import MessageIllegal
+from troupemq.client.errors import ArgumentIllegal, MessageIllegal
 
 TOPIC_CHARACTERS_MAX = 127
 """A group's retry topic is named by this and the group."""
@@ -64,19 +64,24 @@ class Message:
         if isinstance(self.keys, str):
             object.__setattr__(self, "keys", (self.keys,) if self.keys else ())
         elif not isinstance(self.keys, tuple):
+            if not isinstance(self.keys, Iterable):
+                raise MessageIllegal(f"keys are a string or several, and not {self.keys!r}")
             object.__setattr__(self, "keys", tuple(self.keys))
         for key in self.keys:
-            if not key or _BLANK.search(key):
-                raise MessageIllegal(f"a key is not empty and holds no blanks: {key!r}")
-        if self.delay_level < 0:
-            raise MessageIllegal(f"a delay level is not negative: {self.delay_level}")
+            _check_text("key", key)
+            if _BLANK.search(key):
+                raise MessageIllegal(f"a key holds no blanks: {key!r}")
+        if not isinstance(self.flag, int) or not -1 << 31 <= self.flag < 1 << 31:
+            raise MessageIllegal(f"a flag is a number of 32 bits, and not {self.flag!r}")
+        if not isinstance(self.delay_level, int) or self.delay_level < 0:
+            raise MessageIllegal(f"a delay level is a number from 0, and not {self.delay_level!r}")
+        if not isinstance(self.properties, Mapping):
+            raise MessageIllegal(f"properties are a dict, and not {self.properties!r}")
         for name, value in self.properties.items():
             if name in RESERVED_NAMES:
                 raise MessageIllegal(f"the property name {name} is RocketMQ's own")
             _check_text("property name", name)
             _check_text(f"property {name}", value)
-        for key in self.keys:
-            _check_text("key", key)
         if self.tags is not None:
             _check_text("tag", self.tags)
             if "||" in self.tags or self.tags != self.tags.strip():
@@ -110,17 +115,33 @@ def check_sendable(topic: str) -> None:
 
 def check_topic(topic: str) -> None:
     """Raises MessageIllegal unless `topic` is a name that a broker takes."""
-    if not _TOPIC.fullmatch(topic):
-        raise MessageIllegal(f"a topic's name is made of letters, digits, _ - % and |: {topic!r}")
-    if len(topic) > TOPIC_CHARACTERS_MAX:
-        raise MessageIllegal(f"a topic's name has at most {TOPIC_CHARACTERS_MAX} characters")
+    if (wrong := _wrong_with_name(topic)) is not None:
+        raise MessageIllegal(f"a topic's name {wrong}")
+
+
+def check_group(group: str) -> None:
+    """The same for the name of a group, which its retry topic is named by: ArgumentIllegal."""
+    if (wrong := _wrong_with_name(group)) is not None:
+        raise ArgumentIllegal(f"a group's name {wrong}")
+
+
+def _wrong_with_name(name: str) -> str | None:
+    if not isinstance(name, str) or not _TOPIC.fullmatch(name):
+        return f"is made of letters, digits, _ - % and |: {name!r}"
+    if len(name) > TOPIC_CHARACTERS_MAX:
+        return f"has at most {TOPIC_CHARACTERS_MAX} characters, and not {len(name)}"
+    return None
 
 
 def _check_text(what: str, text: str) -> None:
     if not isinstance(text, str) or not text:
-        raise MessageIllegal(f"a {what} is a string and not empty")
+        raise MessageIllegal(f"a {what} is a string and not empty: {text!r}")
     if NAME_VALUE_SEPARATOR in text or PROPERTY_SEPARATOR in text:
         raise MessageIllegal(f"a {what} must not hold the characters 1 and 2: {text!r}")
+    try:
+        text.encode()
+    except UnicodeEncodeError:  # half of a surrogate pair
+        raise MessageIllegal(f"a {what} must be text that UTF-8 can write: {text!r}") from None
 
 
 @dataclass(frozen=True, order=True)
@@ -237,8 +258,3 @@ def host_text(packed: bytes) -> str:
     """`ip:port` of a packed host, the address of IPv6 in brackets."""
     ip, port = unpack_host(packed)
     return f"[{ip}]:{port}" if ":" in ip else f"{ip}:{port}"
-
-
-def ids_joined(ids: Iterable[str]) -> str:
-    """The ids of a batch as its SendResult gives them."""
-    return ",".join(ids)

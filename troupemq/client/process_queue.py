@@ -187,10 +187,6 @@ class ProcessQueue:
         with self._changed:
             return next(iter(self._waiting), self._come_to)
 
-    def waiting_count(self) -> int:
-        """Messages pulled and not consumed."""
-        return len(self._waiting)
-
     def drop(self, timeout_s: float) -> bool:
         """No more listener calls from now on; waits for those under way. False if they take
         longer: what they consume will be consumed again by whoever has the queue next."""

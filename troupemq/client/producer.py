@@ -7,6 +7,7 @@ from threading import Event
 from time import monotonic
 
 from protocol.compression import COMPRESS_OVER_BYTES
+from troupemq.client.arguments import MS_MAX, check_callable, check_instance, check_ranges
 from troupemq.client.batches import MESSAGE_BYTES_MAX, batch_parcel, split_batch
 from troupemq.client.client import next_message_id
 from troupemq.client.errors import ClientClosed, ClientError, MessageIllegal
@@ -17,13 +18,22 @@ from troupemq.client.message import (
     MessageQueue,
     MessageView,
     SendResult,
+    check_group,
     check_sendable,
-    check_topic,
 )
 from troupemq.client.queue_choice import QueueChoice, RoundRobin, always
 from troupemq.client.request_reply import Requests, request_of
 from troupemq.client.sending import RETRIED_CODES, Carrier, Parcel, Sending, chosen, parcel_of
 from troupemq.client.trace import Tracing
+
+_RANGES = {
+    "send_timeout_ms": (1, MS_MAX),
+    "retries": (0, MS_MAX),
+    "max_message_bytes": (1, (1 << 31) - 1),
+    "compress_over_bytes": (0, (1 << 31) - 1),
+    "in_flight_max": (1, (1 << 31) - 1),
+    "in_flight_bytes_max": (1, 1 << 40),
+}
 
 
 @dataclass(frozen=True)
@@ -57,6 +67,12 @@ class ProducerSettings:
     trace: bool = False
     """Whether a line about each send goes to RMQ_SYS_TRACE_TOPIC."""
 
+    def __post_init__(self) -> None:
+        """Raises ArgumentIllegal for a number that makes no sense."""
+        check_ranges(self, _RANGES)
+        if self.try_timeout_ms is not None:
+            check_ranges(self, {"try_timeout_ms": (1, MS_MAX)})
+
 
 class Producer(ClientMember):
     """Sends messages; for any number of threads. Start it, or use it in a `with` block.
@@ -89,11 +105,15 @@ class Producer(ClientMember):
 
         `choose` picks the queue of each message: by default one after the other.
         """
-        check_topic(group)  # same characters, same length
+        check_group(group)
+        settings = settings or ProducerSettings()
+        check_instance(settings, ProducerSettings, "settings are ProducerSettings")
+        choose = choose or RoundRobin()
+        check_callable(choose, "choose")
         super().__init__(namesrv, instance_name)
         self.group = group
-        self.settings = settings or ProducerSettings()
-        self._choose: QueueChoice = choose or RoundRobin()
+        self.settings = settings
+        self._choose: QueueChoice = choose
         self._client.producer_groups.append(group)
         self._carrier = Carrier(self._client, group)
         self._without_route: set[Sending] = set()
@@ -329,6 +349,7 @@ class Producer(ClientMember):
         sending.next_try()
 
     def _parcel(self, message: Message) -> Parcel:
+        check_instance(message, Message, "what is sent is a Message")
         check_sendable(message.topic)
         self._check_size(len(message.body), "a body")
         return parcel_of(message, self._next_id(), self.settings.compress_over_bytes)

@@ -16,6 +16,7 @@ from time import monotonic
 from types import TracebackType
 
 from protocol.tags import ALL_TAGS
+from troupemq.client.arguments import check_callable
 from troupemq.client.assignment import Assignment, averagely
 from troupemq.client.consumer_offsets import ConsumeFrom
 from troupemq.client.consumer_settings import ConsumerSettings
@@ -77,6 +78,7 @@ class PullConsumer(GroupMember):
         offsets_folder: Path | None = None,
     ) -> None:
         """As PushConsumer; of `settings` what is about listeners does not count."""
+        check_callable(assign, "assign")
         settings = settings or ConsumerSettings()
         super().__init__(
             group,
@@ -278,8 +280,7 @@ class PullConsumer(GroupMember):
     def _take_assigned(self) -> None:
         queues = self._assigned or ()
         for topic in {queue.topic for queue in queues}:
-            if self._client.routes.known(topic) is None:
-                self._client.routes.look_up(topic)
+            self._client.routes.get(topic)
         self._rebalancing.assign(queues)
 
     def _rebalance_topics(self) -> Sequence[str] | None:

@@ -89,9 +89,7 @@ class Rebalancing:
         return min(again_ms, default=None)
 
     def _run_topic(self, topic: str) -> list[float]:
-        routes = self._client.routes
-        route = routes.known(topic) or routes.look_up(topic)
-        queues = sorted(route.subscribe_queues)
+        queues = sorted(self._client.routes.get(topic).subscribe_queues)
         if not queues:
             raise RouteNotFound(f"no broker lets {topic} be read")
         again_ms: list[float] = []

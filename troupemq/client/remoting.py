@@ -10,7 +10,7 @@ from concurrent.futures import Future
 from heapq import heappop, heappush
 from itertools import count
 from selectors import EVENT_READ, DefaultSelector
-from socket import socketpair
+from socket import socket, socketpair
 from threading import Lock, Thread, current_thread
 from time import monotonic
 
@@ -48,11 +48,10 @@ class Remoting:
         self._order = count()
         self._changed: deque[Connection] = deque()
         self._sleeps_until_s = 0.0
-        self._selector = DefaultSelector()
-        self._wake_receiver, self._wake_sender = socketpair()
-        self._wake_receiver.setblocking(False)
-        self._wake_sender.setblocking(False)
-        self._selector.register(self._wake_receiver, EVENT_READ)
+        self._selector: DefaultSelector
+        self._wake_receiver: socket
+        self._wake_sender: socket
+        self._opened = False
         self._closed = False
         self._released = False
         self._thread = Thread(target=self._run, name="troupemq-io", daemon=True)
@@ -117,13 +116,6 @@ class Remoting:
         elif due_s < self._sleeps_until_s:
             self._wake()
 
-    def drop(self, address: str) -> None:
-        """Closes the connection to `address`; the next call opens another."""
-        connection = self._connections.get(address)
-        if connection is not None:
-            reason = ConnectionFailed(f"{address}: the connection was given up")
-            self.later(0, lambda: self._end(connection, reason))
-
     def is_connected(self, address: str) -> bool:
         """Whether there is a connection that was not found broken."""
         connection = self._connections.get(address)
@@ -153,6 +145,8 @@ class Remoting:
             connection = self._connections.get(address)
             if connection is not None and connection.broken_by is None:
                 return connection
+            if not self._opened:
+                self._open()
             connection = Connection(address, self._command, self._look_again, self.later)
             if greeting is not None:
                 self._greet(connection, greeting)
@@ -162,6 +156,14 @@ class Remoting:
         self._look_again(connection)
         self.later(CONNECT_TIMEOUT_MS, lambda: self._check_open(connection))
         return connection
+
+    def _open(self) -> None:
+        self._selector = DefaultSelector()
+        self._wake_receiver, self._wake_sender = socketpair()
+        self._wake_receiver.setblocking(False)
+        self._wake_sender.setblocking(False)
+        self._selector.register(self._wake_receiver, EVENT_READ)
+        self._opened = True
 
     def _greet(self, connection: Connection, greeting: RemotingCommand) -> None:
         """Nobody waits for the answer; a failed greeting is repeated by whoever repeats it."""
@@ -173,6 +175,8 @@ class Remoting:
         self._wake()
 
     def _wake(self) -> None:
+        if not self._opened:
+            return
         try:
             self._wake_sender.send(b"\0")
         except OSError:
@@ -275,6 +279,8 @@ class Remoting:
             timers, self._timers = self._timers, []
         for _, _, task in sorted(timers, key=lambda timer: timer[:2]):
             task()
+        if not self._opened:
+            return
         self._selector.close()
         self._wake_receiver.close()
         self._wake_sender.close()

@@ -10,7 +10,13 @@ from protocol.codes import RequestCode, ResponseCode
 from protocol.command import RemotingCommand
 from protocol.headers.namesrv import GetRouteInfoHeader
 from troupemq.client.connection import split_address
-from troupemq.client.errors import BrokerError, ClientError, RouteNotFound, understood
+from troupemq.client.errors import (
+    ArgumentIllegal,
+    BrokerError,
+    ClientError,
+    RouteNotFound,
+    understood,
+)
 from troupemq.client.log import client_logger
 from troupemq.client.message import MessageQueue
 from troupemq.client.remoting import Remoting
@@ -32,10 +38,12 @@ NAMESRV_VARIABLE = "NAMESRV_ADDR"
 def namesrv_addresses(given: str | Sequence[str] | None) -> tuple[str, ...]:
     """The name servers: as given (`a:9876;b:9876`, or several), else NAMESRV_ADDR, else local.
 
-    Raises ConnectionFailed for a text that is not an address.
+    Raises ConnectionFailed for a text that is not an address, ArgumentIllegal for what is no text.
     """
     if given is None:
         given = os.environ.get(NAMESRV_VARIABLE) or DEFAULT_NAMESRV
+    if not isinstance(given, Sequence) or not all(isinstance(text, str) for text in given):
+        raise ArgumentIllegal(f"name servers are host:port or several of them, and not {given!r}")
     texts = given.replace(",", ";").split(";") if isinstance(given, str) else given
     addresses = tuple(text.strip() for text in texts if text.strip())
     for address in addresses or ("",):
@@ -132,6 +140,10 @@ class Routes:
     def known(self, topic: str) -> Route | None:
         """What was last heard of `topic`, without asking."""
         return self._routes.get(topic)
+
+    def get(self, topic: str) -> Route:
+        """What was last heard of `topic`, asked for now if nothing was. Raises as `look_up`."""
+        return self._routes.get(topic) or self.look_up(topic)
 
     def look_up(self, topic: str, *, or_default: bool = False) -> Route:
         """Asks a name server. Raises RouteNotFound and other ClientErrors; then keeps the old."""

@@ -30,9 +30,11 @@ class Subscription:
         Raises MessageIllegal for tags that are none, for an empty `sql`, and for both at once. Only
         a broker can tell whether it understands an `sql`.
         """
+        if not isinstance(expression, str):
+            raise MessageIllegal(f"tags are a string such as 'a || b', and not {expression!r}")
         if sql is not None:
-            if not sql.strip():
-                raise MessageIllegal("an SQL92 expression is not empty")
+            if not isinstance(sql, str) or not sql.strip():
+                raise MessageIllegal(f"an SQL92 expression is a string and not empty: {sql!r}")
             if expression not in ("", ALL_TAGS):
                 raise MessageIllegal("a subscription is by tags or by SQL92, not by both")
             return cls(topic, sql, _ALL, version, SQL92)

@@ -22,6 +22,7 @@ from protocol.message import RecordError, decode_records
 from protocol.message_id import parse_message_id
 from protocol.properties import CHECK_IMMUNITY_TIME_IN_SECONDS, PGROUP, TRAN_MSG
 from protocol.sysflag import TRANSACTION_COMMIT, TRANSACTION_NONE, TRANSACTION_ROLLBACK
+from troupemq.client.arguments import check_callable, check_instance
 from troupemq.client.errors import BadAnswer, ClientError, MessageIllegal
 from troupemq.client.log import client_logger
 from troupemq.client.message import (
@@ -88,11 +89,18 @@ class TransactionResult:
 class TransactionProducer(Producer):
     """A Producer that also sends in transactions; for any number of threads.
 
-    def check(message):
-        return COMMIT if is_paid(message.keys[0]) else ROLLBACK
+        def pay(message, transaction_id):
+            accounts.pay(message.keys[0], transaction_id)
+            return TransactionState.COMMIT
 
-    with TransactionProducer("orders", check) as producer:
-        producer.send_in_transaction(Message("Orders", b"...", keys="4711"), pay)
+        def was_it_paid(message):
+            paid = accounts.knows(message.message_id)
+            return TransactionState.COMMIT if paid else TransactionState.ROLLBACK
+
+        with TransactionProducer("payments", was_it_paid) as producer:
+            producer.send_in_transaction(Message("Paid", b"one book", keys="order-1"), pay)
+
+    `stop` waits for the checks under way.
     """
 
     def __init__(
@@ -107,6 +115,7 @@ class TransactionProducer(Producer):
         check_threads: int = 1,
     ) -> None:
         """`check` is called by `check_threads` threads of its own."""
+        check_callable(check, "check")
         super().__init__(
             group, namesrv, settings=settings, choose=choose, instance_name=instance_name
         )
@@ -141,6 +150,8 @@ class TransactionProducer(Producer):
         not as safely as the broker's settings ask, is rolled back without it. `check_after_s` keeps
         the broker from asking earlier; else its own transactionTimeOut does.
         """
+        check_instance(message, Message, "what is sent is a Message")
+        check_callable(execute, "execute")
         if message.delay_level:
             raise MessageIllegal("a message of a transaction cannot be delayed")
         system = {**message.system_properties, TRAN_MSG: "true", PGROUP: self.group}
@@ -170,7 +181,9 @@ class TransactionProducer(Producer):
         self, decide: Callable[[], TransactionState | None], message_id: str
     ) -> tuple[TransactionState, Exception | None]:
         try:
-            state = decide() or TransactionState.UNKNOWN
+            state = decide()
+            if state is None:
+                return TransactionState.UNKNOWN, None
             if not isinstance(state, TransactionState):
                 raise TypeError(f"not a TransactionState: {state!r}")
             return state, None

@@ -46,7 +46,5 @@ class Workers:
         while (task := self._tasks.get()) is not None:
             try:
                 task()
-            except (
-                BaseException
-            ):  # one that is wrong, or calls sys.exit, must not take a thread from the others
+            except BaseException:  # also sys.exit: one must not take a thread from the others
                 log.error("a task failed", exc_info=True)

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
@@ -10,6 +11,7 @@ from protocol.codes import RequestCode, ResponseCode
 from protocol.command import RemotingCommand
 from protocol.headers.send import SendMessageHeader
 from protocol.properties import parse
+from tests.troupemq.client.test_orderly_consumer import LockingBroker
 from tests.troupemq.fake_broker import TOPIC, FakeBroker
 from tests.troupemq.fake_server import FakeServer
 from troupemq.cli import cli
@@ -115,3 +117,46 @@ def test_an_unreachable_name_server_is_one_sentence(broker: FakeBroker) -> None:
     code, _, err = invoke(broker, "consume", "--count", "1")
     assert code == 1
     assert err.startswith("troupemq: no name server answers: ") and err.count("\n") == 1
+
+
+def test_a_delay_level_is_the_brokers(broker: FakeBroker) -> None:
+    code, _, _ = invoke(broker, "send", "-b", "x", "--delay-level", "3")
+    assert code == 0
+    header = SendMessageHeader.of_command(broker.server.next(RequestCode.SEND_MESSAGE_V2))
+    assert parse((header.properties or "").encode())["DELAY"] == "3"
+
+
+def test_consume_filters_by_sql92(broker: FakeBroker) -> None:
+    broker.server.succeed(RequestCode.CHECK_CLIENT_CONFIG)
+    broker.add(0, b"one")
+    code, _, _ = invoke(broker, "consume", "-g", "g", "--count", "1", "--sql", "amount > 3")
+    assert code == 0
+    (subscription,) = [
+        each
+        for data in next(iter(broker.beats.values())).consumer_data_set
+        for each in data.subscription_data_set
+        if each.topic == TOPIC
+    ]
+    assert (subscription.expression_type, subscription.sub_string) == ("SQL92", "amount > 3")
+
+
+def test_tags_and_sql92_are_not_for_one_subscription(broker: FakeBroker) -> None:
+    code, _, err = invoke(broker, "consume", "--tags", "a", "--sql", "amount > 3", "--count", "1")
+    assert code == 1 and "not by both" in err
+
+
+@pytest.mark.parametrize("option, kept_by_broker", [("--orderly", True), ("--broadcast", False)])
+def test_consume_in_order_and_to_everybody(
+    broker: FakeBroker,
+    option: str,
+    kept_by_broker: bool,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    broker = LockingBroker(broker.namesrv, broker.server)
+    broker.add(0, b"one")
+    code, out, _ = invoke(broker, "consume", "-g", "g", "--count", "1", option)
+    assert code == 0 and out.endswith(" one\n")
+    assert (broker.committed.get(("g", 0)) == 1) == kept_by_broker
+    assert any(tmp_path.rglob("offsets.json")) != kept_by_broker

@@ -1,12 +1,16 @@
 """What the tests of the client share."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+from actors.config import BrokerConfig, NamesrvConfig
 from protocol.codes import RequestCode
+from storage.config import StoreConfig
 from tests.troupemq.client.cluster import BATCH, SEND, Cluster, stored
 from tests.troupemq.fake_server import FakeServer, serve_routes
+from troupemq.servers import Servers
 
 
 @pytest.fixture
@@ -19,3 +23,27 @@ def cluster() -> Iterator[Cluster]:
             broker.succeed(RequestCode.UNREGISTER_CLIENT)
             broker.succeed(RequestCode.HEART_BEAT)
         yield Cluster(namesrv=namesrv, a=a, b=b)
+
+
+def given_up(reason: str) -> None:
+    pytest.fail(reason)
+
+
+@pytest.fixture
+def servers(tmp_path: Path) -> Iterator[Servers]:
+    """Our name server and our broker, which know one delay level of a second."""
+    made = Servers(given_up)
+    made.start_namesrv(NamesrvConfig(listen_port=0, kv_config_path=str(tmp_path / "kv.json")))
+    namesrv = f"127.0.0.1:{made.ports['namesrv']}"
+    store = StoreConfig(
+        root=str(tmp_path / "store"),
+        commit_log_file_bytes=1 << 20,
+        message_delay_level="1s",
+        max_hash_slots=100,
+        max_index_entries=400,
+    )
+    made.start_broker(
+        BrokerConfig(listen_port=0, broker_ip1="127.0.0.1", namesrv_address=namesrv), store
+    )
+    yield made
+    assert made.stop(20)

@@ -56,6 +56,12 @@ def test_a_message_is_found_by_the_brokers_id(cluster: tuple[Admin, Producer]) -
         admin.view_message(result.offset_message_id[:-16] + f"{1 << 40:016X}")
 
 
+def test_queues_that_others_told_of_can_be_asked_about(cluster: tuple[Admin, Producer]) -> None:
+    admin, producer = cluster
+    (result,) = sent(producer, 1, "k")
+    assert admin.offsets(result.queue) == (0, 1)
+
+
 def test_what_cannot_be_found_is_said(cluster: tuple[Admin, Producer]) -> None:
     admin, _ = cluster
     with pytest.raises(RouteNotFound):

@@ -15,6 +15,7 @@ from protocol.properties import parse
 from tests.troupemq.client.cluster import BATCH, MESSAGE, SEND, Cluster, refuse, sends, stored
 from tests.troupemq.fake_server import WAIT_S, FakeServer, serve_routes
 from troupemq.client.errors import (
+    ArgumentIllegal,
     BadAnswer,
     BrokerError,
     ClientClosed,
@@ -299,7 +300,7 @@ def test_a_callback_may_send_again(cluster: Cluster) -> None:
 
 
 def test_a_group_that_brokers_would_refuse_is_refused() -> None:
-    with pytest.raises(MessageIllegal):
+    with pytest.raises(ArgumentIllegal, match="a group's name"):
         Producer("a b")
 
 

@@ -109,6 +109,15 @@ def test_without_auto_commit_only_commit_stores(broker: FakeBroker) -> None:
     assert broker.committed["g", 0] == 5
 
 
+def test_queues_that_others_told_of_can_be_asked_about_and_committed(broker: FakeBroker) -> None:
+    fill(broker, 10)
+    with make(broker) as consumer:
+        assert consumer.committed(ONE) == 0
+    with make(broker) as consumer:
+        consumer.commit({ONE: 3})
+    assert broker.committed["g", 0] == 3
+
+
 def test_a_seek_forgets_what_was_fetched(broker: FakeBroker) -> None:
     bodies = fill(broker, 20)[0::2]
     with make(broker) as consumer:

@@ -211,17 +211,6 @@ def test_a_timer_that_is_due_before_the_others_wakes_the_thread() -> None:
         assert fired.wait(WAIT_S)
 
 
-def test_a_dropped_connection_is_replaced() -> None:
-    with FakeServer() as server, client() as remoting:
-        answer = remoting.call_async(server.address, request(), LONG_MS)
-        server.next()
-        remoting.drop(server.address)
-        with pytest.raises(ConnectionFailed, match="given up"):
-            answer.result(WAIT_S)
-        server.succeed(CODE)
-        assert remoting.call(server.address, request(), LONG_MS).code == ResponseCode.SUCCESS
-
-
 def test_requests_of_many_threads_arrive_whole_and_each_threads_in_order() -> None:
     """Some go out on their own thread, some with others on the I/O thread, some in two parts."""
     with FakeServer() as server, client() as remoting:

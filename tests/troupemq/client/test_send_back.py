@@ -1,13 +1,8 @@
 """Our consumer and our broker: a failed message comes again, and is dead in the end."""
 
-from collections.abc import Iterator, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 from queue import SimpleQueue
 
-import pytest
-
-from actors.config import BrokerConfig, NamesrvConfig
-from storage.config import StoreConfig
 from troupemq import Message, Producer
 from troupemq.client.consumer import PushConsumer
 from troupemq.client.consumer_offsets import ConsumeFrom
@@ -23,29 +18,6 @@ QUICK = ConsumerSettings(
     rebalance_interval_ms=200,
     max_reconsume_times=2,
 )
-
-
-def given_up(reason: str) -> None:
-    pytest.fail(reason)
-
-
-@pytest.fixture
-def servers(tmp_path: Path) -> Iterator[Servers]:
-    made = Servers(given_up)
-    made.start_namesrv(NamesrvConfig(listen_port=0, kv_config_path=str(tmp_path / "kv.json")))
-    namesrv = f"127.0.0.1:{made.ports['namesrv']}"
-    store = StoreConfig(
-        root=str(tmp_path / "store"),
-        commit_log_file_bytes=1 << 20,
-        message_delay_level="1s",
-        max_hash_slots=100,
-        max_index_entries=400,
-    )
-    made.start_broker(
-        BrokerConfig(listen_port=0, broker_ip1="127.0.0.1", namesrv_address=namesrv), store
-    )
-    yield made
-    assert made.stop(20)
 
 
 def test_a_failed_message_comes_again_until_it_is_dead(servers: Servers) -> None:

@@ -1,0 +1,81 @@
+"""The Python of the documents runs as it stands, against a name server and a broker of ours."""
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Any
+
+import pytest
+
+from tests.test_docs import ROOT
+from tests.troupemq.fake_server import WAIT_S
+from troupemq import Admin, Message, Producer
+from troupemq.servers import Servers
+
+ADDRESSES = "10.0.0.1:9876;10.0.0.2:9876"
+
+
+@pytest.fixture
+def namesrv(servers: Servers) -> str:
+    return f"127.0.0.1:{servers.ports['namesrv']}"
+
+
+class Accounts:
+    """The application that the examples talk of."""
+
+    def __init__(self, tell: Callable[[object], None]) -> None:
+        self._tell = tell
+
+    def pay(self, key: str, transaction_id: str) -> None:
+        self._tell(key)
+
+    def book(self, key: str, body: bytes) -> None:
+        self._tell((key, body))
+
+
+def examples(document: str) -> list[str]:
+    text = (ROOT / document).read_text(encoding="utf-8")
+    return re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+
+
+@pytest.fixture
+def run(namesrv: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], object]:
+    """Runs one; gives what it printed, or told the application, while it waited for Enter."""
+    monkeypatch.setenv("NAMESRV_ADDR", namesrv)
+    monkeypatch.chdir(tmp_path)
+
+    def run(code: str) -> object:
+        told: SimpleQueue[object] = SimpleQueue()
+        waited: list[object] = []
+        names: dict[str, Any] = {
+            "accounts": Accounts(told.put),
+            "print": told.put,
+            "input": lambda prompt: waited.append(told.get(timeout=WAIT_S)),
+        }
+        exec(code.replace(ADDRESSES, namesrv), names)
+        return waited[0] if waited else None if told.empty() else told.get()
+
+    return run
+
+
+def test_the_examples_of_the_readme(run: Callable[[str], object]) -> None:
+    (example,) = examples("README.md")
+    assert run(example) == b"one book"
+
+
+def test_the_examples_of_sending(run: Callable[[str], object], namesrv: str) -> None:
+    sends, transaction, request = examples("docs/sending.md")
+    with Admin(namesrv) as admin:
+        run(sends)
+        assert admin.message_count("Orders") == 1002
+        assert run(transaction) == "order-1"
+        assert admin.message_count("Paid") == 1
+    assert run(request) == b"42"
+
+
+def test_the_examples_of_consuming(run: Callable[[str], object], namesrv: str) -> None:
+    (example,) = examples("docs/consuming.md")
+    with Producer("shop", namesrv) as producer:
+        producer.send(Message("Orders", b"one book", tags="paid", keys="order-1"))
+    assert run(example) == ("order-1", b"one book")

@@ -1,0 +1,203 @@
+"""The client used wrongly: one clear error, at once, and nothing left behind."""
+
+import gc
+import sys
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from threading import Event, Thread, enumerate
+from time import monotonic
+from typing import Any
+
+import pytest
+
+from tests.troupemq.client.cluster import MESSAGE, Cluster
+from tests.troupemq.client.test_consumer import broker, consumer, fill
+from tests.troupemq.client.test_transaction import QUEUE, member, question
+from tests.troupemq.fake_broker import FakeBroker
+from tests.troupemq.fake_server import WAIT_S
+from troupemq.client.consumer import PushConsumer
+from troupemq.client.consumer_offsets import ConsumeFrom
+from troupemq.client.consumer_settings import ConsumerSettings
+from troupemq.client.errors import ArgumentIllegal, ClientError, MessageIllegal, QueueChoiceFailed
+from troupemq.client.message import Message, MessageView, SendResult
+from troupemq.client.producer import Producer, ProducerSettings
+from troupemq.client.pull_consumer import PullConsumer
+from troupemq.client.transaction import TransactionProducer, TransactionState
+
+__all__ = ["broker"]
+
+LONG_S = 60.0
+
+
+def listen(views: Sequence[MessageView]) -> None:
+    raise AssertionError("nothing was sent")
+
+
+def untyped(value: object) -> Any:
+    """What a type checker would object to."""
+    return value
+
+
+WRONG: list[tuple[str, Callable[[], object]]] = [
+    ("a group's name", lambda: Producer(untyped(None))),
+    ("a group's name", lambda: PushConsumer("a b", listen)),
+    ("a group's name .* 127 .* 128", lambda: PullConsumer("a" * 128)),
+    ("the listener is a function", lambda: PushConsumer("g", untyped(None))),
+    ("the listener is a function", lambda: PushConsumer("g", untyped("127.0.0.1:9876"))),
+    ("name servers are .* 9876", lambda: Producer("g", untyped(9876))),
+    ("name servers are", lambda: PullConsumer("g", untyped(b"127.0.0.1:9876"))),
+    ("settings are ProducerSettings", lambda: Producer("g", settings=untyped({"retries": 1}))),
+    (
+        "settings are ConsumerSettings",
+        lambda: PullConsumer("g", settings=untyped(ProducerSettings())),
+    ),
+    ("choose is a function", lambda: Producer("g", choose=untyped("first"))),
+    ("assign is a function", lambda: PushConsumer("g", listen, assign=untyped("averagely"))),
+    ("begin is a ConsumeFrom", lambda: PushConsumer("g", listen, begin=untyped("first"))),
+    ("begin_ms is for", lambda: PushConsumer("g", listen, begin_ms=1)),
+    ("check is a function", lambda: TransactionProducer("g", untyped("127.0.0.1:9876"))),
+    ("send_timeout_ms is 0", lambda: ProducerSettings(send_timeout_ms=0)),
+    ("try_timeout_ms is -1", lambda: ProducerSettings(try_timeout_ms=-1)),
+    ("retries is '3'", lambda: ProducerSettings(retries=untyped("3"))),
+    ("commit_interval_ms is 0", lambda: ConsumerSettings(commit_interval_ms=0)),
+    ("consume_threads is '3'", lambda: ConsumerSettings(consume_threads=untyped("3"))),
+]
+
+
+@pytest.mark.parametrize("said, wrong", WRONG, ids=[said for said, _ in WRONG])
+@pytest.mark.filterwarnings("error::pytest.PytestUnraisableExceptionWarning")
+def test_a_wrong_argument_is_told_at_once_and_nothing_is_opened(
+    said: str, wrong: Callable[[], object]
+) -> None:
+    with pytest.raises(ArgumentIllegal, match=said) as caught:
+        wrong()
+    assert isinstance(caught.value, ClientError) and "\n" not in str(caught.value)
+    del caught
+    gc.collect()
+
+
+@pytest.mark.parametrize("value", [None, "", "a b", "a\n", 3])
+def test_what_is_no_name_is_no_topic(value: Any) -> None:
+    with pytest.raises(MessageIllegal, match="a topic's name"):
+        Message(value, b"")
+    with pytest.raises(MessageIllegal, match="a topic's name"):
+        PullConsumer("g").subscribe(value)
+
+
+@pytest.mark.parametrize("tags", [None, ["a", "b"], 3])
+def test_tags_are_one_string(tags: Any) -> None:
+    with pytest.raises(MessageIllegal, match="tags are a string"):
+        PullConsumer("g").subscribe("T", tags)
+
+
+@pytest.mark.filterwarnings("error::pytest.PytestUnraisableExceptionWarning")
+def test_what_was_never_started_needs_no_stop() -> None:
+    Producer("g")
+    PushConsumer("g", listen)
+    gc.collect()
+
+
+@pytest.mark.parametrize("nothing", ["a text", None, b"body"])
+def test_what_is_no_message_is_not_sent(cluster: Cluster, nothing: Any) -> None:
+    with cluster.producer() as producer:
+        for send in (producer.send, producer.send_async, producer.send_oneway):
+            with pytest.raises(ArgumentIllegal, match="is a Message"):
+                send(nothing)
+        with pytest.raises(ArgumentIllegal, match="of Messages"):
+            producer.send_batch([nothing])
+
+
+def test_a_choice_that_is_no_queue_is_an_error_and_holds_up_no_stop(cluster: Cluster) -> None:
+    no_queue = untyped(0)
+    with cluster.producer() as producer:
+        with pytest.raises(QueueChoiceFailed, match="but 0"):
+            producer.send(MESSAGE, queue=no_queue)
+        with pytest.raises(QueueChoiceFailed, match="but 0"):
+            producer.send(MESSAGE, choose=lambda queues, message: no_queue)
+        begun_s = monotonic()
+    assert monotonic() - begun_s < Producer.stop_timeout_s
+
+
+def test_a_stop_in_a_callback_is_refused(cluster: Cluster) -> None:
+    said: Future[str] = Future()
+    producer = cluster.producer()
+
+    def stop(_: Future[SendResult]) -> None:
+        try:
+            producer.stop()
+        except ClientError as error:
+            said.set_result(str(error))
+
+    with producer:
+        producer.send(MESSAGE)
+        producer._client.remoting.later(0, lambda: stop(Future()))  # as the I/O thread does
+        assert "must not wait" in said.result(WAIT_S)
+        assert producer.is_running
+
+
+def test_a_second_stop_leaves_the_first_its_connections(broker: FakeBroker) -> None:
+    fill(broker, 1)
+    begun, ended = Event(), Event()
+
+    def slow(views: Sequence[MessageView]) -> None:
+        begun.set()
+        assert ended.wait(WAIT_S)
+
+    member = consumer(broker, slow)
+    member.start()
+    assert begun.wait(WAIT_S)
+    stop = Thread(target=member.stop)
+    stop.start()
+    while member.is_running:
+        stop.join(0.001)
+    member.stop()  # as by a signal handler
+    ended.set()
+    stop.join(WAIT_S)
+    assert broker.committed["g", 0] == 1
+
+
+def test_a_listener_that_ends_its_thread_gets_its_messages_again(broker: FakeBroker) -> None:
+    fill(broker, 4)
+    calls: list[bytes] = []
+    enough = Event()
+
+    def leaving(views: Sequence[MessageView]) -> None:
+        calls.extend(view.body for view in views)
+        if len(calls) == 4:
+            enough.set()
+        sys.exit(3)
+
+    settings = ConsumerSettings(consume_threads=1, commit_interval_ms=20, again_after_ms=10)
+    with consumer(broker, leaving, settings, ConsumeFrom.FIRST_OFFSET):
+        assert enough.wait(WAIT_S)
+
+
+def test_a_check_that_does_not_end_holds_a_stop_up_no_longer_than_it_may(cluster: Cluster) -> None:
+    begun, ended = Event(), Event()
+
+    def slow(view: MessageView) -> None:
+        begun.set()
+        ended.wait(LONG_S)
+
+    producer = member(cluster, slow)
+    producer.start()
+    producer.send(MESSAGE, queue=QUEUE)
+    cluster.a.push(question())
+    assert begun.wait(WAIT_S)
+    begun_s = monotonic()
+    producer.stop(0.01)
+    assert monotonic() - begun_s < LONG_S / 2
+    ended.set()
+    for thread in enumerate():
+        if thread.name.startswith("troupemq-check"):
+            thread.join(WAIT_S)
+            assert not thread.is_alive()
+
+
+def test_a_part_that_says_nothing_known_leaves_the_transaction_open(cluster: Cluster) -> None:
+    with member(cluster) as producer:
+        result = producer.send_in_transaction(MESSAGE, lambda m, i: untyped(True), queue=QUEUE)
+        with pytest.raises(ArgumentIllegal, match="execute is a function"):
+            producer.send_in_transaction(MESSAGE, untyped(TransactionState.COMMIT))
+    assert (result.state, result.told) == (TransactionState.UNKNOWN, False)
+    assert isinstance(result.error, TypeError)

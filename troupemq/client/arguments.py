@@ -1,0 +1,27 @@
+"""What callers pass: whether it is what was asked for, said before anything is done with it."""
+
+from collections.abc import Mapping
+
+from troupemq.client.errors import ArgumentIllegal
+
+MS_MAX = (1 << 31) - 1
+
+
+def check_instance(value: object, wanted: type, what: str) -> None:
+    """Raises ArgumentIllegal: "<what>, and not <value>"."""
+    if not isinstance(value, wanted):
+        raise ArgumentIllegal(f"{what}, and not {value!r}")
+
+
+def check_callable(value: object, what: str) -> None:
+    """Raises ArgumentIllegal: "<what> is a function, and not <value>"."""
+    if not callable(value):
+        raise ArgumentIllegal(f"{what} is a function, and not {value!r}")
+
+
+def check_ranges(settings: object, ranges: Mapping[str, tuple[int, int]]) -> None:
+    """Raises ArgumentIllegal for the first of these settings that is not within its range."""
+    for name, (least, most) in ranges.items():
+        value = getattr(settings, name)
+        if not isinstance(value, int | float) or not least <= value <= most:
+            raise ArgumentIllegal(f"{name} is {value!r}, and not within {least} to {most}")
