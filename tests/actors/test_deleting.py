@@ -123,6 +123,7 @@ def test_a_deleted_group_is_gone_and_its_offsets_if_wanted(with_offsets: bool) -
             commit(made, f"%RETRY%{group}", group)
         answer = delete_group(made, "G", offsets=with_offsets)
         assert (answer.code, answer.remark, answer.fields) == (0, None, None)
+        made.system.drain()
         assert "G" not in made.broker.tables.groups.value
         others = {"Topic@XG", "%RETRY%XG@XG"}
         own = {"Topic@G", "%RETRY%G@G"}

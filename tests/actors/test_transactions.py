@@ -204,6 +204,7 @@ def test_no_verdict_is_carried_out_while_the_disk_takes_nothing(outcome: int) ->
     assert isinstance(made.disk, FakeDisk)
     prepared = half(made)
     made.system.address("put_message").tell(WritesForbidden("full", source="test"))
+    made.system.drain()
     answer = end(made, prepared, outcome)
     assert (answer.code, answer.remark) == (
         ResponseCode.SERVICE_NOT_AVAILABLE,
@@ -211,6 +212,7 @@ def test_no_verdict_is_carried_out_while_the_disk_takes_nothing(outcome: int) ->
     )
     assert state_of(made, prepared) == PREPARED
     made.system.address("put_message").tell(WritesForbidden(None, source="test"))
+    made.system.drain()
     assert end(made, prepared, outcome).code == 0
     assert len(made.messages()) == (outcome == COMMIT)
     made.stop()

@@ -14,6 +14,7 @@ from protocol.command import RemotingCommand
 from protocol.headers.pull import PullMessageHeader
 from protocol.headers.send import SendMessageHeader
 from protocol.properties import parse
+from tests.compat.patience import wait_until
 from tests.troupemq.client.test_consumer import QUICK, Seen, fill, known_group, wait_for_queues
 from tests.troupemq.fake_broker import TOPIC, FakeBroker
 from tests.troupemq.fake_server import WAIT_S, FakeServer, serve_routes
@@ -253,7 +254,9 @@ def test_an_unsubscribed_topic_is_committed_and_given_away(broker: LockingBroker
         assert seen.take(4) == bodies_
         member.unsubscribe(TOPIC)
         wait_for_queues(broker, member, 0)
-        assert (broker.committed["g", 0], broker.committed["g", 1]) == (2, 2)
+        wait_until(
+            lambda: (broker.committed["g", 0], broker.committed["g", 1]) == (2, 2), "commits", 10
+        )
 
 
 def test_pulls_go_where_the_broker_says_and_to_the_master_after_a_failure(
