@@ -1,10 +1,5 @@
 """Tests of actors/inbox.py: what is refused, what wakes whom, and where a batch ends."""
 
-from collections.abc import Iterator
-from dataclasses import fields, is_dataclass
-from importlib import import_module
-from pathlib import Path
-from pkgutil import iter_modules
 from typing import Any
 
 import pytest
@@ -12,7 +7,6 @@ from pykka import ActorDeadError, ThreadingFuture
 from pykka._envelope import Envelope
 from pykka.messages import _ActorStop
 
-from actors.actor import Actor
 from actors.address import Address
 from actors.inbox import (
     BATCH_END,
@@ -24,7 +18,6 @@ from actors.inbox import (
     ThreadMail,
     refuse,
 )
-from actors.registration_reader import Began
 from tests.support.actors import Arrivals
 from tests.support.cast import Look, Say
 
@@ -204,23 +197,3 @@ def test_mail_of_a_loop_that_has_ended_is_refused() -> None:
     address.tell(Say("late", refused))
     assert refused.all() == ["one has stopped"] * 2
     assert not mail.items
-
-
-def kinds_of(actor: type[Actor]) -> Iterator[type]:
-    yield from actor.handlers
-    for heir in actor.__subclasses__():
-        yield from kinds_of(heir)
-
-
-def test_who_asked_is_answered_by_whatever_carries_the_request() -> None:
-    """A message that is left in the mail of an actor that died is refused."""
-    for module in iter_modules([str(Path(__file__).parents[2] / "actors")]):
-        import_module(f"actors.{module.name}")
-    carriers = {
-        kind
-        for kind in kinds_of(Actor)
-        if is_dataclass(kind) and any("Request" in str(each.type) for each in fields(kind))
-    }
-    assert len(carriers) > 10
-    behind = {Began}  # an Ended follows, with the same request
-    assert [kind for kind in carriers - behind if not hasattr(kind, "refuse")] == []
