@@ -277,26 +277,42 @@ def test_whatever_is_asked_is_answered_and_harms_nobody(seed: int) -> None:
     made.stop()
 
 
+def ask_everything(fuzz: Fuzz) -> dict[str, list[RemotingCommand]]:
+    """One request of each code, all at once, and some steps of what follows."""
+    made, random = fuzz.made, fuzz.random
+    answers: dict[str, list[RemotingCommand]] = {}
+    for code in random.sample(CODES, len(CODES)):
+        command = fuzz.command(code, fuzz.fields(code, {}), oneway=0)
+        if not may_be_silent(command):
+            answers[Code(code).name] = got = []
+            made.client.start(command, got.append)
+    steps = count(-random.randrange(2 * len(CODES)))
+    with suppress(TimeoutError):  # nothing is left to do
+        made.system.run_until(lambda: next(steps) >= 0, 0)
+    return answers
+
+
 @pytest.mark.trial(short=10, long=500)
 def test_nobody_is_left_silent_when_an_actor_fails(seed: int) -> None:
     print(f"seed {seed}")
     fuzz = Fuzz(5 * seed)
-    made, random = fuzz.made, fuzz.random
+    made = fuzz.made
     names = [spec.name for spec in made.broker.children()]
-    for name in random.sample(names, 4):
+    for name in fuzz.random.sample(names, 4):
         fuzz.renew()
-        answers: dict[int, list[RemotingCommand]] = {}
-        for code in random.sample(CODES, len(CODES)):
-            command = fuzz.command(code, fuzz.fields(code, {}), oneway=0)
-            if not may_be_silent(command):
-                answers[code] = []
-                made.client.start(command, answers[code].append)
-        steps = count(-random.randrange(2 * len(CODES)))
-        with suppress(TimeoutError):  # nothing is left to do
-            made.system.run_until(lambda: next(steps) >= 0, 0)  # noqa: B023
+        answers = ask_everything(fuzz)
         made.system.address(name).tell(object())
         made.system.advance(ANSWERED_WITHIN_MS)
-        silent = [Code(code).name for code, got in answers.items() if not got]
+        silent = [code for code, got in answers.items() if not got]
         assert not silent, (name, silent)
     check_serves(fuzz, "After")
     made.stop()
+
+
+@pytest.mark.trial(short=10, long=500)
+def test_nobody_is_left_silent_by_a_stop(seed: int) -> None:
+    print(f"seed {seed}")
+    fuzz = Fuzz(seed)
+    answers = ask_everything(fuzz)
+    fuzz.made.stop()
+    assert [code for code, got in answers.items() if not got] == []
