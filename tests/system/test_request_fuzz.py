@@ -284,7 +284,8 @@ def ask_everything(fuzz: Fuzz) -> dict[str, list[RemotingCommand]]:
     for code in random.sample(CODES, len(CODES)):
         command = fuzz.command(code, fuzz.fields(code, {}), oneway=0)
         if not may_be_silent(command):
-            answers[Code(code).name] = got = []
+            got: list[RemotingCommand] = []
+            answers[Code(code).name] = got
             made.client.start(command, got.append)
     steps = count(-random.randrange(2 * len(CODES)))
     with suppress(TimeoutError):  # nothing is left to do
