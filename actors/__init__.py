@@ -15,13 +15,15 @@
     HaSlave           the connection to the master           loop      ha_slave.py
     PutReplica        the log's end, on a slave              loop      put_replica.py
     Dialler           opens connections to brokers           thread    dial.py
-    SlaveSync         a slave's tables: the master's         thread    slave_sync.py
+    SlaveSync         brings a slave the master's tables     thread    slave_sync.py
     Reput             consume queues, index                  loop      reput.py
+    CatchUp           the index, where it is behind a start  thread    catch_up.py
     Scrubber          what of the log is damaged             thread    scrubber.py
     PullMessage       answers pulls                          loop      pull_message.py
     PullHold          pulls that wait for a message          loop      pull_hold.py
     ColdRead          reads what is not in memory            thread    cold_read.py
     QueueOffsets      answers about a queue's ends           loop      queue_offsets.py
+    QueryMessage      finds messages by key and by id        thread    query_message.py
     QueueView         shows units of a queue                 loop      queue_view.py
     TopicTable        topics.json                            loop      topics.py
     GroupTable        subscriptionGroup.json                 loop      groups.py
@@ -42,7 +44,8 @@
     ClientCalls       our requests to clients                loop      client_calls.py
     ConfigWriter      writes the JSON files                  thread    config_writer.py
     TableEncoder      writes large tables into answers       thread    table_encoder.py
-    Settings          the settings file, while it serves     thread    settings.py
+    BrokerSettings    the settings file, while it serves     thread    settings.py
+    NamesrvSettings   that of a name server                  thread    settings.py
     BrokerInfo        answers about the broker               loop      broker_info.py
     Statistics        what went through in a minute … day    thread    statistics.py
     Registration      which name server counts               loop      registration.py

@@ -38,6 +38,7 @@ from actors.consumer_groups import (
 )
 from actors.group_changes import Change, GroupChanges, change_of, log_mismatches
 from actors.groups import GroupConfigs, GroupFinder
+from actors.inbox import refuse
 from actors.property_filters import TAG_EXPRESSIONS, compiled, not_supported
 from actors.published import Published
 from actors.queue_locks import QueueLocks
@@ -78,6 +79,10 @@ class NoProducer:
     """There is no producer with the clientId of an AskProducer; this is its context."""
 
     context: object
+
+    def refuse(self, remark: str) -> None:
+        """Who asked is gone: so is who waits for that, unless the context can be refused."""
+        refuse(self.context, remark)
 
 
 @dataclass(slots=True)

@@ -68,6 +68,10 @@ class IndexWritten:
 
     request: Request
 
+    def refuse(self, remark: str) -> None:
+        """Answers with an error."""
+        self.request.refuse(remark)
+
 
 @dataclass(slots=True)
 class LowerIndexTime:

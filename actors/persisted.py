@@ -89,6 +89,11 @@ class PersistedTable(Responder):
         else:
             request.answer(remark=remark)
 
+    def on_failure(self, *_: object) -> None:
+        """Who waits for the disk waits no longer; what was on its way there still is."""
+        while self._unwritten:
+            self._unwritten.popleft()[1](self.remark())
+
     def can_stop(self) -> bool:
         """Not before everything is written: what is told last may otherwise come too late."""
         return self._written_serial >= self._serial

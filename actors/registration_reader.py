@@ -14,6 +14,7 @@ from typing import ClassVar
 
 from actors.actor import Actor, Where, handles
 from actors.address import Address
+from actors.inbox import refuse
 from actors.request import Request
 from actors.route_table import queues_of
 from protocol.bodies import DataVersion, QueueData
@@ -55,6 +56,10 @@ class PassedOn:
 
     message: object
 
+    def refuse(self, remark: str) -> None:
+        """It was for who is gone."""
+        refuse(self.message, remark)
+
 
 @dataclass(slots=True)
 class Began:
@@ -82,6 +87,10 @@ class Ended:
     version: DataVersion
     filter_servers: list[str] | None
 
+    def refuse(self, remark: str) -> None:
+        """Answers with an error."""
+        self.request.refuse(remark)
+
 
 @dataclass(slots=True)
 class Unreadable:
@@ -90,6 +99,10 @@ class Unreadable:
     request: Request
     code: int
     remark: str
+
+    def refuse(self, remark: str) -> None:
+        """Answers with an error."""
+        self.request.refuse(remark)
 
 
 class RegistrationReader(Actor):

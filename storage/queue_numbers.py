@@ -66,6 +66,13 @@ class QueueNumbers:
 
     def feed(self, entries: Sequence[DispatchEntry]) -> None:
         """Adds the units of records. Raises StoreError from writing out."""
+        if any(not entry[2] for entry in (*entries, *self._pending.values())):
+            for entry in entries:  # where a queue may begin anew, in strict order
+                self._feed([entry])
+        else:
+            self._feed(entries)
+
+    def _feed(self, entries: Sequence[DispatchEntry]) -> None:
         odd: list[DispatchEntry] = []
         self._queues.append(entries, odd)
         for entry in odd:
@@ -163,7 +170,10 @@ class QueueNumbers:
     def _settle(self, queue: ConsumeQueue, waiting: DispatchEntry, entry: DispatchEntry) -> None:
         """Places a record that has waited for the next one of its queue, `entry`."""
         due, number = queue.max_offset, entry[2]
-        if number == due + 1:
+        if waiting[2] == 0 and number == 1:
+            queue.remove(self._queues.disk)  # its topic was deleted, and made again
+            self._queues.append([waiting])
+        elif number == due + 1:
             self._put_instead(waiting, due)
         elif number == due:
             self._keep_stray(waiting)

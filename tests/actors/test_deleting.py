@@ -15,6 +15,7 @@ from protocol.headers.admin import DeleteSubscriptionGroupHeader, TopicHeader
 from protocol.headers.offset import UpdateConsumerOffsetHeader
 from protocol.topic_names import is_legal_name
 from tests.support.brokers import BROKER, SimulatedBroker, send_command
+from tests.support.fake_disk import FakeDisk
 
 SLAVE = (
     "Can't modify topic or subscription group from slave broker, "
@@ -212,3 +213,26 @@ def test_what_is_acknowledged_after_the_deletion_can_be_pulled(seed: int) -> Non
         found = {record.body for record in made.messages()}
         assert {body for after, body in acknowledged if after} <= found
         assert b"last" in found
+
+
+@pytest.mark.parametrize("wait_ms", [0, 200, 3000, 70_000])
+def test_a_topic_that_is_made_again_has_its_messages_after_a_crash(wait_ms: float) -> None:
+    """Recovery meets those of the deleted topic in the log, with the same numbers."""
+    made = SimulatedBroker(1)
+    assert isinstance(made.disk, FakeDisk)
+    made.make_topic()
+    for number in range(5):
+        made.send(b"old %d" % number)
+    made.system.advance(1000)
+    command = RemotingCommand(RequestCode.DELETE_TOPIC_IN_BROKER, TopicHeader("Topic").encode())
+    assert made.ask(command).code == 0
+    made.make_topic()
+    sent = [b"new %d" % number for number in range(9)]
+    for body in sent:
+        assert made.send(body).code == 0
+    made.system.advance(wait_ms)
+    made.crash()
+    made.disk = made.disk.killed()
+    made.start()
+    assert [record.body for record in made.messages()] == sent
+    made.stop()

@@ -4,8 +4,10 @@ Whatever comes, every request is answered, no actor dies of it, and the broker g
 """
 
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import Field, replace
 from dataclasses import fields as fields_of
+from itertools import count
 from json import dumps
 from random import Random
 from typing import Any
@@ -199,12 +201,14 @@ class Fuzz:
                 found = {key: random.choice((value, *NO_TEXT)) for key, value in found.items()}
             yield self.command(code, found)
 
-    def command(self, code: int, found: dict[str, object]) -> RemotingCommand:
+    def command(
+        self, code: int, found: dict[str, object], *, oneway: float = 0.1
+    ) -> RemotingCommand:
         """As it comes off the wire: JSON, whose values need not be strings."""
         random = self.random
         header = {
             "code": code,
-            "flag": ONEWAY_FLAG if random.random() < 0.1 else 0,
+            "flag": ONEWAY_FLAG if random.random() < oneway else 0,
             "language": random.choice(("JAVA", "CPP", "GO", "NOBODY")),
             "version": random.choice((407, 407, 28, 479, 0, -1)),
             "extFields": found or None,
@@ -271,3 +275,45 @@ def test_whatever_is_asked_is_answered_and_harms_nobody(seed: int) -> None:
     made.start()
     check_serves(fuzz, "Again")
     made.stop()
+
+
+def ask_everything(fuzz: Fuzz) -> dict[str, list[RemotingCommand]]:
+    """One request of each code, all at once, and some steps of what follows."""
+    made, random = fuzz.made, fuzz.random
+    answers: dict[str, list[RemotingCommand]] = {}
+    for code in random.sample(CODES, len(CODES)):
+        command = fuzz.command(code, fuzz.fields(code, {}), oneway=0)
+        if not may_be_silent(command):
+            got: list[RemotingCommand] = []
+            answers[Code(code).name] = got
+            made.client.start(command, got.append)
+    steps = count(-random.randrange(2 * len(CODES)))
+    with suppress(TimeoutError):  # nothing is left to do
+        made.system.run_until(lambda: next(steps) >= 0, 0)
+    return answers
+
+
+@pytest.mark.trial(short=10, long=500)
+def test_nobody_is_left_silent_when_an_actor_fails(seed: int) -> None:
+    print(f"seed {seed}")
+    fuzz = Fuzz(5 * seed)
+    made = fuzz.made
+    names = [spec.name for spec in made.broker.children()]
+    for name in fuzz.random.sample(names, 4):
+        fuzz.renew()
+        answers = ask_everything(fuzz)
+        made.system.address(name).tell(object())
+        made.system.advance(ANSWERED_WITHIN_MS)
+        silent = [code for code, got in answers.items() if not got]
+        assert not silent, (name, silent)
+    check_serves(fuzz, "After")
+    made.stop()
+
+
+@pytest.mark.trial(short=10, long=500)
+def test_nobody_is_left_silent_by_a_stop(seed: int) -> None:
+    print(f"seed {seed}")
+    fuzz = Fuzz(seed)
+    answers = ask_everything(fuzz)
+    fuzz.made.stop()
+    assert [code for code, got in answers.items() if not got] == []

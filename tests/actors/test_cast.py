@@ -1,0 +1,55 @@
+"""Tests of the cast in actors/__init__.py, and of what all actors have in common."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import fields, is_dataclass
+from importlib import import_module
+from pathlib import Path
+from pkgutil import iter_modules
+
+import pytest
+
+from actors.actor import Actor
+from actors.registration_reader import Began
+
+ACTORS = Path(__file__).parents[2] / "actors"
+BASES = {"PersistedTable", "QueueWorker", "Responder", "Settings", "TickedTable"}
+"""No actors, but what some are made of."""
+
+
+def heirs(kind: type[Actor]) -> Iterator[type[Actor]]:
+    for heir in kind.__subclasses__():
+        if heir.__module__.startswith("actors."):
+            yield heir
+        yield from heirs(heir)
+
+
+@pytest.fixture
+def cast() -> set[type[Actor]]:
+    for module in iter_modules([str(ACTORS)]):
+        import_module(f"actors.{module.name}")
+    return set(heirs(Actor))
+
+
+def test_every_actor_is_in_the_cast_where_it_runs_and_lies(cast: set[type[Actor]]) -> None:
+    table = (ACTORS / "__init__.py").read_text(encoding="utf-8")
+    told = set(re.findall(r"^    (\w+) +\S.* (loop|thread) +(\w+\.py)$", table, re.MULTILINE))
+    there = {
+        (kind.__name__, kind.where, f"{kind.__module__.partition('.')[2]}.py")
+        for kind in cast
+        if kind.__name__ not in BASES
+    }
+    assert told == there
+
+
+def test_who_asked_is_answered_by_whatever_carries_the_request(cast: set[type[Actor]]) -> None:
+    """A message that is left in the mail of an actor that died is refused."""
+    carriers = {
+        kind
+        for actor in cast
+        for kind in actor.handlers
+        if is_dataclass(kind) and any("Request" in str(each.type) for each in fields(kind))
+    }
+    assert len(carriers) > 10
+    behind = {Began}  # an Ended follows, with the same request
+    assert [kind for kind in carriers - behind if not hasattr(kind, "refuse")] == []
