@@ -7,7 +7,13 @@ from threading import Event
 from time import monotonic
 
 from protocol.compression import COMPRESS_OVER_BYTES
-from troupemq.client.arguments import MS_MAX, check_callable, check_instance, check_ranges
+from troupemq.client.arguments import (
+    MS_MAX,
+    check_callable,
+    check_instance,
+    check_range,
+    check_ranges,
+)
 from troupemq.client.batches import MESSAGE_BYTES_MAX, batch_parcel, split_batch
 from troupemq.client.client import next_message_id
 from troupemq.client.errors import ClientClosed, ClientError, MessageIllegal
@@ -71,7 +77,7 @@ class ProducerSettings:
         """Raises ArgumentIllegal for a number that makes no sense."""
         check_ranges(self, _RANGES)
         if self.try_timeout_ms is not None:
-            check_ranges(self, {"try_timeout_ms": (1, MS_MAX)})
+            check_range(self.try_timeout_ms, 1, MS_MAX, "try_timeout_ms")
 
 
 class Producer(ClientMember):

@@ -56,6 +56,7 @@ WRONG: list[tuple[str, Callable[[], object]]] = [
     ("begin is a ConsumeFrom", lambda: PushConsumer("g", listen, begin=untyped("first"))),
     ("begin_ms is for", lambda: PushConsumer("g", listen, begin_ms=1)),
     ("check is a function", lambda: TransactionProducer("g", untyped("127.0.0.1:9876"))),
+    ("check_threads is 0", lambda: TransactionProducer("g", untyped(listen), check_threads=0)),
     ("send_timeout_ms is 0", lambda: ProducerSettings(send_timeout_ms=0)),
     ("try_timeout_ms is -1", lambda: ProducerSettings(try_timeout_ms=-1)),
     ("retries is '3'", lambda: ProducerSettings(retries=untyped("3"))),
