@@ -17,9 +17,11 @@ from protocol.headers.offset import (
 )
 from protocol.topic_names import RETRY_TOPIC_PREFIX
 from troupemq.client.client import Client, now_ms
+from troupemq.client.connection import Answer
 from troupemq.client.errors import BrokerError, ClientError, understood
 from troupemq.client.log import client_logger
 from troupemq.client.message import MessageQueue
+from troupemq.client.remoting import check_success
 
 log = client_logger(__name__)
 
@@ -131,6 +133,10 @@ class Offsets(ABC):
     def commit_all(self, offsets: Mapping[MessageQueue, int]) -> None:
         """Stores them; a failure is logged, and made good by the next time."""
 
+    def commit_last(self, offsets: Mapping[MessageQueue, int], timeout_s: float) -> None:
+        """Stores them, all at once, and waits for that; a failure is logged."""
+        self.commit_all(offsets)
+
     @abstractmethod
     def forget(self, queue: MessageQueue) -> None:
         """The queue is another consumer's."""
@@ -181,6 +187,24 @@ class ConsumerOffsets(Offsets):
                 log.warning("offset not committed", queue=str(queue), error=str(error))
             else:
                 self._remember(queue, offset)
+
+    def commit_last(self, offsets: Mapping[MessageQueue, int], timeout_s: float) -> None:
+        routes, remoting = self._client.routes, self._client.remoting
+        timeout_ms = min(OFFSET_TIMEOUT_MS, timeout_s * 1000)
+        answers: list[tuple[MessageQueue, str, Answer]] = []
+        for queue, offset in offsets.items():
+            try:
+                address = routes.address(queue.broker_name)
+            except ClientError as error:
+                log.warning("offset not committed", queue=str(queue), error=str(error))
+            else:
+                update = self._update(queue, offset)
+                answers.append((queue, address, remoting.call_async(address, update, timeout_ms)))
+        for queue, address, answer in answers:
+            try:
+                check_success(answer.result(), address)
+            except ClientError as error:
+                log.warning("offset not committed", queue=str(queue), error=str(error))
 
     def forget(self, queue: MessageQueue) -> None:
         with self._lock:

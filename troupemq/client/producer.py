@@ -18,7 +18,7 @@ from troupemq.client.batches import MESSAGE_BYTES_MAX, batch_parcel, split_batch
 from troupemq.client.client import next_message_id
 from troupemq.client.errors import ClientClosed, ClientError, MessageIllegal
 from troupemq.client.in_flight import InFlight
-from troupemq.client.lifecycle import ClientMember
+from troupemq.client.lifecycle import ClientMember, seconds_to
 from troupemq.client.message import (
     Message,
     MessageQueue,
@@ -144,13 +144,13 @@ class Producer(ClientMember):
             mark = Event()
             self._client.housekeeping.post(mark.set)
             mark.wait(timeout_s)
-        self._in_flight.wait_empty(max(0.0, deadline_s - monotonic()))
-        self._client.housekeeping.stop(max(0.0, deadline_s - monotonic()))
+        self._in_flight.wait_empty(seconds_to(deadline_s))
+        self._client.housekeeping.stop(seconds_to(deadline_s))
         while self._without_route:
             self._without_route.pop().result.set_exception(ClientClosed("the client is stopped"))
         if self._tracing is not None:
             self._tracing.send_rest()
-            self._in_flight.wait_empty(max(0.0, deadline_s - monotonic()))
+            self._in_flight.wait_empty(seconds_to(deadline_s))
         self._requests.close()
 
     # --- sending

@@ -24,6 +24,7 @@ from protocol.properties import CHECK_IMMUNITY_TIME_IN_SECONDS, PGROUP, TRAN_MSG
 from protocol.sysflag import TRANSACTION_COMMIT, TRANSACTION_NONE, TRANSACTION_ROLLBACK
 from troupemq.client.arguments import check_callable, check_instance, check_range
 from troupemq.client.errors import BadAnswer, ClientError, MessageIllegal
+from troupemq.client.lifecycle import seconds_to
 from troupemq.client.log import client_logger
 from troupemq.client.message import (
     Message,
@@ -132,10 +133,10 @@ class TransactionProducer(Producer):
         super()._begin()
 
     def _finish(self, timeout_s: float) -> None:
-        begun_s = monotonic()
+        deadline_s = monotonic() + timeout_s
         if not self._checks.stop(timeout_s):
             log.warning("check still running at stop", group=self.group)
-        super()._finish(max(0.0, timeout_s - (monotonic() - begun_s)))
+        super()._finish(seconds_to(deadline_s))
 
     def send_in_transaction(
         self,
