@@ -87,7 +87,7 @@ class Admin:
         self,
         topic: str,
         key: str,
-        max_count: int = 64,
+        count_max: int = 64,
         *,
         begin_ms: int = 0,
         end_ms: int = FOREVER_MS,
@@ -97,7 +97,7 @@ class Admin:
         Stored between the two times (both included, ms since 1970); of each broker the newest,
         oldest first. Raises RouteNotFound for a topic that does not exist.
         """
-        header = QueryMessageHeader(topic, key, max_count, begin_ms, end_ms)
+        header = QueryMessageHeader(topic, key, count_max, begin_ms, end_ms)
         found: list[MessageView] = []
         for name, address in sorted(self._masters(topic).items()):
             command = RemotingCommand(RequestCode.QUERY_MESSAGE, header.encode())

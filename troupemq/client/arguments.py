@@ -22,6 +22,10 @@ def check_callable(value: object, what: str) -> None:
 def check_ranges(settings: object, ranges: Mapping[str, tuple[int, int]]) -> None:
     """Raises ArgumentIllegal for the first of these settings that is not within its range."""
     for name, (least, most) in ranges.items():
-        value = getattr(settings, name)
-        if not isinstance(value, int | float) or not least <= value <= most:
-            raise ArgumentIllegal(f"{name} is {value!r}, and not within {least} to {most}")
+        check_range(getattr(settings, name), least, most, name)
+
+
+def check_range(value: object, least: int, most: int, what: str) -> None:
+    """Raises ArgumentIllegal: "<what> is <value>, and not within <least> to <most>"."""
+    if not isinstance(value, int | float) or not least <= value <= most:
+        raise ArgumentIllegal(f"{what} is {value!r}, and not within {least} to {most}")

@@ -29,8 +29,6 @@ HEARTBEAT_TIMEOUT_MS = 3000
 REFRESH_DELAY_MS = 20
 """Many sends fail together when a broker goes: one question answers them all."""
 
-STOP_TIMEOUT_S = 5.0
-
 RequestHandler = Callable[[RemotingCommand], RemotingCommand | Answer | None]
 """Serves one request of a broker, on the I/O thread: it must not block. What takes longer is
 answered with a future."""
@@ -119,16 +117,17 @@ class Client:
             lambda: self.housekeeping.every(HEARTBEAT_INTERVAL_MS, self.heartbeat),
         )
 
-    def stop(self) -> None:
+    def stop(self, timeout_s: float) -> None:
         """Leaves every broker that it is connected to and closes the connections."""
-        self.housekeeping.stop(STOP_TIMEOUT_S)
+        self.housekeeping.stop(timeout_s)
+        timeout_ms = min(HEARTBEAT_TIMEOUT_MS, timeout_s * 1000)
         goodbyes = [UnregisterClientHeader(self.id, group) for group in self.producer_groups]
         goodbyes += [
             UnregisterClientHeader(self.id, consumer_group=data.group_name)
             for data in self.consumer_data()
         ]
         answers = [
-            (address, self.remoting.call_async(address, _unregister(header), HEARTBEAT_TIMEOUT_MS))
+            (address, self.remoting.call_async(address, _unregister(header), timeout_ms))
             for address in self.routes.all_addresses(masters_only=False)
             if self.remoting.is_connected(address)
             for header in goodbyes

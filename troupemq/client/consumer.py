@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from time import monotonic
 
 from protocol.bodies_client import ConsumerRunningInfo
 from protocol.tags import ALL_TAGS
@@ -16,6 +17,7 @@ from troupemq.client.consumer_requests import ConsumerRequests
 from troupemq.client.consumer_settings import ConsumerSettings
 from troupemq.client.errors import ClientError
 from troupemq.client.group_member import CLUSTERING, GroupMember
+from troupemq.client.lifecycle import LAST_TIMEOUT_S, seconds_to
 from troupemq.client.listener import Listener
 from troupemq.client.log import client_logger
 from troupemq.client.message import MessageQueue
@@ -212,13 +214,14 @@ class PushConsumer(GroupMember):
             )
 
     def _finish(self, timeout_s: float) -> None:
+        deadline_s = monotonic() + timeout_s
         self._client.housekeeping.stop(timeout_s)
         self._rebalancing.close()
-        self._pulling.stop(timeout_s)
-        self._order_tasks.stop(timeout_s)
-        if not self._consuming.stop(timeout_s):
+        self._pulling.stop(seconds_to(deadline_s))
+        self._order_tasks.stop(seconds_to(deadline_s))
+        if not self._consuming.stop(seconds_to(deadline_s)):
             log.warning("listener still running at stop", group=self.group)
-        self._rebalancing.give_all_away()
+        self._rebalancing.give_all_away(max(LAST_TIMEOUT_S, seconds_to(deadline_s)))
 
     def _give_back_overdue(self) -> None:
         if isinstance(self._consuming, ConcurrentConsuming):

@@ -1,10 +1,10 @@
 """How far a consumer group has come in each queue, kept at the broker (clustering)."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from datetime import datetime
 from enum import Enum
 from threading import Lock
-from typing import Protocol
 
 from protocol.codes import RequestCode, ResponseCode
 from protocol.command import RemotingCommand
@@ -17,9 +17,11 @@ from protocol.headers.offset import (
 )
 from protocol.topic_names import RETRY_TOPIC_PREFIX
 from troupemq.client.client import Client, now_ms
+from troupemq.client.connection import Answer
 from troupemq.client.errors import BrokerError, ClientError, understood
 from troupemq.client.log import client_logger
 from troupemq.client.message import MessageQueue
+from troupemq.client.remoting import check_success
 
 log = client_logger(__name__)
 
@@ -48,25 +50,6 @@ def timestamp_ms(text: str) -> int:
 def timestamp_text(time_ms: int) -> str:
     """The same the other way."""
     return datetime.fromtimestamp(time_ms // 1000).strftime("%Y%m%d%H%M%S")
-
-
-class Offsets(Protocol):
-    """Where a group's offsets are kept."""
-
-    def start_of(self, queue: MessageQueue) -> int:
-        """Where the group goes on, or begins, in `queue`. Raises ClientError."""
-
-    def stored(self, queue: MessageQueue) -> int | None:
-        """What is stored of `queue`; None if nothing is. Raises ClientError."""
-
-    def commit(self, queue: MessageQueue, offset: int) -> None:
-        """Stores `offset` and knows that it is stored. Raises ClientError."""
-
-    def commit_all(self, offsets: Mapping[MessageQueue, int]) -> None:
-        """Stores them; a failure is logged, and made good by the next time."""
-
-    def forget(self, queue: MessageQueue) -> None:
-        """The queue is another consumer's."""
 
 
 class QueueEnds:
@@ -119,24 +102,14 @@ def _fields(queue: MessageQueue) -> dict[str, str]:
     return QueueHeader(queue.topic, queue.queue_id, queue.broker_name).encode()
 
 
-class ConsumerOffsets:
-    """Reads and writes one group's offsets; for any thread, all but `commit_all` block."""
+class Offsets(ABC):
+    """Where a group's offsets are kept."""
 
-    def __init__(self, client: Client, group: str, ends: QueueEnds) -> None:
-        self._client = client
-        self._group = group
+    def __init__(self, ends: QueueEnds) -> None:
         self._ends = ends
-        self._lock = Lock()
-        self._committed: dict[MessageQueue, int] = {}
-        client.on_connecting = self._send_again
-
-    def _send_again(self) -> None:
-        """A commit that was on its way when a connection broke may not have arrived."""
-        with self._lock:
-            self._committed.clear()
 
     def start_of(self, queue: MessageQueue) -> int:
-        """Where the group goes on in `queue`.
+        """Where the group goes on, or begins, in `queue`.
 
         A first position is committed at once: were it worked out again after a rebalance, "the
         end" would be further on, and what came in between would be lost. Raises ClientError.
@@ -147,6 +120,43 @@ class ConsumerOffsets:
         offset = self._ends.first_position(queue)
         self.commit(queue, offset)
         return offset
+
+    @abstractmethod
+    def stored(self, queue: MessageQueue) -> int | None:
+        """What is stored of `queue`; None if nothing is. Raises ClientError."""
+
+    @abstractmethod
+    def commit(self, queue: MessageQueue, offset: int) -> None:
+        """Stores `offset` and knows that it is stored. Raises ClientError."""
+
+    @abstractmethod
+    def commit_all(self, offsets: Mapping[MessageQueue, int]) -> None:
+        """Stores them; a failure is logged, and made good by the next time."""
+
+    def commit_last(self, offsets: Mapping[MessageQueue, int], timeout_s: float) -> None:
+        """Stores them, all at once, and waits for that; a failure is logged."""
+        self.commit_all(offsets)
+
+    @abstractmethod
+    def forget(self, queue: MessageQueue) -> None:
+        """The queue is another consumer's."""
+
+
+class ConsumerOffsets(Offsets):
+    """Reads and writes one group's offsets; for any thread, all but `commit_all` block."""
+
+    def __init__(self, client: Client, group: str, ends: QueueEnds) -> None:
+        super().__init__(ends)
+        self._client = client
+        self._group = group
+        self._lock = Lock()
+        self._committed: dict[MessageQueue, int] = {}
+        client.on_connecting = self._send_again
+
+    def _send_again(self) -> None:
+        """A commit that was on its way when a connection broke may not have arrived."""
+        with self._lock:
+            self._committed.clear()
 
     def stored(self, queue: MessageQueue) -> int | None:
         header = QueryConsumerOffsetHeader(
@@ -177,6 +187,24 @@ class ConsumerOffsets:
                 log.warning("offset not committed", queue=str(queue), error=str(error))
             else:
                 self._remember(queue, offset)
+
+    def commit_last(self, offsets: Mapping[MessageQueue, int], timeout_s: float) -> None:
+        routes, remoting = self._client.routes, self._client.remoting
+        timeout_ms = min(OFFSET_TIMEOUT_MS, timeout_s * 1000)
+        answers: list[tuple[MessageQueue, str, Answer]] = []
+        for queue, offset in offsets.items():
+            try:
+                address = routes.address(queue.broker_name)
+            except ClientError as error:
+                log.warning("offset not committed", queue=str(queue), error=str(error))
+            else:
+                update = self._update(queue, offset)
+                answers.append((queue, address, remoting.call_async(address, update, timeout_ms)))
+        for queue, address, answer in answers:
+            try:
+                check_success(answer.result(), address)
+            except ClientError as error:
+                log.warning("offset not committed", queue=str(queue), error=str(error))
 
     def forget(self, queue: MessageQueue) -> None:
         with self._lock:

@@ -22,6 +22,7 @@ from threading import Lock
 from time import time
 from typing import Protocol, Self
 
+from troupemq.client.arguments import check_callable
 from troupemq.client.listener import (
     ConsumeResult,
     Listener,
@@ -75,6 +76,7 @@ class Idempotent:
     each must have the same store for it to hold across them."""
 
     def __init__(self, listener: Listener, store: SeenStore, key: Key = by_keys) -> None:
+        check_callable(listener, "the listener")
         self._listener = listener
         self._store = store
         self._key = key

@@ -4,11 +4,20 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from enum import Enum
 from threading import Lock
+from time import monotonic
 from types import TracebackType
 from typing import ClassVar, Self
 
 from troupemq.client.client import Client
 from troupemq.client.errors import ClientClosed
+
+LAST_TIMEOUT_S = 1.0
+"""For what brokers are told in the end, where the time is over already."""
+
+
+def seconds_to(deadline_s: float) -> float:
+    """How long until then, of the monotonic clock; 0 if it is past."""
+    return max(0.0, deadline_s - monotonic())
 
 
 class _State(Enum):
@@ -64,8 +73,10 @@ class ClientMember(ABC):
             self._client.remoting.close()
         if before is not _State.RUNNING:
             return
-        self._finish(self.stop_timeout_s if timeout_s is None else timeout_s)
-        self._client.stop()
+        timeout_s = self.stop_timeout_s if timeout_s is None else timeout_s
+        deadline_s = monotonic() + timeout_s
+        self._finish(timeout_s)
+        self._client.stop(max(LAST_TIMEOUT_S, seconds_to(deadline_s)))
 
     def __enter__(self) -> Self:
         try:

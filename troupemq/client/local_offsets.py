@@ -25,7 +25,7 @@ from protocol import bodies
 from protocol.errors import RemoteError
 from protocol.fastjson import dumps
 from protocol.json_body import Body
-from troupemq.client.consumer_offsets import QueueEnds
+from troupemq.client.consumer_offsets import Offsets, QueueEnds
 from troupemq.client.errors import ClientError
 from troupemq.client.log import client_logger
 from troupemq.client.message import MessageQueue
@@ -82,12 +82,12 @@ class _OffsetFile(Body):
     offset_table: dict[bodies.MessageQueue, int] = field(default_factory=dict)
 
 
-class LocalOffsets:
+class LocalOffsets(Offsets):
     """One group's offsets of this client; for any thread, only first positions ask a broker."""
 
     def __init__(self, folder: Path, client_id: str, group: str, ends: QueueEnds) -> None:
+        super().__init__(ends)
         self.path = folder / client_id / group / FILE_NAME
-        self._ends = ends
         self._lock = Lock()
         self._offsets: dict[MessageQueue, int] = {}
 
@@ -117,14 +117,6 @@ class LocalOffsets:
     @property
     def _backup(self) -> Path:
         return self.path.with_name(f"{FILE_NAME}.bak")
-
-    def start_of(self, queue: MessageQueue) -> int:
-        stored = self.stored(queue)
-        if stored is not None:
-            return stored
-        offset = self._ends.first_position(queue)
-        self.commit(queue, offset)
-        return offset
 
     def stored(self, queue: MessageQueue) -> int | None:
         with self._lock:

@@ -7,12 +7,18 @@ from threading import Event
 from time import monotonic
 
 from protocol.compression import COMPRESS_OVER_BYTES
-from troupemq.client.arguments import MS_MAX, check_callable, check_instance, check_ranges
+from troupemq.client.arguments import (
+    MS_MAX,
+    check_callable,
+    check_instance,
+    check_range,
+    check_ranges,
+)
 from troupemq.client.batches import MESSAGE_BYTES_MAX, batch_parcel, split_batch
 from troupemq.client.client import next_message_id
 from troupemq.client.errors import ClientClosed, ClientError, MessageIllegal
 from troupemq.client.in_flight import InFlight
-from troupemq.client.lifecycle import ClientMember
+from troupemq.client.lifecycle import ClientMember, seconds_to
 from troupemq.client.message import (
     Message,
     MessageQueue,
@@ -71,7 +77,7 @@ class ProducerSettings:
         """Raises ArgumentIllegal for a number that makes no sense."""
         check_ranges(self, _RANGES)
         if self.try_timeout_ms is not None:
-            check_ranges(self, {"try_timeout_ms": (1, MS_MAX)})
+            check_range(self.try_timeout_ms, 1, MS_MAX, "try_timeout_ms")
 
 
 class Producer(ClientMember):
@@ -138,13 +144,13 @@ class Producer(ClientMember):
             mark = Event()
             self._client.housekeeping.post(mark.set)
             mark.wait(timeout_s)
-        self._in_flight.wait_empty(max(0.0, deadline_s - monotonic()))
-        self._client.housekeeping.stop(max(0.0, deadline_s - monotonic()))
+        self._in_flight.wait_empty(seconds_to(deadline_s))
+        self._client.housekeeping.stop(seconds_to(deadline_s))
         while self._without_route:
             self._without_route.pop().result.set_exception(ClientClosed("the client is stopped"))
         if self._tracing is not None:
             self._tracing.send_rest()
-            self._in_flight.wait_empty(max(0.0, deadline_s - monotonic()))
+            self._in_flight.wait_empty(seconds_to(deadline_s))
         self._requests.close()
 
     # --- sending

@@ -22,6 +22,7 @@ from troupemq.client.consumer_offsets import ConsumeFrom
 from troupemq.client.consumer_settings import ConsumerSettings
 from troupemq.client.errors import ClientError, MessageIllegal
 from troupemq.client.group_member import GroupMember
+from troupemq.client.lifecycle import LAST_TIMEOUT_S, seconds_to
 from troupemq.client.log import client_logger
 from troupemq.client.message import MessageQueue, MessageView
 from troupemq.client.process_queue import ProcessQueue
@@ -289,7 +290,8 @@ class PullConsumer(GroupMember):
     def _finish(self, timeout_s: float) -> None:
         with self._changed:
             self._changed.notify_all()
+        deadline_s = monotonic() + timeout_s
         self._client.housekeeping.stop(timeout_s)
         self._rebalancing.close()
-        self._pulling.stop(timeout_s)
-        self._rebalancing.give_all_away()
+        self._pulling.stop(seconds_to(deadline_s))
+        self._rebalancing.give_all_away(max(LAST_TIMEOUT_S, seconds_to(deadline_s)))

@@ -190,16 +190,19 @@ class Rebalancing:
 
     def _commit_and_forget(self, held: ProcessQueue) -> None:
         queue = held.queue
-        offset = self._position(held)
-        is_ours = (
-            self._locks is None or held.locked_at_s is not None
-        )  # else it is another's already
-        if offset is not None and is_ours:
+        offset = self._last_position(held)
+        if offset is not None:
             try:
                 self._offsets.commit(queue, offset)
             except ClientError as error:
                 log.warning("offset not committed", queue=str(queue), error=str(error))
         self._offsets.forget(queue)
+
+    def _last_position(self, held: ProcessQueue) -> int | None:
+        """What to store of a queue that is given away; None for nothing."""
+        if self._locks is not None and held.locked_at_s is None:
+            return None  # it is another's already
+        return self._position(held)
 
     def lost(self, held: ProcessQueue) -> None:
         """The lock on it is, or was, another member's: the next round looks where the group is."""
@@ -251,12 +254,13 @@ class Rebalancing:
         for held in self._own.values():
             held.drop(0)
 
-    def give_all_away(self) -> None:
+    def give_all_away(self, timeout_s: float) -> None:
         """Commits every queue, with the broker's word, and has none any more."""
         with self._turn:
             own, self._own = self._own, {}
-            for held in own.values():
-                self._commit_and_forget(held)
+            last = {queue: self._last_position(held) for queue, held in own.items()}
+            known = {queue: offset for queue, offset in last.items() if offset is not None}
+            self._offsets.commit_last(known, timeout_s)
             idle = [queue for queue, held in own.items() if held.drop(0)]
             if self._locks is not None and idle:  # the others get free when their lease is over
                 self._locks.unlock(idle, oneway=False)

@@ -35,6 +35,13 @@ Greeting = Callable[[str], RemotingCommand | None]
 """Makes the request that is the first one on a new connection to that address, or none."""
 
 
+def check_success(answer: RemotingCommand, address: str) -> RemotingCommand:
+    """The answer itself. Raises BrokerError for any other code than success."""
+    if answer.code != ResponseCode.SUCCESS:
+        raise BrokerError(answer.code, answer.remark, address)
+    return answer
+
+
 class Remoting:
     """Starts with its first call, ends with `close`."""
 
@@ -65,10 +72,7 @@ class Remoting:
 
     def ask(self, address: str, command: RemotingCommand, timeout_ms: float) -> RemotingCommand:
         """The answer, if it is a success; raises BrokerError for any other code."""
-        response = self.call(address, command, timeout_ms)
-        if response.code != ResponseCode.SUCCESS:
-            raise BrokerError(response.code, response.remark, address)
-        return response
+        return check_success(self.call(address, command, timeout_ms), address)
 
     def call_async(self, address: str, command: RemotingCommand, timeout_ms: float) -> Answer:
         """The answer to come; its callbacks run on the I/O thread. Raises nothing itself."""

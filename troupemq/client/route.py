@@ -150,16 +150,22 @@ class Routes:
         with self._lock:
             try:
                 route = route_of(topic, self._fetch(topic))
-            except RouteNotFound:
+            except RouteNotFound as error:
                 if not or_default:
                     raise
-                default = self._fetch(DEFAULT_TOPIC)
-                route = route_of(topic, default, DEFAULT_TOPIC_QUEUE_COUNT)
+                route = route_of(topic, self._default(error), DEFAULT_TOPIC_QUEUE_COUNT)
             if self._routes.get(topic) != route:
                 log.debug("route changed", topic=topic, queues=len(route.publish_queues))
             self._routes[topic] = route
             self._addresses = {**self._addresses, **route.addresses}
             return route
+
+    def _default(self, unknown: RouteNotFound) -> TopicRouteData:
+        """The default topic's; where there is none, no broker would create the topic."""
+        try:
+            return self._fetch(DEFAULT_TOPIC)
+        except RouteNotFound:
+            raise RouteNotFound(f"{unknown}, and no broker that would create it") from None
 
     def _fetch(self, topic: str) -> TopicRouteData:
         header = GetRouteInfoHeader(topic)

@@ -22,8 +22,9 @@ from protocol.message import RecordError, decode_records
 from protocol.message_id import parse_message_id
 from protocol.properties import CHECK_IMMUNITY_TIME_IN_SECONDS, PGROUP, TRAN_MSG
 from protocol.sysflag import TRANSACTION_COMMIT, TRANSACTION_NONE, TRANSACTION_ROLLBACK
-from troupemq.client.arguments import check_callable, check_instance
+from troupemq.client.arguments import check_callable, check_instance, check_range
 from troupemq.client.errors import BadAnswer, ClientError, MessageIllegal
+from troupemq.client.lifecycle import seconds_to
 from troupemq.client.log import client_logger
 from troupemq.client.message import (
     Message,
@@ -39,6 +40,7 @@ from troupemq.client.workers import Workers
 
 log = client_logger(__name__)
 
+CHECK_THREADS_MAX = 1000
 CHECKS_WAITING_MAX = 2000
 """Questions of brokers that wait for their turn; those beyond are asked again by the broker."""
 
@@ -116,6 +118,7 @@ class TransactionProducer(Producer):
     ) -> None:
         """`check` is called by `check_threads` threads of its own."""
         check_callable(check, "check")
+        check_range(check_threads, 1, CHECK_THREADS_MAX, "check_threads")
         super().__init__(
             group, namesrv, settings=settings, choose=choose, instance_name=instance_name
         )
@@ -130,10 +133,10 @@ class TransactionProducer(Producer):
         super()._begin()
 
     def _finish(self, timeout_s: float) -> None:
-        begun_s = monotonic()
+        deadline_s = monotonic() + timeout_s
         if not self._checks.stop(timeout_s):
             log.warning("check still running at stop", group=self.group)
-        super()._finish(max(0.0, timeout_s - (monotonic() - begun_s)))
+        super()._finish(seconds_to(deadline_s))
 
     def send_in_transaction(
         self,

@@ -10,11 +10,12 @@ from typing import Any
 
 import pytest
 
+from protocol.codes import RequestCode
 from tests.troupemq.client.cluster import MESSAGE, Cluster
-from tests.troupemq.client.test_consumer import broker, consumer, fill
+from tests.troupemq.client.test_consumer import Seen, broker, consumer, fill
 from tests.troupemq.client.test_transaction import QUEUE, member, question
 from tests.troupemq.fake_broker import FakeBroker
-from tests.troupemq.fake_server import WAIT_S
+from tests.troupemq.fake_server import WAIT_S, FakeServer
 from troupemq.client.consumer import PushConsumer
 from troupemq.client.consumer_offsets import ConsumeFrom
 from troupemq.client.consumer_settings import ConsumerSettings
@@ -56,6 +57,7 @@ WRONG: list[tuple[str, Callable[[], object]]] = [
     ("begin is a ConsumeFrom", lambda: PushConsumer("g", listen, begin=untyped("first"))),
     ("begin_ms is for", lambda: PushConsumer("g", listen, begin_ms=1)),
     ("check is a function", lambda: TransactionProducer("g", untyped("127.0.0.1:9876"))),
+    ("check_threads is 0", lambda: TransactionProducer("g", untyped(listen), check_threads=0)),
     ("send_timeout_ms is 0", lambda: ProducerSettings(send_timeout_ms=0)),
     ("try_timeout_ms is -1", lambda: ProducerSettings(try_timeout_ms=-1)),
     ("retries is '3'", lambda: ProducerSettings(retries=untyped("3"))),
@@ -201,3 +203,17 @@ def test_a_part_that_says_nothing_known_leaves_the_transaction_open(cluster: Clu
             producer.send_in_transaction(MESSAGE, untyped(TransactionState.COMMIT))
     assert (result.state, result.told) == (TransactionState.UNKNOWN, False)
     assert isinstance(result.error, TypeError)
+
+
+def test_a_broker_that_hangs_holds_a_stop_up_once_and_not_for_each_queue() -> None:
+    with FakeServer() as namesrv, FakeServer() as server:
+        broker = FakeBroker(namesrv, server, queue_count=8)
+        fill(broker, 8)
+        seen = Seen()
+        member = consumer(broker, seen, ConsumerSettings(settle_ms=0))
+        member.start()
+        seen.take(8)
+        server.on(RequestCode.UPDATE_CONSUMER_OFFSET, lambda command: None)
+        begun_s = monotonic()
+        member.stop(0.01)
+        assert monotonic() - begun_s < LONG_S / 3

@@ -5,8 +5,8 @@ import pytest
 from protocol.bodies import BrokerData, QueueData, TopicRouteData
 from tests.troupemq.client.cluster import Cluster
 from tests.troupemq.fake_server import serve_routes
-from troupemq.client.errors import ConnectionFailed
-from troupemq.client.message import MessageQueue
+from troupemq.client.errors import ConnectionFailed, RouteNotFound
+from troupemq.client.message import Message, MessageQueue
 from troupemq.client.route import namesrv_addresses, route_of
 
 
@@ -77,3 +77,9 @@ def test_brokers_that_no_topic_is_at_any_more_are_forgotten(cluster: Cluster) ->
         cluster.namesrv.close()
         routes.refresh(())
         assert routes.all_addresses(masters_only=True) == [cluster.a.address]
+
+
+def test_a_topic_that_no_broker_would_create_is_named(cluster: Cluster) -> None:
+    serve_routes(cluster.namesrv, {"a": cluster.a}, {"T": 2})
+    with cluster.producer() as producer, pytest.raises(RouteNotFound, match="topic New, and no"):
+        producer.send(Message("New", b""))
