@@ -103,7 +103,7 @@ func (m *members) close() {
 func toldStrategy(member, topic string) consumer.AllocateStrategy {
 	return func(group, client string, queues []*primitive.MessageQueue, clients []string) []*primitive.MessageQueue {
 		given := consumer.AllocateByAveragely(group, client, queues, clients)
-		if len(queues) > 0 && strings.HasSuffix(queues[0].Topic, topic) { // whatever its namespace; not the retry topic of the group
+		if len(queues) > 0 && strings.HasSuffix(queues[0].Topic, topic) && !strings.HasPrefix(queues[0].Topic, "%RETRY%") { // whatever its namespace
 			numbers := []int{}
 			for _, queue := range given {
 				numbers = append(numbers, queue.QueueId)

@@ -21,7 +21,6 @@ import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
 import org.apache.rocketmq.common.message.MessageClientExt;
 import org.apache.rocketmq.common.message.MessageExt;
 import org.apache.rocketmq.common.message.MessageQueue;
-import org.apache.rocketmq.common.protocol.heartbeat.MessageModel;
 
 final class Members {
     private final Map<String, DefaultMQPushConsumer> members = new HashMap<>();
@@ -39,9 +38,6 @@ final class Members {
         member.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
         member.setConsumeThreadMin(1);
         member.setConsumeThreadMax(1);   // one thread: what is printed is the order of each queue
-        if (command.getBooleanValue("broadcast")) {
-            member.setMessageModel(MessageModel.BROADCASTING);
-        }
         if (command.containsKey("maxReconsumeTimes")) {
             member.setMaxReconsumeTimes(command.getIntValue("maxReconsumeTimes"));
         }
@@ -195,7 +191,8 @@ final class Members {
         public List<MessageQueue> allocate(
             String group, String client, List<MessageQueue> queues, List<String> clients) {
             List<MessageQueue> given = strategy.allocate(group, client, queues, clients);
-            if (queues.get(0).getTopic().endsWith(topic)) {   // whatever its namespace; not the retry topic of the group
+            String found = queues.get(0).getTopic();
+            if (found.endsWith(topic) && !found.startsWith("%RETRY%")) {   // whatever its namespace
                 Map<String, Object> event = Lines.event("assigned");
                 event.put("member", member);
                 event.put("members", clients.size());
