@@ -46,8 +46,9 @@ def table_of(broker: Broker, code: RequestCode) -> Any:
 
 
 def delays_of(slave: Broker) -> Any:
-    """A slave of 4.9.7 keeps them in the file alone."""
-    return loads((slave.store / "config" / "delayOffset.json").read_bytes())
+    """A slave of 4.9.7 keeps them in the file alone; None before it has taken any."""
+    path = slave.store / "config" / "delayOffset.json"
+    return loads(path.read_bytes()) if path.exists() else None
 
 
 def until_followed(client: Agent, topic: str) -> int:
