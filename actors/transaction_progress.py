@@ -14,7 +14,6 @@ from storage.consume_queue import ConsumeQueue
 from storage.message_store import MessageStore
 from storage.transactions.table import TransactionTable
 
-TRANSACTION_GROUP = "CID_RMQ_SYS_TRANS"
 _QUEUE_ID = 0
 """Half messages have one queue, and so has what settles them."""
 

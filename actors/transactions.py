@@ -33,7 +33,7 @@ from actors.request import Peer, Request, Responder, serves
 from actors.topics import CreateSystemTopic
 from actors.transaction_checks import Batch, Check, Checks, Round, Settle
 from actors.transaction_ends import NOT_SET, End, EndPut, Ends
-from actors.transaction_progress import TRANSACTION_GROUP, Progress, progress_of
+from actors.transaction_progress import Progress, progress_of
 from actors.transaction_standing import Standings
 from protocol.codes import RequestCode, ResponseCode
 from protocol.command import RemotingCommand
@@ -46,6 +46,7 @@ from protocol.message_id import parse_message_id
 from protocol.sysflag import TRANSACTION_NONE
 from protocol.topic_names import HALF_TOPIC, OP_HALF_TOPIC, TRANS_CHECK_MAX_TIME_TOPIC
 from storage.dispatch import delay_levels_ms
+from storage.groups import TRANSACTION_GROUP
 from storage.message_store import MessageStore
 from storage.page_probe import PageProbe
 from storage.transactions.units import COMMITTED, DISCARDED

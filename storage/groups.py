@@ -25,6 +25,9 @@ ALWAYS_PRESENT = (
 )
 """Groups that every broker has, without being asked."""
 
+TRANSACTION_GROUP = "CID_RMQ_SYS_TRANS"
+"""In its name transactions are checked."""
+
 _INT_MAX = (1 << 31) - 1
 _LONG_MAX = (1 << 63) - 1
 

@@ -22,6 +22,7 @@ from protocol.topic_names import (
     RETRY_TOPIC_PREFIX,
     SCHEDULE_TOPIC,
 )
+from storage.groups import ALWAYS_PRESENT, TRANSACTION_GROUP
 from troupemq.cli.admin.brokers import broker_settings, first_number, runtime_info
 from troupemq.cli.admin.command import BROKER, CLUSTER, command, flag, one_of, option
 from troupemq.cli.admin.groups import group_table, members_of, update_group
@@ -31,18 +32,7 @@ from troupemq.cli.admin.topics import broker_stats, create_topic
 from troupemq.client.errors import BrokerError, ClientError
 
 SECTION = "Export and import"
-SYSTEM_GROUPS = frozenset(
-    (
-        "TOOLS_CONSUMER",
-        "FILTERSRV_CONSUMER",
-        "SELF_TEST_C_GROUP",
-        "CID_ONS-HTTP-PROXY",
-        "CID_ONSAPI_PULL",
-        "CID_ONSAPI_PERMISSION",
-        "CID_ONSAPI_OWNER",
-        "CID_RMQ_SYS_TRANS",
-    )
-)
+SYSTEM_GROUPS = frozenset((*ALWAYS_PRESENT, TRANSACTION_GROUP))
 """Every broker has these by itself."""
 
 EXPORTED_SETTINGS = (
