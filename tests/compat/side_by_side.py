@@ -31,7 +31,11 @@ def new_topic(agents: Agents, topic: str, queues: int = 4) -> str:
     return topic
 
 
-def receive(agent: Agent, member: str, count: int, timeout_s: float = 30.0) -> list[Event]:
+RECEIVE_S = 75.0
+"""A Java client looks for routes that it lacks every 30 s, a retry topic's among them."""
+
+
+def receive(agent: Agent, member: str, count: int, timeout_s: float = RECEIVE_S) -> list[Event]:
     what = f"{count} messages at {member}"
     wait_until(lambda: len(agent.received(member)) >= count, what, timeout_s)
     return agent.received(member)
