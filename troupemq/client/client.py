@@ -96,9 +96,6 @@ class Client:
         self.topics: Callable[[], Sequence[str]] = tuple
         """The topics whose routes are wanted beyond those already known."""
 
-        self.on_connecting: Callable[[], None] = lambda: None
-        """Told of each new connection, on any thread: what was sent one way before may be lost."""
-
         self.consumer_data: Callable[[], list[ConsumerData]] = list
         self.producer_groups: list[str] = []
         self.namesrvs = frozenset(addresses)
@@ -180,7 +177,6 @@ class Client:
 
     def _greeting(self, address: str) -> RemotingCommand | None:
         """A broker must know us before we pull, and before it may ask us anything."""
-        self.on_connecting()
         if address in self.namesrvs or not (self.producer_groups or self.consumer_data()):
             return None
         return self._heartbeat()

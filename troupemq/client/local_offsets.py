@@ -135,9 +135,6 @@ class LocalOffsets(Offsets):
         except OSError as error:
             log.warning("offsets not written", path=str(self.path), error=str(error))
 
-    def forget(self, queue: MessageQueue) -> None:
-        """Does nothing: nobody else has our queues, and a broker that is gone may come back."""
-
     def _write(self, offsets: Mapping[MessageQueue, int]) -> None:
         with self._lock:
             merged = {**self._offsets, **offsets}

@@ -182,13 +182,13 @@ class Rebalancing:
                 again_ms.append(LOCKED_AGAIN_MS)
                 continue
             self._own = {key: value for key, value in self._own.items() if key != queue}
-            self._commit_and_forget(held)
+            self._commit_last_of(held)
             if self._locks is not None and held.locked_at_s is not None:
                 self._locks.unlock([queue], oneway=True)
             log.info("queue given away", group=self._group, queue=str(queue))
         return again_ms
 
-    def _commit_and_forget(self, held: ProcessQueue) -> None:
+    def _commit_last_of(self, held: ProcessQueue) -> None:
         queue = held.queue
         offset = self._last_position(held)
         if offset is not None:
@@ -196,7 +196,6 @@ class Rebalancing:
                 self._offsets.commit(queue, offset)
             except ClientError as error:
                 log.warning("offset not committed", queue=str(queue), error=str(error))
-        self._offsets.forget(queue)
 
     def _last_position(self, held: ProcessQueue) -> int | None:
         """What to store of a queue that is given away; None for nothing."""

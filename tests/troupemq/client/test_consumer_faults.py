@@ -166,11 +166,10 @@ def test_whatever_comes_and_goes_every_message_is_consumed(seed: int, broker: Fa
             member.stop()
 
 
-def test_a_commit_that_a_broken_connection_swallowed_is_sent_again(broker: FakeBroker) -> None:
+def test_a_commit_that_came_to_nothing_is_made_good_by_the_next(broker: FakeBroker) -> None:
     bodies, seen = fill(broker, 4), Seen()
     with consumer(broker, seen):
         assert seen.take(4) == bodies
         broker.wait_committed("g", 0, 2)
         broker.committed["g", 0] = 1  # as if it had not arrived
-        broker.server.cut()
         broker.wait_committed("g", 0, 2)

@@ -95,12 +95,5 @@ def test_the_file_has_the_java_clients_form(tmp_path: Path, path: Path) -> None:
     assert text.startswith('{\n\t"offsetTable":{{') and text.endswith("}:17\n\t}\n}")
 
 
-def test_a_queue_that_is_forgotten_keeps_its_offset(tmp_path: Path) -> None:
-    written = offsets(tmp_path)
-    written.commit(QUEUES[0], 5)
-    written.forget(QUEUES[0])
-    assert written.stored(QUEUES[0]) == 5
-
-
 def test_the_machines_address_is_one() -> None:
     assert ip_address(local_address()).version == 4
