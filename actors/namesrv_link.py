@@ -8,9 +8,9 @@ Registers at the start, after 10 s, then every registerNameServerPeriod; at the 
 goodbye. A name server that is down is tried again each time, and costs one log line when it goes
 and one when it is back.
 
-One topic is registered alone only over a connection over which all of them went: a name server
-that was started again would otherwise take the version of the table for known, as 4.9.7's does, and
-miss the rest for good.
+One topic is registered alone only over a connection over which all of them went, and only as the
+one change since: a name server takes the version of the table for the whole, and would otherwise
+miss the rest for good, as 4.9.7's does.
 
 A table of more than WHOLE_TOPICS_MAX topics may not fit into a frame (16 MiB: 4.9.7 is cut off by
 its name server then). It goes in parts, which any name server puts together, for a registration
@@ -128,6 +128,8 @@ class NamesrvLink(Actor):
         self._accepted: TopicConfigTable | None = None
         """The last whole table that it has taken, over the connection with this number."""
         self._accepted_over = 0
+        self._told = DataVersion()
+        """That of the table with the last change that it was told of."""
         self._parts = count(1)
 
     @handles(Listening)
@@ -158,7 +160,8 @@ class NamesrvLink(Actor):
         if self._identity is None:
             return  # nobody could reach us yet; `Listening` brings the whole table
         table = TopicConfigTable({message.config.topic_name: message.config}, message.version)
-        if self._accepted is None:
+        is_next = message.version.counter == self._told.counter + 1
+        if self._accepted is None or self._all_wanted or not is_next:
             self._register(force=True)
             return
         self._send(table)
@@ -258,6 +261,7 @@ class NamesrvLink(Actor):
 
     def _registration_of(self, table: TopicConfigTable) -> RemotingCommand:
         assert self._identity is not None
+        self._told = table.data_version
         compressed = self._config.compressed_register
         body = RegisterBrokerBody(self._with_permission(table)).encode(compressed=compressed)
         identity = self._identity

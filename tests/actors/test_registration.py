@@ -8,7 +8,7 @@ from actors.registration import (
     RegisterTopic,
     SetOrderTopics,
 )
-from protocol.bodies import DataVersion, KVTable, TopicConfig
+from protocol.bodies import DataVersion, KVTable, TopicConfig, TopicConfigTable
 from protocol.command import RemotingCommand
 from protocol.headers.namesrv import RegisterBrokerHeader
 from tests.support.registering import QUERY, REGISTER, UNREGISTER, registered, registration
@@ -193,6 +193,22 @@ def test_a_name_server_that_has_begun_anew_gets_the_whole_table_first() -> None:
         bench.tell(topic)
         (request,) = namesrv.asked
         assert registered(request).topic_config_table == bench.table.value
+
+
+@pytest.mark.parametrize("waits_for", ["the batch to end", "nothing: that change went unsaid"])
+def test_a_topic_goes_alone_only_when_it_is_the_one_change_since(waits_for: str) -> None:
+    with registration(1) as bench:
+        bench.listen()
+        (namesrv,) = bench.namesrvs
+        namesrv.take()
+        topics = {name: TopicConfig(name, 1, 1) for name in ("Made", "Updated")}
+        version = DataVersion(2000, bench.table.value.data_version.counter + 2)
+        bench.table.value = TopicConfigTable(topics, version)
+        if waits_for == "the batch to end":
+            bench.system.address("registration").tell(RegisterAll())
+        bench.tell(RegisterTopic(topics["Updated"], version))
+        first = registered(namesrv.asked[0]).topic_config_table
+        assert first == bench.table.value, "it takes nothing else for this version afterwards"
 
 
 # --- very many topics
