@@ -5,13 +5,14 @@ import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from threading import Timer
 
-from tests.compat.agent import SMALL_JVM
-from tests.compat.servers import OPENS, official_home
+from tests.compat.mqadmin import java_command
 from tests.compat.toolchain import Java
 
 MAIN_CLASS = "interop.AdminShell"
 MARK = "@"
+ANSWER_TIMEOUT_S = 90
 END_TIMEOUT_S = 30
 
 Shell = Callable[..., str]
@@ -21,21 +22,15 @@ Shell = Callable[..., str]
 @contextmanager
 def admin_shell(java: Java, scratch: Path, name_server: str) -> Iterator[Shell]:
     """A Java that waits for commands; they go to the brokers of `name_server`."""
-    home = official_home(scratch)
-    command = [
-        java.executable,
-        *SMALL_JVM,
-        *OPENS,
-        f"-Drocketmq.client.logRoot={scratch}",
-        f"-Drocketmq.home.dir={home}",
-        f"-Duser.home={scratch}",
-        "-cp",
-        java.class_path,
-        MAIN_CLASS,
-    ]
+    command = java_command(java, scratch, MAIN_CLASS)
     with (scratch / "admin-shell.log").open("ab") as errors:
         process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            text=True,
+            cwd=scratch,  # some commands leave files where they run
         )
     assert process.stdin and process.stdout
     lines, answers = process.stdin, process.stdout
@@ -43,16 +38,22 @@ def admin_shell(java: Java, scratch: Path, name_server: str) -> Iterator[Shell]:
     def run(name: str, *options: str) -> str:
         lines.write(json.dumps([name, "-n", name_server, *options]) + "\n")
         lines.flush()
-        for line in answers:
-            if line.startswith(MARK):
-                answer = json.loads(line[len(MARK) :])
-                return str(answer["out"] + answer["err"]).strip()
-        raise AssertionError(f"mqadmin {name} ended its Java")
+        hangs = Timer(ANSWER_TIMEOUT_S, process.kill)
+        hangs.start()
+        try:
+            for line in answers:
+                if line.startswith(MARK):
+                    answer = json.loads(line[len(MARK) :])
+                    return str(answer["out"] + answer["err"]).strip()
+        finally:
+            hangs.cancel()
+        raise AssertionError(f"mqadmin {name} ended its Java, or did not end itself")
 
     try:
         yield run
     finally:
-        lines.close()
-        process.kill() if process.poll() is None else None
+        if process.poll() is None:
+            process.kill()
         process.wait(END_TIMEOUT_S)
+        lines.close()
         answers.close()

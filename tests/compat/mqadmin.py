@@ -14,27 +14,28 @@ MAIN_CLASS = "org.apache.rocketmq.tools.command.MQAdminStartup"
 Mqadmin = Callable[..., subprocess.CompletedProcess[str]]
 
 
+def java_command(java: Java, scratch: Path, main_class: str) -> list[str]:
+    """How to start the official tools; what they write of themselves goes to `scratch`."""
+    return [
+        java.executable,
+        *SMALL_JVM,
+        *OPENS,
+        f"-Drocketmq.client.logRoot={scratch}",
+        f"-Drocketmq.home.dir={official_home(scratch)}",
+        f"-Duser.home={scratch}",
+        "-cp",
+        java.class_path,
+        main_class,
+    ]
+
+
 def mqadmin(java: Java, scratch: Path, name_server: str) -> Mqadmin:
     """A function that runs one command against the brokers of `name_server`."""
-    home = official_home(scratch)
+    program = java_command(java, scratch, MAIN_CLASS)
 
     def run(command: str, *options: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            [
-                java.executable,
-                *SMALL_JVM,
-                *OPENS,
-                f"-Drocketmq.client.logRoot={scratch}",
-                f"-Drocketmq.home.dir={home}",
-                f"-Duser.home={scratch}",
-                "-cp",
-                java.class_path,
-                MAIN_CLASS,
-                command,
-                "-n",
-                name_server,
-                *options,
-            ],
+            [*program, command, "-n", name_server, *options],
             capture_output=True,
             text=True,
             timeout=TIMEOUT_S,

@@ -9,14 +9,14 @@ import pytest
 from click.testing import CliRunner, Result
 
 from tests.compat.conftest import SERVER_KIND, MakeBroker, MakeNameServer, wait_for_route
+from tests.compat.inhabited import MESSAGE_COUNT, inhabited
 from tests.compat.patience import wait_until
 from tests.compat.servers import BROKER_NAME, CLUSTER, Broker, OurBroker
-from troupemq import Message, Producer, PushConsumer, SendResult
+from troupemq import SendResult
 from troupemq.cli.admin import admin
 from troupemq.cli.admin.command import COMMANDS
 
 TOPIC, GROUP, KEY = "IT-cli", "IT-cli-group", "order-1"
-MESSAGE_COUNT = 8
 
 Run = Callable[..., list[Any]]
 """Runs a command with --json: the objects that it prints."""
@@ -61,25 +61,12 @@ def sent(served: Broker, run: Run) -> Iterator[list[SendResult]]:
     """A topic with messages, and a member of a group that has consumed them and stays."""
     run("updateTopic", "-b", served.address, "-t", TOPIC, "-r", "4", "-w", "4")
     wait_for_route(served, TOPIC)
-    seen: set[str] = set()
-    namesrv = served.name_server.address
-    with (
-        Producer("IT-cli-producers", namesrv) as producer,
-        PushConsumer(
-            GROUP, lambda views: seen.update(view.message_id for view in views), namesrv
-        ) as consumer,
-    ):
-        results = [
-            producer.send(Message(TOPIC, b"%d" % number, tags="A", keys=KEY))
-            for number in range(MESSAGE_COUNT)
-        ]
-        consumer.subscribe(TOPIC)
-        wait_until(lambda: len(seen) == MESSAGE_COUNT, "all messages consumed")
+    with inhabited(served, TOPIC, GROUP, KEY) as found:
         wait_until(
             lambda: sum(row["consumer_offset"] for row in progress(run)) == MESSAGE_COUNT,
             "offsets committed",
         )
-        yield results
+        yield found.results
 
 
 def progress(run: Run) -> list[Any]:
@@ -148,8 +135,10 @@ def test_groups(run: Run, served: Broker, sent: list[SendResult]) -> None:
     found = only(run("consumerConnection", "-g", GROUP))
     assert only(found["members"])["language"] == "PYTHON"
     assert found["subscriptions"][TOPIC] == "*"
-    assert only(run("producerConnection", "-g", "IT-cli-producers", "-t", TOPIC))["clientId"]
-    assert any(row["group"] == "IT-cli-producers" for row in run("producer", "-b", served.address))
+    assert only(run("producerConnection", "-g", f"{GROUP}-producers", "-t", TOPIC))["clientId"]
+    assert any(
+        row["group"] == f"{GROUP}-producers" for row in run("producer", "-b", served.address)
+    )
     assert sum(row["consumer_offset"] for row in progress(run)) >= MESSAGE_COUNT
     assert any(row["group"] == GROUP for row in run("consumerProgress"))
     assert any(row["group"] == GROUP for row in run("brokerConsumeStats", "-b", served.address))
