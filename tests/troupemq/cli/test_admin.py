@@ -10,9 +10,9 @@ from click.testing import CliRunner
 from troupemq.cli import cli
 from troupemq.cli.admin import admin
 from troupemq.cli.admin.command import COMMANDS, SECTION_OF, SECTIONS
-from troupemq.cli.admin.offsets import NEWEST, parse_time
 from troupemq.cli.admin.output import Output, Time
 from troupemq.cli.admin.properties import properties_of
+from troupemq.cli.admin.times import NEWEST, parse_time
 from troupemq.cli.admin.trace import events_of
 
 NOON = datetime(2026, 1, 31, 12, 0, 0, 250_000)
