@@ -90,12 +90,12 @@ def test_a_table_is_aligned_and_its_times_can_be_read(capsys: pytest.CaptureFixt
     Output(as_json=False).table(rows, "nothing")
     assert capsys.readouterr().out.splitlines() == [
         "TOPIC   LAST STORED              LAG",
-        "A       -                        12",
-        "Orders  2026-01-31 12:00:00.250  3",
+        "A       -                         12",
+        "Orders  2026-01-31 12:00:00.250    3",
     ]
     Output(as_json=True).table(rows, "nothing")
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert lines == [{**row} for row in rows]
+    assert lines == [{**rows[0], "last_stored_ms": None}, rows[1]]
 
 
 def test_an_empty_table_says_so_on_stderr_only(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,6 +1,5 @@
 """Commands about access control: accounts, addresses without one, and which version is where."""
 
-from protocol import fastjson
 from protocol.codes import RequestCode
 from protocol.headers.admin import (
     CreateAccessConfigHeader,
@@ -10,7 +9,7 @@ from protocol.headers.admin import (
 )
 from troupemq.cli.admin.command import BROKER, CLUSTER, command, one_of, option, parse_bool
 from troupemq.cli.admin.output import Output, Row, Time, snake_case
-from troupemq.cli.admin.session import Session
+from troupemq.cli.admin.session import Session, json_object
 from troupemq.client.errors import understood
 
 SECTION = "Access control"
@@ -136,7 +135,7 @@ def cluster_acl_config_version(
                 "broker": found.broker_name,
                 "address": found.broker_address,
             }
-            versions = understood(fastjson.loads_object, found.all_acl_file_version)
+            versions = json_object(found.all_acl_file_version)
             rows += ({**where, **_version(path, each)} for path, each in versions.items())
     if rows or not out.failed:
         out.table(rows, "No broker has access control files.")
@@ -161,7 +160,7 @@ def get_acl_config(
     for address in session.targets(broker_addr, cluster_name, masters_only=False):
         with out.attempt():
             answer = session.ask(address, RequestCode.GET_BROKER_CLUSTER_ACL_CONFIG)
-            found = understood(fastjson.loads_object, answer.body)
+            found = json_object(answer.body)
             listed = found.get("plainAccessConfigs")
             accounts = listed if isinstance(listed, list) else []
             shown = [

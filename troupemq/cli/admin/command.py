@@ -13,6 +13,7 @@ from typing import Any
 
 import click
 
+from protocol.compression import CompressionError
 from protocol.errors import ProtocolError
 from troupemq.cli.admin.output import Output
 from troupemq.cli.admin.session import Session
@@ -86,7 +87,7 @@ def command(
                     action(session, out, **given)
             except ClientError as error:
                 leave(one_line(str(error)))
-            except ProtocolError as error:
+            except (ProtocolError, CompressionError) as error:
                 leave(one_line(f"an answer that cannot be understood: {error}"))
             except OSError as error:
                 if error.errno == EPIPE:

@@ -5,7 +5,6 @@ from collections import Counter
 from collections.abc import Mapping
 from contextlib import suppress
 
-from protocol import fastjson
 from protocol.bodies import MessageQueue
 from protocol.bodies_admin import (
     Connection,
@@ -18,7 +17,7 @@ from protocol.headers.admin import ConsumerGroupHeader, ProducerGroupHeader
 from protocol.headers.client import GetConsumerRunningInfoHeader
 from troupemq.cli.admin.command import BROKER, TOPIC, command, flag, option
 from troupemq.cli.admin.output import Output, Row, Time
-from troupemq.cli.admin.session import Session
+from troupemq.cli.admin.session import Session, json_object
 from troupemq.client.errors import ClientError
 
 SECTION, PRODUCERS = "Consumer groups", "Producers"
@@ -180,7 +179,7 @@ def running_info(
     code = RequestCode.GET_CONSUMER_RUNNING_INFO
     if address is not None:
         answer = session.ask(address, code, header)
-        found = fastjson.loads_object(answer.body)
+        found = json_object(answer.body)
         return {str(key): _plain(value) for key, value in found.items()}
     *others, last = session.group_brokers(group)
     for place in others:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from time import monotonic
 from typing import TypeVar
 
+from protocol import fastjson
 from protocol.bodies import BrokerData, ClusterInfo, TopicRouteData
 from protocol.bodies_admin import TopicList
 from protocol.codes import LanguageCode, RequestCode, ResponseCode
@@ -227,6 +228,14 @@ class Session(Admin):
         header = KvConfigHeader(namespace, key)
         answers = self.ask_all_namesrvs(attempt, RequestCode.DELETE_KV_CONFIG, header)
         return [address for address, _ in answers]
+
+
+def json_object(body: bytes | memoryview | str | None) -> dict[fastjson.Key, object]:
+    """The object that an answer holds. Raises BadAnswer."""
+    try:
+        return fastjson.loads_object(body)
+    except fastjson.FastjsonError as error:
+        raise BadAnswer(f"an answer that cannot be understood: {error}") from None
 
 
 def _command(code: RequestCode, header: Header | None, body: bytes | None) -> RemotingCommand:
