@@ -126,6 +126,15 @@ def test_traces_of_old_and_new_clients_are_read() -> None:
     assert first.keys() == third.keys()
 
 
+@pytest.mark.parametrize(
+    ("begun", "expected"),
+    [("topicr", ["topicRoute"]), ("TOPICL", ["topicList"]), ("--h", ["--help"]), ("x", [])],
+)
+def test_commands_are_completed_whatever_their_capitals(begun: str, expected: list[str]) -> None:
+    found = admin.shell_complete(click.Context(admin), begun)
+    assert [each.value for each in found] == expected
+
+
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_shells_get_what_completes_commands(shell: str) -> None:
     done = CliRunner().invoke(cli, ["completion", shell], prog_name="troupemq")

@@ -168,14 +168,10 @@ def test_rubbish_from_servers_is_a_sentence_and_no_traceback(
 ) -> None:
     monkeypatch.chdir(tmp_path)  # exports go there
     for body in ANSWERS:
-
-        def answer(command: RemotingCommand, body: bytes = body) -> RemotingCommand:
-            return command.answer(body=body)
-
         for code in RequestCode:
-            broker.on(code, answer)
+            broker.on(code, _answering(body))
             if code not in ASKED_RIGHT:
-                namesrv.on(code, answer)
+                namesrv.on(code, _answering(body))
         done = run(name, *_arguments(name, broker.address), "--json")
         assert done.exception is None or isinstance(done.exception, SystemExit), body
         assert done.exit_code in (0, 1), done.stderr
@@ -197,6 +193,10 @@ def _arguments(name: str, address: str) -> Iterator[str]:
             yield from (short, __file__ if param.name == "source" else ARGUMENTS.get(short, "0"))
 
 
+def _answering(body: bytes) -> Callable[[RemotingCommand], RemotingCommand]:
+    return lambda command: command.answer(body=body)
+
+
 CONTENTS = {
     "brokers": [{"cluster": "C", "broker": "b", "topics": [ORDERED.to_json()], "groups": []}],
     "orders": {"Ordered": "b:1"},
@@ -213,7 +213,7 @@ def test_import_sets_what_export_has_written_orders_first(
         RequestCode.GET_BROKER_CONFIG: b"brokerName=b\nbrokerClusterName=C\n",
     }
     for code, body in tables.items():
-        broker.on(code, lambda command, body=body: command.answer(body=body))
+        broker.on(code, _answering(body))
     broker.succeed(RequestCode.UPDATE_AND_CREATE_TOPIC)
     namesrv.on(
         RequestCode.GET_KV_CONFIG, lambda command: command.answer(ResponseCode.QUERY_NOT_FOUND)

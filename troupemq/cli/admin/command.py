@@ -12,6 +12,7 @@ from errno import EPIPE
 from typing import Any
 
 import click
+from click.shell_completion import CompletionItem
 
 from protocol.compression import CompressionError
 from protocol.errors import ProtocolError
@@ -121,6 +122,12 @@ class AdminGroup(click.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         return self.commands.get(ALIASES.get(cmd_name.lower(), cmd_name))
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Names and options, whatever their capitals."""
+        begun = incomplete.lower()
+        found = super().shell_complete(ctx, incomplete[:1] if begun.startswith("-") else "")
+        return [each for each in found if str(each.value).lower().startswith(begun)]
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
