@@ -84,7 +84,7 @@ def test_topics(run: Run, served: Broker, sent: list[SendResult]) -> None:
     row = {"cluster": CLUSTER, "topic": TOPIC, "group": GROUP}
     assert row in run("topicList", "-c")
     (route,) = run("topicRoute", "-t", TOPIC)
-    assert only(route["queues"])["writeQueueNums"] == 4
+    assert only(route["queues"])["write_queues"] == 4
     assert only(run("topicRoute", "-t", TOPIC, "-l"))["addresses"] == {"0": served.address}
     status = run("topicStatus", "-t", TOPIC)
     assert sum(row["max_offset"] - row["min_offset"] for row in status) >= MESSAGE_COUNT
@@ -129,13 +129,13 @@ def test_name_servers(run: Run, served: Broker) -> None:
 def test_groups(run: Run, served: Broker, sent: list[SendResult]) -> None:
     other = f"{GROUP}-other"
     run("updateSubGroup", "-b", served.address, "-g", other, "-r", "5", "-q", "2")
-    assert only(run("getConsumerConfig", "-g", other))["retryMaxTimes"] == 5
+    assert only(run("getConsumerConfig", "-g", other))["retry_max_times"] == 5
     run("deleteSubGroup", "-b", served.address, "-g", other, "-r", "true")
     assert invoke(served, "getConsumerConfig", "-g", other).exit_code == 1
     found = only(run("consumerConnection", "-g", GROUP))
     assert only(found["members"])["language"] == "PYTHON"
     assert found["subscriptions"][TOPIC] == "*"
-    assert only(run("producerConnection", "-g", f"{GROUP}-producers", "-t", TOPIC))["clientId"]
+    assert only(run("producerConnection", "-g", f"{GROUP}-producers", "-t", TOPIC))["client"]
     assert any(
         row["group"] == f"{GROUP}-producers" for row in run("producer", "-b", served.address)
     )
@@ -146,14 +146,14 @@ def test_groups(run: Run, served: Broker, sent: list[SendResult]) -> None:
 
 
 def test_members_say_of_themselves(run: Run, served: Broker, sent: list[SendResult]) -> None:
-    client = only(only(run("consumerConnection", "-g", GROUP))["members"])["clientId"]
+    client = only(only(run("consumerConnection", "-g", GROUP))["members"])["client"]
     assert only(run("consumerStatus", "-g", GROUP))["queues"] == 5  # its retry queue too
     assert only(run("consumerStatus", "-g", GROUP, "-i", client))["subscriptionSet"]
     rows = run("consumerProgress", "-g", GROUP, "-s", "true")
     assert {row["client"] for row in rows} == {client.split("@")[0]}
     message_id = sent[0].offset_message_id
     directly = only(run("queryMsgById", "-i", message_id, "-g", GROUP, "-d", client))
-    assert directly["consumeResult"] == "CR_SUCCESS"
+    assert directly["consume_result"] == "CR_SUCCESS"
     told = run("resetOffsetByTime", "-g", GROUP, "-t", TOPIC, "-s", "now")
     assert {row["members"] for row in told} == {"told"}
 
@@ -219,7 +219,8 @@ def test_export_and_import(
         assert json.loads(path.read_text())
     path = tmp_path / "all.json"
     run("export", "-c", CLUSTER, "-f", str(path))
-    assert TOPIC in {each["topicName"] for each in json.loads(path.read_text())["topics"]}
+    kept = only(json.loads(path.read_text())["brokers"])
+    assert TOPIC in {each["topicName"] for each in kept["topics"]}
     unchanged = only(run("import", "-c", CLUSTER, "-f", str(path), "-d"))
     assert unchanged["topics"] == unchanged["groups"] == []
 

@@ -20,6 +20,8 @@ def namesrv_option(function: Command) -> Command:
     return click.option(
         "-n",
         "--namesrv",
+        "--namesrvAddr",
+        "namesrv",
         metavar="HOST:PORT",
         help="Name servers, several with ; between. "
         "[default: the environment's NAMESRV_ADDR, else 127.0.0.1:9876]",

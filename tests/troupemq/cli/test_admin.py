@@ -10,9 +10,9 @@ from click.testing import CliRunner
 from troupemq.cli import cli
 from troupemq.cli.admin import admin
 from troupemq.cli.admin.command import COMMANDS, SECTION_OF, SECTIONS
-from troupemq.cli.admin.offsets import NEWEST, parse_time
 from troupemq.cli.admin.output import Output, Time
 from troupemq.cli.admin.properties import properties_of
+from troupemq.cli.admin.times import NEWEST, parse_time
 from troupemq.cli.admin.trace import events_of
 
 NOON = datetime(2026, 1, 31, 12, 0, 0, 250_000)
@@ -90,12 +90,12 @@ def test_a_table_is_aligned_and_its_times_can_be_read(capsys: pytest.CaptureFixt
     Output(as_json=False).table(rows, "nothing")
     assert capsys.readouterr().out.splitlines() == [
         "TOPIC   LAST STORED              LAG",
-        "A       -                        12",
-        "Orders  2026-01-31 12:00:00.250  3",
+        "A       -                         12",
+        "Orders  2026-01-31 12:00:00.250    3",
     ]
     Output(as_json=True).table(rows, "nothing")
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert lines == [{**row} for row in rows]
+    assert lines == [{**rows[0], "last_stored_ms": None}, rows[1]]
 
 
 def test_an_empty_table_says_so_on_stderr_only(capsys: pytest.CaptureFixture[str]) -> None:
@@ -124,6 +124,15 @@ def test_traces_of_old_and_new_clients_are_read() -> None:
     assert second["client"] == "c"
     assert (third["kind"], third["message_id"], third["time_ms"]) == ("SubAfter", "ID", None)
     assert first.keys() == third.keys()
+
+
+@pytest.mark.parametrize(
+    ("begun", "expected"),
+    [("topicr", ["topicRoute"]), ("TOPICL", ["topicList"]), ("--h", ["--help"]), ("x", [])],
+)
+def test_commands_are_completed_whatever_their_capitals(begun: str, expected: list[str]) -> None:
+    found = admin.shell_complete(click.Context(admin), begun)
+    assert [each.value for each in found] == expected
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

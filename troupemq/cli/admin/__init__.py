@@ -2,8 +2,10 @@
 
 brokers.py     clusters and brokers: state, settings, cleaning, write permissions
 topics.py      topics: create, change, delete, where they are, how full
+stats.py       what goes into and out of topics
 queues.py      the queues of a topic: how old what they hold is
-groups.py      consumer groups: settings, members
+groups.py      consumer groups: their settings
+members.py     who is there: members of groups, producers
 progress.py    how far groups are behind
 rebalances.py  who joined and left a group
 offsets.py     where groups are: reset, skip, clone
@@ -13,7 +15,8 @@ trials.py      how long sends take
 transactions.py  those that nobody has ended
 namesrv.py     the name servers' settings and tables
 acl.py         access control
-export.py      configurations and figures into files, and topics and groups back from them
+export.py      configurations and figures into files, as the original writes them
+transfer.py    topics and groups into a file, and back
 """
 
 import click
@@ -23,6 +26,7 @@ from troupemq.cli.admin import (
     brokers,
     export,
     groups,
+    members,
     messages,
     namesrv,
     offsets,
@@ -30,8 +34,10 @@ from troupemq.cli.admin import (
     progress,
     queues,
     rebalances,
+    stats,
     topics,
     transactions,
+    transfer,
     trials,
 )
 from troupemq.cli.admin.command import COMMANDS, AdminGroup
@@ -40,8 +46,10 @@ from troupemq.cli.options import HELP_OPTIONS
 MODULES = (
     brokers,
     topics,
+    stats,
     queues,
     groups,
+    members,
     progress,
     rebalances,
     offsets,
@@ -52,6 +60,7 @@ MODULES = (
     namesrv,
     acl,
     export,
+    transfer,
 )
 """Importing them has registered their commands."""
 

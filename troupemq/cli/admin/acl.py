@@ -1,6 +1,5 @@
 """Commands about access control: accounts, addresses without one, and which version is where."""
 
-from protocol import fastjson
 from protocol.codes import RequestCode
 from protocol.headers.admin import (
     CreateAccessConfigHeader,
@@ -9,8 +8,8 @@ from protocol.headers.admin import (
     UpdateGlobalWhiteAddressesHeader,
 )
 from troupemq.cli.admin.command import BROKER, CLUSTER, command, one_of, option, parse_bool
-from troupemq.cli.admin.output import Output, Row, Time
-from troupemq.cli.admin.session import Session
+from troupemq.cli.admin.output import Output, Row, Time, snake_case
+from troupemq.cli.admin.session import Session, json_object
 from troupemq.client.errors import understood
 
 SECTION = "Access control"
@@ -59,12 +58,13 @@ def update_acl_config(
         group_perms,
     )
     for address in session.targets(broker_addr, cluster_name, masters_only=False):
-        session.ask(address, RequestCode.UPDATE_AND_CREATE_ACL_CONFIG, header)
-        out.done(
-            f"The account {access_key} is set at {address}.",
-            broker_address=address,
-            access_key=access_key,
-        )
+        with out.attempt():
+            session.ask(address, RequestCode.UPDATE_AND_CREATE_ACL_CONFIG, header)
+            out.done(
+                f"The account {access_key} is set at {address}.",
+                broker_address=address,
+                access_key=access_key,
+            )
 
 
 @command("deleteAclConfig", SECTION, BROKER, CLUSTER, _ACCESS_KEY, aliases=("deleteAccessConfig",))
@@ -79,12 +79,14 @@ def delete_acl_config(
     """Delete an account."""
     one_of(broker_addr, cluster_name)
     for address in session.targets(broker_addr, cluster_name, masters_only=False):
-        session.ask(address, RequestCode.DELETE_ACL_CONFIG, DeleteAccessConfigHeader(access_key))
-        out.done(
-            f"The account {access_key} is deleted at {address}.",
-            access_key=access_key,
-            deleted_at=address,
-        )
+        with out.attempt():
+            header = DeleteAccessConfigHeader(access_key)
+            session.ask(address, RequestCode.DELETE_ACL_CONFIG, header)
+            out.done(
+                f"The account {access_key} is deleted at {address}.",
+                access_key=access_key,
+                deleted_at=address,
+            )
 
 
 @command(
@@ -108,12 +110,13 @@ def update_global_white_addr(
     one_of(broker_addr, cluster_name)
     header = UpdateGlobalWhiteAddressesHeader(global_white_remote_addresses, acl_file_full_path)
     for address in session.targets(broker_addr, cluster_name, masters_only=False):
-        session.ask(address, RequestCode.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG, header)
-        out.done(
-            f"{address} takes {global_white_remote_addresses} without an account.",
-            broker_address=address,
-            addresses=global_white_remote_addresses,
-        )
+        with out.attempt():
+            session.ask(address, RequestCode.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG, header)
+            out.done(
+                f"{address} takes {global_white_remote_addresses} without an account.",
+                broker_address=address,
+                addresses=global_white_remote_addresses,
+            )
 
 
 @command("clusterAclConfigVersion", SECTION, BROKER, CLUSTER)
@@ -124,21 +127,28 @@ def cluster_acl_config_version(
     one_of(broker_addr, cluster_name)
     rows: list[Row] = []
     for address in session.targets(broker_addr, cluster_name, masters_only=False):
-        answer = session.ask(address, RequestCode.GET_BROKER_CLUSTER_ACL_INFO)
-        found = understood(GetBrokerAclInfoResponseHeader.decode, answer.fields)
-        for path, version in fastjson.loads_object(found.all_acl_file_version).items():
-            parts = version if isinstance(version, dict) else {}
-            rows.append(
-                {
-                    "cluster": found.cluster_name,
-                    "broker": found.broker_name,
-                    "address": found.broker_address,
-                    "file": str(path),
-                    "version": parts.get("counter"),
-                    "last_updated_ms": Time(int(str(parts.get("timestamp") or 0))),
-                }
-            )
-    out.table(rows, "No broker has access control files.")
+        with out.attempt():
+            answer = session.ask(address, RequestCode.GET_BROKER_CLUSTER_ACL_INFO)
+            found = understood(GetBrokerAclInfoResponseHeader.decode, answer.fields)
+            where = {
+                "cluster": found.cluster_name,
+                "broker": found.broker_name,
+                "address": found.broker_address,
+            }
+            versions = json_object(found.all_acl_file_version)
+            rows += ({**where, **_version(path, each)} for path, each in versions.items())
+    if rows or not out.failed:
+        out.table(rows, "No broker has access control files.")
+
+
+def _version(path: object, found: object) -> Row:
+    parts = found if isinstance(found, dict) else {}
+    timestamp = parts.get("timestamp")
+    return {
+        "file": str(path),
+        "version": parts.get("counter"),
+        "last_updated_ms": Time(timestamp if isinstance(timestamp, int) else 0),
+    }
 
 
 @command("getAclConfig", SECTION, BROKER, CLUSTER, aliases=("getAccessConfigSubCommand",))
@@ -148,14 +158,15 @@ def get_acl_config(
     """Show the accounts of each broker; their secrets are not shown."""
     one_of(broker_addr, cluster_name)
     for address in session.targets(broker_addr, cluster_name, masters_only=False):
-        answer = session.ask(address, RequestCode.GET_BROKER_CLUSTER_ACL_CONFIG)
-        found = fastjson.loads_object(answer.body)
-        listed = found.get("plainAccessConfigs")
-        accounts = listed if isinstance(listed, list) else []
-        shown = [
-            {str(name): value for name, value in each.items() if name != "secretKey"}
-            for each in accounts
-            if isinstance(each, dict)
-        ]
-        addresses = found.get("globalWhiteAddrs")
-        out.fields({"broker_address": address, "white_addresses": addresses, "accounts": shown})
+        with out.attempt():
+            answer = session.ask(address, RequestCode.GET_BROKER_CLUSTER_ACL_CONFIG)
+            found = json_object(answer.body)
+            listed = found.get("plainAccessConfigs")
+            accounts = listed if isinstance(listed, list) else []
+            shown = [
+                snake_case({str(name): each[name] for name in each if name != "secretKey"})
+                for each in accounts
+                if isinstance(each, dict)
+            ]
+            addresses = found.get("globalWhiteAddrs")
+            out.fields({"broker_address": address, "white_addresses": addresses, "accounts": shown})

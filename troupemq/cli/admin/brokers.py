@@ -1,14 +1,16 @@
 """Commands about clusters and brokers: state, settings, cleaning."""
 
 from collections.abc import Callable, Iterator
+from math import isfinite
 from time import sleep, time_ns
 
 from protocol.bodies import KVTable
 from protocol.codes import RequestCode
 from troupemq.cli.admin.command import BROKER, CLUSTER, command, flag, one_of, option
 from troupemq.cli.admin.output import Output, Row
-from troupemq.cli.admin.properties import properties_of
+from troupemq.cli.admin.properties import and_says, properties_of, setting
 from troupemq.cli.admin.session import BrokerPlace, Session
+from troupemq.cli.admin.times import SECONDS
 from troupemq.client.errors import ClientError
 
 SECTION = "Clusters and brokers"
@@ -21,7 +23,8 @@ _ITS_CLUSTER = option("c", "cluster", "All masters of this cluster.", metavar="N
     "clusterList",
     SECTION,
     flag("m", "moreStats", "Messages yesterday and today instead of rates."),
-    option("i", "interval", "Again every so many seconds.", type=float),
+    option("i", "interval", "Again every so many seconds, until Ctrl-C.", type=SECONDS),
+    until_interrupted=True,
 )
 def cluster_list(
     session: Session, out: Output, *, more_stats: bool, interval: float | None
@@ -53,13 +56,16 @@ def _asked(session: Session, out: Output, place: BrokerPlace, show: _Show) -> It
 
 
 def first_number(text: str | None) -> float:
-    """The first of the averages over 10, 60 and 600 s."""
-    words = (text or "").split()
-    return float(words[0]) if words else 0.0
+    """The first of the averages over 10, 60 and 600 s; 0 where there is none."""
+    try:
+        found = float((text or "").split()[0])
+    except (IndexError, ValueError):
+        return 0.0
+    return found if isfinite(found) else 0.0
 
 
 def _rate_row(place: BrokerPlace, table: dict[str, str]) -> Row:
-    earliest_ms = int(table.get("earliestMessageTimeStamp", "-1"))
+    earliest_ms = int(_number(table, "earliestMessageTimeStamp"))
     now_ms = time_ns() // 1_000_000
     hours = (now_ms - earliest_ms) / _HOUR_MS if earliest_ms > 0 else 0.0
     return {
@@ -70,17 +76,23 @@ def _rate_row(place: BrokerPlace, table: dict[str, str]) -> Row:
         "version": table.get("brokerVersionDesc"),
         "in_tps": first_number(table.get("putTps")),
         "out_tps": first_number(table.get("getTransferedTps")),
-        "waiting_sends": table.get("sendThreadPoolQueueSize"),
-        "waiting_pulls": table.get("pullThreadPoolQueueSize"),
-        "page_cache_ms": table.get("pageCacheLockTimeMills"),
+        "waiting_sends": int(_number(table, "sendThreadPoolQueueSize")),
+        "send_wait_ms": int(_number(table, "sendThreadPoolQueueHeadWaitTimeMills")),
+        "waiting_pulls": int(_number(table, "pullThreadPoolQueueSize")),
+        "pull_wait_ms": int(_number(table, "pullThreadPoolQueueHeadWaitTimeMills")),
+        "page_cache_ms": int(_number(table, "pageCacheLockTimeMills")),
         "kept_hours": hours,
-        "disk": table.get("commitLogDiskRatio"),
+        "disk": _number(table, "commitLogDiskRatio"),
     }
+
+
+def _number(table: dict[str, str], name: str) -> float:
+    return first_number(table.get(name))
 
 
 def _day_row(place: BrokerPlace, table: dict[str, str]) -> Row:
     def count(name: str) -> int:
-        return int(table.get(name, "0"))
+        return int(_number(table, name))
 
     put_today, get_today = count("msgPutTotalTodayMorning"), count("msgGetTotalTodayMorning")
     return {
@@ -101,9 +113,11 @@ def broker_status(
     """Show what a broker says of itself."""
     one_of(broker_addr, cluster_name)
     for address in session.targets(broker_addr, cluster_name, masters_only=False):
-        table = runtime_info(session, address)
-        found = dict(sorted(table.items()))
-        out.fields({"broker_address": address, **found} if out.as_json else found, title=address)
+        with out.attempt():
+            found = dict(sorted(runtime_info(session, address).items()))
+            out.fields(
+                {"broker_address": address, **found} if out.as_json else found, title=address
+            )
 
 
 @command("getBrokerConfig", SECTION, BROKER, CLUSTER)
@@ -113,8 +127,11 @@ def get_broker_config(
     """Show a broker's settings."""
     one_of(broker_addr, cluster_name)
     for address in session.targets(broker_addr, cluster_name, masters_only=False):
-        found = broker_settings(session, address)
-        out.fields({"broker_address": address, **found} if out.as_json else found, title=address)
+        with out.attempt():
+            found = broker_settings(session, address)
+            out.fields(
+                {"broker_address": address, **found} if out.as_json else found, title=address
+            )
 
 
 def broker_settings(session: Session, address: str) -> dict[str, str]:
@@ -141,10 +158,17 @@ def update_broker_config(
 ) -> None:
     """Change a broker's setting, while it runs and in its file."""
     one_of(broker_addr, cluster_name)
-    body = f"{key}={value}\n".encode()
+    body = setting(key, value)
     for address in session.targets(broker_addr, cluster_name):
-        session.ask(address, RequestCode.UPDATE_BROKER_CONFIG, body=body)
-        out.done(f"{key} is {value} at {address}.", broker_address=address, key=key, value=value)
+        with out.attempt():
+            remark = session.ask(address, RequestCode.UPDATE_BROKER_CONFIG, body=body).remark
+            out.done(
+                f"{key} is {value} at {address}." + and_says(remark),
+                broker_address=address,
+                key=key,
+                value=value,
+                remark=remark,
+            )
 
 
 def _clean(
@@ -152,8 +176,9 @@ def _clean(
 ) -> None:
     """Tells one broker, those of a cluster, or all: the answer says that it has begun."""
     for each in session.targets(address, cluster):
-        session.ask(each, code)
-        out.done(f"{each} cleans.", broker_address=each, cleans=True)
+        with out.attempt():
+            session.ask(each, code)
+            out.done(f"{each} cleans.", broker_address=each, cleans=True)
 
 
 @command("cleanExpiredCQ", SECTION, BROKER, _ITS_CLUSTER)

@@ -8,14 +8,22 @@ import re
 import sys
 from collections.abc import Callable, Sequence
 from difflib import get_close_matches
+from errno import EPIPE
 from typing import Any
 
 import click
+from click.shell_completion import CompletionItem
 
+from protocol.compression import CompressionError
+from protocol.errors import ProtocolError
 from troupemq.cli.admin.output import Output
 from troupemq.cli.admin.session import Session
+from troupemq.cli.admin.text import one_line
 from troupemq.cli.options import json_option, leave, namesrv_option
 from troupemq.client.errors import ClientError
+
+INTERRUPTED = 130
+"""The exit code of what Ctrl-C has ended, as shells have it."""
 
 Action = Callable[..., None]
 """Called with the session, the output, and the options by name."""
@@ -25,13 +33,18 @@ SECTIONS = (
     "Topics",
     "Consumer groups",
     "Offsets",
+    "Producers",
     "Messages",
+    "Trial sends",
     "Transactions",
     "Name servers",
     "Access control",
     "Export and import",
 )
 """As a person would look for them."""
+
+WHOLE = 1000
+"""Characters of a command's first sentence in the list: it goes on in a second line."""
 
 COMMANDS: dict[str, click.Command] = {}
 ALIASES: dict[str, str] = {}
@@ -54,19 +67,36 @@ def flag(short: str, name: str, help: str, *, to: str = "") -> click.Option:
 
 
 def command(
-    name: str, section: str, *options: click.Parameter, aliases: Sequence[str] = ()
+    name: str,
+    section: str,
+    *options: click.Parameter,
+    aliases: Sequence[str] = (),
+    until_interrupted: bool = False,
 ) -> Callable[[Action], Action]:
-    """Registers a function as the command `name`; its docstring is the help."""
+    """Registers a function as the command `name`; its docstring is the help.
+
+    Ctrl-C is an end in order for one that goes on until then, else exit code 130.
+    """
     assert section in SECTIONS, section
 
     def register(action: Action) -> Action:
         def run(namesrv: str | None, as_json: bool, **given: Any) -> None:
             out = Output(as_json=as_json)
             try:
+                _check_text(given)
                 with Session(namesrv) as session:
                     action(session, out, **given)
             except ClientError as error:
-                leave(str(error))
+                leave(one_line(str(error)))
+            except (ProtocolError, CompressionError) as error:
+                leave(one_line(f"an answer that cannot be understood: {error}"))
+            except OSError as error:
+                if error.errno == EPIPE:
+                    raise  # `| head`: click ends without a word
+                leave(f"the output cannot be written: {error.strerror}")
+            except KeyboardInterrupt:
+                if not until_interrupted:
+                    sys.exit(INTERRUPTED)
             if out.failed:
                 sys.exit(1)
 
@@ -80,11 +110,24 @@ def command(
     return register
 
 
+def _check_text(given: dict[str, Any]) -> None:
+    """Raises click.UsageError for bytes in the command line that are no UTF-8."""
+    for value in given.values():
+        if isinstance(value, str) and any("\ud800" <= each <= "\udfff" for each in value):
+            raise click.UsageError(f"{one_line(value)} is not UTF-8.")
+
+
 class AdminGroup(click.Group):
     """Finds commands whatever their capitals, and lists them by section."""
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         return self.commands.get(ALIASES.get(cmd_name.lower(), cmd_name))
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Names and options, whatever their capitals."""
+        begun = incomplete.lower()
+        found = super().shell_complete(ctx, incomplete[:1] if begun.startswith("-") else "")
+        return [each for each in found if str(each.value).lower().startswith(begun)]
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -101,9 +144,8 @@ class AdminGroup(click.Group):
             names = sorted(name for name, where in SECTION_OF.items() if where == section)
             if names:
                 with formatter.section(section):
-                    limit = formatter.width - 6 - max(map(len, SECTION_OF))
                     formatter.write_dl(
-                        [(name, self.commands[name].get_short_help_str(limit)) for name in names]
+                        [(name, self.commands[name].get_short_help_str(WHOLE)) for name in names]
                     )
 
 
@@ -129,6 +171,6 @@ def yes_no(short: str, name: str, help: str, default: str = "false") -> click.Op
 
 
 BROKER = option("b", "brokerAddr", "This broker only.", metavar="HOST:PORT")
-CLUSTER = option("c", "clusterName", "All masters of this cluster.", metavar="NAME")
+CLUSTER = option("c", "clusterName", "The brokers of this cluster.", metavar="NAME")
 TOPIC = option("t", "topic", "The topic.", required=True)
 GROUP = option("g", "groupName", "The consumer group.", required=True)

@@ -1,10 +1,9 @@
-"""Commands that write configurations and figures into files, and set topics and groups from one."""
+"""Commands that write configurations and figures into files, in the original's form."""
 
 import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from time import time_ns
-from typing import BinaryIO
 
 import click
 
@@ -15,7 +14,6 @@ from protocol.bodies import (
 )
 from protocol.bodies_admin import BrokerStatsData, TopicList
 from protocol.codes import VERSION, RequestCode
-from protocol.errors import RemoteError
 from protocol.topic_names import (
     DLQ_TOPIC_PREFIX,
     HALF_TOPIC,
@@ -25,10 +23,11 @@ from protocol.topic_names import (
 from storage.groups import ALWAYS_PRESENT, TRANSACTION_GROUP
 from troupemq.cli.admin.brokers import broker_settings, first_number, runtime_info
 from troupemq.cli.admin.command import BROKER, CLUSTER, command, flag, one_of, option
-from troupemq.cli.admin.groups import group_table, members_of, update_group
+from troupemq.cli.admin.groups import group_table
+from troupemq.cli.admin.members import members_of
 from troupemq.cli.admin.output import Output
 from troupemq.cli.admin.session import Session
-from troupemq.cli.admin.topics import broker_stats, create_topic
+from troupemq.cli.admin.stats import broker_stats
 from troupemq.client.errors import BrokerError, ClientError
 
 SECTION = "Export and import"
@@ -85,7 +84,7 @@ def user_groups(session: Session, address: str) -> Groups:
     return {name: each for name, each in sorted(table.items()) if name not in SYSTEM_GROUPS}
 
 
-def _write(out: Output, path: Path, found: Mapping[str, object]) -> None:
+def write_file(out: Output, path: Path, found: Mapping[str, object]) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(found, indent="\t", ensure_ascii=False) + "\n")
@@ -133,7 +132,7 @@ def export_metadata(
         found["subscriptionGroupTable"] = _plain(groups)
     found["exportTime"] = time_ns() // 1_000_000
     name = "topic" if only_topics else "subscriptionGroup" if only_groups else "metadata"
-    _write(out, file_path / f"{name}.json", found)
+    write_file(out, file_path / f"{name}.json", found)
 
 
 def _added_up(
@@ -173,7 +172,7 @@ def export_configs(session: Session, out: Output, *, cluster_name: str, file_pat
             "slaveBrokerSize": len(places) - len(masters),
         },
     }
-    _write(out, file_path / "configs.json", found)
+    write_file(out, file_path / "configs.json", found)
 
 
 @command("exportMetrics", SECTION, _WHOLE_CLUSTER, _DIRECTORY)
@@ -207,7 +206,7 @@ def export_metrics(session: Session, out: Output, *, cluster_name: str, file_pat
         for name, number in count.items():
             counts[_total(name)] = counts.get(_total(name), 0) + number
     totals = {"totalTps": rates, "totalOneDayNum": counts}
-    _write(out, file_path / "metrics.json", {"evaluateReport": reports, "totalData": totals})
+    write_file(out, file_path / "metrics.json", {"evaluateReport": reports, "totalData": totals})
 
 
 def _total(name: str) -> str:
@@ -267,98 +266,3 @@ def _clients(session: Session, address: str) -> list[str]:
             continue
         found |= {f"{each.language}%{each.version}" for each in members.connection_set}
     return sorted(found)
-
-
-# --- ours: both ways
-
-
-@command(
-    "export",
-    SECTION,
-    CLUSTER,
-    BROKER,
-    option("f", "file", "Into this file; else to stdout.", type=click.Path(path_type=Path)),
-)
-def export(
-    session: Session,
-    out: Output,
-    *,
-    cluster_name: str | None,
-    broker_addr: str | None,
-    file: Path | None,
-) -> None:
-    """Write the topics and groups of each broker, for `import`."""
-    addresses = session.targets(broker_addr, cluster_name)
-    topics: Topics = {}
-    groups: Groups = {}
-    for address in addresses:
-        topics |= user_topics(session, address)
-        groups |= user_groups(session, address)
-    found = {
-        "topics": [config.to_json() for config in topics.values()],
-        "groups": [config.to_json() for config in groups.values()],
-    }
-    if file is not None:
-        _write(out, file, found)
-    else:
-        click.echo(json.dumps(found, ensure_ascii=False, indent=None if out.as_json else 2))
-
-
-@command(
-    "import",
-    SECTION,
-    CLUSTER,
-    BROKER,
-    option(
-        "f",
-        "file",
-        "What `export` has written; - is stdin.",
-        type=click.File("rb"),
-        required=True,
-        to="source",
-    ),
-    flag("d", "dryRun", "Say what would be changed, and change nothing."),
-)
-def import_(
-    session: Session,
-    out: Output,
-    *,
-    cluster_name: str | None,
-    broker_addr: str | None,
-    source: BinaryIO,
-    dry_run: bool,
-) -> None:
-    """Set topics and groups at every broker of a cluster as `export` has written them.
-
-    What is not in the file stays as it is.
-    """
-    one_of(broker_addr, cluster_name)
-    topics, groups = _parse(source.read())
-    for address in session.targets(broker_addr, cluster_name):
-        have_topics, have_groups = user_topics(session, address), user_groups(session, address)
-        changed_topics = [each for each in topics if have_topics.get(each.topic_name) != each]
-        changed_groups = [each for each in groups if have_groups.get(each.group_name) != each]
-        for topic in () if dry_run else changed_topics:
-            create_topic(session, address, topic)
-        for group in () if dry_run else changed_groups:
-            update_group(session, address, group)
-        names = [each.topic_name for each in changed_topics]
-        others = [each.group_name for each in changed_groups]
-        would = "would be set" if dry_run else "are set"
-        out.done(
-            f"{len(names)} topics and {len(others)} groups {would} at {address}.",
-            broker_address=address,
-            topics=names,
-            groups=others,
-            dry_run=dry_run,
-        )
-
-
-def _parse(data: bytes) -> tuple[list[TopicConfig], list[SubscriptionGroupConfig]]:
-    try:
-        found = json.loads(data)
-        topics = [TopicConfig.from_json(each) for each in found["topics"]]
-        groups = [SubscriptionGroupConfig.from_json(each) for each in found["groups"]]
-    except (ValueError, KeyError, TypeError, RemoteError) as error:
-        raise ClientError(f"the file is not what `troupemq admin export` writes: {error}") from None
-    return topics, groups

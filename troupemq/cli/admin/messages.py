@@ -5,16 +5,18 @@ import click
 from protocol.bodies_admin import ConsumeMessageDirectlyResult
 from protocol.codes import RequestCode
 from protocol.headers.client import ConsumeMessageDirectlyHeader
+from protocol.properties import RESERVED_NAMES
 from protocol.topic_names import TRACE_TOPIC
 from troupemq.cli.admin.command import TOPIC, command, flag, option, parse_bool, yes_no
-from troupemq.cli.admin.output import Output, Row, Time
+from troupemq.cli.admin.output import Output, Row, Time, snake_case
 from troupemq.cli.admin.reading import reader_of
 from troupemq.cli.admin.session import Session
+from troupemq.cli.admin.times import NUMBER, OFFSET
 from troupemq.cli.admin.trace import events_of
 from troupemq.cli.admin.tracks import tracks_of
 from troupemq.cli.messages import as_object
 from troupemq.client.message import Message, MessageQueue, MessageView
-from troupemq.client.producer import Producer
+from troupemq.client.producer import Producer, ProducerSettings
 
 SECTION = "Messages"
 PRODUCER_GROUP = "CLIENT_INNER_PRODUCER"
@@ -44,25 +46,28 @@ def query_msg_by_id(
     unit_name: str | None,
 ) -> None:
     """Show the message with this id of the broker's, and who has consumed it."""
-    for each in msg_id.split(","):
-        view = session.view_message(each.strip())
-        if consumer_group is not None and client_id is not None:
-            _consume_directly(session, out, view, consumer_group, client_id)
-        elif parse_bool(send_message):
-            _send_again(session, out, view)
-        else:
-            _show(session, out, view)
+    for each in filter(None, map(str.strip, msg_id.split(","))):
+        with out.attempt():
+            view = session.view_message(each)
+            if consumer_group is not None and client_id is not None:
+                _consume_directly(session, out, view, consumer_group, client_id)
+            elif parse_bool(send_message):
+                _send_again(session, out, view)
+            else:
+                _show(session, out, view)
 
 
 def _show(session: Session, out: Output, view: MessageView) -> None:
-    out.fields({**as_object(view), "tracks": tracks_of(session, view), **_places(view)})
+    stored = {"store_timestamp_ms": Time(view.store_timestamp_ms)}
+    tracks = tracks_of(session, view)
+    out.fields({**as_object(view), **stored, "tracks": tracks, **_places(view)})
 
 
 def _places(view: MessageView) -> Row:
     return {
         "offset_message_id": view.offset_message_id,
         "physical_offset": view.physical_offset,
-        "born_timestamp_ms": view.born_timestamp_ms,
+        "born_timestamp_ms": Time(view.born_timestamp_ms),
         "born_host": view.born_host,
         "store_host": view.store_host,
         "sys_flag": view.sys_flag,
@@ -80,11 +85,12 @@ def _consume_directly(
         header,
         timeout_ms=30_000,
     )
-    out.fields(found.to_json())
+    out.fields(snake_case(found.to_json()))
 
 
 def _send_again(session: Session, out: Output, view: MessageView) -> None:
-    message = Message(view.topic, view.body, tags=view.tags, keys=view.keys)
+    own = {name: view.properties[name] for name in view.properties if name not in RESERVED_NAMES}
+    message = Message(view.topic, view.body, view.tags, view.keys, own)
     with Producer(PRODUCER_GROUP, session.namesrv) as producer:
         result = producer.send(message)
     out.done(
@@ -147,8 +153,8 @@ def query_msg_by_unique_key(
     SECTION,
     TOPIC,
     option("b", "brokerName", "The broker's name.", required=True),
-    option("i", "queueId", "The queue.", type=int, required=True),
-    option("o", "offset", "Its place there.", type=int, required=True),
+    option("i", "queueId", "The queue.", type=NUMBER, required=True),
+    option("o", "offset", "Its place there.", type=OFFSET, required=True),
 )
 def query_msg_by_offset(
     session: Session, out: Output, *, topic: str, broker_name: str, queue_id: int, offset: int
@@ -189,8 +195,8 @@ def query_msg_trace_by_id(session: Session, out: Output, *, msg_id: str, trace_t
     option("k", "key", "Its keys, with blanks between."),
     option("c", "tags", "Its tag."),
     option("b", "broker", "The broker's name; needs -i."),
-    option("i", "qid", "The queue; needs -b.", type=int),
-    yes_no("m", "msgTraceEnable", "Taken and not used: what is sent here leaves no trace."),
+    option("i", "qid", "The queue; needs -b.", type=NUMBER),
+    yes_no("m", "msgTraceEnable", "Leave a trace of it, as clients do."),
 )
 def send_message(
     session: Session,
@@ -209,7 +215,8 @@ def send_message(
         raise click.UsageError("A queue is named by its broker (-b) and its number (-i).")
     queue = None if broker is None or qid is None else MessageQueue(topic, broker, qid)
     message = Message(topic, body.encode(), tags=tags, keys=tuple((key or "").split()))
-    with Producer(PRODUCER_GROUP, session.namesrv) as producer:
+    settings = ProducerSettings(trace=parse_bool(msg_trace_enable))
+    with Producer(PRODUCER_GROUP, session.namesrv, settings=settings) as producer:
         result = producer.send(message, queue=queue)
     out.fields(
         {
@@ -218,5 +225,6 @@ def send_message(
             "queue_offset": result.queue_offset,
             "status": result.status.value,
             "message_id": result.message_id,
+            "offset_message_id": result.offset_message_id,
         }
     )

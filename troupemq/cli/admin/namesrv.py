@@ -8,7 +8,7 @@ from protocol.headers.namesrv import (
 )
 from troupemq.cli.admin.command import command, option
 from troupemq.cli.admin.output import Output
-from troupemq.cli.admin.properties import properties_of
+from troupemq.cli.admin.properties import and_says, properties_of, setting
 from troupemq.cli.admin.session import Session
 from troupemq.client.errors import understood
 
@@ -22,7 +22,7 @@ _BROKER_NAME = option("b", "brokerName", "The broker's name.", required=True)
 @command("getNamesrvConfig", SECTION)
 def get_namesrv_config(session: Session, out: Output) -> None:
     """Show the settings of each name server."""
-    for address, answer in session.ask_all_namesrvs(RequestCode.GET_NAMESRV_CONFIG):
+    for address, answer in session.ask_all_namesrvs(out.attempt, RequestCode.GET_NAMESRV_CONFIG):
         found = properties_of(answer.body)
         out.fields({"namesrv": address, **found} if out.as_json else found, title=address)
 
@@ -30,9 +30,16 @@ def get_namesrv_config(session: Session, out: Output) -> None:
 @command("updateNamesrvConfig", SECTION, _KEY, _VALUE)
 def update_namesrv_config(session: Session, out: Output, *, key: str, value: str) -> None:
     """Change a setting of every name server."""
-    body = f"{key}={value}\n".encode()
-    for address, _ in session.ask_all_namesrvs(RequestCode.UPDATE_NAMESRV_CONFIG, body=body):
-        out.done(f"{key} is {value} at {address}.", namesrv=address, key=key, value=value)
+    body = setting(key, value)
+    code = RequestCode.UPDATE_NAMESRV_CONFIG
+    for address, answer in session.ask_all_namesrvs(out.attempt, code, body=body):
+        out.done(
+            f"{key} is {value} at {address}." + and_says(answer.remark),
+            namesrv=address,
+            key=key,
+            value=value,
+            remark=answer.remark,
+        )
 
 
 @command("updateKvConfig", SECTION, _NAMESPACE, _KEY, _VALUE)
@@ -40,22 +47,35 @@ def update_kv_config(
     session: Session, out: Output, *, namespace: str, key: str, value: str
 ) -> None:
     """Set an entry of a table that every name server keeps."""
-    session.put_kv(namespace, key, value)
-    out.done(f"{namespace}: {key} is {value}.", namespace=namespace, key=key, value=value)
+    for address in session.put_kv(out.attempt, namespace, key, value):
+        out.done(
+            f"{namespace}: {key} is {value} at {address}.",
+            namesrv=address,
+            namespace=namespace,
+            key=key,
+            value=value,
+        )
 
 
 @command("deleteKvConfig", SECTION, _NAMESPACE, _KEY)
 def delete_kv_config(session: Session, out: Output, *, namespace: str, key: str) -> None:
-    """Delete an entry of such a table."""
-    session.delete_kv(namespace, key)
-    out.done(f"{namespace}: {key} is deleted.", namespace=namespace, key=key, value=None)
+    """Delete an entry of a table that every name server keeps."""
+    for address in session.delete_kv(out.attempt, namespace, key):
+        out.done(
+            f"{namespace}: {key} is deleted at {address}.",
+            namesrv=address,
+            namespace=namespace,
+            key=key,
+            value=None,
+        )
 
 
 @command("wipeWritePerm", SECTION, _BROKER_NAME)
 def wipe_write_perm(session: Session, out: Output, *, broker_name: str) -> None:
     """Have producers avoid a broker: its topics can only be read, say the name servers."""
+    header = BrokerNameHeader(broker_name)
     code = RequestCode.WIPE_WRITE_PERM_OF_BROKER
-    for address, answer in session.ask_all_namesrvs(code, BrokerNameHeader(broker_name)):
+    for address, answer in session.ask_all_namesrvs(out.attempt, code, header):
         count = understood(WipeWritePermResponseHeader.decode, answer.fields).wipe_topic_count
         out.done(
             f"{address}: {count} topics of {broker_name} can only be read.",
@@ -68,8 +88,9 @@ def wipe_write_perm(session: Session, out: Output, *, broker_name: str) -> None:
 @command("addWritePerm", SECTION, _BROKER_NAME)
 def add_write_perm(session: Session, out: Output, *, broker_name: str) -> None:
     """Have producers come back to a broker."""
+    header = BrokerNameHeader(broker_name)
     code = RequestCode.ADD_WRITE_PERM_OF_BROKER
-    for address, answer in session.ask_all_namesrvs(code, BrokerNameHeader(broker_name)):
+    for address, answer in session.ask_all_namesrvs(out.attempt, code, header):
         count = understood(AddWritePermResponseHeader.decode, answer.fields).add_topic_count
         out.done(
             f"{address}: {count} topics of {broker_name} can be written again.",

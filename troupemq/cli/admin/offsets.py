@@ -1,9 +1,6 @@
 """Commands about where consumer groups are: reset, skip, clone."""
 
 from collections.abc import Iterator
-from datetime import datetime
-
-import click
 
 from protocol.bodies import MessageQueue
 from protocol.bodies_admin import ConsumeStats, ResetOffsetBody, TopicStatsTable
@@ -19,34 +16,12 @@ from protocol.headers.offset import (
 from troupemq.cli.admin.command import TOPIC, command, flag, option, parse_bool, yes_no
 from troupemq.cli.admin.output import Output, Row
 from troupemq.cli.admin.session import BrokerPlace, Session
+from troupemq.cli.admin.times import NEWEST, TIME
+from troupemq.cli.admin.topics import consumers_of
 from troupemq.client.errors import BrokerError, understood
 
 SECTION = "Offsets"
-NEWEST = -1
 GROUP_OPTION = option("g", "group", "The consumer group.", required=True)
-TIME_FORMAT = "%Y-%m-%d#%H:%M:%S:%f"
-
-
-def parse_time(text: str) -> int:
-    """`now`, ms since 1970, ISO, or the original's 2026-01-31#12:00:00:000; local time.
-
-    Raises click.BadParameter for anything else.
-    """
-    text = text.strip()
-    if text == "now":
-        return NEWEST
-    if text.lstrip("-").isdecimal():
-        return int(text)
-    try:
-        moment = (
-            datetime.strptime(text, TIME_FORMAT) if "#" in text else datetime.fromisoformat(text)
-        )
-    except ValueError:
-        raise click.BadParameter(
-            f"{text!r} is neither now, nor ms since 1970, nor a time like 2026-01-31T12:00:00",
-            param_hint="-s",
-        ) from None
-    return int(moment.timestamp() * 1000)
 
 
 @command(
@@ -54,7 +29,9 @@ def parse_time(text: str) -> int:
     SECTION,
     GROUP_OPTION,
     TOPIC,
-    option("s", "timestamp", "now, ms since 1970, or 2026-01-31T12:00:00.", required=True),
+    option(
+        "s", "timestamp", "now, ms since 1970, or 2026-01-31T12:00:00.", required=True, type=TIME
+    ),
     yes_no("f", "force", "Forward too; else only back.", "true"),
     flag("c", "cplus", "The members are C++ clients."),
 )
@@ -64,7 +41,7 @@ def reset_offset_by_time(
     *,
     group: str,
     topic: str,
-    timestamp: str,
+    timestamp: int,
     force: str,
     cplus: bool,
 ) -> None:
@@ -72,7 +49,7 @@ def reset_offset_by_time(
     _reset(
         session,
         out,
-        ResetOffsetHeader(topic, group, parse_time(timestamp), parse_bool(force)),
+        ResetOffsetHeader(topic, group, timestamp, parse_bool(force)),
         cplus,
     )
 
@@ -94,13 +71,15 @@ def skip_accumulated_message(
 def _reset(session: Session, out: Output, header: ResetOffsetHeader, cplus: bool) -> None:
     rows: list[Row] = []
     for place in session.topic_brokers(header.topic):
-        try:
-            rows += _reset_online(session, place, header, cplus)
-        except BrokerError as error:
-            if error.code != ResponseCode.CONSUMER_NOT_ONLINE:
-                raise
-            rows += _reset_offline(session, place, header)
-    out.table(rows, f"The topic {header.topic} has no queues that {header.group} consumes.")
+        with out.attempt():
+            try:
+                rows += _reset_online(session, place, header, cplus)
+            except BrokerError as error:
+                if error.code != ResponseCode.CONSUMER_NOT_ONLINE:
+                    raise
+                rows += _reset_offline(session, place, header)
+    if rows or not out.failed:
+        out.table(rows, f"The topic {header.topic} has no queues that {header.group} consumes.")
 
 
 def _reset_online(
@@ -188,11 +167,15 @@ def clone_group_offset(
     """Set a group to where another one is."""
     header = CloneGroupOffsetHeader(src_group, dest_group, topic, parse_bool(offline))
     for place in session.topic_brokers(topic):
-        session.ask(place.address, RequestCode.CLONE_GROUP_OFFSET, header)
-        out.done(
-            f"{dest_group} is where {src_group} is, in {topic} at {place.address}.",
-            broker_address=place.address,
-            source_group=src_group,
-            group=dest_group,
-            topic=topic,
-        )
+        with out.attempt():
+            if src_group not in consumers_of(session, place, topic):
+                out.fail(f"{place.address} has no offsets of the group {src_group} in {topic}.")
+                continue
+            session.ask(place.address, RequestCode.CLONE_GROUP_OFFSET, header)
+            out.done(
+                f"{dest_group} is where {src_group} is, in {topic} at {place.address}.",
+                broker_address=place.address,
+                source_group=src_group,
+                group=dest_group,
+                topic=topic,
+            )

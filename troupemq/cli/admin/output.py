@@ -4,11 +4,16 @@ A row is a mapping; its keys are the JSON names and, in capitals, the headings o
 """
 
 import json
-from collections.abc import Iterable, Mapping
+import re
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import datetime
 
 import click
 
+from troupemq.cli.admin.text import escaped, one_line, padded, width_of
+from troupemq.client.errors import ClientError
 from troupemq.daemon import say
 
 Row = Mapping[str, object]
@@ -16,12 +21,27 @@ GAP = "  "
 
 
 class Time(int):
-    """A wall-clock time in ms since 1970: a number in JSON, local time in a table."""
+    """A wall-clock time in ms since 1970: a number in JSON, local time in a table.
+
+    What is not above 0 is no time: null, and `-`.
+    """
 
     def __str__(self) -> str:
         if self <= 0:
             return "-"
-        return datetime.fromtimestamp(self / 1000).isoformat(" ", "milliseconds")
+        try:
+            return datetime.fromtimestamp(self / 1000).isoformat(" ", "milliseconds")
+        except (ValueError, OverflowError, OSError):  # beyond the year 9999
+            return str(int(self))
+
+
+def snake_case(found: Row) -> dict[str, object]:
+    """RocketMQ's names as ours are written: `readQueueNums` is `read_queue_nums`."""
+    return {_snake(name): value for name, value in found.items()}
+
+
+def _snake(name: str) -> str:
+    return re.sub(r"(?<=[a-z0-9])([A-Z]+)", lambda found: "_" + found[1].lower(), name)
 
 
 class Output:
@@ -30,50 +50,141 @@ class Output:
     def __init__(self, *, as_json: bool) -> None:
         self.as_json = as_json
         self.failed = False
+        self._said: set[str] = set()
 
-    def table(self, rows: Iterable[Row], nothing: str) -> None:
-        """Rows with the same keys; `nothing` is the sentence for none of them."""
+    def table(self, rows: Iterable[Row], nothing: str) -> bool:
+        """Rows with the same keys; `nothing` is the sentence for none of them. True for some."""
         if self.as_json:
+            some = False
             for row in rows:
-                click.echo(json.dumps(row, ensure_ascii=False))
-            return
-        lines = [{key: _cell(value) for key, value in row.items()} for row in rows]
-        if not lines:
+                some = True
+                self._print_json(row)
+            return some
+        found = list(rows)
+        for line in _table(found):
+            _print(line)
+        if not found:
             say(nothing)
-            return
-        headings = {key: _heading(key) for key in lines[0]}
-        widths = {key: max(len(line[key]) for line in [headings, *lines]) for key in headings}
-        for line in [headings, *lines]:
-            cells = (line[key].ljust(width) for key, width in widths.items())
-            click.echo(GAP.join(cells).rstrip())
+        return bool(found)
 
     def fields(self, fields: Row, title: str = "") -> None:
         """One thing, a line for each of its properties; the title is for people."""
         if self.as_json:
-            click.echo(json.dumps(fields, ensure_ascii=False))
+            self._print_json(fields)
             return
         if title:
-            click.echo(title)
-        width = max((len(name) for name in fields), default=0)
-        for name, value in fields.items():
-            click.echo(f"{name.ljust(width)}{GAP}{_cell(value)}".rstrip())
+            _print(escaped(title))
+        for line in _fields(fields):
+            _print(line)
 
     def done(self, sentence: str, **fields: object) -> None:
         """Something was carried out: a sentence for people, its facts in JSON."""
-        click.echo(json.dumps(fields, ensure_ascii=False) if self.as_json else sentence)
+        self.item(fields, sentence)
 
     def item(self, fields: Row, line: str) -> None:
         """One of many things that have a line of their own for people."""
-        click.echo(json.dumps(fields, ensure_ascii=False) if self.as_json else line)
+        if self.as_json:
+            self._print_json(fields)
+        else:
+            _print(escaped(line))
+
+    def footer(self, line: str) -> None:
+        """What a table comes to, for people: a program adds up by itself."""
+        if not self.as_json:
+            _print("")
+            _print(escaped(line))
+
+    def note(self, sentence: str) -> None:
+        """Something that a person should know, on stderr."""
+        if not self.as_json:
+            say(one_line(sentence))
 
     def fail(self, sentence: str) -> None:
         """A part did not work: the command goes on, and ends with exit code 1."""
         self.failed = True
-        say(sentence)
+        if sentence not in self._said:  # once, for however many groups a dead broker has
+            self._said.add(sentence)
+            say(one_line(sentence))
+
+    @contextmanager
+    def attempt(self) -> Iterator[None]:
+        """A part that may fail: with one broker or name server of several, say."""
+        try:
+            yield
+        except ClientError as error:
+            self.fail(str(error))
+
+    def _print_json(self, found: Row) -> None:
+        _print(as_json(found))
 
 
-def _heading(key: str) -> str:
-    return key.removesuffix("_ms").replace("_", " ").upper()
+def as_json(found: object, indent: int | None = None) -> str:
+    """JSON for this stdout: what it cannot show is escaped."""
+    text = json.dumps(_plain(found), ensure_ascii=False, indent=indent)
+    try:
+        text.encode(_encoding())
+    except UnicodeEncodeError:
+        return json.dumps(_plain(found), indent=indent)
+    return text
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, Time):
+        return int(value) if value > 0 else None
+    if isinstance(value, Mapping):
+        return {str(name): _plain(each) for name, each in value.items()}
+    return [_plain(each) for each in value] if isinstance(value, list | tuple) else value
+
+
+def _encoding() -> str:
+    return getattr(sys.stdout, "encoding", None) or "utf-8"
+
+
+def _print(line: str) -> None:
+    encoding = _encoding()
+    click.echo(line.encode(encoding, "backslashreplace").decode(encoding))
+
+
+def _table(rows: Sequence[Row]) -> Iterator[str]:
+    if not rows:
+        return
+    keys = list(rows[0])
+    cells = [[_cell(row.get(key)) for key in keys] for row in rows]
+    headings = [_heading(key, [row.get(key) for row in rows]) for key in keys]
+    widths = [max(map(width_of, column)) for column in zip(headings, *cells, strict=True)]
+    right = [all(map(_is_number, (row.get(key) for row in rows))) for key in keys]
+    for line in [headings, *cells]:
+        columns = zip(line, widths, right, strict=True)
+        yield GAP.join(padded(*column) for column in columns).rstrip()
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool | Time)
+
+
+def _heading(key: str, values: Sequence[object]) -> str:
+    return _label(key, values).replace("_", " ").upper()
+
+
+def _label(key: str, values: Sequence[object]) -> str:
+    """A time of the day has no unit."""
+    is_time = any(isinstance(value, Time) for value in values)
+    return escaped(key.removesuffix("_ms") if is_time else key)
+
+
+def _fields(fields: Row) -> Iterator[str]:
+    labels = {name: _label(name, [value]) for name, value in fields.items()}
+    width = max(map(width_of, labels.values()), default=0)
+    for name, value in fields.items():
+        label = labels[name]
+        if isinstance(value, list | tuple) and value and isinstance(value[0], Mapping):
+            yield label
+            yield from (GAP + line for line in _table(value))
+        elif isinstance(value, str) and "\n" in value.strip():
+            yield label
+            yield from (GAP + escaped(line) for line in value.strip().splitlines())
+        else:
+            yield f"{padded(label, width)}{GAP}{_cell(value)}".rstrip()
 
 
 def _cell(value: object) -> str:
@@ -84,7 +195,8 @@ def _cell(value: object) -> str:
     if isinstance(value, float):
         return f"{value:.2f}"
     if isinstance(value, Mapping):
-        return " ".join(f"{name}={_cell(each)}" for name, each in value.items()) or "-"
+        pairs = (f"{escaped(str(name))}={_cell(each)}" for name, each in value.items())
+        return " ".join(pairs) or "-"
     if isinstance(value, list | tuple):
         return ", ".join(map(_cell, value)) or "-"
-    return str(value)
+    return escaped(str(value))

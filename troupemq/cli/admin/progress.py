@@ -3,9 +3,6 @@
 from collections.abc import Iterator, Sequence
 from time import sleep
 
-import click
-
-from protocol import fastjson
 from protocol.bodies import MessageQueue
 from protocol.bodies_admin import (
     ConsumeStats,
@@ -16,7 +13,6 @@ from protocol.headers.admin import (
     GetBrokerConsumeStatsHeader,
     GetConsumeStatsHeader,
 )
-from protocol.headers.client import GetConsumerRunningInfoHeader
 from protocol.topic_names import RETRY_TOPIC_PREFIX
 from troupemq.cli.admin.command import (
     command,
@@ -24,9 +20,10 @@ from troupemq.cli.admin.command import (
     parse_bool,
     yes_no,
 )
-from troupemq.cli.admin.groups import members_of
+from troupemq.cli.admin.members import members_of, queues_of, running_info
 from troupemq.cli.admin.output import Output, Row, Time
 from troupemq.cli.admin.session import Session
+from troupemq.cli.admin.times import COUNT, SECONDS
 from troupemq.client.errors import BrokerError, ClientError, RouteNotFound
 
 SECTION = "Consumer groups"
@@ -48,27 +45,38 @@ def consumer_progress(
             for topic in session.topics()
             if topic.startswith(RETRY_TOPIC_PREFIX)
         )
-        rows: Iterator[Row] = (_summary(session, name) for name in names)
+        rows = (row for name in names for row in _summary(session, out, name))
         out.table(rows, "No group has consumed here.")
         return
+    found = _stats_of(session, out, group_name)
     owners = _owners(session, group_name) if parse_bool(show_client_ip) else None
-    out.table(
-        _progress(session, group_name, owners), f"The group {group_name} has consumed nothing."
+    if out.table(_progress(found, owners), f"The group {group_name} has consumed nothing."):
+        tps = sum(each.consume_tps for each in found)
+        out.footer(f"{_lag(found)} behind in all; {tps:.2f} consumed a second.")
+
+
+def _stats_of(session: Session, out: Output, group: str) -> list[ConsumeStats]:
+    code = RequestCode.GET_CONSUME_STATS
+    found = []
+    for place in session.group_brokers(group):
+        with out.attempt():
+            header = GetConsumeStatsHeader(group)
+            found.append(session.read(ConsumeStats, place.address, code, header))
+    return found
+
+
+def _lag(found: Sequence[ConsumeStats]) -> int:
+    return sum(
+        where.broker_offset - where.consumer_offset
+        for each in found
+        for where in each.offset_table.values()
     )
 
 
-def _stats_of(session: Session, group: str) -> list[ConsumeStats]:
-    code = RequestCode.GET_CONSUME_STATS
-    return [
-        session.read(ConsumeStats, place.address, code, GetConsumeStatsHeader(group))
-        for place in session.group_brokers(group)
-    ]
-
-
 def _progress(
-    session: Session, group: str, owners: dict[MessageQueue, str] | None
+    found: Sequence[ConsumeStats], owners: dict[MessageQueue, str] | None
 ) -> Iterator[Row]:
-    offsets = [item for stats in _stats_of(session, group) for item in stats.offset_table.items()]
+    offsets = [item for stats in found for item in stats.offset_table.items()]
     for queue, where in sorted(offsets, key=lambda item: _order(item[0])):
         row: dict[str, object] = {
             "topic": queue.topic,
@@ -89,46 +97,46 @@ def _order(queue: MessageQueue) -> tuple[str, str, int]:
 
 
 def _owners(session: Session, group: str) -> dict[MessageQueue, str]:
-    """Who has which queue, as far as the members answer."""
-    address = session.group_brokers(group)[0].address
+    """Who has which queue, as far as the members answer; for a pull consumer nobody knows."""
     found: dict[MessageQueue, str] = {}
-    for member in members_of(session, group, address).connection_set:
-        header = GetConsumerRunningInfoHeader(group, member.client_id)
+    try:
+        members = members_of(session, group).connection_set
+    except BrokerError:  # nobody is there
+        return found
+    for member in members:
         try:
-            answer = session.ask(address, RequestCode.GET_CONSUMER_RUNNING_INFO, header)
+            info = running_info(session, group, member.client_id)
         except ClientError:
             continue
-        table = fastjson.loads_object(answer.body).get("mqTable")
-        for key in table if isinstance(table, dict) else ():
-            queue = MessageQueue.from_json(dict(key) if not isinstance(key, str) else {})
+        for queue in queues_of(info):
             found[queue] = member.client_id.split("@")[0]
     return found
 
 
-def _summary(session: Session, group: str) -> Row:
-    stats = _stats_of(session, group)
+def _summary(session: Session, out: Output, group: str) -> Iterator[Row]:
+    """A row, but for a group that was deleted meanwhile."""
+    try:
+        stats = _stats_of(session, out, group)
+    except RouteNotFound:
+        return
     members: Sequence[object] = ()
     version, kind, model = None, None, None
     try:
         found = members_of(session, group)
-    except (BrokerError, RouteNotFound):
+    except ClientError:
         pass
     else:
         members = found.connection_set
         version = min((each.version for each in found.connection_set), default=None)
         kind, model = found.consume_type, found.message_model
-    return {
+    yield {
         "group": group,
         "members": len(members),
         "version": version,
         "type": {"CONSUME_PASSIVELY": "push", "CONSUME_ACTIVELY": "pull"}.get(kind or "", kind),
         "model": model,
         "tps": sum(each.consume_tps for each in stats),
-        "lag": sum(
-            where.broker_offset - where.consumer_offset
-            for each in stats
-            for where in each.offset_table.values()
-        ),
+        "lag": _lag(stats),
     }
 
 
@@ -136,7 +144,9 @@ def _summary(session: Session, group: str) -> Row:
     "brokerConsumeStats",
     SECTION,
     option("b", "brokerAddr", "The broker.", required=True, metavar="HOST:PORT"),
-    option("t", "timeoutMillis", "How long to wait.", type=int, default=50_000, show_default=True),
+    option(
+        "t", "timeoutMillis", "How long to wait.", type=COUNT, default=50_000, show_default=True
+    ),
     option("l", "level", "Only queues at least that far behind.", type=int, default=0),
     yes_no("o", "order", "Only ordered topics."),
 )
@@ -170,9 +180,10 @@ def broker_consume_stats(
 @command(
     "startMonitoring",
     SECTION,
-    option("i", "intervalS", "Seconds between two rounds.", type=click.FloatRange(0), default=60),
-    option("r", "rounds", "End after that many.", type=click.IntRange(1)),
+    option("i", "intervalS", "Seconds between two rounds.", type=SECONDS, default=60),
+    option("r", "rounds", "End after that many.", type=COUNT),
     option("l", "level", "Groups at least that far behind.", type=int, default=100_000),
+    until_interrupted=True,
 )
 def start_monitoring(
     session: Session, out: Output, *, interval_s: float, rounds: int | None, level: int
@@ -183,14 +194,15 @@ def start_monitoring(
         if done:
             sleep(interval_s)
         done += 1
-        out.table(_worries(session, level), "Nothing to worry about.")
+        with out.attempt():  # a name server that is gone may come back
+            out.table(_worries(session, out, level), "Nothing to worry about.")
 
 
-def _worries(session: Session, level: int) -> Iterator[Row]:
+def _worries(session: Session, out: Output, level: int) -> Iterator[Row]:
     for topic in session.topics():
         if topic.startswith(RETRY_TOPIC_PREFIX):
-            row = _summary(session, topic.removeprefix(RETRY_TOPIC_PREFIX))
-            lag = row["lag"]
-            assert isinstance(lag, int)
-            if lag >= level or (lag > 0 and not row["members"]):
-                yield row
+            for row in _summary(session, out, topic.removeprefix(RETRY_TOPIC_PREFIX)):
+                lag = row["lag"]
+                assert isinstance(lag, int)
+                if lag >= level or (lag > 0 and not row["members"]):
+                    yield row

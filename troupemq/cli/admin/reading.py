@@ -90,7 +90,13 @@ class QueueReader:
             records = list(decode_records(bytes(answer.body or b"")))
         except RecordError as error:
             raise BadAnswer(f"messages that cannot be understood: {error}") from None
-        return [view_of(record, self.queue) for record in records], found.next_begin_offset
+        views = (view_of(record, self.queue) for record in records)
+        return [view for view in views if self._wants(view)], found.next_begin_offset
+
+    def _wants(self, view: MessageView) -> bool:
+        """The broker goes by the hashes of tags: two may have the same."""
+        tags = {tag.strip() for tag in self.expression.split("||")}
+        return "*" in tags or "" in tags or view.tags in tags
 
 
 def reader_of(

@@ -1,12 +1,14 @@
 """`rebalances`: who joined a consumer group, who left it and why, who subscribes differently."""
 
+from typing import Any
+
 import click
 
 from protocol.bodies_own import GroupChanges
 from protocol.codes import RequestCode
 from protocol.headers.admin import ConsumerGroupHeader
 from troupemq.cli.admin.command import BROKER, command
-from troupemq.cli.admin.output import Output, Row, Time
+from troupemq.cli.admin.output import Output, Time
 from troupemq.cli.admin.session import Session
 
 
@@ -21,11 +23,13 @@ def rebalances(session: Session, out: Output, *, group: str, broker_addr: str | 
         addresses = [broker_addr]
     else:
         addresses = [place.address for place in session.group_brokers(group)]
-    rows: list[Row] = []
+    rows: list[dict[str, Any]] = []
     differing: set[str] = set()
     for address in addresses:
-        header = ConsumerGroupHeader(group)
-        found = session.read(GroupChanges, address, RequestCode.GET_GROUP_CHANGES, header)
+        found = GroupChanges(group)
+        with out.attempt():
+            header = ConsumerGroupHeader(group)
+            found = session.read(GroupChanges, address, RequestCode.GET_GROUP_CHANGES, header)
         rows += (
             {
                 "time_ms": Time(each.timestamp),
@@ -43,6 +47,7 @@ def rebalances(session: Session, out: Output, *, group: str, broker_addr: str | 
             for mismatch in found.mismatches
             for wanted in mismatch.wanted
         }
+    rows.sort(key=lambda row: row["time_ms"])
     out.table(rows, f"Nothing has happened to {group} since its brokers were started.")
     if differing:
         out.fail(f"The members of {group} subscribe differently. {'; '.join(sorted(differing))}.")

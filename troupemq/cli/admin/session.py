@@ -1,9 +1,12 @@
 """Session: the questions that administrators' commands ask, of brokers and of name servers."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from time import monotonic
 from typing import TypeVar
 
+from protocol import fastjson
 from protocol.bodies import BrokerData, ClusterInfo, TopicRouteData
 from protocol.bodies_admin import TopicList
 from protocol.codes import LanguageCode, RequestCode, ResponseCode
@@ -18,12 +21,26 @@ from protocol.headers.namesrv import (
 from protocol.json_body import Body
 from protocol.topic_names import RETRY_TOPIC_PREFIX
 from troupemq.client.admin import Admin
-from troupemq.client.errors import BrokerError, RouteNotFound, understood
+from troupemq.client.errors import (
+    BadAnswer,
+    BrokerError,
+    ClientError,
+    ConnectionFailed,
+    RequestTimeout,
+    RouteNotFound,
+    understood,
+)
 from troupemq.client.route import MASTER_ID, namesrv_addresses
 
 TIMEOUT_MS = 5000
+SILENT_S = 20.0
+"""How long a server that did not answer is not asked again: a command asks for each group."""
+
 ORDER_CONFIGURATION = "ORDER_TOPIC_CONFIG"
 """The name servers' namespace that says which topics are ordered across brokers."""
+
+Attempt = Callable[[], AbstractContextManager[None]]
+"""Output.attempt: what fails within is said, and the command goes on."""
 
 Answered = TypeVar("Answered", bound=Body)
 
@@ -49,6 +66,7 @@ class Session(Admin):
         super().__init__(namesrv)
         self.namesrv = namesrv
         self.namesrvs = namesrv_addresses(namesrv)
+        self._silent: dict[str, tuple[float, ClientError]] = {}
 
     # --- one address
 
@@ -62,10 +80,17 @@ class Session(Admin):
         language: LanguageCode | None = None,
     ) -> RemotingCommand:
         """The success that `address` answers. Raises BrokerError for any other answer."""
+        since_s, silent = self._silent.get(address, (0.0, None))
+        if silent is not None and monotonic() - since_s < SILENT_S:
+            raise silent
         command = _command(code, header, body)
         if language is not None:
             command.language = language
-        return self._client.remoting.ask(address, command, timeout_ms)
+        try:
+            return self._client.remoting.ask(address, command, timeout_ms)
+        except (ConnectionFailed, RequestTimeout) as error:
+            self._silent[address] = monotonic(), error
+            raise
 
     def call(self, address: str, command: RemotingCommand, timeout_ms: float) -> RemotingCommand:
         """What `address` answers, whatever its code."""
@@ -80,7 +105,10 @@ class Session(Admin):
         timeout_ms: float = TIMEOUT_MS,
     ) -> Answered:
         """The body that `address` answers."""
-        return understood(kind.decode, self.ask(address, code, header, None, timeout_ms).body)
+        answer = self.ask(address, code, header, None, timeout_ms)
+        if not answer.body and answer.remark:
+            raise BadAnswer(f"{address} answered nothing: {answer.remark}")
+        return understood(kind.decode, answer.body)
 
     # --- the name servers
 
@@ -91,10 +119,21 @@ class Session(Admin):
         return self._client.routes.ask_namesrv(_command(code, header, body))
 
     def ask_all_namesrvs(
-        self, code: RequestCode, header: Header | None = None, body: bytes | None = None
+        self,
+        attempt: Attempt,
+        code: RequestCode,
+        header: Header | None = None,
+        body: bytes | None = None,
     ) -> list[tuple[str, RemotingCommand]]:
-        """What each name server answers: what they keep themselves must reach them all."""
-        return [(address, self.ask(address, code, header, body)) for address in self.namesrvs]
+        """What each name server answers: what they keep themselves must reach them all.
+
+        One that does not is an attempt that failed; the others are asked all the same.
+        """
+        found = []
+        for address in self.namesrvs:
+            with attempt():
+                found.append((address, self.ask(address, code, header, body)))
+        return found
 
     def cluster_info(self) -> ClusterInfo:
         """All brokers of all clusters."""
@@ -178,13 +217,25 @@ class Session(Admin):
             raise
         return understood(GetKvConfigResponseHeader.decode, answer.fields).value
 
-    def put_kv(self, namespace: str, key: str, value: str) -> None:
-        """Sets one entry at every name server."""
-        self.ask_all_namesrvs(RequestCode.PUT_KV_CONFIG, PutKvConfigHeader(namespace, key, value))
+    def put_kv(self, attempt: Attempt, namespace: str, key: str, value: str) -> list[str]:
+        """Sets one entry at every name server; gives those that have it."""
+        header = PutKvConfigHeader(namespace, key, value)
+        answers = self.ask_all_namesrvs(attempt, RequestCode.PUT_KV_CONFIG, header)
+        return [address for address, _ in answers]
 
-    def delete_kv(self, namespace: str, key: str) -> None:
-        """Deletes one entry at every name server."""
-        self.ask_all_namesrvs(RequestCode.DELETE_KV_CONFIG, KvConfigHeader(namespace, key))
+    def delete_kv(self, attempt: Attempt, namespace: str, key: str) -> list[str]:
+        """Deletes one entry at every name server; gives those that have done it."""
+        header = KvConfigHeader(namespace, key)
+        answers = self.ask_all_namesrvs(attempt, RequestCode.DELETE_KV_CONFIG, header)
+        return [address for address, _ in answers]
+
+
+def json_object(body: bytes | memoryview | str | None) -> dict[fastjson.Key, object]:
+    """The object that an answer holds. Raises BadAnswer."""
+    try:
+        return fastjson.loads_object(body)
+    except fastjson.FastjsonError as error:
+        raise BadAnswer(f"an answer that cannot be understood: {error}") from None
 
 
 def _command(code: RequestCode, header: Header | None, body: bytes | None) -> RemotingCommand:

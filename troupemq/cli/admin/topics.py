@@ -1,17 +1,15 @@
 """Commands about topics: create, change, delete; where they are, and how full."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import click
 
 from protocol.bodies import BrokerData, TopicConfig, TopicConfigTable
-from protocol.bodies_admin import BrokerStatsData, ConsumeStats, GroupList, TopicStatsTable
-from protocol.codes import RequestCode, ResponseCode
+from protocol.bodies_admin import GroupList, TopicStatsTable
+from protocol.codes import RequestCode
 from protocol.headers.admin import (
     CreateTopicHeader,
-    GetConsumeStatsHeader,
     TopicHeader,
-    ViewBrokerStatsHeader,
 )
 from protocol.headers.namesrv import DeleteTopicInNamesrvHeader
 from protocol.topic_names import DLQ_TOPIC_PREFIX, RETRY_TOPIC_PREFIX
@@ -26,10 +24,11 @@ from troupemq.cli.admin.command import (
     parse_bool,
     yes_no,
 )
-from troupemq.cli.admin.output import Output, Row, Time
+from troupemq.cli.admin.output import Output, Row, Time, snake_case
 from troupemq.cli.admin.session import ORDER_CONFIGURATION, BrokerPlace, Session
+from troupemq.cli.admin.times import COUNT
 from troupemq.client.assignment import averagely
-from troupemq.client.errors import BrokerError, RouteNotFound
+from troupemq.client.errors import RouteNotFound
 from troupemq.client.message import check_topic
 from troupemq.client.route import DEFAULT_TOPIC, route_of
 
@@ -44,8 +43,8 @@ UNIT, UNIT_SUBSCRIPTION = 1, 2
     BROKER,
     CLUSTER,
     TOPIC,
-    option("r", "readQueueNums", "Queues that can be read.", type=click.IntRange(1), default=8),
-    option("w", "writeQueueNums", "Queues that are written.", type=click.IntRange(1), default=8),
+    option("r", "readQueueNums", "Queues that can be read.", type=COUNT, default=8),
+    option("w", "writeQueueNums", "Queues that are written.", type=COUNT, default=8),
     option("p", "perm", "4 read, 2 write, 6 both.", type=click.Choice(["2", "4", "6"])),
     yes_no("o", "order", "Ordered across brokers."),
     yes_no("u", "unit", "A topic of a unit."),
@@ -73,22 +72,33 @@ def update_topic(
         topic, read_queue_nums, write_queue_nums, int(perm or "6"), "SINGLE_TAG", flags
     )
     config.order = parse_bool(order)
-    places = session.masters(cluster_name if broker_addr is None else None)
-    if broker_addr is not None:
-        places = [place for place in places if place.address == broker_addr] or [
-            BrokerPlace("", "", 0, broker_addr)
-        ]
+    if broker_addr is None:
+        places = session.masters(cluster_name)
+    elif config.order:
+        places = [_place_of(session, broker_addr)]
+    else:
+        places = [BrokerPlace("", "", 0, broker_addr)]
+    counts: dict[str, int] = {}
     for place in places:
-        create_topic(session, place.address, config)
-        out.done(
-            f"{topic} has {read_queue_nums} queues to read and {write_queue_nums} to write "
-            f"at {place.address}.",
-            broker_address=place.address,
-            **config.to_json(),
-        )
-    if config.order:
-        entries = [f"{place.name}:{write_queue_nums}" for place in places if place.name]
-        _order(session, topic, entries, whole=broker_addr is None)
+        with out.attempt():
+            create_topic(session, place.address, config)
+            counts[place.name] = write_queue_nums
+            out.done(
+                f"{topic} has {read_queue_nums} queues to read and {write_queue_nums} to write "
+                f"at {place.address}.",
+                broker_address=place.address,
+                **snake_case(config.to_json()),
+            )
+    if config.order and counts:
+        put_order(session, out, topic, counts, whole=broker_addr is None)
+
+
+def _place_of(session: Session, address: str) -> BrokerPlace:
+    """The name servers know an ordered topic's brokers by their names."""
+    for place in session.masters():
+        if place.address == address:
+            return place
+    raise RouteNotFound(f"no master is registered with the address {address}")
 
 
 def create_topic(session: Session, address: str, config: TopicConfig) -> None:
@@ -106,16 +116,22 @@ def create_topic(session: Session, address: str, config: TopicConfig) -> None:
     session.ask(address, RequestCode.UPDATE_AND_CREATE_TOPIC, header)
 
 
-def _order(session: Session, topic: str, entries: list[str], *, whole: bool) -> None:
-    """Tells the name servers how many queues of an ordered topic each broker has."""
-    kept = "" if whole else session.kv(ORDER_CONFIGURATION, topic) or ""
-    table = _entries(kept) | _entries(";".join(entries))
+def put_order(
+    session: Session, out: Output, topic: str, counts: Mapping[str, int], *, whole: bool
+) -> None:
+    """Tells the name servers how many queues of an ordered topic each broker has.
+
+    `whole`: no other broker has any; else those of before stay.
+    """
+    kept = {} if whole else order_entries(session.kv(ORDER_CONFIGURATION, topic))
+    table = kept | {name: str(count) for name, count in counts.items()}
     value = ";".join(f"{name}:{count}" for name, count in table.items())
-    session.put_kv(ORDER_CONFIGURATION, topic, value)
+    session.put_kv(out.attempt, ORDER_CONFIGURATION, topic, value)
 
 
-def _entries(text: str) -> dict[str, str]:
-    pairs = (entry.split(":") for entry in text.split(";"))
+def order_entries(text: str | None) -> dict[str, str]:
+    """Broker name → count of queues, of `broker-a:4;broker-b:4`."""
+    pairs = (entry.split(":") for entry in (text or "").split(";"))
     return {pair[0]: pair[1] for pair in pairs if len(pair) == 2}
 
 
@@ -128,19 +144,22 @@ def _entries(text: str) -> dict[str, str]:
 def delete_topic(session: Session, out: Output, *, topic: str, cluster_name: str) -> None:
     """Delete a topic from a cluster and from the name servers."""
     for place in session.masters(cluster_name):
-        session.ask(place.address, RequestCode.DELETE_TOPIC_IN_BROKER, TopicHeader(topic))
-        out.done(f"{topic} is deleted at {place.address}.", topic=topic, deleted_at=place.address)
-    forget_topic(session, topic, cluster_name)
-    for address in session.namesrvs:
+        with out.attempt():
+            session.ask(place.address, RequestCode.DELETE_TOPIC_IN_BROKER, TopicHeader(topic))
+            out.done(
+                f"{topic} is deleted at {place.address}.", topic=topic, deleted_at=place.address
+            )
+    for address in forget_topic(session, out, topic, cluster_name):
         out.done(f"{topic} is forgotten by {address}.", topic=topic, forgotten_by=address)
 
 
-def forget_topic(session: Session, topic: str, cluster: str) -> None:
-    """Takes a topic out of the name servers' routes and order table."""
-    session.ask_all_namesrvs(
-        RequestCode.DELETE_TOPIC_IN_NAMESRV, DeleteTopicInNamesrvHeader(topic, cluster)
-    )
-    session.delete_kv(ORDER_CONFIGURATION, topic)
+def forget_topic(session: Session, out: Output, topic: str, cluster: str) -> list[str]:
+    """Takes a topic out of the name servers' routes and order table; gives those that did."""
+    header = DeleteTopicInNamesrvHeader(topic, cluster)
+    code = RequestCode.DELETE_TOPIC_IN_NAMESRV
+    answers = session.ask_all_namesrvs(out.attempt, code, header)
+    session.delete_kv(out.attempt, ORDER_CONFIGURATION, topic)
+    return [address for address, _ in answers]
 
 
 @command(
@@ -166,20 +185,21 @@ def update_topic_perm(
     one_of(broker_addr, cluster_name)
     wanted = set(session.targets(broker_addr, cluster_name))
     for address in sorted(wanted):
-        table = session.read(TopicConfigTable, address, RequestCode.GET_ALL_TOPIC_CONFIG)
-        config = table.topic_configs.get(topic)
-        if config is None:
-            out.fail(f"{address} does not have the topic {topic}.")
-            continue
-        before, config.perm = config.perm, int(perm)
-        create_topic(session, address, config)
-        out.done(
-            f"{topic} at {address}: permission {before} is now {perm}.",
-            broker_address=address,
-            topic=topic,
-            perm_before=before,
-            perm=config.perm,
-        )
+        with out.attempt():
+            table = session.read(TopicConfigTable, address, RequestCode.GET_ALL_TOPIC_CONFIG)
+            config = table.topic_configs.get(topic)
+            if config is None:
+                out.fail(f"{address} does not have the topic {topic}.")
+                continue
+            before, config.perm = config.perm, int(perm)
+            create_topic(session, address, config)
+            out.done(
+                f"{topic} at {address}: permission {before} is now {perm}.",
+                broker_address=address,
+                topic=topic,
+                perm_before=before,
+                perm=config.perm,
+            )
 
 
 @command("topicRoute", SECTION, TOPIC, flag("l", "list", "As a table.", to="as_table"))
@@ -189,14 +209,23 @@ def topic_route(session: Session, out: Output, *, topic: str, as_table: bool) ->
     if not as_table:
         out.fields(
             {
-                "queues": [each.to_json() for each in route.queue_datas],
+                "queues": [
+                    {
+                        "broker": each.broker_name,
+                        "read_queues": each.read_queue_nums,
+                        "write_queues": each.write_queue_nums,
+                        "perm": each.perm,
+                        "sys_flag": each.topic_sys_flag,
+                    }
+                    for each in sorted(route.queue_datas, key=lambda each: each.broker_name)
+                ],
                 "brokers": [
                     {
                         "cluster": each.cluster,
                         "broker": each.broker_name,
                         "addresses": _addresses(each),
                     }
-                    for each in route.broker_datas
+                    for each in sorted(route.broker_datas, key=lambda each: each.broker_name)
                 ],
                 "order": route.order_topic_conf,
             }
@@ -227,14 +256,15 @@ def _addresses(data: BrokerData) -> dict[str, str]:
 @command("topicStatus", SECTION, TOPIC)
 def topic_status(session: Session, out: Output, *, topic: str) -> None:
     """Show the first and the last offset of each queue, and when it last grew."""
-    out.table(_queue_ends(session, topic), f"The topic {topic} has no queues.")
+    out.table(_queue_ends(session, out, topic), f"The topic {topic} has no queues.")
 
 
-def _queue_ends(session: Session, topic: str) -> Iterator[Row]:
+def _queue_ends(session: Session, out: Output, topic: str) -> Iterator[Row]:
+    code = RequestCode.GET_TOPIC_STATS_INFO
     for place in session.topic_brokers(topic):
-        stats = session.read(
-            TopicStatsTable, place.address, RequestCode.GET_TOPIC_STATS_INFO, TopicHeader(topic)
-        )
+        stats = TopicStatsTable()
+        with out.attempt():
+            stats = session.read(TopicStatsTable, place.address, code, TopicHeader(topic))
         for queue, ends in sorted(stats.offset_table.items(), key=lambda item: item[0].queue_id):
             yield {
                 "broker": queue.broker_name,
@@ -306,13 +336,23 @@ def update_order_conf(
         value = session.kv(ORDER_CONFIGURATION, topic)
         out.fields({"topic": topic, "order": value})
     elif method == "delete":
-        session.delete_kv(ORDER_CONFIGURATION, topic)
-        out.done(f"The order of {topic} is deleted.", topic=topic, order=None)
+        for address in session.delete_kv(out.attempt, ORDER_CONFIGURATION, topic):
+            out.done(
+                f"The order of {topic} is deleted at {address}.",
+                namesrv=address,
+                topic=topic,
+                order=None,
+            )
     else:
-        if not order_conf:
+        if not order_conf or not order_entries(order_conf):
             raise click.UsageError("Say with -v which order: broker-a:4;broker-b:4.")
-        session.put_kv(ORDER_CONFIGURATION, topic, order_conf)
-        out.done(f"The order of {topic} is {order_conf}.", topic=topic, order=order_conf)
+        for address in session.put_kv(out.attempt, ORDER_CONFIGURATION, topic, order_conf):
+            out.done(
+                f"The order of {topic} is {order_conf} at {address}.",
+                namesrv=address,
+                topic=topic,
+                order=order_conf,
+            )
 
 
 @command(
@@ -331,68 +371,3 @@ def allocate_mq(session: Session, out: Output, *, topic: str, ip_list: str) -> N
         for queue in averagely(member, members, queues)
     )
     out.table(rows, f"The topic {topic} has no queues.")
-
-
-@command(
-    "statsAll",
-    SECTION,
-    flag("a", "activeTopic", "Only topics with traffic in the last 24 hours.", to="active_only"),
-    option("t", "topic", "This topic only."),
-)
-def stats_all(session: Session, out: Output, *, active_only: bool, topic: str | None) -> None:
-    """Show what goes into and out of each topic, and how far its groups are behind."""
-    topics = [topic] if topic else session.topics()
-    rows = (row for each in topics for row in _traffic(session, each))
-    if active_only:
-        rows = (row for row in rows if row["in_day"] or row["out_day"])
-    out.table(rows, "There are no topics.")
-
-
-def _traffic(session: Session, topic: str) -> Iterator[Row]:
-    if topic.startswith((RETRY_TOPIC_PREFIX, DLQ_TOPIC_PREFIX)):
-        return
-    try:
-        places = session.topic_brokers(topic)
-    except RouteNotFound:
-        return
-    came = [_stats(session, place, "TOPIC_PUT_NUMS", topic) for place in places]
-    groups = sorted({group for place in places for group in consumers_of(session, place, topic)})
-    for group in groups or [""]:
-        went = [_stats(session, place, "GROUP_GET_NUMS", f"{topic}@{group}") for place in places]
-        lags = [_lag(session, place, topic, group) for place in places] if group else [0]
-        yield {
-            "topic": topic,
-            "group": group,
-            "lag": sum(lags),
-            "in_tps": sum(each.stats_minute.tps for each in came),
-            "out_tps": sum(each.stats_minute.tps for each in went),
-            "in_day": sum(_day(each) for each in came),
-            "out_day": sum(_day(each) for each in went),
-        }
-
-
-def _stats(session: Session, place: BrokerPlace, name: str, key: str) -> BrokerStatsData:
-    """One counter of a broker; zeros where it never counted that."""
-    try:
-        return broker_stats(session, place.address, name, key)
-    except BrokerError as error:
-        if error.code != ResponseCode.SYSTEM_ERROR:
-            raise
-        return BrokerStatsData()
-
-
-def broker_stats(session: Session, address: str, name: str, key: str) -> BrokerStatsData:
-    """One counter of a broker. Raises BrokerError(SYSTEM_ERROR) where it never counted that."""
-    header = ViewBrokerStatsHeader(name, key)
-    return session.read(BrokerStatsData, address, RequestCode.VIEW_BROKER_STATS_DATA, header)
-
-
-def _day(data: BrokerStatsData) -> int:
-    """The widest span that has counted anything: a young broker has no day behind it yet."""
-    return data.stats_day.sum or data.stats_hour.sum or data.stats_minute.sum
-
-
-def _lag(session: Session, place: BrokerPlace, topic: str, group: str) -> int:
-    header = GetConsumeStatsHeader(group, topic)
-    stats = session.read(ConsumeStats, place.address, RequestCode.GET_CONSUME_STATS, header)
-    return sum(each.broker_offset - each.consumer_offset for each in stats.offset_table.values())

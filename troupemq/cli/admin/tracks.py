@@ -4,7 +4,7 @@ from protocol.bodies import SubscriptionData
 from protocol.bodies_admin import ConsumeStats
 from protocol.codes import RequestCode, ResponseCode
 from protocol.headers.admin import GetConsumeStatsHeader
-from troupemq.cli.admin.groups import members_of
+from troupemq.cli.admin.members import members_of
 from troupemq.cli.admin.session import Session
 from troupemq.cli.admin.topics import consumers_of
 from troupemq.client.errors import BrokerError, RouteNotFound

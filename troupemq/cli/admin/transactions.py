@@ -36,22 +36,21 @@ def transactions(
     rows = (
         _row(address, each, now_ms)
         for address in session.targets(broker_addr, cluster_name)
-        for each in _open_at(session, address)
+        for each in _open_at(session, out, address)
         if producer_group in (None, each.producer_group)
     )
     out.table(rows, "No transaction is open.")
 
 
-def _open_at(session: Session, address: str) -> Iterator[OpenTransaction]:
+def _open_at(session: Session, out: Output, address: str) -> Iterator[OpenTransaction]:
     """All of one broker's, as many answers as that takes."""
     behind = -1
+    code = RequestCode.GET_OPEN_TRANSACTIONS
     while True:
-        found = session.read(
-            OpenTransactions,
-            address,
-            RequestCode.GET_OPEN_TRANSACTIONS,
-            OpenTransactionsHeader(behind),
-        ).transactions
+        found: list[OpenTransaction] = []
+        with out.attempt():
+            header = OpenTransactionsHeader(behind)
+            found = session.read(OpenTransactions, address, code, header).transactions
         if not found:
             return
         yield from found

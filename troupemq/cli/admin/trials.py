@@ -3,22 +3,19 @@
 from collections.abc import Iterator, Sequence
 from time import monotonic, sleep
 
-import click
-
 from troupemq.cli.admin.command import TOPIC, command, option, yes_no
 from troupemq.cli.admin.output import Output, Row
 from troupemq.cli.admin.session import Session
+from troupemq.cli.admin.times import COUNT, NUMBER, SECONDS
 from troupemq.client.errors import ClientError
 from troupemq.client.message import Message, MessageQueue
 from troupemq.client.producer import Producer
 from troupemq.client.route import route_of
 
-BROKERS, MESSAGES = "Clusters and brokers", "Messages"
+SECTION = "Trial sends"
 PRODUCER_GROUP = "troupemq-admin-trial"
 
-_SIZE = option(
-    "s", "size", "Bytes of each.", type=click.IntRange(0), default=128, show_default=True
-)
+_SIZE = option("s", "size", "Bytes of each.", type=NUMBER, default=128, show_default=True)
 
 
 def _timed(
@@ -56,10 +53,10 @@ def _summary(rows: Sequence[Row]) -> dict[str, object]:
 
 @command(
     "sendMsgStatus",
-    MESSAGES,
+    SECTION,
     option("b", "brokerName", "The broker's name.", required=True),
-    option("s", "messageSize", "Bytes of each.", type=click.IntRange(0), default=128),
-    option("c", "count", "How many.", type=click.IntRange(1), default=50, show_default=True),
+    option("s", "messageSize", "Bytes of each.", type=NUMBER, default=128),
+    option("c", "count", "How many.", type=COUNT, default=50, show_default=True),
 )
 def send_msg_status(
     session: Session, out: Output, *, broker_name: str, message_size: int, count: int
@@ -88,9 +85,9 @@ def _note_failures(out: Output, rows: Sequence[Row]) -> None:
 
 @command(
     "checkMsgSendRT",
-    MESSAGES,
+    SECTION,
     TOPIC,
-    option("a", "amount", "How many.", type=click.IntRange(1), default=100, show_default=True),
+    option("a", "amount", "How many.", type=COUNT, default=100, show_default=True),
     _SIZE,
 )
 def check_msg_send_rt(session: Session, out: Output, *, topic: str, amount: int, size: int) -> None:
@@ -104,14 +101,15 @@ def check_msg_send_rt(session: Session, out: Output, *, topic: str, amount: int,
 
 @command(
     "clusterRT",
-    BROKERS,
-    option("a", "amount", "Messages a round.", type=click.IntRange(1), default=100),
+    SECTION,
+    option("a", "amount", "Messages a round.", type=COUNT, default=100),
     _SIZE,
     option("c", "cluster", "This cluster only.", metavar="NAME"),
     yes_no("p", "printLog", "Taken and not used: --json gives lines for a program."),
     option("m", "machineRoom", "A name for where this runs.", default="noname"),
-    option("i", "interval", "Seconds between rounds.", type=click.FloatRange(0), default=10),
-    option("r", "rounds", "End after that many.", type=click.IntRange(1)),
+    option("i", "interval", "Seconds between rounds.", type=SECONDS, default=10),
+    option("r", "rounds", "End after that many.", type=COUNT),
+    until_interrupted=True,
 )
 def cluster_rt(
     session: Session,
@@ -134,8 +132,9 @@ def cluster_rt(
             done += 1
             found: list[Row] = []
             for place in session.masters(cluster):
-                queues = _queues(session, place.name, place.name)
-                summary = _summary(list(_timed(producer, queues, amount, size)))
-                where = {"cluster": place.cluster, "broker": place.name, "room": machine_room}
-                found.append({**where, **summary})
+                with out.attempt():
+                    queues = _queues(session, place.name, place.name)
+                    summary = _summary(list(_timed(producer, queues, amount, size)))
+                    where = {"cluster": place.cluster, "broker": place.name, "room": machine_room}
+                    found.append({**where, **summary})
             out.table(found, "There are no brokers.")

@@ -1,0 +1,312 @@
+"""`troupemq admin` against servers that are gone, or that answer rubbish; what it passes on."""
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from io import BytesIO, TextIOWrapper
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner, Result
+
+from protocol.bodies import (
+    BrokerData,
+    ClusterInfo,
+    MessageQueue,
+    SubscriptionGroupTable,
+    TopicConfig,
+    TopicConfigTable,
+)
+from protocol.bodies_admin import GroupList, TopicList, TopicOffset, TopicStatsTable
+from protocol.codes import RequestCode, ResponseCode
+from protocol.command import RemotingCommand
+from tests.troupemq.fake_server import FakeServer, serve_routes
+from troupemq.cli.admin import admin
+from troupemq.cli.admin.command import COMMANDS
+from troupemq.cli.admin.output import Output
+from troupemq.cli.admin.session import BrokerPlace, Session
+from troupemq.cli.admin.transfer import parse_export
+from troupemq.client.errors import ClientError
+
+GONE = "127.0.0.1:1"
+ORDERED = TopicConfig("Ordered", 4, 2, 6, order=True)
+
+Run = Callable[..., Result]
+
+
+@pytest.fixture
+def namesrv() -> Iterator[FakeServer]:
+    with FakeServer() as server:
+        yield server
+
+
+@pytest.fixture
+def broker(namesrv: FakeServer) -> Iterator[FakeServer]:
+    """A master in a cluster of two: the other one is gone."""
+    with FakeServer() as server:
+        serve_routes(
+            namesrv, {"b": server}, {"T": 2, "%RETRY%G": 1, "b": 1, "RMQ_SYS_TRACE_TOPIC": 1}
+        )
+        info = ClusterInfo(
+            {
+                "a": BrokerData("C", "a", {0: GONE}),
+                "b": BrokerData("C", "b", {0: server.address}),
+            },
+            {"C": ["a", "b"]},
+        )
+        body = info.encode()
+        namesrv.on(RequestCode.GET_BROKER_CLUSTER_INFO, lambda command: command.answer(body=body))
+        yield server
+
+
+@pytest.fixture
+def run(namesrv: FakeServer) -> Run:
+    def run(*arguments: str) -> Result:
+        name, *others = arguments
+        return CliRunner().invoke(admin, [name, "-n", namesrv.address, *others])
+
+    return run
+
+
+def test_what_one_broker_cannot_do_the_others_do(broker: FakeServer, run: Run) -> None:
+    broker.succeed(RequestCode.UPDATE_AND_CREATE_TOPIC)
+    done = run("updateTopic", "-c", "C", "-t", "T", "--json")
+    assert done.exit_code == 1
+    assert done.stderr == f"troupemq: {GONE}: connection refused\n"
+    assert json.loads(done.stdout)["broker_address"] == broker.address
+
+
+def test_what_one_name_server_cannot_do_the_others_do(namesrv: FakeServer) -> None:
+    namesrv.succeed(RequestCode.PUT_KV_CONFIG)
+    line = ["updateKvConfig", "-s", "S", "-k", "k", "-v", "v", "-n", f"{GONE};{namesrv.address}"]
+    done = CliRunner().invoke(admin, line)
+    assert done.exit_code == 1
+    assert done.stdout == f"S: k is v at {namesrv.address}.\n"
+    assert done.stderr == f"troupemq: {GONE}: connection refused\n"
+
+
+def test_a_broker_named_by_its_address_needs_no_name_server(broker: FakeServer) -> None:
+    broker.succeed(RequestCode.UPDATE_AND_CREATE_TOPIC)
+    line = ["updateTopic", "-b", broker.address, "-t", "T", "-n", GONE]
+    assert CliRunner().invoke(admin, line).exit_code == 0
+
+
+def test_what_a_broker_adds_to_its_yes_is_shown(broker: FakeServer, run: Run) -> None:
+    remark = "after a restart: listenPort"
+    broker.on(
+        RequestCode.UPDATE_BROKER_CONFIG,
+        lambda command: command.answer(ResponseCode.SUCCESS, remark=remark),
+    )
+    line = ("updateBrokerConfig", "-b", broker.address, "-k", "listenPort", "-v", "1")
+    assert remark in run(*line).stdout
+    assert json.loads(run(*line, "--json").stdout)["remark"] == remark
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        ("resetOffsetByTime", "-g", "G", "-t", "T", "-s", "99999999999999999999"),
+        ("resetOffsetByTime", "-g", "G", "-t", "T", "-s", "-2"),
+        ("printMsg", "-t", "T", "-b", "0001-01-01"),
+        ("printMsg", "-t", "T", "-c", "nonsense"),
+        ("printMsg", "-t", "T", "-c", "base64"),
+        ("queryCq", "-t", "T", "-q", "0", "-i", "99999999999999999999"),
+        ("updateTopic", "-c", "C", "-t", "T", "-r", "99999999999"),
+        ("consumeMessage", "-t", "T", "-c", "-1"),
+        ("clusterList", "-i", "nan"),
+        ("clusterList", "-i", "1e300"),
+        ("updateBrokerConfig", "-c", "C", "-k", "a", "-v", "1\nb=2"),
+        ("consumerProgress", "-g", "\udcff"),
+    ],
+)
+def test_what_no_field_can_hold_is_refused_before_anybody_is_asked(
+    line: tuple[str, ...], namesrv: FakeServer, run: Run
+) -> None:
+    done = run(*line)
+    assert done.exit_code == 2, done.output
+    assert isinstance(done.exception, SystemExit)
+    assert namesrv.received.empty()
+
+
+def test_a_group_that_was_never_there_has_no_offset_that_is_kept(
+    broker: FakeServer, run: Run
+) -> None:
+    ends = TopicStatsTable({MessageQueue("T", "b", 0): TopicOffset(5, 9, 0)})
+    broker.on(RequestCode.GET_TOPIC_STATS_INFO, lambda command: command.answer(body=ends.encode()))
+    body = GroupList(["G", "old"]).encode()
+    broker.on(RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, lambda command: command.answer(body=body))
+
+    def offset(command: RemotingCommand) -> RemotingCommand:
+        group = (command.fields or {})["consumerGroup"]
+        return command.answer(fields={"offset": "5" if group == "G" else "4"})
+
+    broker.on(RequestCode.QUERY_CONSUMER_OFFSET, offset)
+    kept = json.loads(run("queues", "-t", "T", "-g", "G", "--json").stdout)
+    assert (kept["group_offset"], kept["group_offset_kept"]) == (5, True)
+    lost = json.loads(run("queues", "-t", "T", "-g", "old", "--json").stdout)
+    assert (lost["group_offset"], lost["group_offset_kept"]) == (4, False)
+    done = run("queues", "-t", "T", "-g", "misspelled", "--json")
+    assert done.exit_code == 1
+    assert json.loads(done.stdout)["group_offset_kept"] is None
+
+
+ANSWERS = (b"", b"rubbish", b"{}", b"[]", b'{"a":{"b":[1]}}', b"null", b"\xff\x00")
+SENDING = {"clusterRT", "checkMsgSendRT", "sendMsgStatus", "sendMessage"}
+ARGUMENTS = {"-t": "T", "-g": "G", "-c": "C", "-k": "k", "-v": "b:1", "-m": "get", "-p": "6"}
+ASKED_RIGHT = (RequestCode.GET_ROUTEINFO_BY_TOPIC, RequestCode.GET_BROKER_CLUSTER_INFO)
+
+
+@pytest.mark.parametrize("name", sorted(COMMANDS.keys() - SENDING))
+def test_rubbish_from_servers_is_a_sentence_and_no_traceback(
+    name: str,
+    namesrv: FakeServer,
+    broker: FakeServer,
+    run: Run,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)  # exports go there
+    for body in ANSWERS:
+        for code in RequestCode:
+            broker.on(code, _answering(body))
+            if code not in ASKED_RIGHT:
+                namesrv.on(code, _answering(body))
+        done = run(name, *_arguments(name, broker.address), "--json")
+        assert done.exception is None or isinstance(done.exception, SystemExit), body
+        assert done.exit_code in (0, 1), done.stderr
+        assert all(json.loads(line) is not None for line in done.stdout.splitlines())
+
+
+def _arguments(name: str, address: str) -> Iterator[str]:
+    for param in COMMANDS[name].params:
+        short = param.opts[0]
+        if isinstance(param, click.Argument):
+            yield "G"
+        elif param.name in ("broker_addr", "broker"):
+            yield from (short, address)
+        elif param.name in ("broker_name", "rounds"):
+            yield from (short, "b" if param.name == "broker_name" else "1")
+        elif name == "queryMsgById" and short == "-i":
+            yield from (short, f"7F000001{int(address.split(':')[1]):08X}{0:016X}")
+        elif param.required:
+            yield from (short, __file__ if param.name == "source" else ARGUMENTS.get(short, "0"))
+
+
+def _answering(body: bytes) -> Callable[[RemotingCommand], RemotingCommand]:
+    return lambda command: command.answer(body=body)
+
+
+CONTENTS = {
+    "brokers": [{"cluster": "C", "broker": "b", "topics": [ORDERED.to_json()], "groups": []}],
+    "orders": {"Ordered": "b:1"},
+}
+
+
+def test_import_sets_what_export_has_written_orders_first(
+    namesrv: FakeServer, broker: FakeServer, run: Run, tmp_path: Path
+) -> None:
+    tables = {
+        RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER: TopicList([]).encode(),
+        RequestCode.GET_ALL_TOPIC_CONFIG: TopicConfigTable().encode(),
+        RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: SubscriptionGroupTable().encode(),
+        RequestCode.GET_BROKER_CONFIG: b"brokerName=b\nbrokerClusterName=C\n",
+    }
+    for code, body in tables.items():
+        broker.on(code, _answering(body))
+    broker.succeed(RequestCode.UPDATE_AND_CREATE_TOPIC)
+    namesrv.on(
+        RequestCode.GET_KV_CONFIG, lambda command: command.answer(ResponseCode.QUERY_NOT_FOUND)
+    )
+    namesrv.succeed(RequestCode.PUT_KV_CONFIG)
+    path = tmp_path / "all.json"
+    path.write_text(json.dumps(CONTENTS))
+    done = run("import", "-b", broker.address, "-f", str(path), "--json")
+    assert json.loads(done.stdout)["topics"] == ["Ordered"]
+    order = namesrv.next(RequestCode.PUT_KV_CONFIG).fields
+    assert order == {"namespace": "ORDER_TOPIC_CONFIG", "key": "Ordered", "value": "b:1"}
+    fields = broker.next(RequestCode.UPDATE_AND_CREATE_TOPIC).fields or {}
+    assert (fields["readQueueNums"], fields["writeQueueNums"]) == ("4", "2")
+    exported = TopicConfigTable({"Ordered": ORDERED}).encode()
+    broker.on(RequestCode.GET_ALL_TOPIC_CONFIG, lambda command: command.answer(body=exported))
+    namesrv.on(RequestCode.GET_KV_CONFIG, lambda command: command.answer(fields={"value": "b:1"}))
+    assert json.loads(run("export", "-b", broker.address, "--json").stdout) == CONTENTS
+
+
+def test_a_broker_that_is_not_in_the_file_gets_what_all_there_have_alike() -> None:
+    other = replace(ORDERED, perm=4)
+    two = [
+        {"cluster": "C", "broker": name, "topics": [each.to_json()], "groups": []}
+        for name, each in (("a", ORDERED), ("b", ORDERED))
+    ]
+    new = BrokerPlace("D", "new", 0, GONE)
+    alike = parse_export(json.dumps({"brokers": two, "orders": {}}).encode())
+    assert alike.for_broker(new).topics == {"Ordered": ORDERED}
+    two[1]["topics"] = [other.to_json()]
+    differing = parse_export(json.dumps({"brokers": two, "orders": {}}).encode())
+    assert differing.for_broker(BrokerPlace("C", "b", 0, GONE)).topics == {"Ordered": other}
+    with pytest.raises(ClientError, match="different settings of Ordered"):
+        differing.for_broker(new)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "[]",
+        "{}",
+        "null",
+        "[" * 100_000,
+        '{"brokers": 5, "orders": {}}',
+        '{"brokers": [5], "orders": {}}',
+        '{"brokers": [], "orders": []}',
+        '{"brokers": [], "orders": {"T": "b:many"}}',
+        json.dumps(CONTENTS).replace("Ordered", "../x"),
+        json.dumps(CONTENTS).replace('"readQueueNums": 4', '"readQueueNums": 1e99'),
+        json.dumps(CONTENTS).replace('"perm": 6', '"perm": 60'),
+    ],
+)
+def test_a_file_that_export_has_not_written_is_refused_with_a_sentence(text: str) -> None:
+    with pytest.raises(ClientError, match="not what `troupemq admin export` writes"):
+        parse_export(text.encode())
+
+
+def test_what_others_wrote_moves_no_cursor_and_keeps_columns(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    out = Output(as_json=False)
+    out.table([{"name": "漢字", "lag": 1}, {"name": "a\x1b[2Jb", "lag": 22}], "")
+    out.item({}, "one\ntwo \u202e")
+    assert capsys.readouterr().out.splitlines() == [
+        "NAME       LAG",
+        "漢字         1",
+        r"a\x1b[2Jb   22",
+        r"one\ntwo \u202e",
+    ]
+
+
+def test_a_terminal_that_cannot_show_a_character_gets_its_number(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    stdout = TextIOWrapper(BytesIO(), "ascii")
+    monkeypatch.setattr("sys.stdout", stdout)
+    Output(as_json=False).item({}, "größer")
+    Output(as_json=True).item({"a": "größer"}, "")
+    stdout.flush()
+    assert isinstance(stdout.buffer, BytesIO)
+    lines = stdout.buffer.getvalue().decode().splitlines()
+    assert lines[0] == r"gr\xf6\xdfer"
+    assert json.loads(lines[1]) == {"a": "größer"}
+
+
+def test_ctrl_c_is_an_end_in_order_only_for_what_goes_on_until_then(
+    namesrv: FakeServer, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Session, "ask_namesrv", interrupted)
+    done = run("topicList")
+    assert (done.exit_code, done.output) == (130, "")
+    done = run("clusterList", "-i", "1")
+    assert (done.exit_code, done.output) == (0, "")

@@ -1,0 +1,219 @@
+"""Commands about who is there: members of consumer groups, producers, what they say."""
+
+import re
+from collections import Counter
+from collections.abc import Mapping
+from contextlib import suppress
+
+from protocol.bodies import MessageQueue
+from protocol.bodies_admin import (
+    Connection,
+    ConsumerConnection,
+    ProducerConnection,
+    ProducerTable,
+)
+from protocol.codes import RequestCode
+from protocol.headers.admin import ConsumerGroupHeader, ProducerGroupHeader
+from protocol.headers.client import GetConsumerRunningInfoHeader
+from troupemq.cli.admin.command import BROKER, TOPIC, command, flag, option
+from troupemq.cli.admin.output import Output, Row, Time
+from troupemq.cli.admin.session import Session, json_object
+from troupemq.client.errors import ClientError
+
+SECTION, PRODUCERS = "Consumer groups", "Producers"
+MEMBERS_OF = option("g", "consumerGroup", "The consumer group.", required=True)
+_QUEUE = re.compile(r"(.*)@(.*):(\d+)")
+
+
+@command(
+    "producerConnection",
+    PRODUCERS,
+    option("g", "producerGroup", "The producer group.", required=True),
+    TOPIC,
+)
+def producer_connection(session: Session, out: Output, *, producer_group: str, topic: str) -> None:
+    """List the producers of a group at the brokers of a topic."""
+    rows: list[Row] = []
+    code = RequestCode.GET_PRODUCER_CONNECTION_LIST
+    for place in session.topic_brokers(topic):
+        with out.attempt():
+            header = ProducerGroupHeader(producer_group)
+            found = session.read(ProducerConnection, place.address, code, header)
+            rows += ({"broker": place.name, **_client(each)} for each in found.connection_set)
+    out.table(rows, f"The producer group {producer_group} is not connected.")
+
+
+def _client(connection: Connection) -> Row:
+    """A connected client, under the same names wherever one is shown."""
+    return {
+        "client": connection.client_id,
+        "address": connection.client_addr,
+        "language": connection.language,
+        "version": connection.version,
+    }
+
+
+@command(
+    "producer",
+    PRODUCERS,
+    option("b", "broker", "The broker.", required=True, metavar="HOST:PORT"),
+)
+def producer(session: Session, out: Output, *, broker: str) -> None:
+    """List all producers of a broker, by group."""
+    table = session.read(ProducerTable, broker, RequestCode.GET_ALL_PRODUCER_INFO)
+    rows = (
+        {
+            "group": group,
+            "client": each.client_id,
+            "address": each.remote_ip.removeprefix("/"),
+            "language": each.language,
+            "version": each.version,
+            "last_seen_ms": Time(each.last_update_timestamp),
+        }
+        for group, members in sorted(table.data.items())
+        for each in members
+    )
+    out.table(rows, f"No producer is connected to {broker}.")
+
+
+@command("consumerConnection", SECTION, MEMBERS_OF, BROKER)
+def consumer_connection(
+    session: Session, out: Output, *, consumer_group: str, broker_addr: str | None
+) -> None:
+    """List the members of a consumer group, and what they subscribe to."""
+    found = members_of(session, consumer_group, broker_addr)
+    out.fields(
+        {
+            "members": [_client(each) for each in found.connection_set],
+            "subscriptions": {
+                topic: each.sub_string for topic, each in found.subscription_table.items()
+            },
+            "consume_type": found.consume_type,
+            "message_model": found.message_model,
+            "consume_from_where": found.consume_from_where,
+        }
+    )
+
+
+def members_of(session: Session, group: str, address: str | None = None) -> ConsumerConnection:
+    """The members of a group at one broker: all members are at every broker.
+
+    Raises BrokerError(CONSUMER_NOT_ONLINE) for a group without members.
+    """
+    if address is not None:
+        code = RequestCode.GET_CONSUMER_CONNECTION_LIST
+        return session.read(ConsumerConnection, address, code, ConsumerGroupHeader(group))
+    *others, last = session.group_brokers(group)
+    for place in others:
+        with suppress(ClientError):
+            return members_of(session, group, place.address)
+    return members_of(session, group, last.address)
+
+
+@command(
+    "consumerStatus",
+    SECTION,
+    MEMBERS_OF,
+    option("i", "clientId", "This member only, with all it says of itself."),
+    BROKER,
+    flag("s", "jstack", "With the stacks of its threads."),
+)
+def consumer_status(
+    session: Session,
+    out: Output,
+    *,
+    consumer_group: str,
+    client_id: str | None,
+    broker_addr: str | None,
+    jstack: bool,
+) -> None:
+    """Show what the members of a group say of themselves, and whether they agree."""
+    if client_id is not None:
+        out.fields(running_info(session, consumer_group, client_id, broker_addr, jstack))
+        return
+    rows: list[Row] = []
+    stacks: dict[str, object] = {}
+    for member in members_of(session, consumer_group, broker_addr).connection_set:
+        client = member.client_id
+        try:
+            info = running_info(session, consumer_group, client, broker_addr, jstack)
+        except ClientError as error:
+            out.fail(f"{client} says nothing: {error}")
+            continue
+        rows.append({"client": client, "version": member.version, **_said_by(info)})
+        stacks[client] = info.get("jstack")
+    if out.as_json:
+        more = ({"jstack": stacks[str(row["client"])]} if jstack else {} for row in rows)
+        out.table(({**row, **each} for row, each in zip(rows, more, strict=True)), "")
+    else:
+        shown = [{name: row[name] for name in row if name != "queue_names"} for row in rows]
+        some = out.table(shown, f"The group {consumer_group} has no members.")
+        out.fields(stacks if some and jstack else {})
+    if len({str(row["subscriptions"]) for row in rows}) > 1:
+        out.fail(f"The members of {consumer_group} subscribe differently: messages get lost.")
+    shared = Counter(queue for row in rows for queue in _items(row["queue_names"]))
+    twice = sorted(str(queue) for queue, count in shared.items() if count > 1)
+    if twice and all(row["model"] == "CLUSTERING" for row in rows):
+        out.fail(f"Several members have the same queues at the moment: {', '.join(twice)}.")
+
+
+def _said_by(info: Mapping[str, object]) -> dict[str, object]:
+    """What a table shows of it: the queues, and what waits in the client to be consumed."""
+    queues, settings = info.get("mqTable"), info.get("properties")
+    table = queues if isinstance(queues, dict) else {}
+    held = [each for each in table.values() if isinstance(each, dict)]
+    return {
+        "model": settings.get("messageModel") if isinstance(settings, dict) else None,
+        "subscriptions": sorted(map(_subscription, _items(info.get("subscriptionSet")))),
+        "queues": len(table),
+        "cached": sum(int(str(each.get("cachedMsgCount") or 0)) for each in held),
+        "queue_names": sorted(table),
+    }
+
+
+def running_info(
+    session: Session, group: str, client_id: str, address: str | None = None, jstack: bool = False
+) -> dict[str, object]:
+    """What a member says of itself, asked by one broker, or by any that it is connected to."""
+    header = GetConsumerRunningInfoHeader(group, client_id, jstack)
+    code = RequestCode.GET_CONSUMER_RUNNING_INFO
+    if address is not None:
+        answer = session.ask(address, code, header)
+        found = json_object(answer.body)
+        return {str(key): _plain(value) for key, value in found.items()}
+    *others, last = session.group_brokers(group)
+    for place in others:
+        with suppress(ClientError):
+            return running_info(session, group, client_id, place.address, jstack)
+    return running_info(session, group, client_id, last.address, jstack)
+
+
+def queues_of(info: Mapping[str, object]) -> list[MessageQueue]:
+    """The queues that a member has, of what it says of itself."""
+    table = info.get("mqTable")
+    keys = table if isinstance(table, dict) else {}
+    matches = (_QUEUE.fullmatch(str(key)) for key in keys)
+    return [MessageQueue(found[1], found[2], int(found[3])) for found in matches if found]
+
+
+def _plain(value: object) -> object:
+    """For JSON: keys that are queues become texts."""
+    if isinstance(value, dict):
+        return {_key(key): _plain(each) for key, each in value.items()}
+    return [_plain(each) for each in value] if isinstance(value, list) else value
+
+
+def _key(key: object) -> str:
+    if isinstance(key, int | str):
+        return str(key)
+    queue = MessageQueue.from_json(dict(key) if isinstance(key, tuple | frozenset) else key)
+    return f"{queue.topic}@{queue.broker_name}:{queue.queue_id}"
+
+
+def _items(value: object) -> list[object]:
+    return value if isinstance(value, list) else []
+
+
+def _subscription(found: object) -> str:
+    table = found if isinstance(found, dict) else {}
+    return f"{table.get('topic')}: {table.get('subString')}"

@@ -1,0 +1,77 @@
+"""Numbers and times of the command line: what is beyond the protocol's fields is refused here.
+
+A server reads a number that is too big for its field as 0: a group would be reset to its beginning.
+"""
+
+from datetime import datetime
+from typing import Any
+
+import click
+
+INT_MAX = (1 << 31) - 1
+LONG_MAX = (1 << 63) - 1
+NEWEST = -1
+TIME_FORMAT = "%Y-%m-%d#%H:%M:%S:%f"
+YEAR_S = 31_536_000
+
+COUNT = click.IntRange(1, INT_MAX)
+NUMBER = click.IntRange(0, INT_MAX)
+OFFSET = click.IntRange(0, LONG_MAX)
+
+
+def parse_time(text: str) -> int:
+    """`now`, ms since 1970, ISO, or the original's 2026-01-31#12:00:00:000; local time.
+
+    Raises click.BadParameter for anything else, and for times before 1970.
+    """
+    text = text.strip()
+    if text == "now":
+        return NEWEST
+    try:
+        if text.lstrip("-").isdecimal():
+            time_ms = int(text)
+        else:
+            time_ms = int(_moment(text).timestamp() * 1000)
+    except (ValueError, OverflowError, OSError):
+        time_ms = LONG_MAX + 1
+    if not NEWEST <= time_ms <= LONG_MAX:
+        raise click.BadParameter(
+            f"{text!r} is neither now, nor ms since 1970, nor a time like 2026-01-31T12:00:00"
+        )
+    return time_ms
+
+
+def _moment(text: str) -> datetime:
+    if "#" in text:
+        return datetime.strptime(text, TIME_FORMAT)
+    return datetime.fromisoformat(text)
+
+
+class _Time(click.ParamType[int]):
+    name = "time"
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> int:
+        if isinstance(value, int):
+            return value
+        try:
+            return parse_time(str(value))
+        except click.BadParameter as error:
+            self.fail(error.message, param, ctx)
+
+
+class _Seconds(click.FloatRange):
+    """A span that can be slept: not nan, at most a year."""
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        found = super().convert(value, param, ctx)
+        if found != found:
+            self.fail(f"{value!r} is no number of seconds.", param, ctx)
+        return float(found)
+
+
+TIME = _Time()
+SECONDS = _Seconds(0, YEAR_S)
