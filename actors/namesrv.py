@@ -204,9 +204,7 @@ class Namesrv(PersistedTable):
         if self._waits(request):
             return None
         header = BrokerIdentityHeader.decode(request.command.fields)
-        self._routes.unregister(
-            header.cluster_name, header.broker_name, header.broker_address, header.broker_id
-        )
+        self._routes.unregister(header.broker_name, header.broker_address, header.broker_id)
         log.info("broker unregistered", broker=header.broker_address, name=header.broker_name)
         return request.command.answer()
 
@@ -305,7 +303,10 @@ class Namesrv(PersistedTable):
 
     @serves(RequestCode.PUT_KV_CONFIG)
     def put_kv(self, request: Request) -> None:
-        header = PutKvConfigHeader.decode(request.command.fields)
+        fields = request.command.fields or {}
+        if "namespace" not in fields or "key" not in fields:
+            raise RemoteError(ResponseCode.SYSTEM_ERROR, "namespace or key is null")
+        header = PutKvConfigHeader.decode(fields)
         self._kv.put(header.namespace, header.key, header.value)
         self._save_kv(request)
 

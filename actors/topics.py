@@ -27,7 +27,7 @@ from actors.registration import RegisterAll, RegisterTopic, SetOrderTopics
 from actors.request import Request, serves
 from actors.send_rules import RefusedError, check_name
 from actors.table_encoder import EncodeAnswer
-from actors.topic_set import Topics
+from actors.topic_set import QUEUE_NUMS_MAX, Topics
 from protocol.bodies import TopicConfig, TopicConfigTable
 from protocol.bodies_admin import TopicList
 from protocol.codes import RequestCode, ResponseCode
@@ -237,8 +237,10 @@ class TopicTable(PersistedTable):
         """Creates a topic or changes it; `order` and `defaultTopic` are ignored, as in 4.9.7."""
         if self._config.is_slave:
             raise RemoteError(ResponseCode.SYSTEM_ERROR, SLAVE_REFUSES)
-        header = CreateTopicHeader.decode(request.command.fields)
+        fields = {"topic": "", "defaultTopic": "", **(request.command.fields or {})}
+        header = CreateTopicHeader.decode(fields)
         self._check_new(header.topic)
+        _check_queue_nums(header)
         config = TopicConfig(
             header.topic,
             header.read_queue_nums,
@@ -273,7 +275,7 @@ class TopicTable(PersistedTable):
         """Forgets a topic and its queues; name servers go on naming it until they are told."""
         if self._config.is_slave:
             raise RemoteError(ResponseCode.SYSTEM_ERROR, SLAVE_REFUSES)
-        topic = TopicHeader.decode(request.command.fields).topic
+        topic = TopicHeader.decode({"topic": "", **(request.command.fields or {})}).topic
         self._check_new(topic)
         log.info("topic deleted", topic=topic, peer=request.peer.remote)
         if not self._topics.delete(topic, self.system.clock.now_ms()):
@@ -340,3 +342,14 @@ class TopicTable(PersistedTable):
     def _publish(self, table: TopicConfigTable) -> None:
         self._published_table.value = table
         self._published.value = table.topic_configs
+
+
+def _check_queue_nums(header: CreateTopicHeader) -> None:
+    """4.9.7 takes any number, and whoever asks for such a topic's queues then fills its memory."""
+    for key, number in (
+        ("readQueueNums", header.read_queue_nums),
+        ("writeQueueNums", header.write_queue_nums),
+    ):
+        if number > QUEUE_NUMS_MAX:
+            remark = f"{key} is {number}: a topic has {QUEUE_NUMS_MAX} queues at the most."
+            raise RemoteError(ResponseCode.SYSTEM_ERROR, remark)
