@@ -190,9 +190,9 @@ class ConsumerOffsets(TickedTable):
             self._commit(group, topic, queue_id, header.commit_offset, request.peer)
         else:
             _check_names(topic, group)
-            guard, peer_id = self._guard, request.peer.peer_id
+            guard, peer = self._guard, request.peer
             moved = header.commit_offset != self._offset(group, topic, queue_id)
-            if guard is not None and moved and not guard.is_member(group, peer_id):
+            if guard is not None and moved and not guard.is_member(group, peer):
                 guard.reset(group, topic, (queue_id,), self.system.clock.monotonic_ms())
             self._store(group, topic, queue_id, header.commit_offset)
         return request.command.answer(fields={})
@@ -281,7 +281,7 @@ class ConsumerOffsets(TickedTable):
             if guard.concerns(group, topic, queue_id, backward=backward):
                 now_ms = self.system.clock.monotonic_ms()
                 place = group, topic, queue_id
-                if not guard.believes(*place, peer.peer_id, now_ms, backward=backward):
+                if not guard.believes(*place, peer, now_ms, backward=backward):
                     guard.ignored(*place, offset, stored, peer.remote, now_ms)
                     return
         self._store(group, topic, queue_id, offset)

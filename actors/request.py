@@ -27,6 +27,10 @@ class Peer(Protocol):
     """The other side as it is stored in a record: 8 bytes for IPv4, 20 for IPv6."""
 
     @property
+    def is_fast(self) -> bool:
+        """Whether it came through a broker's fast port."""
+
+    @property
     def is_open(self) -> bool:
         """Whether there is still somebody to send to, as far as this side knows."""
 

@@ -23,7 +23,8 @@ _numbers = count(1)
 class RecordingPeer:
     """A client that keeps what it is sent."""
 
-    def __init__(self, host: str = "192.0.2.7") -> None:
+    def __init__(self, host: str = "192.0.2.7", *, is_fast: bool = False) -> None:
+        self.is_fast = is_fast
         self.peer_id = next(_numbers)
         port = 40_000 + self.peer_id
         self.remote = f"{host}:{port}"
