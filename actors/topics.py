@@ -2,10 +2,10 @@
 
 Owns: the table of topics and topics.json.
 Told by: connections (`Request`), PutMessage (`CreateTopicOnSend`, `CreateSystemTopic`), Clients
-(`CreateSystemTopic`, `AnswerWhenMade`), ReplyMessage (`CreateTopicOnSend`), Registration
+(`CreateSystemTopic`, `WhenRegistered`), ReplyMessage (`CreateTopicOnSend`), Registration
 (`SetOrderTopics`), Settings (`PermissionChanged`), SlaveSync (`TakeTopics`).
-Tells: config_writer; Registration (`RegisterTopic`, `RegisterAll`); CleanFiles (`RemoveTopic`);
-TableEncoder (`EncodeAnswer`); whoever asked (`TopicReady`).
+Tells: config_writer; Registration (`RegisterTopic`, `RegisterAll`, `WhenRegistered`); CleanFiles
+(`RemoveTopic`); TableEncoder (`EncodeAnswer`); whoever asked (`TopicReady`).
 
 A change is published, answered and registered once it is on disk: nobody can lose a topic that he
 was told of.
@@ -23,7 +23,7 @@ from actors.address import Address
 from actors.config import BrokerConfig
 from actors.persisted import PersistedTable
 from actors.published import Published
-from actors.registration import RegisterAll, RegisterTopic, SetOrderTopics
+from actors.registration import RegisterAll, RegisterTopic, SetOrderTopics, WhenRegistered
 from actors.request import Request, serves
 from actors.send_rules import RefusedError, check_name
 from actors.table_encoder import EncodeAnswer
@@ -95,17 +95,6 @@ class CreateSystemTopic:
         """The table is gone: the sends that wait are refused."""
         if self.reply_to is not None:
             self.reply_to.tell(TopicReady(self.topic, None))
-
-
-@dataclass(frozen=True, slots=True)
-class AnswerWhenMade:
-    """Answer this request when the topics that were wanted before are there."""
-
-    request: Request
-
-    def refuse(self, remark: str) -> None:
-        """Answers it with an error."""
-        self.request.refuse(remark)
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,10 +193,11 @@ class TopicTable(PersistedTable):
             reply_to = message.reply_to
             self._when_saved(lambda: reply_to.tell(TopicReady(message.topic, config)))
 
-    @handles(AnswerWhenMade)
-    def on_answer_when_made(self, message: AnswerWhenMade) -> None:
-        """By now they are in the file, and on their way to the name servers."""
-        self._when_saved(message.request.answer)
+    @handles(WhenRegistered)
+    def on_when_registered(self, message: WhenRegistered) -> None:
+        """By then they are in the file, and the name servers come next, if there are any."""
+        to = self._registration
+        self._when_saved(lambda: to.tell(message) if to.is_up else message.pass_on())
 
     @handles(SetOrderTopics)
     def on_set_order_topics(self, message: SetOrderTopics) -> None:

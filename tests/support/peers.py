@@ -7,9 +7,9 @@ from typing import Any
 
 from actors.address import Address
 from actors.inbox import Item
+from actors.registration import WhenRegistered
 from actors.request import Request
 from actors.system import ActorSystem
-from actors.topics import AnswerWhenMade
 from protocol.codes import LanguageCode
 from protocol.command import ONEWAY_FLAG, RemotingCommand
 from protocol.host import pack_host
@@ -51,8 +51,8 @@ class _Record:
         self.messages: list[Any] = []
 
     def append(self, item: Item) -> None:
-        if isinstance(item[1], AnswerWhenMade):
-            item[1].request.answer()  # nothing has to be made here
+        if isinstance(item[1], WhenRegistered):
+            item[1].pass_on()  # nothing has to be made here
         else:
             self.messages.append(item[1])
 
