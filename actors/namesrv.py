@@ -214,6 +214,8 @@ class Namesrv(PersistedTable):
         if self._waits(request):
             return None
         address = BrokerIdentityHeader.decode(request.command.fields).broker_address
+        if len(request.command.body or b"") > LARGE_BODY_BYTES:  # reading it would hold up clients
+            raise RemoteError(ResponseCode.SYSTEM_ERROR, "the body is no data version")
         changed = self._routes.is_changed(address, DataVersion.decode(request.command.body))
         if not changed:
             self._routes.touch(address, self.system.clock.monotonic_ms())

@@ -272,4 +272,5 @@ def queues_of(broker_name: str, topics: Iterable[TopicConfig]) -> dict[str, Queu
             config.topic_sys_flag,
         )
         for config in topics
+        if config.topic_name  # 4.9.7 takes a topic without a name, and lists it
     }
