@@ -43,7 +43,7 @@ from actors.property_filters import TAG_EXPRESSIONS, compiled, not_supported
 from actors.published import Published
 from actors.queue_locks import QueueLocks
 from actors.registration import WhenRegistered
-from actors.request import Peer, PeerClosed, Request, Responder, serves
+from actors.request import Peer, PeerClosed, Request, Responder, serves, short_body
 from actors.topic_set import UNIT_SUB_FLAG
 from actors.topics import CreateSystemTopic
 from protocol.bodies import (
@@ -160,7 +160,7 @@ class Clients(Responder):
     def heartbeat(self, request: Request) -> RemotingCommand | None:
         """A client says what it is; one that filters is answered when pulls know its filters."""
         command = request.command
-        data = HeartbeatData.decode(command.body)
+        data = HeartbeatData.decode(short_body(command))
         member = Member(
             request.peer,
             data.client_id,
@@ -372,7 +372,7 @@ class Clients(Responder):
     @serves(RequestCode.CHECK_CLIENT_CONFIG)
     def check_config(self, request: Request) -> RemotingCommand:
         """Whether a subscription can work here: its expression, if it has one, must compile."""
-        data = CheckClientRequest.decode(request.command.body).subscription_data
+        data = CheckClientRequest.decode(short_body(request.command)).subscription_data
         if data is not None and data.expression_type not in TAG_EXPRESSIONS:
             if not self._config.property_filter_enable:
                 raise not_supported(data.expression_type)
@@ -382,7 +382,7 @@ class Clients(Responder):
     @serves(RequestCode.LOCK_BATCH_MQ)
     def lock(self, request: Request) -> RemotingCommand:
         """Locks queues for an orderly consumer; those of others are missing in the answer."""
-        wanted = LockBatchRequest.decode(request.command.body)
+        wanted = LockBatchRequest.decode(short_body(request.command))
         granted = self._locks.lock(
             wanted.consumer_group or "",
             wanted.client_id or "",
@@ -394,6 +394,6 @@ class Clients(Responder):
     @serves(RequestCode.UNLOCK_BATCH_MQ)
     def unlock(self, request: Request) -> RemotingCommand:
         """Gives queues back."""
-        wanted = LockBatchRequest.decode(request.command.body)
+        wanted = LockBatchRequest.decode(short_body(request.command))
         self._locks.unlock(wanted.consumer_group or "", wanted.client_id or "", wanted.mq_set)
         return request.command.answer()

@@ -19,7 +19,7 @@ from actors.config import BrokerConfig
 from actors.consumer_offsets import ForgetOffsets
 from actors.persisted import PersistedTable
 from actors.published import Published
-from actors.request import Request, serves
+from actors.request import Request, serves, short_body
 from actors.send_rules import check_group_name
 from actors.topic_set import QUEUE_NUMS_MAX
 from actors.topics import SLAVE_REFUSES
@@ -136,7 +136,7 @@ class GroupTable(PersistedTable):
         """Creates a group or changes it."""
         if self._config.is_slave:
             raise RemoteError(ResponseCode.SYSTEM_ERROR, SLAVE_REFUSES)
-        config = SubscriptionGroupConfig.decode(request.command.body)
+        config = SubscriptionGroupConfig.decode(short_body(request.command))
         if not config.group_name:
             raise RemoteError(
                 ResponseCode.SYSTEM_ERROR, "java.lang.NullPointerException: groupName is null"

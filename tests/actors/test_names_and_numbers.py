@@ -104,3 +104,14 @@ def test_a_group_has_numbers_that_java_can_read(number: str) -> None:
         assert "com.alibaba.fastjson.JSONException" in (answer.remark or "")
         assert "g" not in made.broker.tables.groups.value
         assert made.ask(group('{"groupName":"g","retryMaxTimes":2147483647}')).code == 0
+
+
+@pytest.mark.parametrize(
+    "code", [Code.HEART_BEAT, Code.LOCK_BATCH_MQ, Code.UNLOCK_BATCH_MQ, Code.CHECK_CLIENT_CONFIG]
+)
+def test_nobody_holds_up_the_loop_with_a_long_body(code: Code) -> None:
+    with broker() as made:
+        answer = made.ask(RemotingCommand(code, body=b"{%b}" % (b" " * (1 << 20))))
+        assert (answer.code, answer.remark) == (1, "the body is longer than 1048576 bytes")
+        answer = made.ask(RemotingCommand(code, body=b"{%b}" % (b" " * ((1 << 20) - 2))))
+        assert "longer" not in (answer.remark or "")
