@@ -87,6 +87,7 @@ class Broker(Parts):
         return Service(
             routes,
             self.system.address("put_message"),
+            is_fast=fast,
             tell_closed=[self.system.address(name) for name in TOLD_OF_CLOSED_PEERS],
             answers_to=self.system.address("client_calls"),
         )

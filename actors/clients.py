@@ -4,7 +4,7 @@ Owns: the groups of producers and consumers, the queue locks.
 Told by: connections (`Request`, `PeerClosed`), its own tick.
 Told by others: ReplyMessage (`AskProducer`, which goes on to client_calls or comes back).
 Tells: the members of a group (one-way: it has changed, rebalance); groups (`CreateGroup`); topics
-(`CreateSystemTopic`, for retries; `AnswerWhenMade`); consumer_filters (`RegisterFilters`, which
+(`CreateSystemTopic`, for retries; `WhenRegistered`); consumer_filters (`RegisterFilters`, which
 answers the heartbeat then, `UnregisterFilters`).
 
 What PullMessage needs of a consumer group is published, and who is in each producer group.
@@ -42,9 +42,10 @@ from actors.inbox import refuse
 from actors.property_filters import TAG_EXPRESSIONS, compiled, not_supported
 from actors.published import Published
 from actors.queue_locks import QueueLocks
-from actors.request import Peer, PeerClosed, Request, Responder, serves
+from actors.registration import WhenRegistered
+from actors.request import Peer, PeerClosed, Request, Responder, serves, short_body
 from actors.topic_set import UNIT_SUB_FLAG
-from actors.topics import AnswerWhenMade, CreateSystemTopic
+from actors.topics import CreateSystemTopic
 from protocol.bodies import (
     CheckClientRequest,
     ConsumerData,
@@ -100,6 +101,20 @@ class AskProducer:
 
 
 @dataclass(frozen=True, slots=True)
+class _RetryTopicsKnown:
+    """The name servers know the retry topics of these groups, whose members changed."""
+
+    changed: Sequence[str]
+    request: Request | None
+    """The heartbeat, unless somebody else answers it."""
+
+    def refuse(self, remark: str) -> None:
+        """Answers it with an error."""
+        if self.request is not None:
+            self.request.refuse(remark)
+
+
+@dataclass(frozen=True, slots=True)
 class _Scan:
     """Look for clients that are silent."""
 
@@ -145,7 +160,7 @@ class Clients(Responder):
     def heartbeat(self, request: Request) -> RemotingCommand | None:
         """A client says what it is; one that filters is answered when pulls know its filters."""
         command = request.command
-        data = HeartbeatData.decode(command.body)
+        data = HeartbeatData.decode(short_body(command))
         member = Member(
             request.peer,
             data.client_id,
@@ -153,8 +168,12 @@ class Clients(Responder):
             command.version,
             self.system.clock.monotonic_ms(),
         )
-        for consumer in data.consumer_data_set:
-            self._register_consumer(consumer, member)
+        consumers = data.consumer_data_set
+        topics = self._topic_configs.value
+        waits = any(RETRY_TOPIC_PREFIX + each.group_name not in topics for each in consumers)
+        changed = [each.group_name for each in consumers if self._register_consumer(each, member)]
+        if not waits:
+            self._notify(*changed)
         for producer in data.producer_data_set:
             if self._producers.register(producer.group_name, member):
                 log.info(
@@ -164,17 +183,20 @@ class Clients(Responder):
                     peer=request.peer.remote,
                 )
         self._publish_producers()
-        filtering = [each for each in data.consumer_data_set if self._filters_properties(each)]
+        filtering = [each for each in consumers if self._filters_properties(each)]
         if filtering:
             self._filter_table.tell(RegisterFilters(filtering, request))
-            return None
-        topics = self._topic_configs.value
-        if any(
-            RETRY_TOPIC_PREFIX + each.group_name not in topics for each in data.consumer_data_set
-        ):  # the client asks for its route next, and not again for 30 s
-            self._topic_table.tell(AnswerWhenMade(request))
-            return None
-        return command.answer()
+        if waits:  # the client asks for the route next, and not again for 30 s
+            known = _RetryTopicsKnown(changed, None if filtering else request)
+            self._topic_table.tell(WhenRegistered(known, self.address))
+        return None if filtering or waits else command.answer()
+
+    @handles(_RetryTopicsKnown)
+    def on_retry_topics_known(self, message: _RetryTopicsKnown) -> None:
+        """Now the members of new groups may look for them."""
+        self._notify(*message.changed)
+        if message.request is not None:
+            message.request.answer()
 
     def _filters_properties(self, data: ConsumerData) -> bool:
         """Whether a group has an expression over properties, or had one."""
@@ -182,7 +204,8 @@ class Clients(Responder):
             each.expression_type not in TAG_EXPRESSIONS for each in data.subscription_data_set
         )
 
-    def _register_consumer(self, data: ConsumerData, member: Member) -> None:
+    def _register_consumer(self, data: ConsumerData, member: Member) -> bool:
+        """Whether the group has to be told."""
         name = data.group_name
         config = self._groups.find(name)
         if config is not None:
@@ -201,8 +224,7 @@ class Clients(Responder):
                 peer=member.peer.remote,
                 members=len(self._consumers.groups[name].members),
             )
-            if config is None or config.notify_consumer_ids_changed_enable:
-                self._notify(name)
+        return done.rebalance and (config is None or config.notify_consumer_ids_changed_enable)
 
     def _make_retry_topic(
         self, group: str, config: SubscriptionGroupConfig, unit_mode: bool
@@ -290,20 +312,13 @@ class Clients(Responder):
     def _publish_producers(self) -> None:
         self._published_producers.value = self._producers.view
 
-    def _notify(self, name: str) -> None:
-        group = self._consumers.groups.get(name)
-        if group is None or not self._config.notify_consumer_ids_changed_enable:
-            return
-        fields = NotifyConsumerIdsChangedHeader(name).encode()
-        for peer in group.peers():
-            peer.send(
-                RemotingCommand(
-                    RequestCode.NOTIFY_CONSUMER_IDS_CHANGED,
-                    fields,
-                    opaque=next_opaque(),
-                    flag=ONEWAY_FLAG,
-                )
-            )
+    def _notify(self, *names: str) -> None:
+        for name in names if self._config.notify_consumer_ids_changed_enable else ():
+            group = self._consumers.groups.get(name)
+            fields = NotifyConsumerIdsChangedHeader(name).encode()
+            for peer in () if group is None else group.peers():
+                code = RequestCode.NOTIFY_CONSUMER_IDS_CHANGED
+                peer.send(RemotingCommand(code, fields, opaque=next_opaque(), flag=ONEWAY_FLAG))
 
     # --- what administrators ask
 
@@ -357,7 +372,7 @@ class Clients(Responder):
     @serves(RequestCode.CHECK_CLIENT_CONFIG)
     def check_config(self, request: Request) -> RemotingCommand:
         """Whether a subscription can work here: its expression, if it has one, must compile."""
-        data = CheckClientRequest.decode(request.command.body).subscription_data
+        data = CheckClientRequest.decode(short_body(request.command)).subscription_data
         if data is not None and data.expression_type not in TAG_EXPRESSIONS:
             if not self._config.property_filter_enable:
                 raise not_supported(data.expression_type)
@@ -367,7 +382,7 @@ class Clients(Responder):
     @serves(RequestCode.LOCK_BATCH_MQ)
     def lock(self, request: Request) -> RemotingCommand:
         """Locks queues for an orderly consumer; those of others are missing in the answer."""
-        wanted = LockBatchRequest.decode(request.command.body)
+        wanted = LockBatchRequest.decode(short_body(request.command))
         granted = self._locks.lock(
             wanted.consumer_group or "",
             wanted.client_id or "",
@@ -379,6 +394,6 @@ class Clients(Responder):
     @serves(RequestCode.UNLOCK_BATCH_MQ)
     def unlock(self, request: Request) -> RemotingCommand:
         """Gives queues back."""
-        wanted = LockBatchRequest.decode(request.command.body)
+        wanted = LockBatchRequest.decode(short_body(request.command))
         self._locks.unlock(wanted.consumer_group or "", wanted.client_id or "", wanted.mq_set)
         return request.command.answer()

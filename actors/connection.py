@@ -102,6 +102,7 @@ class Connection(Actor):
         self.peer_id = next(peer_ids)
         self.remote = f"{remote[0]}:{remote[1]}"
         self.host = pack_host(remote[0], remote[1])
+        self.is_fast = service.is_fast
         self.last_traffic_ms = 0.0
         self._socket = sock
         self._service = service

@@ -25,6 +25,7 @@ from actors.offset_guard import OffsetGuard, OffsetStats
 from actors.persisted import TickedTable
 from actors.published import Published
 from actors.request import Peer, Request, serves
+from actors.send_rules import RefusedError, check_group_name, check_name
 from protocol.bodies import ConsumerOffsetTable, TopicConfig
 from protocol.codes import RequestCode, ResponseCode
 from protocol.command import RemotingCommand
@@ -188,9 +189,10 @@ class ConsumerOffsets(TickedTable):
         if request.command.is_oneway:
             self._commit(group, topic, queue_id, header.commit_offset, request.peer)
         else:
-            guard, peer_id = self._guard, request.peer.peer_id
+            _check_names(topic, group)
+            guard, peer = self._guard, request.peer
             moved = header.commit_offset != self._offset(group, topic, queue_id)
-            if guard is not None and moved and not guard.is_member(group, peer_id):
+            if guard is not None and moved and not guard.is_member(group, peer):
                 guard.reset(group, topic, (queue_id,), self.system.clock.monotonic_ms())
             self._store(group, topic, queue_id, header.commit_offset)
         return request.command.answer(fields={})
@@ -212,6 +214,7 @@ class ConsumerOffsets(TickedTable):
         A topic that is not there, or that the first group is online for without it, is passed over.
         """
         header = CloneGroupOffsetHeader.decode(request.command.fields)
+        check_group_name(header.dest_group)
         topics = [header.topic] if (header.topic or "").strip() else None
         if topics is None:
             topics = [topic for topic, _ in self._keys(header.src_group)]
@@ -278,7 +281,7 @@ class ConsumerOffsets(TickedTable):
             if guard.concerns(group, topic, queue_id, backward=backward):
                 now_ms = self.system.clock.monotonic_ms()
                 place = group, topic, queue_id
-                if not guard.believes(*place, peer.peer_id, now_ms, backward=backward):
+                if not guard.believes(*place, peer, now_ms, backward=backward):
                     guard.ignored(*place, offset, stored, peer.remote, now_ms)
                     return
         self._store(group, topic, queue_id, offset)
@@ -311,3 +314,12 @@ class ConsumerOffsets(TickedTable):
         self._changed = False
         table = ConsumerOffsetTable({key: dict(own) for key, own in self._publish().items()})
         self.save(lambda: format_offsets(table))
+
+
+def _check_names(topic: str, group: str) -> None:
+    """4.9.7 keeps offsets under any name; here who waits for the answer is told. RemoteError."""
+    try:
+        check_name(topic)
+    except RefusedError as error:
+        raise RemoteError(error.code, error.remark) from None
+    check_group_name(group)

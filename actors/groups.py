@@ -19,20 +19,23 @@ from actors.config import BrokerConfig
 from actors.consumer_offsets import ForgetOffsets
 from actors.persisted import PersistedTable
 from actors.published import Published
-from actors.request import Request, serves
+from actors.request import Request, serves, short_body
+from actors.send_rules import check_group_name
+from actors.topic_set import QUEUE_NUMS_MAX
 from actors.topics import SLAVE_REFUSES
 from protocol.bodies import DataVersion, SubscriptionGroupConfig, SubscriptionGroupTable
 from protocol.codes import RequestCode, ResponseCode
 from protocol.command import RemotingCommand
 from protocol.errors import RemoteError
 from protocol.headers.admin import DeleteSubscriptionGroupHeader
-from protocol.topic_names import GROUP_CHARS_MAX, LEGAL_CHARACTERS, is_legal_name
+from protocol.topic_names import GROUP_CHARS_MAX, is_legal_name
 from storage.groups import always_present, completed_groups, format_groups, parse_groups
 from storage.store_traces import StoreTraces
 
 log = get_logger(__name__)
 
 SYSTEM_GROUP_PREFIX = "CID_RMQ_SYS_"
+_INT_MAX = (1 << 31) - 1
 GroupConfigs = Mapping[str, SubscriptionGroupConfig]
 
 
@@ -133,12 +136,13 @@ class GroupTable(PersistedTable):
         """Creates a group or changes it."""
         if self._config.is_slave:
             raise RemoteError(ResponseCode.SYSTEM_ERROR, SLAVE_REFUSES)
-        config = SubscriptionGroupConfig.decode(request.command.body)
+        config = SubscriptionGroupConfig.decode(short_body(request.command))
         if not config.group_name:
             raise RemoteError(
                 ResponseCode.SYSTEM_ERROR, "java.lang.NullPointerException: groupName is null"
             )
-        _check_name(config.group_name)
+        check_group_name(config.group_name)
+        _check_numbers(config)
         log.info("group updated", group=config.group_name, peer=request.peer.remote)
         self._put(config, lambda refusal: self.answer_saved(request, refusal))
         return None
@@ -179,14 +183,12 @@ class GroupTable(PersistedTable):
         self.save(lambda: format_groups(table), then)
 
 
-def _check_name(group: str) -> None:
-    """With the words of 4.9.7's clients; its broker takes any name. Raises RemoteError."""
-    if len(group) > GROUP_CHARS_MAX:
-        remark = f"the specified group is longer than group max length {GROUP_CHARS_MAX}."
-        raise RemoteError(ResponseCode.SYSTEM_ERROR, remark)
-    if not is_legal_name(group, GROUP_CHARS_MAX):
-        raise RemoteError(
-            ResponseCode.SYSTEM_ERROR,
-            f"the specified group[{group}] contains illegal characters, allowing only"
-            f" {LEGAL_CHARACTERS}",
-        )
+def _check_numbers(config: SubscriptionGroupConfig) -> None:
+    """What does not fit would make the whole table unreadable for a slave of 4.9.7's."""
+    for name, number, most in (
+        ("retryMaxTimes", config.retry_max_times, _INT_MAX),
+        ("retryQueueNums", config.retry_queue_nums, QUEUE_NUMS_MAX),
+    ):
+        if not -_INT_MAX - 1 <= number <= most:
+            remark = f"com.alibaba.fastjson.JSONException: parseInt error, field : {name}"
+            raise RemoteError(ResponseCode.SYSTEM_ERROR, remark)

@@ -35,6 +35,7 @@ class LocalClient:
         self.peer_id = next(peer_ids)
         self.remote = f"{host}:{port}"
         self.host = pack_host(host, port)
+        self.is_fast = service.is_fast
         self.is_open = True
         self.received: list[RemotingCommand] = []
         """Requests that the broker sent to this client (notices)."""

@@ -204,9 +204,7 @@ class Namesrv(PersistedTable):
         if self._waits(request):
             return None
         header = BrokerIdentityHeader.decode(request.command.fields)
-        self._routes.unregister(
-            header.cluster_name, header.broker_name, header.broker_address, header.broker_id
-        )
+        self._routes.unregister(header.broker_name, header.broker_address, header.broker_id)
         log.info("broker unregistered", broker=header.broker_address, name=header.broker_name)
         return request.command.answer()
 
@@ -216,6 +214,8 @@ class Namesrv(PersistedTable):
         if self._waits(request):
             return None
         address = BrokerIdentityHeader.decode(request.command.fields).broker_address
+        if len(request.command.body or b"") > LARGE_BODY_BYTES:  # reading it would hold up clients
+            raise RemoteError(ResponseCode.SYSTEM_ERROR, "the body is no data version")
         changed = self._routes.is_changed(address, DataVersion.decode(request.command.body))
         if not changed:
             self._routes.touch(address, self.system.clock.monotonic_ms())
@@ -305,7 +305,10 @@ class Namesrv(PersistedTable):
 
     @serves(RequestCode.PUT_KV_CONFIG)
     def put_kv(self, request: Request) -> None:
-        header = PutKvConfigHeader.decode(request.command.fields)
+        fields = request.command.fields or {}
+        if "namespace" not in fields or "key" not in fields:
+            raise RemoteError(ResponseCode.SYSTEM_ERROR, "namespace or key is null")
+        header = PutKvConfigHeader.decode(fields)
         self._kv.put(header.namespace, header.key, header.value)
         self._save_kv(request)
 

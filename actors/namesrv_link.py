@@ -1,8 +1,8 @@
 """Keeps this broker registered at one name server, whatever the others do.
 
 Owns: one connection to it; what it has accepted over that connection.
-Told by: Registration (`Listening`, `RegisterTopic`, `RegisterAll`), its tick.
-Tells: Registration (`Registered`).
+Told by: Registration (`Listening`, `RegisterTopic`, `RegisterAll`, `SayWhenSent`), its tick.
+Tells: Registration (`Registered`, `Sent`).
 
 Registers at the start, after 10 s, then every registerNameServerPeriod; at the stop it says
 goodbye. A name server that is down is tried again each time, and costs one log line when it goes
@@ -90,6 +90,20 @@ class RegisterAll:
 
 
 @dataclass(frozen=True, slots=True)
+class SayWhenSent:
+    """Say `Sent` when everything that came before this is on its way to the name server."""
+
+    serial: int
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """It is, or it cannot be."""
+
+    serial: int
+
+
+@dataclass(frozen=True, slots=True)
 class Registered:
     """What a name server has answered to a registration; None: it has not, or refuses."""
 
@@ -125,6 +139,7 @@ class NamesrvLink(Actor):
         self._identity: BrokerIdentityHeader | None = None
         self._ha_address = ""
         self._all_wanted = False
+        self._asked: list[SayWhenSent] = []
         self._accepted: TopicConfigTable | None = None
         """The last whole table that it has taken, over the connection with this number."""
         self._accepted_over = 0
@@ -173,6 +188,11 @@ class NamesrvLink(Actor):
         """Several of these in a batch are one registration."""
         self._all_wanted = True
 
+    @handles(SayWhenSent)
+    def on_say_when_sent(self, message: SayWhenSent) -> None:
+        """Topics that came in this batch are registered at its end."""
+        self._asked.append(message)
+
     @handles(BatchEnd)
     def on_batch_end(self, _: BatchEnd) -> None:
         """Registers once for all topics that came."""
@@ -183,6 +203,9 @@ class NamesrvLink(Actor):
             else:
                 self._tell(self._registration_of(table))
         self._all_wanted = False
+        asked, self._asked = self._asked, []
+        for each in asked:
+            self._registration.tell(Sent(each.serial))
 
     def on_stop(self) -> None:
         if self._identity is not None and self._is_up:

@@ -12,7 +12,10 @@ somebody who waits for the answer, and is stored as sent; this is about the othe
       by a member that joined after it         stored   stored if forward
       by anybody else                          stored   ignored
 
-A live member is known by its connection: that of its heartbeats.
+A live member is known by its connection: that of its heartbeats.  A Java client with
+vipChannelEnabled commits over another one, to the fast port, where nothing says who it is: there
+every live member of the group on the same host may have sent it, so one of them is enough, and
+after a reset all of them have to have come later.
 
 Source: nothing of 4.9.7's; MQClientInstance.resetOffset of the Java client waits 10 s before it
 commits where it was sent.
@@ -23,8 +26,10 @@ from dataclasses import dataclass
 
 from structlog import get_logger
 
-from actors.consumer_groups import ConsumerView
+from actors.consumer_groups import ConsumerView, Member
 from actors.published import Published
+from actors.request import Peer
+from protocol.host import address_part
 
 log = get_logger(__name__)
 
@@ -51,10 +56,21 @@ class OffsetGuard:
         self._resets: dict[tuple[str, str, int], float] = {}
         self._logged: dict[str, float] = {}
 
-    def is_member(self, group: str, peer_id: int) -> bool:
-        """Whether that connection is a live member of the group."""
+    def is_member(self, group: str, peer: Peer) -> bool:
+        """Whether that connection is a live member's of the group."""
+        return self._member(group, peer) is not None
+
+    def _member(self, group: str, peer: Peer) -> Member | None:
+        """Whose connection it is; of those that it can be, who came first."""
         view = self._consumers.value.get(group)
-        return view is not None and peer_id in view.members
+        if view is None:
+            return None
+        member = view.members.get(peer.peer_id)
+        if member is not None or not peer.is_fast:
+            return member
+        address = address_part(peer.host)
+        near = [each for each in view.members.values() if address_part(each.peer.host) == address]
+        return min(near, key=lambda each: each.joined_ms, default=None)
 
     def reset(self, group: str, topic: str, queue_ids: Iterable[int], now_ms: float) -> None:
         """The offsets of these queues have been set to something else."""
@@ -72,12 +88,11 @@ class OffsetGuard:
         return backward or (bool(self._resets) and (group, topic, queue_id) in self._resets)
 
     def believes(
-        self, group: str, topic: str, queue_id: int, peer_id: int, now_ms: float, *, backward: bool
+        self, group: str, topic: str, queue_id: int, peer: Peer, now_ms: float, *, backward: bool
     ) -> bool:
         """Whether to store what this connection says."""
         reset_ms = self._resets.get((group, topic, queue_id))
-        view = self._consumers.value.get(group)
-        member = None if view is None else view.members.get(peer_id)
+        member = self._member(group, peer)
         if reset_ms is not None and now_ms - reset_ms < RESET_MS:
             return not backward and member is not None and member.joined_ms > reset_ms
         return not backward or member is not None

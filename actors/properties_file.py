@@ -9,18 +9,19 @@ Source: java.util.Properties.load.  Values lose trailing blanks here, which Java
 """
 
 from collections.abc import Iterator, Mapping
+from string import hexdigits
 
 _BLANKS = " \t\f"
 _ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 _ESCAPED = {"\\": "\\\\"} | {value: f"\\{name}" for name, value in _ESCAPES.items()}
-_BMP_MAX = 0xFFFF
 _UNICODE_DIGITS = 4
+_HIGH_SURROGATE, _SURROGATES_END = "\ud800", "\udfff"
 
 
 def parse_properties(text: str) -> dict[str, str]:
     """Every key with its value, in the order of the file; the last of equal keys counts.
 
-    Raises ValueError for a broken \\uXXXX, as Java does.
+    Raises ValueError for a broken \\uXXXX, as Java does, and for half a surrogate pair.
     """
     found: dict[str, str] = {}
     for line in _logical_lines(text):
@@ -78,14 +79,15 @@ def _line(key: str, value: str, equals: str = "=") -> str:
 def _escape(value: str) -> str:
     """A value so that it is read again as it was, by Java too, which reads Latin-1."""
     text = "".join(
-        _ESCAPED.get(each) or (each if each.isascii() or ord(each) > _BMP_MAX else _unicode(each))
-        for each in value
+        _ESCAPED.get(each) or (each if each.isascii() else _unicode(each)) for each in value
     )
     return f"\\{text}" if text[:1] == " " else text
 
 
 def _unicode(character: str) -> str:
-    return f"\\u{ord(character):04x}"
+    """One escape, or those of a surrogate pair."""
+    units = character.encode("utf-16-be")
+    return "".join(f"\\u{units[at : at + 2].hex()}" for at in range(0, len(units), 2))
 
 
 def _logical_lines(text: str) -> Iterator[str]:
@@ -129,9 +131,16 @@ def _unescape(text: str) -> str:
         escaped = next(characters, "")
         if escaped == "u":
             digits = "".join(next(characters, "") for _ in range(_UNICODE_DIGITS))
-            if len(digits) < _UNICODE_DIGITS:
+            if len(digits) < _UNICODE_DIGITS or not set(digits) <= set(hexdigits):
                 raise ValueError(f"broken \\u{digits}")
             out.append(chr(int(digits, 16)))
         else:
             out.append(_ESCAPES.get(escaped, escaped))
-    return "".join(out)
+    return _joined("".join(out))
+
+
+def _joined(text: str) -> str:
+    """Surrogate pairs, as Java writes other characters, become one character each."""
+    if all(not _HIGH_SURROGATE <= each <= _SURROGATES_END for each in text):
+        return text
+    return text.encode("utf-16", "surrogatepass").decode("utf-16")

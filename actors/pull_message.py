@@ -226,7 +226,7 @@ class PullMessage(Responder):
             probe=None if this.is_warm else self._probe,
             settled=this.is_settled,
         )
-        self._count(result, self.system.clock.monotonic_ms() - began_ms)
+        self._count(header, result, self.system.clock.monotonic_ms() - began_ms)
         if not this.is_again and header.sys_flag & PULL_COMMIT_OFFSET and not self._config.is_slave:
             self._to["consumer_offsets"].tell(
                 CommitOffset(
@@ -259,10 +259,15 @@ class PullMessage(Responder):
         else:
             self._send(request, header, result, code, suggested)
 
-    def _count(self, result: GetResult, took_ms: float) -> None:
+    def _count(self, header: PullMessageHeader, result: GetResult, took_ms: float) -> None:
         stats = self.stats
         if result.status is GetStatus.FOUND:
             stats.found_count += 1
+            if stats.latencies:
+                key = f"{header.queue_id}@{header.topic}@{header.consumer_group}"
+                if (latency := stats.latencies.get(key)) is not None:
+                    latency.count += int(took_ms)
+                    latency.times += 1
         elif result.status not in (GetStatus.COLD, GetStatus.IN_DOUBT):
             stats.miss_count += 1
         if took_ms > stats.longest_get_ms:

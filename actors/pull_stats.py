@@ -22,3 +22,5 @@ class PullStats:
     longest_get_ms: float = 0.0
     by_group: dict[tuple[str, str], Counts] = field(default_factory=dict)
     """What was handed out, by topic and group."""
+    latencies: dict[str, Counts] = field(default_factory=dict)
+    """How long reading took, ms, where somebody wants to know: by `queue@topic@group`."""

@@ -1,10 +1,10 @@
 """Keeps this broker registered at every name server: each has an actor, so that none waits.
 
-Owns: the last answer of each name server.
-Told by: whoever opened the ports (`Listening`), topics (`RegisterTopic`, `RegisterAll`), the links
-(`Registered`).
-Tells: the links (`Listening`, `RegisterTopic`, `RegisterAll`); topics (`SetOrderTopics`); HaSlave
-(`MasterAt`) and SlaveSync (`MasterIs`).
+Owns: the last answer of each name server; what waits until they have been told of topics.
+Told by: whoever opened the ports (`Listening`), topics (`RegisterTopic`, `RegisterAll`,
+`WhenRegistered`), the links (`Registered`, `Sent`).
+Tells: the links (`Listening`, `RegisterTopic`, `RegisterAll`, `SayWhenSent`); topics
+(`SetOrderTopics`); HaSlave (`MasterAt`) and SlaveSync (`MasterIs`); what waited, to whom it is for.
 
 Name servers share nothing, and may say different things: what counts is the answer of the first of
 namesrvAddr that is up.
@@ -14,6 +14,7 @@ Source: BrokerController.registerBrokerAll, which takes whichever answer comes f
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import count
 
 from structlog import get_logger
 
@@ -21,7 +22,14 @@ from actors.actor import Actor, handles
 from actors.address import Address
 from actors.config import BrokerConfig
 from actors.master_news import MasterAt, MasterIs
-from actors.namesrv_link import Listening, RegisterAll, Registered, RegisterTopic
+from actors.namesrv_link import (
+    Listening,
+    RegisterAll,
+    Registered,
+    RegisterTopic,
+    SayWhenSent,
+    Sent,
+)
 from actors.published import Published
 from protocol.bodies import KVTable
 from protocol.command import RemotingCommand
@@ -31,6 +39,40 @@ from protocol.headers.namesrv import RegisterBrokerResponseHeader
 log = get_logger(__name__)
 
 __all__ = ["Listening", "RegisterAll", "RegisterTopic", "Registration", "SetOrderTopics"]
+
+SENT_WITHIN_MS = 2000
+"""So long at the most who asks waits for name servers; a client waits 3 s for its heartbeat."""
+
+
+@dataclass(frozen=True, slots=True)
+class WhenRegistered:
+    """Tell `message` to `to` when the name servers have been sent the topics that came before."""
+
+    message: object
+    to: Address
+
+    def pass_on(self) -> None:
+        """Now."""
+        self.to.tell(self.message)
+
+    def refuse(self, _remark: str) -> None:
+        """Nobody registers anything any more."""
+        self.pass_on()
+
+
+@dataclass(slots=True)
+class _Waiting:
+    """What waits for so many links."""
+
+    message: WhenRegistered
+    links_left: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Enough:
+    """It has waited long enough."""
+
+    serial: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +100,19 @@ class Registration(Actor):
         self._links = links
         self._to = addresses
         self._answers: dict[str, RemotingCommand | None] = {}
+        self._waiting: dict[int, _Waiting] = {}
+        self._serials = count(1)
+
+    def on_stop(self) -> None:
+        self._let_go()
+
+    def on_failure(self, *_: object) -> None:
+        self._let_go()
+
+    def _let_go(self) -> None:
+        for each in self._waiting.values():
+            each.message.pass_on()
+        self._waiting.clear()
 
     def on_drain(self) -> None:
         """Nobody waits for a name server any more that does not answer."""
@@ -77,6 +132,34 @@ class Registration(Actor):
     def on_register_all(self, message: RegisterAll) -> None:
         """Topics have come."""
         self._pass_on(message)
+
+    @handles(WhenRegistered)
+    def on_when_registered(self, message: WhenRegistered) -> None:
+        """Who makes a topic for a client lets it ask for the route only then."""
+        if not self._links:
+            message.pass_on()
+            return
+        serial = next(self._serials)
+        self._waiting[serial] = _Waiting(message, len(self._links))
+        self._pass_on(SayWhenSent(serial))
+        self.after(SENT_WITHIN_MS, _Enough(serial))
+
+    @handles(Sent)
+    def on_sent(self, message: Sent) -> None:
+        """One of the name servers has been sent it, or is down."""
+        waiting = self._waiting.get(message.serial)
+        if waiting is None:
+            return
+        waiting.links_left -= 1
+        if waiting.links_left == 0:
+            self._waiting.pop(message.serial).message.pass_on()
+
+    @handles(_Enough)
+    def on_enough(self, message: _Enough) -> None:
+        """One of them takes its time; the others have been told."""
+        waiting = self._waiting.pop(message.serial, None)
+        if waiting is not None:
+            waiting.message.pass_on()
 
     def _pass_on(self, message: object) -> None:
         for link in self._links:

@@ -117,14 +117,14 @@ class RouteTable:
             return RegisterBrokerResponseHeader()
         return RegisterBrokerResponseHeader(live.ha_server_address, address)
 
-    def unregister(self, cluster: str, broker_name: str, address: str, broker_id: int) -> None:
+    def unregister(self, broker_name: str, address: str, broker_id: int) -> None:
         """A broker says that it stops; its id counts, whatever address it has now."""
         self._live.pop(address, None)
         self._filter_servers.pop(address, None)
         data = self._brokers.get(broker_name)
         if data is not None:
             data.broker_addrs.pop(broker_id, None)
-            self._forget_if_empty(data, cluster)
+            self._forget_if_empty(data)
 
     def peer_closed(self, peer_id: int) -> list[str]:
         """A connection is gone: its brokers leave at once. Returns their addresses."""
@@ -144,18 +144,22 @@ class RouteTable:
             for data in list(self._brokers.values()):
                 for broker_id in [own for own, at in data.broker_addrs.items() if at == address]:
                     del data.broker_addrs[broker_id]
-                self._forget_if_empty(data, data.cluster)
+                self._forget_if_empty(data)
         return gone
 
-    def _forget_if_empty(self, data: BrokerData, cluster: str) -> None:
+    def _forget_if_empty(self, data: BrokerData) -> None:
+        """The last broker of a name takes the name along, out of every cluster it ever named.
+
+        4.9.7 looks in one cluster, and keeps a name without a broker in the others for good.
+        """
         if data.broker_addrs:
             return
         name = data.broker_name
         del self._brokers[name]
-        names = self._clusters.get(cluster, set())
-        names.discard(name)
-        if not names:
-            self._clusters.pop(cluster, None)
+        for cluster, names in list(self._clusters.items()):
+            names.discard(name)
+            if not names:
+                del self._clusters[cluster]
         for topic in [topic for topic, queues in self._queues.items() if name in queues]:
             queues = self._queues[topic]
             del queues[name]
@@ -268,4 +272,5 @@ def queues_of(broker_name: str, topics: Iterable[TopicConfig]) -> dict[str, Queu
             config.topic_sys_flag,
         )
         for config in topics
+        if config.topic_name  # 4.9.7 takes a topic without a name, and lists it
     }

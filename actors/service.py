@@ -18,6 +18,10 @@ class Service:
     answer_unknown: bool = True
     """Whether an unknown code is answered (a broker does, a name server stays silent)."""
 
+    is_fast: bool = False
+    """Whether it is a broker's fast port, where clients with vipChannelEnabled bring their offsets
+    over another connection than that of their heartbeats."""
+
     tell_closed: Sequence[Address] = field(default_factory=tuple)
     answers_to: Address | None = None
     """Who takes the answers of clients; None where clients are never asked."""

@@ -62,7 +62,8 @@ WITHOUT_EFFECT = {"filterServerNums": "0", "useTLS": "false"}
 
 def is_refused(key: str, black_list: str = "") -> bool:
     """Whether nobody may set this key from outside; `black_list` is the operator's, with `;`."""
-    return key in _BLACK_LIST or bool(_NAMES_A_PATH.search(key)) or key in black_list.split(";")
+    own = {name.strip() for name in black_list.split(";")} - {""}
+    return key in _BLACK_LIST or bool(_NAMES_A_PATH.search(key)) or key in own
 
 
 class Settings(Responder):

@@ -14,12 +14,23 @@ as in 4.9.7. On a thread, for there may be tens of thousands of topics.
     SNDBCK_PUT_NUMS               topic@group      what consumers gave back
     BROKER_PUT_NUMS, _GET_NUMS    cluster          all of it
 
+Of single queues there may be hundreds of thousands.  These are sampled from the first question on
+for as long as they are among the last WATCHED_MAX that somebody asked for, and cost nothing else:
+
+    QUEUE_PUT_NUMS                topic@queue      what came into it, however it came
+    QUEUE_GET_NUMS                topic@queue@group   delayed messages delivered; 4.9.7 has no other
+    GROUP_GET_LATENCY             queue@topic@group   ms that reading for pulls took
+
+4.9.7's QUEUE_PUT_SIZE and QUEUE_GET_SIZE are not kept; its COMMERCIAL_ items and those from disk
+never count anything.
+
 Source: store/stats/BrokerStatsManager.java, common/stats/StatsItem.java.
 """
 
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import ClassVar
 
 from actors.actor import Where, handles
@@ -33,6 +44,8 @@ from protocol.codes import RequestCode, ResponseCode
 from protocol.command import RemotingCommand
 from protocol.errors import RemoteError
 from protocol.headers.admin import ViewBrokerStatsHeader
+from protocol.topic_names import SCHEDULE_TOPIC
+from storage.consume_queues import ConsumeQueues
 
 SECOND_MS = 1000
 MINUTE_SAMPLE_MS = 10 * SECOND_MS
@@ -41,7 +54,11 @@ DAY_SAMPLE_MS = 3600 * SECOND_MS
 _SPANS = ((MINUTE_SAMPLE_MS, 7), (HOUR_SAMPLE_MS, 7), (DAY_SAMPLE_MS, 25))
 """Time between samples, and how many are kept: of the last minute, hour, day."""
 
+WATCHED_MAX = 1000
+SCHEDULE_GROUP = "SCHEDULE_CONSUMER"
+
 _TOPIC_PUT, _GROUP_GET, _SEND_BACK, _BROKER_PUT, _BROKER_GET = range(5)
+_QUEUE_PUT, _QUEUE_GET, _LATENCY = range(5, 8)
 _NUMS, _SIZE, _TIMES = 1, 2, 3
 """Where a sample has its counters; first comes when it was taken."""
 
@@ -53,9 +70,16 @@ _NAMES = {
     "SNDBCK_PUT_NUMS": (_SEND_BACK, _NUMS),
     "BROKER_PUT_NUMS": (_BROKER_PUT, _NUMS),
     "BROKER_GET_NUMS": (_BROKER_GET, _NUMS),
+    "QUEUE_PUT_NUMS": (_QUEUE_PUT, _NUMS),
+    "QUEUE_GET_NUMS": (_QUEUE_GET, _NUMS),
+    "GROUP_GET_LATENCY": (_LATENCY, _NUMS),
 }
+_WATCHES = {_QUEUE_PUT: 2, _QUEUE_GET: 3, _LATENCY: 3}
+"""Counters of single queues, and how many parts their keys have."""
+_DIGITS_MAX = 10
 _Sample = tuple[int, int, int, int]
 _Key = tuple[int, str]
+_Source = Callable[[], Counts | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,12 +126,17 @@ class Statistics(Responder):
         puts: PutStats,
         pulls: PullStats,
         *,
+        queues: ConsumeQueues,
+        delay_offsets: Published[Mapping[int, int]],
         group_tps: Published[Mapping[str, float]],
     ) -> None:
         """`group_tps` is published by `topic@group`."""
         super().__init__()
         self._cluster = cluster
         self._puts, self._pulls = puts, pulls
+        self._queues, self._delay_offsets = queues, delay_offsets
+        self._watched: dict[_Key, _Source] = {}
+        """Counters of single queues, those asked for last at the end."""
         self._group_tps = group_tps
         self._history: dict[_Key, _History] = {}
         self._bases: dict[_Key, Counts] = {}
@@ -142,7 +171,11 @@ class Statistics(Responder):
         header = ViewBrokerStatsHeader.decode(request.command.fields)
         kind, counter = _NAMES.get(header.stats_name, (-1, 0))
         key = (kind, header.stats_key)
-        if key not in self._history and all(known != key for known, _ in self._counted()):
+        if kind in _WATCHES:
+            is_known = self._watch(kind, header.stats_key)
+        else:
+            is_known = key in self._history or any(known == key for known, _ in self._counted())
+        if not is_known:
             raise RemoteError(
                 ResponseCode.SYSTEM_ERROR,
                 f"The stats <{header.stats_name}> <{header.stats_key}> not exist",
@@ -150,6 +183,54 @@ class Statistics(Responder):
         history = self._history.get(key) or _History()
         data = BrokerStatsData(*(history.item(span, counter) for span in range(len(_SPANS))))
         return request.command.answer(body=data.encode())
+
+    # --- single queues
+
+    def _watch(self, kind: int, name: str) -> bool:
+        """Goes on sampling this one, or begins to; whether there is such a queue."""
+        key = kind, name
+        source = self._watched.pop(key, None) or self._source(kind, name.split("@"))
+        counts = None if source is None else source()
+        if source is None or counts is None:
+            self._forget(key)
+            return False
+        self._watched[key] = source
+        self._bases.setdefault(key, counts)
+        if len(self._watched) > WATCHED_MAX:
+            self._forget(next(iter(self._watched)))
+        return True
+
+    def _forget(self, key: _Key) -> None:
+        for table in (self._watched, self._history, self._bases):
+            table.pop(key, None)
+        if key[0] == _LATENCY:
+            self._pulls.latencies.pop(key[1], None)
+
+    def _source(self, kind: int, parts: list[str]) -> _Source | None:
+        """What counts it."""
+        if len(parts) != _WATCHES[kind]:
+            return None
+        if kind == _QUEUE_PUT:
+            return _numbered(parts[1], lambda queue_id: self._came_into(parts[0], queue_id))
+        if kind == _QUEUE_GET:
+            is_delayed = (parts[0], parts[2]) == (SCHEDULE_TOPIC, SCHEDULE_GROUP)
+            return _numbered(parts[1], self._delivered) if is_delayed else None
+        return _numbered(parts[0], lambda queue_id: self._read_for(queue_id, parts[1], parts[2]))
+
+    def _came_into(self, topic: str, queue_id: int) -> Counts | None:
+        queue = self._queues.get(topic, queue_id)
+        count = 0 if queue is None else queue.max_offset
+        return Counts(count, times=count) if count else None
+
+    def _delivered(self, queue_id: int) -> Counts | None:
+        count = self._delay_offsets.value.get(queue_id + 1, 0)
+        return Counts(count, times=count) if count else None
+
+    def _read_for(self, queue_id: int, topic: str, group: str) -> Counts | None:
+        if (topic, group) not in self._pulls.by_group or self._queues.get(topic, queue_id) is None:
+            return None
+        counts = self._pulls.latencies.setdefault(f"{queue_id}@{topic}@{group}", Counts())
+        return Counts(counts.count, counts.bytes, counts.times)
 
     def _counted(self) -> Iterator[tuple[_Key, Counts]]:
         """Everything that was counted at least once."""
@@ -164,3 +245,14 @@ class Statistics(Responder):
             yield (_BROKER_PUT, self._cluster), Counts(puts.put_count, puts.put_bytes)
         if pulls.get_count:
             yield (_BROKER_GET, self._cluster), Counts(pulls.get_count, pulls.get_bytes)
+        for key, source in list(self._watched.items()):
+            found = source()
+            if found is None or found.count < self._bases[key].count:
+                self._forget(key)  # the queue was deleted, and may have begun anew
+            else:
+                yield key, found
+
+
+def _numbered(text: str, count: Callable[[int], Counts | None]) -> _Source | None:
+    """The counter of the queue with this number, if it is one."""
+    return partial(count, int(text)) if text.isdecimal() and len(text) <= _DIGITS_MAX else None

@@ -2,10 +2,10 @@
 
 Owns: the table of topics and topics.json.
 Told by: connections (`Request`), PutMessage (`CreateTopicOnSend`, `CreateSystemTopic`), Clients
-(`CreateSystemTopic`, `AnswerWhenMade`), ReplyMessage (`CreateTopicOnSend`), Registration
+(`CreateSystemTopic`, `WhenRegistered`), ReplyMessage (`CreateTopicOnSend`), Registration
 (`SetOrderTopics`), Settings (`PermissionChanged`), SlaveSync (`TakeTopics`).
-Tells: config_writer; Registration (`RegisterTopic`, `RegisterAll`); CleanFiles (`RemoveTopic`);
-TableEncoder (`EncodeAnswer`); whoever asked (`TopicReady`).
+Tells: config_writer; Registration (`RegisterTopic`, `RegisterAll`, `WhenRegistered`); CleanFiles
+(`RemoveTopic`); TableEncoder (`EncodeAnswer`); whoever asked (`TopicReady`).
 
 A change is published, answered and registered once it is on disk: nobody can lose a topic that he
 was told of.
@@ -23,11 +23,11 @@ from actors.address import Address
 from actors.config import BrokerConfig
 from actors.persisted import PersistedTable
 from actors.published import Published
-from actors.registration import RegisterAll, RegisterTopic, SetOrderTopics
+from actors.registration import RegisterAll, RegisterTopic, SetOrderTopics, WhenRegistered
 from actors.request import Request, serves
 from actors.send_rules import RefusedError, check_name
 from actors.table_encoder import EncodeAnswer
-from actors.topic_set import Topics
+from actors.topic_set import QUEUE_NUMS_MAX, Topics
 from protocol.bodies import TopicConfig, TopicConfigTable
 from protocol.bodies_admin import TopicList
 from protocol.codes import RequestCode, ResponseCode
@@ -95,17 +95,6 @@ class CreateSystemTopic:
         """The table is gone: the sends that wait are refused."""
         if self.reply_to is not None:
             self.reply_to.tell(TopicReady(self.topic, None))
-
-
-@dataclass(frozen=True, slots=True)
-class AnswerWhenMade:
-    """Answer this request when the topics that were wanted before are there."""
-
-    request: Request
-
-    def refuse(self, remark: str) -> None:
-        """Answers it with an error."""
-        self.request.refuse(remark)
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,10 +193,11 @@ class TopicTable(PersistedTable):
             reply_to = message.reply_to
             self._when_saved(lambda: reply_to.tell(TopicReady(message.topic, config)))
 
-    @handles(AnswerWhenMade)
-    def on_answer_when_made(self, message: AnswerWhenMade) -> None:
-        """By now they are in the file, and on their way to the name servers."""
-        self._when_saved(message.request.answer)
+    @handles(WhenRegistered)
+    def on_when_registered(self, message: WhenRegistered) -> None:
+        """By then they are in the file, and the name servers come next, if there are any."""
+        to = self._registration
+        self._when_saved(lambda: to.tell(message) if to.is_up else message.pass_on())
 
     @handles(SetOrderTopics)
     def on_set_order_topics(self, message: SetOrderTopics) -> None:
@@ -237,8 +227,10 @@ class TopicTable(PersistedTable):
         """Creates a topic or changes it; `order` and `defaultTopic` are ignored, as in 4.9.7."""
         if self._config.is_slave:
             raise RemoteError(ResponseCode.SYSTEM_ERROR, SLAVE_REFUSES)
-        header = CreateTopicHeader.decode(request.command.fields)
+        fields = {"topic": "", "defaultTopic": "", **(request.command.fields or {})}
+        header = CreateTopicHeader.decode(fields)
         self._check_new(header.topic)
+        _check_queue_nums(header)
         config = TopicConfig(
             header.topic,
             header.read_queue_nums,
@@ -273,7 +265,7 @@ class TopicTable(PersistedTable):
         """Forgets a topic and its queues; name servers go on naming it until they are told."""
         if self._config.is_slave:
             raise RemoteError(ResponseCode.SYSTEM_ERROR, SLAVE_REFUSES)
-        topic = TopicHeader.decode(request.command.fields).topic
+        topic = TopicHeader.decode({"topic": "", **(request.command.fields or {})}).topic
         self._check_new(topic)
         log.info("topic deleted", topic=topic, peer=request.peer.remote)
         if not self._topics.delete(topic, self.system.clock.now_ms()):
@@ -340,3 +332,14 @@ class TopicTable(PersistedTable):
     def _publish(self, table: TopicConfigTable) -> None:
         self._published_table.value = table
         self._published.value = table.topic_configs
+
+
+def _check_queue_nums(header: CreateTopicHeader) -> None:
+    """4.9.7 takes any number, and whoever asks for such a topic's queues then fills its memory."""
+    for key, number in (
+        ("readQueueNums", header.read_queue_nums),
+        ("writeQueueNums", header.write_queue_nums),
+    ):
+        if number > QUEUE_NUMS_MAX:
+            remark = f"{key} is {number}: a topic has {QUEUE_NUMS_MAX} queues at the most."
+            raise RemoteError(ResponseCode.SYSTEM_ERROR, remark)

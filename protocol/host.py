@@ -26,6 +26,11 @@ def pack_host(ip: str, port: int) -> bytes:
     return ip_address(ip.partition("%")[0]).packed + _PORT.pack(port)
 
 
+def address_part(packed: bytes) -> bytes:
+    """A packed host without its port."""
+    return packed[: -_PORT.size]
+
+
 def unpack_host(packed: bytes) -> tuple[str, int]:
     """The address in its usual text form, and the port.
 

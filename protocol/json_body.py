@@ -16,6 +16,7 @@ from protocol.codes import ResponseCode
 from protocol.errors import RemoteError
 from protocol.fastjson import FastjsonError, dumps, loads, loads_object
 
+_LONG_END = 1 << 63
 _JSON_EXCEPTION = "com.alibaba.fastjson.JSONException"
 
 
@@ -183,11 +184,16 @@ def _text(value: object) -> str:
 
 
 def _integer(value: object) -> int:
+    """A long at the most: what no Java reads must not come into a table that Java may read."""
     if isinstance(value, str):
-        return int(value) if value else 0
-    if isinstance(value, int | float):
-        return int(value)
-    raise ValueError("a number is missing")
+        number = int(value) if value else 0
+    elif isinstance(value, int | float):
+        number = int(value)
+    else:
+        raise ValueError("a number is missing")
+    if not -_LONG_END <= number < _LONG_END:
+        raise ValueError(f"{number} is no long")
+    return number
 
 
 def _double(value: object) -> float:

@@ -97,6 +97,8 @@ def _upkeep_children(parts: Parts) -> list[ChildSpec]:
                 parts.config.broker_cluster_name,
                 parts.put_stats,
                 parts.pull_stats,
+                queues=store.consume_queues,
+                delay_offsets=parts.tables.delay_offsets,
                 group_tps=parts.tables.group_tps,
             ),
         ),

@@ -13,7 +13,7 @@ from protocol.headers.fields import Header, wire, wire_long
 class UnregisterClientHeader(Header):
     """A client leaves a producer group or a consumer group."""
 
-    client_id: str = wire("clientID")
+    client_id: str | None = wire("clientID", default=None)
     producer_group: str | None = wire("producerGroup", default=None)
     consumer_group: str | None = wire("consumerGroup", default=None)
 

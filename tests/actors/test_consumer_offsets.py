@@ -27,6 +27,7 @@ from protocol.bodies import SubscriptionData, TopicConfig
 from protocol.codes import RequestCode, ResponseCode
 from protocol.command import RemotingCommand
 from storage.disk import Disk
+from tests.support.brokers import SimulatedBroker
 from tests.support.fake_disk import FakeDisk
 from tests.support.peers import RecordingPeer, Told, ask, request, simulated, tell
 
@@ -144,6 +145,36 @@ def test_only_a_live_member_goes_back(pulls: bool) -> None:
         assert commit(system, member, 5, pulls=pulls) == 5
         assert commit(system, stranger, 5, pulls=pulls) == 5
         assert stats.ignored_count == 1, "what changes nothing is nothing to ignore"
+
+
+def test_through_the_fast_port_a_member_is_known_by_its_host() -> None:
+    """vipChannelEnabled: heartbeats come to the port, offsets to the one two below it."""
+    member, stats = RecordingPeer("192.0.2.7"), OffsetStats()
+    near, far = RecordingPeer("192.0.2.7", is_fast=True), RecordingPeer("192.0.2.8", is_fast=True)
+    with offset_table(consumers=members(member), stats=stats) as (system, _):
+        assert commit(system, near, 9, pulls=False) == 9
+        assert commit(system, far, 5, pulls=False) == 9
+        assert commit(system, RecordingPeer("192.0.2.7"), 5, pulls=False) == 9
+        assert stats.ignored_count == 2
+        assert commit(system, near, 5, pulls=False) == 5
+
+
+def test_a_broker_knows_who_came_through_its_fast_port() -> None:
+    made = SimulatedBroker(1)
+    assert made.new_client(fast=True).is_fast
+    assert not made.client.is_fast
+    made.stop()
+
+
+def test_after_a_reset_all_members_of_that_host_have_to_be_new() -> None:
+    near = RecordingPeer("192.0.2.7", is_fast=True)
+    consumers = members(RecordingPeer("192.0.2.7"), joined_ms=-1.0)
+    with offset_table(consumers=consumers) as (system, _):
+        commit(system, near, 9, pulls=False)
+        system.address("consumer_offsets").tell(ResetOffsets("G", "T", {0: 2}))
+        assert commit(system, near, 10, pulls=False) == 2
+        consumers.value = members(RecordingPeer("192.0.2.7"), joined_ms=1.0).value
+        assert commit(system, near, 3, pulls=False) == 3
 
 
 @pytest.mark.parametrize("pulls", [False, True], ids=["one-way", "with a pull"])

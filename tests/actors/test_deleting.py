@@ -40,9 +40,9 @@ def delete_group(made: SimulatedBroker, group: str, *, offsets: bool) -> Remotin
     return made.ask(RemotingCommand(RequestCode.DELETE_SUBSCRIPTIONGROUP, fields))
 
 
-def commit(made: SimulatedBroker, topic: str, group: str) -> None:
+def commit(made: SimulatedBroker, topic: str, group: str, code: int = 0) -> None:
     fields = UpdateConsumerOffsetHeader(group, topic, 0, 7).encode()
-    assert made.ask(RemotingCommand(RequestCode.UPDATE_CONSUMER_OFFSET, fields)).code == 0
+    assert made.ask(RemotingCommand(RequestCode.UPDATE_CONSUMER_OFFSET, fields)).code == code
 
 
 def offsets(made: SimulatedBroker) -> set[str]:
@@ -160,8 +160,8 @@ def test_no_name_leads_out_of_a_directory(name: str) -> None:
         assert answer.code == ResponseCode.SYSTEM_ERROR
         assert "illegal characters" in (answer.remark or "")
         made.pull(consumer_group=name, expression=None)
-        commit(made, name, "G")
-        commit(made, "Topic", name)
+        commit(made, name, "G", code=1)
+        commit(made, "Topic", name, code=1)
         made.send(topic=name)
         made.send(topic=f"%RETRY%{name}")
         made.system.advance(20_000)

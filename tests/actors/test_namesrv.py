@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from errno import ENOSPC
 
 import pytest
@@ -299,3 +300,18 @@ def _register_all(
             name, cluster = broker.broker_name, broker.cluster
             header = RegisterBrokerHeader(name, address, cluster, "h:1", broker_id)
             ask(system, "namesrv", request(RequestCode.REGISTER_BROKER, header.encode(), body))
+
+
+def test_a_topic_without_a_name_is_none() -> None:
+    with name_server() as system:
+        assert ask(system, "namesrv", registration(replace(TOPIC, topic_name=""))).code == 0
+        answer = ask(system, "namesrv", request(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER))
+        assert loads(bytes(answer.body or b"")) == {"topicList": []}
+
+
+def test_a_data_version_is_short() -> None:
+    with name_server() as system:
+        fields = {"brokerName": "b", "brokerAddr": "a:1", "clusterName": "c", "brokerId": "0"}
+        body = b'{"counter":1%s}' % (b" " * (1 << 16))
+        answer = ask(system, "namesrv", request(RequestCode.QUERY_DATA_VERSION, fields, body))
+        assert (answer.code, answer.remark) == (1, "the body is no data version")

@@ -25,6 +25,7 @@ from actors.properties_file import format_properties, parse_properties, updated_
         ("a=b\\", {"a": "b"}),
         ("a\\ b\\=c=d", {"a b=c": "d"}),
         ("a=C:\\\\store\\tx\\u00e9", {"a": "C:\\store\txé"}),
+        ("a=\\ud83d\\ude00", {"a": "\U0001f600"}),
         ("a=b\r\nc=d\re=f", {"a": "b", "c": "d", "e": "f"}),
         ("namesrvAddr=10.0.0.1:9876;10.0.0.2:9876", {"namesrvAddr": "10.0.0.1:9876;10.0.0.2:9876"}),
     ],
@@ -33,7 +34,9 @@ def test_a_text_is_read_as_java_reads_it(text: str, found: dict[str, str]) -> No
     assert parse_properties(text) == found
 
 
-@pytest.mark.parametrize("text", ["a=\\u12", "a=\\uxyzw"])
+@pytest.mark.parametrize(
+    "text", ["a=\\u12", "a=\\uxyzw", "a=\\u0x1f", "a=\\u 12f", "a=\\ud800", "a=\\ude00\\ud83d"]
+)
 def test_a_broken_unicode_escape_is_an_error(text: str) -> None:
     with pytest.raises(ValueError):
         parse_properties(text)
@@ -67,3 +70,7 @@ def test_a_setting_is_changed_where_it_stands(text: str, updated: str) -> None:
 
 def test_what_is_written_is_one_line_each() -> None:
     assert format_properties({"a": "1", "b": "true"}) == "a=1\nb=true\n"
+
+
+def test_what_is_written_is_ascii_for_java_reads_latin_1() -> None:
+    assert format_properties({"key": "\xe9\U0001f600"}) == "key=\\u00e9\\ud83d\\ude00\n"

@@ -1,5 +1,7 @@
 """Tests of actors/route_table.py: what a name server remembers."""
 
+from dataclasses import replace
+
 from actors.route_table import BROKER_EXPIRES_MS, RouteTable
 from protocol.bodies import DataVersion, QueueData, TopicConfig, TopicConfigTable
 from protocol.headers.namesrv import RegisterBrokerHeader, RegisterBrokerResponseHeader
@@ -93,11 +95,21 @@ def test_the_last_broker_of_a_name_takes_the_topics_along() -> None:
     routes = RouteTable()
     register(routes, MASTER, table("t"))
     register(routes, SLAVE, table())
-    routes.unregister("C1", "broker-a", MASTER.broker_address, 0)
+    routes.unregister("broker-a", MASTER.broker_address, 0)
     assert brokers_of(routes, "t") == {"broker-a": {1: "10.0.0.2:10911"}}
-    routes.unregister("C1", "broker-a", SLAVE.broker_address, 1)
+    routes.unregister("broker-a", SLAVE.broker_address, 1)
     assert routes.topics() == []
-    routes.unregister("C1", "broker-a", SLAVE.broker_address, 1)  # once more does no harm
+    routes.unregister("broker-a", SLAVE.broker_address, 1)  # once more does no harm
+
+
+def test_a_name_leaves_no_cluster_behind_when_its_brokers_are_gone() -> None:
+    """4.9.7 goes on naming it in the cluster that it was in before, and mqadmin fails over that."""
+    routes = RouteTable()
+    register(routes, MASTER, table("t"), peer_id=1)
+    register(routes, replace(MASTER, cluster_name="C2"), table("t"), peer_id=2)
+    assert routes.peer_closed(2) == ["10.0.0.1:10911"]
+    assert routes.cluster_info().cluster_addr_table == {}
+    assert routes.system_topics() == ([], None)
 
 
 def test_the_same_version_keeps_a_broker_alive() -> None:

@@ -136,6 +136,15 @@ def test_an_escape_or_a_line_break_smuggles_nothing_in() -> None:
         assert "brokerConfigPath" not in parse_properties(text)
 
 
+def test_no_key_is_no_forbidden_one() -> None:
+    with broker() as made:
+        assert update(made, "=1\nfileReservedTime=49").code == 0
+        assert made.broker.store.config.file_reserved_hours == 49
+        answer = update(made, "regionId=\\ud800")
+        assert (answer.code, answer.remark) == (1, "string2Properties error")
+    assert is_refused("sendQueue", "pullQueue; sendQueue")
+
+
 def test_the_operator_may_forbid_more() -> None:
     assert is_refused("fileReservedTime", "fileReservedTime;deleteWhen")
     assert not is_refused("fileReservedTime", "")

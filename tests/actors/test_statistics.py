@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 
+from actors import statistics
 from protocol.bodies_admin import BrokerStatsData, StatsItem
 from protocol.codes import RequestCode, ResponseCode
 from protocol.command import RemotingCommand
-from protocol.headers.admin import ViewBrokerStatsHeader
+from protocol.headers.admin import TopicHeader, ViewBrokerStatsHeader
 from protocol.headers.client import ConsumerSendMsgBackHeader
 from tests.support.brokers import SimulatedBroker
 
@@ -116,6 +117,12 @@ def test_what_a_group_gives_back_is_counted_for_the_topic_it_came_from() -> None
         ("GROUP_GET_NUMS", "Topic@nobody"),
         ("GROUP_GET_FALL_SIZE", "0@Topic@consumers"),
         ("made up", "Topic"),
+        ("QUEUE_PUT_NUMS", "Topic@3"),
+        ("QUEUE_PUT_NUMS", "Topic"),
+        ("QUEUE_PUT_NUMS", "Topic@-1"),
+        ("QUEUE_PUT_NUMS", "Topic@" + "9" * 5000),
+        ("QUEUE_GET_NUMS", "Topic@0@consumers"),
+        ("GROUP_GET_LATENCY", "0@Topic@nobody"),
     ],
 )
 def test_what_was_never_counted_does_not_exist(name: str, key: str) -> None:
@@ -134,3 +141,71 @@ def test_a_batch_is_one_request_of_many_messages_and_a_delayed_one_counts_where_
         made.system.advance(2 * TEN_SECONDS_MS)
         assert view(made, "TOPIC_PUT_NUMS", "SCHEDULE_TOPIC_XXXX").stats_minute.sum == 1
         assert view(made, "TOPIC_PUT_NUMS", "Topic").stats_minute.sum == 1
+
+
+def test_a_single_queue_is_counted_from_the_first_question_on() -> None:
+    with broker() as made:
+        made.send()
+        made.system.advance(TEN_SECONDS_MS)
+        assert view(made, "QUEUE_PUT_NUMS", "Topic@0").stats_minute.sum == 0
+        for queue_id in (0, 0, 1):
+            made.send(queue_id=queue_id)
+        made.system.advance(TEN_SECONDS_MS)
+        found = view(made, "QUEUE_PUT_NUMS", "Topic@0").stats_minute
+        assert figures(found) == item(2, 0.2, 1.0)
+
+
+def test_delayed_messages_are_counted_by_their_level_as_they_go() -> None:
+    with broker() as made:
+        made.send(properties="DELAY\x011")
+        made.system.advance(2 * TEN_SECONDS_MS)
+        key = "SCHEDULE_TOPIC_XXXX@0@SCHEDULE_CONSUMER"
+        assert view(made, "QUEUE_GET_NUMS", key).stats_minute.sum == 0
+        for _ in range(2):
+            made.send(properties="DELAY\x011")
+        made.system.advance(2 * TEN_SECONDS_MS)
+        assert view(made, "QUEUE_GET_NUMS", key).stats_minute.sum == 2
+
+
+def test_how_long_reading_takes_is_measured_where_somebody_wants_to_know() -> None:
+    with broker() as made:
+        made.send()
+        made.system.drain()
+        made.pull(0)
+        assert made.broker.pull_stats.latencies == {}
+        key = "0@Topic@consumers"
+        assert view(made, "GROUP_GET_LATENCY", key).stats_minute.sum == 0
+        made.pull(0)
+        made.pull(0)
+        assert made.broker.pull_stats.latencies[key].times == 2
+        made.broker.pull_stats.latencies[key].count += 6
+        made.system.advance(TEN_SECONDS_MS)
+        assert figures(view(made, "GROUP_GET_LATENCY", key).stats_minute) == item(6, 0.6, 3.0)
+
+
+def test_only_so_many_queues_are_watched() -> None:
+    with broker() as made:
+        for queue_id in range(4):
+            made.send(queue_id=queue_id)
+        made.system.drain()
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(statistics, "WATCHED_MAX", 2)
+            for queue_id in (0, 1, 0, 2):  # the one in the middle was asked for last before
+                view(made, "QUEUE_PUT_NUMS", f"Topic@{queue_id}")
+        for queue_id in range(3):
+            made.send(queue_id=queue_id)
+        made.system.advance(TEN_SECONDS_MS)
+        sums = [view(made, "QUEUE_PUT_NUMS", f"Topic@{n}").stats_minute.sum for n in range(3)]
+        assert sums == [1, 0, 1]
+
+
+def test_a_queue_that_was_deleted_is_watched_anew() -> None:
+    with broker() as made:
+        made.send()
+        made.send()
+        made.system.drain()
+        assert view(made, "QUEUE_PUT_NUMS", "Topic@0").stats_minute.sum == 0
+        delete = RemotingCommand(RequestCode.DELETE_TOPIC_IN_BROKER, TopicHeader("Topic").encode())
+        assert made.ask(delete).code == 0
+        made.system.advance(TEN_SECONDS_MS)
+        assert asked(made, "QUEUE_PUT_NUMS", "Topic@0").code == ResponseCode.SYSTEM_ERROR

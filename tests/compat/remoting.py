@@ -11,6 +11,7 @@ A frame, integers big-endian:
 
 import json
 import socket
+from dataclasses import dataclass
 from struct import Struct
 from typing import Any
 
@@ -27,22 +28,40 @@ _LENGTHS = Struct(
 _TOTAL = Struct(">i")
 
 
+@dataclass(frozen=True)
+class Answer:
+    """One response."""
+
+    code: int
+    remark: str | None
+    fields: dict[str, str] | None
+    body: bytes
+
+
 def ask(address: str, code: int, fields: dict[str, str] | None = None) -> tuple[int, bytes]:
     """Response code and body of one request on its own connection; OSError if nobody answers."""
+    answer = exchange(address, code, fields or None)
+    return answer.code, answer.body
+
+
+def exchange(
+    address: str, code: int, fields: dict[str, str] | None = None, body: bytes = b""
+) -> Answer:
+    """One request on its own connection and its response; OSError if nobody answers."""
     header = json.dumps(
         {"code": code, "language": "OTHER", "version": VERSION, "opaque": 1, "flag": 0}
-        | ({"extFields": fields} if fields else {})
+        | ({} if fields is None else {"extFields": fields})
     ).encode()
     host, port = address.rsplit(":", 1)
     with socket.create_connection((host, int(port)), TIMEOUT_S) as connection:
-        total = _LENGTHS.size - _TOTAL.size + len(header)
-        connection.sendall(_LENGTHS.pack(total, len(header)) + header)
+        total = _LENGTHS.size - _TOTAL.size + len(header) + len(body)
+        connection.sendall(_LENGTHS.pack(total, len(header)) + header + body)
         (answer_bytes,) = _TOTAL.unpack(_exactly(connection, _TOTAL.size))
         answer = _exactly(connection, answer_bytes)
     (header_bytes,) = _TOTAL.unpack_from(answer)
     body_at = _TOTAL.size + header_bytes
-    response: dict[str, Any] = json.loads(answer[_TOTAL.size : body_at])
-    return int(response["code"]), answer[body_at:]
+    found: dict[str, Any] = json.loads(answer[_TOTAL.size : body_at])
+    return Answer(int(found["code"]), found.get("remark"), found.get("extFields"), answer[body_at:])
 
 
 def has_route(name_server: str, topic: str) -> bool:

@@ -7,9 +7,9 @@ from typing import Any
 
 from actors.address import Address
 from actors.inbox import Item
+from actors.registration import WhenRegistered
 from actors.request import Request
 from actors.system import ActorSystem
-from actors.topics import AnswerWhenMade
 from protocol.codes import LanguageCode
 from protocol.command import ONEWAY_FLAG, RemotingCommand
 from protocol.host import pack_host
@@ -23,7 +23,8 @@ _numbers = count(1)
 class RecordingPeer:
     """A client that keeps what it is sent."""
 
-    def __init__(self, host: str = "192.0.2.7") -> None:
+    def __init__(self, host: str = "192.0.2.7", *, is_fast: bool = False) -> None:
+        self.is_fast = is_fast
         self.peer_id = next(_numbers)
         port = 40_000 + self.peer_id
         self.remote = f"{host}:{port}"
@@ -50,8 +51,8 @@ class _Record:
         self.messages: list[Any] = []
 
     def append(self, item: Item) -> None:
-        if isinstance(item[1], AnswerWhenMade):
-            item[1].request.answer()  # nothing has to be made here
+        if isinstance(item[1], WhenRegistered):
+            item[1].pass_on()  # nothing has to be made here
         else:
             self.messages.append(item[1])
 

@@ -1,0 +1,117 @@
+"""What becomes a file or an entry of a table: which names and numbers a broker takes for it."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from protocol.codes import RequestCode as Code
+from protocol.command import RemotingCommand
+from protocol.headers.admin import CloneGroupOffsetHeader, CreateTopicHeader, TopicHeader
+from protocol.headers.offset import UpdateConsumerOffsetHeader
+from tests.support.brokers import SimulatedBroker
+
+ODD = ["../x", "a/b", "a@b", " ", ".", "\0", "\xe4", "a\nb"]
+BLANK = "The specified topic is blank."
+LONGEST, TOO_LONG = "t" * 127, "t" * 128
+
+
+@contextmanager
+def broker() -> Iterator[SimulatedBroker]:
+    made = SimulatedBroker(1)
+    made.make_topic()
+    yield made
+    made.stop()
+
+
+def create(name: str, queues: int = 4) -> RemotingCommand:
+    header = CreateTopicHeader(name, "TBW102", queues, queues, 6, "SINGLE_TAG")
+    return RemotingCommand(Code.UPDATE_AND_CREATE_TOPIC, header.encode())
+
+
+def commit(topic: str, group: str) -> RemotingCommand:
+    header = UpdateConsumerOffsetHeader(group, topic, 0, 7)
+    return RemotingCommand(Code.UPDATE_CONSUMER_OFFSET, header.encode())
+
+
+def group(text: str) -> RemotingCommand:
+    return RemotingCommand(Code.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=text.encode())
+
+
+def offsets(made: SimulatedBroker) -> bytes:
+    return bytes(made.ask(RemotingCommand(Code.GET_ALL_CONSUMER_OFFSET)).body or b"")
+
+
+@pytest.mark.parametrize("name", [*ODD, TOO_LONG])
+def test_a_topic_is_a_directory(name: str) -> None:
+    with broker() as made:
+        before = set(made.broker.tables.topics.value)
+        assert made.ask(create(name)).code == 1
+        assert made.ask(create(LONGEST)).code == 0
+        assert set(made.broker.tables.topics.value) == before | {LONGEST}
+        delete = RemotingCommand(Code.DELETE_TOPIC_IN_BROKER, TopicHeader(name).encode())
+        assert made.ask(delete).code == 1
+
+
+def test_no_topic_is_a_blank_one() -> None:
+    with broker() as made:
+        fields = create("x").fields or {}
+        for code in (Code.UPDATE_AND_CREATE_TOPIC, Code.DELETE_TOPIC_IN_BROKER):
+            left = {key: value for key, value in fields.items() if key != "topic"}
+            answer = made.ask(RemotingCommand(code, left))
+            assert (answer.code, answer.remark) == (1, BLANK)
+        del fields["defaultTopic"]  # nobody reads it
+        assert made.ask(RemotingCommand(Code.UPDATE_AND_CREATE_TOPIC, fields)).code == 0
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_an_offset_under_a_name_that_cannot_be_is_refused(name: str) -> None:
+    with broker() as made:
+        before = offsets(made)
+        assert made.ask(commit(name, "consumers")).code == 1
+        assert made.ask(commit("Topic", name)).code == 1
+        assert offsets(made) == before
+        assert made.ask(commit("Topic", "consumers")).code == 0
+        assert offsets(made) != before
+
+
+@pytest.mark.parametrize("name", ["", *ODD, "g" * 256])
+def test_offsets_are_not_cloned_to_a_name_that_cannot_be(name: str) -> None:
+    with broker() as made:
+        made.ask(commit("Topic", "consumers"))
+        before = offsets(made)
+        header = CloneGroupOffsetHeader("consumers", name, "Topic", offline=True)
+        assert made.ask(RemotingCommand(Code.CLONE_GROUP_OFFSET, header.encode())).code == 1
+        assert offsets(made) == before
+
+
+def test_a_topic_has_so_many_queues_that_they_can_be_counted() -> None:
+    """4.9.7 takes 2,147,483,647, and whoever asks for their offsets then fills its memory."""
+    with broker() as made:
+        answer = made.ask(create("Wide", 65_537))
+        assert answer.remark == "readQueueNums is 65537: a topic has 65536 queues at the most."
+        assert made.ask(create("Wide", 65_536)).code == 0
+
+
+@pytest.mark.parametrize(
+    "number", ['"retryMaxTimes":2147483648', '"retryQueueNums":65537', '"brokerId":1e30']
+)
+def test_a_group_has_numbers_that_java_can_read(number: str) -> None:
+    """One of them in subscriptionGroup.json, and a slave of 4.9.7 takes no group at all."""
+    with broker() as made:
+        answer = made.ask(group(f'{{"groupName":"g",{number}}}'))
+        assert answer.code == 1
+        assert "com.alibaba.fastjson.JSONException" in (answer.remark or "")
+        assert "g" not in made.broker.tables.groups.value
+        assert made.ask(group('{"groupName":"g","retryMaxTimes":2147483647}')).code == 0
+
+
+@pytest.mark.parametrize(
+    "code", [Code.HEART_BEAT, Code.LOCK_BATCH_MQ, Code.UNLOCK_BATCH_MQ, Code.CHECK_CLIENT_CONFIG]
+)
+def test_nobody_holds_up_the_loop_with_a_long_body(code: Code) -> None:
+    with broker() as made:
+        answer = made.ask(RemotingCommand(code, body=b"{%b}" % (b" " * (1 << 20))))
+        assert (answer.code, answer.remark) == (1, "the body is longer than 1048576 bytes")
+        answer = made.ask(RemotingCommand(code, body=b"{%b}" % (b" " * ((1 << 20) - 2))))
+        assert "longer" not in (answer.remark or "")
