@@ -19,7 +19,7 @@ from tempfile import TemporaryDirectory
 
 from protocol.codes import LanguageCode, RequestCode, SerializeType
 from protocol.command import RemotingCommand
-from protocol.frame import encode
+from protocol.frame import decode_frame, encode
 from protocol.headers.send import SendMessageHeader
 from tests.compat.child import Child
 from tests.compat.patience import wait_until
@@ -28,6 +28,9 @@ ROOT = Path(__file__).resolve().parents[2]
 HOST = "127.0.0.1"
 DISTINCT = 8_000
 """Frames made beforehand; then they come again."""
+
+TOPIC = "BenchmarkTest"
+"""Every broker has it, with 1,024 queues."""
 
 WARM_UP = 16_000
 READ_BYTES = 256 << 10
@@ -43,7 +46,7 @@ def send_frames(queues: int, kind: SerializeType) -> list[bytes]:
             "WAIT\x01true\x02TAGS\x01TagA"
         )
         header = SendMessageHeader(
-            "group", "SendCpu", "TBW102", queues, number % queues, 0, born_ms, 0, properties, 0
+            "group", TOPIC, "TBW102", queues, number % queues, 0, born_ms, 0, properties, 0
         )
         command = RemotingCommand(
             RequestCode.SEND_MESSAGE_V2,
@@ -101,6 +104,8 @@ class LoadedBroker:
             part = self._socket.recv(READ_BYTES)
             if not part:
                 raise ConnectionError(f"{self.name} closed the connection")
+            if not data and (code := decode_frame(part[4 : 4 + int.from_bytes(part[:4])]).code):
+                raise ConnectionError(f"{self.name} answers {code}")
             data += part
             while len(data) >= 4 and len(data) >= (end := 4 + int.from_bytes(data[:4])):
                 data, answers = data[end:], answers - 1
