@@ -200,6 +200,7 @@ class Loop(Stepper):
         receivers = tuple(self._ended)
         self._ended.clear()
         live = self.system.live
+        longest_s = self._noted_s()
         before = perf_counter()
         for receiver in receivers:
             if receiver not in live:
@@ -209,10 +210,12 @@ class Loop(Stepper):
             except BaseException as error:
                 self._failed(receiver, error, BATCH_END)
             after = perf_counter()
-            if after - before > self._noted_s():
+            if after - before > longest_s:
                 self._slow(receiver, "BatchEnd", (after - before) * 1000)
+                longest_s = self._noted_s()
             before = after
 
     def _noted_s(self) -> float:
         """Handlers longer than this are worth a note."""
-        return min(self.longest.ms, self.slow_handler_ms) / 1000
+        longest_ms, limit_ms = self.longest.ms, self.slow_handler_ms
+        return (longest_ms if longest_ms < limit_ms else limit_ms) / 1000

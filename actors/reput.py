@@ -184,9 +184,11 @@ class Reput(Actor):
         """The end of this batch comes."""
 
     def _dispatch(self) -> None:
-        entries = self._gathered[:DISPATCHED_MAX]
+        entries = gathered = self._gathered
         if not entries:
             return
+        if len(gathered) > DISPATCHED_MAX:
+            entries = gathered[:DISPATCHED_MAX]
         end_offset = entries[-1][3] + entries[-1][4]
         dispatcher = self._store.dispatcher
         try:
@@ -196,7 +198,7 @@ class Reput(Actor):
             self._gap.part_with_those_behind(dispatcher.dispatched_offset)
             if dispatcher.dispatched_offset < end_offset:
                 return  # the same entries are dispatched again on the next tick
-        self._gathered = self._gathered[DISPATCHED_MAX:]
+        self._gathered = gathered[DISPATCHED_MAX:]
         if self._gathered:
             self.address.tell(_DispatchMore())
         self.following.dispatched_offset = end_offset if self._gathered else self._end_offset

@@ -1,8 +1,8 @@
 """The answers to sends, filled into a template instead of encoded field by field.
 
 The fields of a success are always the same five; only the numbers change.  The frame for given
-lengths of its decimal numbers is made once, with holes, and filled by one bytes format: 0.5 µs an
-answer, against 5 µs through the general encoder (tests/bench/send_path.py).
+lengths of its decimal numbers is made once, with holes, and filled by one bytes format: 0.3 µs a
+binary answer, against 5 µs through the general encoder (tests/bench/send_path.py).
 """
 
 from struct import Struct
@@ -38,7 +38,9 @@ class SendReplies:
         }
         """Fields that every answer to a send carries, errors too."""
         self._language = language
-        self._templates: dict[tuple[int, int, int, int], bytes] = {}
+        self._json: dict[tuple[int, int, int], bytes] = {}
+        self._binary: dict[int, tuple[int, int, bytes]] = {}
+        """By queue id: from which queue offset on, and below which, the frame is good."""
 
     def message_id(self, physical_offset: int) -> str:
         """The offset message id of the record at `physical_offset`."""
@@ -48,27 +50,23 @@ class SendReplies:
         self, serialize_type: int, opaque: int, physical_offset: int, queue_id: int, offset: int
     ) -> bytes:
         """The whole frame that tells a producer where its message lies."""
-        queue_text, offset_text = b"%d" % queue_id, b"%d" % offset
         if serialize_type == _ROCKETMQ:
-            key = (serialize_type, len(queue_text), len(offset_text), 0)
-            template = self._templates.get(key) or self._make_binary(key)
-            return template % (
-                opaque.to_bytes(4, signed=True),
-                physical_offset,
-                queue_text,
-                offset_text,
-            )
-        opaque_text = b"%d" % opaque
-        key = (serialize_type, len(queue_text), len(offset_text), len(opaque_text))
-        template = self._templates.get(key) or self._make_json(key)
+            known = self._binary.get(queue_id)
+            if known is None or not known[0] <= offset < known[1]:
+                known = self._make_binary(queue_id, offset)
+            return known[2] % (opaque.to_bytes(4, signed=True), physical_offset, offset)
+        queue_text, offset_text, opaque_text = b"%d" % queue_id, b"%d" % offset, b"%d" % opaque
+        key = (len(queue_text), len(offset_text), len(opaque_text))
+        template = self._json.get(key) or self._make_json(key)
         return template % (queue_text, physical_offset, offset_text, opaque_text)
 
-    def _make_binary(self, key: tuple[int, int, int, int]) -> bytes:
-        _, queue_bytes, offset_bytes, _ = key
+    def _make_binary(self, queue_id: int, offset: int) -> tuple[int, int, bytes]:
+        """The frame for a queue and all offsets of so many digits."""
+        queue_text, digits = b"%d" % queue_id, len(b"%d" % offset)
         entries = [
             _entry(b"msgId", _hole(self.id_prefix) + b"%016X", len(self.id_prefix) + 16),
-            _entry(b"queueId", b"%b", queue_bytes),
-            _entry(b"queueOffset", b"%b", offset_bytes),
+            _entry(b"queueId", queue_text, len(queue_text)),
+            _entry(b"queueOffset", b"%d", digits),
         ]
         for name in ("TRACE_ON", "MSG_REGION"):
             value = self.constant_fields[name]
@@ -83,10 +81,15 @@ class SendReplies:
             + _hole(fields_bytes.to_bytes(4))
             + b"".join(entry for entry, _ in entries)
         )
-        return self._keep(key, text, SerializeType.ROCKETMQ, header_bytes)
+        if len(self._binary) >= _TEMPLATES_MAX:
+            self._binary.clear()
+        first = 10 ** (digits - 1) if digits > 1 else 0
+        known = first, 10**digits, _frame(text, SerializeType.ROCKETMQ, header_bytes)
+        self._binary[queue_id] = known
+        return known
 
-    def _make_json(self, key: tuple[int, int, int, int]) -> bytes:
-        _, queue_bytes, offset_bytes, opaque_bytes = key
+    def _make_json(self, key: tuple[int, int, int]) -> bytes:
+        queue_bytes, offset_bytes, opaque_bytes = key
         region = quote(self.constant_fields["MSG_REGION"])
         text = (
             b'{"code":0,"extFields":{"queueId":"%%b","TRACE_ON":"%b","MSG_REGION":%b,'
@@ -101,17 +104,14 @@ class SendReplies:
         )
         holes = 3 * len("%b") + len("%016X") + text.count(b"%%")
         header_bytes = len(text) - holes + queue_bytes + offset_bytes + opaque_bytes + 16
-        return self._keep(key, text, SerializeType.JSON, header_bytes)
-
-    def _keep(
-        self, key: tuple[int, int, int, int], text: bytes, kind: int, header_bytes: int
-    ) -> bytes:
-        if len(self._templates) >= _TEMPLATES_MAX:
-            self._templates.clear()
-        mark = _MARK.pack(4 + header_bytes, kind << 24 | header_bytes)
-        template = _hole(mark) + text
-        self._templates[key] = template
+        if len(self._json) >= _TEMPLATES_MAX:
+            self._json.clear()
+        template = self._json[key] = _frame(text, SerializeType.JSON, header_bytes)
         return template
+
+
+def _frame(text: bytes, kind: int, header_bytes: int) -> bytes:
+    return _hole(_MARK.pack(4 + header_bytes, kind << 24 | header_bytes)) + text
 
 
 def _hole(text: str | bytes) -> bytes:

@@ -7,7 +7,7 @@ Source: store/CommitLog.java (checkMessageAndReturnSize), DefaultMessageStore.ja
 (CommitLogDispatcherBuildConsumeQueue, CommitLogDispatcherBuildIndex).
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Protocol
 
@@ -90,24 +90,26 @@ class Dispatcher:
             return
         self._queues.append(entries)
         self.dispatched_offset = max(self.dispatched_offset, entries[-1][3] + entries[-1][4])
-        _each(self.followers, lambda follower: follower.dispatch(entries))
+        failure: StoreError | None = None
+        for follower in self.followers:  # one that fails holds back none of the others
+            try:
+                follower.dispatch(entries)
+            except StoreError as error:
+                failure = failure or error
+        if failure is not None:
+            raise failure
 
     def write_out(self) -> None:
         """Puts what is only in memory into the files; call it on a tick. Raises as `dispatch`."""
         self._queues.write_out_all()
-        _each(self.followers, lambda follower: follower.write_out())
-
-
-def _each(followers: Sequence[Follower], action: Callable[[Follower], None]) -> None:
-    """Does it for all of them; one that fails holds back none of the others. Raises StoreError."""
-    failure: StoreError | None = None
-    for follower in followers:
-        try:
-            action(follower)
-        except StoreError as error:
-            failure = failure or error
-    if failure is not None:
-        raise failure
+        failure: StoreError | None = None
+        for follower in self.followers:
+            try:
+                follower.write_out()
+            except StoreError as error:
+                failure = failure or error
+        if failure is not None:
+            raise failure
 
 
 def entry_of(head: RecordHead, delay_levels: Sequence[int]) -> DispatchEntry:

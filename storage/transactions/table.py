@@ -46,7 +46,7 @@ from storage.unsynced import Unsynced, sync_files
 
 CHANGES_MAX: Final = 4096
 """In memory alone; then they are written out, as far as the log is on disk."""
-_MARKS_MAX: Final = 4096
+_MARKS_MAX, _MARK_BYTES = 4096, 64 << 10
 _PAGE_BYTES: Final = 4096
 
 
@@ -192,11 +192,11 @@ class TransactionTable:
         for change in self._ledger.take(entries):
             self._changes.append(change)
             self._states[change.number] = change.state
-        last = entries[-1]
+        last, marks = entries[-1], self._marks
         self._covered = Covered(last[3] + last[4], last[3], last[6])
-        if len(self._marks) == _MARKS_MAX:
-            self._marks.pop()
-        self._marks.append(self._covered)
+        if len(marks) > 1 and (last[3] < marks[-2].offset + _MARK_BYTES or len(marks) > _MARKS_MAX):
+            marks.pop()
+        marks.append(self._covered)
         if len(self._changes) >= CHANGES_MAX:
             self.write_out()
 

@@ -105,3 +105,25 @@ def test_the_language_of_an_answer_is_the_broker_s() -> None:
     for kind in KINDS:
         made_by = SendReplies(HOST, "R", trace_on=True, language=LanguageCode.PYTHON)
         assert decode_frame(made_by.success(kind, 1, 2, 3, 4)[4:]).language == LanguageCode.PYTHON
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
+def test_a_queue_s_frame_grows_and_shrinks_with_its_offset(kind: SerializeType) -> None:
+    made_by = replies()
+    for offset in (0, 1, 9, 10, 99, 100, 999_999, 1_000_000, 0):
+        for queue_id in (0, 9, 10):
+            frame = made_by.success(kind, 5, 6, queue_id, offset)
+            assert frame == in_general(made_by, kind, 5, 6, queue_id, offset)
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
+def test_frames_are_kept_for_so_many_queues_only(
+    kind: SerializeType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("protocol.send_reply._TEMPLATES_MAX", 3)
+    made_by = replies()
+    for digits in range(1, 9):
+        frame = made_by.success(kind, 5, 6, 10**digits, 7)
+        assert frame == in_general(made_by, kind, 5, 6, 10**digits, 7)
+        assert len(made_by._binary) <= 3
+        assert len(made_by._json) <= 3

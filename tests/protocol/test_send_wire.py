@@ -364,3 +364,31 @@ def test_a_send_without_body_and_properties_has_empty_ones() -> None:
     assert send_of(RemotingCommand(310, header.encode_v2()))[8:] == (b"", b"")
     for kind in KINDS:
         assert same(encode(RemotingCommand(310, HEADER.encode_v2(), serialize_type=kind)))
+
+
+# --- headers laid out as the one before
+
+
+def test_another_length_of_any_number_is_no_hindrance() -> None:
+    decoder = SendDecoder()
+    others = [{}, {"e": "12"}, {"e": "1023"}, {"f": "769"}, {"g": "7"}, {"h": "77"}, {"e": "-1"}]
+    for fields in (*others, *reversed(others)):
+        for _ in range(2):
+            assert same(frame_of(SerializeType.ROCKETMQ, fields), decoder), fields
+
+
+@pytest.mark.parametrize("field", "efgh")
+def test_what_is_as_long_as_a_number_and_none_is_left_to_the_general_decoder(field: str) -> None:
+    decoder, digits = SendDecoder(), 13 if field == "g" else 1
+    assert same(frame_of(SerializeType.ROCKETMQ), decoder)
+    for text in ("x", " ", "_"):
+        frame = frame_of(SerializeType.ROCKETMQ, {field: text * digits})
+        assert fast(frame, decoder) is None
+    assert same(frame_of(SerializeType.ROCKETMQ), decoder)
+
+
+def test_a_shape_whose_first_send_is_odd_does_not_pass_for_the_one_before() -> None:
+    decoder = SendDecoder()
+    assert same(frame_of(SerializeType.ROCKETMQ), decoder)
+    assert fast(frame_of(SerializeType.ROCKETMQ, {"b": "Other", "g": "x" * 13}), decoder) is None
+    assert same(frame_of(SerializeType.ROCKETMQ), decoder)
