@@ -13,12 +13,11 @@ Source: store/DefaultMessageStore.java (cleanUnusedTopic): a slave of 4.9.7 keep
 
 from collections.abc import Sequence
 
-from protocol.message import RecordError, scan_head
 from storage.consume_queue import ConsumeQueue
 from storage.consume_queues import DispatchEntry
-from storage.dispatch import delay_levels_ms, entry_of
-from storage.errors import OffsetError
+from storage.dispatch import delay_levels_ms
 from storage.message_store import MessageStore
+from storage.misplaced import first_finder
 from storage.trimming import RemovedQueues, take_out
 
 _TRANSACTION_PREPARED = 0x4
@@ -34,7 +33,8 @@ class QueueGenerations:
         """Topics with queues that have begun anew, and where their newest such record lies."""
         self._store = store
         self._queues = store.consume_queues
-        self._delay_levels = delay_levels_ms(store.config.message_delay_level)
+        delay_levels = delay_levels_ms(store.config.message_delay_level)
+        self._first_at_end = first_finder(store.commit_log, delay_levels)
 
     def take_removed(self) -> tuple[RemovedQueues, dict[str, int]]:
         """What was taken out of use, and `begun`; both begin anew."""
@@ -78,28 +78,13 @@ class QueueGenerations:
         """Takes the queue out of use if this record shows that it is of an older generation."""
         first: DispatchEntry | None = None
         if entry[2] == 1:
-            first = self._misplaced_first(queue)
+            first = self._first_at_end(queue)
         if entry[2] and first is None:
             return
         take_out(self._store, queue, self.removed)
         self.begun[queue.topic] = (first or entry)[3]
         if first is not None:
             self._queues.append([first])
-
-    def _misplaced_first(self, queue: ConsumeQueue) -> DispatchEntry | None:
-        """The record 0 that lies at the queue's end, behind others."""
-        unit = queue.unit(queue.max_offset - 1)
-        if queue.max_offset < 2 or unit is None:
-            return None
-        start, record_bytes, _ = unit
-        try:
-            head = scan_head(self._store.commit_log.view(start, record_bytes), 0)
-        except (OffsetError, RecordError):
-            return None
-        name = _text(head.topic), head.queue_id, head.queue_offset, head.physical_offset
-        if name != (queue.topic, queue.queue_id, 0, start):
-            return None
-        return entry_of(head, self._delay_levels)
 
 
 def _is_before_its_end(queue: ConsumeQueue, entry: DispatchEntry) -> bool:
