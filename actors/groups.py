@@ -48,6 +48,8 @@ class TakeGroups:
     """The master's table: a slave's own from now on."""
 
     table: SubscriptionGroupTable
+    continues: bool = True
+    """Whether the table before was the same master's."""
 
 
 class GroupFinder:
@@ -130,14 +132,15 @@ class GroupTable(PersistedTable):
         """Takes over all of the master's groups when they are of another version.
 
         Those it has deleted are told. A table with less history than the last one is that of a
-        master that has lost its file: then nothing was deleted.
+        master that has lost its file; that, or another master, has deleted nothing.
         """
         table, taken = message.table, self._taken
         if self._version != table.data_version:
             groups = frozenset(table.subscription_group_table)
-            is_later = table.data_version.counter > taken.data_version.counter
-            gone = taken.subscription_group_table.keys() - groups if is_later else frozenset()
-            self._consumer_offsets.tell(GroupsGone(frozenset(gone), groups))
+            gone: frozenset[str] = frozenset()
+            if message.continues and table.data_version.counter > taken.data_version.counter:
+                gone = frozenset(taken.subscription_group_table) - groups
+            self._consumer_offsets.tell(GroupsGone(gone, groups))
             self._taken = table
             self._groups = dict(table.subscription_group_table)
             self._version = table.data_version

@@ -101,6 +101,9 @@ class SlaveSync(Actor):
         self._failure: str | None = ""
         self._asked_ms = 0.0
         self._is_wanted = False
+        self._served_by = ""
+        self._continues = True
+        """Whether the next tables are those of the same master as the last."""
         self._master_end = -1
         """How long the master's log was at the end of the last round; -1: there was none."""
         self._begun: dict[str, int] = {}
@@ -117,6 +120,8 @@ class SlaveSync(Actor):
             self._close()
         if address is not None and self._client is None:
             self._client = self._connect(address)
+            self._continues = self._continues and self._served_by in ("", address)
+            self._served_by = address
 
     @handles(_Tick)
     def on_tick(self, _: _Tick) -> None:
@@ -166,12 +171,14 @@ class SlaveSync(Actor):
         own_end = self._log.end_offset
         has_all = 0 <= self._master_end <= own_end
         topics = TopicConfigTable.decode(self._ask(client, RequestCode.GET_ALL_TOPIC_CONFIG))
-        self._to["topics"].tell(TakeTopics(topics, own_end, has_all))
+        self._to["topics"].tell(TakeTopics(topics, own_end, has_all, self._continues))
         offsets = ConsumerOffsetTable.decode(self._ask(client, RequestCode.GET_ALL_CONSUMER_OFFSET))
         text = self._ask(client, RequestCode.GET_ALL_DELAY_OFFSET).decode("utf-8")
         delays = TakeDelayOffsets(parse_delay_offsets(text), text)
         body = self._ask(client, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)
-        self._to["groups"].tell(TakeGroups(SubscriptionGroupTable.decode(body)))
+        groups = SubscriptionGroupTable.decode(body)
+        self._to["groups"].tell(TakeGroups(groups, self._continues))
+        self._continues = True
         info = KVTable.decode(self._ask(client, RequestCode.GET_BROKER_RUNTIME_INFO))
         self._master_end = int(info.table["commitLogMaxOffset"])
         if self._early is None:  # else those before, for which the log is not long enough yet

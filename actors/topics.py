@@ -36,12 +36,7 @@ from protocol.errors import RemoteError
 from protocol.headers.admin import CreateTopicHeader, TopicHeader
 from protocol.topic_names import is_legal_name
 from storage.store_traces import StoreTraces
-from storage.topics import (
-    READ_WRITE,
-    completed_topics,
-    format_topics,
-    parse_topics,
-)
+from storage.topics import READ_WRITE, completed_topics, format_topics, parse_topics
 
 log = get_logger(__name__)
 
@@ -116,6 +111,8 @@ class TakeTopics:
     live record below."""
     has_all: bool = False
     """Whether that is all that the master had when it told the table before."""
+    continues: bool = True
+    """Whether the table before was the same master's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,13 +252,14 @@ class TopicTable(PersistedTable):
         """Takes over all of the master's topics when they are of another version.
 
         The queues of those that it has deleted go. A table with less history than the last one is
-        that of a master that has lost its file: then nothing was deleted.
+        that of a master that has lost its file; that, or another master, has deleted nothing.
         """
         table, taken = message.table, self._taken
         if self._topics.version == table.data_version:
             self._remove_gone(message)
             return
-        if table.data_version.counter > taken.data_version.counter:
+        is_later = table.data_version.counter > taken.data_version.counter
+        if is_later and message.continues:
             gone = taken.topic_configs.keys() - table.topic_configs.keys()
             self._gone.update((each, False) for each in gone if not self._topics.is_system(each))
         self._taken = table

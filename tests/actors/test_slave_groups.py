@@ -100,3 +100,27 @@ def test_of_a_master_that_has_lost_its_files_no_deletion_is_taken_over() -> None
         pair.advance(40_000)
         assert "group" not in pair.slave.broker.tables.groups.value
         assert groups_with_offsets(pair.slave) == {"group"}
+
+
+def test_what_another_master_does_not_know_it_has_not_deleted() -> None:
+    """A slave that was made a master lacks the last seconds of the one before."""
+    with synced() as (master, slave, client):
+        master.make_group("group")
+        commit(master, "group", 7)
+        slave.system.advance(4000)
+        other = SimulatedBroker(5)
+        for number in range(9):
+            other.make_group(f"of the other{number}".replace(" ", "-"))
+        slave.system.address("slave_sync").tell(MasterIs("192.0.2.9:10911"))
+        slave.system.drain()
+        client.master, client.address = other, "192.0.2.9:10911"
+        slave.system.advance(31_000)
+        assert "group" not in slave.broker.tables.groups.value
+        assert "group" in groups_with_offsets(slave)
+        other.make_group("deleted")
+        commit(other, "deleted", 1)
+        slave.system.advance(10_000)
+        delete_group(other, "deleted", offsets=True)
+        slave.system.advance(21_000)
+        assert "deleted" not in groups_with_offsets(slave), "but what that deletes later"
+        other.stop()
