@@ -1,10 +1,12 @@
 """Deletes what is old or what the full disk has no room for, and watches how full it is.
 
 Owns: the files that have been taken out of use and are not deleted yet.
-Told by: its own ticks, connections (`Request`: 306, 316, 329), topics (`RemoveTopic`), PutMessage
-(`FilesDropped`), Reput (`Trimmed`, `QueuesRemoved`).
+Told by: its own ticks, connections (`Request`: 306, 316, 329), topics (`RemoveTopic`,
+`TablesComplete`), PutMessage (`FilesDropped`), Reput (`Trimmed`, `QueuesRemoved`,
+`QueuesBegunAnew`), SlaveSync (`RemoveTopic`).
 Tells: PutMessage (`DropFiles`, `QueuesGone`, `WritesForbidden`), Reput (`TrimBefore`,
-`RemoveQueues`), FlushRealTime (`SyncSoon`), Connections (`CopyOut`).
+`RemoveQueues`), FlushRealTime (`SyncSoon`), Connections (`CopyOut`), SlaveSync
+(`QueuesBegunAnew`).
 
 The owner of a file takes it out of use, on the loop; the deleting, which may take the disk a while,
 is done here. First a file of the log goes, from memory and from the disk, then what is derived of
@@ -29,8 +31,8 @@ from actors.flush_real_time import SyncSoon
 from actors.published import Published
 from actors.reput import Following, WritesForbidden
 from actors.request import Request, Responder, serves
-from actors.topics import RemoveTopic
-from actors.trim import QueuesRemoved, RemoveQueues, TrimBefore, Trimmed
+from actors.topics import RemoveTopic, TablesComplete
+from actors.trim import QueuesBegunAnew, QueuesRemoved, RemoveQueues, TrimBefore, Trimmed
 from protocol.bodies import TopicConfig
 from protocol.codes import RequestCode
 from protocol.command import RemotingCommand
@@ -38,7 +40,8 @@ from storage.cleaning import Cleaning, Expired, disk_use
 from storage.errors import StoreError
 from storage.mapped_file import MappedFile
 from storage.message_store import MessageStore
-from storage.trimming import removed_dir, unused_files
+from storage.replica_mark import unmark
+from storage.trimming import RemovedQueues, removed_dir, unused_files
 from storage.unsynced import sync_directories
 
 log = get_logger(__name__)
@@ -115,7 +118,7 @@ class CleanFiles(Responder):
         self._expired: deque[Expired] = deque()
         self._doomed: deque[str] = deque()
         self._trimmed_before = 0
-        self._asked: deque[Request] = deque()
+        self._asked: deque[Request | None] = deque()
 
     def on_start(self) -> None:
         store = self._store
@@ -262,32 +265,56 @@ class CleanFiles(Responder):
     @handles(RemoveTopic)
     def on_remove_topic(self, message: RemoveTopic) -> None:
         """Removes the queues of a topic that was deleted, unless it has come back meanwhile."""
-        self._remove_queues(message.request, None, only=message.topic)
+        known = self._topics if message.queue_ids is None else None
+        self._asked.append(message.request)
+        self._to["reput"].tell(
+            RemoveQueues(
+                None, self.address, message.topic, known, message.before, message.queue_ids
+            )
+        )
 
-    def _remove_queues(
-        self, request: Request, topics: frozenset[str] | None, *, only: str | None = None
-    ) -> None:
+    def _remove_queues(self, request: Request, topics: frozenset[str] | None) -> None:
         self._asked.append(request)
-        self._to["reput"].tell(RemoveQueues(topics, self.address, only, self._topics))
+        self._to["reput"].tell(RemoveQueues(topics, self.address))
 
     @handles(QueuesRemoved)
     def on_queues_removed(self, message: QueuesRemoved) -> None:
         """They are out of use: only when that is on the disk may their numbers begin anew."""
         request = self._asked.popleft()
-        removed = message.removed
-        refused = message.refused or self._sync(removed.directories)
-        if refused is None:
+        refused = self._put_away(message.removed, message.refused)
+        if request is not None and refused is None:
+            request.answer()
+        elif request is not None and refused is not None:
+            request.refuse(refused)
+
+    @handles(QueuesBegunAnew)
+    def on_queues_begun_anew(self, message: QueuesBegunAnew) -> None:
+        """A slave's master has deleted them and made them again."""
+        self._put_away(message.removed, None)
+        self._to["slave_sync"].tell(message)
+
+    def _put_away(self, removed: RemovedQueues, refused: str | None) -> str | None:
+        """Deletes what is out of use; says why that is not for good, if it is not."""
+        refused = refused or self._sync(removed.directories)
+        if refused is not None:
+            log.error("queues not removed for good", reason=refused)
+        elif removed.queues:
             self._to["put_message"].tell(QueuesGone(removed.queues))
             self._to["flush_real_time"].tell(SyncSoon())
-            request.answer()
-        else:
-            log.error("queues not removed for good", reason=refused)
-            request.refuse(refused)
         for topic, queue_id, _ in removed.queues:
             log.info("queue removed", topic=topic, queue_id=queue_id)
         self._doom_removed()
         if not self._is_busy:
             self._go_on()
+        return refused
+
+    @handles(TablesComplete)
+    def on_tables_complete(self, _: TablesComplete) -> None:
+        """If this store was a slave's, its being a master's is whole now."""
+        try:
+            unmark(self._store.config, self.system.disk)
+        except OSError as error:
+            log.error("mark of a slave's store not deleted", reason=str(error))
 
     def _sync(self, directories: Iterable[str]) -> str | None:
         """Brings names to the disk; says what the disk did not take."""
@@ -315,4 +342,6 @@ class CleanFiles(Responder):
 
     def _refuse_all(self, remark: str) -> None:
         while self._asked:
-            self._asked.popleft().refuse(remark)
+            request = self._asked.popleft()
+            if request is not None:
+                request.refuse(remark)

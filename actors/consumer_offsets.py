@@ -2,8 +2,8 @@
 
 Owns: the table of offsets and consumerOffset.json.
 Told by: connections (`Request`), PullMessage, Transactions (`CommitOffset`), OffsetReset
-(`ResetOffsets`), SlaveSync (`TakeOffsets`), groups (`ForgetOffsets`), who needs to know how far
-groups are (`TellOffsets`), its own tick.
+(`ResetOffsets`), SlaveSync (`TakeOffsets`), groups (`ForgetOffsets`, `GroupsGone`), who needs to
+know how far groups are (`TellOffsets`), its own tick.
 Tells: config_writer; who asked (`OffsetsTold`).
 
 What a consumer commits one-way or with a pull is stored unless it goes back and should not
@@ -109,6 +109,14 @@ class TakeOffsets:
 
 
 @dataclass(frozen=True, slots=True)
+class GroupsGone:
+    """A slave's master has deleted these groups; `there` are those it has."""
+
+    gone: frozenset[str]
+    there: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
 class ForgetOffsets:
     """The group was deleted with its offsets."""
 
@@ -144,6 +152,8 @@ class ConsumerOffsets(TickedTable):
         self._offsets: dict[str, dict[int, int]] = {}
         self._changed = False
         self._consumers, self._topics = consumers, topics
+        self._gone: frozenset[str] = frozenset()
+        """Of a slave: groups that its master has deleted, perhaps with their offsets."""
         self._guard = OffsetGuard(consumers, stats or OffsetStats()) if guards else None
 
     def on_start(self) -> None:
@@ -161,11 +171,25 @@ class ConsumerOffsets(TickedTable):
 
     @handles(TakeOffsets)
     def on_take_offsets(self, message: TakeOffsets) -> None:
-        """What the master knows holds; of what it does not know, a slave's own word."""
-        for key, queues in message.table.offset_table.items():
+        """What the master knows holds; of what it does not know, a slave's own word.
+
+        But what it has of no group that it has deleted, it has deleted with it.
+        """
+        table = message.table.offset_table
+        for key, queues in table.items():
             if self._offsets.get(key) != queues:
                 self._offsets[key] = dict(queues)
                 self._changed = True
+        if self._gone:
+            forgotten = self._gone - {group_of(key) for key in table}
+            self._gone -= forgotten
+            for group in forgotten:
+                self.on_forget(ForgetOffsets(group))
+
+    @handles(GroupsGone)
+    def on_groups_gone(self, message: GroupsGone) -> None:
+        """Their offsets may be wanted still: what the master tells next shows it."""
+        self._gone = (self._gone | message.gone) - message.there
 
     @handles(ForgetOffsets)
     def on_forget(self, message: ForgetOffsets) -> None:

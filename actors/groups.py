@@ -3,12 +3,12 @@
 Owns: the table of groups and subscriptionGroup.json.
 Told by: connections (`Request`), everybody who meets an unknown group (`CreateGroup`),
 SlaveSync (`TakeGroups`).
-Tells: config_writer, ConsumerOffsets (`ForgetOffsets`).
+Tells: config_writer, ConsumerOffsets (`ForgetOffsets`; of a slave `GroupsGone`).
 
 Source: broker/subscription/SubscriptionGroupManager.java.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
 from structlog import get_logger
@@ -16,7 +16,7 @@ from structlog import get_logger
 from actors.actor import handles
 from actors.address import Address
 from actors.config import BrokerConfig
-from actors.consumer_offsets import ForgetOffsets
+from actors.consumer_offsets import ForgetOffsets, GroupsGone
 from actors.persisted import PersistedTable
 from actors.published import Published
 from actors.request import Request, serves, short_body
@@ -51,6 +51,8 @@ class TakeGroups:
     """The master's table: a slave's own from now on."""
 
     table: SubscriptionGroupTable
+    continues: bool = True
+    """Whether the table before was the same master's."""
 
 
 class GroupFinder:
@@ -87,26 +89,34 @@ class GroupTable(PersistedTable):
         groups: Published[GroupConfigs],
         config_writer: Address,
         consumer_offsets: Address,
+        retried: Collection[str] = (),
     ) -> None:
+        """`retried`: groups that have to be there, as messages wait for them."""
         super().__init__(path, config_writer)
         self._config = config
         self._published = groups
         self._consumer_offsets = consumer_offsets
         self._groups: dict[str, SubscriptionGroupConfig] = {}
         self._version = DataVersion()
+        self._retried = retried
+        self._taken = SubscriptionGroupTable()
+        """Of a slave: the newest table of its master's."""
 
     def on_start(self) -> None:
         self._groups = {config.group_name: config for config in always_present()}
         loaded = self.load(parse_groups)
         table = loaded.value
         found: list[str] = []
+        named = set(self._retried)
         if table is None or not loaded.is_newest:
-            named = StoreTraces(self.system.disk, self._path).groups()
+            named |= StoreTraces(self.system.disk, self._path).groups()
+        if table is None or named:
             table, found = completed_groups(table, named, self.system.clock.now_ms())
             if found:
                 log.warning("groups found by their topics and offsets", groups=found)
         self._groups.update(table.subscription_group_table)
         self._version = table.data_version
+        self._taken = SubscriptionGroupTable(dict(self._groups), self._version)
         self._published.value = dict(self._groups)
         if found or loaded.broken:
             self._save()
@@ -122,9 +132,19 @@ class GroupTable(PersistedTable):
 
     @handles(TakeGroups)
     def on_take_groups(self, message: TakeGroups) -> None:
-        """Takes over all of the master's groups when they are of another version."""
-        table = message.table
+        """Takes over all of the master's groups when they are of another version.
+
+        Those it has deleted are told. A table with less history than the last one is that of a
+        master that has lost its file; that, or another master, has deleted nothing.
+        """
+        table, taken = message.table, self._taken
         if self._version != table.data_version:
+            groups = frozenset(table.subscription_group_table)
+            gone: frozenset[str] = frozenset()
+            if message.continues and table.data_version.counter > taken.data_version.counter:
+                gone = frozenset(taken.subscription_group_table) - groups
+            self._consumer_offsets.tell(GroupsGone(gone, groups))
+            self._taken = table
             self._groups = dict(table.subscription_group_table)
             self._version = table.data_version
             log.info("groups taken over from the master", groups=len(self._groups))

@@ -1,5 +1,6 @@
-"""What a slave's registration learns of its master, as it tells HaSlave and SlaveSync."""
+"""What a slave's registration and its log tell of its master, as HaSlave and SlaveSync hear it."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 
@@ -15,3 +16,10 @@ class MasterIs:
     """Told to SlaveSync: the master's port for clients; None: none is registered now."""
 
     address: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class UnknownTopics:
+    """Told to SlaveSync: the log has messages of topics that are in no table here."""
+
+    topics: Sequence[str]

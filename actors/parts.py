@@ -22,7 +22,9 @@ from storage.config import StoreConfig
 from storage.consumer_filters import FilterBitMaps
 from storage.dispatch import delay_levels_ms
 from storage.message_store import MessageStore
+from storage.queue_generations import QueueGenerations
 from storage.replica_log import ReplicaLog
+from storage.replica_mark import is_marked, mark_replica, queued_topics
 
 
 @dataclass(frozen=True)
@@ -70,6 +72,15 @@ class Parts:
         queues = self.store.consume_queues if config.is_slave else ()
         self.replica_log = ReplicaLog(self.store.commit_log, delays_ms, queues)
         """Written by a slave; of a master nobody asks for it."""
+        self.generations = QueueGenerations(self.store) if config.is_slave else None
+        """A slave's queues begin anew where its master's do."""
+        self.queued_topics: dict[str, int] = {}
+        """Of a master that was a slave: topics of messages that its tables may lack."""
+        if self.generations is not None:
+            self.store.dispatcher.feeder = self.generations
+            mark_replica(store_config, system.disk)
+        elif is_marked(store_config, system.disk):
+            self.queued_topics = queued_topics(self.store)
         if config.calc_filter_bit_map_enable:
             filters = self.tables.filters
             view = self.store.commit_log.view

@@ -3,7 +3,7 @@
 Owns, besides what PutMessage owns: the log's end as the master's bytes arrive (`ReplicaLog`).
 Told by: HaSlave (`AppendReplica`), and by all that tell PutMessage.
 Tells: HaSlave (`Replicated`), Reput (what to dispatch), AllocateFile (make the next file, or the
-first one at another place).
+first one at another place), SlaveSync (`UnknownTopics`).
 
 Bytes wait for the next file, and while the disk takes no queue units; what the disk refuses is
 asked of the master again.
@@ -19,10 +19,12 @@ from actors.actor import BatchEnd, handles
 from actors.address import Address
 from actors.allocate_file import BeginLogAt, FileFailed, FilePrepared
 from actors.clean_files import DISK_USE
+from actors.master_news import UnknownTopics
 from actors.put_message import PutMessage
 from actors.reput import Appended
 from storage.errors import StoreError
 from storage.replica_log import ReplicaLog
+from storage.trimming import KEPT_TOPICS
 
 log = get_logger(__name__)
 
@@ -65,6 +67,9 @@ class PutReplica(PutMessage):
         self._incoming: deque[AppendReplica] = deque()
         self._begins_at = -1
         self._damaged_at = -1
+        self._table: object = None
+        self._looked_up: set[bytes] = set()
+        """Topics that were looked up in this table."""
 
     @handles(AppendReplica)
     def on_append_replica(self, message: AppendReplica) -> None:
@@ -141,6 +146,21 @@ class PutReplica(PutMessage):
             self.stats.put_count += len(entries)
             self.stats.put_bytes += sum(entry[4] for entry in entries)
             self._reput.tell(Appended(self._log.end_offset, entries))
+            self._look_up({entry[0] for entry in entries})
+
+    def _look_up(self, topics: set[bytes]) -> None:
+        """Each topic once in each version of the table: a deleted one is never in it."""
+        table = self._topics.value
+        if table is not self._table:
+            self._table = table
+            self._looked_up.clear()
+        fresh = topics - self._looked_up
+        if fresh:
+            self._looked_up |= fresh
+            names = sorted(topic.decode("utf-8", "replace") for topic in fresh)
+            unknown = [each for each in names if each not in table and each not in KEPT_TOPICS]
+            if unknown:
+                self._to["slave_sync"].tell(UnknownTopics(unknown))
 
     # --- files
 

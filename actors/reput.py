@@ -7,8 +7,8 @@ twice), its own tick, FlushRealTime (`WriteOutQueues`, `QueuesSynced`), CleanFil
 `RemoveQueues`), CatchUp (`FollowersCaughtUp`), QueryMessage (`WriteOutIndex`), the scrubber
 (`RepairUnits`, `RebuildIndex`).
 Tells: PullHold (`Arrived`, `CaughtUp`), FlushRealTime (`QueuesWritten`), PutMessage
-(`WritesForbidden`), CleanFiles (`Trimmed`, `QueuesRemoved`), CatchUp (`FollowerBehind`), HaMaster
-(`LogGrew`, when there are slaves).
+(`WritesForbidden`), CleanFiles (`Trimmed`, `QueuesRemoved`, `QueuesBegunAnew`), CatchUp
+(`FollowerBehind`), HaMaster (`LogGrew`, when there are slaves).
 
 At its start it reads from the log whatever was appended and not dispatched.
 """
@@ -31,12 +31,20 @@ from actors.follow import (
 )
 from actors.repair import RepairUnits, repair_units
 from actors.replicas import LogGrew, Replicas
-from actors.trim import QueuesRemoved, RemoveQueues, TrimBefore, Trimmed, TrimSome
+from actors.trim import (
+    QueuesBegunAnew,
+    QueuesRemoved,
+    RemoveQueues,
+    TrimBefore,
+    Trimmed,
+    TrimSome,
+)
 from storage.consume_queues import UnsyncedQueues
 from storage.dispatch import DispatchEntry
 from storage.errors import StoreError
 from storage.index import FullFiles
 from storage.message_store import MessageStore
+from storage.queue_generations import QueueGenerations
 from storage.transactions.table import UnsyncedTable
 from storage.trimming import RemovedQueues, Trimming, remove_queues
 
@@ -144,9 +152,13 @@ class Reput(Actor):
         catch_up: Address,
         replicas: Replicas,
         ha_master: Address,
+        clean_files: Address,
+        generations: QueueGenerations | None = None,
     ) -> None:
+        """`generations`: a slave's, which feeds its queues."""
         super().__init__()
         self._store = store
+        self._clean_files, self._generations = clean_files, generations
         self._replicas, self._ha_master = replicas, ha_master
         self._pull_hold, self._put_message = pull_hold, put_message
         self._catch_up = catch_up
@@ -199,11 +211,19 @@ class Reput(Actor):
             if dispatcher.dispatched_offset < end_offset:
                 return  # the same entries are dispatched again on the next tick
         self._gathered = gathered[DISPATCHED_MAX:]
+        self._tell_begun_anew()
         if self._gathered:
             self.address.tell(_DispatchMore())
         self.following.dispatched_offset = end_offset if self._gathered else self._end_offset
         self.following.store_timestamp = entries[-1][6]
         self._pull_hold.tell(Arrived(entries))
+
+    def _tell_begun_anew(self) -> None:
+        """What a slave has taken out of use because its master had begun anew is to be deleted."""
+        generations = self._generations
+        if generations is not None and generations.removed.queues:
+            removed, topics = generations.take_removed()
+            self._clean_files.tell(QueuesBegunAnew(removed, topics))
 
     @handles(_Tick)
     def on_tick(self, _: _Tick) -> None:
@@ -361,7 +381,14 @@ class Reput(Actor):
             message.reply_to.tell(QueuesRemoved(removed))  # messages may have come to it again
             return
         try:
-            remove_queues(self._store, message.topics, removed, only=message.only)
+            remove_queues(
+                self._store,
+                message.topics,
+                removed,
+                only=only,
+                before=message.before,
+                queue_ids=message.queue_ids,
+            )
         except StoreError as error:
             refused = str(error)
         message.reply_to.tell(QueuesRemoved(removed, refused))

@@ -5,7 +5,7 @@ Told by: connections (`Request`), PutMessage (`CreateTopicOnSend`, `CreateSystem
 (`CreateSystemTopic`, `WhenRegistered`), ReplyMessage (`CreateTopicOnSend`), Registration
 (`SetOrderTopics`), Settings (`PermissionChanged`), SlaveSync (`TakeTopics`).
 Tells: config_writer; Registration (`RegisterTopic`, `RegisterAll`, `WhenRegistered`); CleanFiles
-(`RemoveTopic`); TableEncoder (`EncodeAnswer`); whoever asked (`TopicReady`).
+(`RemoveTopic`, `TablesComplete`); TableEncoder (`EncodeAnswer`); whoever asked (`TopicReady`).
 
 A change is published, answered and registered once it is on disk: nobody can lose a topic that he
 was told of.
@@ -34,16 +34,9 @@ from protocol.codes import RequestCode, ResponseCode
 from protocol.command import RemotingCommand
 from protocol.errors import RemoteError
 from protocol.headers.admin import CreateTopicHeader, TopicHeader
-from protocol.topic_names import (
-    is_legal_name,
-)
+from protocol.topic_names import is_legal_name
 from storage.store_traces import StoreTraces
-from storage.topics import (
-    READ_WRITE,
-    completed_topics,
-    format_topics,
-    parse_topics,
-)
+from storage.topics import READ_WRITE, completed_topics, format_topics, parse_topics
 
 log = get_logger(__name__)
 
@@ -102,6 +95,13 @@ class TakeTopics:
     """The master's table: a slave's own from now on."""
 
     table: TopicConfigTable
+    log_end: int = 0
+    """How much of the log this slave had before it asked: a topic that is not in the table has no
+    live record below."""
+    has_all: bool = False
+    """Whether that is all that the master had when it told the table before."""
+    continues: bool = True
+    """Whether the table before was the same master's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,11 +109,21 @@ class RemoveTopic:
     """This topic is in no table any more: remove its queues and answer."""
 
     topic: str
-    request: Request
+    request: Request | None
+    before: int | None = None
+    """Only queues without a record behind this place of the log; None: all."""
+    queue_ids: frozenset[int] | None = None
+    """Only these, though the topic be in the table; None: all."""
 
     def refuse(self, remark: str) -> None:
         """Answers with an error."""
-        self.request.refuse(remark)
+        if self.request is not None:
+            self.request.refuse(remark)
+
+
+@dataclass(frozen=True, slots=True)
+class TablesComplete:
+    """Told to CleanFiles by a master: no table lacks what the log has, if this was a slave's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,29 +145,50 @@ class TopicTable(PersistedTable):
         registration: Address,
         clean_files: Address,
         encoder: Address,
+        queued: Mapping[str, int] | None = None,
     ) -> None:
-        """Publishes `topics` for those who look topics up, and `table` for those who pass it on."""
+        """Publishes `topics` for those who look topics up, and `table` for those who pass it on.
+
+        `queued`: topics that have to be there, with at least so many queues, as the log has
+        messages of them.
+        """
         super().__init__(path, config_writer)
         self._config = config
         self._published, self._published_table = topics, table
         self._registration, self._clean_files = registration, clean_files
         self._encoder = encoder
         self._topics = Topics(config)
+        self._queued = dict(queued or {})
+        self._taken = TopicConfigTable()
+        """Of a slave: the newest table of its master's."""
+        self._gone: dict[str, bool] = {}
+        """Of a slave: topics that its master has deleted, and whether that is known for a while."""
 
     def on_start(self) -> None:
         loaded = self.load(parse_topics)
         table = loaded.value
         found: list[str] = []
+        numbers = self._queued
         if table is None or not loaded.is_newest:
+            traces = StoreTraces(self.system.disk, self._path).queue_numbers()
+            numbers = {**numbers, **traces}
+        if table is None or numbers:
             known = self._topics.configs
-            numbers = StoreTraces(self.system.disk, self._path).queue_numbers()
             table, found = completed_topics(table, numbers, known, self.system.clock.now_ms())
             if found:
                 log.warning("topics found by their queues", topics=found)
         self._topics = Topics(self._config, table)
-        self._publish(self._topics.table())
+        self._taken = self._topics.table()
+        self._publish(self._taken)
         if found or loaded.broken:
-            self._changed()
+            self._changed(self._completed)
+        else:
+            self._completed(self._taken, "")
+
+    def _completed(self, _: TopicConfigTable, refusal: str) -> None:
+        """What is in the log is in the file, too."""
+        if not refusal and not self._config.is_slave:
+            self._clean_files.tell(TablesComplete())
 
     # --- told by other actors
 
@@ -208,11 +239,34 @@ class TopicTable(PersistedTable):
 
     @handles(TakeTopics)
     def on_take_topics(self, message: TakeTopics) -> None:
-        """Takes over all of the master's topics when they are of another version."""
-        if self._topics.version != message.table.data_version:
-            self._topics.replace(message.table)
-            log.info("topics taken over from the master", topics=len(message.table.topic_configs))
-            self._changed()
+        """Takes over all of the master's topics when they are of another version.
+
+        The queues of those that it has deleted go. A table with less history than the last one is
+        that of a master that has lost its file; that, or another master, has deleted nothing.
+        """
+        table, taken = message.table, self._taken
+        if self._topics.version == table.data_version:
+            self._remove_gone(message)
+            return
+        is_later = table.data_version.counter > taken.data_version.counter
+        if is_later and message.continues:
+            gone = taken.topic_configs.keys() - table.topic_configs.keys()
+            self._gone.update((each, False) for each in gone if not self._topics.is_system(each))
+        self._taken = table
+        self._topics.replace(table)
+        log.info("topics taken over from the master", topics=len(table.topic_configs))
+        self._changed(lambda *_: self._remove_gone(message))
+
+    def _remove_gone(self, message: TakeTopics) -> None:
+        """Again and again until no record of before the deletion can come any more."""
+        for topic, is_known in list(self._gone.items()):
+            is_back = topic in self._topics.configs
+            if not is_back:
+                self._clean_files.tell(RemoveTopic(topic, None, message.log_end))
+            if is_back or (is_known and message.has_all):
+                del self._gone[topic]
+            else:
+                self._gone[topic] = True
 
     @handles(PermissionChanged)
     def on_permission_changed(self, _: PermissionChanged) -> None:

@@ -1,6 +1,6 @@
 """What CleanFiles asks of Reput, who owns what is derived of the log, and how that answers."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from actors.address import Address
@@ -50,6 +50,10 @@ class RemoveQueues:
     only: str | None = None
     """Just those of this topic, whatever they hold, unless `known` has the topic again."""
     known: Published[Mapping[str, TopicConfig]] | None = None
+    before: int | None = None
+    """And just those without a message behind this place of the log."""
+    queue_ids: Collection[int] | None = None
+    """And just these."""
 
     def refuse(self, remark: str) -> None:
         """Reput died with it."""
@@ -63,3 +67,12 @@ class QueuesRemoved:
     removed: RemovedQueues
     refused: str | None = None
     """Why some or all of them could not be removed."""
+
+
+@dataclass(slots=True)
+class QueuesBegunAnew:
+    """Of a slave: its master numbers these queues from 0 again; what they had is out of use."""
+
+    removed: RemovedQueues
+    topics: Mapping[str, int]
+    """Their topics, and where in the log the newest record with number 0 lies."""

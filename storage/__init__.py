@@ -21,7 +21,8 @@
     │   ├── clean_stop.json             how a clean stop left it all           clean_stop
     │   ├── queues.json                 which queues there are                 queue_list
     │   ├── rebuild                     make all that is derived anew          store_rebuild
-    │   └── removed/                    queues on their way out                trimming
+    │   ├── removed/                    queues on their way out                trimming
+    │   └── replica                     a slave has this store                 replica_mark
     ├── transaction/                    ours; derived from the log             transactions/table
     │   ├── statetable/
     │   │   └── 00000000000000000000    24 bytes a transaction                 transactions/units
@@ -37,8 +38,9 @@
 
 `message_store` opens, recovers and closes all of it; `recovery` and `log_scan` say where the log
 ends and what of it is damaged; `queue_numbers` gives records behind damage their places;
-`dispatch` derives queue units and index entries from records; `get_message` reads what a consumer
-wants; `scrub` looks for damage while a broker runs, `store_check` while none does; `dump` prints
-any file for a human; `disk` is the only way to all of them. Names, layouts and bytes are those of
-RocketMQ 4.9.7, which can open the directory too.
+`queue_generations` sees where a slave's queues begin anew; `dispatch` derives queue units and index
+entries from records; `get_message` reads what a consumer wants; `scrub` looks for damage while a
+broker runs, `store_check` while none does; `dump` prints any file for a human; `disk` is the only
+way to all of them. Names, layouts and bytes are those of RocketMQ
+4.9.7, which can open the directory too.
 """

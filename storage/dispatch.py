@@ -70,6 +70,13 @@ class Follower(Protocol):
         """
 
 
+class TakesEntries(Protocol):
+    """The queues, or who feeds them."""
+
+    def append(self, entries: Sequence[DispatchEntry]) -> None:
+        """As `ConsumeQueues.append`."""
+
+
 class Dispatcher:
     """Feeds the queues, then the followers that are not behind. Told records in log order."""
 
@@ -78,6 +85,8 @@ class Dispatcher:
         """Those that know the log up to `dispatched_offset`; only they may be fed from here."""
         self.dispatched_offset = 0
         """The end of the last record of which the queues know."""
+        self.feeder: TakesEntries = queues
+        """Who feeds the queues; of a slave somebody who sees where they begin anew."""
         self._queues = queues
 
     def dispatch(self, entries: Sequence[DispatchEntry]) -> None:
@@ -88,7 +97,7 @@ class Dispatcher:
         """
         if not entries:
             return
-        self._queues.append(entries)
+        self.feeder.append(entries)
         self.dispatched_offset = max(self.dispatched_offset, entries[-1][3] + entries[-1][4])
         failure: StoreError | None = None
         for follower in self.followers:  # one that fails holds back none of the others

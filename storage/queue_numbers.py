@@ -19,6 +19,7 @@ from storage.consume_queue import ConsumeQueue
 from storage.consume_queues import ConsumeQueues, DispatchEntry
 from storage.damage import Damage
 from storage.errors import StoreError
+from storage.misplaced import FirstFinder
 
 QueueKey = tuple[bytes, int]
 _TRANSACTION_PREPARED = 0x4
@@ -38,8 +39,10 @@ class QueueNumbers:
         may_begin_late: bool,
         may_lack_units: bool,
         doubtful: Collection[QueueKey] = (),
+        first_at_end: FirstFinder = lambda _: None,
     ) -> None:
-        """`gaps` are those passed over so far.
+        """`gaps` are those passed over so far; `first_at_end` finds what an earlier pass was not
+        sure of.
 
         `is_whole_log`: the pass begins where the log does. `may_begin_late`: the first messages of
         a queue may be gone with the log's first files. `may_lack_units`: the queues may not have
@@ -51,6 +54,7 @@ class QueueNumbers:
 
         They have to be made again from the whole log."""
         self._queues, self._gaps, self._damage = queues, gaps, damage
+        self._first_at_end = first_at_end
         self._is_whole_log = is_whole_log
         self._may_begin_late = may_begin_late
         self._from_the_first = not may_begin_late and not may_lack_units
@@ -68,7 +72,10 @@ class QueueNumbers:
         """Adds the units of records. Raises StoreError from writing out."""
         if any(not entry[2] for entry in (*entries, *self._pending.values())):
             for entry in entries:  # where a queue may begin anew, in strict order
-                self._feed([entry])
+                if entry[2] == 1 and (entry[0], entry[1]) in self._pending:
+                    self._place(entry)  # though it may go on where the old queue ends
+                else:
+                    self._feed([entry])
         else:
             self._feed(entries)
 
@@ -115,6 +122,10 @@ class QueueNumbers:
             self._settle(queue, self._pending.pop(key), entry)
         if key in self.lost:
             return
+        first = self._first_at_end(queue) if number == 1 else None
+        if first is not None:
+            queue.remove(self._queues.disk)  # as in `_settle`; the pass before ended between them
+            self._queues.append([first])
         due = queue.max_offset
         fits = number == due  # What a queue has already is not in `odd`.
         begins_late = queue.is_empty and self._may_begin_late

@@ -27,6 +27,7 @@ from storage.dispatch import delay_levels_ms
 from storage.errors import DiskFull
 from storage.log_scan import LogScan
 from storage.log_start import start_after_clean_stop, start_after_crash
+from storage.misplaced import first_finder
 from storage.queue_numbers import QueueKey, QueueNumbers
 from storage.resync import next_record
 
@@ -199,6 +200,7 @@ class Recovery:
             may_begin_late=is_whole_log and scan.start_offset > 0,
             may_lack_units=not is_whole_log and scan.start_offset != durable_offset,
             doubtful=() if is_whole_log else doubtful,
+            first_at_end=first_finder(self._log, self._delay_levels),
         )
         ends = {key: self._end_of(key) for key in doubtful}
         before = self._unit_count()

@@ -4,7 +4,7 @@ The owner of queues and followers does it, a few queues at a time; the files tha
 more are for somebody else to delete, of each directory the oldest first.
 """
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 
 from protocol.topic_names import HALF_TOPIC, OP_HALF_TOPIC, SCHEDULE_TOPIC
@@ -17,7 +17,7 @@ from storage.queue_files import UNIT_BYTES
 
 QUEUES_PER_STEP = 32
 """A millisecond or two of searching."""
-_KEPT_TOPICS = frozenset((SCHEDULE_TOPIC, HALF_TOPIC, OP_HALF_TOPIC))
+KEPT_TOPICS = frozenset((SCHEDULE_TOPIC, HALF_TOPIC, OP_HALF_TOPIC))
 """In no table as long as nobody has asked for them, and still in use."""
 
 
@@ -62,37 +62,46 @@ def removed_dir(config: StoreConfig) -> str:
     return f"{config.root}/troupemq/removed"
 
 
+def take_out(store: MessageStore, queue: ConsumeQueue, removed: RemovedQueues) -> None:
+    """Takes a queue with all it has out of use, into `removed`. Raises StoreError."""
+    next_offset = queue.max_offset
+    try:
+        store.disk.make_dirs(removed_dir(store.config))
+        removed.directories |= store.consume_queues.take_out(queue, removed_dir(store.config))
+    except OSError as error:
+        raise store_error(f"cannot remove queue {queue.directory}", error) from error
+    removed.queues.append((queue.topic, queue.queue_id, next_offset))
+
+
 def remove_queues(
     store: MessageStore,
     topics: frozenset[str] | None,
     removed: RemovedQueues,
     *,
     only: str | None = None,
+    before: int | None = None,
+    queue_ids: Collection[int] | None = None,
 ) -> None:
     """Removes the queues of topics that are not among `topics`, into `removed`.
 
-    With None those all of whose messages are gone from the log; with `only` those of that topic.
+    With None those all of whose messages are gone from the log; with `only` those of that topic,
+    and of these only `queue_ids`, and those without a message that lies behind `before` in the log.
     Raises StoreError when the disk refuses; `removed` then holds what was done until there.
     """
     log_begins = store.commit_log.min_offset()
     for queue in store.consume_queues:
         if only is not None:
             is_wanted = queue.topic != only
+            is_wanted = is_wanted or (before is not None and queue.max_physical_offset > before)
+            is_wanted = is_wanted or (queue_ids is not None and queue.queue_id not in queue_ids)
         elif topics is not None:
-            is_wanted = queue.topic in topics or queue.topic in _KEPT_TOPICS
+            is_wanted = queue.topic in topics or queue.topic in KEPT_TOPICS
         elif queue.topic == SCHEDULE_TOPIC:
             is_wanted = True
         else:
             is_wanted = queue.max_physical_offset >= log_begins or queue.max_physical_offset < 0
-        if is_wanted:
-            continue
-        next_offset = queue.max_offset
-        try:
-            store.disk.make_dirs(removed_dir(store.config))
-            removed.directories |= store.consume_queues.take_out(queue, removed_dir(store.config))
-        except OSError as error:
-            raise store_error(f"cannot remove queue {queue.directory}", error) from error
-        removed.queues.append((queue.topic, queue.queue_id, next_offset))
+        if not is_wanted:
+            take_out(store, queue, removed)
 
 
 def unused_files(store: MessageStore) -> list[str]:

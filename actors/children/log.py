@@ -64,6 +64,8 @@ def log_children(parts: Parts) -> list[ChildSpec]:
                 catch_up=address("catch_up"),
                 replicas=parts.replicas,
                 ha_master=address("ha_master"),
+                clean_files=address("clean_files"),
+                generations=parts.generations,
             ),
             group=LOG_GROUP,
         ),
@@ -79,7 +81,7 @@ def _put_message(parts: Parts, answers: PutAnswers) -> PutMessage:
     """The one who appends: for producers, or on a slave for the master."""
     config, store_config, address = parts.config, parts.store.config, parts.system.address
     delays_ms = delay_levels_ms(store_config.message_delay_level)
-    names = ("topics", "group_commit", "allocate_file", "reput")
+    names = ("topics", "group_commit", "allocate_file", "reput", "slave_sync")
     make = partial(PutReplica, parts.replica_log) if config.is_slave else PutMessage
     return make(
         store=parts.store,

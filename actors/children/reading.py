@@ -166,7 +166,7 @@ def _transactions(parts: Parts) -> Transactions:
 
 
 def _clean_files(parts: Parts) -> CleanFiles:
-    names = ("put_message", "reput", "flush_real_time", "connections")
+    names = ("put_message", "reput", "flush_real_time", "connections", "slave_sync")
     return CleanFiles(
         parts.store,
         parts.following,

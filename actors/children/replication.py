@@ -35,7 +35,7 @@ def slave_children(parts: Parts) -> list[ChildSpec]:
     """Started behind who writes what comes."""
     address = parts.system.address
     names = ("ha_dial", "put_message", "flusher")
-    tables = ("topics", "consumer_offsets", "delay_offsets", "groups")
+    tables = ("topics", "consumer_offsets", "delay_offsets", "groups", "clean_files")
     agrees = Published(False)
     return [
         ChildSpec("ha_dial", lambda _: Dialler()),

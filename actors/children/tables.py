@@ -13,6 +13,7 @@ from actors.settings import BrokerSettings
 from actors.supervisor import ChildSpec
 from actors.table_encoder import TableEncoder
 from actors.topics import TopicTable
+from storage.replica_mark import retried_groups
 
 
 def table_children(parts: Parts) -> list[ChildSpec]:
@@ -35,6 +36,7 @@ def table_children(parts: Parts) -> list[ChildSpec]:
                 registration=address("registration"),
                 clean_files=address("clean_files"),
                 encoder=address("table_encoder"),
+                queued=parts.queued_topics,
             ),
         ),
         ChildSpec(
@@ -45,6 +47,7 @@ def table_children(parts: Parts) -> list[ChildSpec]:
                 groups=tables.groups,
                 config_writer=writer,
                 consumer_offsets=address("consumer_offsets"),
+                retried=retried_groups(parts.queued_topics),
             ),
         ),
         ChildSpec(

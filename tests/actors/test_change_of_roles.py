@@ -1,8 +1,16 @@
 """A slave started as a master goes on where its master was: transactions, delays, offsets."""
 
+from contextlib import suppress
 from dataclasses import replace
+from itertools import count
 
+import pytest
+from structlog.testing import capture_logs
+
+from storage.json_config import save
+from storage.topics import format_topics, parse_topics
 from tests.support.brokers import SimulatedBroker
+from tests.support.fake_disk import FakeDisk
 from tests.support.replication import TOPIC, Pair, following
 from tests.support.transacting import (
     COMMIT,
@@ -15,13 +23,16 @@ from tests.support.transacting import (
 )
 
 
-def becomes_master(pair: Pair) -> SimulatedBroker:
+def becomes_master(pair: Pair, *, kills: bool = False) -> SimulatedBroker:
+    """The master dies; the slave is stopped, or dies too, and is started as a master."""
     pair.die(pair.master, pair.master.disk)  # type: ignore[arg-type]
-    pair.stop(pair.slave)
     slave = pair.slave
-    slave.config = replace(slave.config, broker_role="SYNC_MASTER", broker_id=0)
+    if kills:
+        pair.die(slave, slave.disk.killed())  # type: ignore[attr-defined]
+    else:
+        pair.stop(slave)
+    slave.config = replace(slave.config, broker_role="ASYNC_MASTER", broker_id=0)
     slave.start()
-    slave.make_topic(TOPIC)
     return slave
 
 
@@ -62,3 +73,79 @@ def test_what_was_delayed_is_delivered_by_the_new_master() -> None:
         new = becomes_master(pair)
         new.system.advance(70_000)
         assert {record.body for record in new.messages(TOPIC)} == {b"0", b"1"}
+
+
+@pytest.mark.parametrize("kills", [False, True])
+def test_messages_of_a_topic_that_the_slave_never_heard_of_are_served(kills: bool) -> None:
+    """Acknowledged under SYNC_MASTER: the log has them, and no table of the slave's the topic."""
+    with following(master_role="SYNC_MASTER") as pair:
+        pair.master.make_topic("New")
+        pair.master.make_topic("Other")
+        answers = [pair.send(b"%d" % n, topic="New", queue_id=n % 3) for n in range(9)]
+        answers += [pair.send(b"retried", topic="%RETRY%group", queue_id=0)]
+        pair.advance(100)
+        assert [answer[0].code for answer in answers] == [0] * 10
+        assert "New" not in pair.slave.broker.tables.topics.value
+        with capture_logs() as lines:
+            new = becomes_master(pair, kills=kills)
+        (line,) = (each for each in lines if each["event"] == "topics found by their queues")
+        assert line["topics"] == ["%RETRY%group", "New"], "and none without a message"
+        for queue_id in range(3):
+            bodies = [b"%d" % n for n in range(9) if n % 3 == queue_id]
+            assert [record.body for record in new.messages("New", queue_id)] == bodies
+        assert [record.body for record in new.messages("%RETRY%group")] == [b"retried"]
+        assert "group" in new.broker.tables.groups.value
+        assert (new.send(topic="New", queue_id=2).fields or {})["queueOffset"] == "3"
+
+
+def test_too_few_queues_become_enough() -> None:
+    with following(master_role="SYNC_MASTER") as pair:
+        pair.slave.config = replace(pair.slave.config, broker_role="ASYNC_MASTER", broker_id=0)
+        pair.stop(pair.slave)
+        pair.slave.start()
+        pair.slave.make_topic(TOPIC, queues=2, perm=4)
+        pair.stop(pair.slave)
+        pair.slave.config = replace(pair.slave.config, broker_role="SLAVE", broker_id=1)
+        pair.restart(pair.slave)
+        pair.advance(6000)
+        pair.send(topic=TOPIC, queue_id=3)
+        pair.advance(100)
+        new = becomes_master(pair)
+        config = new.broker.tables.topics.value[TOPIC]
+        assert (config.read_queue_nums, config.write_queue_nums, config.perm) == (4, 4, 4)
+        assert len(new.messages(queue_id=3)) == 1
+
+
+def test_what_a_master_has_deleted_does_not_come_back_at_its_next_start() -> None:
+    """Only a slave's store lacks topics; of a master's, queues are what a deletion has left."""
+    with following(master_role="SYNC_MASTER") as pair:
+        pair.send(topic=TOPIC)
+        pair.advance(100)
+        new = becomes_master(pair)
+        new.system.advance(1000)
+        assert TOPIC in new.broker.tables.topics.value
+        new.stop()
+        text = new.disk.read_bytes("/store/config/topics.json").decode()
+        table = parse_topics(text)
+        del table.topic_configs[TOPIC]
+        save(new.disk, "/store/config/topics.json", format_topics(table))
+        new.start()
+        assert new.broker.store.consume_queues.get(TOPIC, 0) is not None
+        assert TOPIC not in new.broker.tables.topics.value
+
+
+@pytest.mark.parametrize("steps", range(0, 60, 3))
+def test_a_promotion_that_a_power_cut_interrupts_is_done_again(steps: int) -> None:
+    with following(master_role="SYNC_MASTER") as pair:
+        pair.send(topic=TOPIC)
+        pair.advance(1100)
+        new = becomes_master(pair)
+        left = count(-steps)
+        with suppress(TimeoutError):  # nothing is left to do
+            new.system.run_until(lambda: next(left) >= 0, 0)
+        disk = new.disk
+        assert isinstance(disk, FakeDisk)
+        pair.die(new, disk.crashed(steps))
+        new.start()
+        new.system.advance(1000)
+        assert len(new.messages(TOPIC)) == 1

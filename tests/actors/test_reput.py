@@ -54,6 +54,7 @@ class Cast:
                     catch_up=self.catch_up.address,
                     replicas=Replicas(),
                     ha_master=Told("ha_master").address,
+                    clean_files=Told("clean_files").address,
                 ),
             )
         )

@@ -23,7 +23,7 @@ from tests.support.peers import Told
 from tests.support.replication import Pair
 
 MASTER = "192.0.2.1:10911"
-TABLES = ("topics", "consumer_offsets", "delay_offsets", "groups")
+TABLES = ("topics", "consumer_offsets", "delay_offsets", "groups", "clean_files")
 
 
 @dataclass

@@ -1,5 +1,7 @@
 """Records whose number does not continue their queue: which place they get."""
 
+import pytest
+
 from storage.consume_queues import ConsumeQueues, DispatchEntry
 from storage.damage import Damage
 from storage.queue_numbers import QueueNumbers
@@ -127,3 +129,13 @@ def test_a_queue_that_lacks_units_is_to_be_made_anew() -> None:
     made.feed(entry(5), entry(6))
     made.numbers.finish()
     assert set(made.numbers.lost) == {(b"T", 0)}
+
+
+@pytest.mark.parametrize("old", [1, 2, 5])
+def test_a_queue_of_a_topic_that_was_made_again_begins_anew(old: int) -> None:
+    """However long it was: record 1 may seem to go on where a queue of one message ends."""
+    made = Pass()
+    made.feed(*map(entry, range(old)))
+    made.feed(*(entry(old + number, queue_offset=number) for number in range(3)))
+    made.numbers.finish()
+    assert made.places() == [old, old + 1, old + 2] and not made.damage

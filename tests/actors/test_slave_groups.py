@@ -1,0 +1,126 @@
+"""Groups that the master deletes, with their offsets or without: a slave forgets what it forgot."""
+
+import pytest
+
+from actors.master_news import MasterIs
+from protocol.bodies import SubscriptionGroupTable
+from protocol.codes import RequestCode
+from protocol.command import RemotingCommand
+from protocol.headers.admin import DeleteSubscriptionGroupHeader
+from storage.groups import format_groups
+from storage.json_config import save
+from storage.offsets import parse_offsets
+from tests.actors.test_slave_sync import MASTER, commit, following, synced, text_of
+from tests.support.brokers import SimulatedBroker
+
+
+def delete_group(made: SimulatedBroker, group: str, *, offsets: bool) -> None:
+    fields = DeleteSubscriptionGroupHeader(group, offsets).encode()
+    assert made.ask(RemotingCommand(RequestCode.DELETE_SUBSCRIPTIONGROUP, fields)).code == 0
+
+
+def groups_with_offsets(made: SimulatedBroker) -> set[str]:
+    """On the disk."""
+    made.system.advance(6000)
+    table = parse_offsets(text_of(made, "consumerOffset").decode()).offset_table
+    return {key.partition("@")[2] for key in table}
+
+
+@pytest.mark.parametrize("offsets", [True, False])
+def test_a_groups_offsets_go_if_they_go_at_the_master(offsets: bool) -> None:
+    with synced() as (master, slave, _):
+        for group in ("kept", "deleted"):
+            master.make_group(group)
+            commit(master, group, 7)
+        commit(slave, "slave-readers", 4)
+        slave.system.advance(4000)
+        assert groups_with_offsets(slave) == {"kept", "deleted", "slave-readers"}
+        delete_group(master, "deleted", offsets=offsets)
+        slave.system.advance(21_000)
+        assert "deleted" not in slave.broker.tables.groups.value
+        expected = {"kept", "slave-readers"} if offsets else {"kept", "deleted", "slave-readers"}
+        assert groups_with_offsets(slave) == expected
+
+
+def test_a_group_that_is_made_again_gets_its_new_offsets() -> None:
+    with synced() as (master, slave, _):
+        master.make_group("group")
+        commit(master, "group", 7)
+        slave.system.advance(4000)
+        delete_group(master, "group", offsets=True)
+        slave.system.advance(10_000)
+        master.make_group("group")
+        commit(master, "group", 2)
+        slave.system.advance(31_000)
+        assert slave.broker.tables.offsets.value["Topic@group"] == {0: 2}
+
+
+def test_of_a_group_that_is_made_again_a_slaves_own_word_stays() -> None:
+    with synced() as (master, slave, _):
+        master.make_group("group")
+        commit(master, "group", 7)
+        slave.system.advance(4000)
+        delete_group(master, "group", offsets=False)
+        slave.system.advance(10_000)
+        master.make_group("group")
+        slave.system.advance(10_000)
+        delete_group(master, "group", offsets=True)
+        master.make_group("group")
+        commit(slave, "group", 5)
+        slave.system.advance(21_000)
+        assert slave.broker.tables.offsets.value["Topic@group"] == {0: 5}
+
+
+def test_a_slave_that_was_away_takes_the_deletion_over() -> None:
+    with following() as (pair, _):
+        for group in ("kept", "deleted"):
+            pair.master.make_group(group)
+            commit(pair.master, group, 7)
+        pair.advance(14_000)
+        assert groups_with_offsets(pair.slave) == {"kept", "deleted"}
+        pair.stop(pair.slave)
+        delete_group(pair.master, "deleted", offsets=True)
+        pair.restart(pair.slave)
+        pair.slave.system.address("slave_sync").tell(MasterIs(MASTER))
+        pair.advance(40_000)
+        assert groups_with_offsets(pair.slave) == {"kept"}
+
+
+def test_of_a_master_that_has_lost_its_files_no_deletion_is_taken_over() -> None:
+    with following() as (pair, _):
+        pair.master.make_group("group")
+        pair.master.make_group("other")
+        commit(pair.master, "group", 7)
+        pair.advance(14_000)
+        pair.die(pair.master, pair.master.disk)  # type: ignore[arg-type]
+        disk = pair.master.disk
+        save(disk, "/store/config/subscriptionGroup.json", format_groups(SubscriptionGroupTable()))
+        save(disk, "/store/config/consumerOffset.json", '{"offsetTable":{}}')
+        pair.restart(pair.master)
+        pair.advance(40_000)
+        assert "group" not in pair.slave.broker.tables.groups.value
+        assert groups_with_offsets(pair.slave) == {"group"}
+
+
+def test_what_another_master_does_not_know_it_has_not_deleted() -> None:
+    """A slave that was made a master lacks the last seconds of the one before."""
+    with synced() as (master, slave, client):
+        master.make_group("group")
+        commit(master, "group", 7)
+        slave.system.advance(4000)
+        other = SimulatedBroker(5)
+        for number in range(9):
+            other.make_group(f"of the other{number}".replace(" ", "-"))
+        slave.system.address("slave_sync").tell(MasterIs("192.0.2.9:10911"))
+        slave.system.drain()
+        client.master, client.address = other, "192.0.2.9:10911"
+        slave.system.advance(31_000)
+        assert "group" not in slave.broker.tables.groups.value
+        assert "group" in groups_with_offsets(slave)
+        other.make_group("deleted")
+        commit(other, "deleted", 1)
+        slave.system.advance(10_000)
+        delete_group(other, "deleted", offsets=True)
+        slave.system.advance(21_000)
+        assert "deleted" not in groups_with_offsets(slave), "but what that deletes later"
+        other.stop()
