@@ -164,7 +164,9 @@ class PullMessage(Responder):
         self._to["pull_hold"].tell(LastAnswered())
 
     def _pull(self, request: Request, this: "_Pass") -> None:
-        header = PullMessageHeader.decode(request.command.fields)
+        header = request.header
+        if not isinstance(header, PullMessageHeader):
+            header = request.header = PullMessageHeader.decode(request.command.fields)
         if self._hooks.see_pulls:
             self._show(request, header, this)
         try:

@@ -12,6 +12,7 @@ from actors.actor import Actor, handles
 from protocol.codes import RequestCode, ResponseCode
 from protocol.command import RemotingCommand
 from protocol.errors import RemoteError
+from protocol.headers.fields import Header
 
 
 class Peer(Protocol):
@@ -42,6 +43,8 @@ class Request:
     peer: Peer
     seen_as: object = None
     """What the hooks see of it, where they see it."""
+    header: Header | None = None
+    """Its fields, where they were decoded with the command (which has none then)."""
 
     def answer(
         self,

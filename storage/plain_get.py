@@ -1,4 +1,4 @@
-"""A get in the usual case: every unit is right, all records lie in one file of the log and in memory.
+"""A get in the usual case: every unit is right, all records lie in one file of the log, in memory.
 
 The units are taken apart in columns, whole blocks by one call, and what is asked of each record is
 asked of the smallest and the largest. Where the answer is not plain — a batch that would become too
