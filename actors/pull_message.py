@@ -57,6 +57,7 @@ _CODE_OF_STATUS = {
     GetStatus.OFFSET_OVERFLOW_BADLY: ResponseCode.PULL_OFFSET_MOVED,
     GetStatus.OFFSET_TOO_SMALL: ResponseCode.PULL_OFFSET_MOVED,
 }
+_FOUND, _SUCCESS = GetStatus.FOUND, int(ResponseCode.SUCCESS)  # looked up once
 _EMPTY_QUEUE = (GetStatus.NO_MATCHED_LOGIC_QUEUE, GetStatus.NO_MESSAGE_IN_QUEUE)
 
 
@@ -239,6 +240,9 @@ class PullMessage(Responder):
                     request.peer,
                 )
             )
+        if result.status is _FOUND:
+            self._send(request, header, result, _SUCCESS, self._suggested(group, result))
+            return
         if result.status is GetStatus.COLD:
             self.stats.cold_count += 1
             again = replace(this, is_again=True, is_warm=True)
@@ -263,7 +267,7 @@ class PullMessage(Responder):
 
     def _count(self, result: GetResult, took_ms: float) -> None:
         stats = self.stats
-        if result.status is GetStatus.FOUND:
+        if result.status is _FOUND:
             stats.found_count += 1
         elif result.status not in (GetStatus.COLD, GetStatus.IN_DOUBT):
             stats.miss_count += 1

@@ -20,6 +20,7 @@ from storage.get_result import GetLimits, GetResult, GetStatus, LogReader
 
 Units = bytes | bytearray | memoryview
 
+_FOUND: Final = GetStatus.FOUND
 _INT_MIN: Final = -(1 << 31)
 _INT_MAX: Final = (1 << 31) - 1
 
@@ -102,7 +103,7 @@ class PlainGet:
             starts = [low, *compress(behind, gaps)]
             ends = [*compress(ends, gaps), high]
         return GetResult(
-            GetStatus.FOUND,
+            _FOUND,
             next_offset,
             runs=[*zip(starts, ends, strict=True)],
             count=len(sizes),
