@@ -362,26 +362,9 @@ class PullMessage(Responder):
         """Header and views go out as they are; nothing of the log is copied here."""
         if request.seen_as is not None:
             self._show_answer(request, code, result.status.value, result)
-        stats = self.stats
-        stats.pull_count += 1
-        if not result.views:
-            fields = {
-                "suggestWhichBrokerId": str(suggested),
-                "nextBeginOffset": str(result.next_offset),
-                "minOffset": str(result.min_offset),
-                "maxOffset": str(result.max_offset),
-            }
-            request.answer(code, fields, remark=result.status.value)
-            return
-        stats.get_count += result.count
-        stats.get_bytes += result.body_bytes
-        key = header.topic, header.consumer_group
-        counts = stats.by_group.get(key)
-        if counts is None:
-            counts = stats.by_group[key] = Counts()
-        counts.count += result.count
-        counts.bytes += result.body_bytes
-        counts.times += 1
+        self.stats.pull_count += 1
+        if result.views:
+            self._count_given(header, result)
         command = request.command
         if command.is_oneway:
             return
@@ -397,3 +380,15 @@ class PullMessage(Responder):
         )
         peer: StreamPeer = request.peer  # type: ignore[assignment]
         peer.write((head, *result.views))
+
+    def _count_given(self, header: PullMessageHeader, result: GetResult) -> None:
+        stats = self.stats
+        stats.get_count += result.count
+        stats.get_bytes += result.body_bytes
+        key = header.topic, header.consumer_group
+        counts = stats.by_group.get(key)
+        if counts is None:
+            counts = stats.by_group[key] = Counts()
+        counts.count += result.count
+        counts.bytes += result.body_bytes
+        counts.times += 1
