@@ -2,7 +2,7 @@
 
 Owns: nothing; it reads the published tables and, below the watermark, the store.
 Told by: connections (`Request`), PullHold (`Woken`, `SayWhenAnswered`), ColdRead (`Warm`).
-Tells: the connection (header and views of the log, uncopied), PullHold (`Hold`, when there is
+Tells: the connection (header and views of the log), PullHold (`Hold`, when there is
 nothing yet, or the first message is in doubt; `LastAnswered`), the scrubber (`Settle`), ColdRead
 (`ReadCold`, when what is wanted is not in memory), ConsumerOffsets (`CommitOffset`, piggybacked on
 a pull), PutMessage (`PutOwn`, about a pull outside of its queue).

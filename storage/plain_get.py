@@ -5,7 +5,7 @@ asked of the smallest and the largest. Where the answer is not plain — a batch
 large, records at the edge of the log or no longer taken for cached, a tags code that is not just a
 hash — nothing is decided here: `get_message` goes through the units one by one.
 
-Measured, one core, 32 messages of which none are neighbours: 6 µs a get, against 11 µs.
+Measured, one core, 32 messages of which none are neighbours: 6 µs, against 11 µs.
 """
 
 from collections.abc import Sequence, Set
