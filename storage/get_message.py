@@ -89,17 +89,18 @@ def _found(
     tag_codes = None if wanted is None else wanted.tag_codes
     is_verified = queue_offset >= queue.verified_from
     judges_units = wanted is None or (wanted.bits is None and wanted.matches is None)
-    if is_verified and judges_units and (damage is None or not damage.ranges):
+    unit_count = max(_EXAMINED_UNITS_MIN, max_count)
+    if is_verified and judges_units:
         plain = PlainGet(log, max_count, limits)
-        if tag_codes is None:
-            units = queue.units(queue_offset, plain.count_max)
-            result = plain.everything(units, queue_offset)
-        else:
-            units = queue.units(queue_offset, max(_EXAMINED_UNITS_MIN, max_count))
-            result = plain.of_tags(units, queue_offset, tag_codes)
-        if result is not None:
-            return result
-    units = queue.units(queue_offset, max(_EXAMINED_UNITS_MIN, max_count))
+        units = queue.units(queue_offset, plain.count_max if tag_codes is None else unit_count)
+        if units and (damage is None or not _overlaps(units, damage)):
+            if tag_codes is None:
+                result = plain.everything(units, queue_offset)
+            else:
+                result = plain.of_tags(units, queue_offset, tag_codes)
+            if result is not None:
+                return result
+    units = queue.units(queue_offset, unit_count)
     if not units:
         following = queue.next_file_offset(queue_offset)
         return _miss(GetStatus.OFFSET_FOUND_NULL, queue_offset, following, limits)
