@@ -24,11 +24,13 @@ from actors.address import Address
 from actors.request import ClientAnswer, PeerClosed, Request
 from actors.sends import Buffer, Sends
 from actors.service import Service
+from actors.unsent import next_buffers, put_back
 from protocol.codes import RequestCode, ResponseCode, SerializeType
 from protocol.command import RemotingCommand
 from protocol.errors import FrameError, RemoteError
 from protocol.frame import decode_frame, encode
 from protocol.host import pack_host
+from protocol.pull_wire import BINARY_PULLS, JSON_PULLS, PullDecoder
 from protocol.send_wire import Send, SendDecoder, send_of
 
 log = get_logger(__name__)
@@ -49,10 +51,6 @@ UNSENT_BYTES_MAX = 64 << 20
 
 COPIED_BYTES_MAX = 8 << 20
 """Of answers that a peer has not taken when their log file is deleted; past it, it is closed."""
-
-BUFFERS_PER_SEND = 512
-SEND_BYTES = 1 << 20
-"""Offered to the socket in one call; what it does not take of that is copied."""
 
 SEND_CODES = frozenset(
     (RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE)
@@ -108,6 +106,7 @@ class Connection(Actor):
         self._service = service
         self._owner = owner
         self._decoder = SendDecoder()
+        self._pulls = PullDecoder()
         self._parts: list[bytes] = []
         self._have = 0
         self._need = _FRAME.size
@@ -178,7 +177,9 @@ class Connection(Actor):
                             send = decoder.binary(data, start, header_end, end)
                     elif mark >> 24 == _JSON and data.startswith(_JSON_SEND_HEADS, start):
                         send = decoder.json(data, start, header_end, end)
-                if send is None:
+                if send is None and not (
+                    header_end == end and self._takes_pull(data, start, end, mark >> 24)
+                ):
                     send = self._general(data[position + 4 : end])
                 if send is not None:
                     sends.append(send)
@@ -204,6 +205,23 @@ class Connection(Actor):
         self._service.sends_to.tell(Sends(self, sends, sends_bytes))
         if self._in_flight_bytes > IN_FLIGHT_BYTES_MAX:
             self._watch()
+
+    def _takes_pull(self, data: bytes, start: int, end: int, kind: int) -> bool:
+        """Passes on what begins at `start` if it is a pull of the usual form."""
+        pull = None
+        if kind == _ROCKETMQ:
+            if data.startswith(BINARY_PULLS, start):
+                pull = self._pulls.binary(data, start, end)
+        elif kind == _JSON and data.startswith(JSON_PULLS, start):
+            pull = self._pulls.json(data, start, end)
+        if pull is None:
+            return False
+        command, header = pull
+        address = self._service.routes.get(command.code)
+        if address is None:
+            return False
+        address.tell(Request(command, self, None, header))
+        return True
 
     def _general(self, frame: bytes) -> Send | None:
         """Decodes any frame; gives the send, if it is one, and passes others on itself."""
@@ -249,10 +267,8 @@ class Connection(Actor):
         """Keeps the frames for the end of the batch."""
         if message.released_bytes:
             self._in_flight_bytes -= message.released_bytes
-        unsent = self._unsent
-        for frame in message.frames:
-            unsent.append(frame)
-            self._unsent_bytes += len(frame)
+        self._unsent += message.frames
+        self._unsent_bytes += sum(map(len, message.frames))
 
     @handles(BatchEnd)
     def on_batch_end(self, _: BatchEnd) -> None:
@@ -267,11 +283,8 @@ class Connection(Actor):
     def _flush(self) -> None:
         unsent = self._unsent
         while unsent:
-            buffers: list[Buffer] = []
-            offered = 0
-            while unsent and offered < SEND_BYTES and len(buffers) < BUFFERS_PER_SEND:
-                buffers.append(unsent.popleft())
-                offered += len(buffers[-1])
+            may_join = not self._watched & EPOLLOUT
+            buffers, offered = next_buffers(unsent, self._unsent_bytes, may_join=may_join)
             try:
                 sent = self._socket.sendmsg(buffers)
             except BlockingIOError:
@@ -283,27 +296,13 @@ class Connection(Actor):
             if sent:  # a peer that takes little at a time is not idle
                 self.last_traffic_ms = self.system.clock.monotonic_ms()
             if sent < offered:
-                self._put_back(buffers, sent)
+                put_back(unsent, buffers, sent)
                 break
         else:
             if self._close_reason is not None:
                 self.end(self._close_reason)
                 return
         self._watch()
-
-    def _put_back(self, buffers: list[Buffer], sent: int) -> None:
-        """Keeps what the socket did not take, as copies; what was not tried stays as it is.
-
-        So a slow peer costs the memory of one try, not of all that waits for it.
-        """
-        left: list[Buffer] = []
-        for buffer in buffers:
-            if sent >= len(buffer):
-                sent -= len(buffer)
-            else:
-                left.append(bytes(buffer[sent:]))
-                sent = 0
-        self._unsent.extendleft(reversed(left))
 
     @handles(CopyOut)
     def on_copy_out(self, message: CopyOut) -> None:

@@ -2,7 +2,7 @@
 
 Owns: nothing; it reads the published tables and, below the watermark, the store.
 Told by: connections (`Request`), PullHold (`Woken`, `SayWhenAnswered`), ColdRead (`Warm`).
-Tells: the connection (header and views of the log, uncopied), PullHold (`Hold`, when there is
+Tells: the connection (header and views of the log), PullHold (`Hold`, when there is
 nothing yet, or the first message is in doubt; `LastAnswered`), the scrubber (`Settle`), ColdRead
 (`ReadCold`, when what is wanted is not in memory), ConsumerOffsets (`CommitOffset`, piggybacked on
 a pull), PutMessage (`PutOwn`, about a pull outside of its queue).
@@ -57,6 +57,7 @@ _CODE_OF_STATUS = {
     GetStatus.OFFSET_OVERFLOW_BADLY: ResponseCode.PULL_OFFSET_MOVED,
     GetStatus.OFFSET_TOO_SMALL: ResponseCode.PULL_OFFSET_MOVED,
 }
+_FOUND, _SUCCESS = GetStatus.FOUND, int(ResponseCode.SUCCESS)  # looked up once
 _EMPTY_QUEUE = (GetStatus.NO_MATCHED_LOGIC_QUEUE, GetStatus.NO_MESSAGE_IN_QUEUE)
 
 
@@ -164,7 +165,9 @@ class PullMessage(Responder):
         self._to["pull_hold"].tell(LastAnswered())
 
     def _pull(self, request: Request, this: "_Pass") -> None:
-        header = PullMessageHeader.decode(request.command.fields)
+        header = request.header
+        if not isinstance(header, PullMessageHeader):
+            header = request.header = PullMessageHeader.decode(request.command.fields)
         if self._hooks.see_pulls:
             self._show(request, header, this)
         try:
@@ -237,6 +240,9 @@ class PullMessage(Responder):
                     request.peer,
                 )
             )
+        if result.status is _FOUND:
+            self._send(request, header, result, _SUCCESS, self._suggested(group, result))
+            return
         if result.status is GetStatus.COLD:
             self.stats.cold_count += 1
             again = replace(this, is_again=True, is_warm=True)
@@ -261,7 +267,7 @@ class PullMessage(Responder):
 
     def _count(self, header: PullMessageHeader, result: GetResult, took_ms: float) -> None:
         stats = self.stats
-        if result.status is GetStatus.FOUND:
+        if result.status is _FOUND:
             stats.found_count += 1
             if stats.latencies:
                 key = f"{header.queue_id}@{header.topic}@{header.consumer_group}"
@@ -361,26 +367,9 @@ class PullMessage(Responder):
         """Header and views go out as they are; nothing of the log is copied here."""
         if request.seen_as is not None:
             self._show_answer(request, code, result.status.value, result)
-        stats = self.stats
-        stats.pull_count += 1
-        if not result.views:
-            fields = {
-                "suggestWhichBrokerId": str(suggested),
-                "nextBeginOffset": str(result.next_offset),
-                "minOffset": str(result.min_offset),
-                "maxOffset": str(result.max_offset),
-            }
-            request.answer(code, fields, remark=result.status.value)
-            return
-        stats.get_count += result.count
-        stats.get_bytes += result.body_bytes
-        key = header.topic, header.consumer_group
-        counts = stats.by_group.get(key)
-        if counts is None:
-            counts = stats.by_group[key] = Counts()
-        counts.count += result.count
-        counts.bytes += result.body_bytes
-        counts.times += 1
+        self.stats.pull_count += 1
+        if result.views:
+            self._count_given(header, result)
         command = request.command
         if command.is_oneway:
             return
@@ -396,3 +385,15 @@ class PullMessage(Responder):
         )
         peer: StreamPeer = request.peer  # type: ignore[assignment]
         peer.write((head, *result.views))
+
+    def _count_given(self, header: PullMessageHeader, result: GetResult) -> None:
+        stats = self.stats
+        stats.get_count += result.count
+        stats.get_bytes += result.body_bytes
+        key = header.topic, header.consumer_group
+        counts = stats.by_group.get(key)
+        if counts is None:
+            counts = stats.by_group[key] = Counts()
+        counts.count += result.count
+        counts.bytes += result.body_bytes
+        counts.times += 1

@@ -12,6 +12,7 @@ from actors.actor import Actor, handles
 from protocol.codes import RequestCode, ResponseCode
 from protocol.command import RemotingCommand
 from protocol.errors import RemoteError
+from protocol.headers.fields import Header
 
 SHORT_BODY_BYTES_MAX = 1 << 20
 """20,000 consumers in a heartbeat, or 15,000 queues to lock: 0.1 s."""
@@ -49,6 +50,8 @@ class Request:
     peer: Peer
     seen_as: object = None
     """What the hooks see of it, where they see it."""
+    header: Header | None = None
+    """Its fields, where they were decoded with the command (which has none then)."""
 
     def answer(
         self,

@@ -14,6 +14,7 @@ batch.py           many messages in one body      compression.py     compressed 
 sysflag.py         bits of a message, of a pull   tags.py            tag expressions, hashes
 sql92/             property filters               bloom.py           bits of their outcomes
 send_wire.py       sends decoded at full speed    send_layout.py     where their fields lie
-send_reply.py      their answers                  pull_reply.py      answers to pulls, as fast
+send_reply.py      their answers                  pull_wire.py       pulls, as fast
+pull_reply.py      their answers
 checksum.py        CRC-32 and CRC-32C
 """

@@ -18,6 +18,7 @@ _LENGTH_BYTES: Final = 4
 _BINARY_OPAQUE_AT: Final = 13
 """In the frame: behind its length and mark, code, language and version."""
 _TEMPLATES_MAX: Final = 4096
+_ROCKETMQ: Final = int(SerializeType.ROCKETMQ)
 
 _Key = tuple[int, int, str, int, int, int, int, int]
 
@@ -40,7 +41,7 @@ class PullReplies:
         body_bytes: int,
     ) -> bytes:
         """The frame up to its body of `body_bytes`; `remark` is one of a few."""
-        is_binary = request.serialize_type == SerializeType.ROCKETMQ
+        is_binary = request.serialize_type == _ROCKETMQ
         values = (
             b"%d" % suggested,
             b"%d" % next_offset,
@@ -65,7 +66,7 @@ class PullReplies:
         """Length behind the length field, the template, and which value goes into which hole."""
         kind, code, remark, *lengths, opaque_bytes = key
         fields = {name: _DIGIT * length for name, length in zip(_NAMES, lengths, strict=True)}
-        is_binary = kind == SerializeType.ROCKETMQ
+        is_binary = kind == _ROCKETMQ
         opaque_text = b"1" * opaque_bytes
         sample = RemotingCommand(0, opaque=0 if is_binary else int(opaque_text))
         sample.serialize_type = kind

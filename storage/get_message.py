@@ -1,7 +1,8 @@
 """What a pull gets: the status, the corrected offset, and the records as they lie in the log.
 
-What this process has appended, and what the scrubber has been through, is handed out unread: one
-pass over the units, no object per message. Anything else goes through storage/checked_get.py.
+What this process has appended, and what the scrubber has been through, is handed out unread: whole
+blocks of units at a time (storage/plain_get.py), else in one pass over them, no object per message.
+Anything else goes through storage/checked_get.py.
 
 Source: store/DefaultMessageStore.java (getMessage, isTheBatchFull, checkInDiskByCommitOffset).
 """
@@ -13,6 +14,7 @@ from storage.consume_queue import UNIT, ConsumeQueue
 from storage.get_result import GetLimits, GetResult, GetStatus, LogReader
 from storage.message_filter import MessageFilter
 from storage.page_probe import PageProbe
+from storage.plain_get import PlainGet
 
 __all__ = ["GetLimits", "GetResult", "GetStatus", "LogReader", "get_message"]
 
@@ -60,25 +62,61 @@ def get_message(
             touched = unit_count if wanted is not None else max(1, max_count)
             if cold := probe.cold_units(queue, queue_offset, touched):
                 return GetResult(GetStatus.COLD, queue_offset, cold=cold)
-        units = queue.units(queue_offset, unit_count)
-        if not units:
-            following = queue.next_file_offset(queue_offset)
-            result = _miss(GetStatus.OFFSET_FOUND_NULL, queue_offset, following, limits)
-        elif (
-            queue_offset >= queue.verified_from
-            and (damage is None or not damage.ranges or not _overlaps(units, damage))
-            and (wanted is None or (wanted.bits is None and wanted.matches is None))
-        ):
-            result = _collect(units, queue, log, queue_offset, max_count, wanted, limits)
-        else:
-            get = CheckedGet(queue, log, limits, damage, probe, settled=settled)
-            result = get.collect(units, queue_offset, max_count, wanted)
+        result = _found(
+            queue, log, queue_offset, max_count, wanted, limits, damage, probe, settled=settled
+        )
         if result.runs:
             if probe is not None and (cold := probe.cold_records(result.runs)):
                 return GetResult(GetStatus.COLD, queue_offset, cold=cold)
-            result.views = [log.view(start, end - start) for start, end in result.runs]
+            result.views = _views(log, result)
     result.min_offset, result.max_offset = low, high
     return result
+
+
+def _found(
+    queue: ConsumeQueue,
+    log: LogReader,
+    queue_offset: int,
+    max_count: int,
+    wanted: MessageFilter | None,
+    limits: GetLimits,
+    damage: Damaged | None,
+    probe: PageProbe | None,
+    *,
+    settled: bool,
+) -> GetResult:
+    """Picks the way for an offset that the queue has; the views are not made yet."""
+    tag_codes = None if wanted is None else wanted.tag_codes
+    is_verified = queue_offset >= queue.verified_from
+    judges_units = wanted is None or (wanted.bits is None and wanted.matches is None)
+    unit_count = max(_EXAMINED_UNITS_MIN, max_count)
+    if is_verified and judges_units:
+        plain = PlainGet(log, max_count, limits)
+        units = queue.units(queue_offset, plain.count_max if tag_codes is None else unit_count)
+        if units and (damage is None or not _overlaps(units, damage)):
+            if tag_codes is None:
+                result = plain.everything(units, queue_offset)
+            else:
+                result = plain.of_tags(units, queue_offset, tag_codes)
+            if result is not None:
+                return result
+    units = queue.units(queue_offset, unit_count)
+    if not units:
+        following = queue.next_file_offset(queue_offset)
+        return _miss(GetStatus.OFFSET_FOUND_NULL, queue_offset, following, limits)
+    if is_verified and judges_units and (damage is None or not _overlaps(units, damage)):
+        return _collect(units, queue, log, queue_offset, max_count, wanted, limits)
+    get = CheckedGet(queue, log, limits, damage, probe, settled=settled)
+    return get.collect(units, queue_offset, max_count, wanted)
+
+
+def _views(log: LogReader, result: GetResult) -> list[memoryview]:
+    """The runs, uncopied; those of one file are cut out of one view."""
+    if result.span is None:
+        return [log.view(start, end - start) for start, end in result.runs]
+    low, high = result.span
+    span = log.view(low, high - low)
+    return [span[start - low : end - low] for start, end in result.runs]
 
 
 def _miss(status: GetStatus, asked: int, corrected: int, limits: GetLimits) -> GetResult:
@@ -87,6 +125,8 @@ def _miss(status: GetStatus, asked: int, corrected: int, limits: GetLimits) -> G
 
 def _overlaps(units: bytes | bytearray | memoryview, damage: Damaged) -> bool:
     """Whether any of these units, which are in the order of the log, may lie in a damaged range."""
+    if not damage.ranges:
+        return False
     first, last = UNIT.unpack_from(units), UNIT.unpack_from(units, len(units) - UNIT.size)
     return damage.overlaps(first[0], last[0] + last[1])
 

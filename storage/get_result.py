@@ -92,6 +92,8 @@ class GetResult:
     max_offset: int = 0
     runs: list[tuple[int, int]] = field(default_factory=list)
     """Where the records lie in the log, (start, end); those behind each other are one run."""
+    span: tuple[int, int] | None = None
+    """A part of one file of the log that all runs lie in; None where that is not known."""
     views: list[memoryview] = field(default_factory=list)
     """The runs, uncopied."""
     count: int = 0
