@@ -67,6 +67,12 @@ class NamesrvClient:
             self.close()
             raise NamesrvUnreachable(str(error) or type(error).__name__) from error
 
+    def is_connected(self) -> bool:
+        """Whether there is a connection that the other end has not closed, as far as it is known
+        here."""
+        self._drop_if_closed()
+        return self._socket is not None
+
     def close(self) -> None:
         """Closes the connection; the next call opens another."""
         if self._socket is not None:

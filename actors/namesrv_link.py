@@ -5,8 +5,8 @@ Told by: Registration (`Listening`, `RegisterTopic`, `RegisterAll`, `SayWhenSent
 Tells: Registration (`Registered`, `Sent`).
 
 Registers at the start, after 10 s, then every registerNameServerPeriod; at the stop it says
-goodbye. A name server that is down is tried again each time, and costs one log line when it goes
-and one when it is back.
+goodbye. A name server that is down is tried again every few seconds, and costs one log line when it
+goes and one when it is back.
 
 One topic is registered alone only over a connection over which all of them went, and only as the
 one change since: a name server takes the version of the table for the whole, and would otherwise
@@ -46,6 +46,9 @@ from protocol.headers.namesrv import (
 log = get_logger(__name__)
 
 SECOND_AFTER_MS = 10_000
+LOOK_MS = 5000
+"""How soon a name server that is there again has our routes; 4.9.7: at the next period."""
+
 GOODBYE_TIMEOUT_S = 3.0
 READ_WRITE = PERM_READ | PERM_WRITE
 WHOLE_TOPICS_MAX = 5_000
@@ -60,6 +63,8 @@ class Client(Protocol):
     address: str
     connection_count: int
     """How many connections it took so far."""
+
+    def is_connected(self) -> bool: ...
 
     def call(self, request: RemotingCommand, timeout_s: float) -> RemotingCommand: ...
 
@@ -116,6 +121,11 @@ class _Tick:
     """Time to register."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """Time to see whether the name server still knows us."""
+
+
 class NamesrvLink(Actor):
     """Runs on a thread: its socket blocks, with a timeout."""
 
@@ -162,12 +172,19 @@ class NamesrvLink(Actor):
         self._register(force=True)
         if first:
             self.after(SECOND_AFTER_MS, _Tick())
+            self.every(LOOK_MS, _Look())
 
     @handles(_Tick)
     def on_tick(self, _: _Tick) -> None:
         """Once more; with forceRegister=false only if the name server knows something else."""
         self._register(force=self._config.force_register)
         self.after(self._config.register_period_ms, _Tick())
+
+    @handles(_Look)
+    def on_look(self, _: _Look) -> None:
+        """A name server forgets a broker when the connection closes, and may have been away."""
+        if not self._client.is_connected():
+            self._register(force=True)
 
     @handles(RegisterTopic)
     def on_register_topic(self, message: RegisterTopic) -> None:

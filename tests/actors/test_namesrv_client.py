@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from queue import SimpleQueue
 from socket import create_server, socket
-from threading import Thread
+from threading import Event, Thread
 
 import pytest
 
@@ -107,6 +107,24 @@ def test_no_answer_in_time_is_an_error_and_ends_the_connection() -> None:
         pytest.raises(NamesrvUnreachable, match="no answer in time"),
     ):
         namesrv.call(RemotingCommand(105), 0.05)
+
+
+def test_whether_the_other_end_has_closed_can_be_seen_without_a_call() -> None:
+    ends, ended = Event(), Event()
+
+    def answer_and_close(accepted: socket) -> None:
+        accepted.recv(65536)
+        ends.wait(5)
+        accepted.close()
+        ended.set()
+
+    with server(answer_and_close) as address, client(address) as namesrv:
+        assert not namesrv.is_connected()
+        namesrv.tell(RemotingCommand(105), 1)
+        assert namesrv.is_connected()
+        ends.set()
+        assert ended.wait(5)
+        assert not namesrv.is_connected(), "over loopback the end is here at once"
 
 
 def test_nobody_there_is_an_error() -> None:

@@ -54,14 +54,27 @@ def test_goodbye_is_said_to_those_who_know_us() -> None:
     assert namesrvs[1].take() == []
 
 
-def test_a_name_server_that_is_down_is_tried_again() -> None:
+def test_a_name_server_that_is_down_is_tried_again_soon() -> None:
     with registration() as bench:
         bench.namesrvs[0].down = True
         bench.listen()
         assert bench.namesrvs[1].take() == [REGISTER]
         bench.namesrvs[0].down = False
-        bench.system.advance(10_000)
+        bench.system.advance(5_000)
         assert bench.namesrvs[0].take() == [REGISTER]
+        assert bench.namesrvs[1].take() == []
+
+
+def test_a_name_server_that_has_closed_the_connection_is_registered_at_again_soon() -> None:
+    with registration(1) as bench:
+        bench.listen()
+        bench.system.advance(20_000)
+        bench.namesrvs[0].take()
+        bench.namesrvs[0].connected = False
+        bench.system.advance(5_000)
+        assert bench.namesrvs[0].take() == [REGISTER]
+        bench.system.advance(5_000)
+        assert bench.namesrvs[0].take() == []
 
 
 def test_one_changed_topic_is_registered_alone() -> None:

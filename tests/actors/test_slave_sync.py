@@ -37,6 +37,9 @@ class ToMaster:
     down: bool = False
     closed: bool = False
 
+    def is_connected(self) -> bool:
+        return not self.down
+
     def call(self, request: RemotingCommand, timeout_s: float) -> RemotingCommand:
         if self.down:
             raise NamesrvUnreachable("connection refused")

@@ -38,13 +38,18 @@ class FakeNamesrv:
     answer: Answer = lambda request: request.answer(fields={})
     down: bool = False
     closed: bool = False
+    connected: bool = True
     connection_count: int = 1
+
+    def is_connected(self) -> bool:
+        return self.connected
 
     def call(self, request: RemotingCommand, timeout_s: float) -> RemotingCommand:
         self.tell(request, timeout_s)
         return self.answer(request)
 
     def tell(self, request: RemotingCommand, timeout_s: float) -> None:
+        self.connected = not self.down
         if self.down:
             raise NamesrvUnreachable("connection refused")
         self.asked.append(request)
