@@ -10,37 +10,37 @@ What each child is made with: `actors/children/`, one file for each floor.
 from collections.abc import Sequence
 from socket import socket
 
-from actors.broker_info import BrokerInfo
 from actors.children.log import log_children
 from actors.children.reading import reading_children
 from actors.children.replication import master_children, slave_children
 from actors.children.tables import table_children
 from actors.children.talking import talking_children
-from actors.clean_files import CleanFiles
-from actors.clients import Clients
-from actors.connections import Connections, Listener
-from actors.consume_stats import ConsumeStats
-from actors.consumer_calls import ConsumerCalls
-from actors.consumer_offsets import ConsumerOffsets
-from actors.delay_offsets import DelayOffsets
-from actors.groups import GroupTable
-from actors.offset_reset import OffsetReset
-from actors.open_transactions import OpenTransactionView
+from actors.consumers.clients import Clients
+from actors.consumers.consume_stats import ConsumeStats
+from actors.consumers.consumer_calls import ConsumerCalls
+from actors.consumers.offset_reset import OffsetReset
+from actors.delays.delay_offsets import DelayOffsets
+from actors.delays.schedule import schedule_children
+from actors.engine.supervisor import ChildSpec
+from actors.following.clean_files import CleanFiles
+from actors.network.connections import Connections, Listener
+from actors.network.request import codes_of
+from actors.network.service import Service
 from actors.parts import Parts, physical_memory_bytes
-from actors.pull_message import PullMessage
-from actors.query_message import QueryMessage
-from actors.queue_offsets import QueueOffsets
-from actors.queue_view import QueueView
-from actors.reply_message import ReplyMessage
-from actors.request import codes_of
-from actors.schedule import schedule_children
-from actors.send_back import SendBack
-from actors.service import Service
-from actors.settings import BrokerSettings
-from actors.statistics import Statistics
-from actors.supervisor import ChildSpec
-from actors.topics import TopicTable
-from actors.transactions import Transactions
+from actors.pulling.pull_message import PullMessage
+from actors.pulling.query_message import QueryMessage
+from actors.pulling.queue_offsets import QueueOffsets
+from actors.pulling.queue_view import QueueView
+from actors.sending.reply_message import ReplyMessage
+from actors.sending.send_back import SendBack
+from actors.settings.settings import BrokerSettings
+from actors.statistics.broker_info import BrokerInfo
+from actors.statistics.statistics import Statistics
+from actors.tables.consumer_offsets import ConsumerOffsets
+from actors.tables.groups import GroupTable
+from actors.tables.topics import TopicTable
+from actors.transactions.open_transactions import OpenTransactionView
+from actors.transactions.transactions import Transactions
 from protocol.codes import RequestCode
 
 RESPONDERS = (

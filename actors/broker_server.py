@@ -10,12 +10,12 @@ from socket import socket
 
 from actors.broker import Broker
 from actors.config import BrokerConfig
-from actors.connections import Listener, PortTaken, open_listener
-from actors.hooks import Hook
+from actors.engine.supervisor import ChildSpec
+from actors.engine.system import ActorSystem
+from actors.network.connections import Listener, PortTaken, open_listener
+from actors.network.hooks import Hook
+from actors.network.service import Service
 from actors.parts import Ports
-from actors.service import Service
-from actors.supervisor import ChildSpec
-from actors.system import ActorSystem
 from storage.config import StoreConfig
 
 FAST_PORT_BELOW = 2

@@ -10,9 +10,9 @@ from collections.abc import Mapping, Set
 from dataclasses import dataclass, fields, replace
 from typing import Any, TypeVar
 
-from actors.known_keys import BROKER_FILE_KEYS, NAMESRV_FILE_KEYS, OLD_SPELLINGS
-from actors.local_address import local_address, local_host_name
-from actors.properties_file import parse_properties
+from actors.settings.known_keys import BROKER_FILE_KEYS, NAMESRV_FILE_KEYS, OLD_SPELLINGS
+from actors.settings.local_address import local_address, local_host_name
+from actors.settings.properties_file import parse_properties
 from protocol.bloom import BloomFilter
 from protocol.ha import TRANSFER_BYTES_MAX, TRANSFER_HEAD_BYTES
 from storage.config import StoreConfig, key, keys_of

@@ -7,16 +7,16 @@ from dataclasses import dataclass
 from random import Random
 
 from actors.config import BrokerConfig
-from actors.groups import GroupFinder
-from actors.hooks import Hook, Hooks
-from actors.offset_guard import OffsetStats
-from actors.pull_stats import PullStats
-from actors.put_stats import PutStats
-from actors.recovery_log import log_recovery
-from actors.replicas import Replicas
-from actors.reput import Following
-from actors.system import ActorSystem
-from actors.tables import Tables
+from actors.consumers.offset_guard import OffsetStats
+from actors.engine.system import ActorSystem
+from actors.following.recovery_log import log_recovery
+from actors.following.reput import Following
+from actors.network.hooks import Hook, Hooks
+from actors.replication.replicas import Replicas
+from actors.statistics.pull_stats import PullStats
+from actors.statistics.put_stats import PutStats
+from actors.tables.groups import GroupFinder
+from actors.tables.tables import Tables
 from protocol.host import pack_host
 from storage.config import StoreConfig
 from storage.consumer_filters import FilterBitMaps

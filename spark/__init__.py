@@ -14,5 +14,5 @@
     archive_files.py  a published archive: its manifests, its atomic publication    no
     jobs/             one file per job, each with `main(spark, arguments)`          yes
 
-Jobs run in child processes only (actors/spark_jobs.py), never in the broker's.
+Jobs run in child processes only (actors/jobs/spark_jobs.py), never in the broker's.
 """

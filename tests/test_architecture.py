@@ -97,7 +97,7 @@ def test_the_front_door_reaches_spark_only_by_what_is_light() -> None:
 def test_a_broker_and_the_command_start_without_spark() -> None:
     """Imported in a fresh process, for the modules of this one came from everywhere."""
     program = (
-        "import actors.broker, actors.namesrv_server, troupemq.__main__, sys;"
+        "import actors.broker, actors.naming.namesrv_server, troupemq.__main__, sys;"
         f"print(*sorted({HEAVY!r} & sys.modules.keys()))"
     )
     done = subprocess.run(

@@ -15,13 +15,13 @@ FILE_LINES_MAX = 400
 FUNCTION_LINES_MAX = 60
 
 CATCHES_EVERYTHING = {
-    "actors/actor.py": "whatever a handler raises is its actor's failure",
-    "actors/dispatchers.py": "the same; and what is left must be answered though on_failure failed",
-    "actors/loop.py": "the same, on the loop",
-    "actors/simulated.py": "the same, in a simulation",
-    "actors/supervisor.py": "an actor that cannot be made is restarted like one that failed",
-    "actors/inbox.py": "a refusal that fails must not stop the refusal of the next message",
-    "actors/hooks.py": "a user's hook must not stop a send",
+    "actors/engine/actor.py": "whatever a handler raises is its actor's failure",
+    "actors/engine/dispatchers.py": "the same; what is left must be answered even then",
+    "actors/engine/loop.py": "the same, on the loop",
+    "actors/engine/simulated.py": "the same, in a simulation",
+    "actors/engine/supervisor.py": "an actor that cannot be made is restarted like one that failed",
+    "actors/engine/inbox.py": "a refusal that fails must not stop the refusal of the next message",
+    "actors/network/hooks.py": "a user's hook must not stop a send",
     "spark/runner.py": "whatever a job raises is told to the parent as one sentence",
     "troupemq/client/sending.py": "whatever the choice of a queue raises is its send's failure",
     "troupemq/client/transaction.py": "whatever the application raises, its state is unknown",
@@ -36,7 +36,7 @@ WAITS_BY_SLEEPING = {
 }
 
 LONG_FUNCTIONS = {
-    "actors/take_send.py:take": "the path of every send: a call saved is 0.1 µs of its 7",
+    "actors/sending/take_send.py:take": "the path of every send: a call saved is 0.1 µs of its 7",
 }
 
 TEXT_SUFFIXES = {".py", ".md", ".conf", ".toml", ".java", ".go", ".xml", ".mod", ".sh", ""}

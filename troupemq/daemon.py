@@ -22,8 +22,8 @@ from typing import Any, TypeAlias
 
 from structlog import get_logger
 
-from actors.connections import PortTaken
-from actors.system import StartFailed
+from actors.engine.system import StartFailed
+from actors.network.connections import PortTaken
 from storage.errors import StoreError
 from troupemq.client.errors import ClientError
 

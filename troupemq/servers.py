@@ -12,11 +12,11 @@ from structlog import get_logger
 
 from actors.broker_server import RunningBroker, start_broker
 from actors.config import BrokerConfig, NamesrvConfig
-from actors.namesrv_server import start_namesrv
-from actors.spark_job import JobCommand, MakeCommand
-from actors.spark_jobs import SparkJobs
-from actors.supervisor import ChildSpec
-from actors.system import ActorSystem
+from actors.engine.supervisor import ChildSpec
+from actors.engine.system import ActorSystem
+from actors.jobs.spark_job import JobCommand, MakeCommand
+from actors.jobs.spark_jobs import SparkJobs
+from actors.naming.namesrv_server import start_namesrv
 from spark.runner import command, environment
 from storage.config import StoreConfig
 from storage.disk import RealDisk

@@ -2,27 +2,27 @@
 
 from functools import partial
 
-from actors.broker_info import BrokerInfo
-from actors.catch_up import CatchUp
-from actors.clean_files import CleanFiles
-from actors.cold_read import ColdRead
-from actors.consume_stats import ConsumeStats
-from actors.consumer_calls import ConsumerCalls
-from actors.long_answers import LongAnswers
-from actors.offset_reset import OffsetReset
-from actors.open_transactions import HalfMessageList, OpenTransactionView
+from actors.consumers.consume_stats import ConsumeStats
+from actors.consumers.consumer_calls import ConsumerCalls
+from actors.consumers.offset_reset import OffsetReset
+from actors.engine.supervisor import ChildSpec
+from actors.following.catch_up import CatchUp
+from actors.following.clean_files import CleanFiles
+from actors.following.scrubber import Scrubber
+from actors.network.long_answers import LongAnswers
 from actors.parts import Parts, physical_memory_bytes
-from actors.pull_hold import PullHold
-from actors.pull_message import PullMessage
-from actors.query_message import QueryMessage
-from actors.queue_offsets import QueueOffsets
-from actors.queue_view import QueueView
-from actors.reply_message import ReplyMessage
-from actors.scrubber import Scrubber
-from actors.send_back import SendBack
-from actors.statistics import Statistics
-from actors.supervisor import ChildSpec
-from actors.transactions import Transactions
+from actors.pulling.cold_read import ColdRead
+from actors.pulling.pull_hold import PullHold
+from actors.pulling.pull_message import PullMessage
+from actors.pulling.query_message import QueryMessage
+from actors.pulling.queue_offsets import QueueOffsets
+from actors.pulling.queue_view import QueueView
+from actors.sending.reply_message import ReplyMessage
+from actors.sending.send_back import SendBack
+from actors.statistics.broker_info import BrokerInfo
+from actors.statistics.statistics import Statistics
+from actors.transactions.open_transactions import HalfMessageList, OpenTransactionView
+from actors.transactions.transactions import Transactions
 from storage.dispatch import delay_levels_ms
 from storage.get_message import GetLimits
 from storage.page_probe import PageProbe

@@ -1,13 +1,13 @@
 """Who gives the log to slaves; who takes it from the master."""
 
-from actors.cold_read import ColdRead
-from actors.dial import Dialler
-from actors.ha_master import HaMaster
-from actors.ha_slave import HaSlave
+from actors.engine.published import Published
+from actors.engine.supervisor import ChildSpec
+from actors.network.dial import Dialler
 from actors.parts import Parts, physical_memory_bytes
-from actors.published import Published
-from actors.slave_sync import SlaveSync
-from actors.supervisor import ChildSpec
+from actors.pulling.cold_read import ColdRead
+from actors.replication.ha_master import HaMaster
+from actors.replication.ha_slave import HaSlave
+from actors.replication.slave_sync import SlaveSync
 from storage.page_probe import PageProbe
 
 

@@ -2,17 +2,17 @@
 
 from functools import partial
 
-from actors.client_calls import ClientCalls, Waiting
-from actors.clients import Clients
-from actors.config_writer import ConfigWriter
-from actors.consumer_filters import FilterTable
-from actors.consumer_offsets import ConsumerOffsets
-from actors.groups import GroupTable
+from actors.consumers.clients import Clients
+from actors.engine.supervisor import ChildSpec
+from actors.network.client_calls import ClientCalls, Waiting
 from actors.parts import Parts, physical_memory_bytes
-from actors.settings import BrokerSettings
-from actors.supervisor import ChildSpec
-from actors.table_encoder import TableEncoder
-from actors.topics import TopicTable
+from actors.settings.settings import BrokerSettings
+from actors.tables.config_writer import ConfigWriter
+from actors.tables.consumer_filters import FilterTable
+from actors.tables.consumer_offsets import ConsumerOffsets
+from actors.tables.groups import GroupTable
+from actors.tables.table_encoder import TableEncoder
+from actors.tables.topics import TopicTable
 from storage.replica_mark import retried_groups
 
 

@@ -4,14 +4,14 @@ from collections.abc import Sequence
 from functools import partial
 from socket import socket
 
-from actors.connections import Acceptor, Listener
-from actors.namesrv_client import NamesrvClient
-from actors.namesrv_link import Listening, NamesrvLink
+from actors.engine.published import Published
+from actors.engine.supervisor import ChildSpec
+from actors.engine.system import ActorSystem
+from actors.naming.namesrv_client import NamesrvClient
+from actors.naming.namesrv_link import Listening, NamesrvLink
+from actors.naming.registration import Registration
+from actors.network.connections import Acceptor, Listener
 from actors.parts import Parts
-from actors.published import Published
-from actors.registration import Registration
-from actors.supervisor import ChildSpec
-from actors.system import ActorSystem
 
 CLIENT_PORTS = 2
 """The first of the listeners are for clients, the rest for slaves."""

@@ -8,17 +8,17 @@ from typing import Any
 
 import pytest
 
-from actors import loop as loop_module
 from actors.broker import RESPONDERS, Broker
 from actors.broker_server import start_broker
 from actors.children.log import LOG_GROUP
-from actors.connection import SEND_CODES
-from actors.dispatchers import LongestHandler
-from actors.local_client import LocalClient
-from actors.put_message import PutMessage
-from actors.request import codes_of
-from actors.supervisor import ChildSpec
-from actors.system import ActorSystem, StartFailed
+from actors.engine import loop as loop_module
+from actors.engine.dispatchers import LongestHandler
+from actors.engine.supervisor import ChildSpec
+from actors.engine.system import ActorSystem, StartFailed
+from actors.network.connection import SEND_CODES
+from actors.network.local_client import LocalClient
+from actors.network.request import codes_of
+from actors.sending.put_message import PutMessage
 from protocol.codes import RequestCode, ResponseCode
 from protocol.command import RemotingCommand
 from protocol.message import decode_records

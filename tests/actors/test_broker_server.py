@@ -14,10 +14,10 @@ import pytest
 from actors import broker_server
 from actors.broker_server import open_ports, start_broker
 from actors.config import BrokerConfig, NamesrvConfig
-from actors.connections import PortTaken, open_listener
-from actors.namesrv_server import start_namesrv
-from actors.supervisor import ChildSpec
-from actors.system import ActorSystem, StartFailed
+from actors.engine.supervisor import ChildSpec
+from actors.engine.system import ActorSystem, StartFailed
+from actors.naming.namesrv_server import start_namesrv
+from actors.network.connections import PortTaken, open_listener
 from protocol.bodies import TopicRouteData
 from protocol.codes import RequestCode, ResponseCode
 from protocol.command import RemotingCommand
@@ -174,7 +174,7 @@ def test_a_store_that_cannot_be_made_is_told_and_nothing_is_left_open(
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """A child that does not start is given up at once."""
-    monkeypatch.setattr("actors.supervisor.FAILURES_MAX", 0)
+    monkeypatch.setattr("actors.engine.supervisor.FAILURES_MAX", 0)
 
 
 @pytest.mark.usefixtures("impatient")

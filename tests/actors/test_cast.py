@@ -5,12 +5,12 @@ from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
 from importlib import import_module
 from pathlib import Path
-from pkgutil import iter_modules
+from pkgutil import walk_packages
 
 import pytest
 
-from actors.actor import Actor
-from actors.registration_reader import Began
+from actors.engine.actor import Actor
+from actors.naming.registration_reader import Began
 
 ACTORS = Path(__file__).parents[2] / "actors"
 BASES = {"PersistedTable", "QueueWorker", "Responder", "Settings", "TickedTable"}
@@ -26,16 +26,16 @@ def heirs(kind: type[Actor]) -> Iterator[type[Actor]]:
 
 @pytest.fixture
 def cast() -> set[type[Actor]]:
-    for module in iter_modules([str(ACTORS)]):
-        import_module(f"actors.{module.name}")
+    for module in walk_packages([str(ACTORS)], "actors."):
+        import_module(module.name)
     return set(heirs(Actor))
 
 
 def test_every_actor_is_in_the_cast_where_it_runs_and_lies(cast: set[type[Actor]]) -> None:
     table = (ACTORS / "__init__.py").read_text(encoding="utf-8")
-    told = set(re.findall(r"^    (\w+) +\S.* (loop|thread) +(\w+\.py)$", table, re.MULTILINE))
+    told = set(re.findall(r"^    (\w+) +\S.* (loop|thread) +([\w/]+\.py)$", table, re.MULTILINE))
     there = {
-        (kind.__name__, kind.where, f"{kind.__module__.partition('.')[2]}.py")
+        (kind.__name__, kind.where, f"{kind.__module__.partition('.')[2].replace('.', '/')}.py")
         for kind in cast
         if kind.__name__ not in BASES
     }

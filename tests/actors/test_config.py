@@ -1,4 +1,4 @@
-"""Tests of actors/config.py and actors/known_keys.py: what a settings file may hold."""
+"""Tests of actors/config.py and actors/settings/known_keys.py: what a settings file may hold."""
 
 from pathlib import Path
 
@@ -13,9 +13,9 @@ from actors.config import (
     parse_namesrv_config,
     settings_of,
 )
-from actors.known_keys import BROKER_FILE_KEYS, NAMESRV_FILE_KEYS
-from actors.local_address import local_address, local_host_name, preferred
-from actors.properties_file import parse_properties
+from actors.settings.known_keys import BROKER_FILE_KEYS, NAMESRV_FILE_KEYS
+from actors.settings.local_address import local_address, local_host_name, preferred
+from actors.settings.properties_file import parse_properties
 from storage.config import StoreConfig, keys_of
 from storage.errors import StoreError
 from tests.support.golden import frames

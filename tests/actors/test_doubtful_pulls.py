@@ -5,10 +5,10 @@ from contextlib import contextmanager
 
 import pytest
 
-from actors.actor import Actor, handles
-from actors.pull_message import SETTLE_MS
-from actors.reput import CaughtUp
-from actors.settle import Settle, Settled
+from actors.engine.actor import Actor, handles
+from actors.following.reput import CaughtUp
+from actors.following.settle import Settle, Settled
+from actors.pulling.pull_message import SETTLE_MS
 from protocol.codes import RequestCode
 from protocol.command import RemotingCommand
 from tests.support.brokers import STORE, SimulatedBroker, pull_command

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from actors.connection import Connection
+from actors.network.connection import Connection
 from protocol.codes import RequestCode, ResponseCode, SerializeType
 from protocol.message import decode_records
 from tests.support.brokers import pull_command, send_command

@@ -4,8 +4,8 @@ from socket import socketpair
 
 import pytest
 
-from actors.connections import Accepted
-from actors.service import Service
+from actors.network.connections import Accepted
+from actors.network.service import Service
 from protocol.ha import Transfer, TransferBuffer, encode_report
 from tests.support.brokers import STORE, SimulatedBroker
 from tests.support.fake_disk import FakeDisk

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from actors import clean_files
-from actors import connection as connection_module
-from actors.connections import COPY_OUT_AGAIN_MS
+from actors.following import clean_files
+from actors.network import connection as connection_module
+from actors.network.connections import COPY_OUT_AGAIN_MS
 from protocol.codes import RequestCode, ResponseCode
 from protocol.command import RemotingCommand
 from protocol.message import decode_records

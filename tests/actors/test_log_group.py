@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from actors.actor import BatchEnd, handles
-from actors.append_batch import AppendBatch
-from actors.config_writer import ConfigWriter
-from actors.reput import WritesForbidden
+from actors.engine.actor import BatchEnd, handles
+from actors.following.reput import WritesForbidden
+from actors.sending.append_batch import AppendBatch
+from actors.tables.config_writer import ConfigWriter
 from protocol.codes import RequestCode, ResponseCode
 from protocol.command import RemotingCommand
 from tests.support.brokers import STORE, FramesPeer, SimulatedBroker, pull_command, send_command

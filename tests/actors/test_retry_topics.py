@@ -2,16 +2,16 @@
 
 import pytest
 
-from actors.actor import Actor, handles
-from actors.namesrv_link import NamesrvLink, RegisterAll, SayWhenSent
-from actors.published import Published
-from actors.registration import SENT_WITHIN_MS, Listening, Registration
-from actors.supervisor import ChildSpec
-from actors.system import ActorSystem
+from actors.engine.actor import Actor, handles
+from actors.engine.published import Published
+from actors.engine.supervisor import ChildSpec
+from actors.engine.system import ActorSystem
+from actors.naming.namesrv_link import NamesrvLink, RegisterAll, SayWhenSent
+from actors.naming.registration import SENT_WITHIN_MS, Listening, Registration
 from protocol.codes import RequestCode
 from protocol.command import RemotingCommand
 from protocol.headers.client import NotifyConsumerIdsChangedHeader
-from tests.actors.test_clients import consumer, subscription
+from tests.actors.consumers.test_clients import consumer, subscription
 from tests.support.brokers import SimulatedBroker
 from tests.support.registering import REGISTER, FakeNamesrv, registered
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from actors.master_news import MasterIs
+from actors.replication.master_news import MasterIs
 from protocol.bodies import SubscriptionGroupTable
 from protocol.codes import RequestCode
 from protocol.command import RemotingCommand
@@ -10,7 +10,7 @@ from protocol.headers.admin import DeleteSubscriptionGroupHeader
 from storage.groups import format_groups
 from storage.json_config import save
 from storage.offsets import parse_offsets
-from tests.actors.test_slave_sync import MASTER, commit, following, synced, text_of
+from tests.actors.replication.test_slave_sync import MASTER, commit, following, synced, text_of
 from tests.support.brokers import SimulatedBroker
 
 

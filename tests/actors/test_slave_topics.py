@@ -5,16 +5,16 @@ from contextlib import contextmanager
 
 from structlog.testing import capture_logs
 
-from actors.master_news import MasterIs
-from actors.topics import RemoveTopic
+from actors.replication.master_news import MasterIs
+from actors.tables.topics import RemoveTopic
 from protocol.bodies import TopicConfigTable
 from protocol.codes import RequestCode
 from protocol.command import RemotingCommand
 from protocol.headers.admin import TopicHeader
 from storage.json_config import save
 from storage.topics import format_topics
-from tests.actors.test_slave_sync import MASTER, ToMaster
-from tests.actors.test_slave_sync import following as taking_tables
+from tests.actors.replication.test_slave_sync import MASTER, ToMaster
+from tests.actors.replication.test_slave_sync import following as taking_tables
 from tests.support.brokers import SimulatedBroker
 from tests.support.replication import TOPIC, Pair, following
 

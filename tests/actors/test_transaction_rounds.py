@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 from structlog.testing import capture_logs
 
-from actors import transaction_checks
-from actors.transaction_checks import BATCH_COUNT
+from actors.transactions import transaction_checks
+from actors.transactions.transaction_checks import BATCH_COUNT
 from protocol.message import MessageRecord
 from storage.offsets import parse_offsets
 from tests.support.brokers import STORE, SimulatedBroker

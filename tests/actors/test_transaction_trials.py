@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from actors.transactions import Transactions
+from actors.transactions.transactions import Transactions
 from protocol.command import RemotingCommand
 from protocol.message import MessageRecord
 from protocol.property_shapes import find_pairs

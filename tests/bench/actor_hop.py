@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from threading import Event
 from time import perf_counter, process_time
 
-from actors.actor import Actor, BatchEnd, handles
-from actors.address import Address
-from actors.future import Reply
-from actors.supervisor import ChildSpec
-from actors.system import ActorSystem
+from actors.engine.actor import Actor, BatchEnd, handles
+from actors.engine.address import Address
+from actors.engine.future import Reply
+from actors.engine.supervisor import ChildSpec
+from actors.engine.system import ActorSystem
 from storage.disk import RealDisk
 
 MESSAGES = 200_000

@@ -14,19 +14,19 @@ from time import thread_time_ns
 from types import SimpleNamespace
 from typing import Any
 
-from actors.address import Address
 from actors.config import BrokerConfig
-from actors.connection import Connection
-from actors.consumer_groups import ConsumerView, Subscription
-from actors.consumer_offsets import ConsumerOffsets
-from actors.groups import GroupConfigs, GroupFinder
-from actors.hooks import Hooks
-from actors.inbox import BATCH_END, BatchEnd
-from actors.published import Published
-from actors.pull_message import PullMessage
-from actors.pull_stats import PullStats
-from actors.sends import Buffer
-from actors.service import Service
+from actors.consumers.consumer_groups import ConsumerView, Subscription
+from actors.engine.address import Address
+from actors.engine.inbox import BATCH_END, BatchEnd
+from actors.engine.published import Published
+from actors.network.connection import Connection
+from actors.network.hooks import Hooks
+from actors.network.sends import Buffer
+from actors.network.service import Service
+from actors.pulling.pull_message import PullMessage
+from actors.statistics.pull_stats import PullStats
+from actors.tables.consumer_offsets import ConsumerOffsets
+from actors.tables.groups import GroupConfigs, GroupFinder
 from protocol.bodies import SubscriptionData, SubscriptionGroupConfig, TopicConfig
 from protocol.codes import RequestCode, SerializeType
 from protocol.frame import decode_frame

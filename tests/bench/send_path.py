@@ -4,7 +4,7 @@ from collections.abc import Callable
 from functools import partial
 from timeit import repeat
 
-from actors.send_prepare import Preparer
+from actors.sending.send_prepare import Preparer
 from protocol.codes import LanguageCode, RequestCode, SerializeType
 from protocol.command import RemotingCommand
 from protocol.frame import decode_frame, encode

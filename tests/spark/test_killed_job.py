@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from actors.spark_job import JobCommand, JobState
-from actors.spark_jobs import JobStates, RunJob, SparkJobs
-from actors.supervisor import ChildSpec
-from actors.system import ActorSystem
+from actors.engine.supervisor import ChildSpec
+from actors.engine.system import ActorSystem
+from actors.jobs.spark_job import JobCommand, JobState
+from actors.jobs.spark_jobs import JobStates, RunJob, SparkJobs
 from spark.archive_files import Archive
 from spark.runner import command, environment
 from tests.spark.probe import QUICK

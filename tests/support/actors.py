@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import pytest
 from pykka import ActorRegistry
 
-from actors.system import ActorSystem
+from actors.engine.system import ActorSystem
 from storage.disk import RealDisk
 
 T = TypeVar("T")

@@ -5,16 +5,16 @@ from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any
 
-from actors.actor import Actor
 from actors.broker import Broker
 from actors.config import BrokerConfig
-from actors.hooks import Hook
-from actors.local_client import LocalClient
+from actors.engine.actor import Actor
+from actors.engine.simulated import SimulatedClock
+from actors.engine.supervisor import ChildSpec
+from actors.engine.system import ActorSystem
+from actors.network.hooks import Hook
+from actors.network.local_client import LocalClient
+from actors.network.sends import Buffer, Sends
 from actors.parts import Ports
-from actors.sends import Buffer, Sends
-from actors.simulated import SimulatedClock
-from actors.supervisor import ChildSpec
-from actors.system import ActorSystem
 from protocol.bodies import (
     ConsumerData,
     HeartbeatData,

@@ -4,8 +4,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from actors.actor import Actor, BatchEnd, handles
-from actors.system import ActorSystem
+from actors.engine.actor import Actor, BatchEnd, handles
+from actors.engine.system import ActorSystem
 from tests.support.actors import Arrivals
 
 

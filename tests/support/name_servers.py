@@ -5,12 +5,12 @@ from contextlib import contextmanager
 from typing import Any
 
 from actors.config import NamesrvConfig
-from actors.config_writer import ConfigWriter
-from actors.namesrv import Namesrv
-from actors.registration_reader import RegistrationReader
-from actors.settings import NamesrvSettings
-from actors.supervisor import ChildSpec
-from actors.system import ActorSystem
+from actors.engine.supervisor import ChildSpec
+from actors.engine.system import ActorSystem
+from actors.naming.namesrv import Namesrv
+from actors.naming.registration_reader import RegistrationReader
+from actors.settings.settings import NamesrvSettings
+from actors.tables.config_writer import ConfigWriter
 from protocol.bodies import DataVersion, RegisterBrokerBody, TopicConfig, TopicConfigTable
 from protocol.checksum import body_crc
 from protocol.codes import RequestCode

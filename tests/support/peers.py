@@ -5,11 +5,11 @@ from contextlib import contextmanager
 from itertools import count
 from typing import Any
 
-from actors.address import Address
-from actors.inbox import Item
-from actors.registration import WhenRegistered
-from actors.request import Request
-from actors.system import ActorSystem
+from actors.engine.address import Address
+from actors.engine.inbox import Item
+from actors.engine.system import ActorSystem
+from actors.naming.registration import WhenRegistered
+from actors.network.request import Request
 from protocol.codes import LanguageCode
 from protocol.command import ONEWAY_FLAG, RemotingCommand
 from protocol.host import pack_host

@@ -6,15 +6,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from actors.config import BrokerConfig
-from actors.namesrv_client import NamesrvUnreachable
-from actors.namesrv_link import NamesrvLink
-from actors.published import Published
-from actors.registration import (
+from actors.engine.published import Published
+from actors.engine.supervisor import ChildSpec
+from actors.engine.system import ActorSystem
+from actors.naming.namesrv_client import NamesrvUnreachable
+from actors.naming.namesrv_link import NamesrvLink
+from actors.naming.registration import (
     Listening,
     Registration,
 )
-from actors.supervisor import ChildSpec
-from actors.system import ActorSystem
 from protocol.bodies import DataVersion, RegisterBrokerBody, TopicConfig, TopicConfigTable
 from protocol.checksum import body_crc
 from protocol.codes import RequestCode

@@ -14,12 +14,12 @@ from select import EPOLLIN, EPOLLOUT
 from socket import socket, socketpair
 from typing import Any
 
-from actors.actor import Actor, handles
 from actors.broker import Broker
-from actors.connections import Accepted
-from actors.dial import Dial, Dialed
-from actors.flusher import Flusher, Sync
-from actors.service import Service
+from actors.engine.actor import Actor, handles
+from actors.network.connections import Accepted
+from actors.network.dial import Dial, Dialed
+from actors.network.service import Service
+from actors.sending.flusher import Flusher, Sync
 from protocol.command import RemotingCommand
 from storage.commit_log import CommitLog
 from storage.config import StoreConfig

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from actors.actor import Actor, handles
-from actors.address import Address
-from actors.local_client import LocalClient
-from actors.sends import Buffer
-from actors.timer import TimerHandle
+from actors.engine.actor import Actor, handles
+from actors.engine.address import Address
+from actors.engine.timer import TimerHandle
+from actors.network.local_client import LocalClient
+from actors.network.sends import Buffer
 from protocol.command import RemotingCommand
 from protocol.frame import FrameBuffer
 

@@ -24,10 +24,10 @@ from typing import Any, Self
 
 from actors.broker_server import RunningBroker, start_broker
 from actors.config import NamesrvConfig
-from actors.connection import Connection
-from actors.connections import Accepted
-from actors.namesrv_server import RunningNamesrv, start_namesrv
-from actors.system import ActorSystem
+from actors.engine.system import ActorSystem
+from actors.naming.namesrv_server import RunningNamesrv, start_namesrv
+from actors.network.connection import Connection
+from actors.network.connections import Accepted
 from protocol.command import RemotingCommand
 from protocol.frame import FrameBuffer, encode
 from storage.clock import Clock

@@ -21,8 +21,8 @@ from random import Random
 from typing import Any, TypeVar
 
 from actors.config import BrokerConfig
-from actors.reput import WritesForbidden
-from actors.supervisor import ChildSpec
+from actors.engine.supervisor import ChildSpec
+from actors.following.reput import WritesForbidden
 from protocol.bodies import MessageQueue, SubscriptionData
 from protocol.command import RemotingCommand
 from protocol.message import MessageRecord

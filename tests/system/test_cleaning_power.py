@@ -10,7 +10,7 @@ from random import Random
 
 import pytest
 
-from actors.clean_files import FIRST_ROUND_MS
+from actors.following.clean_files import FIRST_ROUND_MS
 from protocol.codes import RequestCode, ResponseCode
 from protocol.command import RemotingCommand
 from storage.errors import StoreError

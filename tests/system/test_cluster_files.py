@@ -6,8 +6,8 @@ import pytest
 
 from actors.broker_server import start_broker
 from actors.config import load_broker_config
-from actors.properties_file import parse_properties
-from actors.system import ActorSystem
+from actors.engine.system import ActorSystem
+from actors.settings.properties_file import parse_properties
 from storage.disk import RealDisk
 
 CONF = Path(__file__).resolve().parents[2] / "conf"

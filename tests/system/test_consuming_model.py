@@ -24,7 +24,7 @@ from hypothesis.stateful import (
 )
 from hypothesis.strategies import integers, lists, sampled_from
 
-from actors.local_client import LocalClient
+from actors.network.local_client import LocalClient
 from protocol.bodies import ConsumerData, ConsumerList, HeartbeatData, SubscriptionData
 from protocol.codes import RequestCode, ResponseCode
 from protocol.command import RemotingCommand

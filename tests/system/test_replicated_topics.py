@@ -4,11 +4,11 @@ from random import Random
 
 import pytest
 
-from actors.master_news import MasterIs
+from actors.replication.master_news import MasterIs
 from protocol.codes import RequestCode
 from protocol.command import RemotingCommand
 from protocol.headers.admin import TopicHeader
-from tests.actors.test_slave_sync import MASTER, following
+from tests.actors.replication.test_slave_sync import MASTER, following
 from tests.support.brokers import SimulatedBroker
 from tests.support.replication import Pair
 

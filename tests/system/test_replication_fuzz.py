@@ -12,9 +12,9 @@ from socket import socket, socketpair
 import pytest
 from structlog.testing import capture_logs
 
-from actors.connections import Accepted
-from actors.dial import Dialed
-from actors.service import Service
+from actors.network.connections import Accepted
+from actors.network.dial import Dialed
+from actors.network.service import Service
 from protocol.ha import encode_report, encode_transfer_head
 from tests.support.brokers import SimulatedBroker
 from tests.support.replication import Pair, end_of, fill, following, ready

@@ -16,7 +16,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from actors.broker import RESPONDERS
-from actors.request import codes_of
+from actors.network.request import codes_of
 from protocol.bodies import ConsumerData, HeartbeatData, ProducerData, SubscriptionGroupConfig
 from protocol.codes import RequestCode as Code
 from protocol.codes import ResponseCode

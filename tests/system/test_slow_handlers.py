@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from actors.dispatchers import SLOW_HANDLER_MS, LongestHandler
+from actors.engine.dispatchers import SLOW_HANDLER_MS, LongestHandler
 from protocol.codes import ResponseCode
 from protocol.message import decode_records
 from tests.support.brokers import pull_command, send_command

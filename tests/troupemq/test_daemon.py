@@ -10,8 +10,8 @@ from threading import Event
 
 import pytest
 
-from actors.connections import PortTaken
-from actors.system import StartFailed
+from actors.engine.system import StartFailed
+from actors.network.connections import PortTaken
 from storage.errors import StoreError
 from troupemq.client.errors import RouteNotFound
 from troupemq.daemon import Serving, serve, tell

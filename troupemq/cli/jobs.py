@@ -9,8 +9,8 @@ from typing import Any
 
 import click
 
-from actors.spark_job import JobState
-from actors.spark_jobs import RunJob
+from actors.jobs.spark_job import JobState
+from actors.jobs.spark_jobs import RunJob
 from spark.jobs import job_names
 from storage.errors import StoreError
 from troupemq.cli.options import json_option

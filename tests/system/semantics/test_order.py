@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from actors.queue_locks import LOCK_LIVES_MS
+from actors.consumers.queue_locks import LOCK_LIVES_MS
 from tests.support.consumers import REBALANCE_MS, Consumer
 from tests.support.producers import Producer
 from tests.support.world import MAY_FAIL, ROUGH, World

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from actors.connections import open_listener
+from actors.network.connections import open_listener
 from storage.disk import RealDisk
 from storage.errors import StoreError
 from troupemq.cli import cli

@@ -1,0 +1,1 @@
+"""Clients and consumer groups: who is there, locks of queues, resets, what groups have consumed."""

@@ -1,0 +1,84 @@
+"""Who is connected, as administrators are told: bodies made of the groups, as plain functions.
+
+Source: AdminBrokerProcessor (getConsumerConnectionList, getProducerConnectionList,
+getAllProducerInfo), ProducerManager.getProducerTable.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from actors.consumers.consumer_groups import ConsumerGroup, Member
+from protocol.bodies_admin import (
+    Connection,
+    ConsumerConnection,
+    ProducerConnection,
+    ProducerInfo,
+    ProducerTable,
+)
+from protocol.bodies_own import GroupChange, GroupChanges, SubscriptionMismatch, WantingClients
+from protocol.codes import LanguageCode
+
+
+def consumer_connection(group: ConsumerGroup) -> ConsumerConnection:
+    """The answer to GET_CONSUMER_CONNECTION_LIST."""
+    return ConsumerConnection(
+        _connections(group.members.values()),
+        dict(group.subscriptions),
+        group.consume_type,
+        group.message_model,
+        group.consume_from_where,
+    )
+
+
+def producer_connection(members: Iterable[Member]) -> ProducerConnection:
+    """The answer to GET_PRODUCER_CONNECTION_LIST."""
+    return ProducerConnection(_connections(members))
+
+
+def producer_table(groups: Mapping[str, Mapping[int, Member]], shift_ms: float) -> ProducerTable:
+    """The answer to GET_ALL_PRODUCER_INFO; `shift_ms` is the wall clock less the monotonic one."""
+    return ProducerTable(
+        {
+            name: [
+                ProducerInfo(
+                    member.client_id,
+                    f"/{member.peer.remote}",
+                    language_name(member.language),
+                    member.version,
+                    round(member.updated_ms + shift_ms),
+                )
+                for member in members.values()
+            ]
+            for name, members in groups.items()
+        }
+    )
+
+
+def group_changes(
+    name: str, changes: Sequence[GroupChange], group: ConsumerGroup | None
+) -> GroupChanges:
+    """The answer to GET_GROUP_CHANGES."""
+    mismatches = [
+        SubscriptionMismatch(
+            each.topic,
+            [WantingClients(one.expression, one.count, [*one.client_ids]) for one in each.wanted],
+        )
+        for each in (() if group is None else group.mismatches)
+    ]
+    return GroupChanges(name, 0 if group is None else len(group.members), list(changes), mismatches)
+
+
+def language_name(code: int) -> str:
+    """The name that the original writes for a language; OTHER for one it does not know."""
+    try:
+        return LanguageCode(code).name
+    except ValueError:
+        return LanguageCode.OTHER.name
+
+
+def _connections(members: Iterable[Member]) -> list[Connection]:
+    return [
+        Connection(
+            member.client_id, member.peer.remote, language_name(member.language), member.version
+        )
+        for member in members
+    ]

@@ -1,0 +1,399 @@
+"""The clients of a broker: who produces, who consumes, who holds which queue.
+
+Owns: the groups of producers and consumers, the queue locks.
+Told by: connections (`Request`, `PeerClosed`), its own tick.
+Told by others: ReplyMessage (`AskProducer`, which goes on to client_calls or comes back).
+Tells: the members of a group (one-way: it has changed, rebalance); groups (`CreateGroup`); topics
+(`CreateSystemTopic`, for retries; `WhenRegistered`); consumer_filters (`RegisterFilters`, which
+answers the heartbeat then, `UnregisterFilters`).
+
+What PullMessage needs of a consumer group is published, and who is in each producer group.
+
+Source: ClientManageProcessor.java, ConsumerManageProcessor.java, DefaultConsumerIdsChangeListener.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from structlog import get_logger
+
+from actors.config import BrokerConfig
+from actors.consumers.client_lists import (
+    consumer_connection,
+    group_changes,
+    producer_connection,
+    producer_table,
+)
+from actors.consumers.consumer_groups import (
+    Consumers,
+    ConsumerView,
+    Left,
+    Member,
+    Producers,
+    Subscription,
+)
+from actors.consumers.group_changes import Change, GroupChanges, change_of, log_mismatches
+from actors.consumers.queue_locks import QueueLocks
+from actors.engine.actor import handles
+from actors.engine.address import Address
+from actors.engine.inbox import refuse
+from actors.engine.published import Published
+from actors.naming.registration import WhenRegistered
+from actors.network.client_calls import CallClient, next_opaque
+from actors.network.request import Peer, PeerClosed, Request, Responder, serves, short_body
+from actors.pulling.property_filters import TAG_EXPRESSIONS, compiled, not_supported
+from actors.tables.consumer_filters import RegisterFilters, UnregisterFilters
+from actors.tables.groups import GroupConfigs, GroupFinder
+from actors.tables.topic_set import UNIT_SUB_FLAG
+from actors.tables.topics import CreateSystemTopic
+from protocol.bodies import (
+    CheckClientRequest,
+    ConsumerData,
+    ConsumerList,
+    HeartbeatData,
+    LockBatchRequest,
+    LockBatchResponse,
+    SubscriptionGroupConfig,
+    TopicConfig,
+)
+from protocol.codes import RequestCode, ResponseCode
+from protocol.command import ONEWAY_FLAG, RemotingCommand
+from protocol.errors import RemoteError
+from protocol.headers.admin import ConsumerGroupHeader, ProducerGroupHeader
+from protocol.headers.client import (
+    GetConsumerListHeader,
+    NotifyConsumerIdsChangedHeader,
+    UnregisterClientHeader,
+)
+from protocol.topic_names import RETRY_TOPIC_PREFIX
+from storage.consumer_filters import ConsumerFilters
+
+__all__ = ["Clients", "ConsumerView", "Subscription"]
+
+log = get_logger(__name__)
+
+SCAN_MS = 10_000
+
+
+@dataclass(slots=True)
+class NoProducer:
+    """There is no producer with the clientId of an AskProducer; this is its context."""
+
+    context: object
+
+    def refuse(self, remark: str) -> None:
+        """Who asked is gone: so is who waits for that, unless the context can be refused."""
+        refuse(self.context, remark)
+
+
+@dataclass(slots=True)
+class AskProducer:
+    """Ask the producer with this clientId; `then` is told CallDone, or NoProducer."""
+
+    client_id: str
+    command: RemotingCommand
+    then: Address
+    context: object
+
+    def refuse(self, _remark: str) -> None:
+        """Nobody knows any producer."""
+        self.then.tell(NoProducer(self.context))
+
+
+@dataclass(frozen=True, slots=True)
+class _RetryTopicsKnown:
+    """The name servers know the retry topics of these groups, whose members changed."""
+
+    changed: Sequence[str]
+    request: Request | None
+    """The heartbeat, unless somebody else answers it."""
+
+    def refuse(self, remark: str) -> None:
+        """Answers it with an error."""
+        if self.request is not None:
+            self.request.refuse(remark)
+
+
+@dataclass(frozen=True, slots=True)
+class _Scan:
+    """Look for clients that are silent."""
+
+
+class Clients(Responder):
+    """Lives on the loop."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        *,
+        topics: Published[Mapping[str, TopicConfig]],
+        groups: Published[GroupConfigs],
+        consumers: Published[Mapping[str, ConsumerView]],
+        producers: Published[Mapping[str, Sequence[Peer]]],
+        filters: Published[ConsumerFilters],
+        topic_table: Address,
+        group_table: Address,
+        filter_table: Address,
+        client_calls: Address,
+    ) -> None:
+        """Reads `topics`, `groups` and `filters`, publishes `consumers` and `producers`."""
+        super().__init__()
+        self._config = config
+        self._topic_configs, self._topic_table = topics, topic_table
+        self._groups = GroupFinder(groups, group_table, config)
+        self._filters, self._filter_table = filters, filter_table
+        self._published, self._published_producers = consumers, producers
+        self._client_calls = client_calls
+        self._consumers = Consumers()
+        self._producers = Producers()
+        self._locks = QueueLocks()
+        self._changes = GroupChanges()
+
+    def on_start(self) -> None:
+        self._published.value = {}
+        self._publish_producers()
+        self.every(SCAN_MS, _Scan())
+
+    # --- who is there
+
+    @serves(RequestCode.HEART_BEAT)
+    def heartbeat(self, request: Request) -> RemotingCommand | None:
+        """A client says what it is; one that filters is answered when pulls know its filters."""
+        command = request.command
+        data = HeartbeatData.decode(short_body(command))
+        member = Member(
+            request.peer,
+            data.client_id,
+            command.language,
+            command.version,
+            self.system.clock.monotonic_ms(),
+        )
+        consumers = data.consumer_data_set
+        topics = self._topic_configs.value
+        waits = any(RETRY_TOPIC_PREFIX + each.group_name not in topics for each in consumers)
+        changed = [each.group_name for each in consumers if self._register_consumer(each, member)]
+        if not waits:
+            self._notify(*changed)
+        for producer in data.producer_data_set:
+            if self._producers.register(producer.group_name, member):
+                log.info(
+                    "producer joined",
+                    group=producer.group_name,
+                    client=member.client_id,
+                    peer=request.peer.remote,
+                )
+        self._publish_producers()
+        filtering = [each for each in consumers if self._filters_properties(each)]
+        if filtering:
+            self._filter_table.tell(RegisterFilters(filtering, request))
+        if waits:  # the client asks for the route next, and not again for 30 s
+            known = _RetryTopicsKnown(changed, None if filtering else request)
+            self._topic_table.tell(WhenRegistered(known, self.address))
+        return None if filtering or waits else command.answer()
+
+    @handles(_RetryTopicsKnown)
+    def on_retry_topics_known(self, message: _RetryTopicsKnown) -> None:
+        """Now the members of new groups may look for them."""
+        self._notify(*message.changed)
+        if message.request is not None:
+            message.request.answer()
+
+    def _filters_properties(self, data: ConsumerData) -> bool:
+        """Whether a group has an expression over properties, or had one."""
+        return self._filters.value.has_group(data.group_name) or any(
+            each.expression_type not in TAG_EXPRESSIONS for each in data.subscription_data_set
+        )
+
+    def _register_consumer(self, data: ConsumerData, member: Member) -> bool:
+        """Whether the group has to be told."""
+        name = data.group_name
+        config = self._groups.find(name)
+        if config is not None:
+            self._make_retry_topic(name, config, data.unit_mode)
+        done = self._consumers.register(data, member)
+        if done.published:
+            self._publish(name)
+        if done.mismatched:
+            self._log_mismatches(name)
+        if done.rebalance:
+            self._note(name, member, Change.JOINED if done.joined else Change.SUBSCRIBED)
+            log.info(
+                "consumer group changed",
+                group=name,
+                client=member.client_id,
+                peer=member.peer.remote,
+                members=len(self._consumers.groups[name].members),
+            )
+        return done.rebalance and (config is None or config.notify_consumer_ids_changed_enable)
+
+    def _make_retry_topic(
+        self, group: str, config: SubscriptionGroupConfig, unit_mode: bool
+    ) -> None:
+        topic = RETRY_TOPIC_PREFIX + group
+        if topic not in self._topic_configs.value:
+            flag = UNIT_SUB_FLAG if unit_mode else 0
+            self._topic_table.tell(
+                CreateSystemTopic(topic, config.retry_queue_nums, topic_sys_flag=flag)
+            )
+
+    @serves(RequestCode.UNREGISTER_CLIENT)
+    def unregister(self, request: Request) -> RemotingCommand:
+        """A client leaves a producer group or a consumer group."""
+        header = UnregisterClientHeader.decode(request.command.fields)
+        peer_id = request.peer.peer_id
+        if header.producer_group is not None:
+            self._producers.unregister(header.producer_group, peer_id)
+            self._publish_producers()
+        if header.consumer_group is not None:
+            name = header.consumer_group
+            left = self._consumers.unregister(name, peer_id)
+            if left is not None:
+                self._left(left, "signed off")
+            config = self._groups.find(name)
+            if config is None or config.notify_consumer_ids_changed_enable:
+                self._notify(name)
+        return request.command.answer(fields={})
+
+    @handles(AskProducer)
+    def on_ask_producer(self, message: AskProducer) -> None:
+        """Passes a question on to the connection that it is for."""
+        peer = self._producers.find(message.client_id)
+        if peer is None:
+            message.then.tell(NoProducer(message.context))
+        else:
+            self._client_calls.tell(
+                CallClient(peer, message.command, message.then, message.context)
+            )
+
+    @handles(PeerClosed)
+    def on_peer_closed(self, message: PeerClosed) -> None:
+        """Whatever the connection had registered goes at once, and the others are told."""
+        self._producers.peer_closed(message.peer.peer_id)
+        self._publish_producers()
+        for left in self._consumers.peer_closed(message.peer.peer_id):
+            self._left(left, "connection closed")
+            self._notify(left.group)
+
+    @handles(_Scan)
+    def on_scan(self, _: _Scan) -> None:
+        """Removes clients without a heartbeat, though their connection is still there."""
+        now_ms = self.system.clock.monotonic_ms()
+        self._producers.expire(now_ms)
+        self._publish_producers()
+        self._locks.expire(now_ms)
+        for left in self._consumers.expire(now_ms):
+            self._left(left, "no heartbeat")
+            self._notify(left.group)
+
+    def _left(self, left: Left, why: str) -> None:
+        name = left.group
+        log.info("consumer left", group=name, client=left.member.client_id, why=why)
+        self._publish(name)
+        if left.is_gone:
+            self._filter_table.tell(UnregisterFilters(name))
+        self._note(name, left.member, Change.LEFT, why)
+        if left.mismatched:
+            self._log_mismatches(name)
+
+    def _note(self, name: str, member: Member, kind: Change, why: str = "") -> None:
+        group = self._consumers.groups.get(name)
+        count = 0 if group is None else len(group.members)
+        self._changes.note(name, change_of(member, kind, why, count, self.system.clock.now_ms()))
+
+    def _log_mismatches(self, name: str) -> None:
+        group = self._consumers.groups.get(name)
+        log_mismatches(name, () if group is None else group.mismatches)
+
+    def _publish(self, name: str) -> None:
+        group = self._consumers.groups.get(name)
+        others = {own: view for own, view in self._published.value.items() if own != name}
+        self._published.value = others if group is None else {**others, name: group.view()}
+
+    def _publish_producers(self) -> None:
+        self._published_producers.value = self._producers.view
+
+    def _notify(self, *names: str) -> None:
+        for name in names if self._config.notify_consumer_ids_changed_enable else ():
+            group = self._consumers.groups.get(name)
+            fields = NotifyConsumerIdsChangedHeader(name).encode()
+            for peer in () if group is None else group.peers():
+                code = RequestCode.NOTIFY_CONSUMER_IDS_CHANGED
+                peer.send(RemotingCommand(code, fields, opaque=next_opaque(), flag=ONEWAY_FLAG))
+
+    # --- what administrators ask
+
+    @serves(RequestCode.GET_CONSUMER_CONNECTION_LIST)
+    def consumer_connections(self, request: Request) -> RemotingCommand:
+        """Who is in a consumer group, written in what, and what the group subscribes."""
+        name = ConsumerGroupHeader.decode(request.command.fields).consumer_group
+        group = self._consumers.groups.get(name)
+        if group is None:
+            remark = f"the consumer group[{name}] not online"
+            raise RemoteError(ResponseCode.CONSUMER_NOT_ONLINE, remark)
+        return request.command.answer(body=consumer_connection(group).encode())
+
+    @serves(RequestCode.GET_PRODUCER_CONNECTION_LIST)
+    def producer_connections(self, request: Request) -> RemotingCommand:
+        """Who is in a producer group."""
+        name = ProducerGroupHeader.decode(request.command.fields).producer_group
+        members = self._producers.groups.get(name)
+        if members is None:
+            raise RemoteError(ResponseCode.SYSTEM_ERROR, f"the producer group[{name}] not exist")
+        return request.command.answer(body=producer_connection(members.values()).encode())
+
+    @serves(RequestCode.GET_ALL_PRODUCER_INFO)
+    def all_producers(self, request: Request) -> RemotingCommand:
+        """Every producer of every group, and when it was heard of."""
+        clock = self.system.clock
+        shift_ms = clock.now_ms() - clock.monotonic_ms()
+        return request.command.answer(
+            body=producer_table(self._producers.groups, shift_ms).encode()
+        )
+
+    @serves(RequestCode.GET_GROUP_CHANGES)
+    def group_changes(self, request: Request) -> RemotingCommand:
+        """What has happened to a consumer group lately, and how its subscriptions differ."""
+        name = ConsumerGroupHeader.decode(request.command.fields).consumer_group
+        body = group_changes(name, self._changes.of(name), self._consumers.groups.get(name))
+        return request.command.answer(body=body.encode())
+
+    # --- what clients ask
+
+    @serves(RequestCode.GET_CONSUMER_LIST_BY_GROUP)
+    def consumer_list(self, request: Request) -> RemotingCommand:
+        """Who is in a group; consumers divide the queues among these."""
+        name = GetConsumerListHeader.decode(request.command.fields).consumer_group
+        client_ids = self._consumers.client_ids(name)
+        if not client_ids:
+            remark = f"no consumer for this group, {name}"
+            return request.command.answer(ResponseCode.SYSTEM_ERROR, {}, remark=remark)
+        return request.command.answer(fields={}, body=ConsumerList(client_ids).encode())
+
+    @serves(RequestCode.CHECK_CLIENT_CONFIG)
+    def check_config(self, request: Request) -> RemotingCommand:
+        """Whether a subscription can work here: its expression, if it has one, must compile."""
+        data = CheckClientRequest.decode(short_body(request.command)).subscription_data
+        if data is not None and data.expression_type not in TAG_EXPRESSIONS:
+            if not self._config.property_filter_enable:
+                raise not_supported(data.expression_type)
+            compiled(data.expression_type, data.sub_string)
+        return request.command.answer()
+
+    @serves(RequestCode.LOCK_BATCH_MQ)
+    def lock(self, request: Request) -> RemotingCommand:
+        """Locks queues for an orderly consumer; those of others are missing in the answer."""
+        wanted = LockBatchRequest.decode(short_body(request.command))
+        granted = self._locks.lock(
+            wanted.consumer_group or "",
+            wanted.client_id or "",
+            wanted.mq_set,
+            self.system.clock.monotonic_ms(),
+        )
+        return request.command.answer(body=LockBatchResponse(granted).encode())
+
+    @serves(RequestCode.UNLOCK_BATCH_MQ)
+    def unlock(self, request: Request) -> RemotingCommand:
+        """Gives queues back."""
+        wanted = LockBatchRequest.decode(short_body(request.command))
+        self._locks.unlock(wanted.consumer_group or "", wanted.client_id or "", wanted.mq_set)
+        return request.command.answer()

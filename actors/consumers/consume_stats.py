@@ -1,0 +1,313 @@
+"""How far consumer groups are, and how far they could be: what administrators watch.
+
+Owns: nothing; reads the published tables and, below the watermark, the store.
+Told by: connections (`Request`), ConsumerOffsets (`OffsetsTold`), ColdRead (`QueueWork`).
+Tells: ConsumerOffsets (`TellOffsets`), for a copy of what is asked about: what is published is
+seconds old; ColdRead (`ReadCold`); LongAnswers (`LongAnswer`).
+
+Source: AdminBrokerProcessor (getTopicStatsInfo, getConsumeStats, queryConsumeTimeSpan,
+queryTopicConsumeByWho, queryCorrectionOffset, fetchAllConsumeStatsInBroker).
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from datetime import datetime
+from functools import partial
+from typing import TypeAlias
+
+from structlog import get_logger
+
+from actors.config import BrokerConfig
+from actors.consumers.queue_work import Job, QueueWork, QueueWorker
+from actors.engine.actor import handles
+from actors.engine.address import Address
+from actors.network.long_answers import LongAnswer
+from actors.network.request import Request, serves
+from actors.tables.consumer_offsets import OffsetsTold, TellOffsets
+from actors.tables.tables import Tables
+from protocol.bodies import MessageQueue, TopicConfig
+from protocol.bodies_admin import (
+    ConsumeStats as ConsumeStatsBody,
+)
+from protocol.bodies_admin import (
+    ConsumeStatsList,
+    ConsumeTimeSpans,
+    CorrectionOffsets,
+    GroupList,
+    OffsetWrapper,
+    QueueTimeSpan,
+    TopicOffset,
+    TopicStatsTable,
+)
+from protocol.codes import RequestCode, ResponseCode
+from protocol.command import RemotingCommand
+from protocol.errors import RemoteError
+from protocol.headers.admin import (
+    GetBrokerConsumeStatsHeader,
+    GetConsumeStatsHeader,
+    QueryConsumeTimeSpanHeader,
+    QueryCorrectionOffsetHeader,
+    TopicHeader,
+)
+from protocol.json_body import Body
+from storage.consume_queue import ConsumeQueue
+from storage.message_store import MessageStore
+from storage.offsets import offset_key
+from storage.page_probe import PageProbe
+from storage.queue_times import QueueTimes
+
+log = get_logger(__name__)
+
+Offsets: TypeAlias = Mapping[tuple[str, str], Mapping[int, int]]
+LONG_MAX = (1 << 63) - 1
+
+
+class ConsumeStats(QueueWorker):
+    """Lives on the loop."""
+
+    def __init__(
+        self,
+        store: MessageStore,
+        probe: PageProbe,
+        config: BrokerConfig,
+        tables: Tables,
+        *,
+        broker_address: str,
+        addresses: Mapping[str, Address],
+    ) -> None:
+        """`addresses`: those of cold_read, consumer_offsets and long_answers."""
+        super().__init__(store, probe, addresses["cold_read"])
+        self._store = store
+        self._config = config
+        self._tables = tables
+        self._broker_address = broker_address
+        self._to = addresses
+        self._works: Mapping[int, Callable[[Request, Offsets], QueueWork]] = {
+            RequestCode.GET_CONSUME_STATS: self._consume_stats,
+            RequestCode.GET_BROKER_CONSUME_STATS: self._broker_stats,
+            RequestCode.QUERY_CONSUME_TIME_SPAN: self._time_span,
+            RequestCode.QUERY_TOPIC_CONSUME_BY_WHO: self._groups_of_topic,
+            RequestCode.QUERY_CORRECTION_OFFSET: self._correction,
+        }
+
+    # --- of a topic alone
+
+    @serves(RequestCode.GET_TOPIC_STATS_INFO)
+    def on_topic_stats(self, request: Request) -> None:
+        """The ends of a topic's queues, and when the newest message of each was stored."""
+        config = self._topic(TopicHeader.decode(request.command.fields).topic)
+        table = TopicStatsTable()
+
+        def look(queue_id: int, times: QueueTimes) -> None:
+            queue = self._queue(config.topic_name, queue_id)
+            low, high = (0, 0) if queue is None else (queue.min_offset, queue.max_offset)
+            stored = times.stored_at(queue, high - 1) if high > 0 else 0
+            table.offset_table[self._name(config, queue_id)] = TopicOffset(low, high, stored)
+
+        jobs = (partial(look, queue_id) for queue_id in range(config.write_queue_nums))
+        self.work_on(QueueWork(request, jobs, partial(_answer, request, table)))
+
+    # --- of groups: the offsets come first
+
+    @serves(RequestCode.GET_CONSUME_STATS)
+    def on_consume_stats(self, request: Request) -> None:
+        """How far one group is behind, in one topic or in all it has offsets of."""
+        header = GetConsumeStatsHeader.decode(request.command.fields)
+        topic = header.topic if (header.topic or "").strip() else None
+        self._ask(request, group=header.consumer_group, topic=topic)
+
+    @serves(RequestCode.GET_BROKER_CONSUME_STATS)
+    def on_broker_stats(self, request: Request) -> None:
+        """How far all groups are behind."""
+        GetBrokerConsumeStatsHeader.decode(request.command.fields)
+        self._ask(request)
+
+    @serves(RequestCode.QUERY_CONSUME_TIME_SPAN)
+    def on_time_span(self, request: Request) -> None:
+        """How old the messages are that a group has before it."""
+        header = QueryConsumeTimeSpanHeader.decode(request.command.fields)
+        self._topic(header.topic)
+        self._ask(request, group=header.group, topic=header.topic)
+
+    @serves(RequestCode.QUERY_TOPIC_CONSUME_BY_WHO)
+    def on_groups_of_topic(self, request: Request) -> None:
+        """The groups that subscribe a topic now, and those that have offsets of it."""
+        self._ask(request, topic=TopicHeader.decode(request.command.fields).topic)
+
+    @serves(RequestCode.QUERY_CORRECTION_OFFSET)
+    def on_correction(self, request: Request) -> None:
+        """The lowest offsets of other groups, compared with one group's."""
+        header = QueryCorrectionOffsetHeader.decode(request.command.fields)
+        self._ask(request, topic=header.topic)
+
+    def _ask(self, request: Request, group: str | None = None, topic: str | None = None) -> None:
+        self._to["consumer_offsets"].tell(TellOffsets(request, self.address, group, topic))
+
+    @handles(OffsetsTold)
+    def on_offsets(self, message: OffsetsTold) -> None:
+        """Now the question can be answered."""
+        request = message.request
+        try:
+            work = self._works[request.command.code](request, message.offsets)
+        except RemoteError as error:
+            request.answer(error.code, remark=error.remark)
+        else:
+            self.work_on(work)
+
+    def _consume_stats(self, request: Request, offsets: Offsets) -> QueueWork:
+        body = ConsumeStatsBody()
+        jobs = (
+            partial(self._add, body, config, queue_id, queues.get(queue_id, 0))
+            for (topic, group), queues in offsets.items()
+            if (config := self._counted(group, topic, body)) is not None
+            for queue_id in range(config.read_queue_nums)
+        )
+        return QueueWork(request, jobs, partial(_answer, request, body))
+
+    def _broker_stats(self, request: Request, offsets: Offsets) -> QueueWork:
+        only_ordered = GetBrokerConsumeStatsHeader.decode(request.command.fields).is_order
+        by_group: dict[str, list[ConsumeStatsBody]] = {
+            name: [] for name in self._tables.groups.value
+        }
+
+        behind = 0
+
+        def add(
+            body: ConsumeStatsBody,
+            config: TopicConfig,
+            queue_id: int,
+            offset: int,
+            times: QueueTimes,
+        ) -> None:
+            nonlocal behind
+            added = self._add(body, config, queue_id, offset, times)
+            behind += added.broker_offset - added.consumer_offset
+
+        def jobs() -> Iterator[Job]:
+            for (topic, group), queues in offsets.items():
+                body = ConsumeStatsBody()
+                config = self._counted(group, topic, body) if group in by_group else None
+                if config is None or (only_ordered and not config.order):
+                    continue
+                by_group[group].append(body)
+                for queue_id in range(config.write_queue_nums):
+                    yield partial(add, body, config, queue_id, queues.get(queue_id, 0))
+
+        def finish() -> None:
+            every = [{name: found} for name, found in by_group.items()]
+            body = ConsumeStatsList(every, self._broker_address, behind)
+            self._to["long_answers"].tell(LongAnswer(request, body))
+
+        return QueueWork(request, jobs(), finish)
+
+    def _counted(self, group: str, topic: str, body: ConsumeStatsBody) -> TopicConfig | None:
+        """The topic, unless it is gone, or the group is online and no longer subscribes it.
+
+        What the group gets of it by the second is added up.
+        """
+        config = self._tables.topics.value.get(topic)
+        view = self._tables.consumers.value.get(group)
+        if config is None or (view and view.subscriptions and topic not in view.subscriptions):
+            log.debug("topic not counted", group=group, topic=topic, known=config is not None)
+            return None
+        body.consume_tps += self._tables.group_tps.value.get(offset_key(topic, group), 0.0)
+        return config
+
+    def _add(
+        self,
+        body: ConsumeStatsBody,
+        config: TopicConfig,
+        queue_id: int,
+        offset: int,
+        times: QueueTimes,
+    ) -> OffsetWrapper:
+        queue, offset = self._queue(config.topic_name, queue_id), max(offset, 0)
+        stored = times.stored_at(queue, offset - 1) if offset > 0 else 0
+        found = OffsetWrapper(0 if queue is None else queue.max_offset, offset, max(stored, 0))
+        body.offset_table[self._name(config, queue_id)] = found
+        return found
+
+    def _time_span(self, request: Request, offsets: Offsets) -> QueueWork:
+        header = QueryConsumeTimeSpanHeader.decode(request.command.fields)
+        config = self._topic(header.topic)
+        queues = offsets.get((header.topic, header.group), {})
+        body = ConsumeTimeSpans()
+
+        def look(queue_id: int, times: QueueTimes) -> None:
+            span = self._span(config, queue_id, queues.get(queue_id, -1), times)
+            body.consume_time_span_set.append(span)
+
+        jobs = (partial(look, queue_id) for queue_id in range(config.write_queue_nums))
+        return QueueWork(request, jobs, partial(_answer, request, body))
+
+    def _span(
+        self, config: TopicConfig, queue_id: int, offset: int, times: QueueTimes
+    ) -> QueueTimeSpan:
+        queue = self._queue(config.topic_name, queue_id)
+        max_offset = 0 if queue is None else queue.max_offset
+        first = times.earliest(queue)
+        newest = times.stored_at(queue, max_offset - 1)
+        consumed = times.stored_at(queue, offset - 1) if offset > 0 else first
+        delay_ms = 0
+        if offset < max_offset:
+            delay_ms = self.system.clock.now_ms() - times.stored_at(queue, offset)
+        return QueueTimeSpan(
+            self._name(config, queue_id),
+            first,
+            newest,
+            consumed,
+            delay_ms,
+            _time_text(first),
+            _time_text(newest),
+            _time_text(consumed),
+        )
+
+    def _groups_of_topic(self, request: Request, offsets: Offsets) -> QueueWork:
+        topic = TopicHeader.decode(request.command.fields).topic
+        online = [
+            group
+            for group, view in self._tables.consumers.value.items()
+            if topic in view.subscriptions
+        ]
+        groups = [*dict.fromkeys([*online, *(group for _, group in offsets)])]
+        return QueueWork(request, iter(()), partial(_answer, request, GroupList(groups)))
+
+    def _correction(self, request: Request, offsets: Offsets) -> QueueWork:
+        """4.9.7 forgets the offsets of the groups it is told to leave out; here they stay."""
+        header = QueryCorrectionOffsetHeader.decode(request.command.fields)
+        left_out = set((header.filter_groups or "").split(","))
+        lowest: dict[int, int] = {}
+        for (topic, group), queues in offsets.items():
+            if group in left_out:
+                continue
+            for queue_id, offset in queues.items():
+                queue = self._queue(topic, queue_id)
+                if offset >= (0 if queue is None else queue.min_offset):
+                    lowest[queue_id] = min(offset, lowest.get(queue_id, LONG_MAX))
+        for queue_id, offset in offsets.get((header.topic, header.compare_group), {}).items():
+            if lowest.get(queue_id, -1) > offset:
+                lowest[queue_id] = LONG_MAX
+        return QueueWork(request, iter(()), partial(_answer, request, CorrectionOffsets(lowest)))
+
+    # --- what they have in common
+
+    def _topic(self, topic: str) -> TopicConfig:
+        config = self._tables.topics.value.get(topic)
+        if config is None:
+            raise RemoteError(ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist")
+        return config
+
+    def _queue(self, topic: str, queue_id: int) -> ConsumeQueue | None:
+        return self._store.consume_queues.get(topic, queue_id)
+
+    def _name(self, config: TopicConfig, queue_id: int) -> MessageQueue:
+        return MessageQueue(config.topic_name, self._config.broker_name, queue_id)
+
+
+def _answer(request: Request, body: Body) -> RemotingCommand:
+    return request.command.answer(body=body.encode())
+
+
+def _time_text(time_ms: int) -> str:
+    """Local time, as 4.9.7 writes it: `2026-11-20#15:36:42:118`."""
+    moment = datetime.fromtimestamp(time_ms // 1000)
+    return f"{moment:%Y-%m-%d#%H:%M:%S}:{time_ms % 1000:03d}"

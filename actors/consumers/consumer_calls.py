@@ -1,0 +1,256 @@
+"""Questions of administrators that only a consumer can answer: passed on, its answer brought back.
+
+Owns: nothing; what is asked travels with the call.
+Told by: connections (`Request`), ClientCalls (`CallDone`).   Tells: ClientCalls (`CallClient`).
+
+How a consumer runs, what becomes of one message when it consumes it now, how far the members of a
+group have come.  The last is asked of all members at once, where 4.9.7 asks one after the other and
+its administrator may have given up before the answer.
+
+Source: AdminBrokerProcessor (callConsumer, consumeMessageDirectly), Broker2Client.getConsumeStatus.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from structlog import get_logger
+
+from actors.config import BrokerConfig
+from actors.consumers.consumer_groups import ConsumerView, Member
+from actors.engine.actor import Where, handles
+from actors.engine.address import Address
+from actors.engine.published import Published
+from actors.network.client_calls import CallClient, CallDone, CallEnd
+from actors.network.request import Request, Responder, serves
+from protocol.bodies import MessageQueue
+from protocol.bodies_admin import ConsumerStatusBody
+from protocol.client_versions import V3_0_7_SNAPSHOT, V3_1_8_SNAPSHOT, version_name
+from protocol.codes import RequestCode, ResponseCode
+from protocol.command import RESPONSE_FLAG, RemotingCommand
+from protocol.errors import RemoteError
+from protocol.headers.client import (
+    ConsumeMessageDirectlyHeader,
+    GetConsumerRunningInfoHeader,
+    GetConsumerStatusHeader,
+)
+from protocol.message_id import parse_message_id
+from storage.message_store import MessageStore
+from storage.read_whole import read_whole
+
+log = get_logger(__name__)
+
+STATUS_MS = 5000
+"""How long 4.9.7 waits for a member's offsets."""
+
+NOT_SET = "not set any response code"
+"""A remark that 4.9.7 forgets to take back; it says nothing."""
+
+_TIMEOUT = "org.apache.rocketmq.remoting.exception.RemotingTimeoutException"
+_NOT_SENT = "org.apache.rocketmq.remoting.exception.RemotingSendRequestException"
+
+
+@dataclass(slots=True)
+class _PassedOn:
+    """A request that is a consumer's to answer."""
+
+    request: Request
+    group: str
+    client_id: str | None
+
+    def refuse(self, remark: str) -> None:
+        self.request.refuse(remark)
+
+
+@dataclass(slots=True)
+class _Status:
+    """Where the members are, as far as they have answered."""
+
+    request: Request
+    owed: int = 0
+    found: dict[str, dict[MessageQueue, int]] = field(default_factory=dict)
+
+    def refuse(self, remark: str) -> None:
+        self.request.refuse(remark)
+
+
+@dataclass(slots=True)
+class _Asked:
+    """One member of whom that is asked."""
+
+    status: _Status
+    client_id: str
+
+    def refuse(self, remark: str) -> None:
+        if self.status.owed > 0:  # the others' answers mean nothing any more
+            self.status.owed = 0
+            self.status.refuse(remark)
+
+
+class ConsumerCalls(Responder):
+    """Runs on a thread: it reads the message that is to be consumed."""
+
+    where: ClassVar[Where] = "thread"
+
+    def __init__(
+        self,
+        store: MessageStore,
+        config: BrokerConfig,
+        consumers: Published[Mapping[str, ConsumerView]],
+        client_calls: Address,
+    ) -> None:
+        super().__init__()
+        self._store = store
+        self._config = config
+        self._consumers = consumers
+        self._client_calls = client_calls
+
+    # --- passed on as it is
+
+    @serves(RequestCode.GET_CONSUMER_RUNNING_INFO)
+    def running_info(self, request: Request) -> None:
+        """How a consumer is doing; with jstackEnable what its threads do."""
+        header = GetConsumerRunningInfoHeader.decode(request.command.fields)
+        self._pass_on(request, header.consumer_group, header.client_id, request.command.body)
+
+    @serves(RequestCode.CONSUME_MESSAGE_DIRECTLY)
+    def consume_directly(self, request: Request) -> None:
+        """A consumer shall consume one message now; where it is stored does not change."""
+        header = ConsumeMessageDirectlyHeader.decode(request.command.fields)
+        try:
+            _, offset = parse_message_id(header.msg_id or "")
+        except ValueError as error:
+            raise RemoteError(ResponseCode.SYSTEM_ERROR, str(error)) from None
+        record = read_whole(self._store.commit_log, self._store.damage, offset)
+        if record is None:
+            remark = f"can not find message by the offset, {offset}"
+            raise RemoteError(ResponseCode.SYSTEM_ERROR, remark)
+        more = {"brokerName": self._config.broker_name}
+        self._pass_on(request, header.consumer_group, header.client_id, record, more)
+
+    def _pass_on(
+        self,
+        request: Request,
+        group: str,
+        client_id: str | None,
+        body: bytes | memoryview | None,
+        more: Mapping[str, str] | None = None,
+    ) -> None:
+        """With all ext fields, whatever they are: the consumer checks the same signature."""
+        view = self._consumers.value.get(group)
+        member = None if view is None else view.member_of(client_id)
+        if member is None:
+            shown = "null" if client_id is None else client_id
+            remark = f"The Consumer <{group}> <{shown}> not online"
+            raise RemoteError(ResponseCode.SYSTEM_ERROR, remark)
+        if member.version < V3_1_8_SNAPSHOT:
+            raise RemoteError(
+                ResponseCode.SYSTEM_ERROR,
+                f"The Consumer <{client_id}> Version <{version_name(member.version)}> too low to"
+                " finish, please upgrade it to V3_1_8_SNAPSHOT",
+            )
+        fields = {**(request.command.fields or {}), **(more or {})}
+        command = RemotingCommand(request.command.code, fields, body)
+        context = _PassedOn(request, group, client_id)
+        self._client_calls.tell(CallClient(member.peer, command, self.address, context))
+
+    # --- asked of every member
+
+    @serves(RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS)
+    def consumer_status(self, request: Request) -> None:
+        """How far the members of a group have come; of one of them, if the request names it."""
+        header = GetConsumerStatusHeader.decode(request.command.fields)
+        log.info(
+            "consumer status asked",
+            topic=header.topic,
+            group=header.group,
+            peer=request.peer.remote,
+        )
+        view = self._consumers.value.get(header.group)
+        if view is None:
+            remark = f"No Any Consumer online in the consumer group: [{header.group}]"
+            raise RemoteError(ResponseCode.SYSTEM_ERROR, remark)
+        members = [*view.members.values()]
+        check_versions(members)
+        only = (header.client_address or "").strip()
+        asked = [each for each in members if not only or each.client_id == only]
+        asked = asked[:1] if only else asked
+        status = _Status(request, len(asked))
+        for member in asked:
+            fields = {"topic": header.topic, "group": header.group}
+            command = RemotingCommand(RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT, fields)
+            context = _Asked(status, member.client_id)
+            call = CallClient(member.peer, command, self.address, context, STATUS_MS)
+            self._client_calls.tell(call)
+        if not asked:
+            _answer_status(status)
+
+    # --- answers
+
+    @handles(CallDone)
+    def on_done(self, done: CallDone) -> None:
+        """A consumer has answered, or will not."""
+        if isinstance(done.context, _PassedOn):
+            _bring_back(done.context, done)
+        else:
+            _note_status(done.context, done)
+
+
+def check_versions(members: list[Member]) -> None:
+    """Refuses to reset or ask a group in which a client is too old for it."""
+    for member in members:
+        if member.version < V3_0_7_SNAPSHOT:
+            raise RemoteError(
+                ResponseCode.SYSTEM_ERROR,
+                f"the client does not support this feature. version={version_name(member.version)}",
+            )
+
+
+def _bring_back(passed_on: _PassedOn, done: CallDone) -> None:
+    answer, asked = done.answer, passed_on.request.command
+    who = f"<{passed_on.group}> <{passed_on.client_id}>"
+    if answer is not None:
+        passed_on.request.respond(
+            RemotingCommand(
+                answer.code,
+                answer.fields,
+                answer.body,
+                opaque=asked.opaque,
+                flag=RESPONSE_FLAG,
+                remark=answer.remark,
+                language=answer.language,
+                version=answer.version,
+                serialize_type=asked.serialize_type,
+            )
+        )
+    elif done.end is CallEnd.TIMED_OUT:
+        remark = f"consumer {who} Timeout: {_TIMEOUT}: {done.why}"
+        passed_on.request.answer(ResponseCode.CONSUME_MSG_TIMEOUT, remark=remark)
+    else:
+        remark = f"invoke consumer {who} Exception: {_NOT_SENT}: {done.why}"
+        passed_on.request.answer(ResponseCode.SYSTEM_ERROR, remark=remark)
+
+
+def _note_status(asked: _Asked, done: CallDone) -> None:
+    """Notes one member's offsets; the last one answers. Who does not say anything is left out."""
+    status = asked.status
+    if status.owed <= 0:
+        return
+    status.owed -= 1
+    answer = done.answer
+    if answer is None or answer.code != ResponseCode.SUCCESS or not answer.body:
+        log.warning("consumer did not say how far it is", client=asked.client_id, why=done.why)
+    else:
+        try:
+            body = ConsumerStatusBody.decode(answer.body)
+        except RemoteError as error:
+            log.warning("consumer status not read", client=asked.client_id, why=error.remark)
+        else:
+            status.found[asked.client_id] = body.message_queue_table
+    if not status.owed:
+        _answer_status(status)
+
+
+def _answer_status(status: _Status) -> None:
+    body = ConsumerStatusBody(consumer_table=status.found)
+    status.request.answer(remark=NOT_SET, body=body.encode())

@@ -1,0 +1,267 @@
+"""Which clients are there: producers and consumers by group, as plain classes.
+
+A client is known by its connection; one connection may be in many groups.  Times are monotonic.
+
+Source: broker/client/ConsumerManager.java, ConsumerGroupInfo.java, ProducerManager.java.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from actors.consumers.mismatches import Mismatch, mismatches_of
+from actors.network.request import Peer
+from protocol.bodies import ConsumerData, SubscriptionData
+
+CLIENT_EXPIRES_MS = 120_000
+SUBSCRIBE_ALL = "*"
+
+
+@dataclass(slots=True)
+class Member:
+    """One client in one group."""
+
+    peer: Peer
+    client_id: str
+    language: int
+    version: int
+    updated_ms: float
+    joined_ms: float = 0.0
+    """When this connection came into the group; heartbeats later than that do not change it."""
+    wants: Mapping[str, SubscriptionData] = field(default_factory=dict)
+    """What this client alone said last, by topic; for a producer nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Subscription:
+    """What a group wants of a topic; `codes` are its tags' hash codes, None: every message."""
+
+    data: SubscriptionData
+    codes: frozenset[int] | None
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerView:
+    """A consumer group as others may see it."""
+
+    message_model: str | None
+    subscriptions: Mapping[str, Subscription]
+    members: Mapping[int, Member] = field(default_factory=dict)
+    """By connection. `updated_ms` and `wants` are those of the time of publishing."""
+    consume_type: str | None = None
+    consume_from_where: str | None = None
+    mismatches: Sequence[Mismatch] = ()
+    """Topics that its members do not subscribe alike."""
+
+    def member_of(self, client_id: str | None) -> Member | None:
+        """The member of that name; of several connections the first."""
+        return next((each for each in self.members.values() if each.client_id == client_id), None)
+
+
+@dataclass(slots=True)
+class ConsumerGroup:
+    """Its members, by connection, and what they subscribe to."""
+
+    members: dict[int, Member] = field(default_factory=dict)
+    consume_type: str | None = None
+    message_model: str | None = None
+    consume_from_where: str | None = None
+    subscriptions: dict[str, SubscriptionData] = field(default_factory=dict)
+    mismatches: Sequence[Mismatch] = ()
+
+    def view(self) -> ConsumerView:
+        """A snapshot."""
+        return ConsumerView(
+            self.message_model,
+            {topic: Subscription(data, _codes(data)) for topic, data in self.subscriptions.items()},
+            dict(self.members),
+            self.consume_type,
+            self.consume_from_where,
+            self.mismatches,
+        )
+
+    def compare(self) -> bool:
+        """Compares what the members want; whether the outcome is another than last time."""
+        wanted = {
+            member.client_id: member.wants
+            for member in sorted(self.members.values(), key=lambda each: each.updated_ms)
+        }
+        found = mismatches_of(wanted)
+        changed = found != self.mismatches
+        self.mismatches = found
+        return changed
+
+    def peers(self) -> list[Peer]:
+        return [member.peer for member in self.members.values()]
+
+    def subscribe(self, wanted: Sequence[SubscriptionData]) -> tuple[bool, bool]:
+        """Takes over a member's subscriptions: whether topics came or went, whether any is newer.
+
+        Every member is expected to want the same; the last heartbeat counts.
+        """
+        came_or_went, newer = False, False
+        for data in wanted:
+            old = self.subscriptions.get(data.topic)
+            if old is None:
+                came_or_went = True
+            elif data.sub_version > old.sub_version:
+                newer = True
+            else:
+                continue
+            self.subscriptions[data.topic] = data
+        for topic in self.subscriptions.keys() - {data.topic for data in wanted}:
+            del self.subscriptions[topic]
+            came_or_went = True
+        return came_or_went, newer
+
+
+def _codes(data: SubscriptionData) -> frozenset[int] | None:
+    if data.sub_string == SUBSCRIBE_ALL or data.class_filter_mode:
+        return None
+    return frozenset(data.code_set)
+
+
+@dataclass(slots=True)
+class Registered:
+    """What one heartbeat did to one consumer group."""
+
+    rebalance: bool
+    """Members or topics have come or gone: everybody is told."""
+    published: bool
+    """Others see the group differently now."""
+    joined: bool
+    mismatched: bool
+    """What its members do not subscribe alike has changed."""
+
+
+@dataclass(slots=True)
+class Left:
+    """A member has left a group."""
+
+    group: str
+    member: Member
+    is_gone: bool
+    """It was the last one: the group is gone with it."""
+    mismatched: bool
+    """What the others do not subscribe alike has changed."""
+
+
+class Consumers:
+    """All consumer groups. Owned by one actor."""
+
+    def __init__(self) -> None:
+        self.groups: dict[str, ConsumerGroup] = {}
+
+    def register(self, data: ConsumerData, member: Member) -> Registered:
+        """A consumer says that it is there."""
+        group = self.groups.get(data.group_name)
+        is_new = group is None
+        if group is None:
+            group = self.groups[data.group_name] = ConsumerGroup()
+        said = data.consume_type, data.message_model, data.consume_from_where
+        changed = said != (group.consume_type, group.message_model, group.consume_from_where)
+        group.consume_type = data.consume_type
+        group.message_model = data.message_model
+        group.consume_from_where = data.consume_from_where
+        known = group.members.get(member.peer.peer_id)
+        wants = {each.topic: each for each in data.subscription_data_set}
+        joined_ms = member.updated_ms if known is None else known.joined_ms
+        group.members[member.peer.peer_id] = replace(member, joined_ms=joined_ms, wants=wants)
+        came_or_went, newer = group.subscribe(data.subscription_data_set)
+        renamed = known is not None and known.client_id != member.client_id
+        mismatched = (known is None or renamed or known.wants != wants) and group.compare()
+        joined = known is None
+        return Registered(
+            rebalance=joined or came_or_went,
+            published=is_new or joined or renamed or changed or came_or_went or newer or mismatched,
+            joined=joined,
+            mismatched=mismatched,
+        )
+
+    def unregister(self, group_name: str, peer_id: int) -> Left | None:
+        """A consumer leaves one group; None if it was not in it."""
+        group = self.groups.get(group_name)
+        member = group.members.pop(peer_id, None) if group is not None else None
+        if group is None or member is None:
+            return None
+        mismatched = group.compare()
+        if not group.members:
+            del self.groups[group_name]
+        return Left(group_name, member, not group.members, mismatched)
+
+    def peer_closed(self, peer_id: int) -> list[Left]:
+        """Whom the connection leaves behind; groups without a member left are gone."""
+        names = [name for name, group in self.groups.items() if peer_id in group.members]
+        return [left for name in names if (left := self.unregister(name, peer_id)) is not None]
+
+    def expire(self, now_ms: float) -> list[Left]:
+        """Removes members without a heartbeat for two minutes."""
+        silent = [
+            (name, peer_id)
+            for name, group in self.groups.items()
+            for peer_id in _silent(group.members.values(), now_ms)
+        ]
+        return [left for each in silent if (left := self.unregister(*each)) is not None]
+
+    def client_ids(self, group_name: str) -> list[str]:
+        """Who is in a group; empty for an unknown one."""
+        group = self.groups.get(group_name)
+        return [member.client_id for member in group.members.values()] if group else []
+
+
+class Producers:
+    """All producer groups. Owned by one actor."""
+
+    def __init__(self) -> None:
+        self.groups: dict[str, dict[int, Member]] = {}
+        self._by_client: dict[str, Member] = {}
+        """Who came last with a clientId; some may be gone."""
+        self.view: Mapping[str, Sequence[Peer]] = {}
+        """Who is in each group, as others may see it: replaced, never changed."""
+
+    def register(self, group_name: str, member: Member) -> bool:
+        """A producer says that it is there; whether that is new."""
+        members = self.groups.setdefault(group_name, {})
+        is_new = member.peer.peer_id not in members
+        members[member.peer.peer_id] = member
+        self._by_client[member.client_id] = member
+        if is_new:
+            self._changed(group_name)
+        return is_new
+
+    def find(self, client_id: str) -> Peer | None:
+        """The connection of the producer with this clientId."""
+        member = self._by_client.get(client_id)
+        if member is None:
+            return None
+        peer = member.peer
+        return peer if any(peer.peer_id in group for group in self.groups.values()) else None
+
+    def unregister(self, group_name: str, peer_id: int) -> None:
+        members = self.groups.get(group_name, {})
+        if members.pop(peer_id, None) is None:
+            return
+        if not members:
+            del self.groups[group_name]
+        self._changed(group_name)
+
+    def peer_closed(self, peer_id: int) -> None:
+        for name in [name for name, members in self.groups.items() if peer_id in members]:
+            self.unregister(name, peer_id)
+
+    def expire(self, now_ms: float) -> None:
+        for name, members in list(self.groups.items()):
+            for peer_id in _silent(members.values(), now_ms):
+                self.unregister(name, peer_id)
+        live = [member for members in self.groups.values() for member in members.values()]
+        live.sort(key=lambda member: member.updated_ms)
+        self._by_client = {member.client_id: member for member in live}
+
+    def _changed(self, name: str) -> None:
+        peers = tuple(member.peer for member in self.groups.get(name, {}).values())
+        others = {own: view for own, view in self.view.items() if own != name}
+        self.view = {**others, name: peers} if peers else others
+
+
+def _silent(members: Iterable[Member], now_ms: float) -> list[int]:
+    oldest_ms = now_ms - CLIENT_EXPIRES_MS
+    return [member.peer.peer_id for member in members if member.updated_ms < oldest_ms]

@@ -1,0 +1,171 @@
+"""Sends a consumer group to other places of a topic: an administrator asks, its members are told.
+
+Owns: nothing.
+Told by: connections (`Request`), ConsumerOffsets (`OffsetsTold`), ColdRead (`QueueWork`).
+Tells: ConsumerOffsets (`TellOffsets`, then `ResetOffsets`); ColdRead (`ReadCold`); the members of
+the group (one-way: their new offsets).
+
+4.9.7 tells only the members, who commit where they were sent to ten seconds later; one that dies
+before that has undone the reset.  Here the offsets change at once, and for those ten seconds what
+members commit of the old places is ignored (offset_guard.py).
+
+Source: Broker2Client.resetOffset.
+"""
+
+from collections.abc import Mapping
+from functools import partial
+
+from structlog import get_logger
+
+from actors.config import BrokerConfig
+from actors.consumers.consumer_calls import NOT_SET, check_versions
+from actors.consumers.queue_work import QueueWork, QueueWorker
+from actors.engine.actor import handles
+from actors.engine.address import Address
+from actors.network.client_calls import next_opaque
+from actors.network.request import Request, serves
+from actors.tables.consumer_offsets import OffsetsTold, ResetOffsets, TellOffsets
+from actors.tables.tables import Tables
+from protocol.bodies import MessageQueue
+from protocol.bodies_admin import QueueOffset, ResetOffsetBody, ResetOffsetList
+from protocol.codes import LanguageCode, RequestCode, ResponseCode
+from protocol.command import ONEWAY_FLAG, RemotingCommand
+from protocol.errors import RemoteError
+from protocol.headers.client import ResetOffsetHeader
+from storage.message_store import MessageStore
+from storage.page_probe import PageProbe
+from storage.queue_times import QueueTimes
+
+log = get_logger(__name__)
+
+NEWEST = -1
+"""The timestamp that means: everything until now is done with."""
+
+
+class OffsetReset(QueueWorker):
+    """Lives on the loop."""
+
+    def __init__(
+        self,
+        store: MessageStore,
+        probe: PageProbe,
+        config: BrokerConfig,
+        tables: Tables,
+        addresses: Mapping[str, Address],
+    ) -> None:
+        """`addresses`: those of cold_read and consumer_offsets."""
+        super().__init__(store, probe, addresses["cold_read"])
+        self._store = store
+        self._config = config
+        self._tables = tables
+        self._consumer_offsets = addresses["consumer_offsets"]
+
+    @serves(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET)
+    def on_reset(self, request: Request) -> None:
+        """Asks first where the group is."""
+        header = ResetOffsetHeader.decode(request.command.fields)
+        log.info(
+            "offset reset asked",
+            topic=header.topic,
+            group=header.group,
+            timestamp=header.timestamp,
+            force=header.is_force,
+            peer=request.peer.remote,
+        )
+        if header.topic not in self._tables.topics.value:
+            raise RemoteError(
+                ResponseCode.SYSTEM_ERROR,
+                "[reset-offset] reset offset failed, no topic in this broker."
+                f" topic={header.topic}",
+            )
+        ask = TellOffsets(request, self.address, header.group, header.topic)
+        self._consumer_offsets.tell(ask)
+
+    @handles(OffsetsTold)
+    def on_offsets(self, message: OffsetsTold) -> None:
+        """Now it is known from where; where to is looked for in each queue."""
+        request = message.request
+        header = ResetOffsetHeader.decode(request.command.fields)
+        offsets = message.offsets.get((header.topic, header.group), {})
+        config = self._tables.topics.value.get(header.topic)
+        queue_ids = range(0 if config is None else config.write_queue_nums)
+        goals: dict[int, int] = {}
+        if any(offsets.get(queue_id, -1) == -1 for queue_id in queue_ids):
+            remark = f"THe consumer group <{header.group}> not exist"
+            request.answer(ResponseCode.SYSTEM_ERROR, remark=remark)
+            return
+        jobs = (
+            partial(self._look, header, offsets[queue_id], goals, queue_id)
+            for queue_id in queue_ids
+        )
+        finish = partial(self._reset, request, header, offsets, goals)
+        self.work_on(QueueWork(request, jobs, finish))
+
+    def _look(
+        self,
+        header: ResetOffsetHeader,
+        offset: int,
+        goals: dict[int, int],
+        queue_id: int,
+        times: QueueTimes,
+    ) -> None:
+        """Where the group goes in one queue; without force never forward."""
+        queue = self._store.consume_queues.get(header.topic, queue_id)
+        if header.timestamp == NEWEST:
+            goal = 0 if queue is None else queue.max_offset
+        else:
+            goal = max(times.offset_at(queue, header.timestamp), 0)
+        goals[queue_id] = goal if header.is_force or goal < offset else offset
+
+    def _reset(
+        self,
+        request: Request,
+        header: ResetOffsetHeader,
+        offsets: Mapping[int, int],
+        goals: Mapping[int, int],
+    ) -> RemotingCommand:
+        view = self._tables.consumers.value.get(header.group)
+        if view is None:
+            raise RemoteError(
+                ResponseCode.CONSUMER_NOT_ONLINE,
+                "Consumer not online, so can not reset offset,"
+                f" Group: {header.group} Topic: {header.topic} Timestamp: {header.timestamp}",
+            )
+        members = [*view.members.values()]
+        check_versions(members)  # before anybody is told, unlike 4.9.7
+        moved = {queue: goal for queue, goal in goals.items() if goal != offsets[queue]}
+        self._consumer_offsets.tell(ResetOffsets(header.group, header.topic, moved))
+        table = {
+            MessageQueue(header.topic, self._config.broker_name, queue_id): goal
+            for queue_id, goal in goals.items()
+        }
+        body = _body(table, is_cpp=request.command.language == LanguageCode.CPP)
+        fields = ResetOffsetHeader(header.topic, header.group, header.timestamp).encode()
+        for member in members:
+            member.peer.send(
+                RemotingCommand(
+                    RequestCode.RESET_CONSUMER_CLIENT_OFFSET,
+                    fields,
+                    body,
+                    opaque=next_opaque(),
+                    flag=ONEWAY_FLAG,
+                )
+            )
+            log.info(
+                "offset reset told",
+                topic=header.topic,
+                group=header.group,
+                client=member.client_id,
+            )
+        return request.command.answer(remark=NOT_SET, body=ResetOffsetBody(table).encode())
+
+
+def _body(table: Mapping[MessageQueue, int], *, is_cpp: bool) -> bytes:
+    """C++ clients read no objects as keys: they get a list."""
+    if not is_cpp:
+        return ResetOffsetBody(dict(table)).encode()
+    listed = [
+        QueueOffset(queue.topic, queue.broker_name, queue.queue_id, offset)
+        for queue, offset in table.items()
+    ]
+    return ResetOffsetList(listed).encode()

@@ -1,0 +1,280 @@
+"""Delivers the delayed messages of one level when they are due; one actor per level.
+
+Owns: how far its level has come.
+Told by: its own timer, DelayOffsets (`StartAt`), PutMessage (`OwnPut`), ColdRead (`_Warm`), the
+scrubber (`Settled`).
+Tells: PutMessage (`PutOwn`), DelayOffsets (`WhereWasI`, `Delivered`), ColdRead (`ReadCold`), the
+scrubber (`Settle`).
+
+One batch is under way at a time, and the level goes on behind what is stored: so the order is kept
+and a put that fails is tried again, never passed.  Only what can never be delivered is skipped,
+with a log line.  It sleeps until the next message is due; a message that arrives meanwhile is due a
+whole delay later, so it need not be told of it.
+
+Source: store/schedule/ScheduleMessageService.java.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+
+from structlog import get_logger
+
+from actors.delays.delay_offsets import Delivered, StartAt, WhereWasI
+from actors.engine.actor import Actor, handles
+from actors.engine.address import Address
+from actors.engine.supervisor import ChildSpec
+from actors.engine.system import ActorSystem
+from actors.following.settle import Settle, Settled
+from actors.pulling.cold_read import ReadCold
+from actors.sending.own_put import OwnPut, OwnRecord, PutOwn
+from protocol.codes import ResponseCode
+from protocol.topic_names import SCHEDULE_TOPIC
+from storage.consume_queue import ConsumeQueue
+from storage.delayed import Due, DueMessage, DueReader
+from storage.dispatch import delay_levels_ms
+from storage.message_store import MessageStore
+from storage.page_probe import PageProbe
+
+log = get_logger(__name__)
+
+LOOK_MS = 1000.0
+"""The longest sleep: after it a wall clock that was set is noticed."""
+LOOK_MIN_MS = 100.0
+"""The sleep of a level without a delay that finds nothing."""
+RETRY_MS = 500.0
+SETTLE_MS = 5000.0
+"""How long a doubt may take; then a message that cannot be read is skipped."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """See what is due."""
+
+
+@dataclass(frozen=True, slots=True)
+class _SettleIsOver:
+    """The unit at this offset has been looked into long enough."""
+
+    offset: int
+
+
+@dataclass(slots=True)
+class _Warm:
+    """What was not in memory is there now."""
+
+    schedule: Address
+    is_read: bool = True
+
+    def refuse(self, _remark: str) -> None:
+        """The disk could not be read; ColdRead has logged that."""
+        self.schedule.tell(_Warm(self.schedule, False))
+
+
+class Schedule(Actor):
+    """Lives on the loop."""
+
+    def __init__(
+        self,
+        store: MessageStore,
+        level: int,
+        delay_ms: int,
+        probe: PageProbe,
+        addresses: Mapping[str, Address],
+    ) -> None:
+        super().__init__()
+        self._queues = store.consume_queues
+        self._level, self._delay_ms = level, delay_ms
+        self._probe = probe
+        self._reader = DueReader(store.commit_log, store.damage, probe, level, delay_ms)
+        self._to = addresses
+        self._offset = 0
+        self._under_way: Due | None = None
+        """Told to PutMessage; the token of its answer."""
+        self._settled = -1
+        self._settling = -1
+        self._failing = False
+
+    def on_start(self) -> None:
+        self._to["delay_offsets"].tell(WhereWasI(self._level, self.address))
+
+    @handles(StartAt)
+    def on_start_at(self, message: StartAt) -> None:
+        """Begins, or asks again."""
+        if message.offset is None:
+            self._to["delay_offsets"].tell(WhereWasI(self._level, self.address))
+            return
+        self._offset = message.offset
+        self._look()
+
+    @handles(_Look)
+    def on_look(self, _: _Look) -> None:
+        """The time has come."""
+        self._probe.forget()
+        self._look()
+
+    @handles(_Warm)
+    def on_warm(self, message: _Warm) -> None:
+        """Goes on with what had to be read from the disk."""
+        if message.is_read:
+            self._look(warm=True)
+        else:
+            self.after(RETRY_MS, _Look())
+
+    def _look(self, *, warm: bool = False) -> None:
+        """Delivers what is due, or sleeps until something is."""
+        if self.stopping:
+            return
+        queue = self._queues.get(SCHEDULE_TOPIC, self._level - 1)
+        if queue is None or not self._is_inside(queue):
+            self._sleep(None)
+            return
+        now_ms = self.system.clock.now_ms()
+        due = self._reader.read(queue, self._offset, now_ms, settled=self._settled, warm=warm)
+        if due.cold:
+            self._to["cold_read"].tell(ReadCold(due.cold, _Warm(self.address), self.address))
+        elif due.in_doubt and not due.skipped:
+            self._settle(due.next_offset)
+        elif due.messages:
+            self._under_way = due
+            records = [_own_record(message) for message in due.messages]
+            self._to["put_message"].tell(PutOwn(records, self.address, due))
+        else:
+            self._done(due, due.next_offset, 0)
+            self._sleep(due.wait_ms)
+
+    def _is_inside(self, queue: ConsumeQueue) -> bool:
+        """Whether there is a message at the offset; moves it to the edge if it lies outside."""
+        low, high = queue.min_offset, queue.max_offset
+        edge = min(max(self._offset, low), high)
+        if edge != self._offset:
+            log.error(
+                "delay offset outside its queue",
+                level=self._level,
+                offset=self._offset,
+                moved_to=edge,
+                queue_min=low,
+                queue_max=high,
+            )
+            self._offset = edge
+            self._to["delay_offsets"].tell(Delivered(self._level, edge, 0))
+        return edge < high
+
+    def _sleep(self, wait_ms: float | None) -> None:
+        """None: until a message that arrives from now on could be due."""
+        if wait_ms is None:
+            wait_ms = max(self._delay_ms, LOOK_MIN_MS)
+        self.after(min(max(wait_ms, 0), LOOK_MS), _Look())
+
+    # --- what cannot be read
+
+    def _settle(self, offset: int) -> None:
+        """Has somebody look into the unit, and waits for that."""
+        self._settling = offset
+        settle = Settle(SCHEDULE_TOPIC, self._level - 1, offset, self.address)
+        self._to["scrubber"].tell(settle)
+        self.after(SETTLE_MS, _SettleIsOver(offset))
+
+    @handles(Settled)
+    def on_settled(self, message: Settled) -> None:
+        """The unit is right now, or there is nothing to be read."""
+        self._go_on_behind_doubt(message.queue_offset)
+
+    @handles(_SettleIsOver)
+    def on_settle_is_over(self, message: _SettleIsOver) -> None:
+        """Nobody has answered."""
+        self._go_on_behind_doubt(message.offset)
+
+    def _go_on_behind_doubt(self, offset: int) -> None:
+        if offset == self._settling:
+            self._settling, self._settled = -1, offset
+            self._look()
+
+    # --- what was put
+
+    @handles(OwnPut)
+    def on_own_put(self, message: OwnPut) -> None:
+        """Goes on behind what is stored; what is not is tried again."""
+        due = self._under_way
+        if due is None or message.token is not due:
+            return  # of before a restart: that batch is delivered again
+        self._under_way = None
+        end, failed = 0, -1
+        for own, result in zip(due.messages, message.results, strict=True):
+            if result.is_stored:
+                end = result.physical_offset + result.record_bytes
+            elif result.code == ResponseCode.MESSAGE_ILLEGAL:
+                due.skipped.append((own.queue_offset, "it does not fit into the log"))
+            else:
+                failed = own.queue_offset
+                break
+        self._done(due, due.next_offset if failed < 0 else failed, end)
+        if failed < 0:
+            self._sleep(due.wait_ms)
+        else:
+            self.after(RETRY_MS, _Look())
+        self._note_failing(message.remark, is_failing=failed >= 0)
+
+    def _done(self, due: Due, next_offset: int, end: int) -> None:
+        """Everything below `next_offset` is delivered or skipped."""
+        skipped = [each for each in due.skipped if each[0] < next_offset]
+        if skipped:
+            first, reason = skipped[0]
+            log.error(
+                "delayed messages skipped",
+                level=self._level,
+                count=len(skipped),
+                first=first,
+                reason=reason,
+            )
+        if next_offset != self._offset:
+            self._offset = next_offset
+            self._to["delay_offsets"].tell(Delivered(self._level, next_offset, end))
+
+    def _note_failing(self, remark: str | None, *, is_failing: bool) -> None:
+        if is_failing == self._failing:
+            return
+        self._failing = is_failing
+        if is_failing:
+            log.error("delayed messages wait", level=self._level, reason=remark)
+        else:
+            log.info("delayed messages are delivered again", level=self._level)
+
+    def can_stop(self) -> bool:
+        """Once it is known what became of the batch under way."""
+        return self._under_way is None
+
+
+def schedule_children(
+    store: MessageStore, recent_bytes: int, address: Callable[[str], Address]
+) -> list[ChildSpec]:
+    """One for each delay level of the settings."""
+    names = ("put_message", "delay_offsets", "cold_read", "scrubber")
+    to = {name: address(name) for name in names}
+
+    def new(level: int, delay_ms: int, _: ActorSystem) -> Schedule:
+        return Schedule(store, level, delay_ms, PageProbe(store.commit_log, recent_bytes), to)
+
+    delays_ms = delay_levels_ms(store.config.message_delay_level)
+    return [
+        ChildSpec(f"schedule_{level}", partial(new, level, delay_ms))
+        for level, delay_ms in enumerate(delays_ms, 1)
+    ]
+
+
+def _own_record(message: DueMessage) -> OwnRecord:
+    """As 4.9.7 delivers: the properties still have DELAY, REAL_TOPIC and REAL_QID."""
+    record = message.record
+    return OwnRecord(
+        message.topic,
+        message.queue_id,
+        record.body,
+        record.properties,
+        message.tags_code,
+        message.keys,
+        record.flag,
+        record.sys_flag,
+        record.born_timestamp,
+        record.born_host,
+        record.reconsume_times,
+    )

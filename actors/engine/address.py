@@ -1,0 +1,177 @@
+"""Names of actors that stay the same while the actors behind them are restarted.
+
+An address delivers to its receiver: the actor itself, or whoever stands in for it.
+
+    state                      receiver on the loop       mail told now
+    not started, or down       Absent                     is kept, up to KEPT_MAX, then refused
+    up, on the loop            the actor                  is handled on the loop
+    up, on a thread            Forward                    waits in the thread's queue
+    stopped for good           Absent, closed             is refused
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, Protocol, TypeAlias
+
+from actors.engine.inbox import KEPT_MAX, Mail, ThreadMail, refuse
+
+Handler: TypeAlias = Callable[[Any, Any], object]
+
+
+class Receiver(Protocol):
+    """Whoever the loop hands a message to: `handlers[type(message)](receiver, message)`."""
+
+    @property
+    def handlers(self) -> Mapping[type, Handler]: ...
+
+    @property
+    def wants_batch_end(self) -> bool: ...
+
+
+class _Every(dict[type, Handler]):
+    """The same handler for whatever message."""
+
+    def __init__(self, handler: Handler) -> None:
+        super().__init__()
+        self._handler = handler
+
+    def __missing__(self, message_type: type) -> Handler:
+        return self._handler
+
+
+class Absent:
+    """Stands in, on the loop, for an actor that is not there."""
+
+    wants_batch_end: ClassVar[bool] = False
+    handlers: ClassVar[Mapping[type, Handler]]
+
+    def __init__(self, address: "Address") -> None:
+        self._address = address
+        self.kept: list[object] = []
+        self.remark: str | None = None
+
+    def keep(self, message: object) -> None:
+        self._address.handled -= 1  # the loop counts it now; it is handled later or never
+        if self.remark is not None:
+            refuse(message, self.remark)
+        elif len(self.kept) >= KEPT_MAX:
+            refuse(message, f"more than {KEPT_MAX} messages wait for {self._address.name}")
+        else:
+            self.kept.append(message)
+
+    def close(self, remark: str) -> None:
+        self.remark = self.remark or remark  # the first reason is the real one
+        kept, self.kept = self.kept, []
+        for message in kept:
+            refuse(message, self.remark)
+
+
+Absent.handlers = _Every(Absent.keep)
+
+
+class Forward:
+    """Stands in, on the loop, for an actor on a thread: for mail told just before it started."""
+
+    wants_batch_end: ClassVar[bool] = False
+    handlers: ClassVar[Mapping[type, Handler]]
+
+    def __init__(self, address: "Address") -> None:
+        self._address = address
+
+    def forward(self, message: object) -> None:
+        self._address.handled -= 1
+        self._address.tell(message)
+
+
+Forward.handlers = _Every(Forward.forward)
+
+
+class Address:
+    """Where to tell an actor something. Made by `ActorSystem.address`; safe in every thread."""
+
+    __slots__ = (
+        "__weakref__",
+        "_append",
+        "_mail",
+        "handled",
+        "incarnation",
+        "name",
+        "parent",
+        "receiver",
+        "temporary",
+    )
+
+    def __init__(self, name: str, mail: Mail, receiver: Receiver | None = None) -> None:
+        self.name = name
+        self.handled = 0
+        """Messages handled under this name, over all restarts; without BatchEnd."""
+        self.incarnation = 0
+        self.parent: Address | None = None
+        """Who is told Started and Exited."""
+        self.temporary = False
+        """The actor is never restarted: the address closes with it."""
+        self.receiver: Receiver = receiver if receiver is not None else Absent(self)
+        self._mail: Mail = mail
+        self._append = mail.append
+
+    def tell(self, message: object) -> None:
+        """Delivers later, in the order of this sender; never blocks and never raises.
+
+        While the actor is down the message is kept for the next one; past a limit, or when there
+        will be none, it is refused.
+        """
+        self._append((self, message))
+        if self._mail.asleep:  # read after the append: see actors/engine/inbox.py
+            self._mail.wake()
+
+    @property
+    def is_up(self) -> bool:
+        """Whether an actor is behind the name now; it may be gone a moment later."""
+        mail = self._mail
+        if isinstance(mail, ThreadMail):
+            return not mail.asleep
+        return not isinstance(self.receiver, Absent)
+
+    def own_queue(self) -> ThreadMail | None:
+        """The queue of an actor on a thread; None for others."""
+        return self._mail if isinstance(self._mail, ThreadMail) else None
+
+    def move_to_thread(self, waiting: list[object]) -> ThreadMail:
+        """Gives the address a queue of its own, with `waiting` and what was kept in it.
+
+        Only on the loop, or before it runs.
+        """
+        mail = self.own_queue()
+        if mail is None:
+            mail = ThreadMail()
+            for message in [*self.go_up(Forward(self)), *waiting]:
+                mail.append((self, message))
+            self._append = mail.append
+            self._mail = mail
+        return mail
+
+    def go_up(self, receiver: Receiver) -> list[object]:
+        """Points to `receiver`; returns what was kept while nobody was there."""
+        absent, self.receiver = self.receiver, receiver
+        if not isinstance(absent, Absent):
+            return []
+        kept, absent.kept = absent.kept, []
+        return kept
+
+    def go_down(self, kept: list[object]) -> None:
+        """Points to nobody; `kept` is what the next actor gets first."""
+        absent = Absent(self)
+        absent.kept = kept
+        self.receiver = absent
+
+    def close(self, remark: str) -> None:
+        """There will be no actor under this name: everything kept or told is refused."""
+        mail = self.own_queue()
+        if mail is not None:
+            mail.close(remark)
+            return
+        if not isinstance(self.receiver, Absent):
+            self.receiver = Absent(self)
+        self.receiver.close(remark)
+
+    def __repr__(self) -> str:
+        return f"<Address {self.name}>"

@@ -1,0 +1,327 @@
+"""Where an actor runs: on the loop, on a thread of its own, or in a simulation.
+
+The loop (loop.py) and the simulation (simulated.py) run their actors one message at a time; what is
+the same for both is here. A thread is Pykka's own.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from threading import current_thread, main_thread
+from typing import TYPE_CHECKING, ClassVar, NamedTuple, Protocol
+
+from pykka import ActorRegistry
+from structlog import get_logger
+
+from actors.engine.actor import Actor, Exited
+from actors.engine.address import Address, Receiver
+from actors.engine.inbox import Mail, refuse
+from actors.engine.timer import TimerHandle, Timers
+
+if TYPE_CHECKING:
+    from actors.engine.system import ActorSystem
+
+log = get_logger(__name__)
+
+SLOW_HANDLER_MS = 50.0
+"""A handler on the loop that takes longer keeps everybody else waiting: it is logged."""
+
+
+class SocketHandler(Protocol):
+    """Whoever is called when a socket is ready: the actor itself, or a part of it."""
+
+    def on_readable(self) -> None:
+        """There is something to read, the end of the stream, or an error to collect."""
+
+    def on_writable(self) -> None:
+        """There is room to write."""
+
+
+class HasFileno(Protocol):
+    def fileno(self) -> int: ...
+
+
+class Watch(NamedTuple):
+    """Who is called about a file descriptor, and the actor that fails if that fails."""
+
+    handler: SocketHandler
+    owner: Actor
+
+
+@dataclass(slots=True)
+class LongestHandler:
+    """The handler that took longest so far; in milliseconds."""
+
+    actor: str = ""
+    message: str = ""
+    ms: float = 0.0
+
+
+class Dispatcher(Protocol):
+    """Runs actors."""
+
+    gives_threads: bool
+
+    def bind(self, actor: Actor) -> None:
+        """Prepares the address and the inbox of an actor that is about to start."""
+
+    def begin(self, actor: Actor) -> None:
+        """Starts an actor that has no thread of its own."""
+
+    def stop_asked(self, actor: Actor) -> None:
+        """The actor got Stop: ask it `can_stop` from now on."""
+
+    def gone(self, actor: Actor) -> None:
+        """The actor has ended, one way or another."""
+
+    def abandon(self, actor: Actor) -> None:
+        """The actor hangs: as if it had ended, but nobody may take its place."""
+
+    def must_raise(self, error: BaseException | None) -> bool:
+        """Whether an exception is not the actor's, but meant for the program."""
+
+
+class ThreadDispatcher:
+    """Runs each actor on a Pykka thread, its mail in a queue that is drained in batches."""
+
+    gives_threads = True
+
+    def __init__(self, system: "ActorSystem") -> None:
+        self._system = system
+
+    def bind(self, actor: Actor) -> None:
+        address = actor.address
+        mail = address.move_to_thread(self._system.loop.take_waiting(address))
+        actor.actor_inbox.read_from(mail, wants_batch_end=actor.wants_batch_end)
+        mail.up()
+        ActorRegistry.register(actor.actor_ref)
+
+    def begin(self, actor: Actor) -> None:
+        raise AssertionError("a thread begins by itself")
+
+    def stop_asked(self, actor: Actor) -> None:
+        pass  # Actor asks itself after each message
+
+    def gone(self, actor: Actor) -> None:
+        address = actor.address
+        if actor.incarnation != address.incarnation or actor not in self._system.live:
+            return  # it had been abandoned
+        queue = address.own_queue()
+        assert queue is not None
+        queue.down()
+        self._system.live.discard(actor)
+        report_exit(actor)
+
+    def abandon(self, actor: Actor) -> None:
+        ActorRegistry.unregister(actor.actor_ref)
+        actor.actor_stopped.set()
+        self._system.live.discard(actor)
+        actor.address.close(f"{actor.name} did not stop in time")
+
+    def must_raise(self, error: BaseException | None) -> bool:
+        return False
+
+
+def report_exit(actor: Actor) -> None:
+    """Tells the parent; closes the address if nobody will restart the actor."""
+    address = actor.address
+    if address.temporary:
+        address.close(actor.remark())
+    if address.parent is not None:
+        address.parent.tell(Exited(address, actor.incarnation, actor.failure, actor.failed_on))
+
+
+@dataclass(slots=True)
+class Begin:
+    """Run `on_start` of an actor."""
+
+    actor: Actor
+
+
+@dataclass(slots=True)
+class Arm:
+    """Put a timer of another thread into the heap."""
+
+    timer: TimerHandle
+
+
+class Stepper:
+    """Runs actors one message at a time, all on the same thread."""
+
+    gives_threads = False
+    wants_batch_end: ClassVar[bool] = False
+
+    def __init__(self, system: "ActorSystem", mail: Mail, name: str) -> None:
+        self.system = system
+        self.post = mail
+        self.timers = Timers()
+        self.longest = LongestHandler()
+        self.slow_handler_count = 0
+        self.slow_handler_ms = SLOW_HANDLER_MS
+        self.address = Address(name, mail, self)
+        self._stopping: dict[Actor, None] = {}
+        self._watches: dict[int, Watch] = {}
+
+    def take_waiting(self, address: Address) -> list[object]:
+        """Takes out the mail that waits for one actor."""
+        raise NotImplementedError
+
+    def put_first(self, address: Address, messages: list[object]) -> None:
+        """Puts mail before everything that waits for this actor."""
+        raise NotImplementedError
+
+    # --- the life of an actor
+
+    def bind(self, actor: Actor) -> None:
+        assert actor.address.own_queue() is None, "an address stays with its dispatcher"
+
+    def begin(self, actor: Actor) -> None:
+        self.address.tell(Begin(actor))
+
+    def _on_begin(self, message: Begin) -> None:
+        actor = message.actor
+        if actor not in self.system.live:
+            return  # abandoned before it began
+        actor._actor_loop_setup()
+        if actor.actor_stopped.is_set():
+            self.gone(actor)
+            return
+        address = actor.address
+        self.put_first(address, address.go_up(actor))
+
+    def stop_asked(self, actor: Actor) -> None:
+        self._stopping[actor] = None
+
+    def _stop_the_ready(self) -> None:
+        """Ends the stopping actors that have nothing left to do."""
+        for actor in tuple(self._stopping):
+            self._stop_if_ready(actor)
+
+    def _stop_if_ready(self, actor: Actor) -> None:
+        try:
+            if actor.must_stop():
+                self._end(actor)
+        except BaseException as error:
+            self._failed(actor, error, None)
+
+    def _end(self, actor: Actor) -> None:
+        actor._stop()
+        self.gone(actor)
+
+    def abandon(self, actor: Actor) -> None:
+        self._end_now(actor)  # it does not hang: it only had a backlog before its second Stop
+
+    def _end_now(self, actor: Actor) -> None:
+        """Ends an actor whatever it has left to do."""
+        actor.stop_at_once = True
+        self._stop_if_ready(actor)
+
+    def _end_all(self) -> None:
+        """Ends whoever is left here: orphans of a parent that did not stop them, the supervisor."""
+        left = [actor for actor in self.system.live if actor.dispatcher is self]
+        for actor in sorted(left, key=lambda actor: actor is self.system.supervisor.receiver):
+            if actor.address is not self.system.supervisor:
+                log.warning("left behind", actor=actor.name)
+            self._end_now(actor)
+
+    def gone(self, actor: Actor) -> None:
+        live = self.system.live
+        if actor not in live:
+            return
+        live.discard(actor)
+        self._stopping.pop(actor, None)
+        for fd in actor.watched:
+            watch = self._watches.get(fd)
+            if watch is not None and watch.owner is actor:
+                self._unwatch_fd(fd)
+        address = actor.address
+        waiting = self.take_waiting(address)
+        if actor.failure is None:
+            address.go_down(waiting)
+        else:
+            address.go_down([])
+            for message in waiting:
+                refuse(message, actor.remark())
+        report_exit(actor)
+
+    def _failed(self, receiver: Receiver, error: BaseException, message: object) -> None:
+        """An exception came out of `receiver`; `message` is what it had in hand, or None."""
+        if self.must_raise(error):
+            raise error
+        if not isinstance(receiver, Actor):
+            log.critical("dispatcher failed", exc_info=error)
+            self.system.give_up(f"the dispatcher failed: {type(error).__name__}: {error}")
+            return
+        if message is not None:
+            if type(message) not in receiver.handlers:
+                error = TypeError(
+                    f"{type(receiver).__name__} does not handle {type(message).__name__}"
+                )
+            receiver.failed_on = type(message)
+        receiver._handle_failure(type(error), error, error.__traceback__)
+        refuse(message, receiver.remark())
+        try:
+            receiver.on_failure(type(error), error, error.__traceback__)
+        except Exception:  # it is dead already; the rest must be answered all the same
+            log.exception("on_failure failed", actor=receiver.name)
+        self.gone(receiver)
+
+    def must_raise(self, error: BaseException | None) -> bool:
+        """In the main thread a KeyboardInterrupt is the user's; elsewhere it is just a failure."""
+        return not isinstance(error, Exception) and current_thread() is main_thread()
+
+    def _slow(self, receiver: Receiver, message: str, ms: float) -> None:
+        """Notes a handler that took longer than any before, or longer than the limit."""
+        name = receiver.name if isinstance(receiver, Actor) else type(receiver).__name__
+        if ms > self.longest.ms:
+            self.longest = LongestHandler(name, message, ms)
+        if ms > self.slow_handler_ms:
+            self.slow_handler_count += 1
+            log.warning("slow handler", actor=name, message=message, ms=round(ms, 1))
+
+    # --- timers
+
+    def arm(self, timer: TimerHandle) -> None:
+        """Arms a timer; any thread."""
+        raise NotImplementedError
+
+    def _on_arm(self, message: Arm) -> None:
+        self.timers.arm(message.timer)
+
+    # --- sockets
+
+    def watch(
+        self, sock: HasFileno, events: int, handler: SocketHandler, *, owner: Actor | None = None
+    ) -> None:
+        """Calls `handler` when `sock` is ready for `events` (select.EPOLLIN, EPOLLOUT).
+
+        `owner` is the actor that fails if the handler does, and with which the watch ends; the
+        handler itself unless given. The descriptor must be non-blocking: after others closed and
+        opened sockets in the same round a call may find nothing to do. Only on the loop.
+        """
+        actor = owner if owner is not None else handler
+        assert isinstance(actor, Actor), "a watch belongs to an actor"
+        fd = sock.fileno()
+        self._watches[fd] = Watch(handler, actor)
+        if fd not in actor.watched:
+            actor.watched += (fd,)
+        self._watch_fd(fd, events)
+
+    def modify(self, sock: HasFileno, events: int) -> None:
+        """Changes the events that are waited for."""
+        raise NotImplementedError
+
+    def unwatch(self, sock: HasFileno) -> None:
+        """Forgets a socket; call it before closing the socket."""
+        fd = sock.fileno()
+        watch = self._watches.get(fd)
+        if watch is not None:
+            watch.owner.watched = tuple(other for other in watch.owner.watched if other != fd)
+            self._unwatch_fd(fd)
+
+    def _watch_fd(self, fd: int, events: int) -> None:
+        raise NotImplementedError
+
+    def _unwatch_fd(self, fd: int) -> None:
+        raise NotImplementedError
+
+    handlers: ClassVar[Mapping[type, Callable[..., object]]] = {Begin: _on_begin, Arm: _on_arm}

@@ -1,0 +1,221 @@
+"""The loop: one thread, one epoll; sockets, timers and mail of all actors that never block.
+
+A round: poll (without waiting if there is mail) → handlers of ready sockets → passes over the mail,
+each over what was there when it began, with the BatchEnds of that pass at its end → due timers.
+A tell between two actors of the loop, with its dispatch, costs a tuple, an append, a popleft, two
+dict look-ups and a clock reading (tests/bench/actor_hop.py).
+"""
+
+from collections import Counter
+from contextlib import suppress
+from select import EPOLLIN, EPOLLOUT, epoll
+from threading import Thread, get_ident
+from time import perf_counter
+from typing import TYPE_CHECKING
+
+from structlog import get_logger
+
+from actors.engine.address import Address, Receiver
+from actors.engine.dispatchers import Arm, HasFileno, Stepper
+from actors.engine.future import enter_loop
+from actors.engine.inbox import BATCH_END, BatchEnd, LoopMail
+from actors.engine.timer import TimerHandle
+
+if TYPE_CHECKING:
+    from actors.engine.system import ActorSystem
+
+log = get_logger(__name__)
+
+PASSES_MAX = 16
+"""Passes over the mail before the sockets are looked at again: a send needs four."""
+
+PASS_MESSAGES_MAX = 10_000
+"""Messages of one pass: some 10 ms."""
+
+POLL_S_MAX = 60.0
+
+
+class Loop(Stepper):
+    """Runs on a thread of its own, from `start` to `end`."""
+
+    def __init__(self, system: "ActorSystem") -> None:
+        self.mail = LoopMail()
+        super().__init__(system, self.mail, "loop")
+        self.round_count = 0
+        self._ended: dict[Receiver, None] = {}
+        self._epoll = epoll()
+        self._wake_fd = self.mail.wake_socket.fileno()
+        self._epoll.register(self._wake_fd, EPOLLIN)
+        self._running = True
+        self._thread = Thread(target=self._run, name="loop", daemon=True)
+        self._ident = 0
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def end(self, timeout_s: float) -> bool:
+        """Ends the loop, not its actors; False if it is stuck in a handler. Not on the loop."""
+        self._running = False
+        self.mail.wake()
+        self._thread.join(timeout_s)
+        return not self._thread.is_alive()
+
+    @property
+    def here(self) -> bool:
+        """Whether the caller is on the loop."""
+        return get_ident() == self._ident
+
+    @property
+    def waiting_count(self) -> int:
+        """Messages that wait, for all actors of the loop together."""
+        return len(self.mail.items)
+
+    def take_waiting(self, address: Address) -> list[object]:
+        return self.mail.take(address)
+
+    def put_first(self, address: Address, messages: list[object]) -> None:
+        self.mail.put_first(address, messages)
+
+    def depths(self) -> Counter[Address]:
+        return self.mail.depths()
+
+    def arm(self, timer: TimerHandle) -> None:
+        if get_ident() == self._ident:
+            self.timers.arm(timer)
+        else:
+            self.address.tell(Arm(timer))
+
+    def _watch_fd(self, fd: int, events: int) -> None:
+        assert self.here, "sockets are watched on the loop"
+        try:
+            self._epoll.register(fd, events)
+        except FileExistsError:
+            self._epoll.modify(fd, events)
+
+    def modify(self, sock: HasFileno, events: int) -> None:
+        self._epoll.modify(sock.fileno(), events)
+
+    def _unwatch_fd(self, fd: int) -> None:
+        del self._watches[fd]
+        with suppress(OSError):  # closed already: epoll has forgotten it by itself
+            self._epoll.unregister(fd)
+
+    # --- the rounds
+
+    def _run(self) -> None:
+        self._ident = get_ident()
+        enter_loop()
+        try:
+            while self._running:
+                self._round()
+        except BaseException as error:
+            log.critical("loop failed", exc_info=error)
+            self.system.give_up(f"the loop failed: {type(error).__name__}: {error}")
+        finally:
+            self._end_all()
+            self.mail.close()
+            self._epoll.close()
+
+    def _round(self) -> None:
+        self.round_count += 1
+        mail = self.mail
+        items = mail.items
+        if items:
+            events = self._epoll.poll(0)
+        else:
+            timeout_s = self._poll_timeout_s()
+            mail.asleep = True
+            events = self._epoll.poll(0 if items else timeout_s)  # looked again: see inbox.py
+            mail.asleep = False
+        if events:
+            self._serve_sockets(events)
+        passes = 0
+        while items and passes < PASSES_MAX:
+            self._pass()
+            passes += 1
+        if self._stopping:
+            self._stop_the_ready()
+        now_ms = self.system.clock.monotonic_ms()
+        due_ms = self.timers.next_due_ms()
+        if due_ms is not None and due_ms <= now_ms:
+            self.timers.tell_due(now_ms)
+
+    def _poll_timeout_s(self) -> float:
+        due_ms = self.timers.next_due_ms()
+        if due_ms is None:
+            return POLL_S_MAX
+        wait_s = (due_ms - self.system.clock.monotonic_ms()) / 1000
+        return min(max(wait_s, 0.0), POLL_S_MAX)
+
+    def _serve_sockets(self, events: list[tuple[int, int]]) -> None:
+        watches = self._watches
+        longest_s = self._noted_s()
+        before = perf_counter()
+        for fd, mask in events:
+            watch = watches.get(fd)
+            if watch is None:
+                if fd == self._wake_fd:
+                    self.mail.drain_wake_bytes()
+                continue
+            try:
+                if mask & ~EPOLLOUT:  # readable, hung up, or an error to collect
+                    watch.handler.on_readable()
+                if mask & EPOLLOUT and watches.get(fd) is watch:
+                    watch.handler.on_writable()
+            except BaseException as error:
+                self._failed(watch.owner, error, None)
+            after = perf_counter()
+            if after - before > longest_s:
+                self._slow(watch.owner, "socket", (after - before) * 1000)
+                longest_s = self._noted_s()
+            before = after
+
+    def _pass(self) -> None:
+        """Handles the mail that is there now, then tells those who want it that this was all."""
+        items = self.mail.items
+        popleft = items.popleft
+        ended = self._ended
+        longest_s = self._noted_s()
+        before = perf_counter()
+        for _ in range(min(len(items), PASS_MESSAGES_MAX)):
+            address, message = popleft()
+            receiver = address.receiver
+            try:
+                receiver.handlers[type(message)](receiver, message)
+            except BaseException as error:
+                self._failed(receiver, error, message)
+                break  # mail was taken out: what is left is for the next pass
+            address.handled += 1
+            if receiver.wants_batch_end:
+                ended[receiver] = None
+            after = perf_counter()
+            if after - before > longest_s:
+                self._slow(receiver, type(message).__name__, (after - before) * 1000)
+                longest_s = self._noted_s()
+            before = after
+        if ended:
+            self._end_batches()
+
+    def _end_batches(self) -> None:
+        receivers = tuple(self._ended)
+        self._ended.clear()
+        live = self.system.live
+        longest_s = self._noted_s()
+        before = perf_counter()
+        for receiver in receivers:
+            if receiver not in live:
+                continue
+            try:
+                receiver.handlers[BatchEnd](receiver, BATCH_END)
+            except BaseException as error:
+                self._failed(receiver, error, BATCH_END)
+            after = perf_counter()
+            if after - before > longest_s:
+                self._slow(receiver, "BatchEnd", (after - before) * 1000)
+                longest_s = self._noted_s()
+            before = after
+
+    def _noted_s(self) -> float:
+        """Handlers longer than this are worth a note."""
+        longest_ms, limit_ms = self.longest.ms, self.slow_handler_ms
+        return (longest_ms if longest_ms < limit_ms else limit_ms) / 1000

@@ -1,0 +1,297 @@
+"""The simulation: every actor on the caller's thread, a clock that it winds, an order from a seed.
+
+What one actor tells another arrives in order; beyond that any order is possible, as between
+threads, and how many messages make a batch is drawn too. Actors that would have a thread take part
+the same way. The same seed gives the same run: when a run fails, its system's `repr` has the seed.
+
+Sockets are whatever the test watches; `make_ready` says that one of them is ready.
+"""
+
+from collections import Counter, deque
+from collections.abc import Callable, Mapping
+from random import Random
+from select import EPOLLIN, EPOLLOUT
+from typing import TYPE_CHECKING, ClassVar, Final, TypeAlias
+
+from actors.engine.address import Address, Receiver
+from actors.engine.dispatchers import Begin, HasFileno, Stepper
+from actors.engine.future import enter_loop, leave_loop
+from actors.engine.inbox import BATCH_END, BatchEnd, Item, refuse
+from actors.engine.timer import TimerHandle
+
+if TYPE_CHECKING:
+    from actors.engine.system import ActorSystem
+
+STEPS_MAX = 10_000_000
+"""Messages without a pause in virtual time, after which actors are taken to chase each other."""
+
+
+KEPT: Final = "kept"
+"""The sender of mail that was kept for an actor while it was down: it goes first."""
+
+Sender: TypeAlias = Address | str | None
+
+
+class SimulatedClock:
+    """Wall and monotonic time of a simulation; only its scheduler winds it."""
+
+    def __init__(self, start_ms: int) -> None:
+        self._start_ms = start_ms
+        self._elapsed_ms = 0.0
+
+    def now_ms(self) -> int:
+        return self._start_ms + int(self._elapsed_ms)
+
+    def monotonic_ms(self) -> float:
+        return self._elapsed_ms
+
+    def wind_to(self, monotonic_ms: float) -> None:
+        assert monotonic_ms >= self._elapsed_ms, "time does not go backwards"
+        self._elapsed_ms = monotonic_ms
+
+    def set_wall(self, now_ms: int) -> None:
+        """Moves the wall clock alone, backwards too."""
+        self._start_ms = now_ms - int(self._elapsed_ms)
+
+
+class Post:
+    """Mail in one channel for each pair of sender and receiver."""
+
+    def __init__(self) -> None:
+        self.asleep = False
+        self._crashed = False
+        self.sender: Address | None = None
+        """Whose handler runs now; None outside of all."""
+        self.channels: dict[Address, dict[Sender, deque[object]]] = {}
+
+    def append(self, item: Item) -> None:
+        address, message = item
+        channels = self.channels.setdefault(address, {})
+        channels.setdefault(self.sender, deque()).append(message)
+
+    def wake(self) -> None:
+        """After the end: what is told is refused, or lost if the end was a crash."""
+        channels, self.channels = self.channels, {}
+        for address, channel in channels.items() if not self._crashed else ():
+            for messages in channel.values():
+                for message in messages:
+                    refuse(message, f"{address.name} has stopped")
+
+    def end(self, *, crashed: bool) -> None:
+        self._crashed = crashed
+        self.asleep = True
+        self.wake()
+
+    def waiting_count(self, address: Address) -> int:
+        return sum(map(len, self.channels.get(address, {}).values()))
+
+    def pop(self, address: Address, random: Random) -> object:
+        """The next message of one of the senders."""
+        channels = self.channels[address]
+        sender = KEPT if KEPT in channels else random.choice(list(channels))
+        channel = channels[sender]
+        message = channel.popleft()
+        if not channel:
+            del channels[sender]
+            if not channels:
+                del self.channels[address]
+        return message
+
+    def take(self, address: Address) -> list[object]:
+        """All that waits for one actor, sender by sender."""
+        channels = self.channels.pop(address, {})
+        return [message for channel in channels.values() for message in channel]
+
+    def put_first(self, address: Address, messages: list[object]) -> None:
+        """Puts back mail that was kept: before whatever its senders have told since."""
+        if messages:
+            channels = self.channels.setdefault(address, {})
+            channels.setdefault(KEPT, deque()).extendleft(reversed(messages))
+
+
+class Simulation(Stepper):
+    """The scheduler of a simulated system."""
+
+    def __init__(self, system: "ActorSystem", clock: SimulatedClock, seed: int) -> None:
+        self._post = Post()
+        super().__init__(system, self._post, "simulation")
+        self.seed = seed
+        self.step_count = 0
+        self._clock = clock
+        self._random = Random(seed)
+        self._ready: dict[int, int] = {}
+        self._events: dict[int, int] = {}
+
+    def __repr__(self) -> str:
+        return f"<Simulation seed={self.seed} at {self._clock.monotonic_ms():.0f} ms>"
+
+    # --- time
+
+    def run_until(self, predicate: Callable[[], bool], limit_ms: float = 60_000) -> None:
+        """Runs, winding the clock from timer to timer, until `predicate` holds.
+
+        It is asked after every step. Raises TimeoutError, with the seed, after `limit_ms` of
+        virtual time.
+        """
+        limit = self._clock.monotonic_ms() + limit_ms
+        while not predicate():
+            if self._step():
+                continue
+            due_ms = self.timers.next_due_ms()
+            if due_ms is None or due_ms > limit:
+                self._clock.wind_to(limit)
+                raise TimeoutError(f"not within {limit_ms} ms: {self.system!r}")
+            self._wind_to(due_ms)
+
+    def advance(self, ms: float) -> None:
+        """Runs what is waiting, then lets `ms` pass, telling every timer at its time."""
+        target_ms = self._clock.monotonic_ms() + ms
+        self.drain()
+        while (due_ms := self.timers.next_due_ms()) is not None and due_ms <= target_ms:
+            self._wind_to(due_ms)
+            self.drain()
+        self._clock.wind_to(target_ms)
+
+    def drain(self) -> None:
+        """Runs until nothing is waiting; no time passes."""
+        last = self.step_count + STEPS_MAX
+        while self._step():
+            if self.step_count > last:
+                raise RuntimeError(f"{STEPS_MAX} steps and no end: {self.system!r}")
+
+    def _wind_to(self, due_ms: float) -> None:
+        self._clock.wind_to(max(due_ms, self._clock.monotonic_ms()))
+        self.timers.tell_due(self._clock.monotonic_ms())
+
+    def arm(self, timer: TimerHandle) -> None:
+        self.timers.arm(timer)
+
+    # --- mail
+
+    def take_waiting(self, address: Address) -> list[object]:
+        return self._post.take(address)
+
+    def put_first(self, address: Address, messages: list[object]) -> None:
+        self._post.put_first(address, messages)
+
+    def depths(self) -> Counter[Address]:
+        count = self._post.waiting_count
+        return Counter({address: count(address) for address in self._post.channels})
+
+    @property
+    def waiting_count(self) -> int:
+        return self.depths().total()
+
+    def _on_begin(self, message: Begin) -> None:
+        self._post.sender = message.actor.address  # whatever on_start tells, the actor tells
+        super()._on_begin(message)
+
+    handlers: ClassVar[Mapping[type, Callable[..., object]]] = {
+        **Stepper.handlers,
+        Begin: _on_begin,
+    }
+
+    @property
+    def here(self) -> bool:
+        return True
+
+    def _step(self) -> bool:
+        """Serves one socket, or one actor a batch; False if there is nothing to do."""
+        choices: list[Address | int] = [*self._post.channels, *self._ready_fds()]
+        if not choices:
+            return False
+        self.step_count += 1
+        choice = self._random.choice(choices)
+        enter_loop()
+        try:
+            if isinstance(choice, Address):
+                self._serve_batch(choice)
+            else:
+                self._serve_socket(choice)
+            self._stop_the_ready()
+        finally:
+            leave_loop()
+            self._post.sender = None
+        return True
+
+    def _serve_batch(self, address: Address) -> None:
+        self._post.sender = address
+        receiver = address.receiver
+        for _ in range(self._random.randint(1, self._post.waiting_count(address))):
+            if not self._deliver(address, receiver, self._post.pop(address, self._random)):
+                return
+            if address.receiver is not receiver:
+                return  # it has ended, or begun
+            if address not in self._post.channels:
+                break
+        if receiver.wants_batch_end:
+            self._deliver(address, receiver, BATCH_END)
+
+    def _deliver(self, address: Address, receiver: Receiver, message: object) -> bool:
+        try:
+            receiver.handlers[type(message)](receiver, message)
+        except BaseException as error:
+            self._failed(receiver, error, message)
+            return False
+        if type(message) is not BatchEnd:
+            address.handled += 1
+        return True
+
+    def _stop_the_ready(self) -> None:
+        for actor in tuple(self._stopping):
+            self._post.sender = actor.address
+            self._stop_if_ready(actor)
+
+    # --- sockets
+
+    def make_ready(self, sock: HasFileno, events: int) -> None:
+        """Says that `sock` is ready; its handler is called once, if it is watched for that."""
+        fd = sock.fileno()
+        self._ready[fd] = self._ready.get(fd, 0) | events
+
+    def _ready_fds(self) -> list[int]:
+        return [fd for fd, mask in self._ready.items() if mask & self._events.get(fd, 0)]
+
+    def _serve_socket(self, fd: int) -> None:
+        mask = self._ready[fd] & self._events[fd]
+        self._ready[fd] &= ~mask
+        watch = self._watches[fd]
+        self._post.sender = watch.owner.address
+        try:
+            if mask & EPOLLIN:
+                watch.handler.on_readable()
+            if mask & EPOLLOUT and self._watches.get(fd) is watch:
+                watch.handler.on_writable()
+        except BaseException as error:
+            self._failed(watch.owner, error, None)
+
+    def modify(self, sock: HasFileno, events: int) -> None:
+        self._events[sock.fileno()] = events
+
+    def _watch_fd(self, fd: int, events: int) -> None:
+        self._events[fd] = events
+
+    def _unwatch_fd(self, fd: int) -> None:
+        del self._watches[fd]
+        del self._events[fd]
+        self._ready.pop(fd, None)
+
+    # --- the end
+
+    def end(self) -> None:
+        """Ends the scheduler behind the last actor."""
+        self._end_all()
+        self.timers.clear()
+        self._post.end(crashed=False)
+
+    def crash(self) -> None:
+        """The power is cut: nothing more runs, no actor is asked, no message is answered."""
+        for actor in tuple(self.system.live):
+            actor.actor_stopped.set()
+        self.system.live.clear()
+        self._stopping.clear()
+        self._watches.clear()
+        self._events.clear()
+        self._ready.clear()
+        self.timers.clear()
+        self._post.end(crashed=True)

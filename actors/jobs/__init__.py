@@ -1,0 +1,1 @@
+"""Spark jobs as supervised child processes, and their timetable."""

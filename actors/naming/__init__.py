@@ -1,0 +1,1 @@
+"""The name server, and what keeps a broker registered at name servers."""

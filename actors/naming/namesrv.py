@@ -1,0 +1,356 @@
+"""The name server: tells clients which broker holds which topic.
+
+Owns: the RouteTable, the KvConfig.
+Told by: connections (`Request`, `PeerClosed`), its own tick, config_writer; RegistrationReader
+(`Began`, `TopicSlice`, `Ended`, `Unreadable`; `PassedOn`).
+Tells: config_writer; RegistrationReader (`ReadRegistration`, `PassOn`).
+
+A code that is not served here gets no answer at all, as in 4.9.7; that is up to the connection.
+
+Source: namesrv/processor/DefaultRequestProcessor.java.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain
+
+from structlog import get_logger
+
+from actors.config import NamesrvConfig
+from actors.engine.actor import handles
+from actors.engine.address import Address
+from actors.naming.kv_config import ORDER_TOPIC_CONFIG, KvConfig
+from actors.naming.registration_reader import (
+    Began,
+    Ended,
+    PassedOn,
+    PassOn,
+    ReadRegistration,
+    TopicSlice,
+    Unreadable,
+    check_crc,
+)
+from actors.naming.route_table import RouteTable
+from actors.network.request import PeerClosed, Request, serves
+from actors.tables.persisted import PersistedTable
+from protocol.bodies import DataVersion, KVTable, TopicConfigTable
+from protocol.bodies_admin import TopicList
+from protocol.codes import VERSION_STANDARD_JSON_ROUTE, RequestCode, ResponseCode
+from protocol.command import RemotingCommand
+from protocol.errors import RemoteError
+from protocol.headers.namesrv import (
+    AddWritePermResponseHeader,
+    BrokerIdentityHeader,
+    BrokerNameHeader,
+    DeleteTopicInNamesrvHeader,
+    GetKvConfigResponseHeader,
+    GetRouteInfoHeader,
+    GetTopicsByClusterHeader,
+    KvConfigHeader,
+    KvNamespaceHeader,
+    PutKvConfigHeader,
+    QueryDataVersionResponseHeader,
+    RegisterBrokerHeader,
+    RegisterBrokerResponseHeader,
+    WipeWritePermResponseHeader,
+)
+from protocol.registration import read_registration
+
+log = get_logger(__name__)
+
+FIRST_SCAN_MS = 5000
+SCAN_MS = 10_000
+LARGE_BODY_BYTES = 64 << 10
+"""Registrations from here on, some 400 topics, are read elsewhere: that takes longer than 5 ms."""
+LARGE_COMPRESSED_BYTES = 2 << 10
+
+UNIT_FLAG = 1
+UNIT_SUB_FLAG = 2
+FAQ = "\nSee http://rocketmq.apache.org/docs/faq/ for further details."
+
+
+@dataclass(frozen=True, slots=True)
+class _Scan:
+    """Look for brokers that are silent."""
+
+
+class Namesrv(PersistedTable):
+    """Lives on the loop."""
+
+    def __init__(self, config: NamesrvConfig, config_writer: Address, reader: Address) -> None:
+        super().__init__(config.kv_config_path, config_writer)
+        self._reader = reader
+        self._read_elsewhere = 0
+        """Messages that are at the reader's."""
+        self._is_passed_on = self._takes_topics = False
+        self._config = config
+        self._routes = RouteTable()
+        self._kv = KvConfig()
+
+    def on_start(self) -> None:
+        loaded = self.load(KvConfig)
+        self._kv = loaded.value or KvConfig()
+        if loaded.broken:
+            text = self._kv.text()
+            self.save(lambda: text)
+        self.after(FIRST_SCAN_MS, _Scan())
+
+    # --- brokers
+
+    @handles(_Scan)
+    def on_scan(self, _: _Scan) -> None:
+        """Forgets brokers that have not registered for two minutes."""
+        for address in self._routes.expire(self.system.clock.monotonic_ms()):
+            log.warning("broker expired", broker=address)
+        self.after(SCAN_MS, _Scan())
+
+    @handles(PeerClosed)
+    def on_peer_closed(self, message: PeerClosed) -> None:
+        """A broker whose connection closes is gone at once."""
+        if self._waits(message):
+            return
+        for address in self._routes.peer_closed(message.peer.peer_id):
+            log.warning("broker gone with its connection", broker=address)
+
+    @serves(RequestCode.REGISTER_BROKER)
+    def register(self, request: Request) -> RemotingCommand | None:
+        """Takes over a broker's topics; the answer holds the ordered topics, if there are any."""
+        command = request.command
+        header = RegisterBrokerHeader.decode(command.fields)
+        body = bytes(command.body or b"")
+        limit = LARGE_COMPRESSED_BYTES if header.compressed else LARGE_BODY_BYTES
+        if self._read_elsewhere or len(body) > limit:
+            self._read_elsewhere += 1
+            self._reader.tell(ReadRegistration(request, header, self.address))
+            return None
+        check_crc(header, body)
+        found = read_registration(body, command.version, compressed=header.compressed)
+        configs = dict(chain.from_iterable(part.items() for part in found.slices))
+        topics = TopicConfigTable(configs, found.version)
+        is_new = self._routes.data_version(header.broker_address) is None
+        now_ms = self.system.clock.monotonic_ms()
+        peer_id = request.peer.peer_id
+        answer = self._routes.register(header, topics, found.filter_servers, peer_id, now_ms)
+        return self._registered(command, header, answer, is_new=is_new)
+
+    def _registered(
+        self,
+        command: RemotingCommand,
+        header: RegisterBrokerHeader,
+        answer: RegisterBrokerResponseHeader,
+        *,
+        is_new: bool,
+    ) -> RemotingCommand:
+        if is_new:
+            log.info("broker registered", broker=header.broker_address, name=header.broker_name)
+        ordered = self._kv.namespace(ORDER_TOPIC_CONFIG)
+        return command.answer(
+            fields=answer.encode(), body=_table(ordered) if ordered is not None else None
+        )
+
+    @handles(Began)
+    def on_began(self, message: Began) -> None:
+        """A large registration can be read; what comes of that broker waits until its end."""
+        now_ms = self.system.clock.monotonic_ms()
+        self._takes_topics = self._routes.begin(message.header, message.version, now_ms)
+
+    @handles(TopicSlice)
+    def on_topic_slice(self, message: TopicSlice) -> None:
+        """Some of its topics."""
+        if self._takes_topics:
+            self._routes.take(message.broker_name, message.queues)
+
+    @handles(Ended)
+    def on_ended(self, message: Ended) -> None:
+        """It is complete."""
+        self._read_elsewhere = max(0, self._read_elsewhere - 1)
+        request, header = message.request, message.header
+        is_new = self._routes.data_version(header.broker_address) is None
+        answer = self._routes.finish(
+            header,
+            message.version,
+            message.filter_servers,
+            request.peer.peer_id,
+            self.system.clock.monotonic_ms(),
+        )
+        request.respond(self._registered(request.command, header, answer, is_new=is_new))
+
+    @handles(Unreadable)
+    def on_unreadable(self, message: Unreadable) -> None:
+        """It is refused, as a whole."""
+        self._read_elsewhere = max(0, self._read_elsewhere - 1)
+        log.warning("registration refused", peer=message.request.peer.remote, why=message.remark)
+        message.request.answer(message.code, remark=message.remark)
+
+    def _waits(self, message: object) -> bool:
+        """Whether this has to wait for a registration that is being read; then it comes again."""
+        if not self._read_elsewhere or self._is_passed_on:
+            return False
+        self._read_elsewhere += 1
+        self._reader.tell(PassOn(message, self.address))
+        return True
+
+    @handles(PassedOn)
+    def on_passed_on(self, message: PassedOn) -> None:
+        """It has waited long enough."""
+        self._read_elsewhere = max(0, self._read_elsewhere - 1)
+        self._is_passed_on = True
+        self.handler_of(message.message)(self, message.message)
+        self._is_passed_on = False
+
+    @serves(RequestCode.UNREGISTER_BROKER)
+    def unregister(self, request: Request) -> RemotingCommand | None:
+        """A broker stops."""
+        if self._waits(request):
+            return None
+        header = BrokerIdentityHeader.decode(request.command.fields)
+        self._routes.unregister(header.broker_name, header.broker_address, header.broker_id)
+        log.info("broker unregistered", broker=header.broker_address, name=header.broker_name)
+        return request.command.answer()
+
+    @serves(RequestCode.QUERY_DATA_VERSION)
+    def query_data_version(self, request: Request) -> RemotingCommand | None:
+        """Whether a broker has to register again; when not, it counts as alive."""
+        if self._waits(request):
+            return None
+        address = BrokerIdentityHeader.decode(request.command.fields).broker_address
+        if len(request.command.body or b"") > LARGE_BODY_BYTES:  # reading it would hold up clients
+            raise RemoteError(ResponseCode.SYSTEM_ERROR, "the body is no data version")
+        changed = self._routes.is_changed(address, DataVersion.decode(request.command.body))
+        if not changed:
+            self._routes.touch(address, self.system.clock.monotonic_ms())
+        known = self._routes.data_version(address)
+        return request.command.answer(
+            fields=QueryDataVersionResponseHeader(changed).encode(),
+            body=known.encode() if known is not None else None,
+        )
+
+    @serves(RequestCode.WIPE_WRITE_PERM_OF_BROKER)
+    def wipe_write_perm(self, request: Request) -> RemotingCommand:
+        name = BrokerNameHeader.decode(request.command.fields).broker_name
+        count = self._routes.wipe_write_perm(name)
+        log.info("write permission wiped", broker=name, topics=count, peer=request.peer.remote)
+        return request.command.answer(fields=WipeWritePermResponseHeader(count).encode())
+
+    @serves(RequestCode.ADD_WRITE_PERM_OF_BROKER)
+    def add_write_perm(self, request: Request) -> RemotingCommand:
+        name = BrokerNameHeader.decode(request.command.fields).broker_name
+        count = self._routes.add_write_perm(name)
+        log.info("write permission added", broker=name, topics=count, peer=request.peer.remote)
+        return request.command.answer(fields=AddWritePermResponseHeader(count).encode())
+
+    # --- routes and topics
+
+    @serves(RequestCode.GET_ROUTEINFO_BY_TOPIC)
+    def route(self, request: Request) -> RemotingCommand:
+        """Where a topic is, in the dialect that the client reads."""
+        command = request.command
+        header = GetRouteInfoHeader.decode(command.fields)
+        route = self._routes.route(header.topic)
+        if route is None:
+            raise RemoteError(
+                ResponseCode.TOPIC_NOT_EXIST,
+                f"No topic route info in name server for the topic: {header.topic}{FAQ}",
+            )
+        if self._config.order_message_enable:
+            order = self._kv.get(ORDER_TOPIC_CONFIG, header.topic)
+            route = replace(route, order_topic_conf=order)
+        standard = command.version >= VERSION_STANDARD_JSON_ROUTE
+        return command.answer(
+            body=route.encode(standard_json=standard or bool(header.accept_standard_json_only))
+        )
+
+    @serves(RequestCode.GET_BROKER_CLUSTER_INFO)
+    def cluster_info(self, request: Request) -> RemotingCommand:
+        return request.command.answer(body=self._routes.cluster_info().encode())
+
+    @serves(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
+    def topic_list(self, request: Request) -> RemotingCommand:
+        return request.command.answer(body=_topic_list(self._routes.topics()))
+
+    @serves(RequestCode.GET_TOPICS_BY_CLUSTER)
+    def topics_of_cluster(self, request: Request) -> RemotingCommand:
+        cluster = GetTopicsByClusterHeader.decode(request.command.fields).cluster
+        return request.command.answer(body=_topic_list(self._routes.topics_of_cluster(cluster)))
+
+    @serves(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS)
+    def system_topics(self, request: Request) -> RemotingCommand:
+        topics, broker_address = self._routes.system_topics()
+        return request.command.answer(body=_topic_list(topics, broker_address))
+
+    @serves(RequestCode.GET_UNIT_TOPIC_LIST)
+    def unit_topics(self, request: Request) -> RemotingCommand:
+        topics = self._routes.topics(lambda queue: bool(queue.topic_sys_flag & UNIT_FLAG))
+        return request.command.answer(body=_topic_list(topics))
+
+    @serves(RequestCode.GET_HAS_UNIT_SUB_TOPIC_LIST)
+    def unit_sub_topics(self, request: Request) -> RemotingCommand:
+        topics = self._routes.topics(lambda queue: bool(queue.topic_sys_flag & UNIT_SUB_FLAG))
+        return request.command.answer(body=_topic_list(topics))
+
+    @serves(RequestCode.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST)
+    def unit_sub_only_topics(self, request: Request) -> RemotingCommand:
+        both = UNIT_FLAG | UNIT_SUB_FLAG
+        topics = self._routes.topics(lambda queue: queue.topic_sys_flag & both == UNIT_SUB_FLAG)
+        return request.command.answer(body=_topic_list(topics))
+
+    @serves(RequestCode.DELETE_TOPIC_IN_NAMESRV)
+    def delete_topic(self, request: Request) -> RemotingCommand:
+        header = DeleteTopicInNamesrvHeader.decode(request.command.fields)
+        self._routes.delete_topic(header.topic, header.cluster_name)
+        log.info("topic deleted", topic=header.topic, cluster=header.cluster_name)
+        return request.command.answer()
+
+    # --- settings for clients
+
+    @serves(RequestCode.PUT_KV_CONFIG)
+    def put_kv(self, request: Request) -> None:
+        fields = request.command.fields or {}
+        if "namespace" not in fields or "key" not in fields:
+            raise RemoteError(ResponseCode.SYSTEM_ERROR, "namespace or key is null")
+        header = PutKvConfigHeader.decode(fields)
+        self._kv.put(header.namespace, header.key, header.value)
+        self._save_kv(request)
+
+    @serves(RequestCode.GET_KV_CONFIG)
+    def get_kv(self, request: Request) -> RemotingCommand:
+        header = KvConfigHeader.decode(request.command.fields)
+        value = self._kv.get(header.namespace, header.key)
+        if value is None:
+            remark = f"No config item, Namespace: {header.namespace} Key: {header.key}"
+            return request.command.answer(ResponseCode.QUERY_NOT_FOUND, {}, remark=remark)
+        return request.command.answer(fields=GetKvConfigResponseHeader(value).encode())
+
+    @serves(RequestCode.DELETE_KV_CONFIG)
+    def delete_kv(self, request: Request) -> None:
+        header = KvConfigHeader.decode(request.command.fields)
+        self._kv.delete(header.namespace, header.key)
+        self._save_kv(request)
+
+    @serves(RequestCode.GET_KVLIST_BY_NAMESPACE)
+    def kv_namespace(self, request: Request) -> RemotingCommand:
+        namespace = KvNamespaceHeader.decode(request.command.fields).namespace
+        entries = self._kv.namespace(namespace)
+        if entries is None:
+            raise RemoteError(
+                ResponseCode.QUERY_NOT_FOUND, f"No config item, Namespace: {namespace}"
+            )
+        return request.command.answer(body=_table(entries))
+
+    def _save_kv(self, request: Request) -> None:
+        """Answers when the change is on disk."""
+        text = self._kv.text()
+        self.save(lambda: text, lambda refusal: self.answer_saved(request, refusal))
+
+
+def _table(entries: Mapping[str, str]) -> bytes:
+    return KVTable(dict(entries)).encode()
+
+
+def _topic_list(topics: Sequence[str], broker_address: str | None = None) -> bytes:
+    joined = '","'.join(topics)
+    between = 2 * max(0, len(topics) - 1)
+    if broker_address or "\\" in joined or not joined.isprintable() or joined.count('"') != between:
+        return TopicList(list(topics), broker_address).encode()
+    # sixty thousand names: 100 → 3 ms
+    return f'{{"topicList":["{joined}"]}}'.encode() if topics else b'{"topicList":[]}'

@@ -1,0 +1,198 @@
+"""Keeps this broker registered at every name server: each has an actor, so that none waits.
+
+Owns: the last answer of each name server; what waits until they have been told of topics.
+Told by: whoever opened the ports (`Listening`), topics (`RegisterTopic`, `RegisterAll`,
+`WhenRegistered`), the links (`Registered`, `Sent`).
+Tells: the links (`Listening`, `RegisterTopic`, `RegisterAll`, `SayWhenSent`); topics
+(`SetOrderTopics`); HaSlave (`MasterAt`) and SlaveSync (`MasterIs`); what waited, to whom it is for.
+
+Name servers share nothing, and may say different things: what counts is the answer of the first of
+namesrvAddr that is up.
+
+Source: BrokerController.registerBrokerAll, which takes whichever answer comes first.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import count
+
+from structlog import get_logger
+
+from actors.config import BrokerConfig
+from actors.engine.actor import Actor, handles
+from actors.engine.address import Address
+from actors.engine.published import Published
+from actors.naming.namesrv_link import (
+    Listening,
+    RegisterAll,
+    Registered,
+    RegisterTopic,
+    SayWhenSent,
+    Sent,
+)
+from actors.replication.master_news import MasterAt, MasterIs
+from protocol.bodies import KVTable
+from protocol.command import RemotingCommand
+from protocol.errors import RemoteError
+from protocol.headers.namesrv import RegisterBrokerResponseHeader
+
+log = get_logger(__name__)
+
+__all__ = ["Listening", "RegisterAll", "RegisterTopic", "Registration", "SetOrderTopics"]
+
+SENT_WITHIN_MS = 2000
+"""So long at the most who asks waits for name servers; a client waits 3 s for its heartbeat."""
+
+
+@dataclass(frozen=True, slots=True)
+class WhenRegistered:
+    """Tell `message` to `to` when the name servers have been sent the topics that came before."""
+
+    message: object
+    to: Address
+
+    def pass_on(self) -> None:
+        """Now."""
+        self.to.tell(self.message)
+
+    def refuse(self, _remark: str) -> None:
+        """Nobody registers anything any more."""
+        self.pass_on()
+
+
+@dataclass(slots=True)
+class _Waiting:
+    """What waits for so many links."""
+
+    message: WhenRegistered
+    links_left: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Enough:
+    """It has waited long enough."""
+
+    serial: int
+
+
+@dataclass(frozen=True, slots=True)
+class SetOrderTopics:
+    """Exactly these topics are ordered, says the name server."""
+
+    topics: frozenset[str]
+
+
+class Registration(Actor):
+    """Lives on the loop."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        *,
+        links: Sequence[Address],
+        leaving: Published[bool],
+        addresses: Mapping[str, Address],
+    ) -> None:
+        """`links` are those to the name servers; `leaving` is published when the broker stops."""
+        super().__init__()
+        self._leaving = leaving
+        self._config = config
+        self._links = links
+        self._to = addresses
+        self._answers: dict[str, RemotingCommand | None] = {}
+        self._waiting: dict[int, _Waiting] = {}
+        self._serials = count(1)
+
+    def on_stop(self) -> None:
+        self._let_go()
+
+    def on_failure(self, *_: object) -> None:
+        self._let_go()
+
+    def _let_go(self) -> None:
+        for each in self._waiting.values():
+            each.message.pass_on()
+        self._waiting.clear()
+
+    def on_drain(self) -> None:
+        """Nobody waits for a name server any more that does not answer."""
+        self._leaving.value = True
+
+    @handles(Listening)
+    def on_listening(self, message: Listening) -> None:
+        """From now on clients can reach the broker."""
+        self._pass_on(message)
+
+    @handles(RegisterTopic)
+    def on_register_topic(self, message: RegisterTopic) -> None:
+        """One topic has changed."""
+        self._pass_on(message)
+
+    @handles(RegisterAll)
+    def on_register_all(self, message: RegisterAll) -> None:
+        """Topics have come."""
+        self._pass_on(message)
+
+    @handles(WhenRegistered)
+    def on_when_registered(self, message: WhenRegistered) -> None:
+        """Who makes a topic for a client lets it ask for the route only then."""
+        if not self._links:
+            message.pass_on()
+            return
+        serial = next(self._serials)
+        self._waiting[serial] = _Waiting(message, len(self._links))
+        self._pass_on(SayWhenSent(serial))
+        self.after(SENT_WITHIN_MS, _Enough(serial))
+
+    @handles(Sent)
+    def on_sent(self, message: Sent) -> None:
+        """One of the name servers has been sent it, or is down."""
+        waiting = self._waiting.get(message.serial)
+        if waiting is None:
+            return
+        waiting.links_left -= 1
+        if waiting.links_left == 0:
+            self._waiting.pop(message.serial).message.pass_on()
+
+    @handles(_Enough)
+    def on_enough(self, message: _Enough) -> None:
+        """One of them takes its time; the others have been told."""
+        waiting = self._waiting.pop(message.serial, None)
+        if waiting is not None:
+            waiting.message.pass_on()
+
+    def _pass_on(self, message: object) -> None:
+        for link in self._links:
+            link.tell(message)
+
+    @handles(Registered)
+    def on_registered(self, message: Registered) -> None:
+        """Takes over what the first name server that is up says."""
+        self._answers[message.namesrv] = message.answer
+        found = (self._answers.get(address) for address in self._config.namesrv_addresses)
+        first = next((answer for answer in found if answer is not None), None)
+        if first is None or first is not message.answer:
+            return
+        if first.body:
+            self._take_order(first)
+        if self._config.is_slave:
+            self._take_master(first)
+
+    def _take_master(self, answer: RemotingCommand) -> None:
+        """A slave learns from the first answer where its master is, or that there is none."""
+        try:
+            header = RegisterBrokerResponseHeader.decode(answer.fields)
+        except RemoteError as error:
+            log.warning("master not understood", reason=error.remark)
+            return
+        if header.ha_server_address:
+            self._to["ha_slave"].tell(MasterAt(header.ha_server_address))
+        self._to["slave_sync"].tell(MasterIs(header.master_address or None))
+
+    def _take_order(self, answer: RemotingCommand) -> None:
+        try:
+            ordered = KVTable.decode(bytes(answer.body or b"")).table
+        except RemoteError as error:
+            log.warning("ordered topics not understood", reason=error.remark)
+            return
+        self._to["topics"].tell(SetOrderTopics(frozenset(ordered)))

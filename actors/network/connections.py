@@ -1,0 +1,279 @@
+"""Listening sockets, and all connections that came in through them.
+
+Connections owns the live connections: it starts them, closes the idle ones, and lets them send what
+is left when the server stops. It is started first and stopped last.
+Told by: acceptors (`Accepted`), connections (`PeerClosed`), CleanFiles (`CopyOut`), its own tick.
+
+Acceptor owns the listening sockets. It is started last and stopped first: nothing new comes in
+while the rest is stopping.
+"""
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from errno import EADDRINUSE, EMFILE, ENFILE, ENOBUFS, ENOMEM
+from select import EPOLLIN
+from socket import (
+    AF_INET,
+    AF_INET6,
+    IPPROTO_TCP,
+    TCP_NODELAY,
+    create_server,
+    socket,
+)
+
+from structlog import get_logger
+
+from actors.engine.actor import Actor, Exited, Started, handles
+from actors.engine.address import Address
+from actors.network.connection import Close, Connection, CopyOut, StopReading
+from actors.network.request import PeerClosed
+from actors.network.service import Service
+
+log = get_logger(__name__)
+
+IDLE_TICK_MS = 10_000
+COPY_OUT_AGAIN_MS = 1000
+ACCEPTS_PER_ROUND = 64
+ACCEPT_AGAIN_MS = 500
+"""Pause after the machine gave no socket: the port stays ready, asking at once would not end."""
+
+_USED_UP = {
+    EMFILE: "too many open files",
+    ENFILE: "too many open files on this machine",
+    ENOBUFS: "out of socket memory",
+    ENOMEM: "out of memory",
+}
+BACKLOG = 1024
+
+
+class PortTaken(Exception):
+    """The port is in use; the text says what to do."""
+
+
+@dataclass(slots=True)
+class Accepted:
+    """A new socket for this service."""
+
+    sock: socket
+    remote: tuple[str, int]
+    service: Service
+
+
+@dataclass(slots=True)
+class _Tick:
+    """Look for idle connections."""
+
+
+@dataclass(slots=True)
+class _CopyOutAgain:
+    """Answers from a deleted file were on their way to their connections; now they are there."""
+
+    first: CopyOut
+
+
+class Connections(Actor):
+    """Lives on the loop."""
+
+    def __init__(self, idle_ms: float) -> None:
+        super().__init__()
+        self._idle_ms = idle_ms
+        self._live: dict[int, Connection] = {}
+        self._closing = False
+
+    def on_start(self) -> None:
+        self.every(min(IDLE_TICK_MS, max(self._idle_ms / 4, 1)), _Tick())
+
+    @property
+    def count(self) -> int:
+        """Connections that are open."""
+        return len(self._live)
+
+    @handles(Accepted)
+    def on_accepted(self, message: Accepted) -> None:
+        """Starts the connection's actor."""
+        if self._closing:
+            message.sock.close()
+            return
+        connection = Connection(message.sock, message.remote, message.service, self.address)
+        self._live[connection.peer_id] = connection
+        name = f"connection {connection.remote}"
+        self.system.spawn(connection, name, parent=self.address)
+
+    @handles(PeerClosed)
+    def on_peer_closed(self, message: PeerClosed) -> None:
+        """Forgets a connection that has closed."""
+        self._live.pop(message.peer.peer_id, None)
+
+    @handles(Started)
+    def on_child_started(self, _: Started) -> None:
+        """A connection's actor is up; nothing to do."""
+
+    @handles(Exited)
+    def on_child_exited(self, message: Exited) -> None:
+        """A connection that failed closes its socket: its peer learns of it at once."""
+        if message.failure is None:
+            return
+        for connection in [*self._live.values()]:
+            if connection.address is message.address:
+                connection.end(f"failed: {message.failure!r}")
+
+    @handles(CopyOut)
+    def on_copy_out(self, message: CopyOut) -> None:
+        """Tells every connection on which something waits; once more for what was on its way."""
+        self._copy_out(message)
+        self.after(COPY_OUT_AGAIN_MS, _CopyOutAgain(message))
+
+    @handles(_CopyOutAgain)
+    def on_copy_out_again(self, message: _CopyOutAgain) -> None:
+        """The last time: nobody can get a view of the file any more."""
+        self._copy_out(message.first)
+
+    def _copy_out(self, message: CopyOut) -> None:
+        for connection in self._live.values():
+            if connection.unsent_bytes:
+                connection.address.tell(message)
+
+    @handles(_Tick)
+    def on_tick(self, _: _Tick) -> None:
+        """Closes connections without traffic for too long."""
+        oldest_ms = self.system.clock.monotonic_ms() - self._idle_ms
+        for connection in [*self._live.values()]:
+            if connection.last_traffic_ms <= oldest_ms:
+                connection.end("idle")  # what it has not taken until now it will never take
+
+    def on_drain(self) -> None:
+        for connection in self._live.values():
+            connection.address.tell(StopReading())
+
+    def can_stop(self) -> bool:
+        """Once every connection has sent what it owed, or its peer went away."""
+        if not self._closing:
+            self._closing = True
+            for connection in self._live.values():
+                connection.address.tell(Close("server stopped"))
+        return not self._live
+
+    def on_stop(self) -> None:
+        for connection in [*self._live.values()]:
+            connection.end("server stopped before the peer took its answers")
+
+    def on_failure(self, *_: object) -> None:
+        """Nobody would close them when they are idle, or let them finish at a stop."""
+        for connection in [*self._live.values()]:
+            connection.end("connections restarted")
+
+
+@dataclass(slots=True)
+class _AcceptAgain:
+    """The machine may have sockets again."""
+
+
+@dataclass(frozen=True)
+class Listener:
+    """One open port and what it serves."""
+
+    name: str
+    host: str
+    port: int
+    service: Service
+
+
+class Acceptor(Actor):
+    """Lives on the loop; the sockets are opened before it starts, so that a taken port is told."""
+
+    def __init__(self, listeners: Sequence[tuple[Listener, socket]], connections: Address) -> None:
+        super().__init__()
+        self._listening = [
+            _Listening(sock, listener.service, self._accept) for listener, sock in listeners
+        ]
+        self._connections = connections
+
+    def on_start(self) -> None:
+        self._watch()
+
+    def _watch(self) -> None:
+        for listening in self._listening:
+            self.system.loop.watch(listening.sock, EPOLLIN, listening, owner=self)
+
+    def _accept(self, sock: socket, service: Service) -> None:
+        for _ in range(ACCEPTS_PER_ROUND):
+            try:
+                peer, remote = sock.accept()
+            except BlockingIOError:
+                return
+            except OSError as error:
+                reason = _USED_UP.get(error.errno or 0)
+                if reason is not None:
+                    log.error("no connection accepted", reason=reason, again_ms=ACCEPT_AGAIN_MS)
+                    self._pause()
+                return
+            peer.setblocking(False)
+            peer.setsockopt(IPPROTO_TCP, TCP_NODELAY, 1)
+            self._connections.tell(Accepted(peer, plain_address(remote), service))
+
+    def _pause(self) -> None:
+        for listening in self._listening:
+            self.system.loop.unwatch(listening.sock)
+        self.after(ACCEPT_AGAIN_MS, _AcceptAgain())
+
+    @handles(_AcceptAgain)
+    def on_accept_again(self, _: _AcceptAgain) -> None:
+        """Goes on; who has connected meanwhile waits in the backlog."""
+        self._watch()
+
+    def on_drain(self) -> None:
+        """Nothing new comes in from here on."""
+        self._close()
+
+    def on_stop(self) -> None:
+        self._close()
+
+    def on_failure(self, *_: object) -> None:
+        """The sockets stay open for the actor that replaces this one."""
+
+    def _close(self) -> None:
+        for listening in self._listening:
+            self.system.loop.unwatch(listening.sock)
+            listening.sock.close()
+        self._listening = []
+
+
+class _Listening:
+    """One listening socket, as the loop sees it."""
+
+    def __init__(
+        self, sock: socket, service: Service, accept: Callable[[socket, Service], None]
+    ) -> None:
+        self.sock = sock
+        self._service = service
+        self._accept = accept
+
+    def on_readable(self) -> None:
+        self._accept(self.sock, self._service)
+
+    def on_writable(self) -> None:
+        """Never asked for."""
+
+
+def plain_address(remote: tuple[str, int]) -> tuple[str, int]:
+    """Address and port; an IPv4 peer on an IPv6 socket as IPv4."""
+    host = remote[0].partition("%")[0]
+    return (host.removeprefix("::ffff:") if "." in host else host, remote[1])
+
+
+def open_listener(host: str, port: int, name: str) -> socket:
+    """Binds and listens. Raises PortTaken with a sentence for the operator."""
+    family = AF_INET6 if ":" in host else AF_INET
+    try:
+        sock = create_server((host, port), family=family, backlog=BACKLOG)
+    except OSError as error:
+        if error.errno == EADDRINUSE:
+            raise PortTaken(
+                f"Port {port} ({name}) is in use: stop what listens there, or choose another port."
+            ) from None
+        raise PortTaken(
+            f"Cannot listen on {host}:{port} ({name}): {os.strerror(error.errno or 0)}."
+        ) from None
+    sock.setblocking(False)
+    return sock

@@ -1,0 +1,121 @@
+"""The in-process API: requests to a broker without a socket, for tests and for tools.
+
+    client = LocalClient(system, service)
+    answer = client.request(RemotingCommand(RequestCode.GET_MAX_OFFSET, {...}))
+
+It speaks to the actors exactly as a connection does, only that its requests come as values.  Under
+simulation `request` winds the system until the answer is there.
+"""
+
+from collections.abc import Callable, Sequence
+from itertools import count
+from threading import Event
+
+from actors.engine.system import ActorSystem
+from actors.network.connection import SEND_CODES, peer_ids
+from actors.network.request import ClientAnswer, PeerClosed, Request
+from actors.network.sends import Buffer, Sends
+from actors.network.service import Service
+from protocol.codes import ResponseCode
+from protocol.command import RemotingCommand
+from protocol.errors import RemoteError
+from protocol.frame import decode_frame, encode
+from protocol.host import pack_host
+from protocol.send_wire import send_of
+
+_opaques = count(1)
+
+
+class LocalClient:
+    """A peer in this process. May be used from one thread, not the loop."""
+
+    def __init__(
+        self, system: ActorSystem, service: Service, *, host: str = "127.0.0.1", port: int = 1
+    ) -> None:
+        self.peer_id = next(peer_ids)
+        self.remote = f"{host}:{port}"
+        self.host = pack_host(host, port)
+        self.is_fast = service.is_fast
+        self.is_open = True
+        self.received: list[RemotingCommand] = []
+        """Requests that the broker sent to this client (notices)."""
+
+        self._system = system
+        self._service = service
+        self._waiting: dict[int, Callable[[RemotingCommand], None]] = {}
+
+    # --- the peer's side
+
+    def send(self, command: RemotingCommand) -> None:
+        """Takes one answer or request of the broker."""
+        self.write((encode(command),))
+
+    def write(self, frames: Sequence[Buffer], released_bytes: int = 0) -> None:
+        """Takes frames as a connection would send them; a pull's body comes in pieces."""
+        data = b"".join(frames)
+        while data:
+            end = 4 + int.from_bytes(data[:4])
+            command = decode_frame(data[4:end])
+            data = data[end:]
+            if command.is_response:
+                taken = self._waiting.pop(command.opaque, None)
+                if taken is not None:
+                    taken(command)
+            else:
+                self.received.append(command)
+
+    # --- the caller's side
+
+    def start(
+        self, command: RemotingCommand, taken: Callable[[RemotingCommand], None] | None = None
+    ) -> None:
+        """Sends one request; `taken` is called with its answer."""
+        command.opaque = next(_opaques)
+        if taken is not None:
+            self._waiting[command.opaque] = taken
+        service = self._service
+        if command.code in SEND_CODES and service.sends_to is not None:
+            try:
+                service.sends_to.tell(Sends(self, [send_of(command)], 0))
+            except RemoteError as error:
+                Request(command, self).answer(error.code, remark=error.remark)
+            return
+        address = service.routes.get(command.code)
+        if address is not None:
+            address.tell(Request(command, self))
+        elif service.answer_unknown:
+            remark = f" request type {command.code} not supported"
+            Request(command, self).answer(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark=remark)
+
+    def request(self, command: RemotingCommand, timeout_s: float = 5.0) -> RemotingCommand:
+        """Sends one request and waits for its answer. Raises TimeoutError."""
+        answers: list[RemotingCommand] = []
+        arrived = Event()
+
+        def take(answer: RemotingCommand) -> None:
+            answers.append(answer)
+            arrived.set()
+
+        self.start(command, take)
+        seed = ""
+        if not self._system.is_simulated:
+            arrived.wait(timeout_s)
+        else:
+            try:
+                self._system.run_until(arrived.is_set, timeout_s * 1000)
+            except TimeoutError as error:
+                seed = f": {error}"
+        if not answers:
+            raise TimeoutError(f"no answer to request {command.code} within {timeout_s} s{seed}")
+        return answers[0]
+
+    def reply(self, answer: RemotingCommand) -> None:
+        """Answers a request of the broker's (one of `received`)."""
+        if self._service.answers_to is not None:
+            self._service.answers_to.tell(ClientAnswer(answer, self))
+
+    def close(self) -> None:
+        """Tells the broker that this client is gone."""
+        self.is_open = False
+        for address in self._service.tell_closed:
+            address.tell(PeerClosed(self))

@@ -1,0 +1,141 @@
+"""A request on its way through the broker, and the actors that answer requests.
+
+A `Request` carries its connection and opaque wherever it goes, so that whoever holds it can answer
+it, and so that it is answered with an error, never left silent, when the actor that holds it dies.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Protocol, TypeVar
+
+from actors.engine.actor import Actor, handles
+from protocol.codes import RequestCode, ResponseCode
+from protocol.command import RemotingCommand
+from protocol.errors import RemoteError
+from protocol.headers.fields import Header
+
+SHORT_BODY_BYTES_MAX = 1 << 20
+"""20,000 consumers in a heartbeat, or 15,000 queues to lock: 0.1 s."""
+
+
+class Peer(Protocol):
+    """Whoever asked: a connection, or a caller in this process. Lives on the loop."""
+
+    peer_id: int
+    """Unique in this process for as long as it runs; never reused."""
+
+    remote: str
+    """`ip:port` of the other side, for remarks and logs."""
+
+    host: bytes
+    """The other side as it is stored in a record: 8 bytes for IPv4, 20 for IPv6."""
+
+    @property
+    def is_fast(self) -> bool:
+        """Whether it came through a broker's fast port."""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether there is still somebody to send to, as far as this side knows."""
+
+    def send(self, command: RemotingCommand) -> None:
+        """Queues one command for this peer (a response, or a request of ours). Any thread."""
+
+
+@dataclass(slots=True)
+class Request:
+    """One decoded request and who asked it."""
+
+    command: RemotingCommand
+    peer: Peer
+    seen_as: object = None
+    """What the hooks see of it, where they see it."""
+    header: Header | None = None
+    """Its fields, where they were decoded with the command (which has none then)."""
+
+    def answer(
+        self,
+        code: int = ResponseCode.SUCCESS,
+        fields: dict[str, str] | None = None,
+        *,
+        remark: str | None = None,
+        body: bytes | None = None,
+    ) -> None:
+        """Sends the response, unless the request was one-way."""
+        self.respond(self.command.answer(code, fields, remark=remark, body=body))
+
+    def respond(self, response: RemotingCommand) -> None:
+        """Sends a response made with `command.answer`, unless the request was one-way."""
+        if not self.command.is_oneway:
+            self.peer.send(response)
+
+    def refuse(self, remark: str) -> None:
+        """Answers that we failed; called for requests whose actor died."""
+        self.answer(ResponseCode.SYSTEM_ERROR, remark=remark)
+
+
+@dataclass(slots=True)
+class PeerClosed:
+    """The connection is gone; told to every actor that may know something of the peer."""
+
+    peer: Peer
+
+
+@dataclass(slots=True)
+class ClientAnswer:
+    """A peer has answered a request of ours; told to who keeps track of those."""
+
+    answer: RemotingCommand
+    peer: Peer
+
+
+Handler = TypeVar("Handler", bound=Callable[..., RemotingCommand | None])
+
+
+def serves(*codes: RequestCode) -> Callable[[Handler], Handler]:
+    """Marks a method of a Responder as the one that answers these request codes."""
+
+    def mark(method: Handler) -> Handler:
+        method.serves = codes  # type: ignore[attr-defined]
+        return method
+
+    return mark
+
+
+class Responder(Actor):
+    """An actor that answers requests: one method per request code."""
+
+    serves_codes: ClassVar[dict[int, Callable[[Any, Request], RemotingCommand | None]]] = {}
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        own = {
+            int(code): method
+            for method in vars(cls).values()
+            for code in getattr(method, "serves", ())
+        }
+        cls.serves_codes = {**cls.serves_codes, **own}
+
+    @handles(Request)
+    def on_request(self, request: Request) -> None:
+        """Answers one request; the peer's mistakes become responses here."""
+        try:
+            response = self.serves_codes[request.command.code](self, request)
+        except RemoteError as error:
+            request.answer(error.code, remark=error.remark)
+            return
+        if response is not None:
+            request.respond(response)
+
+
+def short_body(command: RemotingCommand) -> bytes | memoryview | None:
+    """A body that is read on the loop. Raises RemoteError for one that would hold it up."""
+    if len(command.body or b"") > SHORT_BODY_BYTES_MAX:
+        remark = f"the body is longer than {SHORT_BODY_BYTES_MAX} bytes"
+        raise RemoteError(ResponseCode.SYSTEM_ERROR, remark)
+    return command.body
+
+
+def codes_of(responders: Sequence[tuple[str, type[Responder]]]) -> dict[int, str]:
+    """Which address serves which request code: the table of a server's abilities."""
+    return {code: name for name, responder in responders for code in responder.serves_codes}

@@ -1,0 +1,1 @@
+"""Reading for clients: pulls, held pulls, queries by key and offset."""

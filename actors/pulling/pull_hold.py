@@ -1,0 +1,285 @@
+"""Long polling: pulls that found nothing wait here for a message or their deadline.
+
+Owns: the held pulls, by topic and queue.
+Told by: PullMessage (`Hold`), Reput (`Arrived`, `CaughtUp`), the scrubber (`Settled`), connections
+(`PeerClosed`), its own tick.
+Tells: PullMessage (`Woken`: process it again, but do not hold it again; `SayWhenAnswered`, when the
+broker stops).
+
+A pull that filters by properties waits for a record whose properties match: for such pulls alone
+the record is read. One whose first message is in doubt waits here too: for the scrubber, not for a
+message.
+
+4.9.7 looks at deadlines every 5 s; here a pull is answered within a tick of its deadline.
+
+Source: PullRequestHoldService.
+"""
+
+from collections.abc import Callable, Set
+from dataclasses import dataclass
+
+from actors.engine.actor import Actor, handles
+from actors.engine.address import Address
+from actors.following.reput import Arrived, CaughtUp
+from actors.following.settle import Settled
+from actors.network.request import PeerClosed, Request
+from actors.pulling.property_filters import Matches, is_true
+from protocol.codes import ResponseCode
+from protocol.message import RecordError, scan_head
+from protocol.properties import parse
+from storage.errors import OffsetError
+
+TICK_MS = 100
+HELD_MAX = 200_000
+"""Past this many a pull is answered at once, empty; the client comes again."""
+
+
+NEVER = 1 << 63
+"""Beyond every queue: no message that arrives wakes a pull that waits for this offset."""
+
+
+@dataclass(slots=True, eq=False)
+class Hold:
+    """Keep this pull until queue (topic, queue_id) holds more than `offset` messages."""
+
+    request: Request
+    topic: bytes
+    queue_id: int
+    offset: int
+    codes: Set[int] | None
+    """Tags codes that the consumer wants; None: all."""
+
+    timeout_ms: float
+    doubtful: int = -1
+    """The queue offset of the unit that has to be settled first; `offset` is NEVER then."""
+    deadline_ms: float = 0.0
+    """By the monotonic clock; 0: `timeout_ms` from now."""
+    matches: Matches | None = None
+    """Asked with the properties of a record whose tags code is wanted; None: nothing else is."""
+
+    def refuse(self, remark: str) -> None:
+        """Answers the held pull with an error."""
+        self.request.refuse(remark)
+
+
+@dataclass(slots=True)
+class Woken:
+    """Process a held pull again."""
+
+    request: Request
+    settled: int = -1
+    """The queue offset of the unit whose doubt it waited for, if that has been looked into."""
+    deadline_ms: float = 0.0
+    """When its time is over, by the monotonic clock; if it has to wait again, until then."""
+    is_over: bool = False
+    """Its time is over: it is answered, whatever is still in doubt."""
+
+    def refuse(self, remark: str) -> None:
+        """Answers the held pull with an error."""
+        self.request.refuse(remark)
+
+
+@dataclass(slots=True)
+class SayWhenAnswered:
+    """Tell PullHold `LastAnswered`, behind all pulls that it has woken."""
+
+
+@dataclass(slots=True)
+class LastAnswered:
+    """No pull that was held is without its answer."""
+
+
+@dataclass(slots=True)
+class _Tick:
+    """Look at the deadlines."""
+
+
+class HoldTable:
+    """The held pulls; plain, for tests without an actor."""
+
+    def __init__(self, view: Callable[[int, int], memoryview] | None = None) -> None:
+        """`view` gives bytes of the log, by offset and count; None: filters are not asked."""
+        self._view = view
+        self._held: dict[tuple[bytes, int], list[Hold]] = {}
+        self.count = 0
+
+    def add(self, hold: Hold) -> None:
+        """Keeps one."""
+        self._held.setdefault((hold.topic, hold.queue_id), []).append(hold)
+        self.count += 1
+
+    def arrived(
+        self,
+        topic: bytes,
+        queue_id: int,
+        queue_offset: int,
+        code: int,
+        physical_offset: int = 0,
+        size: int = 0,
+    ) -> list[Hold]:
+        """Takes out those that may want the record just dispatched at `queue_offset`."""
+        holds = self._held.get((topic, queue_id))
+        if holds is None:
+            return []
+        low = code & 0xFFFFFFFF
+        signed = low - (1 << 32) if low >> 31 else low
+        wanting = [
+            hold
+            for hold in holds
+            if hold.offset <= queue_offset and (hold.codes is None or signed in hold.codes)
+        ]
+        if self._view is not None and any(hold.matches is not None for hold in wanting):
+            wanting = self._matching(wanting, physical_offset, size)
+        return self._take((topic, queue_id), wanting)
+
+    def _matching(self, holds: list[Hold], physical_offset: int, size: int) -> list[Hold]:
+        """Those of them whose filter lets the record pass; one that cannot be read passes."""
+        assert self._view is not None
+        try:
+            properties = parse(scan_head(self._view(physical_offset, size), 0).properties)
+        except (OffsetError, RecordError):
+            return holds
+        return [hold for hold in holds if hold.matches is None or is_true(hold.matches, properties)]
+
+    def due(self, now_ms: float) -> list[Hold]:
+        """Takes out those whose time is over."""
+        return self._take_where(lambda hold: hold.deadline_ms <= now_ms)
+
+    def behind(self, max_offset: Callable[[bytes, int], int]) -> list[Hold]:
+        """Takes out those whose queue holds more than they have seen."""
+        return self._take_where(lambda hold: max_offset(hold.topic, hold.queue_id) > hold.offset)
+
+    def settled(self, topic: bytes, queue_id: int, queue_offset: int) -> list[Hold]:
+        """Takes out those that waited for this unit."""
+        holds = self._held.get((topic, queue_id), [])
+        return self._take(
+            (topic, queue_id), [hold for hold in holds if hold.doubtful == queue_offset]
+        )
+
+    def doubtful(self) -> list[Hold]:
+        """Takes out those that wait for any unit to be settled."""
+        return self._take_where(lambda hold: hold.doubtful >= 0)
+
+    def of_peer(self, peer_id: int) -> list[Hold]:
+        """Takes out those of a peer that is gone."""
+        return self._take_where(lambda hold: hold.request.peer.peer_id == peer_id)
+
+    def all(self) -> list[Hold]:
+        """Takes out everything."""
+        return self._take_where(lambda _: True)
+
+    def _take_where(self, wanted: Callable[[Hold], bool]) -> list[Hold]:
+        taken: list[Hold] = []
+        for key, holds in [*self._held.items()]:
+            taken += self._take(key, [hold for hold in holds if wanted(hold)])
+        return taken
+
+    def _take(self, key: tuple[bytes, int], taken: list[Hold]) -> list[Hold]:
+        if taken:
+            gone = set(map(id, taken))
+            left = [hold for hold in self._held[key] if id(hold) not in gone]
+            if left:
+                self._held[key] = left
+            else:
+                del self._held[key]
+            self.count -= len(taken)
+        return taken
+
+
+class PullHold(Actor):
+    """Lives on the loop."""
+
+    def __init__(
+        self,
+        pull_message: Address,
+        max_offset: Callable[[bytes, int], int],
+        view: Callable[[int, int], memoryview],
+    ) -> None:
+        """`view` gives bytes of the log, by offset and count (CommitLog.view)."""
+        super().__init__()
+        self._pull_message = pull_message
+        self._max_offset = max_offset
+        self._table = HoldTable(view)
+        self._draining = False
+        self._owes_answers = False
+
+    def on_start(self) -> None:
+        self.every(TICK_MS, _Tick())
+
+    @handles(Hold)
+    def on_hold(self, message: Hold) -> None:
+        """Keeps a pull, unless the broker is stopping or holds too many.
+
+        A message may have arrived while this one was under way: then it goes straight back.
+        """
+        if not message.deadline_ms:
+            message.deadline_ms = self.system.clock.monotonic_ms() + message.timeout_ms
+        arrived = self._max_offset(message.topic, message.queue_id) > message.offset
+        if self._draining or self._table.count >= HELD_MAX:
+            self._wake([message], is_over=True)
+        elif arrived:
+            self._wake([message])
+        else:
+            self._table.add(message)
+
+    @handles(Arrived)
+    def on_arrived(self, message: Arrived) -> None:
+        """Wakes whoever waits for one of these records."""
+        if not self._table.count:
+            return
+        arrived = self._table.arrived
+        for entry in message.entries:
+            woken = arrived(entry[0], entry[1], entry[2], entry[5], entry[3], entry[4])
+            if woken:
+                self._wake(woken)
+
+    @handles(CaughtUp)
+    def on_caught_up(self, _: CaughtUp) -> None:
+        """Wakes whoever waits for a record that was dispatched without a word, or for a unit."""
+        self._wake(self._table.behind(self._max_offset))
+        self._wake(self._table.doubtful())
+
+    @handles(Settled)
+    def on_settled(self, message: Settled) -> None:
+        """Wakes whoever waits for this unit."""
+        topic = message.topic.encode("utf-8", "surrogateescape")
+        self._wake(self._table.settled(topic, message.queue_id, message.queue_offset), settled=True)
+
+    @handles(_Tick)
+    def on_tick(self, _: _Tick) -> None:
+        """Answers those whose time is over."""
+        self._wake(self._table.due(self.system.clock.monotonic_ms()), is_over=True)
+
+    @handles(PeerClosed)
+    def on_peer_closed(self, message: PeerClosed) -> None:
+        """Forgets the pulls of a peer that is gone."""
+        self._table.of_peer(message.peer.peer_id)
+
+    def on_drain(self) -> None:
+        """The broker stops: held pulls are answered now."""
+        self._draining = self._owes_answers = True
+        self._wake(self._table.all(), is_over=True)
+        self._pull_message.tell(SayWhenAnswered())
+
+    @handles(LastAnswered)
+    def on_last_answered(self, _: LastAnswered) -> None:
+        """PullMessage may stop now, and so may this actor, after which it does."""
+        self._owes_answers = False
+
+    def can_stop(self) -> bool:
+        """Once those that were woken are answered: PullMessage is stopped behind this actor."""
+        return not self._owes_answers
+
+    def on_stop(self) -> None:
+        for hold in self._table.all():
+            hold.request.answer(ResponseCode.PULL_NOT_FOUND, remark="broker stopped")
+
+    def on_failure(self, *_: object) -> None:
+        """Nobody is left silent."""
+        for hold in self._table.all():
+            hold.refuse("pull hold restarted")
+
+    def _wake(self, holds: list[Hold], *, settled: bool = False, is_over: bool = False) -> None:
+        for hold in holds:
+            doubtful = hold.doubtful if settled else -1
+            self._pull_message.tell(Woken(hold.request, doubtful, hold.deadline_ms, is_over))

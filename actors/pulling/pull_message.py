@@ -1,0 +1,399 @@
+"""Answers pulls: checks them, joins queue units with the log, or has them held.
+
+Owns: nothing; it reads the published tables and, below the watermark, the store.
+Told by: connections (`Request`), PullHold (`Woken`, `SayWhenAnswered`), ColdRead (`Warm`).
+Tells: the connection (header and views of the log), PullHold (`Hold`, when there is
+nothing yet, or the first message is in doubt; `LastAnswered`), the scrubber (`Settle`), ColdRead
+(`ReadCold`, when what is wanted is not in memory), ConsumerOffsets (`CommitOffset`, piggybacked on
+a pull), PutMessage (`PutOwn`, about a pull outside of its queue).
+
+Source: PullMessageProcessor.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from structlog import get_logger
+
+from actors.config import MASTER_ID, BrokerConfig
+from actors.consumers.consumer_groups import ConsumerView
+from actors.engine.actor import handles
+from actors.engine.address import Address
+from actors.engine.published import Published
+from actors.following.settle import Settle
+from actors.network.hooks import Hooks, PullContext
+from actors.network.request import Request, Responder, serves
+from actors.network.sends import StreamPeer
+from actors.pulling.cold_read import ReadCold
+from actors.pulling.offset_moved import offset_moved_record
+from actors.pulling.pull_hold import NEVER, Hold, LastAnswered, SayWhenAnswered, Woken
+from actors.pulling.pull_rules import PullRules
+from actors.sending.own_put import PutOwn
+from actors.statistics.counts import Counts
+from actors.statistics.pull_stats import PullStats
+from actors.tables.consumer_offsets import CommitOffset
+from actors.tables.groups import GroupFinder
+from protocol.bodies import SubscriptionGroupConfig, TopicConfig
+from protocol.codes import RequestCode, ResponseCode
+from protocol.command import RemotingCommand
+from protocol.errors import RemoteError
+from protocol.headers.pull import PullMessageHeader
+from protocol.pull_reply import PullReplies
+from protocol.sysflag import PULL_COMMIT_OFFSET, PULL_SUSPEND
+from storage.consumer_filters import ConsumerFilters
+from storage.get_message import GetLimits, GetResult, GetStatus, get_message
+from storage.message_filter import MessageFilter
+from storage.message_store import MessageStore
+from storage.page_probe import PageProbe
+
+log = get_logger(__name__)
+
+_CODE_OF_STATUS = {
+    GetStatus.FOUND: ResponseCode.SUCCESS,
+    GetStatus.MESSAGE_WAS_REMOVING: ResponseCode.PULL_RETRY_IMMEDIATELY,
+    GetStatus.NO_MATCHED_MESSAGE: ResponseCode.PULL_RETRY_IMMEDIATELY,
+    GetStatus.OFFSET_FOUND_NULL: ResponseCode.PULL_NOT_FOUND,
+    GetStatus.OFFSET_OVERFLOW_ONE: ResponseCode.PULL_NOT_FOUND,
+    GetStatus.OFFSET_OVERFLOW_BADLY: ResponseCode.PULL_OFFSET_MOVED,
+    GetStatus.OFFSET_TOO_SMALL: ResponseCode.PULL_OFFSET_MOVED,
+}
+_FOUND, _SUCCESS = GetStatus.FOUND, int(ResponseCode.SUCCESS)  # looked up once
+_EMPTY_QUEUE = (GetStatus.NO_MATCHED_LOGIC_QUEUE, GetStatus.NO_MESSAGE_IN_QUEUE)
+
+
+BELIEVED_MS = 5_000
+"""How long what was found in memory counts as being there."""
+SETTLE_MS = 5_000
+"""How long a pull that does not want to wait does so while its first message is in doubt."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Pass:
+    """Which time a pull is looked at, and what has been done about it."""
+
+    may_hold: bool = True
+    is_again: bool = False
+    is_settled: bool = False
+    """The doubt about its first message has been looked into."""
+    deadline_ms: float = 0.0
+    is_over: bool = False
+    """It has waited long enough for that."""
+    is_warm: bool = False
+    """What it reads was in memory a moment ago."""
+
+
+_FIRST = _Pass()
+
+
+@dataclass(slots=True)
+class Warm:
+    """Look at a pull again: what it wanted has been read from the disk."""
+
+    request: Request
+    again: _Pass
+
+    def refuse(self, remark: str) -> None:
+        """Answers the pull with an error."""
+        self.request.refuse(remark)
+
+
+@dataclass(slots=True)
+class _Forget:
+    """Ask the kernel anew what is in memory."""
+
+
+class PullMessage(Responder):
+    """Lives on the loop."""
+
+    def __init__(
+        self,
+        store: MessageStore,
+        config: BrokerConfig,
+        limits: GetLimits,
+        probe: PageProbe,
+        *,
+        topics: Published[Mapping[str, TopicConfig]],
+        groups: GroupFinder,
+        consumers: Published[Mapping[str, ConsumerView]],
+        filters: Published[ConsumerFilters],
+        hooks: Hooks,
+        stats: PullStats,
+        addresses: Mapping[str, Address],
+    ) -> None:
+        super().__init__()
+        self._store = store
+        self._config = config
+        self._limits = limits
+        self._probe = probe
+        self._topics, self._groups = topics, groups
+        self._consumers, self._filters = consumers, filters
+        self._hooks = hooks
+        self.stats = stats
+        self._to = addresses
+        self._rules = PullRules(config)
+        self._replies = PullReplies()
+
+    def on_start(self) -> None:
+        self.every(BELIEVED_MS, _Forget())
+
+    @handles(_Forget)
+    def on_forget(self, _: _Forget) -> None:
+        """What was in memory some seconds ago need not be now; the limits may have changed, too."""
+        self._probe.forget()
+        self._limits = self._limits.renewed(self._store.config)
+
+    @serves(RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE)
+    def on_pull(self, request: Request) -> RemotingCommand | None:
+        """A pull as it came; it may be held."""
+        self._pull(request, _FIRST)
+        return None
+
+    @handles(Woken)
+    def on_woken(self, message: Woken) -> None:
+        """A held pull again; it is answered now, unless its first message is in doubt."""
+        again = _Pass(False, True, message.settled >= 0, message.deadline_ms, message.is_over)
+        self._pull(message.request, again)
+
+    @handles(Warm)
+    def on_warm(self, message: Warm) -> None:
+        """A pull whose messages had to be read from the disk; now they are taken as they are."""
+        self._pull(message.request, message.again)
+
+    @handles(SayWhenAnswered)
+    def on_say_when_answered(self, _: SayWhenAnswered) -> None:
+        """The pulls woken before this are answered."""
+        self._to["pull_hold"].tell(LastAnswered())
+
+    def _pull(self, request: Request, this: "_Pass") -> None:
+        header = request.header
+        if not isinstance(header, PullMessageHeader):
+            header = request.header = PullMessageHeader.decode(request.command.fields)
+        if self._hooks.see_pulls:
+            self._show(request, header, this)
+        try:
+            self._rules.check_readable()
+            group = self._rules.check_group(
+                header.consumer_group, self._groups.find(header.consumer_group)
+            )
+            self._answer(request, header, group, this)
+        except RemoteError as error:
+            request.answer(error.code, {}, remark=error.remark)
+            self._show_answer(request, error.code, error.remark)
+
+    def _show(self, request: Request, header: PullMessageHeader, this: "_Pass") -> None:
+        """Lets the hooks see a pull that has come; one that had to wait they have seen."""
+        if isinstance(request.seen_as, PullContext):
+            request.seen_as.held = this.is_again
+            return
+        request.seen_as = context = PullContext(
+            header.consumer_group,
+            header.topic,
+            header.queue_id,
+            request.peer.remote,
+            header.queue_offset,
+            header.max_msg_nums,
+        )
+        self._hooks.before_pull(context)
+
+    def _show_answer(
+        self, request: Request, code: int, remark: str | None, result: GetResult | None = None
+    ) -> None:
+        context = request.seen_as
+        if not isinstance(context, PullContext):
+            return
+        context.code, context.remark = code, remark
+        if result is not None:
+            context.next_offset, context.success = result.next_offset, bool(result.views)
+            context.message_count, context.record_bytes = result.count, result.body_bytes
+        self._hooks.after_pull(context)
+
+    def _answer(
+        self,
+        request: Request,
+        header: PullMessageHeader,
+        group: SubscriptionGroupConfig,
+        this: "_Pass",
+    ) -> None:
+        rules = self._rules
+        rules.check_queue(header, self._topics.value.get(header.topic), request.peer.remote)
+        wanted = rules.wanted(header, group, self._consumers.value, self._filters.value)
+        began_ms = self.system.clock.monotonic_ms()
+        result = get_message(
+            self._store.consume_queues.get_or_create(header.topic, header.queue_id),
+            self._store.commit_log,
+            header.queue_offset,
+            header.max_msg_nums,
+            wanted,
+            self._limits,
+            damage=self._store.damage,
+            probe=None if this.is_warm else self._probe,
+            settled=this.is_settled,
+        )
+        self._count(header, result, self.system.clock.monotonic_ms() - began_ms)
+        if not this.is_again and header.sys_flag & PULL_COMMIT_OFFSET and not self._config.is_slave:
+            self._to["consumer_offsets"].tell(
+                CommitOffset(
+                    header.consumer_group,
+                    header.topic,
+                    header.queue_id,
+                    header.commit_offset,
+                    request.peer,
+                )
+            )
+        if result.status is _FOUND:
+            self._send(request, header, result, _SUCCESS, self._suggested(group, result))
+            return
+        if result.status is GetStatus.COLD:
+            self.stats.cold_count += 1
+            again = replace(this, is_again=True, is_warm=True)
+            warm = Warm(request, again)
+            self._to["cold_read"].tell(ReadCold(result.cold, warm, self.address))
+            return
+        if result.status is GetStatus.IN_DOUBT:
+            if not this.is_over:
+                self._settle(request, header, this)
+                return
+            result.status = GetStatus.OFFSET_FOUND_NULL
+        code = self._code(header, result.status)
+        suggested = self._suggested(group, result)
+        if code == ResponseCode.PULL_OFFSET_MOVED:
+            code = self._moved(header, result)
+            suggested = suggested if self._limits.correct_offsets else group.broker_id
+        may_hold = this.may_hold and header.sys_flag & PULL_SUSPEND
+        if code == ResponseCode.PULL_NOT_FOUND and may_hold:
+            self._hold(request, header, wanted)
+        else:
+            self._send(request, header, result, code, suggested)
+
+    def _count(self, header: PullMessageHeader, result: GetResult, took_ms: float) -> None:
+        stats = self.stats
+        if result.status is _FOUND:
+            stats.found_count += 1
+            if stats.latencies:
+                key = f"{header.queue_id}@{header.topic}@{header.consumer_group}"
+                if (latency := stats.latencies.get(key)) is not None:
+                    latency.count += int(took_ms)
+                    latency.times += 1
+        elif result.status not in (GetStatus.COLD, GetStatus.IN_DOUBT):
+            stats.miss_count += 1
+        if took_ms > stats.longest_get_ms:
+            stats.longest_get_ms = took_ms
+
+    def _code(self, header: PullMessageHeader, status: GetStatus) -> int:
+        if status in _EMPTY_QUEUE:
+            moved = header.queue_offset != 0
+            return ResponseCode.PULL_OFFSET_MOVED if moved else ResponseCode.PULL_NOT_FOUND
+        return _CODE_OF_STATUS[status]
+
+    def _moved(self, header: PullMessageHeader, result: GetResult) -> int:
+        """The answer to an offset that is out of range; a slave may only say: come again."""
+        if not self._limits.correct_offsets:
+            return ResponseCode.PULL_RETRY_IMMEDIATELY
+        log.info(
+            "pull offset moved",
+            group=header.consumer_group,
+            topic=header.topic,
+            queue_id=header.queue_id,
+            asked=header.queue_offset,
+            corrected=result.next_offset,
+            status=result.status.value,
+        )
+        self._note_moved(header, result)
+        return ResponseCode.PULL_OFFSET_MOVED
+
+    def _note_moved(self, header: PullMessageHeader, result: GetResult) -> None:
+        """A message for whoever watches that topic."""
+        record = offset_moved_record(
+            header,
+            result.next_offset,
+            broker_name=self._config.broker_name,
+            now_ms=self.system.clock.now_ms(),
+            host=self._store.commit_log.store_host,
+        )
+        self._to["put_message"].tell(PutOwn([record], None))
+
+    def _hold(
+        self, request: Request, header: PullMessageHeader, wanted: MessageFilter | None
+    ) -> None:
+        polling_ms = header.suspend_timeout_ms
+        if not self._config.long_polling_enable:
+            polling_ms = self._config.short_polling_ms
+        self.stats.held_count += 1
+        self._to["pull_hold"].tell(
+            Hold(
+                request,
+                header.topic.encode(),
+                header.queue_id,
+                header.queue_offset,
+                None if wanted is None else wanted.tag_codes,
+                polling_ms,
+                matches=None if wanted is None else wanted.matches,
+            )
+        )
+
+    def _settle(self, request: Request, header: PullMessageHeader, this: "_Pass") -> None:
+        """Has the first message looked into, and the pull wait for that, whatever it says."""
+        suspends = header.sys_flag & PULL_SUSPEND
+        hold = Hold(
+            request,
+            header.topic.encode(),
+            header.queue_id,
+            NEVER,
+            None,
+            header.suspend_timeout_ms if suspends else SETTLE_MS,
+            header.queue_offset,
+            this.deadline_ms,
+        )
+        to = self._to["pull_hold"]
+        to.tell(hold)
+        doubtful = Settle(header.topic, header.queue_id, header.queue_offset, to)
+        self._to["scrubber"].tell(doubtful)
+        self.stats.doubt_count += 1
+
+    def _suggested(self, group: SubscriptionGroupConfig, result: GetResult) -> int:
+        """Which broker of its name the reader should ask next."""
+        if not self._config.slave_read_enable:
+            return MASTER_ID
+        return group.which_broker_when_consume_slowly if result.is_far_behind else group.broker_id
+
+    def _send(
+        self,
+        request: Request,
+        header: PullMessageHeader,
+        result: GetResult,
+        code: int,
+        suggested: int,
+    ) -> None:
+        """Header and views go out as they are; nothing of the log is copied here."""
+        if request.seen_as is not None:
+            self._show_answer(request, code, result.status.value, result)
+        self.stats.pull_count += 1
+        if result.views:
+            self._count_given(header, result)
+        command = request.command
+        if command.is_oneway:
+            return
+        head = self._replies.head(
+            command,
+            code,
+            result.status.name,
+            suggested,
+            result.next_offset,
+            result.min_offset,
+            result.max_offset,
+            result.body_bytes,
+        )
+        peer: StreamPeer = request.peer  # type: ignore[assignment]
+        peer.write((head, *result.views))
+
+    def _count_given(self, header: PullMessageHeader, result: GetResult) -> None:
+        stats = self.stats
+        stats.get_count += result.count
+        stats.get_bytes += result.body_bytes
+        key = header.topic, header.consumer_group
+        counts = stats.by_group.get(key)
+        if counts is None:
+            counts = stats.by_group[key] = Counts()
+        counts.count += result.count
+        counts.bytes += result.body_bytes
+        counts.times += 1

@@ -1,0 +1,167 @@
+"""What a pull must honour before the store is asked: 4.9.7's checks, in its order and words.
+
+Plain functions over published tables; PullMessage calls them.
+
+Source: PullMessageProcessor.processRequest.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from actors.config import PERM_READ, BrokerConfig
+from actors.consumers.consumer_groups import ConsumerView, Subscription
+from actors.pulling.property_filters import (
+    TAG_EXPRESSIONS,
+    check_registered,
+    compiled,
+    not_supported,
+    registered_filter,
+    retry_matches,
+)
+from actors.sending.send_rules import FAQ
+from protocol.bodies import SubscriptionGroupConfig, TopicConfig
+from protocol.codes import ResponseCode
+from protocol.errors import RemoteError
+from protocol.headers.pull import PullMessageHeader
+from protocol.sysflag import PULL_SUBSCRIPTION
+from protocol.tags import TagFilter
+from storage.consumer_filters import ConsumerFilters
+from storage.message_filter import MessageFilter
+
+BROADCASTING = "BROADCASTING"
+PARSE_FAILED = "parse the consumer's subscription failed"
+
+
+class PullRules:
+    """The checks of one broker."""
+
+    def __init__(self, config: BrokerConfig) -> None:
+        self._config = config
+
+    def check_readable(self) -> None:
+        """Refuses every pull of a broker without read permission."""
+        if not self._config.broker_permission & PERM_READ:
+            raise RemoteError(
+                ResponseCode.NO_PERMISSION,
+                f"the broker[{self._config.broker_ip1}] pulling message is forbidden",
+            )
+
+    def check_group(
+        self, group: str, config: SubscriptionGroupConfig | None
+    ) -> SubscriptionGroupConfig:
+        """Refuses an unknown group, and one that may not consume."""
+        if config is None:
+            raise RemoteError(
+                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+                f"subscription group [{group}] does not exist, {FAQ}",
+            )
+        if not config.consume_enable:
+            raise RemoteError(
+                ResponseCode.NO_PERMISSION, f"subscription group no permission, {group}"
+            )
+        return config
+
+    def check_queue(
+        self, header: PullMessageHeader, topic: TopicConfig | None, remote: str
+    ) -> None:
+        """Refuses a topic or queue that is not there, or may not be read."""
+        if topic is None:
+            raise RemoteError(
+                ResponseCode.TOPIC_NOT_EXIST,
+                f"topic[{header.topic}] not exist, apply first please! {FAQ}",
+            )
+        if not topic.perm & PERM_READ:
+            raise RemoteError(
+                ResponseCode.NO_PERMISSION,
+                f"the topic[{header.topic}] pulling message is forbidden",
+            )
+        if not 0 <= header.queue_id < topic.read_queue_nums:
+            raise RemoteError(
+                ResponseCode.SYSTEM_ERROR,
+                f"queueId[{header.queue_id}] is illegal, topic:[{header.topic}]"
+                f" topicConfig.readQueueNums:[{topic.read_queue_nums}] consumer:[/{remote}]",
+            )
+
+    def wanted(
+        self,
+        header: PullMessageHeader,
+        group: SubscriptionGroupConfig,
+        consumers: Mapping[str, ConsumerView],
+        filters: ConsumerFilters,
+    ) -> MessageFilter | None:
+        """Which messages the consumer wants; None: all."""
+        if header.sys_flag & PULL_SUBSCRIPTION:
+            wanted = self._of_request(header)
+        else:
+            wanted = self._of_group(header, group, consumers, filters)
+        if self._config.filter_support_retry:
+            matches = retry_matches(header.topic, filters)
+            if matches is not None:
+                wanted = replace(wanted or MessageFilter(), matches=matches)
+        return wanted
+
+    def _of_request(self, header: PullMessageHeader) -> MessageFilter | None:
+        """By the subscription that the pull brings along."""
+        kind, text = header.expression_type, header.subscription
+        if kind in TAG_EXPRESSIONS:
+            codes = TagFilter.parse(text).codes
+            return None if codes is None else MessageFilter(codes)
+        if not text:
+            raise RemoteError(ResponseCode.SUBSCRIPTION_PARSE_FAILED, PARSE_FAILED)
+        if not self._config.property_filter_enable:
+            raise not_supported(kind)
+        try:
+            return MessageFilter(matches=compiled(kind, text))
+        except RemoteError as error:
+            raise RemoteError(error.code, PARSE_FAILED) from None
+
+    def _of_group(
+        self,
+        header: PullMessageHeader,
+        group: SubscriptionGroupConfig,
+        consumers: Mapping[str, ConsumerView],
+        filters: ConsumerFilters,
+    ) -> MessageFilter | None:
+        """By what the group's heartbeats say."""
+        subscription = self._subscription(header, group, consumers)
+        kind = subscription.data.expression_type
+        if kind in TAG_EXPRESSIONS:
+            return None if subscription.codes is None else MessageFilter(subscription.codes)
+        found = filters.get(header.topic, header.consumer_group)
+        found = check_registered(found, header.sub_version)
+        if not self._config.property_filter_enable:
+            raise not_supported(kind)
+        if subscription.data.class_filter_mode:
+            return None
+        return registered_filter(found, filters)
+
+    def _subscription(
+        self,
+        header: PullMessageHeader,
+        group: SubscriptionGroupConfig,
+        consumers: Mapping[str, ConsumerView],
+    ) -> Subscription:
+        """What the group subscribes of the topic; refused without, and when it is an older one."""
+        view = consumers.get(header.consumer_group)
+        if view is None:
+            raise RemoteError(
+                ResponseCode.SUBSCRIPTION_NOT_EXIST,
+                f"the consumer's group info not exist{FAQ}",
+            )
+        if not group.consume_broadcast_enable and view.message_model == BROADCASTING:
+            raise RemoteError(
+                ResponseCode.NO_PERMISSION,
+                f"the consumer group[{header.consumer_group}] can not consume by broadcast way",
+            )
+        subscription = view.subscriptions.get(header.topic)
+        if subscription is None:
+            raise RemoteError(
+                ResponseCode.SUBSCRIPTION_NOT_EXIST,
+                f"the consumer's subscription not exist{FAQ}",
+            )
+        if subscription.data.sub_version < header.sub_version:
+            raise RemoteError(
+                ResponseCode.SUBSCRIPTION_NOT_LATEST,
+                "the consumer's subscription not latest",
+            )
+        return subscription

@@ -1,0 +1,107 @@
+"""Answers questions about a queue: its ends, the offset at a time, its first store time.
+
+Owns: nothing; reads the store below the watermark.
+Told by: connections (`Request`), ColdRead (`AskAgain`).   Tells: ColdRead (`ReadCold`).
+
+Source: AdminBrokerProcessor (searchOffsetByTimestamp, getMaxOffset, getMinOffset,
+getEarliestMsgStoretime).
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from actors.engine.actor import handles
+from actors.engine.address import Address
+from actors.network.request import Request, Responder, serves
+from actors.pulling.cold_read import ReadCold
+from protocol.codes import RequestCode
+from protocol.command import RemotingCommand
+from protocol.headers.offset import QueueHeader, SearchOffsetHeader
+from storage.message_store import MessageStore
+from storage.page_probe import PageProbe
+from storage.queue_times import ColdPages, QueueTimes
+
+STEPS_MAX = 100
+Question: TypeAlias = Callable[[Request, QueueTimes], RemotingCommand]
+
+
+@dataclass(slots=True)
+class AskAgain:
+    """Look for the answer again: what was missing has been read from the disk."""
+
+    request: Request
+    question: Question
+    step: int
+
+    def refuse(self, remark: str) -> None:
+        """Answers with an error."""
+        self.request.refuse(remark)
+
+
+class QueueOffsets(Responder):
+    """Lives on the loop."""
+
+    def __init__(self, store: MessageStore, probe: PageProbe, cold_read: Address) -> None:
+        super().__init__()
+        self._store = store
+        self._cold_read = cold_read
+        self._times = QueueTimes(store.commit_log, store.damage, probe)
+        self._patient_times = QueueTimes(store.commit_log, store.damage)
+
+    @serves(RequestCode.GET_MAX_OFFSET)
+    def on_max_offset(self, request: Request) -> RemotingCommand:
+        """The offset that the next message gets; 0 for a queue that is not there."""
+        header = QueueHeader.decode(request.command.fields)
+        queue = self._store.consume_queues.get(header.topic, header.queue_id)
+        return _offset(request, 0 if queue is None else queue.max_offset)
+
+    @serves(RequestCode.GET_MIN_OFFSET)
+    def on_min_offset(self, request: Request) -> RemotingCommand:
+        """The first offset that is still there; 0 for a queue that is not."""
+        header = QueueHeader.decode(request.command.fields)
+        queue = self._store.consume_queues.get(header.topic, header.queue_id)
+        return _offset(request, 0 if queue is None else queue.min_offset)
+
+    @serves(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP)
+    def on_search(self, request: Request) -> RemotingCommand | None:
+        """The offset of the message stored nearest to a time."""
+        return self._ask(request, self._search, 0)
+
+    @serves(RequestCode.GET_EARLIEST_MSG_STORETIME)
+    def on_earliest(self, request: Request) -> RemotingCommand | None:
+        """When the first message that is still there was stored, ms; -1 for none."""
+        return self._ask(request, self._earliest, 0)
+
+    @handles(AskAgain)
+    def on_ask_again(self, message: AskAgain) -> None:
+        """A question whose next step had to be read from the disk."""
+        response = self._ask(message.request, message.question, message.step)
+        if response is not None:
+            message.request.respond(response)
+
+    def _ask(self, request: Request, question: Question, step: int) -> RemotingCommand | None:
+        """The answer; None when something has to be read first: then the question comes again.
+
+        A search needs some twenty steps; one that still meets the disk after so many more waits.
+        """
+        try:
+            return question(request, self._times if step < STEPS_MAX else self._patient_times)
+        except ColdPages as cold:
+            again = AskAgain(request, question, step + 1)
+            self._cold_read.tell(ReadCold(cold.parts, again, self.address))
+            return None
+
+    def _search(self, request: Request, times: QueueTimes) -> RemotingCommand:
+        header = SearchOffsetHeader.decode(request.command.fields)
+        queue = self._store.consume_queues.get(header.topic, header.queue_id)
+        return _offset(request, times.offset_at(queue, header.timestamp))
+
+    def _earliest(self, request: Request, times: QueueTimes) -> RemotingCommand:
+        header = QueueHeader.decode(request.command.fields)
+        queue = self._store.consume_queues.get(header.topic, header.queue_id)
+        return request.command.answer(fields={"timestamp": str(times.earliest(queue))})
+
+
+def _offset(request: Request, offset: int) -> RemotingCommand:
+    return request.command.answer(fields={"offset": str(offset)})

@@ -1,0 +1,122 @@
+"""Shows units of a consume queue to an administrator, and what a group's filter says of them.
+
+Owns: nothing; reads the queues below the watermark, and the published tables.
+Told by: connections (`Request`).
+
+Of one answer's units there are UNITS_MAX at most, where 4.9.7 goes on to the end of the queue's
+file: that may be 300,000, and the loop has others to serve.
+
+Source: AdminBrokerProcessor.queryConsumeQueue.
+"""
+
+from base64 import b64encode
+from collections.abc import Mapping
+
+from actors.consumers.consumer_groups import ConsumerView, Subscription
+from actors.engine.published import Published
+from actors.network.request import Request, Responder, serves
+from actors.pulling.property_filters import TAG_EXPRESSIONS, registered_filter
+from actors.tables.topics import NO_RESPONSE_CODE
+from protocol.bodies_admin import ConsumeQueueData, ConsumeQueueView
+from protocol.codes import RequestCode, ResponseCode
+from protocol.command import RemotingCommand
+from protocol.errors import RemoteError
+from protocol.fastjson import dumps
+from protocol.headers.admin import QueryConsumeQueueHeader
+from storage.consume_queue import UNIT, ConsumeQueue
+from storage.consume_queue_ext import ExtUnit, is_address
+from storage.consumer_filters import ConsumerFilters, fields_of
+from storage.message_filter import MessageFilter
+from storage.message_store import MessageStore
+
+UNITS_MAX = 2_000
+_EXT_HEAD_BYTES = 20
+_BYTES_PER_LINE = 8
+
+
+class QueueView(Responder):
+    """Lives on the loop."""
+
+    def __init__(
+        self,
+        store: MessageStore,
+        *,
+        consumers: Published[Mapping[str, ConsumerView]],
+        filters: Published[ConsumerFilters],
+    ) -> None:
+        super().__init__()
+        self._store = store
+        self._consumers, self._filters = consumers, filters
+
+    @serves(RequestCode.QUERY_CONSUME_QUEUE)
+    def on_query(self, request: Request) -> RemotingCommand:
+        """Some units of a queue; of a group that is named, its subscription and its filter."""
+        header = QueryConsumeQueueHeader.decode(request.command.fields)
+        place = f"{header.queue_id}@{header.topic}"
+        queue = self._store.consume_queues.get(header.topic or "", header.queue_id)
+        if queue is None:
+            raise RemoteError(ResponseCode.SYSTEM_ERROR, f"{place} is not exist!")
+        view = ConsumeQueueView(max_queue_index=queue.max_offset, min_queue_index=queue.min_offset)
+        wanted = None
+        if header.consumer_group is not None:
+            wanted = self._show_group(view, header.topic or "", header.consumer_group)
+        if not queue.min_offset <= header.index < queue.max_offset:
+            return request.command.answer(remark=f"Index {header.index} of {place} is not exist!")
+        units = queue.units(header.index, max(0, min(header.count, UNITS_MAX)))
+        view.queue_data = [_shown(unit, queue, wanted) for unit in UNIT.iter_unpack(units)]
+        return request.command.answer(remark=NO_RESPONSE_CODE, body=view.encode())
+
+    def _show_group(self, view: ConsumeQueueView, topic: str, group: str) -> MessageFilter | None:
+        """Fills in what is known of the group; gives what it wants, None: every message."""
+        consumer = self._consumers.value.get(group)
+        subscription = None if consumer is None else consumer.subscriptions.get(topic)
+        if subscription is None:
+            view.filter_data = f"{group}@{topic} is not online!"
+            return None
+        view.subscription_data = subscription.data
+        found = self._filters.value.get(topic, group)
+        shown = None if found is None else fields_of(found)
+        view.filter_data = dumps(shown, pretty=True).decode()
+        return self._filter(subscription, topic, group)
+
+    def _filter(self, subscription: Subscription, topic: str, group: str) -> MessageFilter | None:
+        if subscription.data.expression_type in TAG_EXPRESSIONS:
+            return None if subscription.codes is None else MessageFilter(subscription.codes)
+        found = self._filters.value.get(topic, group)
+        return None if found is None else registered_filter(found, self._filters.value)
+
+
+def _shown(
+    unit: tuple[int, int, int], queue: ConsumeQueue, wanted: MessageFilter | None
+) -> ConsumeQueueData:
+    data = ConsumeQueueData(*unit)
+    code = unit[2]
+    if not is_address(code):
+        return data
+    known = queue.ext(code)
+    if known is None:
+        data.msg = f"Cq extend not exist!addr: {code}"
+        return data
+    assert isinstance(known, ExtUnit)
+    bits = known.bitmap
+    data.extend_data_json = dumps(
+        {
+            "filterBitMap": None if bits is None else b64encode(bits).decode(),
+            "msgStoreTime": known.store_timestamp,
+            "size": _EXT_HEAD_BYTES + len(bits or b""),
+            "tagsCode": known.tags_code,
+        }
+    ).decode()
+    data.bit_map = None if bits is None else bits_text(bits)
+    data.eval = wanted is not None and wanted.wants_unit(code, queue)
+    return data
+
+
+def bits_text(bits: bytes) -> str:
+    """Bits as 4.9.7 prints them: the last byte first, a line's end after every eighth byte."""
+    parts = []
+    for position in range(len(bits) - 1, -1, -1):
+        parts.append(f"{bits[position]:08b}")
+        if position % _BYTES_PER_LINE == 0:
+            parts.append("\n")
+    return "".join(parts)

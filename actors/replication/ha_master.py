@@ -1,0 +1,206 @@
+"""Gives the log to the slaves, byte for byte, and knows how far they have it.
+
+Owns: one link to each slave; what is published of them (`Replicas`).
+Told by: the HA port's acceptor (`Accepted`), Reput (`LogGrew`: more is published), GroupCommit
+(`LogGrew`: more is flushed), ColdRead (`Warm`, `Unreadable`), its own tick.
+Tells: GroupCommit (`Acked`, of a SYNC_MASTER), ColdRead (`ReadCold`, for a slave far behind).
+
+Transferred is what is published; under SYNC_FLUSH what is flushed, so that no power cut leaves a
+slave with more than its master (docs/decisions/0008).
+
+Source: store/ha/HAService.java, HAConnection.java.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from structlog import get_logger
+
+from actors.config import BrokerConfig
+from actors.engine.actor import Actor, handles
+from actors.engine.address import Address
+from actors.network.connections import Accepted
+from actors.replication.ha_link import GoOn, SlaveLink, Unreadable, Warm
+from actors.replication.replicas import Acked, LogGrew, Replicas
+from storage.commit_log import CommitLog
+from storage.page_probe import ColdPart, PageProbe
+
+log = get_logger(__name__)
+
+TICK_MS = 1000
+BELIEVED_MS = 5000
+"""How long what was found in memory counts as being there."""
+STOP_MS = 1000
+"""At a stop the slaves get so long to take the rest."""
+
+
+@dataclass(slots=True)
+class _Tick:
+    """Look at the clock."""
+
+
+class HaMaster(Actor):
+    """Lives on the loop."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        commit_log: CommitLog,
+        replicas: Replicas,
+        probe: PageProbe,
+        *,
+        addresses: Mapping[str, Address],
+    ) -> None:
+        super().__init__()
+        self._config = config
+        self._log = commit_log
+        self._replicas = replicas
+        self._probe = probe
+        self._believed_ms = 0.0
+        self._group_commit = addresses["group_commit"]
+        self.cold_read = addresses["ha_cold_read"]
+        self._links: list[SlaveLink] = []
+        self._refused: dict[str, str] = {}
+        self._only_flushed = commit_log.config.is_sync_flush
+        self._stop_ms: float | None = None
+        self.batch_bytes = config.ha_transfer_batch_bytes
+        self.file_bytes = commit_log.config.commit_log_file_bytes
+
+    def on_start(self) -> None:
+        config = self._config
+        shortest_ms = min(config.ha_heartbeat_interval_ms, config.ha_housekeeping_interval_ms)
+        self.every(min(TICK_MS, shortest_ms), _Tick())
+
+    # --- what links ask
+
+    @property
+    def log_begin(self) -> int:
+        """The first byte that is still there."""
+        return self._log.min_offset()
+
+    @property
+    def log_end(self) -> int:
+        """No slave can have more."""
+        return self._log.end_offset
+
+    @property
+    def transfer_end(self) -> int:
+        """How far slaves may have the log."""
+        return self._log.flushed_offset if self._only_flushed else self._log.end_offset
+
+    @property
+    def last_file_offset(self) -> int:
+        """Where a slave that has nothing begins."""
+        return self.log_end - self.log_end % self.file_bytes
+
+    def view(self, offset: int, size: int) -> memoryview:
+        """Bytes of the log, uncopied. Raises OffsetError."""
+        return self._log.view(offset, size)
+
+    def cold(self, start: int, end: int) -> Sequence[ColdPart]:
+        """What of these bytes is not in memory."""
+        return self._probe.cold_records([(start, end)])
+
+    # --- what links tell
+
+    def accepted(self, link: SlaveLink, asked: int, begins: int) -> None:
+        """A slave has said from where on."""
+        self._refused.pop(link.host, None)
+        if not asked:
+            self._replicas.skipped_below = max(self._replicas.skipped_below, begins)
+        log.info("slave follows", slave=link.remote, asked_for=asked, begins_at=begins)
+
+    def refused(self, link: SlaveLink, reason: str) -> None:
+        """A slave cannot follow this log: said once, though it comes again every few seconds."""
+        if self._refused.get(link.host) != reason:
+            self._refused[link.host] = reason
+            log.error("slave refused", slave=link.remote, reason=reason)
+        link.close()
+        self._forget(link)
+
+    def ended(self, link: SlaveLink, reason: str) -> None:
+        """A slave is gone."""
+        if link.host not in self._refused:
+            log.info("slave gone", slave=link.remote, acked=link.acked_offset, reason=reason)
+        self._forget(link)
+
+    def acked(self, offset: int) -> None:
+        """A slave has the log up to here."""
+        if offset > self._replicas.acked_offset:
+            self._replicas.acked_offset = offset
+            if self._config.is_sync_master:
+                self._group_commit.tell(Acked())
+
+    def _forget(self, link: SlaveLink) -> None:
+        if link in self._links:
+            self._links.remove(link)
+        self._replicas.link_count = len(self._links)
+
+    # --- told by other actors
+
+    @handles(Accepted)
+    def on_accepted(self, message: Accepted) -> None:
+        """A slave has connected; it speaks first."""
+        link = SlaveLink(self, message.sock, message.remote)
+        self._links.append(link)
+        self._replicas.link_count = len(self._links)
+
+    @handles(LogGrew)
+    def on_log_grew(self, _: LogGrew) -> None:
+        """Every slave gets what is new."""
+        self._push_all()
+
+    @handles(GoOn)
+    def on_go_on(self, message: GoOn) -> None:
+        """The next share for a slave that is behind."""
+        message.link.went_on()
+
+    @handles(Warm)
+    def on_warm(self, message: Warm) -> None:
+        """What had to be read from the disk is in memory."""
+        message.link.warm()
+
+    @handles(Unreadable)
+    def on_unreadable(self, message: Unreadable) -> None:
+        """The disk has lost what a slave needs."""
+        message.link.end(f"what it needs next cannot be read: {message.reason}")
+
+    @handles(_Tick)
+    def on_tick(self, _: _Tick) -> None:
+        """Signs of life, and an end for those that are silent."""
+        now_ms = self.system.clock.monotonic_ms()
+        if now_ms - self._believed_ms >= BELIEVED_MS:
+            self._believed_ms = now_ms
+            self._probe.forget()
+        config = self._config
+        for link in list(self._links):
+            link.look_at_clock(
+                now_ms, config.ha_heartbeat_interval_ms, config.ha_housekeeping_interval_ms
+            )
+
+    def _push_all(self) -> None:
+        for link in list(self._links):
+            link.push()
+
+    # --- the end
+
+    def can_stop(self) -> bool:
+        """Once the slaves have everything, or have had time to take it."""
+        now_ms = self.system.clock.monotonic_ms()
+        if self._stop_ms is None:
+            self._stop_ms = now_ms + STOP_MS
+            self._push_all()
+        return now_ms >= self._stop_ms or all(link.has_all for link in self._links)
+
+    def on_stop(self) -> None:
+        self._close_all()
+
+    def on_failure(self, *_: object) -> None:
+        """The slaves come again."""
+        self._close_all()
+
+    def _close_all(self) -> None:
+        links, self._links = self._links, []
+        for link in links:
+            link.close()
+        self._replicas.link_count = 0

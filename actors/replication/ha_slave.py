@@ -1,0 +1,340 @@
+"""Follows the master: asks for its log, has it written as it comes, and says how far it is.
+
+Owns: the connection to the master's HA port.
+Told by: Registration (`MasterAt`), the dialler (`Dialed`), PutReplica (`Replicated`), the flusher
+(`Synced`), its own tick.
+Tells: the dialler (`Dial`), PutReplica (`AppendReplica`), the flusher (`Sync`, under SYNC_FLUSH:
+then only what is on the disk is reported).
+
+It asks for a little less than it has, the last record at least, and compares what comes with its
+own: only a log that ends as the master's goes on there. Where they differ nothing is written and
+nothing taken away; one line says so, and it tries again every few seconds (docs/decisions/0008). A
+log without a byte begins wherever the master says. Whether the logs agree is published: of another
+master SlaveSync takes no tables either.
+
+Source: store/ha/HAService.java (HAClient).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from select import EPOLLIN
+from socket import socket
+
+from structlog import get_logger
+
+from actors.config import BrokerConfig
+from actors.engine.actor import Actor, handles
+from actors.engine.address import Address
+from actors.engine.published import Published
+from actors.network.dial import Dial, Dialed
+from actors.replication.master_news import MasterAt
+from actors.replication.put_replica import AppendReplica, Replicated
+from actors.sending.flusher import Sync, Synced
+from protocol.errors import FrameError
+from protocol.ha import Transfer, TransferBuffer, encode_report
+from storage.commit_log import CommitLog
+from storage.replica_log import ReplicaLog
+
+log = get_logger(__name__)
+
+RECEIVE_BYTES = 128 << 10
+IN_HAND_MAX = 64
+"""Reads that are not written yet; with more the socket is not read."""
+
+AGAIN_MS = 5000
+"""Between tries to reach or to follow the master."""
+TICK_MS = 1000
+
+_AHEAD = "ours is longer, and waits; see docs/operations.md (A slave is ahead)"
+_KEEPS = "nothing is taken over or taken away; see docs/operations.md (A slave is ahead)"
+
+
+@dataclass(slots=True)
+class _Tick:
+    """Look at the clock."""
+
+
+class HaSlave(Actor):
+    """Lives on the loop."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        commit_log: CommitLog,
+        replica: ReplicaLog,
+        *,
+        agrees: Published[bool],
+        addresses: Mapping[str, Address],
+    ) -> None:
+        """`agrees`: whether this log goes on where the master's does, as far as is known."""
+        super().__init__()
+        self._config = config
+        self._agrees = agrees
+        self._log = commit_log
+        self._replica = replica
+        self._to = addresses
+        self._master = config.ha_master_address
+        self._socket: socket | None = None
+        self._transfers = TransferBuffer()
+        self._dialling = False
+        self._again_at_ms = 0.0
+        self._said = ""
+        self._in_hand = 0
+        self._watched = 0
+        self._expected = self._overlap_end = 0
+        self._begins_anywhere = self._follows = False
+        self._reported = -1
+        self._reported_ms = self._read_ms = 0.0
+        self._is_sync_flush = commit_log.config.is_sync_flush
+        self._syncing = False
+
+    def on_start(self) -> None:
+        config = self._config
+        shortest_ms = min(config.ha_heartbeat_interval_ms, config.ha_housekeeping_interval_ms)
+        self.every(min(TICK_MS, shortest_ms), _Tick())
+        self._agrees.value = self._replica.is_empty  # with that it has nothing to lose
+        self._dial()
+
+    # --- reaching the master
+
+    @handles(MasterAt)
+    def on_master_at(self, message: MasterAt) -> None:
+        """The name server knows a master, perhaps another one than before."""
+        if self._config.ha_master_address or message.address == self._master:
+            return
+        log.info("master", address=message.address, before=self._master)
+        self._master = message.address
+        if self._socket is not None:
+            self._end("there is another master")
+        self._again_at_ms = 0.0
+        self._dial()
+
+    def _dial(self) -> None:
+        """Not before everything that came over the last connection is written."""
+        now_ms = self.system.clock.monotonic_ms()
+        busy = self._dialling or self._in_hand or self._socket is not None or self.stopping
+        if self._master and not busy and now_ms >= self._again_at_ms:
+            self._dialling = True
+            self._to["ha_dial"].tell(Dial(self._master, self.address))
+
+    @handles(Dialed)
+    def on_dialed(self, message: Dialed) -> None:
+        """Connected: the slave speaks first."""
+        self._dialling = False
+        if message.sock is None:
+            self._say(f"the master at {self._master} cannot be reached: {message.failure}")
+            self._again_later()
+            return
+        self._socket = message.sock
+        self._transfers = TransferBuffer()
+        self._read_ms = self.system.clock.monotonic_ms()
+        self._watched = 0
+        self._watch()
+        self._begin()
+
+    def _begin(self) -> None:
+        """Asks for what is there already, a little of it, and for all that follows."""
+        replica = self._replica
+        self._overlap_end = replica.received_offset
+        self._begins_anywhere = replica.is_empty
+        start = replica.overlap_start(min(self._safe_end, self._overlap_end))
+        # 0 would mean that there is nothing
+        self._expected = 0 if replica.is_empty else max(start, 1)
+        self._reported = -1
+        self._follows = False
+        self._report()
+
+    def _again_later(self) -> None:
+        self._again_at_ms = self.system.clock.monotonic_ms() + AGAIN_MS
+
+    # --- what the master says
+
+    def on_readable(self) -> None:
+        """Takes what has come and has it written."""
+        assert self._socket is not None
+        try:
+            data = self._socket.recv(RECEIVE_BYTES)
+        except BlockingIOError:
+            return
+        except OSError as error:
+            self._end(f"read failed: {error.strerror}")
+            return
+        if not data:
+            self._end("closed by the master")
+            return
+        self._read_ms = self.system.clock.monotonic_ms()
+        try:
+            transfers = self._transfers.receive(data)
+        except FrameError as error:
+            self._refuse(f"what comes from the master is no replication: {error.remark}")
+            return
+        self._take(transfers)
+
+    def on_writable(self) -> None:
+        """Never asked for."""
+
+    def _take(self, transfers: list[Transfer]) -> None:
+        pieces: list[bytes] = []
+        start = -1
+        for offset, body in transfers:
+            if self._begins_anywhere and (offset or body):
+                self._begins_anywhere = False
+                self._expected = self._overlap_end = start = offset
+            if offset != self._expected:
+                self._refuse(self._misfit(offset))
+                return
+            fresh = self._compared(offset, body)
+            if fresh is None:
+                return
+            self._expected += len(body)
+            if fresh:
+                start = self._expected - len(fresh) if start < 0 else start
+                pieces.append(fresh)
+        if start >= 0:
+            self._in_hand += 1
+            data = b"".join(pieces)
+            self._to["put_message"].tell(AppendReplica(start, data, self.address))
+            self._watch()
+        if self._expected >= self._overlap_end:
+            self._fits()
+        self._report_if_grown()
+
+    def _misfit(self, offset: int) -> str:
+        """Why a transfer does not go on where this log is."""
+        mine = self._overlap_end if self._expected < self._overlap_end else self._expected
+        if offset < self._expected:
+            return f"our log ends at {mine}, the master's at {offset}: ours is longer; {_KEEPS}"
+        return (
+            f"our log ends at {mine}, the master's begins at {offset}: what we lack it has deleted;"
+            " empty this store, and the slave starts at the master's last file"
+        )
+
+    def _compared(self, offset: int, body: bytes) -> bytes | None:
+        """What of these bytes is new; None if the rest is not as it is here."""
+        if offset >= self._overlap_end:
+            return body
+        if not body:
+            self._say(f"our log ends at {self._overlap_end}, the master's at {offset}: {_AHEAD}")
+            return body
+        known = body[: self._overlap_end - offset]
+        if known != self._replica.read(offset, len(known)):
+            self._refuse(
+                f"our log, which ends at {self._overlap_end}, differs from the master's behind"
+                f" {offset}: they have gone apart, as when power was cut at the master; {_KEEPS}"
+            )
+            return None
+        return body[len(known) :]
+
+    def _fits(self) -> None:
+        """The logs agree: if not before, then from now on."""
+        if not self._follows:
+            self._follows = self._agrees.value = True
+            self._said = ""
+            log.info("follows the master", master=self._master, at=self._expected)
+
+    def _refuse(self, reason: str) -> None:
+        """This master cannot be followed; the next try may find it otherwise."""
+        self._say(reason)
+        self._end("")
+
+    def _say(self, reason: str) -> None:
+        """One line when it begins, not one for each try."""
+        if reason != self._said:
+            self._said = reason
+            log.error("does not follow the master", master=self._master, reason=reason)
+
+    def _end(self, reason: str) -> None:
+        sock, self._socket = self._socket, None
+        if sock is None:
+            return
+        if reason and not self._said:
+            log.info("connection to the master closed", master=self._master, reason=reason)
+        self._agrees.value = self._replica.is_empty
+        self.system.loop.unwatch(sock)
+        sock.close()
+        self._again_later()
+
+    def _watch(self) -> None:
+        events = 0 if self._in_hand > IN_HAND_MAX else EPOLLIN
+        if self._socket is not None and (events != self._watched or not events):
+            self.system.loop.watch(self._socket, events, self)
+            self._watched = events
+
+    # --- how far it is
+
+    @handles(Replicated)
+    def on_replicated(self, message: Replicated) -> None:
+        """What has come is in the log."""
+        self._in_hand = max(0, self._in_hand - message.count)  # some may be of one before this
+        if message.failure is not None:
+            self._refuse(message.failure)
+            return
+        self._watch()
+        self._sync()
+        self._report_if_grown()
+
+    def _sync(self) -> None:
+        if self._is_sync_flush and not self._syncing:
+            end = self._log.end_offset
+            if end > self._log.flushed_offset:
+                self._syncing = True
+                self._to["flusher"].tell(Sync(end, self.address))
+
+    @handles(Synced)
+    def on_synced(self, message: Synced) -> None:
+        """What is on the disk may be reported; after a failure nothing more ever is."""
+        self._syncing = False
+        if message.failure is None:
+            self._report_if_grown()
+            self._sync()
+
+    @property
+    def _safe_end(self) -> int:
+        """How far the log is as safe here as this slave promises."""
+        return self._log.flushed_offset if self._is_sync_flush else self._replica.received_offset
+
+    def _report_if_grown(self) -> None:
+        if self._socket is not None and self._ack > self._reported:
+            self._report()
+
+    @property
+    def _ack(self) -> int:
+        """What the master may count on; nothing that has not been compared with its own."""
+        if self._begins_anywhere:
+            return 0
+        return min(max(self._safe_end, self._reported), self._expected)
+
+    def _report(self) -> None:
+        """Says how far it is; the first time, from where on it wants the log."""
+        assert self._socket is not None
+        offset = self._expected if self._reported < 0 else self._ack
+        try:
+            sent = self._socket.send(encode_report(offset))
+        except BlockingIOError:
+            return  # the next tick tries again; the master has not read the last ones
+        except OSError as error:
+            self._end(f"write failed: {error.strerror}")
+            return
+        if sent != len(encode_report(offset)):
+            self._end("the master does not read")
+            return
+        self._reported = offset
+        self._reported_ms = self.system.clock.monotonic_ms()
+
+    @handles(_Tick)
+    def on_tick(self, _: _Tick) -> None:
+        """Says that it is there, gives up a silent master, looks for one that was gone."""
+        now_ms = self.system.clock.monotonic_ms()
+        if self._socket is None:
+            self._dial()
+        elif now_ms - self._read_ms > self._config.ha_housekeeping_interval_ms and self._watched:
+            self._end(f"silent for {round(now_ms - self._read_ms)} ms")
+        elif now_ms - self._reported_ms > self._config.ha_heartbeat_interval_ms:
+            self._report()
+
+    def on_stop(self) -> None:
+        self._end("this slave is stopping")
+
+    def on_failure(self, *_: object) -> None:
+        """The one after this begins anew."""
+        self._end("the slave failed")

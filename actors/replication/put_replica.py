@@ -1,0 +1,209 @@
+"""PutMessage of a slave: refuses what producers send, and appends what the master has.
+
+Owns, besides what PutMessage owns: the log's end as the master's bytes arrive (`ReplicaLog`).
+Told by: HaSlave (`AppendReplica`), and by all that tell PutMessage.
+Tells: HaSlave (`Replicated`), Reput (what to dispatch), AllocateFile (make the next file, or the
+first one at another place), SlaveSync (`UnknownTopics`).
+
+Bytes wait for the next file, and while the disk takes no queue units; what the disk refuses is
+asked of the master again.
+"""
+
+from collections import deque
+from dataclasses import dataclass
+from typing import Any
+
+from structlog import get_logger
+
+from actors.engine.actor import BatchEnd, handles
+from actors.engine.address import Address
+from actors.following.clean_files import DISK_USE
+from actors.following.reput import Appended
+from actors.replication.master_news import UnknownTopics
+from actors.sending.allocate_file import BeginLogAt, FileFailed, FilePrepared
+from actors.sending.put_message import PutMessage
+from storage.errors import StoreError
+from storage.replica_log import ReplicaLog
+from storage.trimming import KEPT_TOPICS
+
+log = get_logger(__name__)
+
+SHARE_BYTES = 128 << 10
+"""Written and published at a time: some 5 ms of the loop with records of 250 bytes."""
+
+
+@dataclass(slots=True)
+class AppendReplica:
+    """These bytes of the master's log lie at `offset`, behind all that were told before."""
+
+    offset: int
+    data: bytes
+    reply_to: Address
+
+    def refuse(self, remark: str) -> None:
+        """The log is gone with it: whoever has the next one asks the master again."""
+        self.reply_to.tell(Replicated(1, remark))
+
+
+@dataclass(slots=True)
+class Replicated:
+    """So many AppendReplica are done with; if one failed, why."""
+
+    count: int
+    failure: str | None = None
+
+
+@dataclass(slots=True)
+class _GoOn:
+    """There is more to write."""
+
+
+class PutReplica(PutMessage):
+    """Appends for the master alone. Lives on the loop."""
+
+    def __init__(self, replica: ReplicaLog, **of_put_message: Any) -> None:
+        super().__init__(**of_put_message)
+        self._replica = replica
+        self._incoming: deque[AppendReplica] = deque()
+        self._begins_at = -1
+        self._damaged_at = -1
+        self._table: object = None
+        self._looked_up: set[bytes] = set()
+        """Topics that were looked up in this table."""
+
+    @handles(AppendReplica)
+    def on_append_replica(self, message: AppendReplica) -> None:
+        """Keeps the bytes for the end of the batch."""
+        self._incoming.append(message)
+
+    def on_batch_end(self, message: BatchEnd) -> None:
+        """Writes what has gathered, as far as there is a place for it."""
+        super().on_batch_end(message)
+        if not self._incoming or self._waiting_for_file or self._takes_no_bytes:
+            return
+        reply_to, done, failure = self._incoming[0].reply_to, 0, None
+        enough = self._replica.received_offset + SHARE_BYTES
+        try:
+            while self._incoming and self._write(self._incoming[0]):
+                self._incoming.popleft()
+                done += 1
+                if self._replica.received_offset >= enough:
+                    break
+            self._publish()
+        except StoreError as error:
+            failure = str(error)
+            done += len(self._incoming)
+            self._incoming.clear()
+        self._want_file()
+        if done or failure:
+            reply_to.tell(Replicated(done, failure))
+        if self._incoming and not self._waiting_for_file:
+            self.address.tell(_GoOn())
+
+    @handles(_GoOn)
+    def on_go_on(self, _: _GoOn) -> None:
+        """The end of this batch takes the next share."""
+
+    @property
+    def _takes_no_bytes(self) -> bool:
+        """While queue units find no room, or a flush has failed. A disk that fills up is no
+        reason: the master has stored the message already."""
+        return any(source != DISK_USE for source in self._forbidden)
+
+    def _write(self, message: AppendReplica) -> bool:
+        """Whether all of it is in the log now; if not, it waits for a file."""
+        replica = self._replica
+        if replica.is_empty and message.offset:
+            replica.check_begin(message.offset)
+            self._begin_at(message.offset)
+            return False
+        if message.offset != replica.received_offset:
+            raise StoreError(f"{message.offset} is not {replica.received_offset}, where we are")
+        done = replica.write(message.data)
+        if done < len(message.data):
+            message.offset += done
+            message.data = message.data[done:]
+            self._waiting_for_file = True
+            return False
+        return True
+
+    def _begin_at(self, offset: int) -> None:
+        self._begins_at = offset
+        self._waiting_for_file = True
+        unused = self._log.queue.files
+        self._to["allocate_file"].tell(BeginLogAt(offset, unused, self.address))
+
+    def _publish(self) -> None:
+        """Records that are whole now can be read and dispatched."""
+        before = self._log.end_offset
+        try:
+            entries = self._replica.publish()
+        finally:
+            if self._replica.damaged_at != self._damaged_at:
+                self._damaged_at = self._replica.damaged_at
+                log.warning("the master's log holds no record there", offset=self._damaged_at)
+        if self._log.end_offset > before:
+            self.stats.put_count += len(entries)
+            self.stats.put_bytes += sum(entry[4] for entry in entries)
+            self._reput.tell(Appended(self._log.end_offset, entries))
+            self._look_up({entry[0] for entry in entries})
+
+    def _look_up(self, topics: set[bytes]) -> None:
+        """Each topic once in each version of the table: a deleted one is never in it."""
+        table = self._topics.value
+        if table is not self._table:
+            self._table = table
+            self._looked_up.clear()
+        fresh = topics - self._looked_up
+        if fresh:
+            self._looked_up |= fresh
+            names = sorted(topic.decode("utf-8", "replace") for topic in fresh)
+            unknown = [each for each in names if each not in table and each not in KEPT_TOPICS]
+            if unknown:
+                self._to["slave_sync"].tell(UnknownTopics(unknown))
+
+    # --- files
+
+    def _want_file(self) -> None:
+        """Nothing is made in advance for a log of which nobody knows where it begins."""
+        if not self._replica.is_empty or (self._waiting_for_file and self._begins_at < 0):
+            super()._want_file()
+
+    @handles(FilePrepared)
+    def on_file_prepared(self, message: FilePrepared) -> None:
+        """The first file of an empty log, or the next one."""
+        if message.offset == self._begins_at and self._replica.is_empty:
+            log.info("the log begins where the master's last file does", offset=message.offset)
+            self._begins_at = -1
+            self._waiting_for_file = False
+            self._replica.begin_at(message.file)
+            return
+        super().on_file_prepared(message)
+
+    @handles(FileFailed)
+    def on_file_failed(self, message: FileFailed) -> None:
+        """The master is asked again, in a while."""
+        super().on_file_failed(message)
+        self._begins_at = -1
+        self._give_up_incoming(message.reason)
+
+    def _give_up_incoming(self, reason: str) -> None:
+        incoming = list(self._incoming)
+        self._incoming.clear()
+        for message in incoming:
+            message.reply_to.tell(Replicated(1, reason))
+
+    # --- the end
+
+    def on_stop(self) -> None:
+        super().on_stop()
+        self._give_up_incoming("the slave is stopping")
+        try:
+            self._replica.drop_partial()
+        except StoreError as error:
+            log.error("a record that is not whole stays behind the log's end", reason=str(error))
+
+    def on_failure(self, *failure: object) -> None:
+        """Nothing that was taken is left silent."""
+        super().on_failure(*failure)
+        self._give_up_incoming("put message restarted")

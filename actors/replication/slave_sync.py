@@ -1,0 +1,246 @@
+"""Takes topics, groups and offsets over from the master, into a slave's own tables and files.
+
+Owns: one connection to the master's port for clients.
+Told by: Registration (`MasterIs`), PutReplica (`UnknownTopics`), CleanFiles (`QueuesBegunAnew`),
+its own tick.
+Tells: the tables (`TakeTopics`, `TakeOffsets`, `TakeDelayOffsets`, `TakeGroups`), CleanFiles
+(`RemoveTopic`).
+
+First 3 s after the start, then every 10 s, and at once when the log has a message of a topic that
+is not known here; while the logs agree (HaSlave): a master that has lost its store has lost its
+tables, too. Offsets wait until the log here is as long as the master's was
+when it told them: they would count as delivered or consumed what this slave does not have yet.
+4.9.7 takes everything, every 10 s. What the master does not answer is left as it is, with one line
+when that begins and one when it is over.
+
+Source: broker/slave/SlaveSynchronize.java.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+from structlog import get_logger
+
+from actors.delays.delay_offsets import TakeDelayOffsets
+from actors.engine.actor import Actor, Where, handles
+from actors.engine.address import Address
+from actors.engine.published import Published
+from actors.following.trim import QueuesBegunAnew
+from actors.naming.namesrv_client import NamesrvClient, NamesrvUnreachable
+from actors.naming.namesrv_link import Client
+from actors.replication.master_news import MasterIs, UnknownTopics
+from actors.tables.consumer_offsets import TakeOffsets
+from actors.tables.groups import TakeGroups
+from actors.tables.topics import RemoveTopic, TakeTopics
+from protocol.bodies import ConsumerOffsetTable, KVTable, SubscriptionGroupTable, TopicConfigTable
+from protocol.bodies_admin import TopicStatsTable
+from protocol.codes import RequestCode, ResponseCode
+from protocol.command import RemotingCommand
+from protocol.errors import RemoteError
+from protocol.headers.admin import TopicHeader
+from storage.commit_log import CommitLog
+from storage.delay_offsets import parse_delay_offsets
+
+log = get_logger(__name__)
+
+FIRST_AFTER_MS = 3000
+INTERVAL_MS = 10_000
+AGAIN_MS = 1000
+"""Between two times that unknown topics make it ask."""
+LOOK_MS = 500
+"""Between looks whether the log is long enough for the offsets."""
+TIMEOUT_S = 3.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Tick:
+    """Time to ask."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Now:
+    """Ask, though it is not time."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """The log may have come far enough."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Early:
+    """Offsets that mean a log of this length."""
+
+    log_end: int
+    consumers: TakeOffsets
+    delays: TakeDelayOffsets
+
+
+class SlaveSync(Actor):
+    """Runs on a thread: its socket blocks, with a timeout."""
+
+    where: ClassVar[Where] = "thread"
+
+    def __init__(
+        self,
+        own_address: str,
+        *,
+        commit_log: CommitLog,
+        agrees: Published[bool],
+        addresses: Mapping[str, Address],
+        connect: Callable[[str], Client] = NamesrvClient,
+    ) -> None:
+        super().__init__()
+        self._own_address = own_address
+        self._log, self._agrees = commit_log, agrees
+        self._early: _Early | None = None
+        self._to = addresses
+        self._connect = connect
+        self._client: Client | None = None
+        self._failure: str | None = ""
+        self._asked_ms = 0.0
+        self._is_wanted = False
+        self._served_by = ""
+        self._continues = True
+        """Whether the next tables are those of the same master as the last."""
+        self._master_end = -1
+        """How long the master's log was at the end of the last round; -1: there was none."""
+        self._begun: dict[str, int] = {}
+        """Topics with queues that have begun anew, and where in the log the newest of them does."""
+
+    def on_start(self) -> None:
+        self.after(FIRST_AFTER_MS, _Tick())
+
+    @handles(MasterIs)
+    def on_master_is(self, message: MasterIs) -> None:
+        """There is a master, or there is none; this broker itself is none."""
+        address = None if message.address == self._own_address else message.address
+        if self._client is not None and self._client.address != address:
+            self._close()
+        if address is not None and self._client is None:
+            self._client = self._connect(address)
+            self._continues = self._continues and self._served_by in ("", address)
+            self._served_by = address
+
+    @handles(_Tick)
+    def on_tick(self, _: _Tick) -> None:
+        """It is time."""
+        self.after(INTERVAL_MS, _Tick())
+        self._ask_all()
+
+    @handles(UnknownTopics)
+    def on_unknown_topics(self, message: UnknownTopics) -> None:
+        """Their messages could not be pulled here; and the master may be gone at any moment."""
+        if not self._is_wanted:
+            self._is_wanted = True
+            due_ms = self._asked_ms + AGAIN_MS - self.system.clock.monotonic_ms()
+            log.info("topics not known yet", topics=message.topics[:10], count=len(message.topics))
+            self.after(max(0.0, due_ms), _Now())
+
+    @handles(_Now)
+    def on_now(self, _: _Now) -> None:
+        """Asks for everything."""
+        self._ask_all()
+
+    @handles(QueuesBegunAnew)
+    def on_queues_begun_anew(self, message: QueuesBegunAnew) -> None:
+        """The master will say which queues of these topics have begun anew and are still empty."""
+        self._begun.update(message.topics)
+
+    def _ask_all(self) -> None:
+        """Asks for everything, in the order of 4.9.7."""
+        self._is_wanted = False
+        self._asked_ms = self.system.clock.monotonic_ms()
+        if self._client is None:
+            return
+        if not self._agrees.value:
+            self._early, self._master_end = None, -1
+            self._note("this slave does not follow the log of that master")
+            return
+        try:
+            self._take_all(self._client)
+        except NamesrvUnreachable as error:
+            self._note(str(error))
+        except (RemoteError, ValueError, KeyError) as error:
+            self._note(f"an answer is not understood: {error}")
+        else:
+            self._note(None)
+
+    def _take_all(self, client: Client) -> None:
+        own_end = self._log.end_offset
+        has_all = 0 <= self._master_end <= own_end
+        topics = TopicConfigTable.decode(self._ask(client, RequestCode.GET_ALL_TOPIC_CONFIG))
+        self._to["topics"].tell(TakeTopics(topics, own_end, has_all, self._continues))
+        offsets = ConsumerOffsetTable.decode(self._ask(client, RequestCode.GET_ALL_CONSUMER_OFFSET))
+        text = self._ask(client, RequestCode.GET_ALL_DELAY_OFFSET).decode("utf-8")
+        delays = TakeDelayOffsets(parse_delay_offsets(text), text)
+        body = self._ask(client, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)
+        groups = SubscriptionGroupTable.decode(body)
+        self._to["groups"].tell(TakeGroups(groups, self._continues))
+        self._continues = True
+        info = KVTable.decode(self._ask(client, RequestCode.GET_BROKER_RUNTIME_INFO))
+        self._master_end = int(info.table["commitLogMaxOffset"])
+        if self._early is None:  # else those before, for which the log is not long enough yet
+            self._early = _Early(self._master_end, TakeOffsets(offsets), delays)
+            self._take_offsets()
+        dispatched = self._master_end - int(info.table["dispatchBehindBytes"])
+        for topic, place in list(self._begun.items()):
+            if place < dispatched:  # else the master's queues do not tell yet
+                del self._begun[topic]
+                self._remove_empty(client, topic, place)
+
+    def _remove_empty(self, client: Client, topic: str, place: int) -> None:
+        """What a queue has that is empty at the master is of before the topic was deleted."""
+        header = TopicHeader(topic).encode()
+        answer = client.call(RemotingCommand(RequestCode.GET_TOPIC_STATS_INFO, header), TIMEOUT_S)
+        if answer.code != ResponseCode.SUCCESS or not answer.body:
+            return  # deleted again: then its queues go with it
+        ends = TopicStatsTable.decode(answer.body).offset_table.items()
+        empty = frozenset(queue.queue_id for queue, end in ends if not end.max_offset)
+        self._to["clean_files"].tell(RemoveTopic(topic, None, place, empty))
+
+    @handles(_Look)
+    def on_look(self, _: _Look) -> None:
+        """Takes the offsets as soon as the log is long enough."""
+        self._take_offsets()
+
+    def _take_offsets(self) -> None:
+        early = self._early
+        if early is None:
+            return
+        if not self._agrees.value or self._log.end_offset < early.log_end:
+            self.after(LOOK_MS, _Look())
+            return
+        self._early = None
+        self._to["consumer_offsets"].tell(early.consumers)
+        self._to["delay_offsets"].tell(early.delays)
+
+    @staticmethod
+    def _ask(client: Client, code: RequestCode) -> bytes:
+        answer = client.call(RemotingCommand(code), TIMEOUT_S)
+        if answer.code != ResponseCode.SUCCESS or not answer.body:
+            raise NamesrvUnreachable(f"{code.name} is answered {answer.code}: {answer.remark}")
+        return bytes(answer.body)
+
+    def _note(self, failure: str | None) -> None:
+        """One line per change of state, not per try."""
+        assert self._client is not None
+        if failure is None and self._failure is not None:
+            log.info("takes topics, groups and offsets over", master=self._client.address)
+        elif failure is not None and not self._failure:
+            log.warning("nothing taken over", master=self._client.address, reason=failure)
+        self._failure = failure
+
+    def _close(self) -> None:
+        self._early, self._master_end = None, -1
+        if self._client is not None:
+            self._client.close()
+            self._client = None
+
+    def on_stop(self) -> None:
+        self._close()
+
+    def on_failure(self, *_: object) -> None:
+        """The one after this connects anew, once the registration has told it where."""
+        self._close()

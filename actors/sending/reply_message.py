@@ -1,0 +1,323 @@
+"""Passes a reply on to the producer that asked, and stores it (SEND_REPLY_MESSAGE, and its V2).
+
+Owns: the replies that wait for their topic or for the producer's answer.
+Told by: connections (`Request`), topics (`TopicReady`), Clients (`NoProducer`), ClientCalls
+(`CallDone`), PutMessage (`OwnPut`).
+Tells: Clients (`AskProducer`), topics (`CreateTopicOnSend`), PutMessage (`PutOwn`).
+
+A request is an ordinary message with CORRELATION_ID and REPLY_TO_CLIENT; the reply is sent here by
+whoever consumed it.  Its answer says whether the producer has taken it: code 1 may mean that it is
+stored all the same, as in 4.9.7.
+
+Source: broker/processor/ReplyMessageProcessor.java.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from random import Random
+
+from structlog import get_logger
+
+from actors.config import BrokerConfig
+from actors.consumers.clients import AskProducer, NoProducer
+from actors.engine.actor import handles
+from actors.engine.address import Address
+from actors.engine.published import Published
+from actors.network.client_calls import CallDone, CallEnd
+from actors.network.hooks import Hooks, SendContext
+from actors.network.request import Request, Responder, serves
+from actors.sending.own_put import OwnPut, OwnRecord, PutOwn
+from actors.sending.send_prepare import Redirect, delay_level, delayed
+from actors.sending.send_rules import PROPERTIES_BYTES_MAX, RefusedError, SendRules, new_state
+from actors.tables.topics import CreateTopicOnSend, TopicReady
+from protocol.bodies import TopicConfig
+from protocol.codes import RequestCode, ResponseCode
+from protocol.command import RemotingCommand
+from protocol.headers.send import ReplyMessageHeader, SendMessageHeader
+from protocol.host import unpack_host
+from protocol.message_id import offset_message_id
+from protocol.properties import PUSH_REPLY_TIME, REPLY_TO_CLIENT, TAGS, WAIT, parse
+from protocol.properties import format as properties_text
+from protocol.sysflag import COMPRESSED, COMPRESSION_TYPE_MASK
+from storage.dispatch import index_keys, tags_code
+from storage.message_store import MessageStore
+
+log = get_logger(__name__)
+
+
+@dataclass(slots=True, eq=False)
+class _Reply:
+    """One reply on its way."""
+
+    request: Request
+    header: SendMessageHeader
+    fields: dict[str, str]
+    """Of the answer."""
+    context: SendContext | None
+    properties: dict[str, str] = field(default_factory=dict)
+    queue_id: int = 0
+    client_id: str = ""
+    is_pushed: bool = False
+    """The producer has answered, or will not any more."""
+    code: int = ResponseCode.SUCCESS
+    remark: str | None = None
+
+    def refuse(self, remark: str) -> None:
+        """Who had it in hand is gone."""
+        self.request.answer(ResponseCode.SYSTEM_ERROR, self.fields, remark=remark)
+
+
+class ReplyMessage(Responder):
+    """Lives on the loop."""
+
+    def __init__(
+        self,
+        store: MessageStore,
+        config: BrokerConfig,
+        *,
+        topics: Published[Mapping[str, TopicConfig]],
+        delays_ms: Sequence[int],
+        hooks: Hooks,
+        random: Random,
+        addresses: Mapping[str, Address],
+    ) -> None:
+        super().__init__()
+        self._config = config
+        self._topics = topics
+        self._delays_ms = delays_ms
+        self._hooks = hooks
+        self._rules = SendRules(config, random)
+        self._to = addresses
+        self._store_host = store.commit_log.store_host
+        self._store_config = store.config
+        self._constant_fields = {
+            "MSG_REGION": config.region_id,
+            "TRACE_ON": "true" if config.trace_on else "false",
+        }
+        self._parked: dict[str, list[_Reply]] = {}
+        self._pushing: dict[_Reply, None] = {}
+        self._under_way = 0
+
+    # --- taking it
+
+    @serves(RequestCode.SEND_REPLY_MESSAGE, RequestCode.SEND_REPLY_MESSAGE_V2)
+    def on_reply(self, request: Request) -> RemotingCommand | None:
+        """Checks it as a send; the answer follows."""
+        header = SendMessageHeader.of_command(request.command)
+        context = self._context(request, header)
+        reply = _Reply(request, header, dict(self._constant_fields), context)
+        self._under_way += 1
+        try:
+            self._rules.check_accepting(self.system.clock.now_ms())
+            config = self._rules.check_topic(header.topic, self._topics.value)
+            if config is None or header.topic in self._parked:
+                self._park(reply)
+            else:
+                self._take(reply, config)
+        except RefusedError as error:
+            self._refuse(reply, error)
+        return None
+
+    def _context(self, request: Request, header: SendMessageHeader) -> SendContext | None:
+        if not self._hooks.see_sends:
+            return None
+        context = SendContext(
+            producer_group=header.producer_group,
+            topic=header.topic,
+            body_bytes=len(request.command.body or b""),
+            properties=(header.properties or "").encode(),
+            born_timestamp_ms=header.born_timestamp,
+            client=request.peer.remote,
+            queue_id=header.queue_id,
+        )
+        self._hooks.before(context)
+        return context
+
+    def _park(self, reply: _Reply) -> None:
+        header = reply.header
+        parked = self._parked.setdefault(header.topic, [])
+        parked.append(reply)
+        if len(parked) == 1:
+            self._to["topics"].tell(
+                CreateTopicOnSend(
+                    topic=header.topic,
+                    default_topic=header.default_topic,
+                    queue_nums=header.default_topic_queue_nums,
+                    unit_mode=header.unit_mode,
+                    producer=reply.request.peer.remote,
+                    reply_to=self.address,
+                )
+            )
+
+    @handles(TopicReady)
+    def on_topic_ready(self, message: TopicReady) -> None:
+        """The replies that waited for this topic go on, or may not."""
+        for reply in self._parked.pop(message.topic, ()):
+            try:
+                if message.config is None:
+                    raise self._rules.unknown_topic(message.topic)
+                self._take(reply, message.config)
+            except RefusedError as error:
+                self._refuse(reply, error)
+
+    def _take(self, reply: _Reply, config: TopicConfig) -> None:
+        state = new_state(config.topic_name, config)
+        queue_id = reply.header.queue_id
+        if queue_id >= state.queue_id_limit:
+            raise self._rules.bad_queue(state, queue_id, reply.request.peer.remote)
+        reply.queue_id = queue_id if queue_id >= 0 else self._rules.random_queue(state)
+        reply.properties = parse((reply.header.properties or "").encode())
+        reply.client_id = reply.properties.get(REPLY_TO_CLIENT, "")
+        if not reply.client_id:
+            self._pushed(reply, f"reply message properties[{REPLY_TO_CLIENT}] is null")
+        else:
+            self._push(reply)
+
+    def _refuse(self, reply: _Reply, error: RefusedError) -> None:
+        reply.code, reply.remark = error.code, error.remark
+        self._answer(reply)
+
+    # --- to the producer
+
+    def _push(self, reply: _Reply) -> None:
+        header, now_ms = reply.header, self.system.clock.now_ms()
+        properties = {**reply.properties, PUSH_REPLY_TIME: str(now_ms)}
+        host, port = unpack_host(self._store_host)
+        pushed = ReplyMessageHeader(
+            producer_group=header.producer_group,
+            topic=header.topic,
+            default_topic=header.default_topic,
+            default_topic_queue_nums=header.default_topic_queue_nums,
+            queue_id=header.queue_id,
+            sys_flag=header.sys_flag,
+            born_timestamp=header.born_timestamp,
+            flag=header.flag,
+            born_host=reply.request.peer.remote,
+            store_host=f"{host}:{port}",
+            store_timestamp=now_ms,
+            properties=properties_text(properties).decode(),
+            reconsume_times=header.reconsume_times,
+            unit_mode=header.unit_mode,
+        )
+        command = RemotingCommand(
+            RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT, pushed.encode(), reply.request.command.body
+        )
+        self._pushing[reply] = None
+        self._to["clients"].tell(AskProducer(reply.client_id, command, self.address, reply))
+
+    @handles(NoProducer)
+    def on_no_producer(self, message: NoProducer) -> None:
+        """Nobody with that clientId produces here."""
+        reply = message.context
+        assert isinstance(reply, _Reply)
+        self._pushed(reply, f"push reply message fail, channel of <{reply.client_id}> not found.")
+
+    @handles(CallDone)
+    def on_call_done(self, message: CallDone) -> None:
+        """The producer has taken the reply, or not."""
+        reply: _Reply = message.context
+        taken = message.end is CallEnd.ANSWERED and message.answer is not None
+        if taken and message.answer is not None and message.answer.code == ResponseCode.SUCCESS:
+            self._pushed(reply, None)
+            return
+        if not reply.is_pushed:
+            why = message.why if message.answer is None else message.answer.remark
+            log.warning("reply not taken", client=reply.client_id, reason=why)
+        self._pushed(reply, f"push reply message to {reply.client_id}fail.")
+
+    # --- to the log
+
+    def _pushed(self, reply: _Reply, failure: str | None) -> None:
+        """What is known of the producer goes into the answer; then the reply is stored."""
+        if reply.is_pushed:
+            return
+        reply.is_pushed = True
+        self._pushing.pop(reply, None)
+        if failure is not None:
+            reply.code, reply.remark = ResponseCode.SYSTEM_ERROR, failure
+        else:
+            self._place(reply, "0", 0)
+        if not self._config.store_reply_message_enable:
+            self._answer(reply)
+            return
+        record = self._record(reply)
+        too_long = len(record.body) > self._store_config.max_message_bytes
+        if too_long or len(record.properties) > PROPERTIES_BYTES_MAX:
+            log.warning("reply not stored", reason="MESSAGE_ILLEGAL", topic=record.topic)
+            self._answer(reply)
+            return
+        waits = reply.properties.get(WAIT, "true").lower() == "true"
+        self._to["put_message"].tell(PutOwn([record], self.address, reply, waits=waits))
+
+    def _record(self, reply: _Reply) -> OwnRecord:
+        """The properties as they came; but of a delayed one they say where it belongs."""
+        header = reply.header
+        text = (header.properties or "").encode()
+        target = Redirect(header.topic, reply.queue_id, 0)
+        pairs = {name.encode(): value.encode() for name, value in reply.properties.items()}
+        level = delay_level(pairs.get(b"DELAY"))
+        if level > 0:
+            target = delayed(pairs, header.topic, reply.queue_id, level, self._delays_ms)
+            text = b"\x02".join(name + b"\x01" + value for name, value in pairs.items())
+        return OwnRecord(
+            target.topic,
+            target.queue_id,
+            bytes(reply.request.command.body or b""),
+            text,
+            tags_code(pairs.get(TAGS.encode(), b"")),
+            index_keys(text),
+            header.flag,
+            # 4.9.7 stores 0, and nobody can read a compressed reply then
+            header.sys_flag & (COMPRESSED | COMPRESSION_TYPE_MASK),
+            header.born_timestamp,
+            reply.request.peer.host,
+            header.reconsume_times or 0,
+            delay_ms=target.delay_ms,
+        )
+
+    @handles(OwnPut)
+    def on_own_put(self, message: OwnPut) -> None:
+        """Stored or not, the answer says what became of the push."""
+        reply = message.token
+        assert isinstance(reply, _Reply)
+        (result,) = message.results
+        if result.is_stored:
+            message_id = offset_message_id(self._store_host, result.physical_offset)
+            self._place(reply, message_id, result.queue_offset)
+            if reply.context is not None:
+                reply.context.message_id, reply.context.queue_id = message_id, reply.queue_id
+                reply.context.queue_offset = result.queue_offset
+                reply.context.record_bytes = result.record_bytes
+        else:
+            log.warning("reply not stored", reason=message.remark, topic=reply.header.topic)
+        self._answer(reply)
+
+    def _place(self, reply: _Reply, message_id: str, queue_offset: int) -> None:
+        reply.fields["msgId"] = message_id
+        reply.fields["queueId"] = str(reply.queue_id)
+        reply.fields["queueOffset"] = str(queue_offset)
+
+    def _answer(self, reply: _Reply) -> None:
+        self._under_way -= 1
+        reply.request.answer(reply.code, reply.fields, remark=reply.remark)
+        if reply.context is not None:
+            reply.context.code, reply.context.remark = reply.code, reply.remark
+            reply.context.success = reply.code == ResponseCode.SUCCESS
+            self._hooks.after(reply.context)
+
+    # --- the end
+
+    def on_drain(self) -> None:
+        """Nothing more is read from the producers: those asked may have the reply, or not."""
+        for reply in [*self._pushing]:
+            self._pushed(reply, f"push reply message to {reply.client_id}fail.")
+
+    def can_stop(self) -> bool:
+        """Once everybody who replied has an answer."""
+        return self._under_way <= 0
+
+    def on_failure(self, *_: object) -> None:
+        """Those that wait for their topic wait for nothing; the others come back by themselves."""
+        for parked in self._parked.values():
+            for reply in parked:
+                reply.refuse("reply message restarted")

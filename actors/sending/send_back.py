@@ -1,0 +1,215 @@
+"""Takes messages back from consumers that failed at them (CONSUMER_SEND_MSG_BACK).
+
+Owns: nothing; it reads the log.
+Told by: connections (`Request`), PutMessage (`OwnPut`).   Tells: PutMessage (`PutOwn`).
+
+A copy goes to the group's retry topic, by way of a delay level that rises with every return; past
+the group's limit, or when the consumer says so, to its dead letters.  The answer comes when the
+copy is stored.
+
+Source: broker/processor/SendMessageProcessor.java (asyncConsumerSendMsgBack).
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from random import Random
+from typing import ClassVar
+
+from actors.config import BrokerConfig
+from actors.engine.actor import Where, handles
+from actors.engine.address import Address
+from actors.engine.published import Published
+from actors.network.hooks import Hooks, SendBackContext
+from actors.network.request import Request, Responder, serves
+from actors.sending.own_put import OwnPut, OwnRecord, PutOwn
+from actors.sending.put_message import DLQ_QUEUES
+from actors.sending.send_prepare import Redirect, delayed
+from actors.sending.send_rules import FAQ, MAX_RECONSUME_FROM_VERSION
+from actors.statistics.counts import Counts
+from actors.statistics.put_stats import PutStats
+from actors.tables.groups import GroupFinder
+from actors.tables.topic_set import UNIT_SUB_FLAG
+from actors.tables.topics import CreateSystemTopic
+from protocol.bodies import SubscriptionGroupConfig, TopicConfig
+from protocol.codes import RequestCode, ResponseCode
+from protocol.command import RemotingCommand
+from protocol.errors import RemoteError
+from protocol.headers.client import ConsumerSendMsgBackHeader
+from protocol.message import MessageRecord, decode_record
+from protocol.message_id import offset_message_id
+from protocol.properties import DELAY, ORIGIN_MESSAGE_ID, RETRY_TOPIC, TAGS, WAIT
+from protocol.property_shapes import find_pairs
+from protocol.sysflag import TRANSACTION_COMMIT, TRANSACTION_MASK
+from protocol.topic_names import DLQ_TOPIC_PREFIX, RETRY_TOPIC_PREFIX
+from storage.dispatch import index_keys, tags_code
+from storage.message_store import MessageStore
+from storage.read_whole import read_whole
+
+_PERM_WRITE = 2
+_FIRST_LEVEL = 3
+"""The delay level of the first return, where the consumer leaves that to the broker."""
+
+_PUT_STATUS = {
+    ResponseCode.SERVICE_NOT_AVAILABLE: "SERVICE_NOT_AVAILABLE",
+    ResponseCode.MESSAGE_ILLEGAL: "MESSAGE_ILLEGAL",
+}
+_OTHER_STATUS = "CREATE_MAPEDFILE_FAILED"
+
+
+@dataclass(frozen=True, slots=True)
+class _Return:
+    """Who gave a message back, and what is counted when it is stored."""
+
+    request: Request
+    topic: str
+    """Where the message was sent to at first."""
+    group: str
+
+    def refuse(self, remark: str) -> None:
+        """Answers with an error."""
+        self.request.refuse(remark)
+
+
+class SendBack(Responder):
+    """Runs on a thread: it waits for cold pages."""
+
+    where: ClassVar[Where] = "thread"
+
+    def __init__(
+        self,
+        store: MessageStore,
+        config: BrokerConfig,
+        *,
+        topics: Published[Mapping[str, TopicConfig]],
+        groups: GroupFinder,
+        delays_ms: Sequence[int],
+        hooks: Hooks,
+        random: Random,
+        stats: PutStats,
+        put_message: Address,
+    ) -> None:
+        super().__init__()
+        self._store = store
+        self._config = config
+        self._topics, self._groups = topics, groups
+        self._delays_ms = delays_ms
+        self._hooks = hooks
+        self._random = random
+        self._stats = stats
+        self._put_message = put_message
+        self._under_way = 0
+
+    @serves(RequestCode.CONSUMER_SEND_MSG_BACK)
+    def on_send_back(self, request: Request) -> RemotingCommand | None:
+        """Stores the copy; the answer follows."""
+        header = ConsumerSendMsgBackHeader.decode(request.command.fields)
+        if self._hooks.see_send_backs and (header.origin_msg_id or "").strip():
+            self._hooks.sent_back(
+                SendBackContext(
+                    header.group,
+                    header.origin_topic or "",
+                    header.origin_msg_id or "",
+                    request.peer.remote,
+                    header.delay_level,
+                )
+            )
+        group = self._checked_group(header.group)
+        if group.retry_queue_nums <= 0:
+            return request.command.answer()
+        queue_id = self._random.randrange(99_999_999) % group.retry_queue_nums
+        topic = RETRY_TOPIC_PREFIX + header.group
+        config = self._topics.value.get(topic)
+        if config is not None and not config.perm & _PERM_WRITE:
+            raise RemoteError(
+                ResponseCode.NO_PERMISSION, f"the topic[{topic}] sending message is forbidden"
+            )
+        sys_flag = UNIT_SUB_FLAG if header.unit_mode else 0
+        wanted = [CreateSystemTopic(topic, group.retry_queue_nums, topic_sys_flag=sys_flag)]
+        data = read_whole(self._store.commit_log, self._store.damage, header.offset)
+        if data is None:
+            raise RemoteError(
+                ResponseCode.SYSTEM_ERROR, f"look message by offset failed, {header.offset}"
+            )
+        record, level = decode_record(data, check_crc=False), header.delay_level
+        limit = group.retry_max_times
+        if request.command.version >= MAX_RECONSUME_FROM_VERSION:
+            limit = limit if header.max_reconsume_times is None else header.max_reconsume_times
+        if level < 0 or record.reconsume_times >= limit:
+            topic, queue_id, level = DLQ_TOPIC_PREFIX + header.group, 0, 0
+            wanted.append(CreateSystemTopic(topic, DLQ_QUEUES))
+        elif level == 0:
+            level = _FIRST_LEVEL + record.reconsume_times
+        own = self._copy(record, topic, queue_id, level)
+        self._under_way += 1
+        pairs = dict(find_pairs(record.properties))
+        origin = pairs.get(RETRY_TOPIC.encode(), record.topic.encode()).decode("utf-8", "replace")
+        token = _Return(request, origin, header.group)
+        self._put_message.tell(PutOwn([own], self.address, token, topics=wanted))
+        return None
+
+    def _checked_group(self, name: str) -> SubscriptionGroupConfig:
+        group = self._groups.find(name)
+        if group is None:
+            raise RemoteError(
+                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+                f"subscription group not exist, {name} {FAQ}",
+            )
+        if not self._config.broker_permission & _PERM_WRITE:
+            raise RemoteError(
+                ResponseCode.NO_PERMISSION,
+                f"the broker[{self._config.broker_ip1}] sending message is forbidden",
+            )
+        return group
+
+    def _copy(self, record: MessageRecord, topic: str, queue_id: int, level: int) -> OwnRecord:
+        """The message as it lies in its next topic, by way of a delay level if it has one."""
+        pairs: dict[bytes, bytes] = dict(find_pairs(record.properties))
+        pairs.setdefault(RETRY_TOPIC.encode(), record.topic.encode())
+        pairs[WAIT.encode()] = b"false"
+        pairs[DELAY.encode()] = b"%d" % level
+        origin = offset_message_id(record.store_host, record.physical_offset)
+        pairs.setdefault(ORIGIN_MESSAGE_ID.encode(), origin.encode())
+        target = Redirect(topic, queue_id, 0)
+        if level > 0 and record.sys_flag & TRANSACTION_MASK in (0, TRANSACTION_COMMIT):
+            target = delayed(pairs, topic, queue_id, level, self._delays_ms)
+        text = b"\x02".join(name + b"\x01" + value for name, value in pairs.items())
+        return OwnRecord(
+            target.topic,
+            target.queue_id,
+            record.body,
+            text,
+            tags_code(pairs.get(TAGS.encode(), b"")),
+            index_keys(text),
+            record.flag,
+            record.sys_flag,
+            record.born_timestamp,
+            record.born_host,
+            record.reconsume_times + 1,
+            delay_ms=target.delay_ms,
+        )
+
+    @handles(OwnPut)
+    def on_own_put(self, message: OwnPut) -> None:
+        """The copy is stored, or the consumer keeps its message."""
+        self._under_way -= 1
+        token = message.token
+        assert isinstance(token, _Return)
+        request = token.request
+        (result,) = message.results
+        if result.is_stored:
+            counts = self._stats.sent_back.setdefault((token.topic, token.group), Counts())
+            counts.count += 1
+            counts.times += 1
+            request.answer()
+            return
+        topic_missing = message.remark is not None and message.remark.startswith("topic[")
+        remark = (
+            message.remark
+            if topic_missing
+            else _PUT_STATUS.get(ResponseCode(result.code), _OTHER_STATUS)
+        )
+        request.answer(ResponseCode.SYSTEM_ERROR, remark=remark)
+
+    def can_stop(self) -> bool:
+        """Once every consumer knows whether its message is stored."""
+        return self._under_way <= 0

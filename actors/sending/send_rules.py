@@ -1,0 +1,204 @@
+"""What a send must honour before it may be appended: 4.9.7's checks, in its order and words.
+
+Plain values and functions; PutMessage calls them.  A topic's part of the checks is done once per
+topic table and kept in a `TopicState`; what is left for each message is a few comparisons.
+
+Source: AbstractSendMessageProcessor.msgCheck, SendMessageProcessor, TopicValidator,
+DefaultMessageStore.checkMessage, CommitLog.MessageExtEncoder.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from random import Random
+from typing import Protocol
+
+from actors.config import BrokerConfig
+from actors.statistics.counts import Counts
+from protocol.bodies import SubscriptionGroupConfig, TopicConfig
+from protocol.codes import ResponseCode
+from protocol.errors import RemoteError
+from protocol.send_wire import Send
+from protocol.sysflag import MULTI_TAGS
+from protocol.topic_names import (
+    DLQ_TOPIC_PREFIX,
+    GROUP_CHARS_MAX,
+    LEGAL_CHARACTERS,
+    REFUSED_TOPICS,
+    RETRY_TOPIC_PREFIX,
+    TOPIC_CHARS_MAX,
+    is_legal_name,
+)
+
+FAQ = "\nSee http://rocketmq.apache.org/docs/faq/ for further details."
+MAX_RECONSUME_FROM_VERSION = 121
+"""From this client version on (3.4.9) the request's own limit of retries counts."""
+
+PROPERTIES_BYTES_MAX = 32_767
+_PERM_WRITE = 2
+
+
+class FindsGroups(Protocol):
+    """Who knows the consumer groups."""
+
+    def find(self, group: str) -> SubscriptionGroupConfig | None:
+        """A group's settings; None when it does not exist and may not be made."""
+
+
+class RefusedError(Exception):
+    """A send is refused with this response code and remark."""
+
+    def __init__(self, code: int, remark: str) -> None:
+        super().__init__(remark)
+        self.code = code
+        self.remark = remark
+
+
+@dataclass(slots=True, eq=False)
+class TopicState:
+    """What PutMessage knows of a topic: its configuration, its next offsets, its counters."""
+
+    topic: bytes
+    config: TopicConfig
+    queue_id_limit: int
+    sys_flag: int
+    next_offsets: dict[int, int] = field(default_factory=dict)
+    puts: Counts = field(default_factory=Counts)
+    is_retry: bool = False
+
+    def configure(self, config: TopicConfig) -> None:
+        """Takes over a changed configuration."""
+        self.config = config
+        self.queue_id_limit = max(config.write_queue_nums, config.read_queue_nums)
+        self.sys_flag = MULTI_TAGS if config.topic_filter_type == "MULTI_TAG" else 0
+
+
+def new_state(topic: str, config: TopicConfig, puts: Counts | None = None) -> TopicState:
+    """A topic that was not put to since the start."""
+    state = TopicState(topic.encode(), config, 0, 0, puts=puts or Counts())
+    state.is_retry = topic.startswith(RETRY_TOPIC_PREFIX)
+    state.configure(config)
+    return state
+
+
+class SendRules:
+    """The checks that do not depend on the log."""
+
+    def __init__(self, config: BrokerConfig, random: Random) -> None:
+        self._config = config
+        self._random = random
+
+    def check_accepting(self, now_ms: int) -> None:
+        """Refuses everything before startAcceptSendRequestTimeStamp."""
+        start_ms = self._config.start_accept_send_request_timestamp_ms
+        if now_ms < start_ms:
+            moment = datetime.fromtimestamp(start_ms / 1000)
+            text = f"{moment:%Y-%m-%d %H:%M:%S},{start_ms % 1000:03d}"
+            raise RefusedError(ResponseCode.SYSTEM_ERROR, f"broker unable to service, until {text}")
+
+    def check_topic(self, topic: str, topics: Mapping[str, TopicConfig]) -> TopicConfig | None:
+        """The topic's configuration; None when there is none yet. Raises RefusedError."""
+        config = topics.get(topic)
+        if not self._config.broker_permission & _PERM_WRITE and config is not None and config.order:
+            raise RefusedError(
+                ResponseCode.NO_PERMISSION,
+                f"the broker[{self._config.broker_ip1}] sending message is forbidden",
+            )
+        check_name(topic)
+        if topic in REFUSED_TOPICS:
+            raise RefusedError(
+                ResponseCode.NO_PERMISSION, f"Sending message to topic[{topic}] is forbidden."
+            )
+        return config
+
+    def unknown_topic(self, topic: str) -> RefusedError:
+        """The answer when a topic does not exist and may not be made."""
+        return RefusedError(
+            ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist, apply first please!{FAQ}"
+        )
+
+    def bad_queue(self, state: TopicState, queue_id: int, remote: str) -> RefusedError:
+        """The answer to a queueId that the topic does not have."""
+        config = state.config
+        text = (
+            f"TopicConfig [topicName={config.topic_name},"
+            f" readQueueNums={config.read_queue_nums},"
+            f" writeQueueNums={config.write_queue_nums}, perm={perm_text(config.perm)},"
+            f" topicFilterType={config.topic_filter_type},"
+            f" topicSysFlag={config.topic_sys_flag}, order={str(config.order).lower()}]"
+        )
+        return RefusedError(
+            ResponseCode.SYSTEM_ERROR,
+            f"request queueId[{queue_id}] is illegal, {text} Producer: {remote}",
+        )
+
+    def random_queue(self, state: TopicState) -> int:
+        """A write queue for a send that does not name one."""
+        return self._random.randrange(99_999_999) % max(1, state.config.write_queue_nums)
+
+    def dead_letter_topic(self, send: Send, groups: FindsGroups) -> str | None:
+        """For a send to %RETRY%group: the dead letter topic when its retries are used up.
+
+        Raises RefusedError where the group is unknown.
+        """
+        shape, tail = send[0], send[1]
+        group = shape.topic[len(RETRY_TOPIC_PREFIX) :]
+        config = groups.find(group)
+        if config is None:
+            raise RefusedError(
+                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+                f"subscription group not exist, {group} {FAQ}",
+            )
+        limit = config.retry_max_times
+        if shape.version >= MAX_RECONSUME_FROM_VERSION and tail.max_reconsume_times is not None:
+            limit = tail.max_reconsume_times
+        return DLQ_TOPIC_PREFIX + group if tail.reconsume_times >= limit else None
+
+    def transaction_forbidden(self) -> RefusedError:
+        """The answer to a half message while rejectTransactionMessage is set."""
+        return RefusedError(
+            ResponseCode.NO_PERMISSION,
+            f"the broker[{self._config.broker_ip1}] sending transaction message is forbidden",
+        )
+
+
+def check_name(topic: str) -> None:
+    """Refuses blank, illegal and too long topic names."""
+    if not topic.strip():
+        raise RefusedError(ResponseCode.SYSTEM_ERROR, "The specified topic is blank.")
+    if not is_legal_name(topic, len(topic)):
+        raise RefusedError(
+            ResponseCode.SYSTEM_ERROR,
+            f"The specified topic contains illegal characters, allowing only {LEGAL_CHARACTERS}",
+        )
+    if len(topic) > TOPIC_CHARS_MAX:
+        raise RefusedError(
+            ResponseCode.SYSTEM_ERROR, "The specified topic is longer than topic max length."
+        )
+
+
+def check_group_name(group: str) -> None:
+    """With the words of 4.9.7's clients; its broker takes any name. Raises RemoteError."""
+    if len(group) > GROUP_CHARS_MAX:
+        remark = f"the specified group is longer than group max length {GROUP_CHARS_MAX}."
+        raise RemoteError(ResponseCode.SYSTEM_ERROR, remark)
+    if not is_legal_name(group, GROUP_CHARS_MAX):
+        raise RemoteError(
+            ResponseCode.SYSTEM_ERROR,
+            f"the specified group[{group}] contains illegal characters, allowing only"
+            f" {LEGAL_CHARACTERS}",
+        )
+
+
+def illegal_message(max_message_bytes: int) -> RefusedError:
+    """The answer to a body or properties that are too long."""
+    return RefusedError(
+        ResponseCode.MESSAGE_ILLEGAL,
+        "the message is illegal, maybe msg body or properties length not matched."
+        f" msg body length limit {max_message_bytes}B, msg properties length limit 32KB.",
+    )
+
+
+def perm_text(perm: int) -> str:
+    """A permission as 4.9.7 prints it: R, W and X or dashes."""
+    return ("R" if perm & 4 else "-") + ("W" if perm & 2 else "-") + ("X" if perm & 1 else "-")

@@ -1,0 +1,1 @@
+"""What is counted, and what a broker says of itself."""

@@ -1,0 +1,26 @@
+"""What pulls have come to, counted."""
+
+from dataclasses import dataclass, field
+
+from actors.statistics.counts import Counts
+
+
+@dataclass(slots=True)
+class PullStats:
+    """Counters since the start; written by PullMessage, read by whoever reports."""
+
+    get_count: int = 0
+    get_bytes: int = 0
+    pull_count: int = 0
+    held_count: int = 0
+    cold_count: int = 0
+    """Pulls that had to wait for the disk."""
+    doubt_count: int = 0
+    """Pulls whose first message disagreed with its unit."""
+    found_count: int = 0
+    miss_count: int = 0
+    longest_get_ms: float = 0.0
+    by_group: dict[tuple[str, str], Counts] = field(default_factory=dict)
+    """What was handed out, by topic and group."""
+    latencies: dict[str, Counts] = field(default_factory=dict)
+    """How long reading took, ms, where somebody wants to know: by `queue@topic@group`."""

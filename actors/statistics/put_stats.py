@@ -1,0 +1,41 @@
+"""What PutMessage and SendBack count: puts and bytes, failures, how long a put takes."""
+
+from bisect import bisect_left
+from dataclasses import dataclass, field
+
+from actors.statistics.counts import Counts
+
+PUT_BOUNDS_MS: tuple[int, ...] = (
+    *(0, 1, 2, 3, 4, 5, 10, 20, 30, 50, 100, 200, 500),
+    *(1000, 2000, 3000, 4000, 5000, 10_000),
+)
+"""Upper ends of the classes of durations; the last class has none."""
+
+
+@dataclass(slots=True)
+class PutStats:
+    """Counters since the start; written by PutMessage, read by whoever reports."""
+
+    put_count: int = 0
+    put_bytes: int = 0
+    failed_count: int = 0
+    longest_put_ms: float = 0.0
+    """From the first message of a batch handled to the batch written."""
+    durations: list[int] = field(default_factory=lambda: [0] * (len(PUT_BOUNDS_MS) + 1))
+    """Sends by how long their batch took."""
+    by_topic: dict[str, Counts] = field(default_factory=dict)
+    sent_back: dict[tuple[str, str], Counts] = field(default_factory=dict)
+    """By topic and group; written by SendBack."""
+
+    def took(self, duration_ms: float, sends: int) -> None:
+        """A batch of so many sends was written."""
+        self.durations[bisect_left(PUT_BOUNDS_MS, duration_ms)] += sends
+        if duration_ms > self.longest_put_ms:
+            self.longest_put_ms = duration_ms
+
+    def of_topic(self, topic: str) -> Counts:
+        """The counters of one topic, which stay the same object."""
+        counts = self.by_topic.get(topic)
+        if counts is None:
+            counts = self.by_topic[topic] = Counts()
+        return counts

@@ -1,0 +1,258 @@
+"""What went through each topic and each group in the last minute, hour and day.
+
+Owns: the samples behind the figures.
+Told by: connections (`Request`), its own ticks.
+Publishes: messages per second that each group got of each topic.
+
+Nobody counts for it: it reads, ten seconds apart, the counters that PutMessage, PullMessage and
+SendBack keep anyway. Seven samples make a minute, seven an hour (ten minutes apart), and 25 a day,
+as in 4.9.7. On a thread, for there may be tens of thousands of topics.
+
+    name                          key              counts
+    TOPIC_PUT_NUMS, _SIZE         topic            what was stored
+    GROUP_GET_NUMS, _SIZE         topic@group      what was pulled
+    SNDBCK_PUT_NUMS               topic@group      what consumers gave back
+    BROKER_PUT_NUMS, _GET_NUMS    cluster          all of it
+
+Of single queues there may be hundreds of thousands.  These are sampled from the first question on
+for as long as they are among the last WATCHED_MAX that somebody asked for, and cost nothing else:
+
+    QUEUE_PUT_NUMS                topic@queue      what came into it, however it came
+    QUEUE_GET_NUMS                topic@queue@group   delayed messages delivered; 4.9.7 has no other
+    GROUP_GET_LATENCY             queue@topic@group   ms that reading for pulls took
+
+4.9.7's QUEUE_PUT_SIZE and QUEUE_GET_SIZE are not kept; its COMMERCIAL_ items and those from disk
+never count anything.
+
+Source: store/stats/BrokerStatsManager.java, common/stats/StatsItem.java.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import ClassVar
+
+from actors.engine.actor import Where, handles
+from actors.engine.published import Published
+from actors.network.request import Request, Responder, serves
+from actors.statistics.counts import Counts
+from actors.statistics.pull_stats import PullStats
+from actors.statistics.put_stats import PutStats
+from protocol.bodies_admin import BrokerStatsData, StatsItem
+from protocol.codes import RequestCode, ResponseCode
+from protocol.command import RemotingCommand
+from protocol.errors import RemoteError
+from protocol.headers.admin import ViewBrokerStatsHeader
+from protocol.topic_names import SCHEDULE_TOPIC
+from storage.consume_queues import ConsumeQueues
+
+SECOND_MS = 1000
+MINUTE_SAMPLE_MS = 10 * SECOND_MS
+HOUR_SAMPLE_MS = 600 * SECOND_MS
+DAY_SAMPLE_MS = 3600 * SECOND_MS
+_SPANS = ((MINUTE_SAMPLE_MS, 7), (HOUR_SAMPLE_MS, 7), (DAY_SAMPLE_MS, 25))
+"""Time between samples, and how many are kept: of the last minute, hour, day."""
+
+WATCHED_MAX = 1000
+SCHEDULE_GROUP = "SCHEDULE_CONSUMER"
+
+_TOPIC_PUT, _GROUP_GET, _SEND_BACK, _BROKER_PUT, _BROKER_GET = range(5)
+_QUEUE_PUT, _QUEUE_GET, _LATENCY = range(5, 8)
+_NUMS, _SIZE, _TIMES = 1, 2, 3
+"""Where a sample has its counters; first comes when it was taken."""
+
+_NAMES = {
+    "TOPIC_PUT_NUMS": (_TOPIC_PUT, _NUMS),
+    "TOPIC_PUT_SIZE": (_TOPIC_PUT, _SIZE),
+    "GROUP_GET_NUMS": (_GROUP_GET, _NUMS),
+    "GROUP_GET_SIZE": (_GROUP_GET, _SIZE),
+    "SNDBCK_PUT_NUMS": (_SEND_BACK, _NUMS),
+    "BROKER_PUT_NUMS": (_BROKER_PUT, _NUMS),
+    "BROKER_GET_NUMS": (_BROKER_GET, _NUMS),
+    "QUEUE_PUT_NUMS": (_QUEUE_PUT, _NUMS),
+    "QUEUE_GET_NUMS": (_QUEUE_GET, _NUMS),
+    "GROUP_GET_LATENCY": (_LATENCY, _NUMS),
+}
+_WATCHES = {_QUEUE_PUT: 2, _QUEUE_GET: 3, _LATENCY: 3}
+"""Counters of single queues, and how many parts their keys have."""
+_DIGITS_MAX = 10
+_Sample = tuple[int, int, int, int]
+_Key = tuple[int, str]
+_Source = Callable[[], Counts | None]
+
+
+@dataclass(frozen=True, slots=True)
+class _Tick:
+    """Time for the samples of one span."""
+
+    span: int
+
+
+@dataclass(slots=True)
+class _History:
+    """The samples of one topic or group: of the minute, the hour, the day."""
+
+    spans: tuple[deque[_Sample], ...] = field(
+        default_factory=lambda: tuple(deque(maxlen=kept) for _, kept in _SPANS)
+    )
+
+    def note(self, span: int, now_ms: int, counts: Counts, base: Counts) -> None:
+        """A first sample begins one step earlier, with what there was to begin with."""
+        samples = self.spans[span]
+        if not samples:
+            samples.append((now_ms - _SPANS[span][0], base.count, base.bytes, base.times))
+        samples.append((now_ms, counts.count, counts.bytes, counts.times))
+
+    def item(self, span: int, counter: int) -> StatsItem:
+        """The figures of a span."""
+        samples = self.spans[span]
+        if not samples:
+            return StatsItem()
+        first, last = samples[0], samples[-1]
+        total, times = last[counter] - first[counter], last[_TIMES] - first[_TIMES]
+        tps = total * SECOND_MS / (last[0] - first[0]) if last[0] > first[0] else 0.0
+        return StatsItem(total, tps, total / times if times > 0 else 0.0)
+
+
+class Statistics(Responder):
+    """Runs on a thread."""
+
+    where: ClassVar[Where] = "thread"
+
+    def __init__(
+        self,
+        cluster: str,
+        puts: PutStats,
+        pulls: PullStats,
+        *,
+        queues: ConsumeQueues,
+        delay_offsets: Published[Mapping[int, int]],
+        group_tps: Published[Mapping[str, float]],
+    ) -> None:
+        """`group_tps` is published by `topic@group`."""
+        super().__init__()
+        self._cluster = cluster
+        self._puts, self._pulls = puts, pulls
+        self._queues, self._delay_offsets = queues, delay_offsets
+        self._watched: dict[_Key, _Source] = {}
+        """Counters of single queues, those asked for last at the end."""
+        self._group_tps = group_tps
+        self._history: dict[_Key, _History] = {}
+        self._bases: dict[_Key, Counts] = {}
+        """What was counted before this began to look: after a restart, not before."""
+
+    def on_start(self) -> None:
+        if self.incarnation > 1:
+            for key, counts in self._counted():
+                self._bases[key] = Counts(counts.count, counts.bytes, counts.times)
+        for span, (interval_ms, _) in enumerate(_SPANS):
+            self.every(interval_ms, _Tick(span))
+
+    @handles(_Tick)
+    def on_tick(self, tick: _Tick) -> None:
+        """Notes every counter."""
+        now_ms, zero = self.system.clock.now_ms(), Counts()
+        for key, counts in self._counted():
+            history = self._history.get(key)
+            if history is None:
+                history = self._history[key] = _History()
+            history.note(tick.span, now_ms, counts, self._bases.get(key, zero))
+        if tick.span == 0:
+            self._group_tps.value = {
+                key: history.item(0, _NUMS).tps
+                for (kind, key), history in self._history.items()
+                if kind == _GROUP_GET
+            }
+
+    @serves(RequestCode.VIEW_BROKER_STATS_DATA)
+    def on_view(self, request: Request) -> RemotingCommand:
+        """One counter over three spans; what was never counted does not exist."""
+        header = ViewBrokerStatsHeader.decode(request.command.fields)
+        kind, counter = _NAMES.get(header.stats_name, (-1, 0))
+        key = (kind, header.stats_key)
+        if kind in _WATCHES:
+            is_known = self._watch(kind, header.stats_key)
+        else:
+            is_known = key in self._history or any(known == key for known, _ in self._counted())
+        if not is_known:
+            raise RemoteError(
+                ResponseCode.SYSTEM_ERROR,
+                f"The stats <{header.stats_name}> <{header.stats_key}> not exist",
+            )
+        history = self._history.get(key) or _History()
+        data = BrokerStatsData(*(history.item(span, counter) for span in range(len(_SPANS))))
+        return request.command.answer(body=data.encode())
+
+    # --- single queues
+
+    def _watch(self, kind: int, name: str) -> bool:
+        """Goes on sampling this one, or begins to; whether there is such a queue."""
+        key = kind, name
+        source = self._watched.pop(key, None) or self._source(kind, name.split("@"))
+        counts = None if source is None else source()
+        if source is None or counts is None:
+            self._forget(key)
+            return False
+        self._watched[key] = source
+        self._bases.setdefault(key, counts)
+        if len(self._watched) > WATCHED_MAX:
+            self._forget(next(iter(self._watched)))
+        return True
+
+    def _forget(self, key: _Key) -> None:
+        for table in (self._watched, self._history, self._bases):
+            table.pop(key, None)
+        if key[0] == _LATENCY:
+            self._pulls.latencies.pop(key[1], None)
+
+    def _source(self, kind: int, parts: list[str]) -> _Source | None:
+        """What counts it."""
+        if len(parts) != _WATCHES[kind]:
+            return None
+        if kind == _QUEUE_PUT:
+            return _numbered(parts[1], lambda queue_id: self._came_into(parts[0], queue_id))
+        if kind == _QUEUE_GET:
+            is_delayed = (parts[0], parts[2]) == (SCHEDULE_TOPIC, SCHEDULE_GROUP)
+            return _numbered(parts[1], self._delivered) if is_delayed else None
+        return _numbered(parts[0], lambda queue_id: self._read_for(queue_id, parts[1], parts[2]))
+
+    def _came_into(self, topic: str, queue_id: int) -> Counts | None:
+        queue = self._queues.get(topic, queue_id)
+        count = 0 if queue is None else queue.max_offset
+        return Counts(count, times=count) if count else None
+
+    def _delivered(self, queue_id: int) -> Counts | None:
+        count = self._delay_offsets.value.get(queue_id + 1, 0)
+        return Counts(count, times=count) if count else None
+
+    def _read_for(self, queue_id: int, topic: str, group: str) -> Counts | None:
+        if (topic, group) not in self._pulls.by_group or self._queues.get(topic, queue_id) is None:
+            return None
+        counts = self._pulls.latencies.setdefault(f"{queue_id}@{topic}@{group}", Counts())
+        return Counts(counts.count, counts.bytes, counts.times)
+
+    def _counted(self) -> Iterator[tuple[_Key, Counts]]:
+        """Everything that was counted at least once."""
+        puts, pulls = self._puts, self._pulls
+        for topic, counts in list(puts.by_topic.items()):
+            if counts.times:
+                yield (_TOPIC_PUT, topic), counts
+        for kind, by_group in ((_GROUP_GET, pulls.by_group), (_SEND_BACK, puts.sent_back)):
+            for (topic, group), counts in list(by_group.items()):
+                yield (kind, f"{topic}@{group}"), counts
+        if puts.put_count:  # of the whole 4.9.7 counts no requests
+            yield (_BROKER_PUT, self._cluster), Counts(puts.put_count, puts.put_bytes)
+        if pulls.get_count:
+            yield (_BROKER_GET, self._cluster), Counts(pulls.get_count, pulls.get_bytes)
+        for key, source in list(self._watched.items()):
+            found = source()
+            if found is None or found.count < self._bases[key].count:
+                self._forget(key)  # the queue was deleted, and may have begun anew
+            else:
+                yield key, found
+
+
+def _numbered(text: str, count: Callable[[int], Counts | None]) -> _Source | None:
+    """The counter of the queue with this number, if it is one."""
+    return partial(count, int(text)) if text.isdecimal() and len(text) <= _DIGITS_MAX else None

@@ -1,0 +1,1 @@
+"""The broker's tables, each with its JSON file: topics, groups, offsets, filters."""

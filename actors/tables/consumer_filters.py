@@ -1,0 +1,142 @@
+"""By which expressions the consumer groups filter messages (SQL92).
+
+Owns: the filters by topic and group, and consumerFilter.json.
+Told by: Clients (`RegisterFilters` with each heartbeat that concerns it, `UnregisterFilters`), its
+own tick.
+Tells: config_writer; it answers the heartbeats that Clients passes on, once pulls know them.
+
+The latest filters are published: for pulls, and for the bit maps of the queues' extensions.
+
+Source: broker/filter/ConsumerFilterManager.java, DefaultConsumerIdsChangeListener.java.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from structlog import get_logger
+
+from actors.config import BrokerConfig
+from actors.engine.actor import handles
+from actors.engine.address import Address
+from actors.engine.published import Published
+from actors.network.request import Request
+from actors.tables.persisted import TickedTable
+from protocol.bodies import ConsumerData
+from protocol.topic_names import GROUP_CHARS_MAX, is_legal_name
+from storage.consumer_filters import ConsumerFilters, format_filters, parse_filters
+
+log = get_logger(__name__)
+
+SAVE_MS = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class RegisterFilters:
+    """These groups say, in a heartbeat, what they subscribe to; it is answered afterwards."""
+
+    consumers: Sequence[ConsumerData]
+    request: Request
+
+    def refuse(self, remark: str) -> None:
+        """Answers the heartbeat with an error."""
+        self.request.refuse(remark)
+
+
+@dataclass(frozen=True, slots=True)
+class UnregisterFilters:
+    """The group has no consumer any more."""
+
+    group: str
+
+
+class FilterTable(TickedTable):
+    """Lives on the loop."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        path: str,
+        *,
+        filters: Published[ConsumerFilters],
+        was_stopped_cleanly: bool,
+        config_writer: Address,
+    ) -> None:
+        """Publishes `filters`; what is there already is of an incarnation before this one."""
+        super().__init__(path, config_writer)
+        self._config = config
+        self._published = filters
+        self._was_stopped_cleanly = was_stopped_cleanly
+        self._filters = ConsumerFilters(config.bloom)
+        self._published_count = self._saved_count = 0
+
+    def on_start(self) -> None:
+        if len(self._published.value):
+            self._filters = self._published.value.copy()
+            self._saved_count = -1
+        else:
+            self._load()
+        self._publish()
+        self.save_every(SAVE_MS)
+
+    def _load(self) -> None:
+        found = self.load(lambda text: parse_filters(text, self._config.bloom))
+        if found.value is not None:
+            self._filters = found.value.loaded(
+                self.system.clock.now_ms(),
+                is_newest=self._was_stopped_cleanly and found.is_newest,
+            )
+            left_out = len(found.value) - len(self._filters)
+            if left_out:
+                log.warning("consumer filters left out", file=self._path, count=left_out)
+        if found.value is not None or found.broken:
+            self._saved_count = -1
+
+    @handles(RegisterFilters)
+    def on_register(self, message: RegisterFilters) -> None:
+        """What a group subscribes to now; its filters of other topics are dead."""
+        for consumer in message.consumers:
+            self._register(consumer)
+        self._publish()
+        message.request.answer()
+
+    def _register(self, data: ConsumerData) -> None:
+        filters, now_ms = self._filters, self.system.clock.now_ms()
+        for each in data.subscription_data_set:
+            if not is_legal_name(each.topic) or not is_legal_name(data.group_name, GROUP_CHARS_MAX):
+                log.warning("filter not taken: no legal name", topic=each.topic)
+                continue
+            filters.register(
+                each.topic,
+                data.group_name,
+                each.sub_string,
+                each.expression_type,
+                each.sub_version,
+                now_ms,
+            )
+        topics = {each.topic for each in data.subscription_data_set}
+        filters.keep_only(data.group_name, topics, now_ms)
+
+    @handles(UnregisterFilters)
+    def on_unregister(self, message: UnregisterFilters) -> None:
+        """Its filters are kept for a while: it may come back."""
+        self._filters.unregister(message.group, self.system.clock.now_ms())
+        self._publish()
+
+    def _publish(self) -> None:
+        count = self._filters.change_count
+        if count != self._published_count:
+            self._published_count = count
+            self._published.value = self._filters.copy()
+
+    def save_changes(self) -> None:
+        """What has been dead for long is forgotten first."""
+        span_ms = self._config.filter_clean_time_span_ms
+        forgotten = self._filters.forget_long_dead(self.system.clock.now_ms(), span_ms)
+        if forgotten:
+            log.info("consumer filters forgotten", count=forgotten)
+            self._publish()
+        if self._saved_count == self._filters.change_count:
+            return
+        self._saved_count = self._filters.change_count
+        snapshot = self._filters.copy()
+        self.save(lambda: format_filters(snapshot))

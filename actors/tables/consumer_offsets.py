@@ -1,0 +1,349 @@
+"""How far every consumer group has come in every queue.
+
+Owns: the table of offsets and consumerOffset.json.
+Told by: connections (`Request`), PullMessage, Transactions (`CommitOffset`), OffsetReset
+(`ResetOffsets`), SlaveSync (`TakeOffsets`), groups (`ForgetOffsets`, `GroupsGone`), who needs to
+know how far groups are (`TellOffsets`), its own tick.
+Tells: config_writer; who asked (`OffsetsTold`).
+
+What a consumer commits one-way or with a pull is stored unless it goes back and should not
+(offset_guard.py); what somebody asks for is stored as it comes.  The file follows every few
+seconds, after a reset and at the stop; what a crash loses is consumed again.
+
+Source: broker/offset/ConsumerOffsetManager.java, ConsumerManageProcessor.java.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from structlog import get_logger
+
+from actors.consumers.consumer_groups import ConsumerView
+from actors.consumers.offset_guard import OffsetGuard, OffsetStats
+from actors.engine.actor import handles
+from actors.engine.address import Address
+from actors.engine.published import Published
+from actors.network.request import Peer, Request, serves
+from actors.sending.send_rules import RefusedError, check_group_name, check_name
+from actors.tables.persisted import TickedTable
+from protocol.bodies import ConsumerOffsetTable, TopicConfig
+from protocol.codes import RequestCode, ResponseCode
+from protocol.command import RemotingCommand
+from protocol.errors import RemoteError
+from protocol.headers.admin import CloneGroupOffsetHeader
+from protocol.headers.offset import (
+    OffsetResponseHeader,
+    QueryConsumerOffsetHeader,
+    UpdateConsumerOffsetHeader,
+)
+from protocol.topic_names import GROUP_CHARS_MAX, is_legal_name
+from storage.offsets import (
+    TOPIC_GROUP_SEPARATOR,
+    format_offsets,
+    group_of,
+    offset_key,
+    parse_offsets,
+)
+
+log = get_logger(__name__)
+
+Offsets = Mapping[str, Mapping[int, int]]
+"""By `topic@group`, then by queue."""
+
+
+@dataclass(slots=True)
+class CommitOffset:
+    """The group has consumed everything of this queue below `offset`."""
+
+    group: str
+    topic: str
+    queue_id: int
+    offset: int
+    peer: Peer | None = None
+    """Who says so; nobody for a group of the broker's own, which is believed."""
+
+
+@dataclass(slots=True)
+class ResetOffsets:
+    """A group goes to other places of a topic; what its members say of the old ones is late."""
+
+    group: str
+    topic: str
+    offsets: Mapping[int, int]
+
+
+@dataclass(slots=True)
+class TellOffsets:
+    """Say how far groups are: `OffsetsTold` to `reply_to`, with this request.
+
+    Of one group, of one topic, or both; with neither everything.
+    """
+
+    request: Request
+    reply_to: Address
+    group: str | None = None
+    topic: str | None = None
+
+    def refuse(self, remark: str) -> None:
+        """Answers the request with an error."""
+        self.request.refuse(remark)
+
+
+@dataclass(slots=True)
+class OffsetsTold:
+    """How far groups are, by topic and group, then by queue; a copy."""
+
+    request: Request
+    offsets: Mapping[tuple[str, str], Mapping[int, int]]
+
+    def refuse(self, remark: str) -> None:
+        """Answers the request with an error."""
+        self.request.refuse(remark)
+
+
+@dataclass(frozen=True, slots=True)
+class TakeOffsets:
+    """The master's table: its groups go over a slave's own."""
+
+    table: ConsumerOffsetTable
+
+
+@dataclass(frozen=True, slots=True)
+class GroupsGone:
+    """A slave's master has deleted these groups; `there` are those it has."""
+
+    gone: frozenset[str]
+    there: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class ForgetOffsets:
+    """The group was deleted with its offsets."""
+
+    group: str
+
+
+class ConsumerOffsets(TickedTable):
+    """Lives on the loop."""
+
+    def __init__(
+        self,
+        path: str,
+        *,
+        interval_ms: int,
+        starts_in_memory: Callable[[str, int], bool],
+        offsets: Published[Offsets],
+        config_writer: Address,
+        consumers: Published[Mapping[str, ConsumerView]],
+        topics: Published[Mapping[str, TopicConfig]],
+        guards: bool = True,
+        stats: OffsetStats | None = None,
+    ) -> None:
+        """`starts_in_memory(topic, queue_id)`: whether the queue is young, that is, its minimum is
+        0 and its first message is recent enough to lie in memory still.
+
+        `offsets` is published at every save, so it may be as old as that. Without `guards` every
+        commit is stored, as 4.9.7 does.
+        """
+        super().__init__(path, config_writer)
+        self._interval_ms = interval_ms
+        self._starts_in_memory = starts_in_memory
+        self._published = offsets
+        self._offsets: dict[str, dict[int, int]] = {}
+        self._changed = False
+        self._consumers, self._topics = consumers, topics
+        self._gone: frozenset[str] = frozenset()
+        """Of a slave: groups that its master has deleted, perhaps with their offsets."""
+        self._guard = OffsetGuard(consumers, stats or OffsetStats()) if guards else None
+
+    def on_start(self) -> None:
+        loaded = self.load(parse_offsets)
+        self._offsets = loaded.value.offset_table if loaded.value is not None else {}
+        self._changed = bool(loaded.broken)
+        self._publish()
+        self.save_every(self._interval_ms)
+
+    @handles(CommitOffset)
+    def on_commit(self, message: CommitOffset) -> None:
+        """A pull says how far its group has come."""
+        peer = message.peer
+        self._commit(message.group, message.topic, message.queue_id, message.offset, peer)
+
+    @handles(TakeOffsets)
+    def on_take_offsets(self, message: TakeOffsets) -> None:
+        """What the master knows holds; of what it does not know, a slave's own word.
+
+        But what it has of no group that it has deleted, it has deleted with it.
+        """
+        table = message.table.offset_table
+        for key, queues in table.items():
+            if self._offsets.get(key) != queues:
+                self._offsets[key] = dict(queues)
+                self._changed = True
+        if self._gone:
+            forgotten = self._gone - {group_of(key) for key in table}
+            self._gone -= forgotten
+            for group in forgotten:
+                self.on_forget(ForgetOffsets(group))
+
+    @handles(GroupsGone)
+    def on_groups_gone(self, message: GroupsGone) -> None:
+        """Their offsets may be wanted still: what the master tells next shows it."""
+        self._gone = (self._gone | message.gone) - message.there
+
+    @handles(ForgetOffsets)
+    def on_forget(self, message: ForgetOffsets) -> None:
+        """In all topics."""
+        gone = [key for key in self._offsets if group_of(key) == message.group]
+        for key in gone:
+            del self._offsets[key]
+        if gone:
+            log.info("offsets deleted", group=message.group, topics=len(gone))
+            self._changed = True
+            self._publish()
+
+    @serves(RequestCode.UPDATE_CONSUMER_OFFSET)
+    def update(self, request: Request) -> RemotingCommand:
+        """A consumer says how far its group has come; mostly one-way.
+
+        In its request form it is stored as sent; from somebody who is no member it is a reset.
+        """
+        header = UpdateConsumerOffsetHeader.decode(request.command.fields)
+        group, topic, queue_id = header.consumer_group, header.topic, header.queue_id
+        if request.command.is_oneway:
+            self._commit(group, topic, queue_id, header.commit_offset, request.peer)
+        else:
+            _check_names(topic, group)
+            guard, peer = self._guard, request.peer
+            moved = header.commit_offset != self._offset(group, topic, queue_id)
+            if guard is not None and moved and not guard.is_member(group, peer):
+                guard.reset(group, topic, (queue_id,), self.system.clock.monotonic_ms())
+            self._store(group, topic, queue_id, header.commit_offset)
+        return request.command.answer(fields={})
+
+    @handles(ResetOffsets)
+    def on_reset(self, message: ResetOffsets) -> None:
+        """A group begins somewhere else; the file follows at once."""
+        if self._guard is not None:
+            now_ms = self.system.clock.monotonic_ms()
+            self._guard.reset(message.group, message.topic, message.offsets, now_ms)
+        for queue_id, offset in message.offsets.items():
+            self._store(message.group, message.topic, queue_id, offset)
+        self.save_changes()
+
+    @serves(RequestCode.CLONE_GROUP_OFFSET)
+    def clone(self, request: Request) -> RemotingCommand:
+        """A group gets another one's offsets, of one topic or of all.
+
+        A topic that is not there, or that the first group is online for without it, is passed over.
+        """
+        header = CloneGroupOffsetHeader.decode(request.command.fields)
+        check_group_name(header.dest_group)
+        topics = [header.topic] if (header.topic or "").strip() else None
+        if topics is None:
+            topics = [topic for topic, _ in self._keys(header.src_group)]
+        view = self._consumers.value.get(header.src_group)
+        subscribed = {} if view is None else view.subscriptions
+        for topic in topics:
+            assert topic is not None
+            offsets = self._offsets.get(offset_key(topic, header.src_group))
+            is_known = topic in self._topics.value
+            if not is_known or (not header.offline and subscribed and topic not in subscribed):
+                log.warning("offsets not cloned", topic=topic, known=is_known, to=header.dest_group)
+            elif offsets is not None:
+                self._offsets[offset_key(topic, header.dest_group)] = dict(offsets)
+                self._changed = True
+        log.info("offsets cloned", group=header.src_group, to=header.dest_group, topics=topics)
+        return request.command.answer()
+
+    @handles(TellOffsets)
+    def on_tell_offsets(self, message: TellOffsets) -> None:
+        """Somebody counts how far groups are behind."""
+        group, topic = message.group, message.topic
+        if group is not None and topic is not None:
+            keys = [(topic, group)]
+        else:
+            keys = self._keys(group, topic)
+        found = {key: dict(self._offsets.get(offset_key(*key), {})) for key in keys}
+        message.reply_to.tell(OffsetsTold(message.request, found))
+
+    def _keys(self, group: str | None = None, topic: str | None = None) -> list[tuple[str, str]]:
+        """Topic and group of the entries of one, or of all; what is not just these is nobody's."""
+        start = "" if topic is None else offset_key(topic, "")
+        end = "" if group is None else offset_key("", group)
+        named = [key for key in self._offsets if key.startswith(start) and key.endswith(end)]
+        parts = [key.split(TOPIC_GROUP_SEPARATOR) for key in named]
+        return [(each[0], each[1]) for each in parts if len(each) == 2]
+
+    @serves(RequestCode.QUERY_CONSUMER_OFFSET)
+    def query(self, request: Request) -> RemotingCommand:
+        """How far a group has come; a new group begins a young queue at its first message."""
+        header = QueryConsumerOffsetHeader.decode(request.command.fields)
+        offset = self._offset(header.consumer_group, header.topic, header.queue_id)
+        if offset < 0:
+            if not self._starts_in_memory(header.topic, header.queue_id):
+                raise RemoteError(
+                    ResponseCode.QUERY_NOT_FOUND,
+                    "Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first",
+                )
+            offset = 0
+        return request.command.answer(fields=OffsetResponseHeader(offset).encode())
+
+    @serves(RequestCode.GET_ALL_CONSUMER_OFFSET)
+    def all_offsets(self, request: Request) -> RemotingCommand:
+        """The whole table, for a slave."""
+        return request.command.answer(body=ConsumerOffsetTable(self._offsets).encode())
+
+    def _commit(
+        self, group: str, topic: str, queue_id: int, offset: int, peer: Peer | None
+    ) -> None:
+        """What a consumer says by the way; a commit that changes nothing is nothing to think of."""
+        stored = self._offsets.get(offset_key(topic, group), {}).get(queue_id)
+        guard = self._guard
+        if peer is not None and guard is not None and stored not in (None, offset):
+            backward = offset < stored
+            if guard.concerns(group, topic, queue_id, backward=backward):
+                now_ms = self.system.clock.monotonic_ms()
+                place = group, topic, queue_id
+                if not guard.believes(*place, peer, now_ms, backward=backward):
+                    guard.ignored(*place, offset, stored, peer.remote, now_ms)
+                    return
+        self._store(group, topic, queue_id, offset)
+
+    def _offset(self, group: str, topic: str, queue_id: int) -> int:
+        return self._offsets.get(offset_key(topic, group), {}).get(queue_id, -1)
+
+    def _store(self, group: str, topic: str, queue_id: int, offset: int) -> None:
+        key = offset_key(topic, group)
+        queues = self._offsets.get(key)
+        if queues is None:
+            if not is_legal_name(topic) or not is_legal_name(group, GROUP_CHARS_MAX):
+                log.warning("offset not taken: no legal name", topic=topic, group=group)
+                return
+            queues = self._offsets[key] = {}
+        queues[queue_id] = offset
+        self._changed = True
+
+    def _publish(self) -> Offsets:
+        offsets = {key: dict(queues) for key, queues in self._offsets.items()}
+        self._published.value = offsets
+        return offsets
+
+    def save_changes(self) -> None:
+        """A snapshot, published with it."""
+        if self._guard is not None:
+            self._guard.expire(self.system.clock.monotonic_ms())
+        if not self._changed:
+            return
+        self._changed = False
+        table = ConsumerOffsetTable({key: dict(own) for key, own in self._publish().items()})
+        self.save(lambda: format_offsets(table))
+
+
+def _check_names(topic: str, group: str) -> None:
+    """4.9.7 keeps offsets under any name; here who waits for the answer is told. RemoteError."""
+    try:
+        check_name(topic)
+    except RefusedError as error:
+        raise RemoteError(error.code, error.remark) from None
+    check_group_name(group)

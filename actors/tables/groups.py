@@ -1,0 +1,214 @@
+"""The consumer groups of a broker.
+
+Owns: the table of groups and subscriptionGroup.json.
+Told by: connections (`Request`), everybody who meets an unknown group (`CreateGroup`),
+SlaveSync (`TakeGroups`).
+Tells: config_writer, ConsumerOffsets (`ForgetOffsets`; of a slave `GroupsGone`).
+
+Source: broker/subscription/SubscriptionGroupManager.java.
+"""
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+
+from structlog import get_logger
+
+from actors.config import BrokerConfig
+from actors.engine.actor import handles
+from actors.engine.address import Address
+from actors.engine.published import Published
+from actors.network.request import Request, serves, short_body
+from actors.sending.send_rules import check_group_name
+from actors.tables.consumer_offsets import ForgetOffsets, GroupsGone
+from actors.tables.persisted import PersistedTable
+from actors.tables.topic_set import QUEUE_NUMS_MAX
+from actors.tables.topics import SLAVE_REFUSES
+from protocol.bodies import DataVersion, SubscriptionGroupConfig, SubscriptionGroupTable
+from protocol.codes import RequestCode, ResponseCode
+from protocol.command import RemotingCommand
+from protocol.errors import RemoteError
+from protocol.headers.admin import DeleteSubscriptionGroupHeader
+from protocol.topic_names import GROUP_CHARS_MAX, is_legal_name
+from storage.groups import always_present, completed_groups, format_groups, parse_groups
+from storage.store_traces import StoreTraces
+
+log = get_logger(__name__)
+
+SYSTEM_GROUP_PREFIX = "CID_RMQ_SYS_"
+_INT_MAX = (1 << 31) - 1
+GroupConfigs = Mapping[str, SubscriptionGroupConfig]
+
+
+@dataclass(frozen=True, slots=True)
+class CreateGroup:
+    """Make a group with the usual settings, unless it is there."""
+
+    group: str
+
+
+@dataclass(frozen=True, slots=True)
+class TakeGroups:
+    """The master's table: a slave's own from now on."""
+
+    table: SubscriptionGroupTable
+    continues: bool = True
+    """Whether the table before was the same master's."""
+
+
+class GroupFinder:
+    """Finds a group for whoever meets it, and has it made when it may be made.
+
+    The settings of a new group are known beforehand, so nobody has to wait for it.
+    """
+
+    def __init__(
+        self, groups: Published[GroupConfigs], table: Address, config: BrokerConfig
+    ) -> None:
+        self._groups = groups
+        self._table = table
+        self._config = config
+
+    def find(self, group: str) -> SubscriptionGroupConfig | None:
+        """The group's settings; None when it does not exist and may not be made."""
+        found = self._groups.value.get(group)
+        may_be_made = self._config.auto_create_group_enable or group.startswith(SYSTEM_GROUP_PREFIX)
+        if found is None and may_be_made:
+            self._table.tell(CreateGroup(group))
+            return SubscriptionGroupConfig(group)
+        return found
+
+
+class GroupTable(PersistedTable):
+    """Lives on the loop."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        path: str,
+        *,
+        groups: Published[GroupConfigs],
+        config_writer: Address,
+        consumer_offsets: Address,
+        retried: Collection[str] = (),
+    ) -> None:
+        """`retried`: groups that have to be there, as messages wait for them."""
+        super().__init__(path, config_writer)
+        self._config = config
+        self._published = groups
+        self._consumer_offsets = consumer_offsets
+        self._groups: dict[str, SubscriptionGroupConfig] = {}
+        self._version = DataVersion()
+        self._retried = retried
+        self._taken = SubscriptionGroupTable()
+        """Of a slave: the newest table of its master's."""
+
+    def on_start(self) -> None:
+        self._groups = {config.group_name: config for config in always_present()}
+        loaded = self.load(parse_groups)
+        table = loaded.value
+        found: list[str] = []
+        named = set(self._retried)
+        if table is None or not loaded.is_newest:
+            named |= StoreTraces(self.system.disk, self._path).groups()
+        if table is None or named:
+            table, found = completed_groups(table, named, self.system.clock.now_ms())
+            if found:
+                log.warning("groups found by their topics and offsets", groups=found)
+        self._groups.update(table.subscription_group_table)
+        self._version = table.data_version
+        self._taken = SubscriptionGroupTable(dict(self._groups), self._version)
+        self._published.value = dict(self._groups)
+        if found or loaded.broken:
+            self._save()
+
+    @handles(CreateGroup)
+    def on_create(self, message: CreateGroup) -> None:
+        """Somebody has come with a group that nobody has made."""
+        if not is_legal_name(message.group, GROUP_CHARS_MAX):
+            log.warning("group not created: no legal name", group=message.group)
+        elif message.group not in self._groups:
+            log.info("group created", group=message.group)
+            self._put(SubscriptionGroupConfig(message.group))
+
+    @handles(TakeGroups)
+    def on_take_groups(self, message: TakeGroups) -> None:
+        """Takes over all of the master's groups when they are of another version.
+
+        Those it has deleted are told. A table with less history than the last one is that of a
+        master that has lost its file; that, or another master, has deleted nothing.
+        """
+        table, taken = message.table, self._taken
+        if self._version != table.data_version:
+            groups = frozenset(table.subscription_group_table)
+            gone: frozenset[str] = frozenset()
+            if message.continues and table.data_version.counter > taken.data_version.counter:
+                gone = frozenset(taken.subscription_group_table) - groups
+            self._consumer_offsets.tell(GroupsGone(gone, groups))
+            self._taken = table
+            self._groups = dict(table.subscription_group_table)
+            self._version = table.data_version
+            log.info("groups taken over from the master", groups=len(self._groups))
+            self._published.value = dict(self._groups)
+            self._save()
+
+    @serves(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP)
+    def update_and_create(self, request: Request) -> RemotingCommand | None:
+        """Creates a group or changes it."""
+        if self._config.is_slave:
+            raise RemoteError(ResponseCode.SYSTEM_ERROR, SLAVE_REFUSES)
+        config = SubscriptionGroupConfig.decode(short_body(request.command))
+        if not config.group_name:
+            raise RemoteError(
+                ResponseCode.SYSTEM_ERROR, "java.lang.NullPointerException: groupName is null"
+            )
+        check_group_name(config.group_name)
+        _check_numbers(config)
+        log.info("group updated", group=config.group_name, peer=request.peer.remote)
+        self._put(config, lambda refusal: self.answer_saved(request, refusal))
+        return None
+
+    @serves(RequestCode.DELETE_SUBSCRIPTIONGROUP)
+    def delete(self, request: Request) -> RemotingCommand | None:
+        """Forgets a group, and its offsets if that is wanted."""
+        if self._config.is_slave:
+            raise RemoteError(ResponseCode.SYSTEM_ERROR, SLAVE_REFUSES)
+        header = DeleteSubscriptionGroupHeader.decode(request.command.fields)
+        log.info("group deleted", group=header.group_name, peer=request.peer.remote)
+        if header.remove_offset:
+            self._consumer_offsets.tell(ForgetOffsets(header.group_name))
+        if self._groups.pop(header.group_name, None) is None:
+            return request.command.answer()
+        self._changed(lambda refusal: self.answer_saved(request, refusal))
+        return None
+
+    @serves(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)
+    def all_groups(self, request: Request) -> RemotingCommand:
+        """The whole table."""
+        table = SubscriptionGroupTable(self._groups, self._version)
+        return request.command.answer(body=table.encode())
+
+    def _put(
+        self, config: SubscriptionGroupConfig, then: Callable[[str], None] | None = None
+    ) -> None:
+        self._groups[config.group_name] = config
+        self._changed(then)
+
+    def _changed(self, then: Callable[[str], None] | None = None) -> None:
+        self._version = self._version.next(self.system.clock.now_ms())
+        self._published.value = dict(self._groups)
+        self._save(then)
+
+    def _save(self, then: Callable[[str], None] | None = None) -> None:
+        table = SubscriptionGroupTable(dict(self._groups), self._version)
+        self.save(lambda: format_groups(table), then)
+
+
+def _check_numbers(config: SubscriptionGroupConfig) -> None:
+    """What does not fit would make the whole table unreadable for a slave of 4.9.7's."""
+    for name, number, most in (
+        ("retryMaxTimes", config.retry_max_times, _INT_MAX),
+        ("retryQueueNums", config.retry_queue_nums, QUEUE_NUMS_MAX),
+    ):
+        if not -_INT_MAX - 1 <= number <= most:
+            remark = f"com.alibaba.fastjson.JSONException: parseInt error, field : {name}"
+            raise RemoteError(ResponseCode.SYSTEM_ERROR, remark)

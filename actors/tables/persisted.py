@@ -1,0 +1,121 @@
+"""What the actors share whose table is a JSON file: they answer when a change is on disk.
+
+A file that is damaged does not stop the start: the newest version that can be used is taken, one
+log line says what was found, and the file is written again, the damaged one kept as .broken.
+
+The table is changed at once, its text goes to the ConfigWriter, and what depends on the change (a
+snapshot for others, an answer) waits until the text is written. When the disk refuses it the change
+holds all the same, whoever asked for it gets an error, and the ConfigWriter tries again.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import count
+from typing import TypeVar
+
+from structlog import get_logger
+
+from actors.engine.actor import handles
+from actors.engine.address import Address
+from actors.network.request import Request, Responder
+from actors.tables.config_writer import FileWritten, WriteFile
+from protocol.codes import ResponseCode
+from storage.json_config import Loaded, load
+
+log = get_logger(__name__)
+
+T = TypeVar("T")
+
+_NOT_SAVED = "the change holds, but is not on the disk yet, which is tried again: %s"
+_serials = count(1)
+"""Numbers of texts, never used twice: news for an actor of before the restart means nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Save:
+    """Write the file if something has changed."""
+
+
+class PersistedTable(Responder):
+    """Base of the table actors."""
+
+    def __init__(self, path: str, config_writer: Address) -> None:
+        super().__init__()
+        self._path = path
+        self._config_writer = config_writer
+        self._serial = 0
+        self._written_serial = 0
+        self._broken: tuple[str, ...] = ()
+        self._unwritten: deque[tuple[int, Callable[[str], None]]] = deque()
+
+    def load(self, parse: Callable[[str], T]) -> Loaded[T]:
+        """What can be used of the file; what is wrong with it is logged.
+
+        When it is `broken`, the caller saves what it makes of it. Raises StoreError when the
+        operator does not let us read it. Reads the disk: for `on_start` only.
+        """
+        loaded = load(self.system.disk, self._path, parse)
+        if loaded.findings:
+            log.warning("config file damaged", file=self._path, found=loaded.findings)
+        self._broken = loaded.broken
+        return loaded
+
+    def save(self, text: Callable[[], str], then: Callable[[str], None] | None = None) -> None:
+        """Writes what `text` returns, in another thread: it may look at nothing that changes.
+
+        `then` is called here once it is on disk, with nothing to say, or once the disk has refused
+        it, with its reason.
+        """
+        self._serial = next(_serials)
+        if then is not None:
+            self._unwritten.append((self._serial, then))
+        self._config_writer.tell(
+            WriteFile(self._path, text, self._serial, self.address, self._broken)
+        )
+
+    @handles(FileWritten)
+    def on_file_written(self, message: FileWritten) -> None:
+        """Does what waited for this text or an earlier one."""
+        self._written_serial = max(self._written_serial, message.serial)
+        while self._unwritten and self._unwritten[0][0] <= message.serial:
+            self._unwritten.popleft()[1](message.refusal)
+
+    @staticmethod
+    def answer_saved(request: Request, refusal: str, *, remark: str | None = None) -> None:
+        """Answers who asked for a change: done, or done but not on disk, which is an error."""
+        if refusal:
+            request.answer(ResponseCode.SYSTEM_ERROR, remark=_NOT_SAVED % refusal)
+        else:
+            request.answer(remark=remark)
+
+    def on_failure(self, *_: object) -> None:
+        """Who waits for the disk waits no longer; what was on its way there still is."""
+        while self._unwritten:
+            self._unwritten.popleft()[1](self.remark())
+
+    def can_stop(self) -> bool:
+        """Not before everything is written: what is told last may otherwise come too late."""
+        return self._written_serial >= self._serial
+
+
+class TickedTable(PersistedTable):
+    """Base of those whose file follows every few seconds and at the stop; `on_start` says how."""
+
+    def save_every(self, interval_ms: float) -> None:
+        """From now on `save_changes` is called so often."""
+        self.every(interval_ms, Save())
+
+    def save_changes(self) -> None:
+        """Saves the table if something has changed."""
+        raise NotImplementedError
+
+    @handles(Save)
+    def on_save(self, _: Save) -> None:
+        """The file follows."""
+        self.save_changes()
+
+    def can_stop(self) -> bool:
+        """Once the last changes are in the file."""
+        self.save_changes()
+        return super().can_stop()

@@ -1,0 +1,28 @@
+"""What the table actors publish, together: read by whoever answers requests."""
+
+from collections.abc import Mapping, Sequence
+
+from actors.consumers.consumer_groups import ConsumerView
+from actors.engine.published import Published
+from actors.network.request import Peer
+from actors.tables.consumer_offsets import Offsets
+from actors.tables.groups import GroupConfigs
+from protocol.bloom import BloomFilter
+from protocol.bodies import TopicConfig, TopicConfigTable
+from storage.consumer_filters import ConsumerFilters
+
+
+class Tables:
+    """The snapshots that the table actors publish."""
+
+    def __init__(self, bloom: BloomFilter) -> None:
+        self.topics: Published[Mapping[str, TopicConfig]] = Published({})
+        self.topic_table = Published(TopicConfigTable())
+        self.groups: Published[GroupConfigs] = Published({})
+        self.consumers: Published[Mapping[str, ConsumerView]] = Published({})
+        self.producers: Published[Mapping[str, Sequence[Peer]]] = Published({})
+        self.offsets: Published[Offsets] = Published({})
+        self.filters = Published(ConsumerFilters(bloom))
+        self.delay_offsets: Published[Mapping[int, int]] = Published({})
+        self.group_tps: Published[Mapping[str, float]] = Published({})
+        """Messages per second that a group got, by `topic@group`."""

@@ -1,0 +1,195 @@
+"""Half messages of transactions, and every record that is made of one, as 4.9.7 makes them.
+
+    committed   the message in its real topic, or where it waits for its delay
+    operation   says that the half message with this queue offset is settled
+    checked     the half message once more, with one more in its count of checks
+    given_up    the half message in the topic of those that were checked too often
+    resumed     such a one among the half messages again, its count at 0
+    question    asks a producer what became of it: its body is the record with its real topic
+
+New properties come last in the text; the flag, which 4.9.7 loses when it checks, is kept.
+
+Source: EndTransactionProcessor.endMessageTransaction, TransactionalMessageBridge,
+DefaultTransactionalMessageCheckListener, AbstractTransactionalMessageCheckListener.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import count
+
+from actors.sending.own_put import OwnRecord
+from actors.sending.send_prepare import Redirect, delay_level, delayed
+from protocol.codes import RequestCode
+from protocol.command import ONEWAY_FLAG, RemotingCommand
+from protocol.headers.transaction import CheckTransactionStateHeader
+from protocol.message import MessageRecord, encode_record
+from protocol.message_id import offset_message_id
+from protocol.property_shapes import find_pairs
+from protocol.sysflag import TRANSACTION_COMMIT, TRANSACTION_MASK
+from protocol.tags import tags_code as tags_code_of
+from protocol.topic_names import HALF_TOPIC, OP_HALF_TOPIC, TRANS_CHECK_MAX_TIME_TOPIC
+from storage.dispatch import index_keys, tags_code
+
+_OPERATION = b"WAIT\x01true\x02TAGS\x01d"
+_OPERATION_CODE = tags_code_of("d")
+_DIGITS_MAX = 18
+_INT_MAX = (1 << 31) - 1
+
+_opaques = count(1)
+
+
+class HalfMessage:
+    """A half message as it lies in the log, with its properties taken apart."""
+
+    def __init__(self, record: MessageRecord) -> None:
+        self.record = record
+        self.pairs: dict[bytes, bytes] = dict(find_pairs(record.properties))
+
+    def text(self, name: bytes) -> str | None:
+        """A property; None without it."""
+        value = self.pairs.get(name)
+        return None if value is None else value.decode("utf-8", "replace")
+
+    @property
+    def group(self) -> str | None:
+        """Of its producers."""
+        return self.text(b"PGROUP")
+
+    @property
+    def waits(self) -> bool:
+        """Whether its producer wants it to be on the disk when it is answered."""
+        return self.pairs.get(b"WAIT", b"true").lower() == b"true"
+
+    @property
+    def check_times(self) -> int | None:
+        """How often it has been checked; None if never, -1 if that cannot be read."""
+        text = self.pairs.get(b"TRANSACTION_CHECK_TIMES")
+        return None if text is None else _number(text)
+
+    def immunity_ms(self, usual_ms: int) -> tuple[int, bool]:
+        """How long after its birth it is not checked, and whether it says so itself."""
+        text = self.pairs.get(b"CHECK_IMMUNITY_TIME_IN_SECONDS")
+        if text is None:
+            return usual_ms, False
+        seconds = _number(text)
+        return (usual_ms if seconds == -1 else seconds * 1000), True
+
+    def target(self) -> tuple[str, int] | None:
+        """Its real topic and queue; None if it does not say."""
+        topic, queue_id = self.text(b"REAL_TOPIC"), _number(self.pairs.get(b"REAL_QID", b""))
+        return (topic, queue_id) if topic and 0 <= queue_id <= _INT_MAX else None
+
+    # --- what is stored of it
+
+    def committed(self, prepared_offset: int, delays_ms: Sequence[int]) -> OwnRecord | None:
+        """The message itself; None if it does not say where it belongs."""
+        target = self.target()
+        if target is None:
+            return None
+        redirect, text = Redirect(*target, 0), self.record.properties
+        level = delay_level(self.pairs.get(b"DELAY"))
+        if level > 0:
+            pairs = dict(self.pairs)
+            redirect = delayed(pairs, *target, level, delays_ms)
+            text = _text(pairs)
+        sys_flag = self.record.sys_flag & ~TRANSACTION_MASK | TRANSACTION_COMMIT
+        own = self._copy(redirect.topic, redirect.queue_id, text, sys_flag)
+        own.prepared_offset, own.delay_ms = prepared_offset, redirect.delay_ms
+        return own
+
+    def checked(self) -> OwnRecord:
+        """Among the half messages again."""
+        times = self.check_times
+        pairs = {
+            **self.pairs,
+            b"TRANSACTION_CHECK_TIMES": b"%d" % (1 if times is None else times + 1),
+        }
+        own = self._copy(HALF_TOPIC, self.record.queue_id, _text(pairs), self.record.sys_flag)
+        own.reconsume_times = 0
+        return own
+
+    def given_up(self) -> OwnRecord:
+        """Nobody is asked about it any more; an operator may look at it."""
+        record = self.record
+        return self._copy(TRANS_CHECK_MAX_TIME_TOPIC, 0, record.properties, record.sys_flag)
+
+    def resumed(self) -> OwnRecord:
+        """It is checked again, from the first time on."""
+        text = _text({**self.pairs, b"TRANSACTION_CHECK_TIMES": b"0"})
+        return self._copy(HALF_TOPIC, 0, text, self.record.sys_flag)
+
+    def _copy(self, topic: str, queue_id: int, text: bytes, sys_flag: int) -> OwnRecord:
+        record = self.record
+        return OwnRecord(
+            topic,
+            queue_id,
+            record.body,
+            text,
+            tags_code(self.pairs.get(b"TAGS", b"")),
+            index_keys(text),
+            record.flag,
+            sys_flag,
+            record.born_timestamp,
+            record.born_host,
+            record.reconsume_times,
+        )
+
+    # --- what its producer is asked
+
+    def question(
+        self, own: OwnRecord, queue_offset: int, physical_offset: int, store_host: bytes
+    ) -> RemotingCommand | None:
+        """CHECK_TRANSACTION_STATE about its copy `own`, which lies there; one-way."""
+        target = self.target()
+        if target is None:
+            return None
+        key = self.text(b"UNIQ_KEY")
+        header = CheckTransactionStateHeader(
+            tran_state_table_offset=queue_offset,
+            commit_log_offset=physical_offset,
+            msg_id=key,
+            transaction_id=key,
+            offset_msg_id=offset_message_id(store_host, physical_offset),
+        )
+        pairs = {**dict(find_pairs(own.properties)), b"WAIT": b"false"}
+        topic, queue_id = target
+        body = replace(
+            self.record,
+            topic=topic,
+            queue_id=queue_id,
+            properties=_text(pairs),
+            queue_offset=queue_offset,
+            physical_offset=physical_offset,
+        )
+        return RemotingCommand(
+            RequestCode.CHECK_TRANSACTION_STATE,
+            header.encode(),
+            encode_record(body),
+            opaque=next(_opaques),
+            flag=ONEWAY_FLAG,
+        )
+
+
+def operation(queue_id: int, queue_offset: int, now_ms: int, store_host: bytes) -> OwnRecord:
+    """What settles the half message with this queue offset."""
+    return OwnRecord(
+        OP_HALF_TOPIC,
+        queue_id,
+        b"%d" % queue_offset,
+        _OPERATION,
+        _OPERATION_CODE,
+        born_timestamp=now_ms,
+        born_host=store_host,
+    )
+
+
+def _text(pairs: dict[bytes, bytes]) -> bytes:
+    return b"\x02".join(name + b"\x01" + value for name, value in pairs.items())
+
+
+def _number(text: bytes) -> int:
+    """As 4.9.7 reads a number: -1 where there is none."""
+    digits = text[1:] if text[:1] in (b"-", b"+") else text
+    if not digits.isdigit() or len(digits) > _DIGITS_MAX:
+        return -1
+    return int(text)

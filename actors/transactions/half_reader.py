@@ -1,0 +1,75 @@
+"""One record of the log by its place, for somebody on the loop: read at once, or when it is warm.
+
+A plain class; what is not in memory goes by way of ColdRead, which tells `Found` afterwards.
+"""
+
+from dataclasses import dataclass
+
+from actors.engine.address import Address
+from actors.engine.inbox import Refusable
+from actors.pulling.cold_read import AHEAD_BYTES, ReadCold
+from protocol.message import SIZE_AND_MAGIC, MessageRecord, RecordError, decode_record
+from storage.errors import OffsetError
+from storage.message_store import MessageStore
+from storage.page_probe import PageProbe
+
+_FIRST_BYTES = 4096
+"""Asked about first; most records are shorter."""
+
+
+@dataclass(slots=True)
+class Warmed:
+    """The log at `offset` has been read from the disk for this one; look again."""
+
+    offset: int
+    asker: Refusable
+    reads: int
+    """How often it was read: the length of a long record is known only then."""
+
+    def refuse(self, remark: str) -> None:
+        """The disk cannot be read, or who waits for it is gone."""
+        self.asker.refuse(remark)
+
+
+class HalfReader:
+    """Reads for one actor."""
+
+    def __init__(self, store: MessageStore, probe: PageProbe, cold_read: Address) -> None:
+        self._log, self._damage = store.commit_log, store.damage
+        self._probe = probe
+        self._cold_read = cold_read
+
+    def read(
+        self, offset: int, asker: Refusable, reply_to: Address, reads: int = 0
+    ) -> tuple[bool, MessageRecord | None]:
+        """Whether it is known what lies there, and the record; None if there is no whole one.
+
+        If it is not known, `reply_to` is told `Warmed`.
+        """
+        end = self._log.end_offset
+        file = self._log.queue.find(offset) if 0 <= offset < end else None
+        if file is None:
+            return True, None
+        limit = min(end, file.end_offset)
+        if reads == 0 and self._is_cold(offset, min(offset + _FIRST_BYTES, limit), asker, reply_to):
+            return False, None
+        try:
+            size, _ = SIZE_AND_MAGIC.unpack(self._log.view(offset, SIZE_AND_MAGIC.size))
+            if not 0 < size <= limit - offset or self._damage.overlaps(offset, offset + size):
+                return True, None
+            is_long = size > (_FIRST_BYTES if reads == 0 else AHEAD_BYTES)
+            if reads < 2 and is_long and self._is_cold(offset, offset + size, asker, reply_to):
+                return False, None
+            record = decode_record(self._log.view(offset, size))
+        except (OffsetError, RecordError):
+            return True, None
+        return True, record if record.physical_offset == offset else None
+
+    def _is_cold(self, start: int, end: int, asker: Refusable, reply_to: Address) -> bool:
+        self._probe.forget()
+        parts = self._probe.cold_records([(start, end)])
+        if not parts:
+            return False
+        reads = 1 if end - start <= _FIRST_BYTES else 2
+        self._cold_read.tell(ReadCold(parts, Warmed(start, asker, reads), reply_to))
+        return True

@@ -1,0 +1,96 @@
+"""Lists the transactions that nobody has ended, for an operator.
+
+Owns: nothing; reads the table of transactions, and the log below the watermark.
+Told by: connections (`Request`); OpenTransactionView (`ListOpen`).
+Tells: HalfMessageList (`ListOpen`); who asked.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from actors.engine.actor import Actor, Where, handles
+from actors.engine.address import Address
+from actors.network.request import Request, Responder, serves
+from actors.transactions.half_messages import HalfMessage
+from protocol.bodies_own import OpenTransaction, OpenTransactions
+from protocol.codes import RequestCode
+from protocol.command import RemotingCommand
+from protocol.headers.transaction import OpenTransactionsHeader
+from protocol.host import unpack_host
+from protocol.message import decode_record
+from protocol.message_id import offset_message_id
+from storage.message_store import MessageStore
+from storage.read_whole import read_whole
+
+LISTED_MAX = 1000
+"""In one answer: whoever wants more asks again behind the last one."""
+
+
+@dataclass(slots=True)
+class ListOpen:
+    """Answer with the half messages at these offsets; `count` is how many are open in all."""
+
+    request: Request
+    count: int
+    offsets: Sequence[int]
+
+    def refuse(self, remark: str) -> None:
+        """Answers with an error."""
+        self.request.refuse(remark)
+
+
+class OpenTransactionView(Responder):
+    """Lives on the loop, as who writes the table does."""
+
+    def __init__(self, store: MessageStore, half_message_list: Address) -> None:
+        super().__init__()
+        self._store = store
+        self._half_message_list = half_message_list
+
+    @serves(RequestCode.GET_OPEN_TRANSACTIONS)
+    def list_open(self, request: Request) -> RemotingCommand | None:
+        """Which there are behind an offset of the log; somebody else reads them."""
+        header = OpenTransactionsHeader.decode(request.command.fields)
+        limit = min(max(header.max_count, 0), LISTED_MAX)
+        table = self._store.transaction_table
+        found = table.pending(limit, after_offset=header.after_offset)
+        offsets = [each.physical_offset for each in found]
+        self._half_message_list.tell(ListOpen(request, table.pending_count, offsets))
+        return None
+
+
+class HalfMessageList(Actor):
+    """Runs on a thread: half messages may have left the memory."""
+
+    where: ClassVar[Where] = "thread"
+
+    def __init__(self, store: MessageStore) -> None:
+        super().__init__()
+        self._store = store
+
+    @handles(ListOpen)
+    def on_list(self, message: ListOpen) -> None:
+        """What cannot be read any more is left out."""
+        found = map(self._read, message.offsets)
+        body = OpenTransactions(message.count, [each for each in found if each is not None])
+        message.request.answer(body=body.encode())
+
+    def _read(self, offset: int) -> OpenTransaction | None:
+        data = read_whole(self._store.commit_log, self._store.damage, offset)
+        if data is None:
+            return None
+        record = decode_record(data, check_crc=False)
+        half = HalfMessage(record)
+        ip, port = unpack_host(record.born_host)
+        return OpenTransaction(
+            producer_group=half.group or "",
+            topic=half.text(b"REAL_TOPIC") or "",
+            message_id=half.text(b"UNIQ_KEY") or "",
+            offset_message_id=offset_message_id(record.store_host, offset),
+            physical_offset=offset,
+            born_timestamp=record.born_timestamp,
+            store_timestamp=record.store_timestamp,
+            born_host=f"{ip}:{port}",
+            check_times=half.check_times or 0,
+        )

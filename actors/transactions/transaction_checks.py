@@ -1,0 +1,217 @@
+"""One round of checks: which half messages are asked about, in order, a few at a time.
+
+The candidates are those that the transaction table calls pending when the round begins; the half
+queue is not read.  A half message whose time has not come is read once and then remembered with
+that time.
+
+Source: broker/transaction/queue/TransactionalMessageServiceImpl.check.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from structlog import get_logger
+
+from actors.config import BrokerConfig
+from actors.sending.own_put import OwnRecord
+from actors.transactions.half_messages import HalfMessage
+from actors.transactions.transaction_ends import End
+from actors.transactions.transaction_standing import Standings
+from protocol.message import RecordError, decode_record
+from storage.errors import OffsetError
+from storage.message_store import MessageStore
+from storage.page_probe import ColdPart, PageProbe
+from storage.transactions.ledger import PendingTransaction
+from storage.transactions.table import TransactionTable
+from storage.transactions.units import COMMITTING
+
+log = get_logger(__name__)
+
+ROUND_COUNT = 10_000
+"""Checked in one round at most; the oldest first, so that those left come first in the next."""
+CANDIDATES_MAX = 100_000
+"""Looked at in one round, with those whose time has not come."""
+ROUND_MS = 60_000.0
+"""As in 4.9.7: what a round has not reached by then waits for the next one."""
+BATCH_COUNT = 64
+"""Looked at in one step, and put with one message: 3 ms of the loop."""
+BATCH_BYTES = 1 << 20
+_MS_PER_HOUR = 3_600_000
+
+
+@dataclass(slots=True)
+class Check:
+    """One half message that is put again, or given up."""
+
+    pending: PendingTransaction
+    half: HalfMessage
+    own: OwnRecord
+    is_given_up: bool
+    is_passed: bool
+    """Whether progress passes it; else an original broker would find it pending."""
+
+
+@dataclass(slots=True)
+class Settle:
+    """One half message that is put an end to."""
+
+    pending: PendingTransaction
+    is_committed: bool
+    """Its commit is stored; else its copy is."""
+
+
+@dataclass(slots=True)
+class Batch:
+    """What one step of a round has to do: first the ones, then the others."""
+
+    checks: list[Check] = field(default_factory=list)
+    settles: list[Settle] = field(default_factory=list)
+
+    def all(self) -> list[Check | Settle]:
+        """Both."""
+        return [*self.checks, *self.settles]
+
+
+@dataclass(slots=True)
+class Round:
+    """How far a round has come."""
+
+    candidates: Sequence[PendingTransaction]
+    started_ms: int
+    deadline_ms: float
+    next: int = 0
+    holds: bool = False
+    """A half message before this point stays pending as it is."""
+    checked_count: int = 0
+    given_up_count: int = 0
+    no_producer: dict[str, int] = field(default_factory=dict)
+
+
+class Checks:
+    """Chooses what is to be checked. One owner."""
+
+    def __init__(
+        self, store: MessageStore, config: BrokerConfig, probe: PageProbe, standings: Standings[End]
+    ) -> None:
+        self._log = store.commit_log
+        self._config, self._store_config = config, store.config
+        self._probe = probe
+        self._standings = standings
+        self._not_before_ms: dict[int, int] = {}
+        self.unreadable: set[int] = set()
+        """Half messages that cannot be read; nobody can be asked about them."""
+        self._reckoned_with = self._times
+
+    @property
+    def _times(self) -> tuple[int, int]:
+        """The settings that say when a half message is due; they may change."""
+        return self._config.transaction_timeout_ms, self._reserved_ms
+
+    @property
+    def _reserved_ms(self) -> int:
+        return self._store_config.file_reserved_hours * _MS_PER_HOUR
+
+    def begin(self, table: TransactionTable, now_ms: int, monotonic_ms: float) -> Round:
+        """A round over what is pending now."""
+        candidates = table.pending(CANDIDATES_MAX)
+        offsets = {pending.physical_offset for pending in candidates}
+        if self._times != self._reckoned_with:
+            self._reckoned_with, self._not_before_ms = self._times, {}
+        self._not_before_ms = {
+            offset: due_ms for offset, due_ms in self._not_before_ms.items() if offset in offsets
+        }
+        self.unreadable &= offsets
+        self._probe.forget()
+        return Round(candidates, now_ms, monotonic_ms + ROUND_MS)
+
+    def is_over(self, checks: Round, monotonic_ms: float) -> bool:
+        """Whether a round has come to its end, or to one of its limits."""
+        is_through = checks.next >= len(checks.candidates)
+        is_full = checks.checked_count + checks.given_up_count >= ROUND_COUNT
+        return is_through or is_full or monotonic_ms > checks.deadline_ms
+
+    def cold(self, checks: Round, now_ms: int) -> Sequence[ColdPart]:
+        """What of the next step is to be read and not in memory."""
+        not_before_ms = self._not_before_ms
+        return self._probe.cold_records(
+            [
+                (each.physical_offset, each.physical_offset + each.record_bytes)
+                for each in self._next(checks)
+                if now_ms >= not_before_ms.get(each.physical_offset, 0)
+            ]
+        )
+
+    def step(self, checks: Round, table: TransactionTable, now_ms: int) -> Batch:
+        """What is to be done with the next ones; those that are not due are passed over."""
+        batch = Batch()
+        chosen = self._next(checks)
+        for pending in chosen:
+            self._look_at(pending, checks, table, now_ms, batch)
+        checks.next += len(chosen)
+        return batch
+
+    def _next(self, checks: Round) -> Sequence[PendingTransaction]:
+        """The candidates of one step."""
+        total = 0
+        chosen = checks.candidates[checks.next : checks.next + BATCH_COUNT]
+        for count, pending in enumerate(chosen):
+            total += pending.record_bytes
+            if count and total > BATCH_BYTES:
+                return chosen[:count]
+        return chosen
+
+    def _look_at(
+        self,
+        pending: PendingTransaction,
+        checks: Round,
+        table: TransactionTable,
+        now_ms: int,
+        batch: Batch,
+    ) -> None:
+        offset = pending.physical_offset
+        if not pending.is_half or table.get_pending(offset) is not pending:
+            return
+        if not self._standings.is_open(offset) or now_ms < self._not_before_ms.get(offset, 0):
+            checks.holds = True
+            return
+        if pending.state == COMMITTING:
+            batch.settles.append(Settle(pending, is_committed=True))
+            return
+        half = self._read(pending)
+        if half is None:
+            return
+        is_given_up = self._is_too_old(half, now_ms)
+        is_older = half.record.store_timestamp < checks.started_ms
+        if not is_given_up and not (is_older and self._is_due(half, now_ms)):
+            checks.holds = True
+            return
+        own = half.given_up() if is_given_up else half.checked()
+        batch.checks.append(Check(pending, half, own, is_given_up, not checks.holds))
+
+    def _read(self, pending: PendingTransaction) -> HalfMessage | None:
+        offset, size = pending.physical_offset, pending.record_bytes
+        if offset in self.unreadable:
+            return None
+        try:
+            return HalfMessage(decode_record(self._log.view(offset, size)))
+        except (OffsetError, RecordError) as error:
+            if offset >= self._log.min_offset():
+                log.error("half message cannot be read", offset=offset, reason=str(error))
+                self.unreadable.add(offset)
+            return None
+
+    def _is_too_old(self, half: HalfMessage, now_ms: int) -> bool:
+        times = half.check_times
+        if times is not None and times >= self._config.transaction_check_max:
+            return True
+        return now_ms - half.record.born_timestamp > self._reserved_ms
+
+    def _is_due(self, half: HalfMessage, now_ms: int) -> bool:
+        """Whether its immunity is over; one that was born in the future has only its own."""
+        born_ms = half.record.born_timestamp
+        immunity_ms, is_own = half.immunity_ms(self._config.transaction_timeout_ms)
+        due_ms = born_ms + immunity_ms
+        if now_ms >= due_ms or (now_ms < born_ms and not is_own):
+            return True
+        self._not_before_ms[half.record.physical_offset] = min(due_ms, born_ms + self._reserved_ms)
+        return False

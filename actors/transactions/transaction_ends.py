@@ -1,0 +1,188 @@
+"""A producer's verdict on its half message: checked, carried out, answered.
+
+A commit puts the message itself and, behind it, what settles the half message; a rollback only the
+latter.  Both in one message, so that nobody comes between them.  A half message that is ended again
+the same way is answered and not put again; 4.9.7 would deliver it twice.  One that a check has put
+into the log again is ended in its newest copy.
+
+Source: broker/processor/EndTransactionProcessor.java.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from structlog import get_logger
+
+from actors.network.request import Request
+from actors.sending.own_put import OwnPut, OwnRecord, OwnResult, PutOwn
+from actors.sending.put_message import CREATE_FAILED
+from actors.transactions.half_messages import HalfMessage, operation
+from actors.transactions.transaction_standing import Standing, Standings
+from protocol.codes import ResponseCode
+from protocol.headers.transaction import EndTransactionHeader
+from protocol.message import MessageRecord
+from protocol.sysflag import TRANSACTION_COMMIT
+from protocol.topic_names import HALF_TOPIC
+from storage.commit_log import CommitLog
+from storage.config import StoreConfig
+from storage.transactions.units import (
+    COMMITTED,
+    COMMITTING,
+    DISCARDED,
+    PREPARED,
+    ROLLED_BACK,
+)
+
+log = get_logger(__name__)
+
+NOT_SET = "not set any response code"
+NOT_FOUND = "Find prepared transaction message failed"
+_ILLEGAL = (
+    "The message is illegal, maybe msg body or properties length not matched."
+    " msg body length limit %dB, msg properties length limit 32KB."
+)
+
+
+@dataclass(slots=True)
+class End:
+    """A verdict on its way."""
+
+    request: Request
+    header: EndTransactionHeader
+
+    @property
+    def is_commit(self) -> bool:
+        return self.header.commit_or_rollback == TRANSACTION_COMMIT
+
+    def answer(self, code: int, remark: str | None) -> None:
+        """Says what became of it."""
+        self.request.answer(code, remark=remark)
+
+    def refuse(self, remark: str) -> None:
+        """Nobody carries it out."""
+        self.request.refuse(remark)
+
+
+@dataclass(slots=True)
+class EndPut:
+    """The token of the records that carry out a verdict."""
+
+    end: End
+    standing: Standing
+    before_last: int
+    """The state of the half message while the last of the records is missing."""
+
+    def refuse(self, remark: str) -> None:
+        """Who asked is gone; the records are stored, or not."""
+        self.end.refuse(remark)
+
+
+class Ends:
+    """Carries out verdicts. One owner."""
+
+    def __init__(
+        self,
+        commit_log: CommitLog,
+        config: StoreConfig,
+        standings: Standings[End],
+        *,
+        delays_ms: Sequence[int],
+        now_ms: Callable[[], int],
+    ) -> None:
+        self._log, self._config = commit_log, config
+        self._standings = standings
+        self._delays_ms = delays_ms
+        self._now_ms = now_ms
+
+    def take(self, end: End, record: MessageRecord | None) -> PutOwn | None:
+        """What is to be put for it; None if it is answered, or waits for what is being put."""
+        fault = _fault(end.header, record)
+        if fault is not None or record is None:
+            end.answer(ResponseCode.SYSTEM_ERROR, fault)
+            return None
+        standing = self._standings.of(record)
+        waiting = self._standings.busy.get(standing.physical_offset)
+        if waiting is not None:
+            waiting.append(end)
+            return None
+        state = standing.state
+        if state in (COMMITTED, ROLLED_BACK):
+            if end.is_commit is (state == COMMITTED):
+                end.answer(ResponseCode.SUCCESS, None if end.is_commit else NOT_SET)
+            else:
+                self._contradicts(end, standing)
+            return None
+        if state not in (PREPARED, COMMITTING, DISCARDED):  # replaced by one that is gone
+            self._contradicts(end, standing)
+            return None
+        half, settle = HalfMessage(record), self.settling(standing.queue_offset, record.queue_id)
+        if not end.is_commit or state == COMMITTING:
+            if state == COMMITTING and not end.is_commit:
+                log.warning("rollback of what is committed", **_names(end))
+            records = [settle]
+        else:
+            committed = half.committed(standing.physical_offset, self._delays_ms)
+            if committed is None:
+                end.answer(ResponseCode.SYSTEM_ERROR, NOT_FOUND)
+                return None
+            records = [committed, settle]
+        self._standings.busy[standing.physical_offset] = []
+        token = EndPut(end, standing, COMMITTING if len(records) > 1 else state)
+        return PutOwn(records, None, token, waits=half.waits, is_chain=True)
+
+    def _contradicts(self, end: End, standing: Standing) -> None:
+        log.warning("transaction has ended otherwise", state=standing.state, **_names(end))
+        end.answer(ResponseCode.SYSTEM_ERROR, NOT_FOUND)
+
+    def settling(self, queue_offset: int, queue_id: int) -> OwnRecord:
+        """What settles a half message."""
+        return operation(queue_id, queue_offset, self._now_ms(), self._log.store_host)
+
+    def stored(self, token: EndPut, message: OwnPut) -> list[End]:
+        """Answers a verdict whose records are stored, or refused; returns who waited for that."""
+        end, offset = token.end, token.standing.physical_offset
+        waiting = self._standings.busy.pop(offset, [])
+        results = message.results
+        last = [result for result in results if result.is_stored]
+        if last:
+            is_committed = end.is_commit or token.before_last == COMMITTING
+            settled = COMMITTED if is_committed else ROLLED_BACK
+            state = settled if len(last) == len(results) else token.before_last
+            self._standings.note(offset, state, last[-1].physical_offset + 1)
+        if results[0].is_stored:
+            end.answer(ResponseCode.SUCCESS, None if end.is_commit else NOT_SET)
+        else:
+            end.answer(*self._refusal(results[0], message.remark))
+        return waiting
+
+    def _refusal(self, result: OwnResult, remark: str | None) -> tuple[int, str | None]:
+        """Code and text for a message that is not in the log."""
+        if result.code == ResponseCode.MESSAGE_ILLEGAL:
+            return result.code, _ILLEGAL % self._config.max_message_bytes
+        if result.code == ResponseCode.SERVICE_NOT_AVAILABLE:
+            return result.code, "Service not available now."
+        if remark == CREATE_FAILED:
+            return ResponseCode.SYSTEM_ERROR, "Create mapped file failed."
+        return ResponseCode.SYSTEM_ERROR, remark or "UNKNOWN_ERROR"
+
+
+def _fault(header: EndTransactionHeader, record: MessageRecord | None) -> str | None:
+    """What 4.9.7 finds wrong with a verdict, in its order."""
+    if record is None or record.topic != HALF_TOPIC:
+        return NOT_FOUND
+    if HalfMessage(record).group != header.producer_group:
+        return "The producer group wrong"
+    if record.queue_offset != header.tran_state_table_offset:
+        return "The transaction state table offset wrong"
+    return None
+
+
+def _names(end: End) -> dict[str, object]:
+    """A verdict in a line of the log."""
+    header = end.header
+    return {
+        "group": header.producer_group,
+        "offset": header.commit_log_offset,
+        "outcome": header.commit_or_rollback,
+        "key": header.msg_id,
+    }

@@ -1,0 +1,395 @@
+"""Ends transactions, and asks producers about those that nobody has ended.
+
+Owns: which half messages are being ended or checked at the moment.
+Told by: connections (`Request`), PutMessage (`OwnPut`), ColdRead (`Warmed`, `_StepWarm`), the
+flusher (`Synced`), its own timer.
+Tells: PutMessage (`PutOwn`), ColdRead (`ReadCold`), producers (CHECK_TRANSACTION_STATE), the topic
+table (`CreateSystemTopic`), consumer_offsets (`CommitOffset`, how far CID_RMQ_SYS_TRANS has come),
+the flusher (`Sync`, before that).
+
+What is being put about a half message bars it: who comes meanwhile waits, and then sees what became
+of it.  So neither a second commit nor a check beside a commit delivers a message twice.
+
+Source: EndTransactionProcessor.java, TransactionalMessageCheckService.java,
+AdminBrokerProcessor.resumeCheckHalfMessage.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from structlog import get_logger
+
+from actors.config import BrokerConfig
+from actors.engine.actor import handles
+from actors.engine.address import Address
+from actors.engine.published import Published
+from actors.network.request import Peer, Request, Responder, serves
+from actors.pulling.cold_read import ReadCold
+from actors.sending.flusher import Sync, Synced
+from actors.sending.own_put import OwnPut, OwnResult, PutOwn
+from actors.tables.consumer_offsets import CommitOffset
+from actors.tables.topics import CreateSystemTopic
+from actors.transactions.half_messages import HalfMessage
+from actors.transactions.half_reader import HalfReader, Warmed
+from actors.transactions.transaction_checks import Batch, Check, Checks, Round, Settle
+from actors.transactions.transaction_ends import NOT_SET, End, EndPut, Ends
+from actors.transactions.transaction_progress import Progress, progress_of
+from actors.transactions.transaction_standing import Standings
+from protocol.codes import RequestCode, ResponseCode
+from protocol.command import RemotingCommand
+from protocol.headers.transaction import (
+    EndTransactionHeader,
+    ResumeCheckHalfMessageHeader,
+)
+from protocol.message import MessageRecord
+from protocol.message_id import parse_message_id
+from protocol.sysflag import TRANSACTION_NONE
+from protocol.topic_names import HALF_TOPIC, OP_HALF_TOPIC, TRANS_CHECK_MAX_TIME_TOPIC
+from storage.dispatch import delay_levels_ms
+from storage.groups import TRANSACTION_GROUP
+from storage.message_store import MessageStore
+from storage.page_probe import PageProbe
+from storage.transactions.units import COMMITTED, DISCARDED
+
+log = get_logger(__name__)
+
+RETRY_MS = 1000.0
+"""When the transaction table is not there yet."""
+_RESUME_FAILED = "Put message back to RMQ_SYS_TRANS_HALF_TOPIC failed."
+_RESUME_EXCEPTION = "Exception was thrown when putting message back to RMQ_SYS_TRANS_HALF_TOPIC."
+
+
+@dataclass(frozen=True, slots=True)
+class _NextRound:
+    """Check what is pending."""
+
+
+@dataclass(frozen=True, slots=True)
+class _NextStep:
+    """Go on with the round."""
+
+
+@dataclass(slots=True)
+class _StepWarm:
+    """What the next step reads is in memory now."""
+
+    transactions: Address
+    is_read: bool = True
+
+    def refuse(self, _remark: str) -> None:
+        """The disk could not be read; ColdRead has logged that."""
+        self.transactions.tell(_StepWarm(self.transactions, False))
+
+
+@dataclass(slots=True)
+class _Resume:
+    """An administrator wants a half message to be checked again."""
+
+    request: Request
+
+    def refuse(self, _remark: str) -> None:
+        self.request.answer(ResponseCode.SYSTEM_ERROR, remark=_RESUME_EXCEPTION)
+
+
+class Transactions(Responder):
+    """Lives on the loop."""
+
+    def __init__(
+        self,
+        store: MessageStore,
+        config: BrokerConfig,
+        probe: PageProbe,
+        *,
+        producers: Published[Mapping[str, Sequence[Peer]]],
+        addresses: Mapping[str, Address],
+    ) -> None:
+        """Reads `producers`."""
+        super().__init__()
+        self._store, self._config = store, config
+        self._producers = producers
+        self._to = addresses
+        self._standings = Standings[End](store)
+        self._reader = HalfReader(store, probe, addresses["cold_read"])
+        self._ends = Ends(
+            store.commit_log,
+            store.config,
+            self._standings,
+            delays_ms=delay_levels_ms(store.config.message_delay_level),
+            now_ms=lambda: self.system.clock.now_ms(),
+        )
+        self._checks = Checks(store, config, probe, self._standings)
+        self._round: Round | None = None
+        self._turn = 0
+        self._resuming = 0
+        self._told: tuple[int, int] = (0, 0)
+        self._unsafe: Progress | None = None
+        self._is_last_saved = False
+
+    def on_start(self) -> None:
+        if not self._config.is_slave:
+            self.after(self._config.transaction_check_interval_ms, _NextRound())
+
+    # --- verdicts, and what administrators want
+
+    @serves(RequestCode.END_TRANSACTION)
+    def end(self, request: Request) -> RemotingCommand | None:
+        """Commits or rolls back; one who does not know gets no answer at all."""
+        header = EndTransactionHeader.decode(request.command.fields)
+        if self._config.is_slave:
+            return request.command.answer(ResponseCode.SLAVE_NOT_AVAILABLE, remark=NOT_SET)
+        if header.commit_or_rollback != TRANSACTION_NONE:
+            self._look_up(header.commit_log_offset, End(request, header))
+        return None
+
+    @serves(RequestCode.RESUME_CHECK_HALF_MESSAGE)
+    def resume(self, request: Request) -> RemotingCommand | None:
+        """Puts what was given up among the half messages again."""
+        header = ResumeCheckHalfMessageHeader.decode(request.command.fields)
+        try:
+            _, offset = parse_message_id(header.msg_id or "")
+        except ValueError:
+            return request.command.answer(ResponseCode.SYSTEM_ERROR, remark=_RESUME_EXCEPTION)
+        self._look_up(offset, _Resume(request))
+        return None
+
+    @handles(Warmed)
+    def on_warmed(self, message: Warmed) -> None:
+        """What had to be read from the disk is in memory."""
+        assert isinstance(message.asker, End | _Resume)
+        self._look_up(message.offset, message.asker, message.reads)
+
+    def _look_up(self, offset: int, asker: End | _Resume, reads: int = 0) -> None:
+        is_known, record = self._reader.read(offset, asker, self.address, reads)
+        if not is_known:
+            return
+        if isinstance(asker, End):
+            put = self._ends.take(asker, record)
+            if put is not None:
+                put.reply_to = self.address
+                self._to["put_message"].tell(put)
+        else:
+            self._resume_found(asker, record)
+
+    def _resume_found(self, resume: _Resume, record: MessageRecord | None) -> None:
+        if record is None:
+            resume.refuse("")
+            return
+        self._resuming += 1
+        own = HalfMessage(record).resumed()
+        self._to["put_message"].tell(PutOwn([own], self.address, resume))
+
+    # --- what was put
+
+    @handles(OwnPut)
+    def on_own_put(self, message: OwnPut) -> None:
+        """The records are stored, or refused."""
+        token = message.token
+        if isinstance(token, EndPut):
+            self._go_on(self._ends.stored(token, message))
+        elif isinstance(token, _Resume):
+            self._resuming -= 1
+            is_stored = message.results[0].is_stored
+            token.request.answer(
+                ResponseCode.SUCCESS if is_stored else ResponseCode.SYSTEM_ERROR,
+                remark=None if is_stored else _RESUME_FAILED,
+            )
+        elif isinstance(token, Batch):
+            if token.checks:
+                self._checks_put(token, message)
+            else:
+                self._settles_put(token, message)
+
+    def _go_on(self, waiting: Sequence[End]) -> None:
+        """Those that came while something was put about their half message."""
+        for end in waiting:
+            self._look_up(end.header.commit_log_offset, end)
+
+    # --- rounds of checks
+
+    @handles(_NextRound)
+    def on_next_round(self, _: _NextRound) -> None:
+        """Begins one, as soon as the table knows everything."""
+        table = self._standings.whole_table()
+        if table is None:
+            self.after(RETRY_MS, _NextRound())
+            return
+        self._to["topics"].tell(CreateSystemTopic(HALF_TOPIC, 1))
+        clock = self.system.clock
+        self._round = self._checks.begin(table, clock.now_ms(), clock.monotonic_ms())
+        self._step()
+
+    @handles(_NextStep)
+    def on_next_step(self, _: _NextStep) -> None:
+        """Whoever else had mail has been served."""
+        self._step()
+
+    @handles(_StepWarm)
+    def on_step_warm(self, message: _StepWarm) -> None:
+        """Goes on with what had to be read from the disk."""
+        if message.is_read:
+            self._step(warm=True)
+        else:
+            self._end_round()
+
+    def _step(self, *, warm: bool = False) -> None:
+        """Looks at the next half messages; one batch of puts is under way at a time."""
+        checks, table = self._round, self._standings.whole_table()
+        if checks is None:
+            return
+        clock = self.system.clock
+        is_over = self._checks.is_over(checks, clock.monotonic_ms())
+        if table is None or self.stopping or is_over:
+            self._end_round()
+            return
+        if not warm and (parts := self._checks.cold(checks, clock.now_ms())):
+            self._to["cold_read"].tell(ReadCold(parts, _StepWarm(self.address), self.address))
+            return
+        self._put(self._checks.step(checks, table, clock.now_ms()))
+
+    def _put(self, batch: Batch) -> None:
+        """Has the checks stored, or if there are none the rest, or goes on."""
+        if not batch.checks and not batch.settles:
+            self.address.tell(_NextStep())
+            return
+        for check in batch.all():
+            self._standings.busy.setdefault(check.pending.physical_offset, [])
+        if batch.checks:
+            records = [check.own for check in batch.checks]
+        else:
+            records = [
+                self._ends.settling(check.pending.queue_offset, check.pending.queue_id)
+                for check in batch.settles
+            ]
+        wanted = []
+        if any(check.is_given_up for check in batch.checks):
+            wanted = [CreateSystemTopic(TRANS_CHECK_MAX_TIME_TOPIC, 1)]
+        self._to["put_message"].tell(PutOwn(records, self.address, batch, topics=wanted))
+
+    def _checks_put(self, batch: Batch, message: OwnPut) -> None:
+        """Asks about those that are stored; what lies before others that wait is settled too."""
+        again: list[Check] = []
+        settles = batch.settles
+        is_failing = False
+        for check, result in zip(batch.checks, message.results, strict=True):
+            if result.is_stored:
+                self._note_check(check, result)
+                if not check.is_passed:
+                    settles.append(Settle(check.pending, is_committed=False))
+            elif result.code != ResponseCode.MESSAGE_ILLEGAL:
+                is_failing = True
+            elif not check.is_given_up:  # it has no room for its count
+                own = check.half.given_up()
+                again.append(replace(check, own=own, is_given_up=True))
+            else:
+                self._checks.unreadable.add(check.pending.physical_offset)
+        rest = Batch(again, settles)
+        kept = {each.pending.physical_offset for each in rest.all()}
+        self._release([each for each in batch.checks if each.pending.physical_offset not in kept])
+        if is_failing:
+            self._release(rest.all())
+            log.error("half messages cannot be checked", reason=message.remark)
+            self._end_round()
+        else:
+            self._put(rest)
+
+    def _note_check(self, check: Check, result: OwnResult) -> None:
+        offset, known_at = check.pending.physical_offset, result.physical_offset + 1
+        if check.is_given_up:
+            self._standings.note(offset, DISCARDED, known_at)
+        else:
+            newer = result.physical_offset, result.queue_offset
+            self._standings.note_replaced(offset, newer, known_at)
+            self._ask(check, result)
+        if self._round is not None:
+            self._round.checked_count += not check.is_given_up
+            self._round.given_up_count += check.is_given_up
+
+    def _ask(self, check: Check, result: OwnResult) -> None:
+        """One of the producers of the group, in turn; none: it is checked again next time."""
+        half = check.half
+        peers = self._producers.value.get(half.group or "", ())
+        if not peers:
+            if self._round is not None:
+                missing = self._round.no_producer
+                missing[half.group or ""] = missing.get(half.group or "", 0) + 1
+            return
+        question = half.question(
+            check.own, result.queue_offset, result.physical_offset, self._store_host
+        )
+        if question is not None:
+            self._turn += 1
+            peers[self._turn % len(peers)].send(question)
+
+    @property
+    def _store_host(self) -> bytes:
+        return self._store.commit_log.store_host
+
+    def _settles_put(self, batch: Batch, message: OwnPut) -> None:
+        for check, result in zip(batch.settles, message.results, strict=True):
+            if result.is_stored and check.is_committed:
+                offset = check.pending.physical_offset
+                self._standings.note(offset, COMMITTED, result.physical_offset + 1)
+        self._release(batch.settles)
+        self.address.tell(_NextStep())
+
+    def _release(self, checks: Sequence[Check | Settle]) -> None:
+        for check in checks:
+            self._go_on(self._standings.busy.pop(check.pending.physical_offset, []))
+
+    def _end_round(self) -> None:
+        checks, self._round = self._round, None
+        if checks is None:
+            return
+        if checks.checked_count or checks.given_up_count:
+            log.info(
+                "transactions checked",
+                checked=checks.checked_count,
+                given_up=checks.given_up_count,
+                left=len(checks.candidates) - checks.next,
+            )
+        for group, count in checks.no_producer.items():
+            log.warning("no producer to ask for its transactions", group=group, count=count)
+        self._save_progress()
+        self.after(self._config.transaction_check_interval_ms, _NextRound())
+
+    # --- how far the group has come
+
+    def _save_progress(self) -> None:
+        table = self._standings.whole_table()
+        if table is None or self._unsafe is not None:
+            return
+        progress = progress_of(self._store, table, self._checks.unreadable, self._told[1])
+        if progress is None or progress[:2] == self._told:
+            return
+        if progress.log_end <= self._store.commit_log.flushed_offset:
+            self._tell_progress(progress)
+        else:
+            self._unsafe = progress
+            self._to["flusher"].tell(Sync(progress.log_end, self.address))
+
+    @handles(Synced)
+    def on_synced(self, message: Synced) -> None:
+        """What the offsets pass is on the disk."""
+        progress, self._unsafe = self._unsafe, None
+        if progress is not None and message.flushed_offset >= progress.log_end:
+            self._tell_progress(progress)
+
+    def _tell_progress(self, progress: Progress) -> None:
+        self._told = progress.half_offset, progress.op_offset
+        for topic, offset in zip((HALF_TOPIC, OP_HALF_TOPIC), self._told, strict=True):
+            self._to["consumer_offsets"].tell(CommitOffset(TRANSACTION_GROUP, topic, 0, offset))
+
+    def can_stop(self) -> bool:
+        """Once it is known what became of everything that was put."""
+        if self._standings.busy or self._resuming > 0:
+            return False
+        if not self._is_last_saved and not self._config.is_slave:
+            self._is_last_saved = True
+            self._save_progress()
+        return self._unsafe is None
+
+    def on_failure(self, *_: object) -> None:
+        """Nobody who waits is left silent."""
+        for waiting in self._standings.busy.values():
+            for end in waiting:
+                end.refuse("the end of the transaction was interrupted")

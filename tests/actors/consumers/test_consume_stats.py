@@ -1,0 +1,274 @@
+"""How far groups are: ends of queues, times, rates; many queues and cold ones too."""
+
+from dataclasses import replace
+from datetime import datetime
+from typing import Any
+
+import pytest
+
+from actors.broker import Broker
+from actors.consumers import queue_work
+from actors.statistics.statistics import MINUTE_SAMPLE_MS
+from protocol.bodies import MessageQueue
+from protocol.bodies_admin import (
+    ConsumeStats,
+    ConsumeStatsList,
+    ConsumeTimeSpans,
+    CorrectionOffsets,
+    GroupList,
+    OffsetWrapper,
+    TopicStatsTable,
+)
+from protocol.codes import RequestCode, ResponseCode
+from tests.support.brokers import STORE, SimulatedBroker
+from tests.support.groups import Client, ask, update
+from tests.support.pulls import broker
+
+LONG_MAX = (1 << 63) - 1
+
+
+def queue(number: int, topic: str = "Topic") -> MessageQueue:
+    return MessageQueue(topic, "broker-a", number)
+
+
+def filled(count: int = 4, queues: int = 2) -> SimulatedBroker:
+    """`count` messages in queue 0, a second apart, the last of them a second ago."""
+    made = broker()
+    made.make_topic(queues=queues)
+    for _ in range(count):
+        made.send()
+        made.system.advance(1000)
+    return made
+
+
+def times(made: SimulatedBroker) -> list[int]:
+    return [record.store_timestamp for record in made.messages()]
+
+
+def test_the_ends_of_a_topics_queues() -> None:
+    made = filled()
+    answer = ask(made, RequestCode.GET_TOPIC_STATS_INFO, topic="Topic")
+    table = TopicStatsTable.decode(answer.body).offset_table
+    assert {each.queue_id: (ends.min_offset, ends.max_offset) for each, ends in table.items()} == {
+        0: (0, 4),
+        1: (0, 0),
+    }
+    assert table[queue(0)].last_update_timestamp == times(made)[-1]
+    assert table[queue(1)].last_update_timestamp == 0
+    answer = ask(made, RequestCode.GET_TOPIC_STATS_INFO, topic="Nobody")
+    assert (answer.code, answer.remark) == (17, "topic[Nobody] not exist")
+    made.stop()
+
+
+def stats(made: SimulatedBroker, **fields: Any) -> ConsumeStats:
+    answer = ask(made, RequestCode.GET_CONSUME_STATS, **fields)
+    assert (answer.code, answer.fields, answer.remark) == (0, None, None)
+    return ConsumeStats.decode(answer.body)
+
+
+@pytest.mark.parametrize("fields", [{}, {"topic": ""}, {"topic": "Topic"}])
+def test_how_far_a_group_is_behind(fields: dict[str, str]) -> None:
+    made = filled()
+    made.ask(update("consumers", 3))
+    found = stats(made, consumerGroup="consumers", **fields)
+    assert found.offset_table == {
+        queue(0): OffsetWrapper(4, 3, times(made)[2]),
+        queue(1): OffsetWrapper(0, 0, 0),
+    }
+    made.stop()
+
+
+def test_a_group_that_nobody_knows_is_nowhere() -> None:
+    made = filled()
+    assert stats(made, consumerGroup="nobody") == ConsumeStats({}, 0.0)
+    found = stats(made, consumerGroup="nobody", topic="Topic").offset_table
+    assert found[queue(0)] == OffsetWrapper(4, 0, 0), "a named topic is counted from its beginning"
+    assert stats(made, consumerGroup="nobody", topic="Nobody").offset_table == {}
+    made.stop()
+
+
+def test_what_a_group_no_longer_subscribes_is_not_counted() -> None:
+    made = filled()
+    made.make_topic("Other", queues=1)
+    for topic in ("Topic", "Other", "Gone"):
+        made.ask(update("consumers", 0, topic=topic))
+    assert {each.topic for each in stats(made, consumerGroup="consumers").offset_table} == {
+        "Topic",
+        "Other",
+    }
+    Client(made, "c1", 1001, expressions={"Other": "*"})
+    assert {each.topic for each in stats(made, consumerGroup="consumers").offset_table} == {"Other"}
+    made.stop()
+
+
+def test_what_a_group_gets_by_the_second_is_that_of_the_last_minute() -> None:
+    made = filled(30)
+    made.ask(update("consumers", 0))
+    made.system.advance(10 * MINUTE_SAMPLE_MS)
+    assert stats(made, consumerGroup="consumers").consume_tps == 0.0
+    made.pull(0)
+    made.system.advance(MINUTE_SAMPLE_MS)
+    assert stats(made, consumerGroup="consumers").consume_tps == 30 / 10
+    assert stats(made, consumerGroup="others", topic="Topic").consume_tps == 0.0
+    made.system.advance(10 * MINUTE_SAMPLE_MS)
+    assert stats(made, consumerGroup="consumers").consume_tps == 0.0
+    made.stop()
+
+
+def test_all_groups_at_once() -> None:
+    made = filled()
+    made.make_group()
+    made.make_group("idle")
+    made.make_topic("Other", queues=1)
+    for topic, group, offset in (
+        ("Topic", "consumers", 3),
+        ("Other", "consumers", 0),
+        ("Topic", "no longer there", 1),
+    ):
+        made.ask(update(group, offset, topic=topic))
+    answer = ask(made, RequestCode.GET_BROKER_CONSUME_STATS, isOrder="false")
+    made.system.drain()
+    body = ConsumeStatsList.decode(answer.body)
+    assert (body.broker_addr, body.total_diff) == ("127.0.0.1:10911", 1)
+    by_group = {name: found for each in body.consume_stats_list for name, found in each.items()}
+    assert by_group["idle"] == []
+    assert "no longer there" not in by_group
+    assert [sorted(each.offset_table, key=str) for each in by_group["consumers"]] == [
+        [queue(0), queue(1)],
+        [queue(0, "Other")],
+    ]
+    answer = ask(made, RequestCode.GET_BROKER_CONSUME_STATS, isOrder="true")
+    ordered = ConsumeStatsList.decode(answer.body)
+    assert ordered.total_diff == 0
+    assert all(found == [] for each in ordered.consume_stats_list for found in each.values())
+    made.stop()
+
+
+def text(time_ms: int) -> str:
+    return f"{datetime.fromtimestamp(time_ms // 1000):%Y-%m-%d#%H:%M:%S}:{time_ms % 1000:03d}"
+
+
+def test_how_old_the_messages_are_that_a_group_has_before_it() -> None:
+    made = filled()
+    made.ask(update("consumers", 2))
+    now_ms = made.system.clock.now_ms()
+    answer = ask(made, RequestCode.QUERY_CONSUME_TIME_SPAN, topic="Topic", group="consumers")
+    first, empty = ConsumeTimeSpans.decode(answer.body).consume_time_span_set
+    stored = times(made)
+    assert (first.message_queue, empty.message_queue) == (queue(0), queue(1))
+    assert (first.min_time_stamp, first.max_time_stamp) == (stored[0], stored[3])
+    assert (first.consume_time_stamp, first.delay_time) == (stored[1], now_ms - stored[2])
+    assert first.min_time_stamp_str == text(stored[0])
+    assert first.max_time_stamp_str == text(stored[3])
+    assert first.consume_time_stamp_str == text(stored[1])
+    assert (empty.min_time_stamp, empty.max_time_stamp, empty.consume_time_stamp) == (-1, -1, -1)
+    assert (empty.delay_time, empty.min_time_stamp_str) == (now_ms + 1, text(-1))
+    made.ask(update("consumers", 4))
+    answer = ask(made, RequestCode.QUERY_CONSUME_TIME_SPAN, topic="Topic", group="consumers")
+    first, _ = ConsumeTimeSpans.decode(answer.body).consume_time_span_set
+    assert (first.consume_time_stamp, first.delay_time) == (stored[3], 0)
+    answer = ask(made, RequestCode.QUERY_CONSUME_TIME_SPAN, topic="Nobody", group="consumers")
+    assert (answer.code, answer.remark) == (17, "topic[Nobody] not exist")
+    made.stop()
+
+
+def test_who_consumes_a_topic() -> None:
+    made = filled()
+    made.ask(update("with-offsets", 1))
+    made.ask(update("both", 1))
+    made.ask(update("of another", 1, topic="Other"))
+    Client(made, "c1", 1001, group="both")
+    Client(made, "c2", 1002, group="online")
+    Client(made, "c3", 1003, group="elsewhere", expressions={"Other": "*"})
+    answer = ask(made, RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, topic="Topic")
+    assert sorted(GroupList.decode(answer.body).group_list) == ["both", "online", "with-offsets"]
+    answer = ask(made, RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, topic="Nobody")
+    assert GroupList.decode(answer.body).group_list == []
+    made.stop()
+
+
+def test_the_lowest_offsets_of_the_others() -> None:
+    made = filled()
+    for group, offset in (("a", 4), ("b", 2), ("c", 3)):
+        made.ask(update(group, offset))
+    made.ask(update("a", 0, 1))
+
+    def correction(**fields: str) -> dict[int, int]:
+        answer = ask(made, RequestCode.QUERY_CORRECTION_OFFSET, topic="Topic", **fields)
+        return CorrectionOffsets.decode(answer.body).correction_offsets
+
+    assert correction(compareGroup="c") == {0: 2, 1: 0}
+    assert correction(compareGroup="b", filterGroups="b,x") == {0: LONG_MAX, 1: 0}
+    assert correction(compareGroup="nobody", filterGroups="a,b,c") == {}
+    assert correction(compareGroup="c") == {0: 2, 1: 0}, "what was left out is still there"
+    made.stop()
+
+
+# --- much, and cold
+
+
+def test_many_queues_take_many_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = filled(4, queues=7)
+    made.ask(update("consumers", 3))
+    whole = stats(made, consumerGroup="consumers")
+    monkeypatch.setattr(queue_work, "JOBS_PER_TURN", 2)
+    assert stats(made, consumerGroup="consumers") == whole
+    assert len(whole.offset_table) == 7
+    made.stop()
+
+
+class ColdProbe:
+    """Everything is cold, once."""
+
+    def __init__(self, real: Any) -> None:
+        self._real = real
+        self.asked: list[Any] = []
+
+    def forget(self) -> None:
+        self._real.forget()
+
+    def cold_units(self, *where: Any) -> Any:
+        return self._real.cold_units(*where)
+
+    def cold_records(self, runs: Any) -> Any:
+        if runs in self.asked:
+            return ()
+        self.asked.append(runs)
+        start, end = runs[0]
+        return [("/store/commitlog/00000000000000000000", start, end - start)]
+
+
+def test_what_is_not_in_memory_is_read_first_and_not_on_the_loop() -> None:
+    probes: list[ColdProbe] = []
+
+    def cold(made: Broker) -> Any:
+        (spec,) = [each for each in made.children() if each.name == "consume_stats"]
+        actor: Any = spec.factory(None)  # type: ignore[arg-type]
+        probe = ColdProbe(actor._times._probe)
+        probes.append(probe)
+        actor._times._probe = probe
+        return actor
+
+    made = SimulatedBroker(1, store_config=replace(STORE), instead={"consume_stats": cold})
+    made.make_topic(queues=1)
+    for _ in range(3):
+        made.send()
+        made.system.advance(1000)
+    made.ask(update("consumers", 2))
+    found = stats(made, consumerGroup="consumers").offset_table[queue(0)]
+    assert found == OffsetWrapper(3, 2, times(made)[1])
+    assert len(probes[0].asked) == 1
+    made.stop()
+
+
+def test_a_request_without_its_field_is_an_error() -> None:
+    made = filled()
+    for code in (
+        RequestCode.GET_TOPIC_STATS_INFO,
+        RequestCode.GET_CONSUME_STATS,
+        RequestCode.QUERY_CONSUME_TIME_SPAN,
+        RequestCode.QUERY_TOPIC_CONSUME_BY_WHO,
+        RequestCode.QUERY_CORRECTION_OFFSET,
+    ):
+        assert ask(made, code).code == ResponseCode.SYSTEM_ERROR
+    made.stop()

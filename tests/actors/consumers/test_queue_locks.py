@@ -1,0 +1,40 @@
+"""Tests of actors/consumers/queue_locks.py: who holds which queue."""
+
+from actors.consumers.queue_locks import LOCK_LIVES_MS, QueueLocks
+from protocol.bodies import MessageQueue
+
+Q0, Q1 = (MessageQueue("T", "broker-a", number) for number in range(2))
+
+
+def test_a_queue_belongs_to_one_client_at_a_time() -> None:
+    locks = QueueLocks()
+    assert locks.lock("G", "a", [Q0], 0) == [Q0]
+    assert locks.lock("G", "b", [Q0, Q1, Q1], 0) == [Q1]
+    assert locks.lock("G", "a", [Q0], 0) == [Q0], "its own it may have again"
+    assert locks.lock("H", "b", [Q0], 0) == [Q0], "other groups do not care"
+
+
+def test_a_lock_lives_for_a_minute_after_its_renewal() -> None:
+    locks = QueueLocks()
+    locks.lock("G", "a", [Q0], 0)
+    locks.lock("G", "a", [Q0], 20_000)
+    assert locks.lock("G", "b", [Q0], 20_000 + LOCK_LIVES_MS) == []
+    assert locks.lock("G", "b", [Q0], 20_001 + LOCK_LIVES_MS) == [Q0]
+
+
+def test_only_the_holder_gives_a_queue_back() -> None:
+    locks = QueueLocks()
+    locks.lock("G", "a", [Q0], 0)
+    locks.unlock("G", "b", [Q0, Q1])
+    locks.unlock("unknown", "b", [Q0])
+    assert locks.lock("G", "b", [Q0], 0) == []
+    locks.unlock("G", "a", [Q0])
+    assert locks.lock("G", "b", [Q0], 0) == [Q0]
+
+
+def test_what_nobody_renews_is_forgotten() -> None:
+    locks = QueueLocks()
+    locks.lock("G", "a", [Q0], 0)
+    locks.lock("G", "a", [Q1], LOCK_LIVES_MS)
+    locks.expire(LOCK_LIVES_MS + 1)
+    assert locks.lock("G", "b", [Q0, Q1], LOCK_LIVES_MS + 1) == [Q0]

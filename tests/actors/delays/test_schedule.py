@@ -1,0 +1,388 @@
+"""Delayed messages come at their time, in order, whatever happens in between."""
+
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from structlog.testing import capture_logs
+
+from actors.delays import schedule
+from actors.following.reput import WritesForbidden
+from protocol.codes import RequestCode
+from protocol.command import RemotingCommand
+from protocol.message import MessageRecord, decode_record, encode_record
+from storage.delay_offsets import parse_delay_offsets
+from storage.dispatch import delay_levels_ms
+from storage.errors import SyncFailed
+from tests.support import golden
+from tests.support.brokers import BROKER, STORE, SimulatedBroker
+from tests.support.fake_disk import FakeDisk
+
+FEW = replace(STORE, message_delay_level="1s 5s 2h")
+OFFSETS = "/store/config/delayOffset.json"
+
+
+def delayed(made: SimulatedBroker, body: bytes, level: int, **options: Any) -> None:
+    answer = made.send(body, properties=f"DELAY\x01{level}\x02TAGS\x01a", **options)
+    assert answer.code == 0
+
+
+def bodies(made: SimulatedBroker, queue_id: int = 0) -> list[bytes]:
+    return [record.body for record in made.messages(queue_id=queue_id)]
+
+
+def saved(made: SimulatedBroker) -> dict[int, int]:
+    text = made.disk.read_bytes(OFFSETS).decode()
+    return parse_delay_offsets(text).offset_table
+
+
+def broker(**store: Any) -> SimulatedBroker:
+    made = SimulatedBroker(1, store_config=replace(FEW, **store))
+    made.make_topic()
+    return made
+
+
+# --- on time
+
+
+@pytest.mark.parametrize("level", [1, 2])
+def test_a_message_comes_when_it_is_due_and_at_most_100_ms_later(level: int) -> None:
+    made = broker()
+    for number in range(5):
+        delayed(made, b"%d" % number, level)
+        made.system.advance(777)
+    made.system.advance(10_000)
+    found = made.messages()
+    assert [record.body for record in found] == [b"0", b"1", b"2", b"3", b"4"]
+    waited = [record for record in made.records() if record.topic == "SCHEDULE_TOPIC_XXXX"]
+    delay_ms = delay_levels_ms(FEW.message_delay_level)[level - 1]
+    for before, after in zip(waited, found, strict=True):
+        late_ms = after.store_timestamp - before.store_timestamp - delay_ms
+        assert 0 <= late_ms <= 100
+    made.stop()
+
+
+def test_two_hours_pass_on_the_wall_clock() -> None:
+    made = broker()
+    delayed(made, b"late", 3)
+    made.clock.set_wall(made.clock.now_ms() + 7_199_000)
+    made.system.advance(900)
+    assert bodies(made) == []
+    made.system.advance(200)
+    assert bodies(made) == [b"late"]
+    made.stop()
+
+
+def test_a_due_time_that_is_too_far_away_counts_as_now() -> None:
+    made = broker()
+    delayed(made, b"clock", 2)
+    made.clock.set_wall(made.clock.now_ms() - 3_600_000)
+    made.system.advance(1100)
+    assert bodies(made) == [b"clock"]
+    made.stop()
+
+
+def test_a_level_does_not_wait_for_another() -> None:
+    made = broker()
+    delayed(made, b"5 s", 2)
+    delayed(made, b"1 s", 1)
+    made.system.advance(1500)
+    assert bodies(made) == [b"1 s"]
+    made.system.advance(4000)
+    assert bodies(made) == [b"1 s", b"5 s"]
+    made.stop()
+
+
+def test_a_slave_delivers_nothing() -> None:
+    made = broker()
+    delayed(made, b"x", 1)
+    made.stop()
+    made.config = replace(BROKER, broker_role="SLAVE", broker_id=1)
+    made.start()
+    made.system.advance(5000)
+    assert [record.topic for record in made.records()] == ["SCHEDULE_TOPIC_XXXX"]
+    made.stop()
+
+
+# --- what is delivered
+
+
+def test_a_delivered_record_is_what_the_original_makes_of_the_same_scheduled_one(
+    tmp_path: Path,
+) -> None:
+    """Both from the golden store: its own copy, and the one that we make of the same record."""
+    manifest = golden.manifest("clean")
+    root = golden.store("clean", tmp_path)
+    by_queue = manifest["consumeQueues"]
+    log = b"".join(path.read_bytes() for path in sorted((root / "commitlog").iterdir()))
+
+    def at(offset: int) -> MessageRecord:
+        return decode_record(log, offset)
+
+    originals = [at(each["commitLogOffset"]) for each in manifest["rawRecords"]]
+    compared = 0
+    for name, units in by_queue.items():
+        if not name.startswith("SCHEDULE"):
+            continue
+        for _, offset, _, due in units:
+            scheduled = at(offset)
+            copies = [
+                each
+                for each in originals
+                if each.body == scheduled.body
+                and each.topic != scheduled.topic
+                and each.properties == scheduled.properties
+            ]
+            if not copies:
+                continue
+            (wanted,) = copies
+            found = delivered(scheduled, due)
+            assert encode_record(replace(found, **places(wanted))) == encode_record(wanted)
+            compared += 1
+    assert compared == 5
+
+
+def places(record: MessageRecord) -> dict[str, Any]:
+    return {
+        "queue_offset": record.queue_offset,
+        "physical_offset": record.physical_offset,
+        "store_timestamp": record.store_timestamp,
+    }
+
+
+def delivered(scheduled: MessageRecord, due: int) -> MessageRecord:
+    """What our broker makes of it."""
+    made = SimulatedBroker(1, start_ms=due - 500)
+    made.broker.store.commit_log.store_host = scheduled.store_host
+    log, queues = made.broker.store.commit_log, made.broker.store.consume_queues
+    size = len(encode_record(scheduled))
+    placed = log.append(
+        [
+            [
+                (
+                    scheduled.topic.encode(),
+                    scheduled.queue_id,
+                    0,
+                    scheduled.flag,
+                    scheduled.sys_flag,
+                    scheduled.born_timestamp,
+                    scheduled.born_host,
+                    scheduled.reconsume_times,
+                    0,
+                    scheduled.body,
+                    scheduled.properties,
+                    scheduled.body_crc,
+                )
+            ]
+        ],
+        due - 1000,
+    )
+    queue = queues.get_or_create(scheduled.topic, scheduled.queue_id)
+    assert queue.append(0, placed[0][0], size, due)
+    made.system.advance(2000)
+    record = made.records()[-1]
+    assert record.topic != scheduled.topic
+    made.stop()
+    return record
+
+
+def test_the_delivered_message_is_found_by_its_tag_and_its_key() -> None:
+    made = broker()
+    text = "KEYS\x01k\x02UNIQ_KEY\x01u\x02DELAY\x011\x02TAGS\x01a"
+    assert made.send(b"x", properties=text, queue_id=2).code == 0
+    made.system.advance(1500)
+    assert made.pull(queue_id=2, expression="a").code == 0
+    index = made.broker.store.index
+    assert index is not None
+    found = index.query("Topic", "k", 5, 0, 1 << 62).physical_offsets
+    (record,) = made.messages(queue_id=2)
+    assert list(found) == [record.physical_offset]
+    assert b"REAL_TOPIC\x01Topic\x02REAL_QID\x012" in record.properties
+    assert b"DELAY\x011" in record.properties
+    made.stop()
+
+
+# --- where a level goes on
+
+
+def test_the_offsets_are_saved_on_the_interval_and_at_the_stop() -> None:
+    made = broker()
+    delayed(made, b"1", 1)
+    made.system.advance(12_000)
+    assert saved(made) == {1: 1}
+    delayed(made, b"2", 1)
+    delayed(made, b"3", 2)
+    made.system.advance(5500)
+    made.stop()
+    assert saved(made) == {1: 2, 2: 1}
+    made.start()
+    answer = made.ask(RemotingCommand(RequestCode.GET_ALL_DELAY_OFFSET))
+    assert (answer.body, answer.fields) == (b'{"offsetTable":{1:2,2:1}}', None)
+    made.system.advance(3000)
+    assert bodies(made) == [b"1", b"2", b"3"]
+    made.stop()
+
+
+def write_offsets(made: SimulatedBroker, text: bytes) -> None:
+    file = made.disk.open(OFFSETS, create=True)
+    file.set_size(len(text))
+    file.pwrite(text, 0)
+    file.close()
+
+
+def test_an_offset_outside_the_queue_is_moved_to_the_edge_with_one_line() -> None:
+    made = broker()
+    for number in range(3):
+        delayed(made, b"%d" % number, 1)
+    made.stop()
+    write_offsets(made, b'{"offsetTable":{1:99}}')
+    with capture_logs() as lines:
+        made.start()
+        made.system.advance(3000)
+    outside = [line for line in lines if line["event"] == "delay offset outside its queue"]
+    assert [(line["offset"], line["moved_to"]) for line in outside] == [(99, 3)]
+    assert bodies(made) == []
+    delayed(made, b"next", 1)
+    made.system.advance(3000)
+    assert bodies(made) == [b"next"]
+    made.stop()
+
+
+def test_what_is_delivered_counts_only_once_it_is_on_the_disk(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made = broker(flush_interval_ms=60_000, flush_thorough_interval_ms=60_000)
+    delayed(made, b"1", 1)
+    made.system.advance(5_000)
+    assert bodies(made) == [b"1"]
+
+    def broken(_: int) -> None:
+        raise SyncFailed("the disk is broken")
+
+    monkeypatch.setattr(made.broker.store.commit_log, "sync", broken)
+    made.system.advance(60_000)
+    assert not made.disk.exists(OFFSETS)
+    made.crash()
+    assert isinstance(made.disk, FakeDisk)
+    made.disk = made.disk.killed()
+    made.start()
+    made.system.advance(12_000)
+    assert bodies(made) == [b"1", b"1"]
+    assert saved(made) == {1: 1}
+    made.stop()
+
+
+def test_after_a_stop_without_a_flush_in_between_nothing_comes_twice() -> None:
+    made = broker(flush_interval_ms=600_000, flush_thorough_interval_ms=600_000)
+    delayed(made, b"1", 1)
+    made.system.advance(1500)
+    made.stop()
+    assert saved(made) == {1: 1}
+    made.start()
+    made.system.advance(3000)
+    assert bodies(made) == [b"1"]
+    made.stop()
+
+
+# --- what goes wrong
+
+
+def test_a_put_that_fails_is_tried_again_and_never_passed() -> None:
+    made = broker()
+    for number in range(3):
+        delayed(made, b"%d" % number, 1)
+    forbid = made.system.address("put_message").tell
+    forbid(WritesForbidden("full", "test"))
+    with capture_logs() as lines:
+        made.system.advance(5000)
+        assert bodies(made) == []
+        forbid(WritesForbidden(None, "test"))
+        made.system.advance(1000)
+    events = Counter(line["event"] for line in lines)
+    assert events["delayed messages wait"] == 1
+    assert events["delayed messages are delivered again"] == 1
+    assert bodies(made) == [b"0", b"1", b"2"]
+    made.stop()
+
+
+def flip(made: SimulatedBroker, path: str, position: int) -> None:
+    assert isinstance(made.disk, FakeDisk)
+    made.disk.flip_bit(path, position, 3)
+
+
+def test_a_damaged_message_is_skipped_with_a_line_and_the_rest_comes() -> None:
+    made = broker()
+    for number in range(4):
+        delayed(made, bytes([number]) * 50, 1)
+    middle = [each for each in made.records() if each.topic.startswith("SCHEDULE")][1]
+    made.stop()
+    flip(made, "/store/commitlog/" + "0" * 20, middle.physical_offset + 100)
+    with capture_logs() as lines:
+        made.start()
+        made.system.advance(20_000)
+    assert [body[0] for body in bodies(made)] == [0, 2, 3]
+    skipped = [line for line in lines if line["event"] == "delayed messages skipped"]
+    assert [(line["count"], line["first"]) for line in skipped] == [(1, 1)]
+    made.stop()
+
+
+@pytest.mark.parametrize("position", [6, 10, 13])
+def test_a_flipped_bit_in_a_unit_loses_no_message(position: int) -> None:
+    """In the offset, in the size, in the due time: the scrubber makes it right meanwhile."""
+    made = broker()
+    for number in range(4):
+        delayed(made, bytes([number]) * 50, 2)
+    made.stop()
+    unit = 20 + position
+    flip(made, "/store/consumequeue/SCHEDULE_TOPIC_XXXX/1/" + "0" * 20, unit)
+    made.start()
+    made.system.advance(30_000)
+    assert sorted(body[0] for body in bodies(made)) == [0, 1, 2, 3]
+    made.stop()
+
+
+def test_a_message_that_does_not_say_where_it_belongs_is_skipped() -> None:
+    made = broker()
+    queues, log = made.broker.store.consume_queues, made.broker.store.commit_log
+    text = b"DELAY\x011\x02REAL_TOPIC\x01Topic\x02REAL_QID\x01x"
+    record = (b"SCHEDULE_TOPIC_XXXX", 0, 0, 0, 0, 0, bytes(8), 0, 0, b"", text, 0)
+    ((offset, size),) = log.append([[record]], made.clock.now_ms())
+    queues.get_or_create("SCHEDULE_TOPIC_XXXX", 0).append(0, offset, size, 1)
+    with capture_logs() as lines:
+        made.system.advance(2000)
+    (line,) = [line for line in lines if line["event"] == "delayed messages skipped"]
+    assert line["reason"] == "it does not say where it belongs"
+    made.stop()
+
+
+def test_a_schedule_that_failed_goes_on_where_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = broker()
+    delayed(made, b"1", 1)
+    made.system.advance(1500)
+    make = schedule._own_record
+
+    def broken(message: Any) -> Any:
+        monkeypatch.setattr(schedule, "_own_record", make)
+        raise ValueError("broken")
+
+    monkeypatch.setattr(schedule, "_own_record", broken)
+    delayed(made, b"2", 1)
+    made.system.advance(3000)
+    assert bodies(made) == [b"1", b"2"]
+    made.stop()
+
+
+def test_what_is_not_in_memory_is_read_off_the_loop() -> None:
+    made = broker()
+    for number in range(10):
+        delayed(made, b"%d" % number * 100, 2)
+    made.stop()
+    assert isinstance(made.disk, FakeDisk)
+    made.disk.forget_cache()
+    made.start()
+    made.system.advance(10_000)
+    assert len(bodies(made)) == 10
+    assert made.system.address("cold_read").handled > 0
+    made.stop()

@@ -1,0 +1,199 @@
+"""Tests of actors/engine/inbox.py: what is refused, what wakes whom, and where a batch ends."""
+
+from typing import Any
+
+import pytest
+from pykka import ActorDeadError, ThreadingFuture
+from pykka._envelope import Envelope
+from pykka.messages import _ActorStop
+
+from actors.engine.address import Address
+from actors.engine.inbox import (
+    BATCH_END,
+    BATCH_MAX,
+    KEPT_MAX,
+    Inbox,
+    LoopMail,
+    Stop,
+    ThreadMail,
+    refuse,
+)
+from tests.support.actors import Arrivals
+from tests.support.cast import Look, Say
+
+
+class Nowhere:
+    """Mail that nobody reads."""
+
+    asleep = False
+
+    def __init__(self) -> None:
+        self.told: list[Any] = []
+        self.append = self.told.append
+
+    def wake(self) -> None: ...
+
+
+@pytest.fixture
+def address() -> Address:
+    return Address("somebody", Nowhere())
+
+
+def inbox_of(mail: ThreadMail, *, wants_batch_end: bool = True) -> Inbox:
+    inbox = Inbox()
+    inbox.read_from(mail, wants_batch_end=wants_batch_end)
+    return inbox
+
+
+def messages_of(inbox: Inbox) -> list[Any]:
+    """What `get` gives without waiting."""
+    taken = []
+    while not inbox.empty():
+        taken.append(inbox.get().message)
+    return taken
+
+
+def test_a_batch_is_what_was_waiting_and_ends_once(address: Address) -> None:
+    mail = ThreadMail()
+    inbox = inbox_of(mail)
+    for text in "ab":
+        mail.append((address, text))
+    assert messages_of(inbox) == ["a", "b"]
+    assert inbox.get().message is BATCH_END
+    mail.append((address, "c"))
+    assert inbox.get().message == "c"
+    assert inbox.get().message is BATCH_END
+
+
+def test_there_is_no_batch_end_for_those_who_do_not_handle_it(address: Address) -> None:
+    mail = ThreadMail()
+    inbox = inbox_of(mail, wants_batch_end=False)
+    for text in "abc":
+        mail.append((address, text))
+    assert messages_of(inbox) == ["a", "b", "c"]
+
+
+def test_a_long_batch_ends_though_more_is_waiting(address: Address) -> None:
+    mail = ThreadMail()
+    inbox = inbox_of(mail)
+    for number in range(BATCH_MAX + 1):
+        mail.append((address, number))
+    taken = messages_of(inbox)
+    assert taken.index(BATCH_END) == BATCH_MAX
+    assert taken[-1] == BATCH_MAX
+
+
+def test_the_batch_ends_before_the_actor_stops(address: Address) -> None:
+    mail = ThreadMail()
+    inbox = inbox_of(mail)
+    mail.append((address, "a"))
+    mail.append((address, Stop()))
+    assert messages_of(inbox) == ["a", BATCH_END, Stop()]
+
+
+def test_an_envelope_of_a_pykka_ref_passes_through_as_it_is(address: Address) -> None:
+    mail = ThreadMail()
+    envelope: Envelope[Any] = Envelope("asked", ThreadingFuture())
+    mail.append((address, envelope))
+    assert inbox_of(mail).get() is envelope
+
+
+def test_refuse_answers_a_message_by_its_own_refuse() -> None:
+    remarks: list[str] = []
+    refuse(Say("x", remarks.append), "gone")
+    assert remarks == ["gone"]
+
+
+def test_refuse_answers_a_message_by_the_refuse_of_its_reply() -> None:
+    class Reply:
+        remarks: list[str] = []  # noqa: RUF012
+
+        def __call__(self, value: Any) -> None: ...
+
+        def refuse(self, remark: str) -> None:
+            self.remarks.append(remark)
+
+    refuse(Look(id, Reply()), "gone")
+    assert Reply.remarks == ["gone"]
+
+
+@pytest.mark.parametrize("message", [object(), Say("x"), Look(id, print)])
+def test_a_message_that_nobody_waits_for_is_refused_silently(message: object) -> None:
+    refuse(message, "gone")
+
+
+def test_one_refusal_that_fails_does_not_keep_the_others_from_theirs() -> None:
+    def broken(_: str) -> None:
+        raise ValueError("whoever asked is broken")
+
+    refuse(Say("x", broken), "gone")
+
+
+def test_a_refused_ask_of_a_pykka_ref_says_that_the_actor_is_dead() -> None:
+    future: ThreadingFuture[Any] = ThreadingFuture()
+    refuse(Envelope("x", future), "a has stopped")
+    with pytest.raises(ActorDeadError, match="a has stopped"):
+        future.get(timeout=0)
+    stop: ThreadingFuture[Any] = ThreadingFuture()
+    refuse(Envelope(_ActorStop(), stop), "a has stopped")
+    assert stop.get(timeout=0) is None
+
+
+def test_thread_mail_is_kept_while_nobody_reads_up_to_a_limit(address: Address) -> None:
+    mail = ThreadMail()
+    refused = Arrivals()
+    for number in range(KEPT_MAX + 2):
+        mail.append((address, Say(number, refused)))
+        mail.wake()
+    assert mail.qsize() == KEPT_MAX
+    assert len(refused.all()) == 2
+
+
+def test_closed_thread_mail_refuses_also_what_is_on_its_way(address: Address) -> None:
+    mail = ThreadMail()
+    refused = Arrivals()
+    mail.up()
+    assert not mail.asleep
+    mail.append((address, Say("waiting", refused)))
+    mail.close("the end")
+    mail.append((address, Say("on its way", refused)))  # had looked up `append` before the close
+    assert mail.asleep  # so that this teller wakes, and thereby refuses
+    mail.wake()
+    assert refused.all() == ["the end", "the end"]
+
+
+def test_loop_mail_takes_out_one_actors_mail_and_keeps_the_order_of_the_rest() -> None:
+    mail = LoopMail()
+    one, other = Address("one", mail), Address("other", mail)
+    for number in range(3):
+        one.tell(number)
+        other.tell(number)
+    assert mail.depths() == {one: 3, other: 3}
+    assert mail.take(one) == [0, 1, 2]
+    assert [message for _, message in mail.items] == [0, 1, 2]
+    mail.put_first(one, ["a", "b"])
+    assert [message for _, message in mail.items] == ["a", "b", 0, 1, 2]
+    mail.close()
+
+
+def test_only_the_first_teller_wakes_a_sleeping_loop() -> None:
+    mail = LoopMail()
+    address = Address("one", mail)
+    mail.asleep = True
+    for number in range(3):
+        address.tell(number)
+    assert mail.wake_socket.recv(10) == b"\0"
+    with pytest.raises(BlockingIOError):
+        mail.wake_socket.recv(10)
+    mail.close()
+
+
+def test_mail_of_a_loop_that_has_ended_is_refused() -> None:
+    mail = LoopMail()
+    refused = Arrivals()
+    address = Address("one", mail)
+    address.tell(Say("waiting", refused))
+    mail.close()
+    address.tell(Say("late", refused))
+    assert refused.all() == ["one has stopped"] * 2
+    assert not mail.items

@@ -1,0 +1,327 @@
+"""The schedule of Spark jobs and their child processes, with small children that start no JVM."""
+
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from signal import SIGKILL
+from typing import Any
+
+import pytest
+
+from actors.engine.actor import Actor, handles
+from actors.engine.supervisor import ChildSpec
+from actors.engine.system import ActorSystem
+from actors.jobs import spark_job, spark_jobs
+from actors.jobs.spark_job import Cancel, JobChanged, JobCommand, JobState
+from actors.jobs.spark_jobs import CancelJob, JobStates, RunJob, ScheduledJob, SparkJobs
+from storage.errors import StoreError
+from tests.support.actors import WAIT_S, Arrivals
+
+SPEAK = """
+import json, os, sys, time
+def say(event, **fields):
+    print(json.dumps({"event": event, **fields}), flush=True)
+"""
+
+FINISHES = """
+say("starting", pid=os.getpid()); say("running"); say("progress", done=1, tasks=4)
+print("said to the log", file=sys.stderr)
+say("finished", report={"rows": 7, "work": sys.argv[2], "arguments": sys.argv[1]})
+"""
+FAILS = 'say("running"); say("failed", sentence="no store there"); sys.exit(1)'
+VANISHES = 'say("running"); os._exit(9)'
+TALKS_NONSENSE = 'print("JVM says hello", flush=True); time.sleep(60)'
+WAITS_FOR_CANCEL = """
+say("running"); say("progress", done=0, tasks=os.getpid())
+if sys.stdin.readline() == "cancel\\n":
+    say("cancelled"); sys.exit(4)
+"""
+WAITS_FOR_THE_END = """
+say("running"); say("progress", done=0, tasks=os.getpid())
+sys.stdin.read(); sys.exit(3)
+"""
+IGNORES_EVERYTHING = """
+say("running"); say("progress", done=0, tasks=os.getpid())
+time.sleep(60)
+"""
+HAS_A_CHILD = """
+import subprocess
+child = subprocess.Popen(["sleep", "60"])
+say("running"); say("progress", done=0, tasks=child.pid)
+time.sleep(60)
+"""
+SCRIPTS = {
+    "finishes": FINISHES,
+    "fails": FAILS,
+    "vanishes": VANISHES,
+    "talks nonsense": TALKS_NONSENSE,
+    "waits for cancel": WAITS_FOR_CANCEL,
+    "waits for the end": WAITS_FOR_THE_END,
+    "ignores everything": IGNORES_EVERYTHING,
+    "has a child": HAS_A_CHILD,
+}
+
+
+def make_command(name: str, arguments: Mapping[str, Any], work_directory: str) -> JobCommand:
+    if name not in SCRIPTS:
+        raise StoreError(f"there is no job {name}")
+    script = SPEAK + SCRIPTS[name]
+    return JobCommand(
+        [sys.executable, "-I", "-S", "-c", script, str(dict(arguments)), work_directory],
+        dict(os.environ),
+    )
+
+
+class Jobs:
+    """A SparkJobs on real threads, and what it answered."""
+
+    def __init__(self, system: ActorSystem, directory: Path, **settings: Any) -> None:
+        self.system = system
+        self.directory = directory
+        self.address = system.address("spark_jobs")
+        self.progress = Arrivals()
+        spec = ChildSpec(
+            "spark_jobs", lambda system: SparkJobs(make_command, str(directory), **settings)
+        )
+        system.start(spec)
+
+    def start(self, name: str, arguments: Mapping[str, Any] | None = None) -> Arrivals:
+        """Asks for a run; its last state arrives."""
+        ended = Arrivals()
+        self.address.tell(RunJob(name, arguments or {}, ended, self.progress))
+        return ended
+
+    def running(self) -> JobState:
+        """The state in which a waiting child has told its process id as `tasks`."""
+        while True:
+            state: JobState = self.progress.take()
+            if state.tasks:
+                return state
+
+    def states(self) -> list[JobState]:
+        states: list[JobState] = self.system.ask(self.address, JobStates).result(WAIT_S)
+        return states
+
+    def cancel(self, run: str) -> bool:
+        answer: bool = self.system.ask(self.address, lambda reply: CancelJob(run, reply)).result(
+            WAIT_S
+        )
+        return answer
+
+
+@pytest.fixture
+def jobs(real_system: ActorSystem, tmp_path: Path) -> Jobs:
+    return Jobs(real_system, tmp_path)
+
+
+@pytest.fixture
+def short_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spark_job, "STEP_MS", 50)
+
+
+def test_a_job_runs_and_its_report_arrives(jobs: Jobs) -> None:
+    ended = jobs.start("finishes", {"store": "here"}).take()
+    assert (ended.state, ended.report["rows"], ended.done, ended.tasks) == ("finished", 7, 1, 4)
+    assert "'store': 'here'" in ended.report["arguments"]
+    states = [jobs.progress.take().state for _ in range(jobs.progress.qsize())]
+    assert states == ["starting", "running", "running"]
+    assert jobs.states() == [ended]
+
+
+def test_what_it_prints_is_in_its_log_and_its_work_directory_is_gone(jobs: Jobs) -> None:
+    ended = jobs.start("finishes").take()
+    assert Path(ended.log_path).read_text() == "said to the log\n"
+    assert ended.report["work"].startswith(str(jobs.directory))
+    assert not Path(ended.report["work"]).exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "sentence"),
+    [
+        ("fails", "no store there"),
+        ("vanishes", "its process ended early, with exit code 9"),
+        ("unheard of", "there is no job unheard of"),
+        ("talks nonsense", "its process wrote nonsense: "),
+    ],
+)
+def test_a_job_that_goes_wrong_fails_with_one_sentence(
+    jobs: Jobs, name: str, sentence: str
+) -> None:
+    ended = jobs.start(name).take()
+    assert ended.state == "failed"
+    assert ended.sentence.startswith(sentence)
+    assert "\n" not in ended.sentence
+    assert jobs.start("finishes").take().state == "finished"
+
+
+def test_a_killed_child_fails_its_run_and_nothing_else(jobs: Jobs) -> None:
+    ended = jobs.start("ignores everything")
+    os.kill(jobs.running().tasks, SIGKILL)
+    state = ended.take()
+    assert (state.state, state.sentence) == (
+        "failed",
+        "its process ended early, with signal SIGKILL",
+    )
+    assert jobs.start("finishes").take().state == "finished"
+
+
+def test_cancel_is_asked_first(jobs: Jobs) -> None:
+    ended = jobs.start("waits for cancel")
+    assert jobs.cancel(jobs.running().run)
+    assert ended.take().state == "cancelled"
+
+
+@pytest.mark.usefixtures("short_steps")
+@pytest.mark.parametrize("name", ["waits for the end", "ignores everything"])
+def test_who_does_not_cancel_is_hung_up_on_and_then_killed(jobs: Jobs, name: str) -> None:
+    ended = jobs.start(name)
+    running = jobs.running()
+    assert jobs.cancel(running.run)
+    assert ended.take().state == "cancelled"
+    assert not is_alive(running.tasks)
+
+
+@pytest.mark.usefixtures("short_steps")
+def test_the_whole_group_is_killed(jobs: Jobs) -> None:
+    ended = jobs.start("has a child")
+    running = jobs.running()
+    assert is_alive(running.tasks)
+    assert jobs.cancel(running.run)
+    assert ended.take().state == "cancelled"
+    assert not is_alive(running.tasks)
+
+
+@pytest.mark.usefixtures("short_steps")
+def test_a_run_past_its_deadline_is_ended_and_says_so(
+    real_system: ActorSystem, tmp_path: Path
+) -> None:
+    jobs = Jobs(real_system, tmp_path, deadline_ms=100)
+    ended = jobs.start("ignores everything").take()
+    assert (ended.state, ended.sentence) == ("failed", "it took longer than 0 s and was ended")
+
+
+def test_runs_wait_for_each_other_in_order(jobs: Jobs) -> None:
+    first = jobs.start("waits for cancel")
+    second = jobs.start("finishes")
+    running = jobs.running()
+    assert [state.state for state in jobs.states()] == ["running", "waiting"]
+    jobs.cancel(running.run)
+    assert first.take().state == "cancelled"
+    assert second.take().state == "finished"
+
+
+def test_a_waiting_run_can_be_cancelled(jobs: Jobs) -> None:
+    first = jobs.start("waits for cancel")
+    second = jobs.start("finishes")
+    running = jobs.running()
+    assert jobs.cancel(jobs.states()[1].run)
+    assert second.take().state == "cancelled"
+    assert not jobs.cancel("archive-0")
+    jobs.cancel(running.run)
+    first.take()
+
+
+def test_too_many_waiting_runs_are_refused_at_once(
+    jobs: Jobs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(spark_jobs, "WAITING_MAX", 1)
+    jobs.start("waits for cancel")
+    jobs.running()
+    jobs.start("finishes")
+    assert jobs.start("finishes").take().sentence == "1 jobs are waiting already"
+
+
+def test_a_stop_ends_what_runs_and_answers_what_waits(real_system: ActorSystem, jobs: Jobs) -> None:
+    running = jobs.start("waits for the end")
+    pid = jobs.running().tasks
+    waiting = jobs.start("finishes")
+    assert real_system.stop(WAIT_S)
+    assert waiting.take().sentence == "the broker is stopping"
+    assert running.take().state == "cancelled"
+    assert not is_alive(pid)
+
+
+def test_what_the_broker_knows_is_added_to_what_was_asked(
+    real_system: ActorSystem, tmp_path: Path
+) -> None:
+    known = {"store": "known", "published_offset": 12}
+    jobs = Jobs(real_system, tmp_path, known_arguments=lambda name: known)
+    ended = jobs.start("finishes", {"store": "asked"}).take()
+    assert ended.report["arguments"] == str({"store": "asked", "published_offset": 12})
+
+
+class ScriptedJob(Actor):
+    """Stands in for a SparkJob in a simulation: runs for ten seconds of its time."""
+
+    def __init__(self, state: JobState, arguments: Mapping[str, Any], *rest: Any) -> None:
+        super().__init__()
+        self._state = state
+        self._tell_jobs = rest[-1]
+
+    def on_start(self) -> None:
+        self._tell_jobs(JobChanged(JobState(self._state.run, self._state.name, "running")))
+        self.after(10_000, Cancel())
+
+    @handles(Cancel)
+    def done(self, _: Cancel) -> None:
+        self._tell_jobs(JobChanged(JobState(self._state.run, self._state.name, "finished")))
+        self.stop()
+
+
+class CrashingJob(ScriptedJob):
+    """Fails in place of its end."""
+
+    def done(self, _: Cancel) -> None:
+        raise RuntimeError("on purpose")
+
+
+def simulated_jobs(
+    system: ActorSystem, interval_ms: float, make_job: type[Actor] = ScriptedJob
+) -> None:
+    schedule = [ScheduledJob("archive", interval_ms)]
+    spec = ChildSpec(
+        "spark_jobs",
+        lambda system: SparkJobs(make_command, "unused", schedule=schedule, make_job=make_job),
+    )
+    system.start(spec)
+
+
+def known_states(system: ActorSystem) -> list[str]:
+    states = system.ask(system.address("spark_jobs"), JobStates).result(WAIT_S)
+    return [state.state for state in states]
+
+
+def test_the_schedule_starts_a_run_each_interval(simulated_system: ActorSystem) -> None:
+    simulated_jobs(simulated_system, 60_000)
+    simulated_system.advance(59_000)
+    assert known_states(simulated_system) == []
+    simulated_system.advance(2_000)
+    assert known_states(simulated_system) == ["running"]
+    simulated_system.advance(60_000)
+    assert known_states(simulated_system) == ["finished", "running"]
+
+
+def test_a_scheduled_run_is_skipped_while_the_last_one_runs(simulated_system: ActorSystem) -> None:
+    simulated_jobs(simulated_system, 4_000)
+    simulated_system.advance(13_000)
+    assert known_states(simulated_system) == ["running"]
+    simulated_system.advance(8_000)
+    assert known_states(simulated_system) == ["finished", "running"]
+
+
+def test_a_run_whose_actor_fails_has_failed(simulated_system: ActorSystem) -> None:
+    simulated_jobs(simulated_system, 60_000, CrashingJob)
+    simulated_system.advance(75_000)
+    assert known_states(simulated_system) == ["failed"]
+    simulated_system.advance(60_000)
+    assert known_states(simulated_system) == ["failed", "failed"]
+
+
+def is_alive(pid: int) -> bool:
+    """Whether a process of this id is there; one that has ended but is not reaped is not."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except FileNotFoundError:
+        return False
+    return stat.rpartition(")")[2].split()[0] != "Z"

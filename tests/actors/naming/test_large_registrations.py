@@ -1,0 +1,79 @@
+"""Tests of actors/naming/registration_reader.py: registrations that take a while."""
+
+import pytest
+
+from actors.naming.namesrv import _topic_list
+from actors.network.request import PeerClosed, Request
+from protocol.bodies import TopicConfig, TopicRouteData
+from protocol.bodies_admin import TopicList
+from protocol.codes import RequestCode, ResponseCode
+from tests.support.name_servers import name_server, registration, route
+from tests.support.peers import RecordingPeer, ask, request
+
+
+def large(count: int = 3_000, version: int = 1) -> list[TopicConfig]:
+    return [TopicConfig(f"topic-{number}", version, version, 6) for number in range(count)]
+
+
+@pytest.mark.parametrize("compressed", [False, True])
+def test_a_large_registration_is_read_elsewhere_and_is_the_same(compressed: bool) -> None:
+    with name_server() as system:
+        answer = ask(system, "namesrv", registration(*large(), compressed=compressed))
+        assert (answer.code, answer.fields, answer.body) == (0, {}, None)
+        assert system.address("reader").handled > 0
+        found = TopicRouteData.decode(route(system, "topic-2999").body)
+        assert found.queue_datas[0].write_queue_nums == 1
+        listed = ask(system, "namesrv", request(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER))
+        assert len(TopicList.decode(listed.body).topic_list) == 3_000
+
+
+def test_what_comes_behind_a_large_registration_waits_for_it() -> None:
+    peer = RecordingPeer()
+    first = registration(*large(), version=1)
+    second = registration(TopicConfig("topic-0", 9, 9), version=2)
+    with name_server() as system:
+        address = system.address("namesrv")
+        for command in (first, second):
+            address.tell(Request(command, peer))
+        system.drain()
+        assert [answer.opaque for answer in peer.received] == [first.opaque, second.opaque]
+        found = TopicRouteData.decode(route(system, "topic-0").body)
+        assert found.queue_datas[0].write_queue_nums == 9
+        address.tell(Request(registration(*large(version=3), version=3), peer))
+        address.tell(PeerClosed(peer))
+        system.drain()
+        assert route(system, "topic-1").code == ResponseCode.TOPIC_NOT_EXIST
+
+
+def test_a_broker_that_leaves_behind_its_large_registration_is_gone() -> None:
+    identity = {"brokerName": "broker-a", "brokerAddr": "10.0.0.1:10911"}
+    identity |= {"clusterName": "C1", "brokerId": "0"}
+    peer = RecordingPeer()
+    with name_server() as system:
+        address = system.address("namesrv")
+        address.tell(Request(registration(*large()), peer))
+        address.tell(Request(request(RequestCode.UNREGISTER_BROKER, identity), peer))
+        system.drain()
+        assert [answer.code for answer in peer.received] == [0, 0]
+        assert route(system, "topic-1").code == ResponseCode.TOPIC_NOT_EXIST
+
+
+@pytest.mark.parametrize("spoil", [(b'"perm":6', b'"perm":{}'), (b'"perm":6', b'"perm":"x"')])
+def test_a_large_registration_that_cannot_be_read_changes_nothing(
+    spoil: tuple[bytes, bytes],
+) -> None:
+    with name_server() as system:
+        command = registration(*large(), crc=0)
+        body = bytes(command.body or b"")
+        at = body.rindex(spoil[0])
+        command.body = body[:at] + body[at:].replace(*spoil, 1)
+        answer = ask(system, "namesrv", command)
+        assert answer.code == ResponseCode.SYSTEM_ERROR
+        assert route(system, "topic-1").code == ResponseCode.TOPIC_NOT_EXIST
+        assert ask(system, "namesrv", registration(*large(), crc=7)).remark == "crc32 not match"
+        assert ask(system, "namesrv", registration(*large())).code == 0
+
+
+@pytest.mark.parametrize("names", [[], ["a"], ["a", "b"], ['a"b'], ["a\\b", "\x7f"], ["ä"]])
+def test_a_list_of_topics_is_written_as_fastjson_writes_it(names: list[str]) -> None:
+    assert _topic_list(names) == TopicList(names).encode()

@@ -1,0 +1,317 @@
+"""Tests of actors/naming/namesrv.py: the name server's answers, against those of the original."""
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+from errno import ENOSPC
+
+import pytest
+
+from actors.engine.system import ActorSystem
+from actors.naming.kv_config import KvConfig
+from actors.network.request import PeerClosed
+from actors.settings.settings import REFUSED
+from protocol.bodies import (
+    BrokerData,
+    ClusterInfo,
+    DataVersion,
+    QueueData,
+    RegisterBrokerBody,
+    TopicConfig,
+    TopicConfigTable,
+    TopicRouteData,
+)
+from protocol.codes import RequestCode, ResponseCode
+from protocol.command import RemotingCommand
+from protocol.fastjson import loads
+from protocol.frame import decode_frame
+from protocol.headers.namesrv import RegisterBrokerHeader
+from tests.support.fake_disk import FakeDisk
+from tests.support.golden import frames
+from tests.support.name_servers import KV_PATH, TOPIC, name_server, registration, route
+from tests.support.peers import RecordingPeer, ask, request, tell
+
+
+@pytest.mark.parametrize("compressed", [False, True])
+def test_a_registered_topic_is_found(compressed: bool) -> None:
+    with name_server() as system:
+        answer = ask(system, "namesrv", registration(TOPIC, compressed=compressed))
+        assert (answer.code, answer.fields, answer.body) == (0, {}, None)
+        found = TopicRouteData.decode(route(system, "TopicTest").body)
+        assert found.broker_datas[0].broker_addrs == {0: "10.0.0.1:10911"}
+        assert found.queue_datas[0].write_queue_nums == 4
+
+
+def test_a_one_way_registration_counts_and_is_not_answered() -> None:
+    with name_server() as system:
+        peer = RecordingPeer()
+        tell(system, "namesrv", registration(TOPIC, oneway=True), peer)
+        assert peer.received == []
+        assert route(system, "TopicTest").code == 0
+
+
+def test_a_missing_route_is_answered_with_4_9_7s_words() -> None:
+    with name_server() as system:
+        answer = route(system, "nope")
+        assert (answer.code, answer.fields) == (ResponseCode.TOPIC_NOT_EXIST, None)
+        assert answer.remark == (
+            "No topic route info in name server for the topic: nope\n"
+            "See http://rocketmq.apache.org/docs/faq/ for further details."
+        )
+
+
+def test_the_dialect_of_a_route_depends_on_who_asks() -> None:
+    with name_server() as system:
+        ask(system, "namesrv", registration(TOPIC))
+        assert b'{"0":"10.0.0.1:10911"}' in (route(system, "TopicTest", version=401).body or b"")
+        assert b"{0:" in (route(system, "TopicTest", version=317).body or b"")
+        standard = route(system, "TopicTest", version=317, acceptStandardJsonOnly="true").body
+        assert b'{"0":' in (standard or b"")
+
+
+def test_a_registration_with_a_wrong_checksum_is_refused() -> None:
+    with name_server() as system:
+        answer = ask(system, "namesrv", registration(TOPIC, crc=12345))
+        assert (answer.code, answer.remark) == (ResponseCode.SYSTEM_ERROR, "crc32 not match")
+        assert ask(system, "namesrv", registration(TOPIC, crc=0)).code == 0
+
+
+def test_a_broken_registration_is_answered_and_does_no_harm() -> None:
+    with name_server() as system:
+        header = RegisterBrokerHeader("b", "h:1", "c", "h:2", 0, compressed=True).encode()
+        command = request(RequestCode.REGISTER_BROKER, header, b"not zlib")
+        assert ask(system, "namesrv", command).code == ResponseCode.SYSTEM_ERROR
+        assert ask(system, "namesrv", registration(TOPIC)).code == 0
+
+
+def test_a_silent_broker_is_gone_after_two_minutes() -> None:
+    with name_server() as system:
+        ask(system, "namesrv", registration(TOPIC))
+        system.advance(120_000)
+        assert route(system, "TopicTest").code == 0
+        system.advance(10_001)
+        assert route(system, "TopicTest").code == ResponseCode.TOPIC_NOT_EXIST
+
+
+def test_the_question_for_the_data_version_keeps_a_broker_alive() -> None:
+    with name_server() as system:
+        identity = {
+            "brokerName": "broker-a",
+            "brokerAddr": "10.0.0.1:10911",
+            "clusterName": "C1",
+            "brokerId": "0",
+        }
+        command = request(RequestCode.QUERY_DATA_VERSION, identity, DataVersion(1000, 1).encode())
+        answer = ask(system, "namesrv", command)
+        assert (answer.fields, answer.body) == ({"changed": "true"}, None)
+        ask(system, "namesrv", registration(TOPIC))
+        for _ in range(3):
+            system.advance(60_000)
+            answer = ask(system, "namesrv", command)
+            assert answer.fields == {"changed": "false"}
+            assert answer.body == b'{"counter":1,"timestamp":1000}'
+        assert route(system, "TopicTest").code == 0
+
+
+def test_a_broker_is_gone_at_once_with_its_connection() -> None:
+    with name_server() as system:
+        peer = RecordingPeer()
+        ask(system, "namesrv", registration(TOPIC), peer)
+        system.address("namesrv").tell(PeerClosed(peer))
+        system.drain()
+        assert route(system, "TopicTest").code == ResponseCode.TOPIC_NOT_EXIST
+
+
+def test_ordered_topics_are_told_to_brokers_and_if_wanted_to_clients() -> None:
+    with name_server(order_message_enable=True) as system:
+        fields = {"namespace": "ORDER_TOPIC_CONFIG", "key": "TopicTest", "value": "broker-a:4"}
+        assert ask(system, "namesrv", request(RequestCode.PUT_KV_CONFIG, fields)).code == 0
+        answer = ask(system, "namesrv", registration(TOPIC))
+        assert answer.body == b'{"table":{"TopicTest":"broker-a:4"}}'
+        found = TopicRouteData.decode(route(system, "TopicTest").body)
+        assert found.order_topic_conf == "broker-a:4"
+        ask(system, "namesrv", request(RequestCode.DELETE_KV_CONFIG, fields))
+        assert ask(system, "namesrv", registration(TOPIC)).body == b'{"table":{}}'
+
+
+def test_settings_for_clients_survive_a_restart() -> None:
+    fields = {"namespace": "N", "key": "k", "value": "v"}
+    with name_server() as system:
+        disk = system.disk
+        miss = ask(system, "namesrv", request(RequestCode.GET_KV_CONFIG, fields))
+        assert (miss.code, miss.fields) == (ResponseCode.QUERY_NOT_FOUND, {})
+        assert miss.remark == "No config item, Namespace: N Key: k"
+        miss = ask(system, "namesrv", request(RequestCode.GET_KVLIST_BY_NAMESPACE, fields))
+        assert (miss.code, miss.fields) == (ResponseCode.QUERY_NOT_FOUND, None)
+        ask(system, "namesrv", request(RequestCode.PUT_KV_CONFIG, fields))
+    with name_server(disk) as system:
+        found = ask(system, "namesrv", request(RequestCode.GET_KV_CONFIG, fields))
+        assert found.fields == {"value": "v"}
+        found = ask(system, "namesrv", request(RequestCode.GET_KVLIST_BY_NAMESPACE, fields))
+        assert found.body == b'{"table":{"k":"v"}}'
+
+
+def test_a_setting_that_the_disk_refuses_is_answered_with_an_error() -> None:
+    fields = {"namespace": "N", "key": "k", "value": "v"}
+    disk = FakeDisk()
+    with name_server(disk) as system:
+        disk.fail_next("pwrite", OSError(ENOSPC, "No space left on device"))
+        answer = ask(system, "namesrv", request(RequestCode.PUT_KV_CONFIG, fields))
+        assert answer.code == ResponseCode.SYSTEM_ERROR
+        assert "the disk is full" in (answer.remark or "")
+
+
+def test_the_file_of_the_settings_is_that_of_4_9_7() -> None:
+    kv = KvConfig('{"configTable":{"N":{"k":"v"}}}')
+    kv.put("M", "a", "1")
+    assert loads(kv.text()) == {"configTable": {"N": {"k": "v"}, "M": {"a": "1"}}}
+
+
+@pytest.mark.parametrize("text", ["[]", "{}", '{"configTable":null}', '{"configTable":{"N":3}}'])
+def test_a_text_that_cannot_be_the_file_of_the_settings_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"\w"):
+        KvConfig(text)
+
+
+def test_a_name_server_starts_with_a_damaged_file_and_keeps_it_aside() -> None:
+    disk = FakeDisk()
+    disk.make_dirs("/data")
+    disk.open(KV_PATH, create=True).pwrite(b'{"configTable":{"N"', 0)
+    with name_server(disk) as system:
+        system.drain()
+        assert disk.read_bytes(KV_PATH) == b'{"configTable":{}}'
+        assert disk.read_bytes(f"{KV_PATH}.broken") == b'{"configTable":{"N"'
+
+
+# --- the original's own frames
+
+
+def _pairs() -> Iterator[tuple[RemotingCommand, RemotingCommand, str]]:
+    """Whole (request, response) pairs between a peer and the original's name server."""
+    waiting: dict[tuple[str, int, int], tuple[RemotingCommand, str]] = {}
+    for name in ("java-4.9.7", "java-5.3.3", "go-v2", "negative", "acl", "binary-header"):
+        for frame in frames(name):
+            if frame["to"] != "namesrv" or frame.get("truncated"):
+                continue
+            command = decode_frame(frame["frame"][4:])
+            key = (name, frame["conn"], frame["opaque"])
+            if frame["direction"] == "response" and key in waiting:
+                asked, code_name = waiting.pop(key)
+                yield asked, command, code_name
+            elif frame["direction"] == "request":
+                waiting[key] = (command, frame["code_name"])
+
+
+def _shape(body: bytes | memoryview | None) -> object:
+    """The keys of a JSON body; of a properties text nothing."""
+    if not body or bytes(body[:1]) not in (b"{", b"["):
+        return None
+    value = loads(body)
+    return sorted(map(str, value)) if isinstance(value, dict) else type(value)
+
+
+SETTINGS = {RequestCode.UPDATE_NAMESRV_CONFIG, RequestCode.GET_NAMESRV_CONFIG}
+NEWER_WORDS = {"Can not update config path": REFUSED}
+"""What 4.9.8 says in place of 4.9.7."""
+
+
+def test_the_originals_requests_get_the_originals_answers() -> None:
+    """Each pair on its own: the state that the answer shows is brought about first."""
+    compared = set()
+    for asked, answered, name in _pairs():
+        with name_server() as system:
+            _bring_about(system, asked, answered)
+            answer = ask(system, "settings" if asked.code in SETTINGS else "namesrv", asked)
+            context = (name, asked.fields)
+            assert answer.code == answered.code, context
+            if asked.code != RequestCode.UPDATE_NAMESRV_CONFIG or answered.remark:
+                wanted = NEWER_WORDS.get(answered.remark or "", answered.remark)
+                assert answer.remark == wanted, context
+            assert (answer.fields or {}).keys() == (answered.fields or {}).keys(), context
+            assert (answer.fields is None) == (answered.fields is None), context
+            if asked.code != RequestCode.REGISTER_BROKER:
+                assert _shape(answer.body) == _shape(answered.body), context
+            compared.add(asked.code)
+    assert len(compared) >= 20, compared
+
+
+def _bring_about(system: ActorSystem, asked: RemotingCommand, answered: RemotingCommand) -> None:
+    fields = asked.fields or {}
+    if asked.code == RequestCode.GET_ROUTEINFO_BY_TOPIC and answered.code == 0:
+        ask(system, "namesrv", registration(TopicConfig(fields["topic"])))
+    elif asked.code == RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS:
+        ask(system, "namesrv", registration(TOPIC))
+    elif asked.code == RequestCode.QUERY_DATA_VERSION and answered.body is not None:
+        _register_version(system, fields, DataVersion.decode(answered.body))
+    elif asked.code in (RequestCode.GET_KV_CONFIG, RequestCode.GET_KVLIST_BY_NAMESPACE):
+        if answered.code == 0:
+            entry = {"namespace": fields["namespace"], "key": fields.get("key", "k"), "value": "v"}
+            ask(system, "namesrv", request(RequestCode.PUT_KV_CONFIG, entry))
+    elif asked.code == RequestCode.REGISTER_BROKER and (answered.fields or {}).get("masterAddr"):
+        header = RegisterBrokerHeader.decode(fields)
+        header.broker_id, header.body_crc, header.compressed = 0, 0, False
+        header.broker_address = "10.0.0.1:10911"
+        body = RegisterBrokerBody().encode()
+        ask(system, "namesrv", request(RequestCode.REGISTER_BROKER, header.encode(), body))
+
+
+def _register_version(system: ActorSystem, fields: dict[str, str], version: DataVersion) -> None:
+    header = RegisterBrokerHeader(
+        fields["brokerName"], fields["brokerAddr"], fields["clusterName"], "h:1", 0
+    )
+    body = RegisterBrokerBody(TopicConfigTable({}, version)).encode()
+    ask(system, "namesrv", request(RequestCode.REGISTER_BROKER, header.encode(), body))
+
+
+def test_the_originals_routes_and_clusters_are_answered_byte_by_byte() -> None:
+    """From what its answer says, the state is made again that it was given in."""
+    codes = (RequestCode.GET_ROUTEINFO_BY_TOPIC, RequestCode.GET_BROKER_CLUSTER_INFO)
+    compared: Counter[int] = Counter()
+    for asked, answered, name in _pairs():
+        if asked.code not in codes or answered.code != 0:
+            continue
+        with name_server() as system:
+            if asked.code == RequestCode.GET_ROUTEINFO_BY_TOPIC:
+                found = TopicRouteData.decode(answered.body)
+                brokers, queues = found.broker_datas, found.queue_datas
+            else:
+                table = ClusterInfo.decode(answered.body).broker_addr_table
+                brokers, queues = list(table.values()), []
+            _register_all(system, (asked.fields or {}).get("topic", "T"), brokers, queues)
+            answer = ask(system, "namesrv", asked)
+            assert answer.body == answered.body, (name, asked.fields)
+            compared[asked.code] += 1
+    assert min(compared[code] for code in codes) >= 2, compared
+
+
+def _register_all(
+    system: ActorSystem, topic: str, brokers: list[BrokerData], queues: list[QueueData]
+) -> None:
+    own = {each.broker_name: each for each in queues}
+    for broker in brokers:
+        configs = {}
+        data = own.get(broker.broker_name)
+        if data is not None:
+            numbers = (data.read_queue_nums, data.write_queue_nums, data.perm)
+            config = TopicConfig(topic, *numbers, topic_sys_flag=data.topic_sys_flag)
+            configs[topic] = config
+        body = RegisterBrokerBody(TopicConfigTable(configs, DataVersion(1, 1))).encode()
+        for broker_id, address in broker.broker_addrs.items():
+            name, cluster = broker.broker_name, broker.cluster
+            header = RegisterBrokerHeader(name, address, cluster, "h:1", broker_id)
+            ask(system, "namesrv", request(RequestCode.REGISTER_BROKER, header.encode(), body))
+
+
+def test_a_topic_without_a_name_is_none() -> None:
+    with name_server() as system:
+        assert ask(system, "namesrv", registration(replace(TOPIC, topic_name=""))).code == 0
+        answer = ask(system, "namesrv", request(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER))
+        assert loads(bytes(answer.body or b"")) == {"topicList": []}
+
+
+def test_a_data_version_is_short() -> None:
+    with name_server() as system:
+        fields = {"brokerName": "b", "brokerAddr": "a:1", "clusterName": "c", "brokerId": "0"}
+        body = b'{"counter":1%s}' % (b" " * (1 << 16))
+        answer = ask(system, "namesrv", request(RequestCode.QUERY_DATA_VERSION, fields, body))
+        assert (answer.code, answer.remark) == (1, "the body is no data version")

@@ -1,0 +1,227 @@
+"""Tests of actors/naming/registration.py and namesrv_link.py: a broker and its name servers."""
+
+import pytest
+
+from actors.naming.registration import (
+    RegisterAll,
+    RegisterTopic,
+    SetOrderTopics,
+)
+from actors.replication.master_news import MasterAt, MasterIs
+from protocol.bodies import DataVersion, KVTable, TopicConfig, TopicConfigTable
+from protocol.command import RemotingCommand
+from protocol.headers.namesrv import RegisterBrokerHeader
+from tests.support.registering import QUERY, REGISTER, UNREGISTER, registered, registration
+
+
+def test_a_broker_registers_at_once_after_ten_seconds_and_then_in_its_rhythm() -> None:
+    with registration() as bench:
+        bench.system.advance(5000)
+        assert bench.namesrvs[0].take() == [], "nobody can reach it yet"
+        bench.listen()
+        for namesrv in bench.namesrvs:
+            assert namesrv.take() == [REGISTER]
+        bench.system.advance(9_999)
+        assert bench.namesrvs[0].take() == []
+        bench.system.advance(1)
+        assert bench.namesrvs[0].take() == [REGISTER]
+        bench.system.advance(29_999)
+        assert bench.namesrvs[0].take() == []
+        bench.system.advance(1)
+        bench.system.advance(60_000)
+        assert bench.namesrvs[1].take() == [REGISTER] * 4
+
+
+@pytest.mark.parametrize("compressed", [False, True])
+def test_a_registration_says_who_where_and_what(compressed: bool) -> None:
+    with registration(compressed_register=compressed) as bench:
+        bench.listen(30_001)
+        (request,) = bench.namesrvs[0].asked
+        header = RegisterBrokerHeader.decode(request.fields)
+        assert (header.broker_name, header.cluster_name) == ("broker-a", "DefaultCluster")
+        assert header.broker_address == "10.0.0.1:30001"
+        assert header.ha_server_address == "10.9.0.1:30002"
+        assert (header.broker_id, header.compressed) == (0, compressed)
+        assert registered(request).topic_config_table == bench.table.value
+
+
+def test_goodbye_is_said_to_those_who_know_us() -> None:
+    with registration() as bench:
+        bench.namesrvs[1].down = True
+        bench.listen()
+        namesrvs = bench.namesrvs
+    assert namesrvs[0].take() == [REGISTER, UNREGISTER]
+    assert namesrvs[1].take() == []
+
+
+def test_a_name_server_that_is_down_is_tried_again_soon() -> None:
+    with registration() as bench:
+        bench.namesrvs[0].down = True
+        bench.listen()
+        assert bench.namesrvs[1].take() == [REGISTER]
+        bench.namesrvs[0].down = False
+        bench.system.advance(5_000)
+        assert bench.namesrvs[0].take() == [REGISTER]
+        assert bench.namesrvs[1].take() == []
+
+
+def test_a_name_server_that_has_closed_the_connection_is_registered_at_again_soon() -> None:
+    with registration(1) as bench:
+        bench.listen()
+        bench.system.advance(20_000)
+        bench.namesrvs[0].take()
+        bench.namesrvs[0].connected = False
+        bench.system.advance(5_000)
+        assert bench.namesrvs[0].take() == [REGISTER]
+        bench.system.advance(5_000)
+        assert bench.namesrvs[0].take() == []
+
+
+def test_one_changed_topic_is_registered_alone() -> None:
+    with registration() as bench:
+        bench.listen()
+        bench.namesrvs[0].take()
+        bench.tell(RegisterTopic(TopicConfig("New", 1, 1), DataVersion(2000, 4)))
+        (request,) = bench.namesrvs[0].asked
+        table = registered(request).topic_config_table
+        assert set(table.topic_configs) == {"New"}
+        assert table.data_version == DataVersion(2000, 4)
+
+
+def test_new_topics_of_a_batch_are_one_registration_without_order() -> None:
+    with registration(1) as bench:
+        bench.namesrvs[0].answer = lambda request: request.answer(
+            body=KVTable({"T": "broker-a:4"}).encode()
+        )
+        bench.listen()
+        assert bench.topics.take() == [SetOrderTopics(frozenset(("T",)))]
+        bench.namesrvs[0].take()
+        for _ in range(3):
+            bench.system.address("registration").tell(RegisterAll())
+        bench.system.drain()
+        assert 1 <= len(bench.namesrvs[0].take()) <= 3
+        assert bench.topics.take() == [], "one-way: there is no answer"
+
+
+def test_topics_that_come_before_the_ports_are_open_wait_for_them() -> None:
+    with registration() as bench:
+        bench.tell(RegisterAll())
+        bench.tell(RegisterTopic(TopicConfig("New"), DataVersion(1, 1)))
+        assert bench.namesrvs[0].take() == []
+        bench.listen()
+        assert bench.namesrvs[0].take() == [REGISTER]
+
+
+def test_without_force_a_broker_registers_only_where_it_must() -> None:
+    known = {"version": DataVersion(1000, 3)}
+
+    def answer(request: RemotingCommand) -> RemotingCommand:
+        if request.code != QUERY:
+            return request.answer(fields={})
+        changed = "false" if known["version"] == DataVersion(1000, 3) else "true"
+        return request.answer(fields={"changed": changed}, body=known["version"].encode())
+
+    with registration(1, force_register=False) as bench:
+        bench.namesrvs[0].answer = answer
+        bench.listen()
+        assert bench.namesrvs[0].take() == [REGISTER], "at the start in any case"
+        bench.system.advance(10_000)
+        assert bench.namesrvs[0].take() == [QUERY]
+        known["version"] = DataVersion(900, 2)
+        bench.system.advance(30_000)
+        assert bench.namesrvs[0].take() == [QUERY, REGISTER]
+
+
+def test_a_broker_that_may_not_be_written_says_so_with_each_topic() -> None:
+    with registration(1, broker_permission=4) as bench:
+        bench.listen()
+        (request,) = bench.namesrvs[0].asked
+        table = registered(request).topic_config_table
+        assert {config.perm for config in table.topic_configs.values()} == {4}
+        assert bench.table.value.topic_configs["T"].perm == 6
+
+
+def test_an_answer_that_is_none_does_no_harm() -> None:
+    with registration(1) as bench:
+        bench.namesrvs[0].answer = lambda request: request.answer(body=b"{")
+        bench.listen()
+        bench.namesrvs[0].answer = lambda request: request.answer(1, remark="crc32 not match")
+        bench.system.advance(10_000)
+        assert bench.topics.take() == []
+        assert bench.namesrvs[0].take() == [REGISTER, REGISTER]
+
+
+def test_a_slave_learns_where_its_master_is_and_that_it_is_gone() -> None:
+    with registration(broker_role="SLAVE", broker_id=1) as bench:
+        fields = {"haServerAddr": "10.9.0.2:10912", "masterAddr": "10.0.0.2:10911"}
+        for namesrv in bench.namesrvs:
+            namesrv.answer = lambda request: request.answer(fields=fields)
+        bench.listen()
+        at, master = MasterAt("10.9.0.2:10912"), MasterIs("10.0.0.2:10911")
+        assert bench.master.take()[-2:] == [at, master]
+        fields.clear()
+        bench.system.advance(10_000)
+        assert bench.master.take()[-1] == MasterIs(None)
+
+
+def test_a_master_does_not_ask_for_a_master() -> None:
+    with registration() as bench:
+        fields = {"haServerAddr": "10.9.0.2:10912", "masterAddr": "10.0.0.2:10911"}
+        for namesrv in bench.namesrvs:
+            namesrv.answer = lambda request: request.answer(fields=fields)
+        bench.listen()
+        assert bench.master.take() == []
+
+
+def test_the_first_name_server_that_is_up_says_which_topics_are_ordered() -> None:
+    with registration() as bench:
+        for namesrv, topic in zip(bench.namesrvs, ("T", "U"), strict=True):
+            body = KVTable({topic: "broker-a:4"}).encode()
+            namesrv.answer = lambda request, body=body: request.answer(body=body)  # type: ignore[misc]
+        bench.namesrvs[0].down = True
+        bench.listen()
+        assert bench.topics.take() == [SetOrderTopics(frozenset(("U",)))]
+        bench.namesrvs[0].down = False
+        bench.system.advance(10_000)
+        assert bench.topics.take()[-1] == SetOrderTopics(frozenset(("T",)))
+        bench.system.advance(30_000)
+        assert bench.topics.take() == [SetOrderTopics(frozenset(("T",)))]
+
+
+def test_a_name_server_that_has_begun_anew_gets_the_whole_table_first() -> None:
+    with registration(1) as bench:
+        bench.listen()
+        (namesrv,) = bench.namesrvs
+        namesrv.take()
+        topic = RegisterTopic(TopicConfig("New", 1, 1), DataVersion(2000, 4))
+        namesrv.connection_count += 1
+        bench.tell(topic)
+        first, second = namesrv.asked
+        assert set(registered(first).topic_config_table.topic_configs) == {"New"}
+        assert registered(second).topic_config_table == bench.table.value
+        namesrv.take()
+        namesrv.down = True
+        bench.system.advance(10_000)
+        namesrv.down = False
+        bench.tell(topic)
+        (request,) = namesrv.asked
+        assert registered(request).topic_config_table == bench.table.value
+
+
+@pytest.mark.parametrize("waits_for", ["the batch to end", "nothing: that change went unsaid"])
+def test_a_topic_goes_alone_only_when_it_is_the_one_change_since(waits_for: str) -> None:
+    with registration(1) as bench:
+        bench.listen()
+        (namesrv,) = bench.namesrvs
+        namesrv.take()
+        topics = {name: TopicConfig(name, 1, 1) for name in ("Made", "Updated")}
+        version = DataVersion(2000, bench.table.value.data_version.counter + 2)
+        bench.table.value = TopicConfigTable(topics, version)
+        if waits_for == "the batch to end":
+            bench.system.address("registration").tell(RegisterAll())
+        bench.tell(RegisterTopic(topics["Updated"], version))
+        first = registered(namesrv.asked[0]).topic_config_table
+        assert first == bench.table.value, "it takes nothing else for this version afterwards"
+
+
+# --- very many topics

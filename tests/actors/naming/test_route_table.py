@@ -1,0 +1,172 @@
+"""Tests of actors/naming/route_table.py: what a name server remembers."""
+
+from dataclasses import replace
+
+from actors.naming.route_table import BROKER_EXPIRES_MS, RouteTable
+from protocol.bodies import DataVersion, QueueData, TopicConfig, TopicConfigTable
+from protocol.headers.namesrv import RegisterBrokerHeader, RegisterBrokerResponseHeader
+
+MASTER = RegisterBrokerHeader("broker-a", "10.0.0.1:10911", "C1", "10.0.0.1:10912", 0)
+SLAVE = RegisterBrokerHeader("broker-a", "10.0.0.2:10911", "C1", "10.0.0.2:10912", 1)
+OTHER = RegisterBrokerHeader("broker-b", "10.0.0.3:10911", "C1", "10.0.0.3:10912", 0)
+
+
+def table(*names: str, version: int = 1, perm: int = 6, queues: int = 4) -> TopicConfigTable:
+    configs = {name: TopicConfig(name, queues, queues, perm) for name in names}
+    return TopicConfigTable(configs, DataVersion(1000, version))
+
+
+def register(
+    routes: RouteTable,
+    broker: RegisterBrokerHeader,
+    topics: TopicConfigTable,
+    *,
+    peer_id: int = 1,
+    now_ms: float = 0,
+) -> RegisterBrokerResponseHeader:
+    return routes.register(broker, topics, [], peer_id, now_ms)
+
+
+def brokers_of(routes: RouteTable, topic: str) -> dict[str, dict[int, str]]:
+    route = routes.route(topic)
+    return {data.broker_name: data.broker_addrs for data in route.broker_datas} if route else {}
+
+
+def test_a_master_brings_its_topics_and_a_slave_does_not() -> None:
+    routes = RouteTable()
+    register(routes, MASTER, table("t"))
+    register(routes, SLAVE, table("t", "only-here"))
+    assert brokers_of(routes, "t") == {"broker-a": {0: "10.0.0.1:10911", 1: "10.0.0.2:10911"}}
+    assert routes.route("only-here") is None
+    route = routes.route("t")
+    assert route is not None
+    assert route.queue_datas == [QueueData("broker-a", 4, 4, 6, 0)]
+
+
+def test_topics_are_taken_over_when_the_data_version_differs() -> None:
+    routes = RouteTable()
+    register(routes, MASTER, table("t"))
+    register(routes, MASTER, table("t", "same-version"))
+    assert routes.route("same-version") is None
+    register(routes, MASTER, table("u", version=2))
+    assert set(routes.topics()) == {"t", "u"}, "a registration never removes topics"
+
+
+def test_a_slave_is_told_where_its_live_master_is() -> None:
+    routes = RouteTable()
+    assert register(routes, SLAVE, table()) == RegisterBrokerResponseHeader()
+    assert register(routes, MASTER, table("t"), peer_id=2) == RegisterBrokerResponseHeader()
+    told = register(routes, SLAVE, table())
+    assert told == RegisterBrokerResponseHeader("10.0.0.1:10912", "10.0.0.1:10911")
+    routes.peer_closed(2)
+    assert register(routes, SLAVE, table()) == RegisterBrokerResponseHeader()
+
+
+def test_a_slave_that_becomes_master_loses_its_old_id() -> None:
+    routes = RouteTable()
+    register(routes, SLAVE, table())
+    promoted = RegisterBrokerHeader("broker-a", "10.0.0.2:10911", "C1", "10.0.0.2:10912", 0)
+    register(routes, promoted, table("t"))
+    assert brokers_of(routes, "t") == {"broker-a": {0: "10.0.0.2:10911"}}
+
+
+def test_a_silent_broker_expires_with_its_topics() -> None:
+    routes = RouteTable()
+    register(routes, MASTER, table("t", "both"), now_ms=0)
+    register(routes, OTHER, table("both"), now_ms=5)
+    assert routes.expire(BROKER_EXPIRES_MS) == []
+    assert routes.expire(BROKER_EXPIRES_MS + 1) == ["10.0.0.1:10911"]
+    assert routes.topics() == ["both"]
+    assert brokers_of(routes, "both") == {"broker-b": {0: "10.0.0.3:10911"}}
+    assert routes.cluster_info().cluster_addr_table == {"C1": ["broker-b"]}
+
+
+def test_a_broker_leaves_with_its_connection_but_not_with_an_old_one() -> None:
+    routes = RouteTable()
+    register(routes, MASTER, table("t"), peer_id=1)
+    register(routes, MASTER, table("t"), peer_id=2)
+    assert routes.peer_closed(1) == []
+    assert routes.peer_closed(2) == ["10.0.0.1:10911"]
+    assert routes.route("t") is None
+    assert routes.cluster_info().cluster_addr_table == {}
+
+
+def test_the_last_broker_of_a_name_takes_the_topics_along() -> None:
+    routes = RouteTable()
+    register(routes, MASTER, table("t"))
+    register(routes, SLAVE, table())
+    routes.unregister("broker-a", MASTER.broker_address, 0)
+    assert brokers_of(routes, "t") == {"broker-a": {1: "10.0.0.2:10911"}}
+    routes.unregister("broker-a", SLAVE.broker_address, 1)
+    assert routes.topics() == []
+    routes.unregister("broker-a", SLAVE.broker_address, 1)  # once more does no harm
+
+
+def test_a_name_leaves_no_cluster_behind_when_its_brokers_are_gone() -> None:
+    """4.9.7 goes on naming it in the cluster that it was in before, and mqadmin fails over that."""
+    routes = RouteTable()
+    register(routes, MASTER, table("t"), peer_id=1)
+    register(routes, replace(MASTER, cluster_name="C2"), table("t"), peer_id=2)
+    assert routes.peer_closed(2) == ["10.0.0.1:10911"]
+    assert routes.cluster_info().cluster_addr_table == {}
+    assert routes.system_topics() == ([], None)
+
+
+def test_the_same_version_keeps_a_broker_alive() -> None:
+    routes = RouteTable()
+    assert routes.is_changed(MASTER.broker_address, DataVersion(1000, 1))
+    register(routes, MASTER, table("t"), now_ms=0)
+    assert not routes.is_changed(MASTER.broker_address, DataVersion(1000, 1))
+    assert routes.is_changed(MASTER.broker_address, DataVersion(1000, 2))
+    routes.touch(MASTER.broker_address, 100)
+    assert routes.expire(BROKER_EXPIRES_MS + 50) == []
+
+
+def test_write_permission_is_wiped_until_the_broker_says_something_new() -> None:
+    routes = RouteTable()
+    register(routes, MASTER, table("t", "u", perm=7))
+    assert routes.wipe_write_perm("broker-a") == 2
+    assert routes.wipe_write_perm("broker-x") == 0
+    assert _perm(routes, "t") == 5
+    assert routes.add_write_perm("broker-a") == 2
+    assert _perm(routes, "t") == 6
+    register(routes, MASTER, table("t", "u", perm=7, version=2))
+    assert _perm(routes, "t") == 7
+
+
+def _perm(routes: RouteTable, topic: str) -> int:
+    route = routes.route(topic)
+    assert route is not None
+    return route.queue_datas[0].perm
+
+
+def test_a_topic_is_forgotten_everywhere_or_in_one_cluster() -> None:
+    routes = RouteTable()
+    elsewhere = RegisterBrokerHeader("broker-z", "10.0.0.9:10911", "C2", "10.0.0.9:10912", 0)
+    register(routes, MASTER, table("t", "u"))
+    register(routes, elsewhere, table("t", "u"), peer_id=2)
+    routes.delete_topic("t", "C1")
+    assert brokers_of(routes, "t") == {"broker-z": {0: "10.0.0.9:10911"}}
+    routes.delete_topic("u")
+    assert routes.topics() == ["t"]
+    assert (routes.topics_of_cluster("C1"), routes.topics_of_cluster("C2")) == ([], ["t"])
+    assert routes.topics_of_cluster("none") == []
+
+
+def test_clusters_and_brokers_are_topics_too() -> None:
+    routes = RouteTable()
+    assert routes.system_topics() == ([], None)
+    register(routes, MASTER, table("t"))
+    assert routes.system_topics() == (["C1", "broker-a"], "10.0.0.1:10911")
+
+
+def test_filter_servers_are_part_of_the_route_while_there_are_any() -> None:
+    routes = RouteTable()
+    routes.register(MASTER, table("t"), ["f:1"], 1, 0)
+    route = routes.route("t")
+    assert route is not None and route.filter_server_table == {"10.0.0.1:10911": ["f:1"]}
+    routes.register(MASTER, table("t"), None, 1, 0)
+    assert route.filter_server_table == {"10.0.0.1:10911": ["f:1"]}
+    routes.register(MASTER, table("t"), [], 1, 0)
+    route = routes.route("t")
+    assert route is not None and route.filter_server_table == {}

@@ -1,0 +1,216 @@
+"""What is not in memory is read off the loop: nobody else waits for the disk meanwhile."""
+
+import errno
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+
+from actors.engine.actor import Actor, handles
+from actors.engine.supervisor import ChildSpec
+from actors.engine.system import ActorSystem
+from actors.pulling.cold_read import AHEAD_BYTES, ColdRead, ReadCold
+from protocol.codes import RequestCode
+from protocol.command import RemotingCommand
+from storage.disk import RealDisk
+from storage.page_probe import ColdPart
+from tests.support.actors import Arrivals
+from tests.support.brokers import STORE, SimulatedBroker, pull_command
+from tests.support.fake_disk import FakeDisk
+from tests.support.pulls import broker, code_and_bodies, fill
+
+COUNT = 20
+
+
+class Slow(Actor):
+    """Takes what is to be read, and hands it on when it is told to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.taken: list[ReadCold] = []
+
+    @handles(ReadCold)
+    def on_read(self, message: ReadCold) -> None:
+        self.taken.append(message)
+
+    def let_go(self, broker: SimulatedBroker) -> None:
+        taken, self.taken = self.taken, []
+        for message in taken:
+            for path, position, count in message.parts:
+                broker.disk.open(path).pread(count, position)
+            message.reply_to.tell(message.then)
+
+
+@contextmanager
+def cold_broker(slow: Slow | None = None) -> Iterator[SimulatedBroker]:
+    """A broker with messages of which nothing is in memory."""
+    made = broker(COUNT)
+    made.stop()
+    if slow is not None:
+        made.instead = {"cold_read": lambda _: slow}
+    made.start()
+    assert isinstance(made.disk, FakeDisk)
+    made.disk.forget_cache()
+    yield made
+    made.stop()
+
+
+def test_what_is_cold_is_read_and_then_given() -> None:
+    with cold_broker() as made:
+        assert code_and_bodies(made.pull(0)) == (0, [b"body"] * COUNT)
+        assert made.broker.pull_stats.cold_count == 1
+        assert code_and_bodies(made.pull(5)) == (0, [b"body"] * (COUNT - 5))
+        assert made.broker.pull_stats.cold_count <= 2
+
+
+def test_a_slow_disk_delays_neither_sends_nor_other_pulls() -> None:
+    slow = Slow()
+    with cold_broker(slow) as made:
+        made.make_topic("Warm")
+        cold: list[RemotingCommand] = []
+        made.client.start(pull_command(0), cold.append)
+        made.system.drain()
+        assert len(slow.taken) == 1
+        before_ms = made.system.clock.monotonic_ms()
+        fill(made, 3, b"new", topic="Warm")
+        assert code_and_bodies(made.pull(0, topic="Warm")) == (0, [b"new"] * 3)
+        assert made.system.clock.monotonic_ms() - before_ms < 100
+        assert cold == []
+        slow.let_go(made)
+        made.system.drain()
+        if slow.taken:  # the queue's file first, then the log
+            slow.let_go(made)
+            made.system.drain()
+        assert code_and_bodies(cold[0]) == (0, [b"body"] * COUNT)
+
+
+def test_after_the_disk_was_read_a_pull_is_answered_whatever_the_cache_says() -> None:
+    slow = Slow()
+    with cold_broker(slow) as made:
+        answers: list[RemotingCommand] = []
+        made.client.start(pull_command(0), answers.append)
+        made.system.drain()
+        (message,) = slow.taken
+        message.reply_to.tell(message.then)
+        made.system.drain()
+        assert code_and_bodies(answers[0]) == (0, [b"body"] * COUNT)
+        assert len(slow.taken) == 1
+
+
+def test_an_offset_that_comes_with_a_cold_pull_is_committed_once_and_at_once() -> None:
+    slow = Slow()
+    with cold_broker(slow) as made:
+        made.client.start(pull_command(0, sys_flag=1, commit_offset=7))
+        made.system.drain()
+        fields = {"consumerGroup": "consumers", "topic": "Topic", "queueId": "0"}
+        answer = made.ask(RemotingCommand(RequestCode.QUERY_CONSUMER_OFFSET, fields))
+        assert answer.fields == {"offset": "7"}
+        update = RemotingCommand(
+            RequestCode.UPDATE_CONSUMER_OFFSET, {**fields, "commitOffset": "3"}
+        )
+        assert made.ask(update).code == 0
+        slow.let_go(made)
+        made.system.drain()
+        answer = made.ask(RemotingCommand(RequestCode.QUERY_CONSUMER_OFFSET, fields))
+        assert answer.fields == {"offset": "3"}
+
+
+def test_a_disk_that_cannot_be_read_is_an_error_answer() -> None:
+    with cold_broker() as made:
+        assert isinstance(made.disk, FakeDisk)
+        made.disk.fail_next("pread", OSError(errno.EIO, "Input/output error"))
+        answer = made.pull(0)
+        assert answer.code == 1
+        assert answer.remark == "the disk cannot be read: Input/output error"
+        assert code_and_bodies(made.pull(0)) == (0, [b"body"] * COUNT)
+
+
+def test_questions_about_times_wait_for_the_disk_too() -> None:
+    with cold_broker() as made:
+        fields = {"topic": "Topic", "queueId": "0", "timestamp": str(1 << 50)}
+        answer = made.ask(RemotingCommand(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, fields))
+        assert answer.fields == {"offset": str(COUNT - 1)}
+        assert isinstance(made.disk, FakeDisk)
+        made.disk.forget_cache()
+        answer = made.ask(RemotingCommand(RequestCode.GET_EARLIEST_MSG_STORETIME, fields))
+        assert int((answer.fields or {})["timestamp"]) > 0
+
+
+def test_a_broker_that_stops_answers_those_who_wait_for_the_disk() -> None:
+    answers: list[RemotingCommand] = []
+    with cold_broker() as made:
+        made.client.start(pull_command(0), answers.append)
+    assert len(answers) == 1
+
+
+# --- on a real disk
+
+
+@dataclass
+class Note:
+    """What is told when all is read."""
+
+    def refuse(self, remark: str) -> None:
+        raise AssertionError(remark)
+
+
+class Listener(Actor):
+    """Hands on what it is told."""
+
+    def __init__(self, arrivals: Arrivals) -> None:
+        super().__init__()
+        self._arrivals = arrivals
+
+    @handles(Note)
+    def on_note(self, message: Note) -> None:
+        self._arrivals(message)
+
+
+def drop_cache(path: Path) -> None:
+    """Has the kernel forget the pages of a file."""
+    descriptor = os.open(path, os.O_RDONLY)
+    os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+    os.close(descriptor)
+
+
+def test_a_real_disk_knows_what_is_cold_and_reading_makes_it_warm(
+    tmp_path: Path, real_system: ActorSystem
+) -> None:
+    path = tmp_path / "file"
+    size = 4 * AHEAD_BYTES
+    path.write_bytes(os.urandom(size))
+    file = RealDisk().open(str(path))
+    file.sync()
+    assert file.is_cached(0, size)
+    drop_cache(path)
+    if file.is_cached(size // 2, 4096):
+        pytest.skip("this file system keeps its files in memory")
+    drop_cache(path)
+    arrivals = Arrivals()
+    real_system.start(
+        ChildSpec("listener", lambda _: Listener(arrivals)),
+        ChildSpec("cold_read", lambda _: ColdRead()),
+    )
+    note = Note()
+    parts = [ColdPart(str(path), size // 4, 10), ColdPart(str(path) + "-gone", 0, 10)]
+    listener = real_system.address("listener")
+    real_system.address("cold_read").tell(ReadCold(parts, note, listener))
+    assert arrivals.take() is note
+    assert file.is_cached(size // 4, AHEAD_BYTES)
+    file.close()
+
+
+def test_a_real_broker_serves_what_is_cold(tmp_path: Path) -> None:
+    config = replace(STORE, root=str(tmp_path), commit_log_dir="")
+    made = SimulatedBroker(1, RealDisk(), store_config=config)
+    made.make_topic()
+    fill(made, COUNT)
+    made.stop()
+    made.start()
+    for path in tmp_path.rglob("0" * 20):
+        drop_cache(path)
+    assert code_and_bodies(made.pull(0)) == (0, [b"body"] * COUNT)
+    made.stop()

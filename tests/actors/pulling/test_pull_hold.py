@@ -1,0 +1,337 @@
+"""Long polling: who is held, who is woken by what, and that nobody is forgotten."""
+
+from random import Random
+
+import pytest
+
+from actors.network.request import Request
+from actors.pulling import pull_hold
+from actors.pulling.pull_hold import TICK_MS, Hold, HoldTable
+from protocol.codes import ResponseCode
+from protocol.command import RemotingCommand
+from protocol.tags import TagFilter, java_hash_code
+from tests.support import golden
+from tests.support.brokers import SimulatedBroker, pull_command, send_command
+from tests.support.peers import RecordingPeer
+from tests.support.pulls import (
+    as_recorded,
+    broker,
+    code_and_bodies,
+    committed,
+    fill,
+    outcome,
+    recorded,
+    tagged,
+)
+
+HOLD_MS = 15_000
+
+
+def start_pull(made: SimulatedBroker, offset: int = 0, **options: object) -> list[RemotingCommand]:
+    """Pulls; the list gets the answer, once there is one."""
+    answers: list[RemotingCommand] = []
+    command = pull_command(offset, **{"hold_ms": HOLD_MS, **options})  # type: ignore[arg-type]
+    made.client.start(command, answers.append)
+    made.system.drain()
+    return answers
+
+
+def now_ms(made: SimulatedBroker) -> float:
+    return made.system.clock.monotonic_ms()
+
+
+# --- waiting
+
+
+def test_a_pull_that_finds_nothing_waits_for_the_next_message() -> None:
+    made = broker(2)
+    answers = start_pull(made, 2)
+    made.system.advance(HOLD_MS / 2)
+    assert answers == []
+    started_ms = now_ms(made)
+    fill(made, 1, b"at last")
+    assert now_ms(made) == started_ms, "it must not wait for a tick"
+    (record,) = outcome(answers[0], 0, "FOUND", 3, 0, 3)
+    assert record.body == b"at last"
+    assert made.broker.pull_stats.held_count == 1
+    made.stop()
+
+
+def test_a_pull_of_an_empty_queue_waits_for_its_first_message() -> None:
+    made = broker()
+    answers = start_pull(made, queue_id=3)
+    fill(made, 1, b"first", queue_id=3)
+    assert code_and_bodies(answers[0]) == (0, [b"first"])
+    made.stop()
+
+
+@pytest.mark.parametrize("hold_ms", [1, 1_000, 15_000, 30_000])
+def test_a_pull_is_answered_within_a_tick_of_its_deadline(hold_ms: int) -> None:
+    made = broker(1)
+    answers = start_pull(made, 1, hold_ms=hold_ms)
+    made.system.advance(hold_ms - 1)
+    assert answers == []
+    made.system.advance(TICK_MS + 1)
+    outcome(answers[0], 19, "OFFSET_OVERFLOW_ONE", 1, 0, 1)
+    made.stop()
+
+
+def test_without_long_polling_a_pull_waits_for_a_second_at_most() -> None:
+    made = broker(1, long_polling_enable=False)
+    answers = start_pull(made, 1, hold_ms=30_000)
+    made.system.advance(900)
+    assert answers == []
+    made.system.advance(100 + TICK_MS)
+    outcome(answers[0], 19, "OFFSET_OVERFLOW_ONE", 1, 0, 1)
+    made.stop()
+
+
+def test_a_pull_that_may_not_be_held_is_answered_at_once() -> None:
+    made = broker(1)
+    outcome(made.pull(1, suspend_timeout_ms=15_000), 19, "OFFSET_OVERFLOW_ONE", 1, 0, 1)
+    assert now_ms(made) < TICK_MS
+    assert made.broker.pull_stats.held_count == 0
+    made.stop()
+
+
+def test_what_is_refused_or_moved_is_not_held() -> None:
+    made = broker(2)
+    for options, code in (({"offset": 9}, 21), ({"expression": "None"}, 20), ({"queue_id": 9}, 1)):
+        assert [answer.code for answer in start_pull(made, **options)] == [code]
+    made.stop()
+
+
+def test_a_held_pull_commits_its_offset_once_and_at_its_beginning() -> None:
+    made = broker(3)
+    answers = start_pull(made, 3, sys_flag=1, commit_offset=2)
+    assert committed(made) == 2
+    made.client.start(pull_command(0, sys_flag=1, commit_offset=3))
+    assert committed(made) == 3
+    fill(made, 1)
+    assert answers[0].code == ResponseCode.SUCCESS
+    assert committed(made) == 3, "woken, it must not commit again"
+    made.stop()
+
+
+# --- waking
+
+
+def test_a_message_in_another_queue_or_topic_wakes_nobody() -> None:
+    made = broker()
+    made.make_topic("Other")
+    answers = start_pull(made)
+    fill(made, 3, queue_id=1)
+    fill(made, 3, topic="Other")
+    assert answers == []
+    fill(made, 1)
+    assert len(answers) == 1
+    made.stop()
+
+
+def test_one_message_wakes_all_who_wait_for_it() -> None:
+    made = broker()
+    all_answers = [start_pull(made) for _ in range(20)]
+    fill(made, 1, b"for all")
+    assert [code_and_bodies(answer) for (answer,) in all_answers] == [(0, [b"for all"])] * 20
+    made.stop()
+
+
+def test_only_a_tag_that_is_wanted_wakes() -> None:
+    made = broker()
+    answers = start_pull(made, expression="TagA || TagB")
+    fill(made, 2, b"no", properties=tagged("TagC"))
+    fill(made, 1, b"no")
+    assert answers == []
+    fill(made, 1, b"yes", properties=tagged("TagB"))
+    (record,) = outcome(answers[0], 0, "FOUND", 4, 0, 4)
+    assert record.body == b"yes"
+    made.stop()
+
+
+def test_a_tag_of_the_same_hash_wakes_too() -> None:
+    made = broker()
+    answers = start_pull(made, expression="AaAa")
+    fill(made, 1, b"same hash", properties=tagged("BBBB"))
+    assert code_and_bodies(answers[0]) == (0, [b"same hash"])
+    made.stop()
+
+
+def test_a_tag_with_a_negative_hash_wakes() -> None:
+    tag = next(f"Tag{n}" for n in range(100_000, 200_000) if java_hash_code(f"Tag{n}") < 0)
+    made = broker()
+    answers = start_pull(made, expression=tag)
+    fill(made, 1, b"negative", properties=tagged(tag))
+    assert code_and_bodies(answers[0]) == (0, [b"negative"])
+    made.stop()
+
+
+def test_after_unwanted_messages_the_deadline_still_counts_from_the_beginning() -> None:
+    made = broker()
+    answers = start_pull(made, expression="TagA")
+    made.system.advance(HOLD_MS - 1_000)
+    fill(made, 4, properties=tagged("TagB"))
+    assert answers == []
+    made.system.advance(1_000 + TICK_MS)
+    outcome(answers[0], 20, "NO_MATCHED_MESSAGE", 4, 0, 4)
+    made.stop()
+
+
+def test_the_subscription_of_a_heartbeat_holds_and_wakes_too() -> None:
+    made = broker()
+    made.subscribe("TagA")
+    answers = start_pull(made, expression=None)
+    fill(made, 1, properties=tagged("TagB"))
+    assert answers == []
+    fill(made, 1, b"wanted", properties=tagged("TagA"))
+    assert code_and_bodies(answers[0]) == (0, [b"wanted"])
+    made.stop()
+
+
+def test_a_held_pull_is_checked_again_when_it_is_woken() -> None:
+    made = broker()
+    answers = start_pull(made)
+    made.make_group(consume_enable=False)
+    fill(made, 1)
+    assert [answer.code for answer in answers] == [ResponseCode.NO_PERMISSION]
+    made.stop()
+
+
+# --- ends
+
+
+def test_the_pulls_of_a_peer_that_is_gone_are_forgotten() -> None:
+    made = broker()
+    gone = start_pull(made)
+    others: list[RemotingCommand] = []
+    made.new_client(2).start(pull_command(hold_ms=HOLD_MS), others.append)
+    made.system.drain()
+    made.client.close()
+    made.system.drain()  # a message may be told of before a peer's end
+    fill(made, 1)
+    made.system.advance(HOLD_MS * 2)
+    assert (len(gone), len(others)) == (0, 1)
+    made.stop()
+
+
+@pytest.mark.trial(short=100, long=1_000)
+def test_held_pulls_are_answered_when_the_broker_stops(seed: int) -> None:
+    made = broker(1, seed=seed)
+    held = [start_pull(made, 1) for _ in range(5)]
+    held += [start_pull(made, 0, queue_id=queue_id) for queue_id in (1, 2)]
+    made.stop()
+    assert [answer.code for (answer,) in held] == [ResponseCode.PULL_NOT_FOUND] * 7
+    outcome(held[0][0], 19, "OFFSET_OVERFLOW_ONE", 1, 0, 1)
+
+
+def test_past_its_limit_a_pull_is_answered_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pull_hold, "HELD_MAX", 2)
+    made = broker(1)
+    answers = [start_pull(made, 1) for _ in range(3)]
+    assert [len(each) for each in answers] == [0, 0, 1]
+    outcome(answers[2][0], 19, "OFFSET_OVERFLOW_ONE", 1, 0, 1)
+    made.stop()
+
+
+def test_held_pulls_are_answered_when_their_holder_fails() -> None:
+    made = broker(1)
+    answers = start_pull(made, 1)
+    made.system.address("pull_hold").tell("no message of ours")
+    made.system.drain()
+    assert [answer.code for answer in answers] == [ResponseCode.SYSTEM_ERROR]
+    made.system.advance(10_000)
+    again = start_pull(made, 1)
+    fill(made, 1, b"goes on")
+    assert code_and_bodies(again[0]) == (0, [b"goes on"])
+    made.stop()
+
+
+@pytest.mark.trial(short=50, long=2_000)
+def test_no_message_that_arrives_while_a_pull_is_being_held_is_missed(seed: int) -> None:
+    """Pull and messages race each other in every order that threads could take."""
+    random = Random(seed)
+    made = broker(seed=seed)
+    offset = 0
+    found: list[bytes] = []
+
+    def pull_until_answered(sends: list[RemotingCommand]) -> RemotingCommand:
+        answers: list[RemotingCommand] = []
+        pull = pull_command(offset, expression="TagA || TagB", hold_ms=HOLD_MS)
+        at = random.randrange(len(sends) + 1)
+        for command in [*sends[:at], pull, *sends[at:]]:
+            made.client.start(command, answers.append if command is pull else None)
+        made.system.run_until(lambda: bool(answers), HOLD_MS)
+        return answers[0]
+
+    for round_ in range(10):
+        started_ms = now_ms(made)
+        wanted = b"%d" % round_
+        tags = [*["TagC"] * random.randrange(3), random.choice(("TagA", "TagB"))]
+        sends = [send_command(wanted, properties=tagged(tag)) for tag in tags]
+        while wanted not in found:
+            answer = pull_until_answered(sends)
+            assert answer.code in (ResponseCode.SUCCESS, ResponseCode.PULL_RETRY_IMMEDIATELY)
+            offset = int((answer.fields or {})["nextBeginOffset"])
+            found += code_and_bodies(answer)[1]
+            sends = []
+        assert now_ms(made) - started_ms < HOLD_MS / 2, "it waited for its deadline"
+    assert found == [b"%d" % round_ for round_ in range(10)]
+    made.stop()
+
+
+# --- recorded from the original
+
+
+def test_held_pulls_of_the_java_client_end_as_with_the_original() -> None:
+    golden.golden_root()
+    made = broker()
+    made.make_topic("GT_Basic")
+    made.make_topic("%RETRY%CG_Push")
+    made.subscribe(topic="%RETRY%CG_Push", group="CG_Push", version=1 << 60)
+    for pair in (60, 61):
+        started_ms = now_ms(made)
+        as_recorded(made, "java-4.9.7", pair)
+        assert 15_000 <= now_ms(made) - started_ms <= 15_000 + TICK_MS
+    fill(made, 5, topic="GT_Basic")
+    request, wanted = recorded("java-4.9.7", 117)
+    answers: list[RemotingCommand] = []
+    made.client.start(request, answers.append)
+    made.system.drain()
+    assert answers == []
+    fill(made, 1, topic="GT_Basic")
+    assert (answers[0].code, answers[0].remark) == (wanted.code, wanted.remark)
+    assert answers[0].fields == wanted.fields
+    made.stop()
+
+
+# --- the table alone
+
+
+def hold(offset: int, expression: str = "*", *, peer: RecordingPeer | None = None) -> Hold:
+    request = Request(RemotingCommand(11), peer or RecordingPeer())
+    return Hold(request, b"Topic", 0, offset, TagFilter.parse(expression).codes, 1_000.0)
+
+
+def test_the_table_gives_out_what_a_record_may_satisfy_and_keeps_the_rest() -> None:
+    table = HoldTable()
+    early, late, tag = hold(3), hold(9), hold(3, "TagA")
+    for each in (early, late, tag):
+        table.add(each)
+    assert table.arrived(b"Topic", 1, 5, 0) == []
+    assert table.arrived(b"Topic", 0, 2, 0) == []
+    assert table.arrived(b"Topic", 0, 3, 0) == [early]
+    assert table.arrived(b"Topic", 0, 4, java_hash_code("TagA")) == [tag]
+    assert (table.count, table.all()) == (1, [late])
+    assert table.count == 0
+
+
+def test_the_table_finds_what_is_due_and_what_belongs_to_a_peer() -> None:
+    table = HoldTable()
+    peer = RecordingPeer()
+    first, second, third = hold(0), hold(0, peer=peer), hold(0, peer=peer)
+    for number, each in enumerate((first, second, third)):
+        each.deadline_ms = number * 100.0
+        table.add(each)
+    assert table.due(99.9) == [first]
+    assert table.due(100.0) == [second]
+    assert table.of_peer(peer.peer_id) == [third]
+    assert table.count == 0

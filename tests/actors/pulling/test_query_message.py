@@ -1,0 +1,179 @@
+"""Messages by key and by offset: the answers of the original, and only whole messages."""
+
+import pytest
+
+from actors.following.follow import IndexWritten, WriteOutIndex
+from actors.network.request import Request
+from protocol.codes import RequestCode, ResponseCode, SerializeType
+from protocol.command import RemotingCommand
+from protocol.headers.pull import UNIQUE_KEY_QUERY, QueryMessageHeader, ViewMessageHeader
+from protocol.message import decode_records
+from tests.support.brokers import SimulatedBroker
+from tests.support.peers import RecordingPeer, Told
+
+FOREVER = 1 << 62
+
+
+@pytest.fixture
+def made() -> SimulatedBroker:
+    return SimulatedBroker(1)
+
+
+def query(
+    made: SimulatedBroker,
+    key: str,
+    *,
+    topic: str = "Topic",
+    count: int = 64,
+    begin_ms: int = 0,
+    end_ms: int = FOREVER,
+    unique: str | None = None,
+    serialize_type: int = SerializeType.JSON,
+) -> RemotingCommand:
+    made.system.drain()  # an answer may be there before its message is dispatched
+    fields = QueryMessageHeader(topic, key, count, begin_ms, end_ms).encode()
+    if unique is not None:
+        fields[UNIQUE_KEY_QUERY] = unique
+    return made.ask(
+        RemotingCommand(RequestCode.QUERY_MESSAGE, fields, serialize_type=serialize_type)
+    )
+
+
+def view(
+    made: SimulatedBroker, offset: int, serialize_type: int = SerializeType.JSON
+) -> RemotingCommand:
+    fields = ViewMessageHeader(offset).encode()
+    return made.ask(
+        RemotingCommand(RequestCode.VIEW_MESSAGE_BY_ID, fields, serialize_type=serialize_type)
+    )
+
+
+def bodies(answer: RemotingCommand) -> list[bytes]:
+    assert answer.code == ResponseCode.SUCCESS, answer
+    return [record.body for record in decode_records(bytes(answer.body or b""))]
+
+
+def offset_of(answer: RemotingCommand) -> int:
+    return int((answer.fields or {})["msgId"][-16:], 16)
+
+
+def test_a_message_is_found_by_its_keys_at_once_and_oldest_first(made: SimulatedBroker) -> None:
+    for number in range(5):
+        made.send(b"%d" % number, properties=f"KEYS\x01all k{number}\x02UNIQ_KEY\x01U{number}")
+    assert bodies(query(made, "all")) == [b"%d" % number for number in range(5)]
+    assert bodies(query(made, "k3")) == bodies(query(made, "U3")) == [b"3"]
+    assert bodies(query(made, "all", count=2)) == [b"3", b"4"]
+
+
+def test_a_message_that_is_found_twice_comes_once(made: SimulatedBroker) -> None:
+    made.send(b"body", properties="KEYS\x01k k")
+    assert bodies(query(made, "k")) == [b"body"]
+
+
+def test_the_answer_says_how_far_the_index_has_come(made: SimulatedBroker) -> None:
+    made.send(b"first", properties="KEYS\x01k")
+    made.system.advance(5000)
+    last = made.send(b"last", properties="KEYS\x01other")
+    answer = query(made, "k")
+    assert answer.fields == {
+        "indexLastUpdateTimestamp": str(made.stored(last).store_timestamp),
+        "indexLastUpdatePhyoffset": str(offset_of(last)),
+    }
+    assert answer.remark is None
+
+
+def test_what_is_not_there_is_not_found(made: SimulatedBroker) -> None:
+    made.send(b"body", properties="KEYS\x01k")
+    for answer in (query(made, "other"), query(made, "k", topic="Another")):
+        assert answer.code == ResponseCode.QUERY_NOT_FOUND
+        assert answer.remark == "can not find message, maybe time range not correct"
+        assert answer.fields == {"indexLastUpdateTimestamp": "0", "indexLastUpdatePhyoffset": "0"}
+
+
+def test_both_ends_of_the_time_range_count(made: SimulatedBroker) -> None:
+    times = []
+    for number in range(6):
+        times.append(made.stored(made.send(b"%d" % number, properties="KEYS\x01k")).store_timestamp)
+        made.system.advance(10_000)
+    answer = query(made, "k", begin_ms=times[2], end_ms=times[4])
+    assert bodies(answer) == [b"2", b"3", b"4"]
+    assert query(made, "k", end_ms=times[0] - 1000).code == ResponseCode.QUERY_NOT_FOUND
+
+
+def test_one_query_finds_no_more_than_its_settings_allow(made: SimulatedBroker) -> None:
+    for number in range(70):
+        made.send(b"%d" % number, properties="KEYS\x01k")
+    assert len(bodies(query(made, "k", count=1000))) == 64
+    assert len(bodies(query(made, "k", count=5, unique="true"))) == 32
+    assert len(bodies(query(made, "k", count=5, unique="false"))) == 5
+
+
+def test_a_message_is_found_by_its_offset(made: SimulatedBroker) -> None:
+    sent = made.send(b"body", properties="KEYS\x01k")
+    answer = view(made, offset_of(sent))
+    assert bodies(answer) == [b"body"]
+    assert (answer.fields, answer.remark) == (None, None)
+
+
+@pytest.mark.parametrize("offset", [-1, 1, 91, 10**6, 1 << 62])
+def test_an_offset_where_no_message_begins_has_none(made: SimulatedBroker, offset: int) -> None:
+    made.send(b"body" * 100)
+    answer = view(made, offset)
+    assert answer.code == ResponseCode.SYSTEM_ERROR
+    assert answer.remark == f"can not find message by the offset, {offset}"
+    assert answer.fields is None
+
+
+def test_hits_come_in_the_servers_own_serialisation(made: SimulatedBroker) -> None:
+    sent = made.send(b"body", properties="KEYS\x01k")
+    binary = SerializeType.ROCKETMQ
+    assert query(made, "k", serialize_type=binary).serialize_type == SerializeType.JSON
+    assert query(made, "no", serialize_type=binary).serialize_type == binary
+    assert view(made, offset_of(sent), binary).serialize_type == SerializeType.JSON
+    assert view(made, 10**6, binary).serialize_type == binary
+
+
+def test_a_field_that_is_missing_is_a_null_pointer(made: SimulatedBroker) -> None:
+    answer = made.ask(RemotingCommand(RequestCode.QUERY_MESSAGE, {"topic": "Topic", "key": "k"}))
+    assert answer.code == ResponseCode.SYSTEM_ERROR
+    assert (answer.remark or "").startswith("java.lang.NullPointerException")
+
+
+def test_a_damaged_message_is_left_out(made: SimulatedBroker) -> None:
+    sent = [made.send(b"body %d" % n, properties="KEYS\x01k") for n in range(4)]
+    made.system.advance(300)
+    log, damage = made.broker.store.commit_log, made.broker.store.damage
+    file = log.queue.files[0]
+    file.write(b"X", offset_of(sent[1]) + 88)  # in its body
+    damage.add(offset_of(sent[2]), offset_of(sent[3]), "as asked")
+    assert bodies(query(made, "k")) == [b"body 0", b"body 3"]
+    for number in (1, 2):
+        assert view(made, offset_of(sent[number])).code == ResponseCode.SYSTEM_ERROR
+
+
+def test_messages_that_are_deleted_are_not_found(made: SimulatedBroker) -> None:
+    sent = made.send(b"first", properties="KEYS\x01k")
+    while len(made.broker.store.commit_log.queue.files) < 3:
+        made.send(bytes(8000), properties="KEYS\x01k")
+    log = made.broker.store.commit_log
+    log.queue.remove_below(log.queue.files[1].first_offset)
+    assert view(made, offset_of(sent)).code == ResponseCode.SYSTEM_ERROR
+    assert b"first" not in bodies(query(made, "k"))
+
+
+def test_an_answer_never_gets_longer_than_a_frame(
+    made: SimulatedBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("actors.pulling.query_message.BODY_BYTES_MAX", 25_000)
+    for number in range(4):
+        made.send(b"%d" % number * 10_000, properties="KEYS\x01k")
+    assert [body[:1] for body in bodies(query(made, "k"))] == [b"2", b"3"]
+
+
+def test_a_query_outlives_a_reput_that_dies_with_it() -> None:
+    told, peer = Told("query_message"), RecordingPeer()
+    request = Request(RemotingCommand(RequestCode.QUERY_MESSAGE), peer)
+    WriteOutIndex(request, told.address).refuse("it has died")
+    (message,) = told.take()
+    assert isinstance(message, IndexWritten) and message.request is request
+    assert peer.received == []

@@ -1,0 +1,113 @@
+"""Tests of actors/pulling/queue_view.py: units of a consume queue, shown as 4.9.7 shows them."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from actors.pulling.queue_view import bits_text
+from protocol.bodies_admin import ConsumeQueueView
+from protocol.codes import RequestCode, ResponseCode
+from protocol.command import RemotingCommand
+from protocol.fastjson import loads
+from protocol.headers.admin import QueryConsumeQueueHeader
+from protocol.tags import java_hash_code
+from tests.support.brokers import BROKER, STORE, SimulatedBroker
+
+
+@contextmanager
+def broker(**settings: Any) -> Iterator[SimulatedBroker]:
+    config = replace(
+        BROKER,
+        property_filter_enable=True,
+        calc_filter_bit_map_enable=settings.get("enable_consume_queue_ext", False),
+    )
+    made = SimulatedBroker(1, config=config, store_config=replace(STORE, **settings))
+    yield made
+    made.stop()
+
+
+def query(made: SimulatedBroker, index: int = 0, count: int = 10, **more: Any) -> RemotingCommand:
+    made.system.drain()
+    header = QueryConsumeQueueHeader("Topic", 0, index, count, **more)
+    return made.ask(RemotingCommand(RequestCode.QUERY_CONSUME_QUEUE, header.encode()))
+
+
+def test_units_are_shown_with_the_ends_of_their_queue() -> None:
+    with broker() as made:
+        places = [made.stored(made.send(properties=f"TAGS\x01T{n}")) for n in range(3)]
+        answer = query(made, index=1, count=1)
+        assert (answer.code, answer.remark) == (0, "not set any response code")
+        view = ConsumeQueueView.decode(answer.body)
+        assert (view.min_queue_index, view.max_queue_index) == (0, 3)
+        (unit,) = view.queue_data
+        assert (unit.physic_offset, unit.physic_size) == (
+            places[1].physical_offset,
+            places[1].record_bytes,
+        )
+        assert unit.tags_code == java_hash_code("T1")
+        assert (unit.extend_data_json, unit.bit_map, unit.msg) == (None, None, None)
+        assert not unit.eval
+        assert (view.subscription_data, view.filter_data) == (None, None)
+        assert len(ConsumeQueueView.decode(query(made, count=100).body).queue_data) == 3
+
+
+def test_a_group_is_shown_with_its_subscription() -> None:
+    with broker() as made:
+        made.send()
+        view = ConsumeQueueView.decode(query(made, consumer_group="consumers").body)
+        assert view.filter_data == "consumers@Topic is not online!"
+        made.subscribe("TagA || TagB")
+        view = ConsumeQueueView.decode(query(made, consumer_group="consumers").body)
+        assert view.filter_data == "null"
+        assert view.subscription_data is not None
+        assert view.subscription_data.tags_set == ["TagA", "TagB"]
+
+
+def test_an_extended_unit_is_shown_with_its_bits_and_what_the_filter_says() -> None:
+    with broker(enable_consume_queue_ext=True) as made:
+        made.make_topic()
+        made.subscribe("color = 'red'", kind="SQL92", version=5)
+        made.system.advance(1000)
+        made.send(properties="color\x01red")
+        made.send(properties="color\x01blue")
+        view = ConsumeQueueView.decode(query(made, consumer_group="consumers").body)
+        red, blue = view.queue_data
+        assert red.extend_data_json is not None
+        assert red.bit_map is not None
+        assert loads(red.extend_data_json)["size"] == 34  # type: ignore[index]
+        assert (red.eval, blue.eval) == (True, False)
+        assert red.bit_map.count("1") > 0
+        assert blue.bit_map is not None
+        assert blue.bit_map.count("1") == 0
+        assert '"expression":"color = \'red\'"' in (view.filter_data or "")
+
+
+def test_bits_are_printed_from_the_back_in_rows_of_eight_bytes() -> None:
+    assert bits_text(bytes([0b1, 0, 0, 0, 0, 0, 0, 0, 0b110])) == (
+        "00000110\n" + "00000000" * 7 + "00000001\n"
+    )
+
+
+@pytest.mark.parametrize("index", [-1, 1, 1 << 40])
+def test_an_index_that_is_not_there_is_answered_in_words(index: int) -> None:
+    with broker() as made:
+        made.send()
+        answer = query(made, index=index)
+        assert (answer.code, answer.body) == (0, None)
+        assert answer.remark == f"Index {index} of 0@Topic is not exist!"
+
+
+@pytest.mark.parametrize("count", [0, -1])
+def test_no_units_are_no_error(count: int) -> None:
+    with broker() as made:
+        made.send()
+        assert ConsumeQueueView.decode(query(made, count=count).body).queue_data == []
+
+
+def test_a_queue_that_is_not_there_is_an_error() -> None:
+    with broker() as made:
+        answer = query(made)
+        assert (answer.code, answer.remark) == (ResponseCode.SYSTEM_ERROR, "0@Topic is not exist!")

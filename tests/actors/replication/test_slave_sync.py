@@ -1,0 +1,232 @@
+"""A slave's tables become its master's: every ten seconds, into its own files."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+
+from structlog.testing import capture_logs
+
+from actors.broker import Broker
+from actors.delays.delay_offsets import WhereWasI
+from actors.engine.actor import Actor
+from actors.engine.published import Published
+from actors.naming.namesrv_client import NamesrvUnreachable
+from actors.replication.ha_slave import HaSlave
+from actors.replication.master_news import MasterIs
+from actors.replication.slave_sync import SlaveSync
+from protocol.codes import RequestCode
+from protocol.command import RemotingCommand
+from protocol.headers.offset import QueryConsumerOffsetHeader, UpdateConsumerOffsetHeader
+from storage.delay_offsets import parse_delay_offsets
+from tests.support.brokers import BROKER, SimulatedBroker
+from tests.support.peers import Told
+from tests.support.replication import Pair
+
+MASTER = "192.0.2.1:10911"
+TABLES = ("topics", "consumer_offsets", "delay_offsets", "groups", "clean_files")
+
+
+@dataclass
+class ToMaster:
+    """A client whose server is a simulated master."""
+
+    master: SimulatedBroker | None = None
+    address: str = MASTER
+    connection_count: int = 1
+    asked: list[int] = field(default_factory=list)
+    down: bool = False
+    closed: bool = False
+
+    def is_connected(self) -> bool:
+        return not self.down
+
+    def call(self, request: RemotingCommand, timeout_s: float) -> RemotingCommand:
+        if self.down:
+            raise NamesrvUnreachable("connection refused")
+        self.asked.append(request.code)
+        assert self.master is not None
+        return self.master.ask(request)
+
+    def tell(self, request: RemotingCommand, timeout_s: float) -> None:
+        raise AssertionError("never one-way")
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def slave_sync(client: ToMaster, agrees: Published[bool]) -> dict[str, Callable[[Broker], Actor]]:
+    def make(made: Broker) -> SlaveSync:
+        return SlaveSync(
+            "192.0.2.2:10911",
+            commit_log=made.store.commit_log,
+            agrees=agrees,
+            addresses={name: made.system.address(name) for name in TABLES},
+            connect=lambda _: client,
+        )
+
+    return {"slave_sync": make}
+
+
+@contextmanager
+def following() -> Iterator[tuple[Pair, ToMaster]]:
+    """A slave that follows its master's log and takes its tables."""
+    agrees = Published(False)
+    client = ToMaster()
+
+    def ha_slave(made: Broker) -> HaSlave:
+        names = ("ha_dial", "put_message", "flusher")
+        return HaSlave(
+            made.config,
+            made.store.commit_log,
+            made.replica_log,
+            agrees=agrees,
+            addresses={name: made.system.address(name) for name in names},
+        )
+
+    pair = Pair(3, slave_actors={**slave_sync(client, agrees), "ha_slave": ha_slave})
+    client.master = pair.master
+    pair.slave.system.address("slave_sync").tell(MasterIs(MASTER))
+    yield pair, client
+    pair.close()
+
+
+@contextmanager
+def synced() -> Iterator[tuple[SimulatedBroker, SimulatedBroker, ToMaster]]:
+    master = SimulatedBroker(3)
+    client = ToMaster(master)
+
+    config = replace(BROKER, broker_role="SLAVE", broker_id=1)
+    slave = SimulatedBroker(4, config=config, instead=slave_sync(client, Published(True)))
+    slave.system.address("slave_sync").tell(MasterIs(MASTER))
+    yield master, slave, client
+    slave.stop()
+    master.stop()
+
+
+def text_of(made: SimulatedBroker, name: str) -> bytes:
+    return made.disk.read_bytes(f"/store/config/{name}.json")
+
+
+def commit(made: SimulatedBroker, group: str, offset: int) -> None:
+    header = UpdateConsumerOffsetHeader(group, "Topic", 0, offset)
+    made.ask(RemotingCommand(RequestCode.UPDATE_CONSUMER_OFFSET, header.encode()))
+
+
+def offset_of(made: SimulatedBroker, group: str) -> str:
+    header = QueryConsumerOffsetHeader(group, "Topic", 0)
+    answer = made.ask(RemotingCommand(RequestCode.QUERY_CONSUMER_OFFSET, header.encode()))
+    return (answer.fields or {})["offset"]
+
+
+def test_everything_is_asked_for_in_the_originals_order_and_rhythm() -> None:
+    with synced() as (_, slave, client):
+        slave.system.advance(2_999)
+        assert client.asked == []
+        slave.system.advance(1)
+        assert client.asked == [21, 43, 45, 201, 28]
+        slave.system.advance(10_000)
+        assert client.asked == [21, 43, 45, 201, 28] * 2
+
+
+def test_the_masters_tables_become_the_slaves_in_memory_and_on_disk() -> None:
+    with synced() as (master, slave, _):
+        master.make_topic("Topic", queues=3)
+        master.make_group("consumers", retry_max_times=5)
+        commit(master, "consumers", 7)
+        commit(slave, "consumers", 3)
+        commit(slave, "slave-readers", 4)
+        slave.system.advance(3_000)
+        assert offset_of(slave, "consumers") == "7"
+        assert offset_of(slave, "slave-readers") == "4", "the master does not know them"
+        slave.system.advance(10_000)
+        master.system.advance(10_000)
+        assert slave.broker.tables.topics.value == master.broker.tables.topics.value
+        assert slave.broker.tables.groups.value == master.broker.tables.groups.value
+        for name in ("topics", "subscriptionGroup"):
+            assert text_of(slave, name) == text_of(master, name)
+
+
+def test_a_slave_that_becomes_a_master_goes_on_with_delays_where_its_master_was() -> None:
+    with following() as (pair, _):
+        slave = pair.slave
+        pair.master.make_topic("Topic")
+        for _ in range(3):
+            pair.master.send(properties="DELAY\x011")
+        pair.advance(30_000)
+        assert slave.broker.tables.delay_offsets.value == {1: 3}
+        assert parse_delay_offsets(text_of(slave, "delayOffset").decode()).offset_table == {1: 3}
+        asker = Told("asker")
+        slave.system.address("delay_offsets").tell(WhereWasI(1, asker.address))
+        slave.system.drain()
+        assert asker.take()[0].offset == 3
+
+
+def test_offsets_wait_until_the_slave_has_what_they_say_is_done() -> None:
+    with following() as (pair, client):
+        master, slave = pair.master, pair.slave
+        master.make_topic("Topic")
+        pair.advance(4_000)
+        pair.cut()
+        master.send(properties="DELAY\x011")
+        master.system.advance(8_000)
+        commit(master, "consumers", 1)
+        pair.slave.system.advance(11_000)
+        assert client.asked[-5:] == [21, 43, 45, 201, 28]
+        pulled = master.messages("Topic")
+        assert len(pulled) == 1, "delivered by the master"
+        assert slave.broker.tables.delay_offsets.value == {}
+        assert "Topic@consumers" not in slave.broker.tables.offsets.value
+        pair.heal()
+        pair.advance(40_000)
+        assert slave.broker.tables.delay_offsets.value == {1: 1}
+        assert slave.broker.tables.offsets.value["Topic@consumers"] == {0: 1}
+
+
+def test_of_a_master_that_lost_its_store_a_slave_takes_nothing() -> None:
+    with following() as (pair, _):
+        pair.master.make_topic("Topic")
+        pair.master.make_group("consumers", retry_max_times=5)
+        pair.master.send()
+        pair.advance(14_000)
+        topics, groups = pair.slave.broker.tables.topics, pair.slave.broker.tables.groups
+        assert "Topic" in topics.value and "consumers" in groups.value
+        pair.wipe(pair.master)
+        for name in ("Other", "Another"):
+            pair.master.make_topic(name)
+        with capture_logs() as logs:
+            pair.advance(60_000)
+        assert "Topic" in topics.value and "consumers" in groups.value
+        assert "Other" not in topics.value
+        assert [line["event"] for line in logs].count("nothing taken over") == 1
+
+
+def test_what_has_not_changed_is_not_written_again() -> None:
+    with synced() as (_, slave, _):
+        slave.system.advance(30_000)
+        before = slave.disk.sync_count  # type: ignore[attr-defined]
+        slave.system.advance(60_000)
+        written = slave.disk.sync_count - before  # type: ignore[attr-defined]
+        assert written <= 12, "only the checkpoint and what belongs to it"
+
+
+def test_a_master_that_does_not_answer_is_told_once_and_asked_again() -> None:
+    with synced() as (master, slave, client):
+        client.down = True
+        with capture_logs() as logs:
+            slave.system.advance(33_000)
+        assert [line["event"] for line in logs].count("nothing taken over") == 1
+        client.down = False
+        master.make_topic("New")
+        with capture_logs() as logs:
+            slave.system.advance(10_000)
+        assert "New" in slave.broker.tables.topics.value
+        assert [line["event"] for line in logs].count("takes topics, groups and offsets over") == 1
+
+
+def test_without_a_master_and_of_itself_a_slave_asks_nobody() -> None:
+    with synced() as (_, slave, client):
+        for address in (None, "192.0.2.2:10911"):
+            slave.system.address("slave_sync").tell(MasterIs(address))
+            slave.system.advance(30_000)
+            assert client.asked == []
+        assert client.closed

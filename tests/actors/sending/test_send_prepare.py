@@ -1,0 +1,198 @@
+"""What becomes of properties on their way into the log: CLUSTER in, WAIT out, and where to."""
+
+from random import Random
+
+import pytest
+
+from actors.sending.send_prepare import Preparer, Redirect
+from protocol.properties import parse
+from protocol.sysflag import (
+    TRANSACTION_COMMIT,
+    TRANSACTION_PREPARED,
+    TRANSACTION_ROLLBACK,
+)
+from protocol.tags import java_hash_code
+from storage.dispatch import index_keys
+from tests.protocol.test_property_shapes import random_text
+
+DELAYS_MS = (1000, 5000, 10_000)
+CLUSTER = b"CLUSTER\x01DefaultCluster"
+
+
+def preparer() -> Preparer:
+    return Preparer("DefaultCluster", DELAYS_MS)
+
+
+def stored(properties: bytes) -> bytes:
+    return preparer().prepare("Topic", 3, 0, properties)[0]
+
+
+@pytest.mark.parametrize(
+    ("sent", "kept"),
+    [
+        (b"", CLUSTER),
+        (b"a\x01b", b"a\x01b\x02" + CLUSTER),
+        (b"a\x01b\x02", b"a\x01b\x02" + CLUSTER),
+        (b"WAIT\x01true", CLUSTER),
+        (b"WAIT\x01false", CLUSTER),
+        (b"a\x01b\x02WAIT\x01true", b"a\x01b\x02" + CLUSTER),
+        (b"a\x01b\x02WAIT\x01FALSE\x02c\x01d", b"a\x01b\x02c\x01d\x02" + CLUSTER),
+        (b"WAIT\x01false\x02c\x01d\x02", b"c\x01d\x02" + CLUSTER),
+        (b"a\x01b\x02a\x01c", b"a\x01c\x02" + CLUSTER),
+        (b"a\x01\x02b\x01c\x02\x02d", b"b\x01c\x02" + CLUSTER),
+        (b"a\x01b\x02CLUSTER\x01Mine\x02WAIT\x01true", b"a\x01b\x02" + CLUSTER),
+        (b"a\x01b=WAIT\x01c", b"a\x01b=WAIT\x01c\x02" + CLUSTER),
+    ],
+)
+def test_cluster_is_added_and_wait_is_removed(sent: bytes, kept: bytes) -> None:
+    assert stored(sent) == kept
+
+
+@pytest.mark.parametrize(
+    ("properties", "waits"),
+    [
+        (b"", True),
+        (b"WAIT\x01true", True),
+        (b"WAIT\x01True\x02a\x01b", True),
+        (b"WAIT\x01false", False),
+        (b"a\x01b\x02WAIT\x01no", False),
+        (b"DELAY\x011\x02WAIT\x01false", False),
+        (b"TRAN_MSG\x01true\x02WAIT\x01false", False),
+    ],
+)
+def test_wait_says_whether_the_answer_waits_for_the_disk(properties: bytes, waits: bool) -> None:
+    assert preparer().prepare("Topic", 0, 0, properties)[3] is waits
+
+
+def test_tags_code_is_java_s_hash_of_the_tags() -> None:
+    made = preparer()
+    for tag in ("TagA", "标签", "a b", "x" * 500):
+        properties = f"a\x01b\x02TAGS\x01{tag}".encode()
+        for _ in range(2):
+            assert made.prepare("Topic", 0, 0, properties)[1] == java_hash_code(tag)
+    assert made.prepare("Topic", 0, 0, b"a\x01b")[1] == 0
+
+
+def test_index_keys_are_the_unique_key_and_each_word_of_keys() -> None:
+    made = preparer()
+    for properties in (
+        b"KEYS\x01k1 k2  k3\x02UNIQ_KEY\x01u",
+        b"KEYS\x01one\x02UNIQ_KEY\x01u",
+        b"UNIQ_KEY\x01u",
+        b"KEYS\x01one",
+        b"KEYS\x01  ",
+        b"",
+    ):
+        for _ in range(2):
+            assert made.prepare("Topic", 0, 0, properties)[2] == index_keys(properties)
+
+
+def test_ten_thousand_texts_are_prepared_as_when_each_was_the_first() -> None:
+    random, warm = Random(23), preparer()
+    for _ in range(10_000):
+        text = random_text(random)
+        assert warm.prepare("Topic", 1, 0, text) == preparer().prepare("Topic", 1, 0, text), text
+
+
+def test_what_is_stored_says_what_was_sent_but_for_cluster_and_wait() -> None:
+    random, made = Random(29), preparer()
+    for _ in range(3000):
+        text = random_text(random)
+        wanted = {name: value for name, value in parse(text).items() if name != "WAIT"}
+        assert parse(made.prepare("Topic", 0, 0, text)[0]) == {
+            **wanted,
+            "CLUSTER": "DefaultCluster",
+        }
+
+
+# --- delayed
+
+
+def test_a_delayed_message_goes_to_its_level_s_queue_and_keeps_where_it_belongs() -> None:
+    text, code, keys, waits, sys_flag, redirect = preparer().prepare(
+        "Topic", 3, 1, b"KEYS\x01k\x02WAIT\x01true\x02DELAY\x012\x02TAGS\x01t"
+    )
+    assert redirect == Redirect("SCHEDULE_TOPIC_XXXX", 1, 5000)
+    assert parse(text) == {
+        "KEYS": "k",
+        "WAIT": "true",  # the text is made anew, and WAIT comes back
+        "DELAY": "2",
+        "TAGS": "t",
+        "CLUSTER": "DefaultCluster",
+        "REAL_TOPIC": "Topic",
+        "REAL_QID": "3",
+    }
+    assert (code, keys, waits, sys_flag) == (java_hash_code("t"), (b"k",), True, 1)
+
+
+def test_a_level_above_the_highest_is_lowered_and_written_so() -> None:
+    text, *_, redirect = preparer().prepare("Topic", 0, 0, b"DELAY\x0130")
+    assert redirect == Redirect("SCHEDULE_TOPIC_XXXX", 2, 10_000)
+    assert parse(text)["DELAY"] == "3"
+
+
+@pytest.mark.parametrize("level", [b"0", b"-1", b"soon"])
+def test_a_level_that_is_none_delays_nothing(level: bytes) -> None:
+    text, *_, redirect = preparer().prepare("Topic", 0, 0, b"WAIT\x01true\x02DELAY\x01" + level)
+    assert redirect is None
+    assert parse(text) == {"DELAY": level.decode(), "CLUSTER": "DefaultCluster"}
+
+
+@pytest.mark.parametrize(
+    ("kind", "delayed"),
+    [(TRANSACTION_COMMIT, True), (TRANSACTION_PREPARED, False), (TRANSACTION_ROLLBACK, False)],
+)
+def test_only_committed_or_plain_messages_are_delayed(kind: int, delayed: bool) -> None:
+    *_, sys_flag, redirect = preparer().prepare("Topic", 0, kind, b"DELAY\x011")
+    assert (redirect is not None, sys_flag) == (delayed, kind)
+
+
+# --- half messages
+
+
+def test_a_half_message_goes_to_its_topic_without_its_transaction_flag() -> None:
+    sent = b"TRAN_MSG\x01true\x02PGROUP\x01p\x02WAIT\x01true\x02TAGS\x01t"
+    made = preparer()
+    text, code, _, _, sys_flag, redirect = made.prepare("Topic", 2, TRANSACTION_PREPARED | 1, sent)
+    assert redirect == Redirect("RMQ_SYS_TRANS_HALF_TOPIC", 0, 0)
+    assert sys_flag == 1
+    assert code == java_hash_code("t")
+    wanted = parse(sent) | {"CLUSTER": "DefaultCluster", "REAL_TOPIC": "Topic", "REAL_QID": "2"}
+    assert parse(text) == wanted
+    assert made.is_half(sent)
+
+
+def test_only_true_makes_a_half_message() -> None:
+    made = preparer()
+    assert made.is_half(b"a\x01b\x02TRAN_MSG\x01TRUE")
+    for properties in (b"TRAN_MSG\x01false", b"a\x01TRAN_MSG", b"", b"TRAN_MSG\x01"):
+        assert not made.is_half(properties)
+        assert made.prepare("Topic", 0, 0, properties)[5] is None
+
+
+# --- batches
+
+
+def test_the_records_of_a_batch_get_the_batch_s_properties_behind_their_own() -> None:
+    made = preparer()
+    suffix, waits = made.batch_suffix(b"WAIT\x01true")
+    assert (suffix, waits) == (b"WAIT\x01true\x02" + CLUSTER, True)
+    assert made.batch_part(b"", suffix) == (suffix, 0, ())
+    text, code, keys = made.batch_part(b"TAGS\x01t\x02UNIQ_KEY\x01u\x02KEYS\x01a b", suffix)
+    assert text == b"TAGS\x01t\x02UNIQ_KEY\x01u\x02KEYS\x01a b\x02" + suffix
+    assert (code, keys) == (java_hash_code("t"), (b"u", b"a", b"b"))
+    assert made.batch_part(b"a\x01b\x02", suffix)[0] == b"a\x01b\x02" + suffix
+
+
+def test_of_a_name_written_twice_the_batch_s_value_counts() -> None:
+    made = preparer()
+    suffix, waits = made.batch_suffix(b"UNIQ_KEY\x01all\x02WAIT\x01false")
+    assert not waits
+    assert made.batch_part(b"UNIQ_KEY\x01one", suffix)[2] == (b"all",)
+
+
+def test_only_a_real_level_makes_a_batch_delayed() -> None:
+    made = preparer()
+    assert made.is_delayed(b"DELAY\x011")
+    for properties in (b"DELAY\x010", b"a\x01DELAY", b"DELAY\x01x", b""):
+        assert not made.is_delayed(properties)

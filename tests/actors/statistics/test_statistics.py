@@ -1,0 +1,211 @@
+"""Tests of actors/statistics/statistics.py: what went through topics and groups, as in 4.9.7."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from actors.statistics import statistics
+from protocol.bodies_admin import BrokerStatsData, StatsItem
+from protocol.codes import RequestCode, ResponseCode
+from protocol.command import RemotingCommand
+from protocol.headers.admin import TopicHeader, ViewBrokerStatsHeader
+from protocol.headers.client import ConsumerSendMsgBackHeader
+from tests.support.brokers import SimulatedBroker
+
+TEN_SECONDS_MS = 10_000
+
+
+@contextmanager
+def broker() -> Iterator[SimulatedBroker]:
+    made = SimulatedBroker(1)
+    yield made
+    made.stop()
+
+
+def view(made: SimulatedBroker, name: str, key: str) -> BrokerStatsData:
+    answer = asked(made, name, key)
+    assert (answer.code, answer.remark, answer.fields) == (0, None, None)
+    return BrokerStatsData.decode(answer.body)
+
+
+def asked(made: SimulatedBroker, name: str, key: str) -> RemotingCommand:
+    fields = ViewBrokerStatsHeader(name, key).encode()
+    return made.ask(RemotingCommand(RequestCode.VIEW_BROKER_STATS_DATA, fields))
+
+
+def item(total: int, per_second: float, each: float) -> Any:
+    return pytest.approx((total, per_second, each))
+
+
+def figures(found: StatsItem) -> tuple[int, float, float]:
+    return found.sum, found.tps, found.avgpt
+
+
+def test_what_is_put_into_a_topic_is_counted_by_message_and_by_byte() -> None:
+    with broker() as made:
+        sizes = [made.stored(made.send(b"x" * 100)).record_bytes for _ in range(5)]
+        assert figures(view(made, "TOPIC_PUT_NUMS", "Topic").stats_minute) == (0, 0.0, 0.0)
+        made.system.advance(TEN_SECONDS_MS)
+        data = view(made, "TOPIC_PUT_NUMS", "Topic")
+        assert figures(data.stats_minute) == item(5, 0.5, 1.0)
+        assert figures(data.stats_hour) == figures(data.stats_day) == (0, 0.0, 0.0)
+        assert view(made, "TOPIC_PUT_SIZE", "Topic").stats_minute.sum == sum(sizes)
+        broker_puts = view(made, "BROKER_PUT_NUMS", "DefaultCluster").stats_minute
+        assert figures(broker_puts) == item(5, 0.5, 0.0), "4.9.7 counts no requests there"
+
+
+def test_a_minute_has_seven_samples_and_what_came_before_is_forgotten() -> None:
+    with broker() as made:
+        made.send()
+        made.system.advance(TEN_SECONDS_MS)
+        for _ in range(6):
+            made.send()
+            made.system.advance(TEN_SECONDS_MS)
+        # seven samples are six steps of ten seconds
+        assert figures(view(made, "TOPIC_PUT_NUMS", "Topic").stats_minute) == item(6, 0.1, 1.0)
+        made.system.advance(7 * TEN_SECONDS_MS)
+        assert figures(view(made, "TOPIC_PUT_NUMS", "Topic").stats_minute) == item(0, 0.0, 0.0)
+
+
+def test_hours_and_days_are_sampled_more_rarely() -> None:
+    with broker() as made:
+        made.send()
+        made.system.advance(600_000)
+        data = view(made, "TOPIC_PUT_NUMS", "Topic")
+        assert figures(data.stats_hour) == item(1, 1 / 600, 1.0)
+        assert data.stats_day.sum == 0
+        made.system.advance(3_000_000)
+        data = view(made, "TOPIC_PUT_NUMS", "Topic")
+        assert figures(data.stats_day) == item(1, 1 / 3600, 1.0)
+        made.system.advance(4 * 600_000)
+        assert view(made, "TOPIC_PUT_NUMS", "Topic").stats_hour.sum == 0
+
+
+def test_what_a_group_gets_is_counted_by_pull() -> None:
+    with broker() as made:
+        for _ in range(6):
+            made.send()
+        made.system.drain()
+        assert made.pull(0, count=4).code == 0
+        assert made.pull(4).code == 0
+        made.system.advance(TEN_SECONDS_MS)
+        gets = view(made, "GROUP_GET_NUMS", "Topic@consumers").stats_minute
+        assert figures(gets) == item(6, 0.6, 3.0)
+        assert view(made, "GROUP_GET_SIZE", "Topic@consumers").stats_minute.sum > 600
+        assert view(made, "BROKER_GET_NUMS", "DefaultCluster").stats_minute.sum == 6
+        assert made.broker.tables.group_tps.value == {"Topic@consumers": 0.6}
+
+
+def test_what_a_group_gives_back_is_counted_for_the_topic_it_came_from() -> None:
+    with broker() as made:
+        made.make_group()
+        offset = int((made.send().fields or {})["msgId"][-16:], 16)
+        header = ConsumerSendMsgBackHeader(offset, "consumers", 3)
+        command = RemotingCommand(RequestCode.CONSUMER_SEND_MSG_BACK, header.encode())
+        assert made.ask(command).code == 0
+        made.system.advance(TEN_SECONDS_MS)
+        back = view(made, "SNDBCK_PUT_NUMS", "Topic@consumers").stats_minute
+        assert figures(back) == item(1, 0.1, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("name", "key"),
+    [
+        ("TOPIC_PUT_NUMS", "nope"),
+        ("GROUP_GET_NUMS", "Topic@nobody"),
+        ("GROUP_GET_FALL_SIZE", "0@Topic@consumers"),
+        ("made up", "Topic"),
+        ("QUEUE_PUT_NUMS", "Topic@3"),
+        ("QUEUE_PUT_NUMS", "Topic"),
+        ("QUEUE_PUT_NUMS", "Topic@-1"),
+        ("QUEUE_PUT_NUMS", "Topic@" + "9" * 5000),
+        ("QUEUE_GET_NUMS", "Topic@0@consumers"),
+        ("GROUP_GET_LATENCY", "0@Topic@nobody"),
+    ],
+)
+def test_what_was_never_counted_does_not_exist(name: str, key: str) -> None:
+    with broker() as made:
+        made.send()
+        answer = asked(made, name, key)
+        assert answer.code == ResponseCode.SYSTEM_ERROR
+        assert answer.remark == f"The stats <{name}> <{key}> not exist"
+
+
+def test_a_batch_is_one_request_of_many_messages_and_a_delayed_one_counts_where_it_waits() -> None:
+    with broker() as made:
+        made.send(properties="DELAY\x011")
+        made.system.advance(1)
+        assert asked(made, "TOPIC_PUT_NUMS", "Topic").code == ResponseCode.SYSTEM_ERROR
+        made.system.advance(2 * TEN_SECONDS_MS)
+        assert view(made, "TOPIC_PUT_NUMS", "SCHEDULE_TOPIC_XXXX").stats_minute.sum == 1
+        assert view(made, "TOPIC_PUT_NUMS", "Topic").stats_minute.sum == 1
+
+
+def test_a_single_queue_is_counted_from_the_first_question_on() -> None:
+    with broker() as made:
+        made.send()
+        made.system.advance(TEN_SECONDS_MS)
+        assert view(made, "QUEUE_PUT_NUMS", "Topic@0").stats_minute.sum == 0
+        for queue_id in (0, 0, 1):
+            made.send(queue_id=queue_id)
+        made.system.advance(TEN_SECONDS_MS)
+        found = view(made, "QUEUE_PUT_NUMS", "Topic@0").stats_minute
+        assert figures(found) == item(2, 0.2, 1.0)
+
+
+def test_delayed_messages_are_counted_by_their_level_as_they_go() -> None:
+    with broker() as made:
+        made.send(properties="DELAY\x011")
+        made.system.advance(2 * TEN_SECONDS_MS)
+        key = "SCHEDULE_TOPIC_XXXX@0@SCHEDULE_CONSUMER"
+        assert view(made, "QUEUE_GET_NUMS", key).stats_minute.sum == 0
+        for _ in range(2):
+            made.send(properties="DELAY\x011")
+        made.system.advance(2 * TEN_SECONDS_MS)
+        assert view(made, "QUEUE_GET_NUMS", key).stats_minute.sum == 2
+
+
+def test_how_long_reading_takes_is_measured_where_somebody_wants_to_know() -> None:
+    with broker() as made:
+        made.send()
+        made.system.drain()
+        made.pull(0)
+        assert made.broker.pull_stats.latencies == {}
+        key = "0@Topic@consumers"
+        assert view(made, "GROUP_GET_LATENCY", key).stats_minute.sum == 0
+        made.pull(0)
+        made.pull(0)
+        assert made.broker.pull_stats.latencies[key].times == 2
+        made.broker.pull_stats.latencies[key].count += 6
+        made.system.advance(TEN_SECONDS_MS)
+        assert figures(view(made, "GROUP_GET_LATENCY", key).stats_minute) == item(6, 0.6, 3.0)
+
+
+def test_only_so_many_queues_are_watched() -> None:
+    with broker() as made:
+        for queue_id in range(4):
+            made.send(queue_id=queue_id)
+        made.system.drain()
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(statistics, "WATCHED_MAX", 2)
+            for queue_id in (0, 1, 0, 2):  # the one in the middle was asked for last before
+                view(made, "QUEUE_PUT_NUMS", f"Topic@{queue_id}")
+        for queue_id in range(3):
+            made.send(queue_id=queue_id)
+        made.system.advance(TEN_SECONDS_MS)
+        sums = [view(made, "QUEUE_PUT_NUMS", f"Topic@{n}").stats_minute.sum for n in range(3)]
+        assert sums == [1, 0, 1]
+
+
+def test_a_queue_that_was_deleted_is_watched_anew() -> None:
+    with broker() as made:
+        made.send()
+        made.send()
+        made.system.drain()
+        assert view(made, "QUEUE_PUT_NUMS", "Topic@0").stats_minute.sum == 0
+        delete = RemotingCommand(RequestCode.DELETE_TOPIC_IN_BROKER, TopicHeader("Topic").encode())
+        assert made.ask(delete).code == 0
+        made.system.advance(TEN_SECONDS_MS)
+        assert asked(made, "QUEUE_PUT_NUMS", "Topic@0").code == ResponseCode.SYSTEM_ERROR

@@ -1,0 +1,250 @@
+"""Tests of actors/tables/consumer_filters.py: expressions of groups, and what the file keeps."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from actors.config import BrokerConfig
+from actors.engine.published import Published
+from actors.engine.supervisor import ChildSpec
+from actors.engine.system import ActorSystem
+from actors.network.request import Request
+from actors.tables.config_writer import ConfigWriter
+from actors.tables.consumer_filters import SAVE_MS, FilterTable, RegisterFilters, UnregisterFilters
+from protocol.bodies import ConsumerData, SubscriptionData
+from protocol.codes import RequestCode
+from protocol.command import RemotingCommand
+from storage.consumer_filters import ConsumerFilter, ConsumerFilters, parse_filters
+from storage.disk import Disk
+from tests.support.fake_disk import FakeDisk
+from tests.support.peers import RecordingPeer, simulated
+
+PATH = "/store/config/consumerFilter.json"
+CONFIG = BrokerConfig(broker_name="broker-a")
+DAY_MS = 86_400_000
+BORN_MS = 1234
+"""How long after the first start `saved` registers its filter; all starts are at one time."""
+
+
+class Bench:
+    """The table in a system, and what it has published."""
+
+    def __init__(self, system: ActorSystem, filters: Published[ConsumerFilters]) -> None:
+        self.system, self.filters = system, filters
+
+    def register(self, *subscriptions: SubscriptionData, group: str = "G") -> RemotingCommand:
+        """The heartbeat of a group; gives its answer."""
+        peer = RecordingPeer()
+        request = Request(RemotingCommand(RequestCode.HEART_BEAT), peer)
+        data = ConsumerData(group, None, None, None, list(subscriptions))
+        self.system.address("consumer_filters").tell(RegisterFilters([data], request))
+        self.system.drain()
+        (answer,) = peer.received
+        return answer
+
+    def unregister(self, group: str = "G") -> None:
+        self.system.address("consumer_filters").tell(UnregisterFilters(group))
+        self.system.drain()
+
+    def get(self, topic: str = "T", group: str = "G") -> ConsumerFilter:
+        found = self.filters.value.get(topic, group)
+        assert found is not None
+        return found
+
+    def in_file(self) -> ConsumerFilters:
+        return parse_filters(self.system.disk.read_bytes(PATH).decode(), CONFIG.bloom)
+
+
+@contextmanager
+def table(
+    disk: Disk | None = None,
+    *,
+    clean: bool = True,
+    published: ConsumerFilters | None = None,
+    config: BrokerConfig = CONFIG,
+) -> Iterator[Bench]:
+    filters = Published(published or ConsumerFilters(config.bloom))
+    with simulated(disk) as system:
+        system.start(
+            ChildSpec("config_writer", lambda _: ConfigWriter()),
+            ChildSpec(
+                "consumer_filters",
+                lambda _: FilterTable(
+                    config,
+                    PATH,
+                    filters=filters,
+                    was_stopped_cleanly=clean,
+                    config_writer=system.address("config_writer"),
+                ),
+            ),
+        )
+        system.drain()
+        yield Bench(system, filters)
+
+
+def sql(expression: str, version: int = 1, *, topic: str = "T") -> SubscriptionData:
+    return SubscriptionData(topic, expression, sub_version=version, expression_type="SQL92")
+
+
+def test_a_heartbeat_is_answered_when_pulls_know_the_expression() -> None:
+    with table() as bench:
+        answer = bench.register(sql("a > 5", 7), SubscriptionData("%RETRY%G"))
+        assert (answer.code, answer.fields, answer.remark) == (0, None, None)
+        found = bench.get()
+        assert (found.expression, found.client_version) == ("a > 5", 7)
+        assert found.positions == CONFIG.bloom.positions("G", "T")
+        assert found.born_ms == bench.system.clock.now_ms() and not found.is_dead
+        assert bench.filters.value.get("%RETRY%G", "G") is None
+
+
+def test_what_was_published_never_changes_and_an_equal_heartbeat_publishes_nothing() -> None:
+    with table() as bench:
+        bench.register(sql("a > 5"))
+        first = bench.filters.value
+        bench.register(sql("a > 5"))
+        assert bench.filters.value is first
+        bench.register(sql("a > 6", 2))
+        assert [each.expression for each in first] == ["a > 5"]
+        assert bench.get().expression == "a > 6"
+
+
+def test_a_group_that_leaves_is_dead_until_it_comes_again() -> None:
+    with table() as bench:
+        bench.register(sql("a > 5"))
+        bench.system.advance(1000)
+        bench.unregister()
+        assert bench.get().is_dead
+        bench.register(sql("a > 5", 2))
+        assert not bench.get().is_dead and bench.get().client_version == 2
+
+
+def test_a_topic_that_is_left_or_filtered_by_tag_from_now_on() -> None:
+    with table() as bench:
+        bench.register(sql("a > 5"), sql("a > 5", topic="U"))
+        bench.register(SubscriptionData("T", "x", sub_version=2))
+        assert bench.get("U").is_dead
+        assert not bench.get("T").is_dead, "as 4.9.7: its topic is subscribed still"
+
+
+def test_an_expression_that_does_not_compile_takes_the_old_one_away() -> None:
+    with table() as bench:
+        bench.register(sql("a > 5"))
+        bench.register(sql("a >", 2))
+        assert bench.filters.value.get("T", "G") is None
+
+
+def test_the_file_follows_every_ten_seconds_and_at_the_stop() -> None:
+    disk = FakeDisk()
+    with table(disk) as bench:
+        bench.system.advance(2 * SAVE_MS)
+        assert not disk.exists(PATH), "nothing to say"
+        bench.register(sql("a > 5"))
+        assert not disk.exists(PATH)
+        bench.system.advance(SAVE_MS)
+        assert [each.expression for each in bench.in_file()] == ["a > 5"]
+        bench.register(sql("a > 6", 2))
+    with table(disk) as bench:
+        found = bench.get()
+        assert (found.expression, found.client_version) == ("a > 6", 2)
+        assert found.is_dead, "nobody is connected yet"
+
+
+def test_what_has_been_dead_for_a_day_is_forgotten_in_the_file_too() -> None:
+    disk = FakeDisk()
+    with table(disk) as bench:
+        bench.register(sql("a > 5"))
+        bench.register(sql("a > 5"), group="H")
+        bench.unregister()
+        bench.system.advance(DAY_MS - 2 * SAVE_MS)
+        assert len(bench.filters.value) == 2
+        bench.system.advance(3 * SAVE_MS)
+        assert [each.group for each in bench.filters.value] == ["H"]
+        assert [each.group for each in bench.in_file()] == ["H"]
+
+
+def saved(expression: str = "a > 5") -> FakeDisk:
+    """A disk with one group's filter in the file."""
+    disk = FakeDisk()
+    with table(disk) as bench:
+        bench.system.advance(BORN_MS)
+        bench.register(sql(expression))
+    return disk
+
+
+def set_bytes(disk: FakeDisk, path: str, data: bytes) -> None:
+    file = disk.open(path, create=True)
+    file.set_size(0)
+    file.pwrite(data, 0)
+    file.sync()
+
+
+@pytest.mark.parametrize(
+    "damaged",
+    [
+        b"",
+        b"\0" * 300,
+        b"\xff\xfe{",
+        b'{"filterDataByTopic":',
+        b'{"filterDataByTopic":[1]}',
+        b'{"filterDataByTopic":{"T":{"groupFilterData":{"G":{"bornTime":1e9}}}}}',
+        b'{"filterDataByTopic":{"T":{"groupFilterData":{"G":{"bloomFilterData":7}}}}}',
+        b"[" * 5000,
+    ],
+)
+def test_a_damaged_file_stops_no_start_and_is_written_again(damaged: bytes) -> None:
+    disk = saved()
+    for name in disk.listdir("/store/config"):
+        set_bytes(disk, f"/store/config/{name}", damaged)
+    with table(disk) as bench:
+        assert len(bench.filters.value) == 0
+        bench.register(sql("a > 6", 2))
+    with table(disk) as bench:
+        assert bench.get().expression == "a > 6"
+
+
+def test_any_flipped_bit_is_survived() -> None:
+    disk = saved()
+    size = len(disk.read_bytes(PATH))
+    for position in range(0, size, 7):
+        hit = disk.killed()
+        data = bytearray(hit.read_bytes(PATH))
+        data[position] ^= 1 << position % 8
+        set_bytes(hit, PATH, bytes(data))
+        with table(hit) as bench:
+            assert bench.get().expression == "a > 5"
+
+
+def test_an_expression_in_the_file_that_does_not_compile_waits_for_its_group() -> None:
+    disk = saved()
+    text = disk.read_bytes(PATH).replace(b"a > 5", b"a > >")
+    for name in disk.listdir("/store/config"):
+        disk.unlink(f"/store/config/{name}")
+    set_bytes(disk, PATH, text)
+    with table(disk) as bench:
+        assert len(bench.filters.value) == 0
+
+
+def test_other_bit_maps_make_all_groups_come_anew() -> None:
+    disk = saved()
+    with table(disk, config=BrokerConfig(broker_name="b", expected_filter_count=64)) as bench:
+        assert len(bench.filters.value) == 0
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_after_a_crash_the_bits_of_what_was_stored_before_do_not_count(clean: bool) -> None:
+    """The file may be older than the expression by which those bits were made."""
+    disk = saved()
+    with table(disk, clean=clean) as bench:
+        now_ms = bench.system.clock.now_ms()
+        assert bench.get().born_ms == (now_ms + BORN_MS if clean else now_ms)
+
+
+def test_a_restarted_actor_goes_on_with_what_it_published() -> None:
+    known = ConsumerFilters(CONFIG.bloom)
+    known.register("T", "G", "a > 9", "SQL92", 3, 1)
+    disk = saved()
+    with table(disk, published=known) as bench:
+        assert bench.get().expression == "a > 9"
+        bench.system.advance(SAVE_MS)
+        assert [each.expression for each in bench.in_file()] == ["a > 9"]

@@ -1,0 +1,367 @@
+"""Tests of actors/tables/consumer_offsets.py: how far each group has come."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from structlog.testing import capture_logs
+
+from actors.consumers.consumer_groups import ConsumerView, Member, Subscription
+from actors.consumers.offset_guard import LOG_EVERY_MS, RESET_MS, OffsetStats
+from actors.engine.published import Published
+from actors.engine.supervisor import ChildSpec
+from actors.engine.system import ActorSystem
+from actors.network.request import Request
+from actors.tables.config_writer import ConfigWriter
+from actors.tables.consumer_offsets import (
+    CommitOffset,
+    ConsumerOffsets,
+    Offsets,
+    OffsetsTold,
+    ResetOffsets,
+    TellOffsets,
+)
+from protocol.bodies import SubscriptionData, TopicConfig
+from protocol.codes import RequestCode, ResponseCode
+from protocol.command import RemotingCommand
+from storage.disk import Disk
+from tests.support.brokers import SimulatedBroker
+from tests.support.fake_disk import FakeDisk
+from tests.support.peers import RecordingPeer, Told, ask, request, simulated, tell
+
+PATH = "/store/config/consumerOffset.json"
+INTERVAL_MS = 5000
+
+
+@contextmanager
+def offset_table(
+    disk: Disk | None = None,
+    *,
+    young: bool = False,
+    guards: bool = True,
+    consumers: Published[Mapping[str, ConsumerView]] | None = None,
+    stats: OffsetStats | None = None,
+) -> Iterator[tuple[ActorSystem, Published[Offsets]]]:
+    offsets: Published[Offsets] = Published({})
+    with simulated(disk) as system:
+        writer = system.address("config_writer")
+        system.start(
+            ChildSpec("config_writer", lambda _: ConfigWriter()),
+            ChildSpec(
+                "consumer_offsets",
+                lambda _: ConsumerOffsets(
+                    PATH,
+                    interval_ms=INTERVAL_MS,
+                    starts_in_memory=lambda topic, queue_id: young,
+                    offsets=offsets,
+                    config_writer=writer,
+                    consumers=consumers or Published({}),
+                    topics=Published({"T": TopicConfig("T"), "U": TopicConfig("U")}),
+                    guards=guards,
+                    stats=stats,
+                ),
+            ),
+        )
+        yield system, offsets
+
+
+def update(offset: int, queue_id: int = 0, *, oneway: bool = True) -> RemotingCommand:
+    fields = {
+        "consumerGroup": "G",
+        "topic": "T",
+        "queueId": str(queue_id),
+        "commitOffset": str(offset),
+    }
+    return request(RequestCode.UPDATE_CONSUMER_OFFSET, fields, oneway=oneway)
+
+
+def query(queue_id: int = 0) -> RemotingCommand:
+    fields = {"consumerGroup": "G", "topic": "T", "queueId": str(queue_id)}
+    return request(RequestCode.QUERY_CONSUMER_OFFSET, fields)
+
+
+def stored(system: ActorSystem, queue_id: int = 0) -> int | None:
+    answer = ask(system, "consumer_offsets", query(queue_id))
+    return int((answer.fields or {})["offset"]) if answer.code == 0 else None
+
+
+def test_a_request_form_is_stored_as_sent_backwards_too() -> None:
+    with offset_table() as (system, _):
+        answer = ask(system, "consumer_offsets", update(7, oneway=False))
+        assert (answer.code, answer.fields) == (0, {})
+        assert stored(system) == 7
+        ask(system, "consumer_offsets", update(3, oneway=False))
+        assert stored(system) == 3
+
+
+def test_a_one_way_update_is_stored_and_not_answered() -> None:
+    with offset_table() as (system, _):
+        peer = RecordingPeer()
+        tell(system, "consumer_offsets", update(3), peer)
+        assert peer.received == []
+        assert stored(system) == 3
+
+
+def test_a_pull_brings_an_offset_too() -> None:
+    with offset_table() as (system, _):
+        system.address("consumer_offsets").tell(CommitOffset("G", "T", 2, 11, RecordingPeer()))
+        system.drain()
+        assert stored(system, 2) == 11
+
+
+# --- what is not believed
+
+
+def members(*peers: RecordingPeer, joined_ms: float = 0.0) -> Published[Mapping[str, ConsumerView]]:
+    """The group G with these members."""
+    return Published({"G": view_of(*peers, joined_ms=joined_ms)})
+
+
+def view_of(*peers: RecordingPeer, joined_ms: float = 0.0) -> ConsumerView:
+    found = {each.peer_id: Member(each, "c", 0, 407, 0.0, joined_ms) for each in peers}
+    return ConsumerView("CLUSTERING", {}, found)
+
+
+def commit(system: ActorSystem, peer: RecordingPeer, offset: int, *, pulls: bool) -> int | None:
+    """Commits one-way or with a pull; where the group is then."""
+    if pulls:
+        system.address("consumer_offsets").tell(CommitOffset("G", "T", 0, offset, peer))
+        system.drain()
+    else:
+        tell(system, "consumer_offsets", update(offset), peer)
+    return stored(system)
+
+
+@pytest.mark.parametrize("pulls", [False, True], ids=["one-way", "with a pull"])
+def test_only_a_live_member_goes_back(pulls: bool) -> None:
+    member, stranger, stats = RecordingPeer(), RecordingPeer(), OffsetStats()
+    with offset_table(consumers=members(member), stats=stats) as (system, _):
+        assert commit(system, stranger, 7, pulls=pulls) == 7
+        assert commit(system, stranger, 9, pulls=pulls) == 9, "forward: everybody may"
+        assert commit(system, stranger, 5, pulls=pulls) == 9
+        assert stats.ignored_count == 1
+        assert commit(system, member, 5, pulls=pulls) == 5
+        assert commit(system, stranger, 5, pulls=pulls) == 5
+        assert stats.ignored_count == 1, "what changes nothing is nothing to ignore"
+
+
+def test_through_the_fast_port_a_member_is_known_by_its_host() -> None:
+    """vipChannelEnabled: heartbeats come to the port, offsets to the one two below it."""
+    member, stats = RecordingPeer("192.0.2.7"), OffsetStats()
+    near, far = RecordingPeer("192.0.2.7", is_fast=True), RecordingPeer("192.0.2.8", is_fast=True)
+    with offset_table(consumers=members(member), stats=stats) as (system, _):
+        assert commit(system, near, 9, pulls=False) == 9
+        assert commit(system, far, 5, pulls=False) == 9
+        assert commit(system, RecordingPeer("192.0.2.7"), 5, pulls=False) == 9
+        assert stats.ignored_count == 2
+        assert commit(system, near, 5, pulls=False) == 5
+
+
+def test_a_broker_knows_who_came_through_its_fast_port() -> None:
+    made = SimulatedBroker(1)
+    assert made.new_client(fast=True).is_fast
+    assert not made.client.is_fast
+    made.stop()
+
+
+def test_after_a_reset_all_members_of_that_host_have_to_be_new() -> None:
+    near = RecordingPeer("192.0.2.7", is_fast=True)
+    consumers = members(RecordingPeer("192.0.2.7"), joined_ms=-1.0)
+    with offset_table(consumers=consumers) as (system, _):
+        commit(system, near, 9, pulls=False)
+        system.address("consumer_offsets").tell(ResetOffsets("G", "T", {0: 2}))
+        assert commit(system, near, 10, pulls=False) == 2
+        consumers.value = members(RecordingPeer("192.0.2.7"), joined_ms=1.0).value
+        assert commit(system, near, 3, pulls=False) == 3
+
+
+@pytest.mark.parametrize("pulls", [False, True], ids=["one-way", "with a pull"])
+def test_a_setting_brings_back_what_4_9_7_does(pulls: bool) -> None:
+    stranger, stats = RecordingPeer(), OffsetStats()
+    with offset_table(guards=False, stats=stats) as (system, _):
+        for offset in (7, 5):
+            assert commit(system, stranger, offset, pulls=pulls) == offset
+        system.address("consumer_offsets").tell(ResetOffsets("G", "T", {0: 1}))
+        assert commit(system, stranger, 5, pulls=pulls) == 5
+        assert stats.ignored_count == 0
+
+
+@pytest.mark.parametrize("goal", [2, 20])
+def test_those_of_before_a_reset_do_not_undo_it(goal: int) -> None:
+    member, stats = RecordingPeer(), OffsetStats()
+    with offset_table(consumers=members(member, joined_ms=-1.0), stats=stats) as (system, _):
+        commit(system, member, 9, pulls=False)
+        system.address("consumer_offsets").tell(ResetOffsets("G", "T", {0: goal}))
+        for offset in (9, 11):  # what it had begun, and what it did since
+            assert commit(system, member, offset, pulls=False) == goal
+            assert commit(system, member, offset, pulls=True) == goal
+        assert stats.ignored_count == 4
+        assert commit(system, member, goal, pulls=False) == goal
+        system.advance(RESET_MS - 1)
+        assert commit(system, member, 9, pulls=False) == goal
+        system.advance(1)
+        assert commit(system, member, goal - 1, pulls=False) == goal - 1
+
+
+def test_who_came_after_a_reset_goes_on_from_there() -> None:
+    consumers = members()
+    with offset_table(consumers=consumers) as (system, _):
+        system.address("consumer_offsets").tell(ResetOffsets("G", "T", {0: 5}))
+        system.drain()
+        late = RecordingPeer()
+        system.advance(10)
+        now_ms = system.clock.monotonic_ms()
+        consumers.value = {"G": view_of(late, joined_ms=now_ms)}
+        assert commit(system, late, 6, pulls=False) == 6
+        assert commit(system, late, 4, pulls=False) == 6, "back so soon is an old one's"
+        assert stored(system, 1) is None
+        tell(system, "consumer_offsets", update(3, 1), RecordingPeer())
+        assert stored(system, 1) == 3, "another queue has nothing to do with it"
+
+
+def test_an_order_of_somebody_outside_the_group_is_a_reset() -> None:
+    member = RecordingPeer()
+    with offset_table(consumers=members(member, joined_ms=-1.0)) as (system, _):
+        commit(system, member, 9, pulls=False)
+        ask(system, "consumer_offsets", update(30, oneway=False))
+        assert commit(system, member, 10, pulls=False) == 30
+        system.advance(RESET_MS)
+        assert commit(system, member, 10, pulls=False) == 10
+        ask(system, "consumer_offsets", update(10, oneway=False))  # as it is: no reset
+        assert commit(system, member, 12, pulls=False) == 12
+        ask(system, "consumer_offsets", update(8, oneway=False), member)  # a member's own way
+        assert commit(system, member, 9, pulls=False) == 9
+
+
+def test_ignored_commits_are_logged_once_in_a_while() -> None:
+    stranger, stats = RecordingPeer(), OffsetStats()
+    with offset_table(stats=stats) as (system, _), capture_logs() as logs:
+        commit(system, stranger, 9, pulls=False)
+        for _ in range(2):
+            for _ in range(5):
+                commit(system, stranger, 1, pulls=False)
+            system.advance(LOG_EVERY_MS)
+        lines = [each for each in logs if each["event"] == "offset commit ignored"]
+        assert [each["ignored_in_all"] for each in lines] == [1, 6]
+        assert stats.ignored_count == 10
+
+
+def test_a_reset_is_in_the_file_at_once() -> None:
+    disk = FakeDisk()
+    with offset_table(disk) as (system, offsets):
+        system.address("consumer_offsets").tell(ResetOffsets("G", "T", {0: 5, 1: 6}))
+        system.drain()
+        assert offsets.value == {"T@G": {0: 5, 1: 6}}
+        assert b"0:5,1:6" in disk.read_bytes(PATH)
+
+
+# --- clones, and what others are told
+
+
+def clone(**fields: str) -> RemotingCommand:
+    return request(RequestCode.CLONE_GROUP_OFFSET, {"srcGroup": "G", "destGroup": "H", **fields})
+
+
+def told(system: ActorSystem, group: str | None = None, topic: str | None = None) -> Any:
+    asker, asked = Told("asker"), Request(query(), RecordingPeer())
+    system.address("consumer_offsets").tell(TellOffsets(asked, asker.address, group, topic))
+    system.drain()
+    (found,) = asker.take()
+    assert isinstance(found, OffsetsTold)
+    assert found.request is asked
+    return found.offsets
+
+
+@pytest.mark.parametrize("topic", [{}, {"topic": ""}, {"topic": "T"}])
+def test_a_group_gets_the_offsets_of_another(topic: dict[str, str]) -> None:
+    with offset_table() as (system, _):
+        tell(system, "consumer_offsets", update(7), RecordingPeer())
+        for fields in (topic, {"topic": "nobody made it", "offline": "true"}):
+            answer = ask(system, "consumer_offsets", clone(**fields))
+            assert (answer.code, answer.fields, answer.remark) == (0, None, None)
+        assert told(system) == {("T", "G"): {0: 7}, ("T", "H"): {0: 7}}
+        tell(system, "consumer_offsets", update(9), RecordingPeer())
+        assert told(system, "H") == {("T", "H"): {0: 7}}, "a copy"
+
+
+def test_a_topic_that_the_first_group_no_longer_wants_is_cloned_only_offline() -> None:
+    view = view_of(RecordingPeer())
+    wanted = Subscription(SubscriptionData("U"), None)
+    view = replace(view, subscriptions={"U": wanted})
+    with offset_table(consumers=Published({"G": view})) as (system, _):
+        tell(system, "consumer_offsets", update(7), RecordingPeer())
+        ask(system, "consumer_offsets", clone(topic="T"))
+        assert told(system, "H") == {}
+        ask(system, "consumer_offsets", clone(topic="T", offline="true"))
+        assert told(system, "H") == {("T", "H"): {0: 7}}
+
+
+def test_others_are_told_what_they_ask_for() -> None:
+    with offset_table() as (system, _):
+        tell(system, "consumer_offsets", update(7), RecordingPeer())
+        assert told(system, "G", "T") == {("T", "G"): {0: 7}}
+        assert told(system, "G", "U") == {("U", "G"): {}}
+        assert told(system, topic="T") == {("T", "G"): {0: 7}}
+        assert told(system, topic="U") == told(system, "H") == {}
+
+
+def test_a_new_group_begins_a_young_queue_at_its_start() -> None:
+    with offset_table(young=True) as (system, _):
+        assert stored(system) == 0
+        assert ask(system, "consumer_offsets", query()).fields == {"offset": "0"}
+
+
+def test_a_new_group_of_an_old_queue_is_told_that_there_is_nothing() -> None:
+    with offset_table() as (system, _):
+        answer = ask(system, "consumer_offsets", query())
+        assert answer.code == ResponseCode.QUERY_NOT_FOUND
+        assert answer.remark == "Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first"
+
+
+def test_the_file_follows_when_something_has_changed() -> None:
+    disk = FakeDisk()
+    with offset_table(disk) as (system, offsets):
+        tell(system, "consumer_offsets", update(7), RecordingPeer())
+        assert offsets.value == {} and not disk.exists(PATH)
+        system.advance(INTERVAL_MS)
+        assert offsets.value == {"T@G": {0: 7}}
+        assert disk.read_bytes(PATH) == b'{\n\t"offsetTable":{\n\t\t"T@G":{0:7\n\t\t}\n\t}\n}'
+        count = disk.sync_count
+        system.advance(10 * INTERVAL_MS)
+        assert disk.sync_count == count
+
+
+def test_the_offsets_survive_a_stop_in_between() -> None:
+    disk = FakeDisk()
+    with offset_table(disk) as (system, _):
+        tell(system, "consumer_offsets", update(7), RecordingPeer())
+        tell(system, "consumer_offsets", update(9, 3), RecordingPeer())
+    with offset_table(disk) as (system, offsets):
+        assert offsets.value == {"T@G": {0: 7, 3: 9}}
+        assert (stored(system), stored(system, 3)) == (7, 9)
+
+
+def test_a_slave_gets_the_whole_table() -> None:
+    with offset_table() as (system, _):
+        tell(system, "consumer_offsets", update(7), RecordingPeer())
+        answer = ask(system, "consumer_offsets", request(RequestCode.GET_ALL_CONSUMER_OFFSET))
+        assert answer.body == b'{"offsetTable":{"T@G":{0:7}}}'
+
+
+def test_a_missing_field_is_answered_with_an_error() -> None:
+    with offset_table() as (system, _):
+        command = request(RequestCode.QUERY_CONSUMER_OFFSET, {"topic": "T"})
+        assert ask(system, "consumer_offsets", command).code == ResponseCode.SYSTEM_ERROR
+        assert stored(system) is None, "it goes on"
+
+
+def test_offsets_that_are_lost_begin_anew_and_the_broken_file_is_kept_aside() -> None:
+    disk = FakeDisk()
+    disk.make_dirs("/store/config")
+    disk.open(PATH, create=True).pwrite(b'{"offsetTable":{"T@G":{0:"x"}}}', 0)
+    with offset_table(disk) as (_, offsets):
+        assert offsets.value == {}
+    assert disk.read_bytes(PATH) == b'{\n\t"offsetTable":{}\n}'
+    assert disk.read_bytes(f"{PATH}.broken") == b'{"offsetTable":{"T@G":{0:"x"}}}'

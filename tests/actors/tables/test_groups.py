@@ -1,0 +1,146 @@
+"""Tests of actors/tables/groups.py: the consumer groups of a broker."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from errno import ENOSPC
+from typing import Any
+
+from actors.config import BrokerConfig
+from actors.engine.published import Published
+from actors.engine.supervisor import ChildSpec
+from actors.engine.system import ActorSystem
+from actors.tables.config_writer import ConfigWriter
+from actors.tables.groups import CreateGroup, GroupConfigs, GroupFinder, GroupTable
+from protocol.bodies import SubscriptionGroupConfig, SubscriptionGroupTable
+from protocol.codes import RequestCode, ResponseCode
+from protocol.frame import decode_frame
+from storage.disk import Disk
+from storage.groups import ALWAYS_PRESENT
+from tests.support.fake_disk import FakeDisk
+from tests.support.golden import frames
+from tests.support.peers import Told, ask, request, simulated
+
+PATH = "/store/config/subscriptionGroup.json"
+UPDATE = RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP
+
+
+@contextmanager
+def group_table(
+    disk: Disk | None = None, **settings: Any
+) -> Iterator[tuple[ActorSystem, Published[GroupConfigs]]]:
+    config = BrokerConfig(broker_name="b", **settings)
+    groups: Published[GroupConfigs] = Published({})
+    with simulated(disk) as system:
+        writer = system.address("config_writer")
+        system.start(
+            ChildSpec("config_writer", lambda _: ConfigWriter()),
+            ChildSpec(
+                "groups",
+                lambda _: GroupTable(
+                    config,
+                    PATH,
+                    groups=groups,
+                    config_writer=writer,
+                    consumer_offsets=system.address("consumer_offsets"),
+                ),
+            ),
+        )
+        yield system, groups
+
+
+def test_every_broker_has_its_groups_from_the_start() -> None:
+    with group_table() as (_, groups):
+        assert set(groups.value) == set(ALWAYS_PRESENT)
+        assert groups.value["TOOLS_CONSUMER"] == SubscriptionGroupConfig("TOOLS_CONSUMER")
+
+
+def test_a_group_that_somebody_uses_is_made_once_and_kept() -> None:
+    disk = FakeDisk()
+    with group_table(disk) as (system, groups):
+        for _ in range(2):
+            system.address("groups").tell(CreateGroup("G"))
+        system.drain()
+        assert groups.value["G"].retry_max_times == 16
+        answer = ask(system, "groups", request(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG))
+        assert answer.fields is None
+        assert SubscriptionGroupTable.decode(answer.body).data_version.counter == 1
+    with group_table(disk) as (_, groups):
+        assert "G" in groups.value
+
+
+def test_a_group_is_found_before_it_is_made() -> None:
+    table, groups = Told("groups"), Published[GroupConfigs]({})
+    finder = GroupFinder(groups, table.address, BrokerConfig(broker_name="b"))
+    assert finder.find("G") == SubscriptionGroupConfig("G")
+    assert table.take() == [CreateGroup("G")]
+    made = SubscriptionGroupConfig("G", retry_max_times=3)
+    groups.value = {"G": made}
+    assert finder.find("G") is made
+    assert table.take() == []
+
+
+def test_without_auto_creation_only_system_groups_are_made() -> None:
+    table, groups = Told("groups"), Published[GroupConfigs]({})
+    config = BrokerConfig(broker_name="b", auto_create_group_enable=False)
+    finder = GroupFinder(groups, table.address, config)
+    assert finder.find("G") is None
+    assert finder.find("CID_RMQ_SYS_TRANS") is not None
+    assert table.take() == [CreateGroup("CID_RMQ_SYS_TRANS")]
+
+
+def test_an_administrator_creates_and_changes_a_group() -> None:
+    with group_table() as (system, groups):
+        body = b'{"groupName":"G","retryMaxTimes":5,"consumeEnable":false}'
+        answer = ask(system, "groups", request(UPDATE, body=body))
+        assert (answer.code, answer.fields, answer.remark) == (0, None, None)
+        assert groups.value["G"] == SubscriptionGroupConfig(
+            "G", retry_max_times=5, consume_enable=False
+        )
+
+
+def test_a_group_that_the_disk_refuses_is_answered_with_an_error() -> None:
+    disk = FakeDisk()
+    with group_table(disk) as (system, groups):
+        disk.fail_next("pwrite", OSError(ENOSPC, "No space left on device"))
+        answer = ask(system, "groups", request(UPDATE, body=b'{"groupName":"G"}'))
+        assert answer.code == ResponseCode.SYSTEM_ERROR
+        assert "the disk is full" in (answer.remark or "")
+        assert "G" in groups.value
+        assert ask(system, "groups", request(UPDATE, body=b'{"groupName":"G"}')).code == 0
+
+
+def test_a_body_that_is_no_group_is_answered_with_an_error() -> None:
+    with group_table() as (system, _):
+        for body in (None, b"{", b"{}"):
+            answer = ask(system, "groups", request(UPDATE, body=body))
+            assert answer.code == ResponseCode.SYSTEM_ERROR
+
+
+def test_a_slave_refuses() -> None:
+    with group_table(broker_role="SLAVE", broker_id=1) as (system, _):
+        answer = ask(system, "groups", request(UPDATE, body=b'{"groupName":"G"}'))
+        assert "from slave broker" in (answer.remark or "")
+
+
+def test_the_originals_group_is_understood() -> None:
+    frame = next(each for each in frames("java-4.9.7") if each["code"] == UPDATE)
+    with group_table() as (system, groups):
+        answer = ask(system, "groups", decode_frame(frame["frame"][4:]))
+        assert answer.code == 0
+        assert groups.value["CG_AdmSub"].retry_queue_nums == 2
+
+
+def test_groups_that_are_lost_are_found_by_what_they_left_behind() -> None:
+    disk = FakeDisk()
+    disk.make_dirs("/store/config")
+    disk.open(PATH, create=True).pwrite(b'{"subscriptionGroupTable":null}', 0)
+    offsets = disk.open("/store/config/consumerOffset.json", create=True)
+    offsets.pwrite(b'{"offsetTable":{"T@Reader":{0:1}}}', 0)
+    disk.make_dirs("/store/consumequeue/%RETRY%Failing/0")
+    with group_table(disk) as (system, groups):
+        assert groups.value["Reader"] == SubscriptionGroupConfig("Reader")
+        assert "Failing" in groups.value
+        system.drain()
+        assert disk.read_bytes(f"{PATH}.broken") == b'{"subscriptionGroupTable":null}'
+    with group_table(disk) as (_, groups):
+        assert {"Reader", "Failing"} < groups.value.keys()

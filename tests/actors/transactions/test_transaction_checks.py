@@ -1,0 +1,302 @@
+"""Checks of pending transactions: whom the broker asks, when, how often, and what it stores."""
+
+from dataclasses import replace
+
+import pytest
+from structlog.testing import capture_logs
+
+from actors.following.reput import WritesForbidden
+from actors.sending.own_put import PutOwn
+from actors.transactions.half_messages import HalfMessage
+from protocol.command import RemotingCommand
+from protocol.frame import decode_frame
+from protocol.headers.transaction import CheckTransactionStateHeader
+from protocol.message import decode_record
+from protocol.message_id import offset_message_id
+from protocol.property_shapes import find_pairs
+from storage.transactions.units import REPLACED
+from tests.support.brokers import STORE
+from tests.support.golden import frames
+from tests.support.transacting import (
+    COMMIT,
+    GROUP,
+    HALF,
+    INTERVAL_MS,
+    MAX_TIME,
+    OP,
+    ROLLBACK,
+    Producer,
+    broker,
+    end,
+    end_command,
+    half,
+    of_topic,
+    pending_count,
+    round_of_checks,
+)
+
+
+def test_a_pending_message_is_put_again_and_its_producer_asked() -> None:
+    made = broker()
+    producer = Producer(made)
+    prepared = half(made, "K", queue_id=2, flag=9, properties={"TAGS": "T"})
+    made.system.advance(INTERVAL_MS - 1000)
+    assert producer.questions() == []
+    made.system.advance(1100)
+    (question,) = producer.questions()
+    again = of_topic(made, HALF)[-1]
+    assert (again.queue_offset, again.physical_offset) != (0, prepared.physical_offset)
+    header = question.header
+    assert (header.tran_state_table_offset, header.commit_log_offset) == (
+        again.queue_offset,
+        again.physical_offset,
+    )
+    assert (header.msg_id, header.transaction_id) == ("K", "K")
+    assert header.offset_msg_id == offset_message_id(again.store_host, again.physical_offset)
+    asked = question.half
+    assert (asked.topic, asked.queue_id, asked.body) == ("Topic", 2, b"body of K")
+    assert (asked.queue_offset, asked.physical_offset) == (
+        again.queue_offset,
+        again.physical_offset,
+    )
+    pairs = dict(find_pairs(again.properties))
+    assert pairs == {**dict(find_pairs(prepared.properties)), b"TRANSACTION_CHECK_TIMES": b"1"}
+    assert question.properties == {**pairs, b"WAIT": b"false"}
+    assert (again.flag, again.reconsume_times) == (9, 0)
+    table = made.broker.store.transaction_table
+    unit = table.find(prepared.physical_offset)
+    assert unit is not None and unit.state == REPLACED and pending_count(made) == 1
+    assert end(made, question, COMMIT).code == 0
+    (message,) = made.messages(queue_id=2)
+    assert message.prepared_transaction_offset == again.physical_offset
+    assert pending_count(made) == 0
+    round_of_checks(made)
+    assert producer.questions() == []
+    made.stop()
+
+
+def test_the_question_is_that_of_the_original() -> None:
+    """Fields and body of recorded ones, and of ours about the same half message."""
+    compared = 0
+    for name in ("java-4.9.7", "go-v2"):
+        for record in frames(name):
+            if record["code"] != 39 or record["direction"] != "server-oneway":
+                continue
+            compared += 1
+            wanted = decode_frame(record["frame"][4:])
+            body = decode_record(wanted.body or b"")
+            pairs = dict(find_pairs(body.properties))
+            if pairs.pop(b"TRANSACTION_CHECK_TIMES") != b"1":
+                continue
+            made = broker()
+            made.make_topic(body.topic)
+            for key in (b"REAL_TOPIC", b"REAL_QID", b"CLUSTER"):
+                pairs.pop(key)
+            pairs[b"WAIT"] = b"true"
+            properties = b"\x02".join(b"%s\x01%s" % pair for pair in pairs.items()).decode()
+            producer = Producer(made, pairs[b"PGROUP"].decode())
+            made.send(
+                body.body,
+                topic=body.topic,
+                queue_id=body.queue_id,
+                properties=properties,
+                sys_flag=4,
+                born_timestamp=body.born_timestamp,
+            )
+            made.clock.set_wall(body.born_timestamp + 10_000)
+            round_of_checks(made)
+            (found,) = producer.client.received
+            assert (found.flag, set(found.fields or {})) == (2, set(wanted.fields or {}))
+            ours = decode_record(found.body or b"")
+            for field in ("topic", "queue_id", "body", "flag", "sys_flag", "body_crc"):
+                assert getattr(ours, field) == getattr(body, field)
+            assert ours.record_bytes == body.record_bytes == len(found.body or b"")
+            assert dict(find_pairs(ours.properties)) == dict(find_pairs(body.properties))
+            header = CheckTransactionStateHeader.decode(found.fields)
+            assert header.msg_id == (wanted.fields or {})["msgId"]
+            made.stop()
+    assert compared >= 3
+
+
+def test_a_message_that_is_young_or_immune_is_left_alone() -> None:
+    made = broker(transaction_timeout_ms=70_000)
+    producer = Producer(made)
+    half(made, "usual")
+    half(made, "soon", properties={"CHECK_IMMUNITY_TIME_IN_SECONDS": 5})
+    half(made, "late", properties={"CHECK_IMMUNITY_TIME_IN_SECONDS": 130})
+    half(made, "minus", properties={"CHECK_IMMUNITY_TIME_IN_SECONDS": -1})
+    half(made, "words", properties={"CHECK_IMMUNITY_TIME_IN_SECONDS": "x"})
+    rounds = []
+    for _ in range(3):
+        round_of_checks(made)
+        producer.beat()
+        rounds.append([question.header.msg_id for question in producer.questions()])
+    assert rounds == [
+        ["soon"],
+        ["usual", "minus", "words", "soon"],
+        ["late", "usual", "minus", "words", "soon"],
+    ]
+    made.stop()
+
+
+def test_a_message_born_in_the_future_is_asked_about_at_once() -> None:
+    made = broker()
+    producer = Producer(made)
+    half(made, "K", born_timestamp=made.clock.now_ms() + 10_000_000)
+    round_of_checks(made)
+    assert [question.header.msg_id for question in producer.questions()] == ["K"]
+    made.stop()
+
+
+def test_producers_of_a_group_are_asked_in_turn_and_those_that_are_gone_not() -> None:
+    made = broker()
+    one, two, other = Producer(made), Producer(made, port=8), Producer(made, "others", port=9)
+    for number in range(6):
+        half(made, f"{number}")
+    round_of_checks(made)
+    first, second = one.questions(), two.questions()
+    assert len(first) == len(second) == 3 and other.questions() == []
+    two.client.close()
+    round_of_checks(made)
+    assert len(one.questions()) == 6 and two.questions() == []
+    made.stop()
+
+
+def test_without_a_producer_the_check_counts_all_the_same() -> None:
+    """As in 4.9.7: put again, with one more in its count; who comes later is asked next time."""
+    made = broker()
+    half(made, "K")
+    with capture_logs() as logs:
+        round_of_checks(made)
+    assert [line["group"] for line in logs if line["event"].startswith("no producer")] == [GROUP]
+    producer = Producer(made)
+    round_of_checks(made)
+    (question,) = producer.questions()
+    assert question.properties[b"TRANSACTION_CHECK_TIMES"] == b"2"
+    made.stop()
+
+
+def test_past_the_limit_a_message_is_given_up() -> None:
+    made = broker(transaction_check_max=3)
+    producer = Producer(made)
+    prepared = half(made, "K", flag=5)
+    times = []
+    for _ in range(5):
+        round_of_checks(made)
+        producer.beat()
+        times += [each.properties[b"TRANSACTION_CHECK_TIMES"] for each in producer.questions()]
+    assert times == [b"1", b"2", b"3"]
+    (given_up,) = made.messages(MAX_TIME)
+    assert given_up.body == prepared.body and given_up.flag == 5
+    assert dict(find_pairs(given_up.properties))[b"TRANSACTION_CHECK_TIMES"] == b"3"
+    topic = made.broker.tables.topics.value[MAX_TIME]
+    assert (topic.read_queue_nums, topic.write_queue_nums, topic.perm) == (1, 1, 6)
+    assert pending_count(made) == 0 and made.messages() == []
+    # a commit that comes only now delivers it, as in 4.9.7
+    assert end(made, prepared, COMMIT).code == 0
+    assert [message.body for message in made.messages()] == [b"body of K"]
+    made.stop()
+
+
+def test_a_message_older_than_the_store_keeps_messages_is_given_up_unasked() -> None:
+    made = broker(store=replace(STORE, file_reserved_hours=1))
+    producer = Producer(made)
+    half(made, "K", born_timestamp=made.clock.now_ms() - 3_600_001)
+    round_of_checks(made)
+    assert producer.questions() == []
+    assert len(made.messages(MAX_TIME)) == 1 and pending_count(made) == 0
+    made.stop()
+
+
+def test_a_message_without_room_for_its_count_is_given_up() -> None:
+    made = broker()
+    half(made, "K", properties={"FILL": "x" * 32_650})
+    round_of_checks(made)
+    assert len(of_topic(made, HALF)) == 1
+    assert len(made.messages(MAX_TIME)) == 1 and pending_count(made) == 0
+    made.stop()
+
+
+def test_the_topics_are_made_when_the_original_makes_them() -> None:
+    made = broker()
+    assert HALF not in made.broker.tables.topics.value
+    round_of_checks(made)
+    topics = made.broker.tables.topics.value
+    assert (topics[HALF].write_queue_nums, topics[HALF].perm) == (1, 6)
+    assert OP not in topics and MAX_TIME not in topics
+    made.stop()
+
+
+@pytest.mark.parametrize("outcome", [COMMIT, ROLLBACK])
+def test_a_verdict_with_the_places_of_an_older_copy_ends_the_newest(outcome: int) -> None:
+    """4.9.7 ends the older one, asks about the newer one, and delivers twice."""
+    made = broker()
+    producer = Producer(made)
+    prepared = half(made, "K")
+    for _ in range(3):
+        round_of_checks(made)
+        producer.beat()
+    assert len(producer.questions()) == 3
+    assert end(made, prepared, outcome).code == 0
+    assert pending_count(made) == 0
+    assert end(made, prepared, outcome).code == 0
+    assert len(made.messages()) == (outcome == COMMIT)
+    round_of_checks(made)
+    assert producer.questions() == []
+    answer = end(made, prepared, COMMIT + ROLLBACK - outcome)
+    assert answer.remark == "Find prepared transaction message failed"
+    made.stop()
+
+
+@pytest.mark.trial(short=20, long=500)
+def test_a_verdict_and_a_check_at_the_same_time_deliver_once(seed: int) -> None:
+    """The verdict comes just before the check, or just after it, with the places of before."""
+    made = broker(seed)
+    producer = Producer(made)
+    prepared = half(made, "K")
+    answers: list[RemotingCommand] = []
+    if seed % 2:
+        made.system.advance(INTERVAL_MS - (made.clock.now_ms() - made.start_ms))
+    else:
+        made.system.run_until(lambda: bool(producer.client.received), 2 * INTERVAL_MS)
+    made.client.start(end_command(prepared, COMMIT), answers.append)
+    for question in producer.questions():
+        made.client.start(end_command(question, COMMIT), answers.append)
+    made.system.advance(10)
+    for question in producer.questions():
+        made.client.start(end_command(question, COMMIT), answers.append)
+    made.system.advance(2 * INTERVAL_MS)
+    assert {answer.code for answer in answers} == {0}
+    assert len(made.messages()) == 1 and pending_count(made) == 0
+    made.stop()
+
+
+def test_a_commit_that_nothing_settles_is_settled_and_not_asked_about() -> None:
+    """4.9.7 would ask, and deliver the message once more."""
+    made = broker()
+    producer = Producer(made)
+    prepared = half(made)
+    own = HalfMessage(prepared).committed(prepared.physical_offset, ())
+    assert own is not None
+    made.system.address("put_message").tell(PutOwn([own], None))
+    round_of_checks(made)
+    assert producer.questions() == [] and pending_count(made) == 0
+    assert [op.body for op in of_topic(made, OP)] == [b"0"]
+    assert len(of_topic(made, HALF)) == len(made.messages()) == 1
+    made.stop()
+
+
+def test_what_cannot_be_put_again_stays_pending() -> None:
+    made = broker()
+    producer = Producer(made)
+    half(made, "K")
+    made.system.address("put_message").tell(WritesForbidden("full", source="test"))
+    with capture_logs() as logs:
+        round_of_checks(made, 2)
+    assert "half messages cannot be checked" in [line["event"] for line in logs]
+    assert producer.questions() == [] and pending_count(made) == 1
+    made.system.address("put_message").tell(WritesForbidden(None, source="test"))
+    producer.beat()
+    round_of_checks(made)
+    assert len(producer.questions()) == 1
+    made.stop()
