@@ -4,7 +4,7 @@ Every load runs against each broker, one after the other, each broker beside its
 The figures of one run compare with each other and with no other run: the machine is part of them.
 A Java broker that is not warm costs several times what it costs later: each broker first takes
 sends for 20 s that do not count.  "elsewhere" is the share of the processors that went to anything
-but broker and client: where it is high, run it again on a quiet machine.
+but broker and client: where it is high, run it again on a quiet machine; a slave is in it, too.
 """
 
 import argparse
@@ -21,6 +21,7 @@ from tests.bench.loads import LOADS, Figures, Load, Plan, run
 from tests.bench.start_up import measure_starts, start_table
 from tests.compat.servers import (
     Broker,
+    NameServer,
     OfficialBroker,
     OfficialNameServer,
     OurBroker,
@@ -73,10 +74,10 @@ def main() -> int:
             int(options.seconds * 1000),
             options.backlog,
         )
-        for flush in ("ASYNC_FLUSH", "SYNC_FLUSH"):
-            loads = {name: LOADS[name] for name in options.loads if LOADS[name].flush == flush}
+        for mode in ("ASYNC_FLUSH", "SYNC_FLUSH", "SYNC_MASTER"):
+            loads = {name: LOADS[name] for name in options.loads if LOADS[name].mode == mode}
             if loads:
-                run_all(loads, flush, options, plan, results)
+                run_all(loads, mode, options, plan, results)
         starts = []
         if options.start_gib:
             heap = options.official_heap
@@ -114,7 +115,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
 
 def run_all(
     loads: dict[str, Load],
-    flush: str,
+    mode: str,
     options: argparse.Namespace,
     plan: Plan,
     results: dict[tuple[str, str], list[Figures]],
@@ -122,7 +123,7 @@ def run_all(
     first_ms = int(options.broker_warm_up * 1000)
     with ExitStack() as stack:
         brokers = {
-            kind: start(stack, kind, flush, plan.java, plan.scratch / flush / kind, options)
+            kind: start(stack, kind, mode, plan.java, plan.scratch / mode / kind, options)
             for kind in options.brokers
         }
         for broker in brokers.values():
@@ -140,20 +141,30 @@ def run_all(
 def start(
     stack: ExitStack,
     kind: str,
-    flush: str,
+    mode: str,
     tools: Java,
     scratch: Path,
     options: argparse.Namespace,
 ) -> Broker:
-    settings = {"flushDiskType": flush}
+    """A broker for that mode, with its slave if it has one, beside a name server."""
     if kind == "ours":
-        our_names = stack.enter_context(OurNameServer(scratch / "names"))
-        return stack.enter_context(OurBroker(scratch, our_names, settings))
-    names = stack.enter_context(OfficialNameServer(tools, scratch / "names"))
-    broker = OfficialBroker(tools, scratch, names, settings)
-    heap = options.official_heap
-    broker.jvm_options = (f"-Xms{heap}", f"-Xmx{heap}", *OFFICIAL_JVM)
-    return stack.enter_context(broker)
+        names: NameServer = stack.enter_context(OurNameServer(scratch / "names"))
+    else:
+        names = stack.enter_context(OfficialNameServer(tools, scratch / "names"))
+
+    def broker(folder: Path, settings: dict[str, str]) -> Broker:
+        if kind == "ours":
+            return stack.enter_context(OurBroker(folder, names, settings))
+        official = OfficialBroker(tools, folder, names, settings)
+        heap = options.official_heap
+        official.jvm_options = (f"-Xms{heap}", f"-Xmx{heap}", *OFFICIAL_JVM)
+        return stack.enter_context(official)
+
+    if mode != "SYNC_MASTER":
+        return broker(scratch, {"flushDiskType": mode})
+    master = broker(scratch, {"brokerRole": mode})
+    broker(scratch / "slave", {"brokerRole": "SLAVE", "brokerId": "1"})
+    return master
 
 
 def table(

@@ -39,7 +39,8 @@ class Load:
     title: str
     threads: int = 0
     in_flight: int = 0
-    flush: str = "ASYNC_FLUSH"
+    mode: str = "ASYNC_FLUSH"
+    """How brokers run for it; SYNC_MASTER: under ASYNC_FLUSH, with a slave of the same kind."""
 
 
 @dataclass(frozen=True)
@@ -81,8 +82,10 @@ LOADS = {
     "send": Load("send, 64 threads", 64),
     "one": Load("send, 1 thread", 1),
     "callbacks": Load("send, 16 threads with callbacks, {in_flight} in flight", 16, 256),
-    "sync": Load("send, 64 threads, SYNC_FLUSH", 64, flush="SYNC_FLUSH"),
-    "sync-one": Load("send, 1 thread, SYNC_FLUSH", 1, flush="SYNC_FLUSH"),
+    "sync": Load("send, 64 threads, SYNC_FLUSH", 64, mode="SYNC_FLUSH"),
+    "sync-one": Load("send, 1 thread, SYNC_FLUSH", 1, mode="SYNC_FLUSH"),
+    "replica": Load("send, 64 threads, SYNC_MASTER", 64, mode="SYNC_MASTER"),
+    "replica-one": Load("send, 1 thread, SYNC_MASTER", 1, mode="SYNC_MASTER"),
     "consume": Load("push-consume a backlog"),
 }
 
