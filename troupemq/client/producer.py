@@ -140,11 +140,14 @@ class Producer(ClientMember):
 
     def _finish(self, timeout_s: float) -> None:
         deadline_s = monotonic() + timeout_s
-        if self._without_route:  # those before the mark are under way when it comes
-            mark = Event()
-            self._client.housekeeping.post(mark.set)
-            mark.wait(timeout_s)
-        self._in_flight.wait_empty(seconds_to(deadline_s))
+        while True:
+            if self._without_route:  # those before the mark are under way when it comes
+                mark = Event()
+                self._client.housekeeping.post(mark.set)
+                mark.wait(seconds_to(deadline_s))
+            self._in_flight.wait_empty(seconds_to(deadline_s))
+            if not self._without_route or not seconds_to(deadline_s):
+                break  # else there are traces of what has just ended
         self._client.housekeeping.stop(seconds_to(deadline_s))
         while self._without_route:
             self._without_route.pop().result.set_exception(ClientClosed("the client is stopped"))

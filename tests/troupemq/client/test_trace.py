@@ -1,5 +1,7 @@
 """The records about sends that a producer leaves in the trace topic."""
 
+from threading import Event
+
 import pytest
 
 from protocol.codes import RequestCode
@@ -10,6 +12,7 @@ from protocol.properties import parse
 from protocol.topic_names import TRACE_TOPIC
 from tests.troupemq.client.cluster import BATCH, MESSAGE, SEND, Cluster, stored
 from tests.troupemq.fake_server import serve_routes
+from troupemq.client.in_flight import InFlight
 from troupemq.client.message import Message, MessageQueue
 from troupemq.client.producer import Producer, ProducerSettings
 from troupemq.client.transaction import TransactionProducer, TransactionState
@@ -111,3 +114,27 @@ def test_many_records_are_several_messages(cluster: Cluster) -> None:
     _, keys = traces(cluster, 4)
     assert len(keys) >= 2
     assert max(sum(map(len, each)) for each in keys) < 20_000
+
+
+@pytest.mark.parametrize("turn", range(6))  # a race: without its cure every third is lost
+def test_what_ends_while_the_producer_stops_is_traced(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, turn: int
+) -> None:
+    stops = Event()
+    wait_empty = InFlight.wait_empty
+
+    def wait_noticed(self: InFlight, timeout_s: float) -> bool:
+        stops.set()
+        return wait_empty(self, timeout_s)
+
+    def answer_late(command: RemotingCommand) -> RemotingCommand:
+        assert stops.wait(5)
+        return with_trace_on(command)
+
+    monkeypatch.setattr(InFlight, "wait_empty", wait_noticed)
+    cluster.a.on(SEND, answer_late)
+    with Producer("pg", cluster.namesrv.address, settings=TRACED) as producer:
+        producer.queues("T")
+        producer.send_async(Message("T", b"", keys="k" * 16_000))
+    (record,), _ = traces(cluster, 1)
+    assert record[7] == "k" * 16_000
