@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from tests.compat.agent import Agent, Event
 from tests.compat.conftest import wait_for_route
-from tests.compat.patience import wait_until
+from tests.compat.patience import PATIENCE_S, wait_until
 
 KINDS = ("java", "java-5", "go")
 Agents = dict[str, Agent]
@@ -31,11 +31,7 @@ def new_topic(agents: Agents, topic: str, queues: int = 4) -> str:
     return topic
 
 
-RECEIVE_S = 75.0
-"""A Java client looks for routes that it lacks every 30 s, a retry topic's among them."""
-
-
-def receive(agent: Agent, member: str, count: int, timeout_s: float = RECEIVE_S) -> list[Event]:
+def receive(agent: Agent, member: str, count: int, timeout_s: float = PATIENCE_S) -> list[Event]:
     what = f"{count} messages at {member}"
     wait_until(lambda: len(agent.received(member)) >= count, what, timeout_s)
     return agent.received(member)
