@@ -67,6 +67,10 @@ class Told:
         self._mail = _Record()
         self.address = Address(name, self._mail)
 
+    def has_mail(self) -> bool:
+        """Whether it was told anything since the last `take`."""
+        return bool(self._mail.messages)
+
     def take(self) -> list[Any]:
         """What it was told since the last call."""
         taken, self._mail.messages = self._mail.messages, []
