@@ -89,8 +89,8 @@ def test_free_ports_are_searched_until_all_three_are_free(monkeypatch: pytest.Mo
 
     def listen(host: str, port: int, name: str) -> socket:
         asked.append(name)
-        if len(asked) in (2, 6):  # first the HA port is taken, then the fast port
-            raise PortTaken("taken")
+        if name in ("HA port", "listenPort - 2") and asked.count(name) == 1:
+            raise PortTaken("taken")  # first the HA port, then, of the next three, the fast port
         return open_listener(host, port, name)
 
     monkeypatch.setattr(broker_server, "open_listener", listen)
@@ -100,7 +100,7 @@ def test_free_ports_are_searched_until_all_three_are_free(monkeypatch: pytest.Mo
     for sock in sockets:
         sock.close()
     assert open_files() == before
-    assert asked.count("listenPort - 2") == 2
+    assert asked.count("listenPort - 2") >= 2  # others on this machine may have had one, too
 
 
 def test_without_free_ports_the_operator_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
