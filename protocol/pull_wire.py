@@ -23,9 +23,8 @@ Source: common/protocol/header/PullMessageRequestHeader.java (encode).
 
 from dataclasses import dataclass
 from operator import itemgetter
-from re import DOTALL, escape
+from re import DOTALL
 from re import compile as compile_pattern
-from struct import Struct
 from typing import Final
 
 from orjson import JSONDecodeError
@@ -35,6 +34,14 @@ from protocol.codes import LanguageCode, RequestCode, SerializeType
 from protocol.command import RESPONSE_FLAG, RemotingCommand
 from protocol.errors import FrameError, RemoteError
 from protocol.header_binary import decode_header
+from protocol.header_pattern import (
+    FIXED,
+    HEAD_AT,
+    INT_DIGITS,
+    LONG_DIGITS,
+    PREFIX_BYTES,
+    number_field,
+)
 from protocol.headers.pull import PullMessageHeader
 
 Pull = tuple[RemotingCommand, PullMessageHeader]
@@ -47,42 +54,13 @@ BINARY_PULLS: Final = tuple(code.to_bytes(2) for code in _CODES)
 JSON_PULLS: Final = tuple(b'{"code":%d,' % code for code in _CODES)
 """How its JSON header begins."""
 
-_PREFIX_BYTES: Final = 5
-_FIXED: Final = Struct(
-    ">i"  # opaque
-    "i"  # flag
-    "i"  # remark length
-    "i"  # length of the fields
-)
-_HEAD_AT: Final = _PREFIX_BYTES + _FIXED.size
-assert _HEAD_AT == 21
-
-_INT_DIGITS: Final = 9
-_LONG_DIGITS: Final = 18
-"""So many characters are always a number that fits; longer ones are for the general decoder."""
-
-
-def _entry(name: str, usual_digits: int, most_digits: int) -> bytes:
-    """An entry whose value is a number, as a regular expression.
-
-    The length must be that of the number: a zero byte, of the next entry, lies just behind it.
-    """
-    others = [digits for digits in range(1, most_digits + 1) if digits != usual_digits]
-    lengths = b"|".join(
-        escape(bytes((digits,))) + rb"(?=[^\x00]{%d}\x00)" % digits
-        for digits in (usual_digits, *others)
-    )
-    start = escape(len(name).to_bytes(2) + name.encode() + bytes(3))
-    return rb"%b(?:%b)([0-9]+)" % (start, lengths)
-
-
 _NUMBERS: Final = compile_pattern(
-    _entry("queueId", 1, _INT_DIGITS)
-    + _entry("queueOffset", 7, _LONG_DIGITS)
-    + _entry("maxMsgNums", 2, _INT_DIGITS)
-    + _entry("sysFlag", 1, _INT_DIGITS)
-    + _entry("commitOffset", 7, _LONG_DIGITS)
-    + _entry("suspendTimeoutMillis", 5, _LONG_DIGITS),
+    number_field("queueId", 1, INT_DIGITS)
+    + number_field("queueOffset", 7, LONG_DIGITS)
+    + number_field("maxMsgNums", 2, INT_DIGITS)
+    + number_field("sysFlag", 1, INT_DIGITS)
+    + number_field("commitOffset", 7, LONG_DIGITS)
+    + number_field("suspendTimeoutMillis", 5, LONG_DIGITS),
     DOTALL,
 )
 _FIRST_NUMBER: Final = b"\x00\x07queueId\x00\x00\x00"
@@ -158,10 +136,10 @@ class PullDecoder:
         numbers = _NUMBERS.match(data, numbers_at, header_end) if numbers_at > 0 else None
         if numbers is None:
             return None
-        opaque, flag, remark_bytes, fields_bytes = _FIXED.unpack_from(data, start + _PREFIX_BYTES)
-        if remark_bytes or flag & RESPONSE_FLAG or start + _HEAD_AT + fields_bytes != header_end:
+        opaque, flag, remark_bytes, fields_bytes = FIXED.unpack_from(data, start + PREFIX_BYTES)
+        if remark_bytes or flag & RESPONSE_FLAG or start + HEAD_AT + fields_bytes != header_end:
             return None
-        head_bytes = data[start : start + _PREFIX_BYTES] + data[start + _HEAD_AT : numbers_at]
+        head_bytes = data[start : start + PREFIX_BYTES] + data[start + HEAD_AT : numbers_at]
         tail_bytes = data[numbers.end() : header_end]
         head, tail = self._heads.get(head_bytes), self._tails.get(tail_bytes)
         if head is None or tail is None:
@@ -201,7 +179,7 @@ class PullDecoder:
         """What the general decoder makes of both, if each means the same beside any other."""
         if _SIGNATURE in tail:  # another one every time
             return None
-        head_names, tail_names = _names(head[_PREFIX_BYTES:]), _names(tail)
+        head_names, tail_names = _names(head[PREFIX_BYTES:]), _names(tail)
         if head_names != _HEAD_NAMES or tail_names is None or not _OTHERS.isdisjoint(tail_names):
             return None
         if len({*tail_names}) < len(tail_names):

@@ -19,23 +19,11 @@ number, a regular expression says what they are; it allows any length.
 """
 
 from functools import lru_cache
-from re import DOTALL, escape
+from re import DOTALL
 from re import compile as compile_pattern
 from struct import Struct
 
-PREFIX_BYTES = 5
-FIXED = Struct(
-    ">i"  # opaque
-    "i"  # flag
-    "i"  # remark length
-    "i"  # length of the fields
-)
-HEAD_AT = PREFIX_BYTES + FIXED.size
-assert HEAD_AT == 21
-
-INT_DIGITS = 9
-_LONG_DIGITS = 18
-"""So many characters are always a number that fits; longer ones are for the general decoder."""
+from protocol.header_pattern import INT_DIGITS, LONG_DIGITS, PREFIX_BYTES, number_field
 
 ENTRY_E = b"\x00\x01e\x00\x00\x00"
 """Before the queue id; its length, one byte, is behind it."""
@@ -60,24 +48,11 @@ def usual_header(head_bytes: int, queue_digits: int) -> Struct:
     return Struct(f">{head} {queue_digits}s {f_to_g}s {_BORN_DIGITS}s {h_to_i}s I")
 
 
-def _entry(name: bytes, usual_digits: int, most_digits: int) -> bytes:
-    """An entry whose value is a number, as a regular expression.
-
-    The length must be that of the number: a zero byte, of the next entry, lies just behind it.
-    """
-    others = [digits for digits in range(1, most_digits + 1) if digits != usual_digits]
-    lengths = b"|".join(
-        escape(bytes((digits,))) + rb"(?=[^\x00]{%d}\x00)" % digits
-        for digits in (usual_digits, *others)
-    )
-    return rb"\x00\x01%b\x00\x00\x00(?:%b)(-?[0-9]+)" % (name, lengths)
-
-
 MIDDLE = compile_pattern(
-    _entry(b"e", 1, INT_DIGITS)
-    + _entry(b"f", 1, INT_DIGITS)
-    + _entry(b"g", _BORN_DIGITS, _LONG_DIGITS)
-    + _entry(b"h", 1, INT_DIGITS)
+    number_field("e", 1, INT_DIGITS, may_be_negative=True)
+    + number_field("f", 1, INT_DIGITS, may_be_negative=True)
+    + number_field("g", _BORN_DIGITS, LONG_DIGITS, may_be_negative=True)
+    + number_field("h", 1, INT_DIGITS, may_be_negative=True)
     + rb"\x00\x01i(....)",
     DOTALL,
 )

@@ -32,19 +32,9 @@ from orjson import loads as json_loads
 
 from protocol.codes import RequestCode, SerializeType
 from protocol.command import RESPONSE_FLAG, RemotingCommand
+from protocol.header_pattern import FIXED, HEAD_AT, INT_DIGITS, PREFIX_BYTES
 from protocol.headers.send import SendMessageHeader
-from protocol.send_layout import (
-    ENTRY_E,
-    F_TO_G,
-    FIXED,
-    H_TO_I,
-    HEAD_AT,
-    INT_DIGITS,
-    MIDDLE,
-    NUMBERS,
-    PREFIX_BYTES,
-    usual_header,
-)
+from protocol.send_layout import ENTRY_E, F_TO_G, H_TO_I, MIDDLE, NUMBERS, usual_header
 from protocol.topic_names import RETRY_TOPIC_PREFIX
 
 Learnt = TypeVar("Learnt")

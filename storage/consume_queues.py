@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from errno import EXDEV
 from zlib import crc32
 
+from protocol.sysflag import TRANSACTION_PREPARED
 from storage.config import StoreConfig
 from storage.consume_queue import UNIT, ConsumeQueue
 from storage.consume_queue_ext import ExtUnit
@@ -25,8 +26,6 @@ __all__ = ["ConsumeQueues", "DispatchEntry", "UnsyncedQueues"]
 UNWRITTEN_BYTES_MAX = 4 << 20
 """Units in memory alone, over all queues: then all are written out, 1,024 queues 4 KiB each."""
 _PAGE_BYTES = 4096
-_TRANSACTION_PREPARED = 0x4
-"""Set for prepared and rolled back: those records have no unit (sysflag.has_queue_unit)."""
 
 
 class ConsumeQueues:
@@ -129,7 +128,7 @@ class ConsumeQueues:
         queues, dirty, pack = self._by_bytes, self._dirty, UNIT.pack
         for entry in plain:
             topic, queue_id, queue_offset, physical_offset, size, code, _, sys_flag, _ = entry
-            if sys_flag & _TRANSACTION_PREPARED:
+            if sys_flag & TRANSACTION_PREPARED:
                 if odd is not None and queue_offset:
                     odd.append(entry)
                 continue
@@ -171,7 +170,7 @@ class ConsumeQueues:
         bit_maps = self.bit_maps
         for entry in entries:
             topic, queue_id, queue_offset, physical_offset, size, code, stored, sys_flag, _ = entry
-            if sys_flag & _TRANSACTION_PREPARED:
+            if sys_flag & TRANSACTION_PREPARED:
                 if odd is not None and queue_offset:
                     odd.append(entry)
                 continue

@@ -13,14 +13,13 @@ Source: store/DefaultMessageStore.java (cleanUnusedTopic): a slave of 4.9.7 keep
 
 from collections.abc import Sequence
 
+from protocol.sysflag import TRANSACTION_PREPARED
 from storage.consume_queue import ConsumeQueue
 from storage.consume_queues import DispatchEntry
 from storage.dispatch import delay_levels_ms
 from storage.message_store import MessageStore
 from storage.misplaced import first_finder
 from storage.trimming import RemovedQueues, take_out
-
-_TRANSACTION_PREPARED = 0x4
 
 
 class QueueGenerations:
@@ -60,7 +59,7 @@ class QueueGenerations:
         """Whether the number of one of these lies before the end of its queue."""
         ends: dict[tuple[bytes, int], int] = {}
         for entry in entries:
-            if entry[7] & _TRANSACTION_PREPARED:
+            if entry[7] & TRANSACTION_PREPARED:
                 continue
             key, number = entry[:2], entry[2]
             end = ends.get(key)
@@ -90,7 +89,7 @@ class QueueGenerations:
 def _is_before_its_end(queue: ConsumeQueue, entry: DispatchEntry) -> bool:
     """Whether a record that the queue does not have has a number that it has."""
     is_known = entry[3] + entry[4] <= queue.max_physical_offset
-    has_unit = not entry[7] & _TRANSACTION_PREPARED
+    has_unit = not entry[7] & TRANSACTION_PREPARED
     return has_unit and not is_known and not queue.is_empty and entry[2] < queue.max_offset
 
 

@@ -15,6 +15,7 @@ else is treated as 4.9.7 does: the unit goes to the end of the queue.
 from collections.abc import Collection, Sequence
 
 from protocol.message import RECORD_BYTES_MIN
+from protocol.sysflag import TRANSACTION_PREPARED
 from storage.consume_queue import ConsumeQueue
 from storage.consume_queues import ConsumeQueues, DispatchEntry
 from storage.damage import Damage
@@ -22,7 +23,6 @@ from storage.errors import StoreError
 from storage.misplaced import FirstFinder
 
 QueueKey = tuple[bytes, int]
-_TRANSACTION_PREPARED = 0x4
 _STRAYS_MAX = 1024
 
 
@@ -108,7 +108,7 @@ class QueueNumbers:
     def _place(self, entry: DispatchEntry) -> None:
         topic, queue_id, number, start = entry[:4]
         key = topic, queue_id
-        if entry[7] & _TRANSACTION_PREPARED:
+        if entry[7] & TRANSACTION_PREPARED:
             self._keep_stray(entry)
             return
         if key in self.lost:
