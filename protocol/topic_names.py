@@ -45,3 +45,26 @@ SYSTEM_TOPICS = REFUSED_TOPICS | {AUTO_CREATE_TOPIC, BENCHMARK_TOPIC, TRACE_TOPI
 def is_legal_name(name: str, chars_max: int = TOPIC_CHARS_MAX) -> bool:
     """Whether a topic or group may be called so: it may become a directory and a table's key."""
     return len(name) <= chars_max and bool(_LEGAL.fullmatch(name))
+
+
+def topic_name_fault(topic: str) -> str:
+    """The remark with which a topic of this name is refused; empty for one that may be."""
+    if not topic.strip():
+        return "The specified topic is blank."
+    if not is_legal_name(topic, len(topic)):
+        return f"The specified topic contains illegal characters, allowing only {LEGAL_CHARACTERS}"
+    if len(topic) > TOPIC_CHARS_MAX:
+        return "The specified topic is longer than topic max length."
+    return ""
+
+
+def group_name_fault(group: str) -> str:
+    """The same for a group, with the words of 4.9.7's clients: its broker takes any name."""
+    if len(group) > GROUP_CHARS_MAX:
+        return f"the specified group is longer than group max length {GROUP_CHARS_MAX}."
+    if not is_legal_name(group, GROUP_CHARS_MAX):
+        return (
+            f"the specified group[{group}] contains illegal characters, allowing only"
+            f" {LEGAL_CHARACTERS}"
+        )
+    return ""

@@ -17,17 +17,13 @@ from actors.config import BrokerConfig
 from actors.statistics.counts import Counts
 from protocol.bodies import SubscriptionGroupConfig, TopicConfig
 from protocol.codes import ResponseCode
-from protocol.errors import RemoteError
 from protocol.send_wire import Send
 from protocol.sysflag import MULTI_TAGS
 from protocol.topic_names import (
     DLQ_TOPIC_PREFIX,
-    GROUP_CHARS_MAX,
-    LEGAL_CHARACTERS,
     REFUSED_TOPICS,
     RETRY_TOPIC_PREFIX,
-    TOPIC_CHARS_MAX,
-    is_legal_name,
+    topic_name_fault,
 )
 
 FAQ = "\nSee http://rocketmq.apache.org/docs/faq/ for further details."
@@ -104,7 +100,8 @@ class SendRules:
                 ResponseCode.NO_PERMISSION,
                 f"the broker[{self._config.broker_ip1}] sending message is forbidden",
             )
-        check_name(topic)
+        if fault := topic_name_fault(topic):
+            raise RefusedError(ResponseCode.SYSTEM_ERROR, fault)
         if topic in REFUSED_TOPICS:
             raise RefusedError(
                 ResponseCode.NO_PERMISSION, f"Sending message to topic[{topic}] is forbidden."
@@ -159,34 +156,6 @@ class SendRules:
         return RefusedError(
             ResponseCode.NO_PERMISSION,
             f"the broker[{self._config.broker_ip1}] sending transaction message is forbidden",
-        )
-
-
-def check_name(topic: str) -> None:
-    """Refuses blank, illegal and too long topic names."""
-    if not topic.strip():
-        raise RefusedError(ResponseCode.SYSTEM_ERROR, "The specified topic is blank.")
-    if not is_legal_name(topic, len(topic)):
-        raise RefusedError(
-            ResponseCode.SYSTEM_ERROR,
-            f"The specified topic contains illegal characters, allowing only {LEGAL_CHARACTERS}",
-        )
-    if len(topic) > TOPIC_CHARS_MAX:
-        raise RefusedError(
-            ResponseCode.SYSTEM_ERROR, "The specified topic is longer than topic max length."
-        )
-
-
-def check_group_name(group: str) -> None:
-    """With the words of 4.9.7's clients; its broker takes any name. Raises RemoteError."""
-    if len(group) > GROUP_CHARS_MAX:
-        remark = f"the specified group is longer than group max length {GROUP_CHARS_MAX}."
-        raise RemoteError(ResponseCode.SYSTEM_ERROR, remark)
-    if not is_legal_name(group, GROUP_CHARS_MAX):
-        raise RemoteError(
-            ResponseCode.SYSTEM_ERROR,
-            f"the specified group[{group}] contains illegal characters, allowing only"
-            f" {LEGAL_CHARACTERS}",
         )
 
 

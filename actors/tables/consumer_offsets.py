@@ -24,7 +24,7 @@ from actors.engine.actor import handles
 from actors.engine.address import Address
 from actors.engine.published import Published
 from actors.network.request import Peer, Request, serves
-from actors.sending.send_rules import RefusedError, check_group_name, check_name
+from actors.tables.names import check_group_name, check_topic_name
 from actors.tables.persisted import TickedTable
 from protocol.bodies import ConsumerOffsetTable, TopicConfig
 from protocol.codes import RequestCode, ResponseCode
@@ -213,7 +213,8 @@ class ConsumerOffsets(TickedTable):
         if request.command.is_oneway:
             self._commit(group, topic, queue_id, header.commit_offset, request.peer)
         else:
-            _check_names(topic, group)
+            check_topic_name(topic)  # 4.9.7 keeps them under any name
+            check_group_name(group)
             guard, peer = self._guard, request.peer
             moved = header.commit_offset != self._offset(group, topic, queue_id)
             if guard is not None and moved and not guard.is_member(group, peer):
@@ -338,12 +339,3 @@ class ConsumerOffsets(TickedTable):
         self._changed = False
         table = ConsumerOffsetTable({key: dict(own) for key, own in self._publish().items()})
         self.save(lambda: format_offsets(table))
-
-
-def _check_names(topic: str, group: str) -> None:
-    """4.9.7 keeps offsets under any name; here who waits for the answer is told. RemoteError."""
-    try:
-        check_name(topic)
-    except RefusedError as error:
-        raise RemoteError(error.code, error.remark) from None
-    check_group_name(group)

@@ -18,8 +18,8 @@ from actors.engine.actor import handles
 from actors.engine.address import Address
 from actors.engine.published import Published
 from actors.network.request import Request, serves, short_body
-from actors.sending.send_rules import check_group_name
 from actors.tables.consumer_offsets import ForgetOffsets, GroupsGone
+from actors.tables.names import check_group_name
 from actors.tables.persisted import PersistedTable
 from actors.tables.topic_set import QUEUE_NUMS_MAX
 from actors.tables.topics import SLAVE_REFUSES

@@ -24,7 +24,7 @@ from actors.engine.address import Address
 from actors.engine.published import Published
 from actors.naming.registration import RegisterAll, RegisterTopic, SetOrderTopics, WhenRegistered
 from actors.network.request import Request, serves
-from actors.sending.send_rules import RefusedError, check_name
+from actors.tables.names import check_topic_name
 from actors.tables.persisted import PersistedTable
 from actors.tables.table_encoder import EncodeAnswer
 from actors.tables.topic_set import QUEUE_NUMS_MAX, Topics
@@ -304,10 +304,7 @@ class TopicTable(PersistedTable):
         return None
 
     def _check_new(self, topic: str) -> None:
-        try:
-            check_name(topic)
-        except RefusedError as error:
-            raise RemoteError(error.code, error.remark) from None
+        check_topic_name(topic)
         if self._topics.is_system(topic):
             raise RemoteError(
                 ResponseCode.SYSTEM_ERROR,
