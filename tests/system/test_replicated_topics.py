@@ -8,9 +8,9 @@ from actors.replication.master_news import MasterIs
 from protocol.codes import RequestCode
 from protocol.command import RemotingCommand
 from protocol.headers.admin import TopicHeader
-from tests.actors.replication.test_slave_sync import MASTER, following
 from tests.support.brokers import SimulatedBroker
 from tests.support.replication import Pair
+from tests.support.slave_tables import MASTER, following
 
 STEPS = 25
 TOPICS = ("A", "B", "C")

@@ -10,8 +10,8 @@ from protocol.headers.admin import DeleteSubscriptionGroupHeader
 from storage.groups import format_groups
 from storage.json_config import save
 from storage.offsets import parse_offsets
-from tests.actors.replication.test_slave_sync import MASTER, commit, following, synced, text_of
 from tests.support.brokers import SimulatedBroker
+from tests.support.slave_tables import MASTER, commit, following, synced, text_of
 
 
 def delete_group(made: SimulatedBroker, group: str, *, offsets: bool) -> None:

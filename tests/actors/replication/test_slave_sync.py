@@ -1,115 +1,21 @@
 """A slave's tables become its master's: every ten seconds, into its own files."""
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
-
 from structlog.testing import capture_logs
 
-from actors.broker import Broker
 from actors.delays.delay_offsets import WhereWasI
-from actors.engine.actor import Actor
-from actors.engine.published import Published
-from actors.naming.namesrv_client import NamesrvUnreachable
-from actors.replication.ha_slave import HaSlave
 from actors.replication.master_news import MasterIs
-from actors.replication.slave_sync import SlaveSync
 from protocol.codes import RequestCode
 from protocol.command import RemotingCommand
-from protocol.headers.offset import QueryConsumerOffsetHeader, UpdateConsumerOffsetHeader
+from protocol.headers.offset import QueryConsumerOffsetHeader
 from storage.delay_offsets import parse_delay_offsets
-from tests.support.brokers import BROKER, SimulatedBroker
+from tests.support.brokers import SimulatedBroker
 from tests.support.peers import Told
-from tests.support.replication import Pair
-
-MASTER = "192.0.2.1:10911"
-TABLES = ("topics", "consumer_offsets", "delay_offsets", "groups", "clean_files")
-
-
-@dataclass
-class ToMaster:
-    """A client whose server is a simulated master."""
-
-    master: SimulatedBroker | None = None
-    address: str = MASTER
-    connection_count: int = 1
-    asked: list[int] = field(default_factory=list)
-    down: bool = False
-    closed: bool = False
-
-    def is_connected(self) -> bool:
-        return not self.down
-
-    def call(self, request: RemotingCommand, timeout_s: float) -> RemotingCommand:
-        if self.down:
-            raise NamesrvUnreachable("connection refused")
-        self.asked.append(request.code)
-        assert self.master is not None
-        return self.master.ask(request)
-
-    def tell(self, request: RemotingCommand, timeout_s: float) -> None:
-        raise AssertionError("never one-way")
-
-    def close(self) -> None:
-        self.closed = True
-
-
-def slave_sync(client: ToMaster, agrees: Published[bool]) -> dict[str, Callable[[Broker], Actor]]:
-    def make(made: Broker) -> SlaveSync:
-        return SlaveSync(
-            "192.0.2.2:10911",
-            commit_log=made.store.commit_log,
-            agrees=agrees,
-            addresses={name: made.system.address(name) for name in TABLES},
-            connect=lambda _: client,
-        )
-
-    return {"slave_sync": make}
-
-
-@contextmanager
-def following() -> Iterator[tuple[Pair, ToMaster]]:
-    """A slave that follows its master's log and takes its tables."""
-    agrees = Published(False)
-    client = ToMaster()
-
-    def ha_slave(made: Broker) -> HaSlave:
-        names = ("ha_dial", "put_message", "flusher")
-        return HaSlave(
-            made.config,
-            made.store.commit_log,
-            made.replica_log,
-            agrees=agrees,
-            addresses={name: made.system.address(name) for name in names},
-        )
-
-    pair = Pair(3, slave_actors={**slave_sync(client, agrees), "ha_slave": ha_slave})
-    client.master = pair.master
-    pair.slave.system.address("slave_sync").tell(MasterIs(MASTER))
-    yield pair, client
-    pair.close()
-
-
-@contextmanager
-def synced() -> Iterator[tuple[SimulatedBroker, SimulatedBroker, ToMaster]]:
-    master = SimulatedBroker(3)
-    client = ToMaster(master)
-
-    config = replace(BROKER, broker_role="SLAVE", broker_id=1)
-    slave = SimulatedBroker(4, config=config, instead=slave_sync(client, Published(True)))
-    slave.system.address("slave_sync").tell(MasterIs(MASTER))
-    yield master, slave, client
-    slave.stop()
-    master.stop()
-
-
-def text_of(made: SimulatedBroker, name: str) -> bytes:
-    return made.disk.read_bytes(f"/store/config/{name}.json")
-
-
-def commit(made: SimulatedBroker, group: str, offset: int) -> None:
-    header = UpdateConsumerOffsetHeader(group, "Topic", 0, offset)
-    made.ask(RemotingCommand(RequestCode.UPDATE_CONSUMER_OFFSET, header.encode()))
+from tests.support.slave_tables import (
+    commit,
+    following,
+    synced,
+    text_of,
+)
 
 
 def offset_of(made: SimulatedBroker, group: str) -> str:

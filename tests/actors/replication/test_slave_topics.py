@@ -13,10 +13,10 @@ from protocol.command import RemotingCommand
 from protocol.headers.admin import TopicHeader
 from storage.json_config import save
 from storage.topics import format_topics
-from tests.actors.replication.test_slave_sync import MASTER, ToMaster
-from tests.actors.replication.test_slave_sync import following as taking_tables
 from tests.support.brokers import SimulatedBroker
 from tests.support.replication import TOPIC, Pair, following
+from tests.support.slave_tables import MASTER, ToMaster
+from tests.support.slave_tables import following as taking_tables
 
 
 def delete_topic(made: SimulatedBroker, topic: str = TOPIC) -> None:
