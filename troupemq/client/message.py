@@ -20,15 +20,16 @@ from protocol.properties import (
     format,
     parse,
 )
-from protocol.topic_names import REFUSED_TOPICS, RETRY_TOPIC_PREFIX
+from protocol.topic_names import (
+    REFUSED_TOPICS,
+    RETRY_TOPIC_PREFIX,
+    TOPIC_CHARS_MAX,
+    is_legal_name,
+)
 from troupemq.client.errors import ArgumentIllegal, MessageIllegal
-
-TOPIC_CHARACTERS_MAX = 127
-"""A group's retry topic is named by this and the group."""
 
 DEFAULT_REGION = "DefaultRegion"
 
-_TOPIC = re.compile(r"[%|a-zA-Z0-9_-]+")
 _BLANK = re.compile(r"\s")
 
 
@@ -126,10 +127,10 @@ def check_group(group: str) -> None:
 
 
 def _wrong_with_name(name: str) -> str | None:
-    if not isinstance(name, str) or not _TOPIC.fullmatch(name):
+    if not isinstance(name, str) or not is_legal_name(name, len(name)):
         return f"is made of letters, digits, _ - % and |: {name!r}"
-    if len(name) > TOPIC_CHARACTERS_MAX:
-        return f"has at most {TOPIC_CHARACTERS_MAX} characters, and not {len(name)}"
+    if len(name) > TOPIC_CHARS_MAX:
+        return f"has at most {TOPIC_CHARS_MAX} characters, and not {len(name)}"
     return None
 
 
