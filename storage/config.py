@@ -4,6 +4,7 @@ import os
 from dataclasses import dataclass, field, fields
 from typing import Any
 
+from storage.delay_levels import delay_levels_ms
 from storage.errors import StoreError
 
 CONSUME_QUEUE_UNIT_BYTES = 20
@@ -131,12 +132,21 @@ class StoreConfig:
             "consume_queue_file_bytes",
             "consume_queue_ext_file_bytes",
             "max_hash_slots",
+            "max_message_bytes",
         ):
             if getattr(self, name) <= 0:
                 external = next(
                     own for own, field_name in keys_of(type(self)).items() if field_name == name
                 )
                 raise StoreError(f"{external} must be greater than 0.")
+        if self.file_reserved_hours < 0:
+            raise StoreError(
+                f"fileReservedTime is {self.file_reserved_hours}: it must not be less than 0."
+            )
+        try:
+            delay_levels_ms(self.message_delay_level)
+        except ValueError as error:
+            raise StoreError(f"messageDelayLevel is {self.message_delay_level}: {error}.") from None
         low_percent, high_percent = _DISK_MAX_USED_PERCENT
         set_value(
             self,

@@ -15,6 +15,7 @@ from protocol.message import RecordHead
 from protocol.properties import DELAY, KEYS, TAGS, UNIQ_KEY
 from protocol.topic_names import SCHEDULE_TOPIC
 from storage.consume_queues import ConsumeQueues, DispatchEntry
+from storage.delay_levels import delay_levels_ms
 from storage.errors import StoreError
 from storage.key_hash import java_hash
 
@@ -30,7 +31,6 @@ __all__ = [
 ]
 
 _SCHEDULE_TOPIC = SCHEDULE_TOPIC.encode()
-_UNIT_MS = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _CACHED_TAGS = 4096
 _TAGS, _KEYS, _UNIQ_KEY, _DELAY = (
     f"\x02{name}\x01".encode() for name in (TAGS, KEYS, UNIQ_KEY, DELAY)
@@ -181,8 +181,3 @@ def _due_time(delay: bytes, store_timestamp: int, delay_levels: Sequence[int]) -
     except ValueError:
         return None
     return store_timestamp + delay_levels[level - 1] if level > 0 else None
-
-
-def delay_levels_ms(text: str) -> tuple[int, ...]:
-    """`1s 5s 1m 2h` (the setting messageDelayLevel) in ms. Raises ValueError."""
-    return tuple(int(word[:-1]) * _UNIT_MS[word[-1:]] for word in text.split())

@@ -1,0 +1,21 @@
+"""The setting messageDelayLevel: how long each level of a delayed message is.
+
+Source: store/schedule/ScheduleMessageService.java (parseDelayLevel).
+"""
+
+from re import ASCII
+from re import compile as compile_pattern
+
+_UNIT_MS = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+_LEVEL = compile_pattern(r"(\d+)([smhd])", ASCII)
+
+
+def delay_levels_ms(text: str) -> tuple[int, ...]:
+    """`1s 5s 1m 2h` in ms. Raises ValueError that names the first word which is no level."""
+    found = []
+    for word in text.split():
+        level = _LEVEL.fullmatch(word)
+        if level is None:
+            raise ValueError(f"{word} is not a number and one of s, m, h, d")
+        found.append(int(level[1]) * _UNIT_MS[level[2]])
+    return tuple(found)
