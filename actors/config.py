@@ -8,10 +8,12 @@ start-up.
 import os
 from collections.abc import Mapping, Set
 from dataclasses import dataclass, fields, replace
+from re import ASCII
+from re import compile as compile_pattern
 from typing import Any, TypeVar
 
 from actors.settings.known_keys import BROKER_FILE_KEYS, NAMESRV_FILE_KEYS, OLD_SPELLINGS
-from actors.settings.local_address import local_address, local_host_name
+from actors.settings.local_address import address_of, local_address, local_host_name
 from actors.settings.properties_file import parse_properties
 from protocol.bloom import BloomFilter
 from protocol.ha import TRANSFER_BYTES_MAX, TRANSFER_HEAD_BYTES
@@ -33,6 +35,9 @@ _FILTERS_MAX = 10_000
 _HA_BATCH_MAX = TRANSFER_BYTES_MAX - TRANSFER_HEAD_BYTES
 """What the buffer of an official slave takes."""
 NAMESRV_FILE = os.path.expanduser("~/namesrv/namesrv.properties")
+
+_HOST = compile_pattern(r"[\w.:%-]*", ASCII)
+"""A name or an address; empty where a default takes its place."""
 
 Config = TypeVar("Config")
 
@@ -137,6 +142,12 @@ class BrokerConfig:
             raise ConfigError(
                 f"brokerPermission is {self.broker_permission}: 6 is read and write, 4 only read."
             )
+        for name, host in (
+            ("brokerIP1", self.broker_ip1),
+            ("brokerIP2", self.broker_ip2),
+            ("bindAddress", self.bind_address),
+        ):
+            _check_host(name, host)
         for address in self.namesrv_addresses:
             _check_address("namesrvAddr", address, "write host:port, several with ; between")
         if self.ha_master_address:
@@ -151,6 +162,7 @@ class BrokerConfig:
             ("haHousekeepingInterval", self.ha_housekeeping_interval_ms),
             ("slaveTimeout", self.slave_timeout_ms),
             ("transactionCheckInterval", self.transaction_check_interval_ms),
+            ("defaultTopicQueueNums", self.default_topic_queue_nums),
         ):
             if value <= 0:
                 raise ConfigError(f"{name} is {value}: it must be greater than 0.")
@@ -168,6 +180,18 @@ class BrokerConfig:
     def bloom(self) -> BloomFilter:
         """How the bit maps of property filters are made."""
         return BloomFilter.of(self.filter_error_percent, self.expected_filter_count)
+
+    def store_address(self) -> str:
+        """The address of brokerIP1, which records and message ids have; raises ConfigError.
+
+        A name is looked up: it may take a while.
+        """
+        try:
+            return address_of(self.broker_ip1)
+        except OSError as error:
+            raise ConfigError(
+                f"brokerIP1 is {self.broker_ip1}: it has no address ({error})."
+            ) from error
 
     @property
     def is_slave(self) -> bool:
@@ -203,6 +227,7 @@ class NamesrvConfig:
 
     def __post_init__(self) -> None:
         _check_port(self.listen_port)
+        _check_host("bindAddress", self.bind_address)
 
 
 @dataclass(frozen=True)
@@ -343,6 +368,11 @@ def _check_port(port: int, *, below: int = 0, above: int = 0) -> None:
     lowest, highest = below + 1, _PORT_MAX - above
     if port and not lowest <= port <= highest:
         raise ConfigError(f"listenPort is {port}: it must be 0 or between {lowest} and {highest}.")
+
+
+def _check_host(setting: str, host: str) -> None:
+    if not _HOST.fullmatch(host):
+        raise ConfigError(f"{setting} is {host}: write a host's name or address.")
 
 
 def _check_address(setting: str, address: str, advice: str) -> None:

@@ -61,10 +61,11 @@ class Parts:
         self.offset_stats = OffsetStats()
         self.hooks = Hooks(hooks)
         self.random = random or Random()
+        store_address = config.store_address()  # before the store is opened: it may not work
         self.store = MessageStore(store_config, system.disk, system.clock)
         self.recovery = self.store.open()
         log_recovery(self.recovery)
-        self.store.commit_log.store_host = pack_host(config.broker_ip1, ports.main)
+        self.store.commit_log.store_host = pack_host(store_address, ports.main)
         end_offset = self.store.commit_log.end_offset
         self.following = Following(end_offset)
         self.replicas = Replicas()

@@ -5,7 +5,17 @@ Source: RemotingUtil.getLocalAddress, BrokerConfig.localHostName.
 
 import os
 from fcntl import ioctl
-from socket import AF_INET, SOCK_DGRAM, gethostname, if_nameindex, inet_ntoa, socket
+from socket import (
+    AF_INET,
+    AF_UNSPEC,
+    SOCK_DGRAM,
+    gaierror,
+    getaddrinfo,
+    gethostname,
+    if_nameindex,
+    inet_ntoa,
+    socket,
+)
 from struct import pack
 
 _SIOCGIFADDR = 0x8915
@@ -42,3 +52,15 @@ def preferred(addresses: list[str]) -> str:
 def local_host_name() -> str:
     """The name a broker has when its file gives it none."""
     return gethostname() or "DEFAULT_BROKER"
+
+
+def address_of(host: str) -> str:
+    """An IPv4 address of this name, as Java prefers it, else another; a literal is its own.
+
+    Raises OSError for a name that nobody knows.
+    """
+    try:
+        found = getaddrinfo(host, None, AF_INET, SOCK_DGRAM)
+    except gaierror:
+        found = getaddrinfo(host, None, AF_UNSPEC, SOCK_DGRAM)
+    return str(found[0][4][0])

@@ -131,6 +131,10 @@ def test_unknown_keys_and_old_spellings_are_named_in_one_line() -> None:
             "namesrvAddr=localhost",
             "namesrvAddr holds localhost: write host:port, several with ; between.",
         ),
+        ("brokerIP1=/tmp/x", "brokerIP1 is /tmp/x: write a host's name or address."),
+        ("brokerIP2=a b", "brokerIP2 is a b: write a host's name or address."),
+        ("bindAddress=1.2.3.4/24", "bindAddress is 1.2.3.4/24: write a host's name or address."),
+        ("defaultTopicQueueNums=0", "defaultTopicQueueNums is 0: it must be greater than 0."),
         ("brokerPermission=9", "brokerPermission is 9: 6 is read and write, 4 only read."),
         (
             "flushDiskType=NEVER",
@@ -210,6 +214,24 @@ def test_the_address_told_to_others_is_chosen_as_in_4_9_7(
     addresses: list[str], chosen: str
 ) -> None:
     assert preferred(addresses) == chosen
+
+
+@pytest.mark.parametrize(
+    ("given", "address"),
+    [("10.1.2.3", "10.1.2.3"), ("::1", "::1"), ("localhost", "127.0.0.1")],
+)
+def test_records_have_the_address_of_a_broker_that_is_told_by_its_name(
+    given: str, address: str
+) -> None:
+    config, _, _ = parse_broker_config(f"brokerIP1={given}")
+    assert config.store_address() == address
+    assert config.broker_ip1 == given, "clients are told the name"
+
+
+def test_a_name_that_nobody_knows_is_one_sentence() -> None:
+    config, _, _ = parse_broker_config("brokerIP1=no-such-host.invalid")
+    with pytest.raises(ConfigError, match="brokerIP1 is no-such-host.invalid: it has no address"):
+        config.store_address()
 
 
 @pytest.mark.parametrize(
