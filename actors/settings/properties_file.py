@@ -14,6 +14,8 @@ from string import hexdigits
 _BLANKS = " \t\f"
 _ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 _ESCAPED = {"\\": "\\\\"} | {value: f"\\{name}" for name, value in _ESCAPES.items()}
+_ENDS_A_KEY = "=: #!"
+"""Or begins a comment."""
 _UNICODE_DIGITS = 4
 _HIGH_SURROGATE, _SURROGATES_END = "\ud800", "\udfff"
 
@@ -36,6 +38,12 @@ def parse_properties(text: str) -> dict[str, str]:
 def format_properties(values: Mapping[str, str]) -> str:
     """One `key=value` line each, in order: the answer to a request for a server's settings."""
     return "".join(f"{key}={_escape(value)}\n" for key, value in values.items())
+
+
+def format_property(key: str, value: str) -> str:
+    """One line that is read again as this, whatever characters the two hold."""
+    name = "".join(f"\\{each}" if each in _ENDS_A_KEY else _escape(each) for each in key)
+    return f"{name}={_escape(value)}\n"
 
 
 def updated_properties(text: str, changes: Mapping[str, str]) -> str:

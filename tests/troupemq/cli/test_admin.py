@@ -7,11 +7,12 @@ import click
 import pytest
 from click.testing import CliRunner
 
+from actors.settings.properties_file import parse_properties
 from troupemq.cli import cli
 from troupemq.cli.admin import admin
 from troupemq.cli.admin.command import COMMANDS, SECTION_OF, SECTIONS
 from troupemq.cli.admin.output import Output, Time
-from troupemq.cli.admin.properties import properties_of
+from troupemq.cli.admin.properties import properties_of, setting
 from troupemq.cli.admin.times import NEWEST, parse_time
 from troupemq.cli.admin.trace import events_of
 
@@ -108,6 +109,28 @@ def test_an_empty_table_says_so_on_stderr_only(capsys: pytest.CaptureFixture[str
 
 def test_settings_are_read_without_comments() -> None:
     assert properties_of(b"# x=y\nb=2\na = 1=1\nnothing\n") == {"a": "1=1", "b": "2"}
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("regionId", "M\u00fcnchen \u4e2d\U0001f600"),
+        ("regionId", "  two blanks"),
+        ("regionId", "a=b:c#d\\e\tf"),
+        ("regionId", ""),
+        ("x=y", "z"),
+        ("a b", "c"),
+        ("#key", "c"),
+    ],
+)
+def test_a_setting_is_sent_and_shown_whatever_its_characters(key: str, value: str) -> None:
+    sent = setting(key, value)
+    assert sent.isascii(), "the original reads Latin-1"
+    assert parse_properties(sent.decode()) == properties_of(sent) == {key: value}
+
+
+def test_a_value_that_the_original_wrote_as_it_is_is_shown_so() -> None:
+    assert properties_of(b"a=\\u1\nb=1\n") == {"a": "\\u1", "b": "1"}
 
 
 def test_traces_of_old_and_new_clients_are_read() -> None:

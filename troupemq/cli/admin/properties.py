@@ -1,13 +1,15 @@
-"""Settings as brokers and name servers tell them: lines of `name=value`."""
+"""Settings as brokers and name servers tell them: lines of `name=value`, escaped as in Java."""
 
 import click
+
+from actors.settings.properties_file import format_property, parse_properties
 
 
 def setting(key: str, value: str) -> bytes:
     """One setting to be changed. Raises click.UsageError for what is more than one line."""
     if not key.strip() or any(each in key + value for each in "\r\n"):
         raise click.UsageError("A setting is one line, and has a name.")
-    return f"{key}={value}\n".encode()
+    return format_property(key.strip(), value).encode()
 
 
 def and_says(remark: str | None) -> str:
@@ -18,8 +20,16 @@ def and_says(remark: str | None) -> str:
 def properties_of(body: bytes | memoryview | None) -> dict[str, str]:
     """The settings in a body, in order of their names; comments are passed over."""
     found = {}
-    for line in bytes(body or b"").decode(errors="replace").splitlines():
-        name, equals, value = line.partition("=")
-        if equals and not line.startswith("#"):
-            found[name.strip()] = value.strip()
+    for line in bytes(body or b"").decode(errors="replace").split("\n"):
+        if "=" in line:
+            found.update(_setting_in(line.strip()))
     return dict(sorted(found.items()))
+
+
+def _setting_in(line: str) -> dict[str, str]:
+    """The original writes values as they are: one that cannot be read as escaped is taken so."""
+    try:
+        return parse_properties(line)
+    except ValueError:
+        name, _, value = line.partition("=")
+        return {name.strip(): value.strip()}
