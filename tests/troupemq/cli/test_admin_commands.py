@@ -77,6 +77,23 @@ def test_what_one_broker_cannot_do_the_others_do(broker: FakeServer, run: Run) -
     assert json.loads(done.stdout)["broker_address"] == broker.address
 
 
+@pytest.mark.parametrize(
+    ("name", "code", "field"),
+    [
+        ("wipeWritePerm", RequestCode.WIPE_WRITE_PERM_OF_BROKER, "wipeTopicCount"),
+        ("addWritePerm", RequestCode.ADD_WRITE_PERM_OF_BROKER, "addTopicCount"),
+    ],
+)
+def test_a_broker_that_nobody_knows_is_an_error_although_name_servers_say_0(
+    namesrv: FakeServer, broker: FakeServer, run: Run, name: str, code: RequestCode, field: str
+) -> None:
+    namesrv.on(code, lambda command: command.answer(fields={field: "0"}))
+    assert run(name, "-b", "b").exit_code == 0
+    done = run(name, "-b", "misspelt")
+    assert done.exit_code == 1
+    assert done.stderr == "troupemq: no broker misspelt is registered\n"
+
+
 def test_what_one_name_server_cannot_do_the_others_do(namesrv: FakeServer) -> None:
     namesrv.succeed(RequestCode.PUT_KV_CONFIG)
     line = ["updateKvConfig", "-s", "S", "-k", "k", "-v", "v", "-n", f"{GONE};{namesrv.address}"]

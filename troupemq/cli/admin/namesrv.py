@@ -83,6 +83,7 @@ def wipe_write_perm(session: Session, out: Output, *, broker_name: str) -> None:
             broker=broker_name,
             topics=count,
         )
+    _check_known(session, out, broker_name)
 
 
 @command("addWritePerm", SECTION, _BROKER_NAME)
@@ -98,3 +99,11 @@ def add_write_perm(session: Session, out: Output, *, broker_name: str) -> None:
             broker=broker_name,
             topics=count,
         )
+    _check_known(session, out, broker_name)
+
+
+def _check_known(session: Session, out: Output, broker_name: str) -> None:
+    """A name server answers 0 topics for a broker that it does not know, and it is a success."""
+    with out.attempt():
+        if broker_name not in session.cluster_info().broker_addr_table:
+            out.fail(f"no broker {broker_name} is registered")
