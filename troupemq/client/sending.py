@@ -219,9 +219,13 @@ class Sending:
         self.tries_left -= 1
         self.begun_s = monotonic()
         try:
+            left_ms = (self.deadline_s - self.begun_s) * 1000
+            if left_ms <= 0:
+                raise RequestTimeout(
+                    f"the time of a send to {self.parcel.topic} was over before this try"
+                )
             queue = self.queue = self._choose_queue()
             self.tried.add(queue.broker_name)
-            left_ms = max(0.0, (self.deadline_s - self.begun_s) * 1000)
             timeout_ms = min(left_ms, self.try_timeout_ms or left_ms)
             self.carrier.post(self, queue, self.parcel, timeout_ms)
         except ClientError as error:

@@ -139,6 +139,22 @@ def test_a_silent_broker_uses_up_the_time_of_a_send(cluster: Cluster) -> None:
     assert sends(cluster.a) + sends(cluster.b) == 1
 
 
+def test_what_slow_name_servers_leave_no_time_for_is_not_sent(cluster: Cluster) -> None:
+    answer = cluster.namesrv.handlers[RequestCode.GET_ROUTEINFO_BY_TOPIC]
+
+    def late(command: RemotingCommand) -> RemotingCommand | bytes | None:
+        Event().wait(0.1)
+        return answer(command)
+
+    cluster.namesrv.on(RequestCode.GET_ROUTEINFO_BY_TOPIC, late)
+    with (
+        cluster.producer() as producer,
+        pytest.raises(RequestTimeout, match="the time of a send to T was over before"),
+    ):
+        producer.send(MESSAGE, timeout_ms=40)
+    assert sends(cluster.a) + sends(cluster.b) == 0, "else it is stored, and said not to be"
+
+
 def test_with_a_time_for_each_try_a_silent_broker_is_made_good(cluster: Cluster) -> None:
     cluster.a.on(SEND, lambda command: None)
     with cluster.producer(ProducerSettings(try_timeout_ms=400)) as producer:
