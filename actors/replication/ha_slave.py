@@ -217,10 +217,12 @@ class HaSlave(Actor):
             self._say(f"our log ends at {self._overlap_end}, the master's at {offset}: {_AHEAD}")
             return body
         known = body[: self._overlap_end - offset]
-        if known != self._replica.read(offset, len(known)):
+        own = self._replica.read(offset, len(known))
+        if known != own:
+            apart = offset + _same_bytes(known, own)
             self._refuse(
-                f"our log, which ends at {self._overlap_end}, differs from the master's behind"
-                f" {offset}: they have gone apart, as when power was cut at the master; {_KEEPS}"
+                f"our log, which ends at {self._overlap_end}, differs from the master's at"
+                f" {apart}: they have gone apart, as when power was cut at the master; {_KEEPS}"
             )
             return None
         return body[len(known) :]
@@ -338,3 +340,9 @@ class HaSlave(Actor):
     def on_failure(self, *_: object) -> None:
         """The one after this begins anew."""
         self._end("the slave failed")
+
+
+def _same_bytes(one: bytes, other: bytes) -> int:
+    """How many bytes they begin with alike."""
+    pairs = enumerate(zip(one, other, strict=True))
+    return next((at for at, (mine, theirs) in pairs if mine != theirs), len(one))

@@ -1,6 +1,7 @@
 """A slave follows its master: byte for byte, from wherever it is, through whatever happens."""
 
 import errno
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -184,6 +185,29 @@ def test_logs_that_have_gone_apart_are_never_joined() -> None:
         assert (pair.slave.records(), pair.replica.received_offset) == (before, received)
         (said,) = lines(logs, "does not follow the master")
         assert "differs from the master's" in said["reason"]
+
+
+def test_where_two_logs_go_apart_is_told_once_however_much_the_master_takes() -> None:
+    with following() as pair:
+        fill(pair, 3, body_bytes=10)
+        common = end_of(pair.slave)
+        behind = pair.master.disk.killed()  # type: ignore[attr-defined]
+        fill(pair, 2, body_bytes=10)
+        pair.die(pair.master, behind)
+        pair.restart(pair.master)
+        with capture_logs() as logs:
+            for _ in range(5):
+                pair.send(b"of another history")
+                pair.advance(12_000)
+        (said,) = [
+            line["reason"]
+            for line in lines(logs, "does not follow the master")
+            if "differs" in line["reason"]
+        ]
+        told = re.search(r"differs from the master's at (\d+):", said)
+        assert told
+        record_bytes = 200
+        assert common <= int(told[1]) < common + record_bytes
 
 
 def test_a_slave_that_was_away_too_long_is_told_so() -> None:
