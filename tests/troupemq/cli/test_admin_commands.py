@@ -18,7 +18,14 @@ from protocol.bodies import (
     TopicConfig,
     TopicConfigTable,
 )
-from protocol.bodies_admin import GroupList, TopicList, TopicOffset, TopicStatsTable
+from protocol.bodies_admin import (
+    ConsumeStats,
+    GroupList,
+    OffsetWrapper,
+    TopicList,
+    TopicOffset,
+    TopicStatsTable,
+)
 from protocol.codes import RequestCode, ResponseCode
 from protocol.command import RemotingCommand
 from tests.troupemq.fake_server import FakeServer, serve_routes
@@ -166,6 +173,25 @@ def test_a_group_that_was_never_there_has_no_offset_that_is_kept(
     done = run("queues", "-t", "T", "-g", "misspelled", "--json")
     assert done.exit_code == 1
     assert json.loads(done.stdout)["group_offset_kept"] is None
+
+
+def test_a_group_whose_offsets_were_set_before_it_consumed_has_progress(
+    broker: FakeServer, run: Run
+) -> None:
+    """It has no retry topic yet, by which brokers of a group are found."""
+    stats = ConsumeStats({MessageQueue("T", "b", 0): OffsetWrapper(9, 4, 0)})
+
+    def told(command: RemotingCommand) -> RemotingCommand:
+        is_known = (command.fields or {})["consumerGroup"] == "cloned"
+        return command.answer(body=(stats if is_known else ConsumeStats()).encode())
+
+    broker.on(RequestCode.GET_CONSUME_STATS, told)
+    done = run("consumerProgress", "-g", "cloned", "--json")
+    assert json.loads(done.stdout.splitlines()[0])["lag"] == 5
+    assert done.stderr == f"troupemq: {GONE}: connection refused\n"
+    done = run("consumerProgress", "-g", "misspelled")
+    assert done.exit_code == 1
+    assert "no broker knows the group misspelled" in done.stderr
 
 
 ANSWERS = (b"", b"rubbish", b"{}", b"[]", b'{"a":{"b":[1]}}', b"null", b"\xff\x00")

@@ -22,7 +22,7 @@ from troupemq.cli.admin.command import (
 )
 from troupemq.cli.admin.members import members_of, queues_of, running_info
 from troupemq.cli.admin.output import Output, Row, Time
-from troupemq.cli.admin.session import Session
+from troupemq.cli.admin.session import BrokerPlace, Session
 from troupemq.cli.admin.times import COUNT, SECONDS
 from troupemq.client.errors import BrokerError, ClientError, RouteNotFound
 
@@ -56,13 +56,24 @@ def consumer_progress(
 
 
 def _stats_of(session: Session, out: Output, group: str) -> list[ConsumeStats]:
-    code = RequestCode.GET_CONSUME_STATS
-    found = []
-    for place in session.group_brokers(group):
+    """What each broker says of a group. Raises RouteNotFound for one that nobody knows."""
+    try:
+        return list(_asked(session, out, group, session.group_brokers(group)))
+    except RouteNotFound:  # offsets may be set or cloned before anybody consumes
+        asked = _asked(session, out, group, session.masters())
+        found = [stats for stats in asked if stats.offset_table]
+        if not found:
+            raise
+        return found
+
+
+def _asked(
+    session: Session, out: Output, group: str, places: Sequence[BrokerPlace]
+) -> Iterator[ConsumeStats]:
+    code, header = RequestCode.GET_CONSUME_STATS, GetConsumeStatsHeader(group)
+    for place in places:
         with out.attempt():
-            header = GetConsumeStatsHeader(group)
-            found.append(session.read(ConsumeStats, place.address, code, header))
-    return found
+            yield session.read(ConsumeStats, place.address, code, header)
 
 
 def _lag(found: Sequence[ConsumeStats]) -> int:
