@@ -127,11 +127,23 @@ class Namesrv(PersistedTable):
         found = read_registration(body, command.version, compressed=header.compressed)
         configs = dict(chain.from_iterable(part.items() for part in found.slices))
         topics = TopicConfigTable(configs, found.version)
+        self._warn_of_rival(header)
         is_new = self._routes.data_version(header.broker_address) is None
         now_ms = self.system.clock.monotonic_ms()
         peer_id = request.peer.peer_id
         answer = self._routes.register(header, topics, found.filter_servers, peer_id, now_ms)
         return self._registered(command, header, answer, is_new=is_new)
+
+    def _warn_of_rival(self, header: RegisterBrokerHeader) -> None:
+        rival = self._routes.rival(header)
+        if rival is not None:
+            log.warning(
+                "two brokers have one name and id: clients see them in turn; give one another"
+                " brokerName or brokerId",
+                broker=header.broker_name,
+                id=header.broker_id,
+                addresses=[rival, header.broker_address],
+            )
 
     def _registered(
         self,
@@ -151,6 +163,7 @@ class Namesrv(PersistedTable):
     @handles(Began)
     def on_began(self, message: Began) -> None:
         """A large registration can be read; what comes of that broker waits until its end."""
+        self._warn_of_rival(message.header)
         now_ms = self.system.clock.monotonic_ms()
         self._takes_topics = self._routes.begin(message.header, message.version, now_ms)
 

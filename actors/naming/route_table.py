@@ -81,6 +81,12 @@ class RouteTable:
         self.touch(address, now_ms)
         return broker_id == MASTER_ID and (is_first or self.is_changed(address, version))
 
+    def rival(self, broker: RegisterBrokerHeader) -> str | None:
+        """The address of a live broker that has the name and id of this one, and another place."""
+        data = self._brokers.get(broker.broker_name)
+        address = None if data is None else data.broker_addrs.get(broker.broker_id)
+        return address if address in self._live and address != broker.broker_address else None
+
     def take(self, broker_name: str, queues: Mapping[str, QueueData]) -> None:
         """Some of a broker's topics, as they are now."""
         for topic, data in queues.items():

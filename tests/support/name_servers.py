@@ -44,13 +44,14 @@ def registration(
     compressed: bool = False,
     crc: int | None = None,
     oneway: bool = False,
+    address: str = "10.0.0.1:10911",
 ) -> RemotingCommand:
     configs = {topic.topic_name: topic for topic in topics}
     table = TopicConfigTable(configs, DataVersion(1000, version))
     body = RegisterBrokerBody(table).encode(compressed=compressed)
     header = RegisterBrokerHeader(
         "broker-a",
-        "10.0.0.1:10911",
+        address,
         "C1",
         "10.0.0.1:10912",
         0,

@@ -6,6 +6,7 @@ from dataclasses import replace
 from errno import ENOSPC
 
 import pytest
+from structlog.testing import capture_logs
 
 from actors.engine.system import ActorSystem
 from actors.naming.kv_config import KvConfig
@@ -120,6 +121,31 @@ def test_a_broker_is_gone_at_once_with_its_connection() -> None:
         system.address("namesrv").tell(PeerClosed(peer))
         system.drain()
         assert route(system, "TopicTest").code == ResponseCode.TOPIC_NOT_EXIST
+
+
+def test_two_brokers_of_one_name_and_id_are_named_in_the_log() -> None:
+    with name_server() as system, capture_logs() as logs:
+        one, other = RecordingPeer(), RecordingPeer()
+        ask(system, "namesrv", registration(TOPIC), one)
+        ask(system, "namesrv", registration(TOPIC), one)
+        assert not [entry for entry in logs if entry["log_level"] == "warning"]
+        ask(system, "namesrv", registration(TOPIC, address="10.0.0.2:10911"), other)
+        (warned,) = [entry for entry in logs if entry["log_level"] == "warning"]
+        assert warned["addresses"] == ["10.0.0.1:10911", "10.0.0.2:10911"]
+        assert (warned["broker"], warned["id"]) == ("broker-a", 0)
+        found = TopicRouteData.decode(route(system, "TopicTest").body)
+        assert found.broker_datas[0].broker_addrs == {0: "10.0.0.2:10911"}, "as in 4.9.7"
+
+
+def test_a_broker_that_comes_back_at_another_address_is_no_rival_of_itself() -> None:
+    with name_server() as system, capture_logs() as logs:
+        before = RecordingPeer()
+        ask(system, "namesrv", registration(TOPIC), before)
+        system.address("namesrv").tell(PeerClosed(before))
+        system.drain()
+        logs.clear()
+        ask(system, "namesrv", registration(TOPIC, address="10.0.0.2:10911"))
+        assert not [entry for entry in logs if entry["log_level"] == "warning"]
 
 
 def test_ordered_topics_are_told_to_brokers_and_if_wanted_to_clients() -> None:
