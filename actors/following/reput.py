@@ -39,7 +39,6 @@ from actors.following.trim import (
     TrimSome,
 )
 from actors.replication.replicas import LogGrew, Replicas
-from storage.consume_queues import UnsyncedQueues
 from storage.dispatch import DispatchEntry
 from storage.errors import StoreError
 from storage.index import FullFiles
@@ -47,6 +46,7 @@ from storage.message_store import MessageStore
 from storage.queue_generations import QueueGenerations
 from storage.transactions.table import UnsyncedTable
 from storage.trimming import RemovedQueues, Trimming, remove_queues
+from storage.unsynced import UnsyncedQueues
 
 log = get_logger(__name__)
 WRITE_OUT_MS = 200

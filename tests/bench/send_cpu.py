@@ -21,6 +21,7 @@ from protocol.codes import LanguageCode, RequestCode, SerializeType
 from protocol.command import RemotingCommand
 from protocol.frame import decode_frame, encode
 from protocol.headers.send import SendMessageHeader
+from tests.bench.process_figures import scheduled_us
 from tests.compat.child import Child
 from tests.compat.patience import wait_until
 
@@ -85,8 +86,7 @@ class LoadedBroker:
 
     def cpu_us(self) -> float:
         """Of all its threads until now."""
-        tasks = Path(f"/proc/{self.child.pid}/task").iterdir()
-        return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks) / 1000
+        return scheduled_us(self.child.pid)
 
     def load(self, bursts: Sequence[Sequence[bytes]], least: int) -> float:
         """Sends whole rounds of bursts, `least` messages or some more; gives µs a message."""
