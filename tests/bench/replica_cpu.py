@@ -68,7 +68,7 @@ class FollowedBroker:
         config.write_text(
             f"brokerName=a\nbrokerId=1\nbrokerRole=SLAVE\nbrokerIP1={HOST}\nlistenPort=0\n"
             f"namesrvAddr={HOST}:1\nhaMasterAddress={HOST}:{listener.getsockname()[1]}\n"
-            f"storePathRootDir={scratch / 'store'}\n"
+            f"storePathRootDir={scratch / 'store'}\nhaHousekeepingInterval=3600000\n"
         )
         self.child = Child(
             [sys.executable, "-m", "troupemq", "broker", "-c", str(config)],
