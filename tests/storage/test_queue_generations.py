@@ -41,8 +41,9 @@ def numbered(first: int, *numbers: int, queue_id: int = 0) -> list[DispatchEntry
     return [entry(first + n, queue_offset=o, queue_id=queue_id) for n, o in enumerate(numbers)]
 
 
-def test_a_queue_begins_anew_with_a_record_0_that_is_new() -> None:
-    slave = Slave()
+@pytest.mark.parametrize("is_extended", (False, True))
+def test_a_queue_begins_anew_with_a_record_0_that_is_new(is_extended: bool) -> None:
+    slave = Slave(is_extended=is_extended)
     slave.feed(*numbered(0, 0, 1, 2, 3, 4), *numbered(5, 0, 1, queue_id=1))
     slave.feed(*numbered(10, 0, 1, 2))
     assert slave.places() == [10, 11, 12]
@@ -53,8 +54,9 @@ def test_a_queue_begins_anew_with_a_record_0_that_is_new() -> None:
     assert not slave.generations.removed.queues, "told once"
 
 
-def test_both_generations_may_come_at_once() -> None:
-    slave = Slave()
+@pytest.mark.parametrize("is_extended", (False, True))
+def test_both_generations_may_come_at_once(is_extended: bool) -> None:
+    slave = Slave(is_extended=is_extended)
     slave.feed(*numbered(0, 0, 1, 2, 0, 1, 2, 3), *numbered(7, 0))
     assert slave.places() == [7]
 
