@@ -70,6 +70,8 @@ class TransferBuffer:
 
     def __init__(self) -> None:
         self._waiting = bytearray()
+        self._needed_bytes = 0
+        """What the transfer that has come in part has in whole, as far as that is known."""
 
     def receive(self, data: bytes) -> list[Transfer]:
         """Adds `data`; the transfers that are whole now, in order.
@@ -77,20 +79,29 @@ class TransferBuffer:
         Raises FrameError for a length that cannot be: close the connection then.
         """
         waiting = self._waiting
-        waiting += data
+        if waiting:
+            waiting += data
+            if len(waiting) < self._needed_bytes:
+                return []
+            data = bytes(waiting)
+            waiting.clear()
         found: list[Transfer] = []
-        start = 0
-        while len(waiting) - start >= TRANSFER_HEAD_BYTES:
-            offset, body_bytes = _TRANSFER.unpack_from(waiting, start)
+        start, data_bytes = 0, len(data)
+        while data_bytes - start >= TRANSFER_HEAD_BYTES:
+            offset, body_bytes = _TRANSFER.unpack_from(data, start)
             if offset < 0 or not 0 <= body_bytes <= TRANSFER_BYTES_MAX - TRANSFER_HEAD_BYTES:
                 raise FrameError(
                     ResponseCode.SYSTEM_ERROR, f"a transfer of {body_bytes} bytes at {offset}"
                 )
             body_start = start + TRANSFER_HEAD_BYTES
             end = body_start + body_bytes
-            if end > len(waiting):
+            if end > data_bytes:
+                self._needed_bytes = end - start
                 break
-            found.append((offset, bytes(waiting[body_start:end])))
+            found.append((offset, data[body_start:end]))
             start = end
-        del waiting[:start]
+        else:
+            self._needed_bytes = TRANSFER_HEAD_BYTES
+        if start < data_bytes:
+            waiting += data[start:]
         return found

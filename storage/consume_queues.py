@@ -4,7 +4,7 @@ Source: store/DefaultMessageStore.java (loadConsumeQueue, recoverConsumeQueue,
 recoverTopicQueueTable, findConsumeQueue, FlushConsumeQueueService).
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from errno import EXDEV
 from zlib import crc32
 
@@ -19,7 +19,7 @@ from storage.extended_queue import ExtendedQueue
 from storage.queue_files import UNIT_BYTES, QueueFiles
 from storage.queue_run import QueueRun, check_sizes, read_queue_runs
 from storage.stored_units import StoredUnits
-from storage.unsynced import Unsynced, sync_files
+from storage.unsynced import UnsyncedQueues, sync_files
 
 __all__ = ["ConsumeQueues", "DispatchEntry", "UnsyncedQueues"]
 
@@ -114,17 +114,21 @@ class ConsumeQueues:
     # -- adding (hot) -------------------------------------------------------------------------
 
     def append(
-        self, entries: Sequence[DispatchEntry], odd: list[DispatchEntry] | None = None
+        self,
+        entries: Sequence[DispatchEntry],
+        odd: list[DispatchEntry] | None = None,
+        look: Callable[[ConsumeQueue, DispatchEntry], None] | None = None,
     ) -> None:
         """Adds the units of records that lie behind each other in the log, in this order.
 
         Those whose number does not continue their queue, or that begin one, are added to `odd`
-        instead, if it is given, and so are records without a unit that have a number.
+        instead, if it is given, and so are records without a unit that have a number. Without `odd`
+        `look` is shown them first, with their queue, which it may take out to have it begin anew.
         Prepared and rolled back records have none; what a queue has already is ignored. Raises
         DiskFull or StoreError from writing out; the units are in memory then, and repeating the
         call does no harm.
         """
-        plain = entries if self._ext_files is None else self._append_extended(entries, odd)
+        plain = entries if self._ext_files is None else self._append_extended(entries, odd, look)
         queues, dirty, pack = self._by_bytes, self._dirty, UNIT.pack
         for entry in plain:
             topic, queue_id, queue_offset, physical_offset, size, code, _, sys_flag, _ = entry
@@ -149,6 +153,9 @@ class ConsumeQueues:
                     odd.append(entry)
                 continue
             else:
+                if look is not None:
+                    look(queue, entry)
+                    queue = self.get_or_create(queue.topic, queue_id)
                 queue.append(queue_offset, physical_offset, size, code)
             if not queue.dirty:
                 queue.dirty = True
@@ -164,7 +171,10 @@ class ConsumeQueues:
                 self.write_out_all()
 
     def _append_extended(
-        self, entries: Sequence[DispatchEntry], odd: list[DispatchEntry] | None
+        self,
+        entries: Sequence[DispatchEntry],
+        odd: list[DispatchEntry] | None,
+        look: Callable[[ConsumeQueue, DispatchEntry], None] | None,
     ) -> Sequence[DispatchEntry]:
         """The same for queues with an extension; gives what is left to do: nothing."""
         bit_maps = self.bit_maps
@@ -184,6 +194,9 @@ class ConsumeQueues:
                 if queue is None or end > queue.max_physical_offset:
                     odd.append(entry)
                 continue
+            if look is not None and queue is not None and queue_offset != queue.max_offset:
+                look(queue, entry)
+                queue = None
             queue = queue or self.get_or_create(topic.decode("utf-8", "surrogateescape"), queue_id)
             assert isinstance(queue, ExtendedQueue)
             known = ExtUnit(code, stored, None if bit_maps is None else bit_maps(entry))
@@ -207,7 +220,7 @@ class ConsumeQueues:
             dirty.pop()
         self._unwritten_units = 0
 
-    def unsynced(self, least_pages: int = 0) -> "UnsyncedQueues":
+    def unsynced(self, least_pages: int = 0) -> UnsyncedQueues:
         """What to sync: files with at least `least_pages` pages of units not on disk; 0 = all.
 
         Only what is written out. Tell `mark_synced` when it is done.
@@ -231,7 +244,7 @@ class ConsumeQueues:
             taken.files.directories |= self._ext_files.names_to_sync()
         return taken
 
-    def mark_synced(self, taken: "UnsyncedQueues") -> None:
+    def mark_synced(self, taken: UnsyncedQueues) -> None:
         """Notes that what `unsynced` gave is on disk now."""
         for queue, written_offset in taken.queues:
             queue.mark_synced(written_offset)
@@ -380,17 +393,3 @@ class ConsumeQueues:
         self._files.close()
         if self._ext_files is not None:
             self._ext_files.close()
-
-
-class UnsyncedQueues:
-    """What one sync of the queues concerns; `files` is for the thread that does it."""
-
-    def __init__(self, store_timestamp: int | None, covered_offset: int = 0) -> None:
-        self.files = Unsynced()
-        self.queues: list[tuple[StoredUnits, int]] = []
-        self.store_timestamp = store_timestamp
-        """Set when everything up to this store timestamp is in `files`."""
-        self.covered_offset = covered_offset
-        """The units of all records of the log below are in `files`; 0 when that is not known."""
-        self.names: list[tuple[str, int]] = []
-        """The queues that have units, when everything is in `files`."""

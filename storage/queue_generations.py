@@ -46,32 +46,12 @@ class QueueGenerations:
 
         Raises DiskFull or StoreError; the same entries may then be told again.
         """
-        if not self._goes_back(entries):
-            self._queues.append(entries)
-            return
-        for entry in entries:
-            queue = self._queues.get(_text(entry[0]), entry[1])
-            if queue is not None and _is_before_its_end(queue, entry):
-                self._begin_anew(queue, entry)
-            self._queues.append([entry])
+        self._queues.append(entries, look=self._look)
 
-    def _goes_back(self, entries: Sequence[DispatchEntry]) -> bool:
-        """Whether the number of one of these lies before the end of its queue."""
-        ends: dict[tuple[bytes, int], int] = {}
-        for entry in entries:
-            if entry[7] & TRANSACTION_PREPARED:
-                continue
-            key, number = entry[:2], entry[2]
-            end = ends.get(key)
-            if end is None:
-                queue = self._queues.get(_text(entry[0]), entry[1])
-                if queue is not None and entry[3] + entry[4] <= queue.max_physical_offset:
-                    continue
-                end = number if queue is None or queue.is_empty else queue.max_offset
-            if number < end:
-                return True
-            ends[key] = end + 1
-        return False
+    def _look(self, queue: ConsumeQueue, entry: DispatchEntry) -> None:
+        """Sees the records whose number does not continue their queue, before they are added."""
+        if _is_before_its_end(queue, entry):
+            self._begin_anew(queue, entry)
 
     def _begin_anew(self, queue: ConsumeQueue, entry: DispatchEntry) -> None:
         """Takes the queue out of use if this record shows that it is of an older generation."""
@@ -91,7 +71,3 @@ def _is_before_its_end(queue: ConsumeQueue, entry: DispatchEntry) -> bool:
     is_known = entry[3] + entry[4] <= queue.max_physical_offset
     has_unit = not entry[7] & TRANSACTION_PREPARED
     return has_unit and not is_known and not queue.is_empty and entry[2] < queue.max_offset
-
-
-def _text(topic: bytes) -> str:
-    return topic.decode("utf-8", "surrogateescape")

@@ -8,6 +8,7 @@ Source: store/ha/HAService.HAClient, CommitLog.appendData.
 """
 
 from collections.abc import Iterable, Sequence
+from struct import Struct
 
 from protocol.message import (
     BLANK_BYTES,
@@ -24,6 +25,7 @@ from storage.consume_queue import ConsumeQueue
 from storage.dispatch import DispatchEntry, entry_of
 from storage.errors import OffsetError, StoreError, store_error
 from storage.mapped_file import MappedFile
+from storage.replica_scan import RecordTaker
 from storage.resync import is_blank_at, next_record
 
 _OTHER_SIZE = (
@@ -31,6 +33,11 @@ _OTHER_SIZE = (
     "mappedFileSizeCommitLog must be the same as the master's."
 )
 
+
+_SIZE = Struct(">i")
+
+STRETCH_BYTES = 64 << 10
+"""Of the log, copied to be taken apart."""
 
 OVERLAP_BYTES_MIN = 4096
 OVERLAP_BYTES_MAX = 16 << 20
@@ -50,6 +57,7 @@ class ReplicaLog:
         self._log = commit_log
         self._newest_record = _newest_record(queues, commit_log.end_offset)
         self._delay_levels = delay_levels
+        self._taker = RecordTaker(delay_levels)
         self.received_offset = commit_log.end_offset
         """Where the master's next byte belongs."""
         self.damaged_at = -1
@@ -123,21 +131,39 @@ class ReplicaLog:
         when the master's files have another size.
         """
         entries: list[DispatchEntry] = []
-        offset, stored_ms = self._log.end_offset, 0
+        offset = self._log.end_offset
         try:
             while offset < self.received_offset:
+                sound_end = self._take_sound(offset, entries)
+                if sound_end > offset:
+                    offset = sound_end
+                    continue
                 head, following = self._next(offset)
                 if following is None:
                     break
                 if head is not None:
                     entries.append(entry_of(head, self._delay_levels))
-                    self._newest_record = offset
-                    stored_ms = max(stored_ms, head.store_timestamp)
                 offset = following
         finally:
             if offset > self._log.end_offset:
-                self._log.publish(offset, stored_ms)
+                newest_ms = max([entry[6] for entry in entries], default=0)
+                self._log.publish(offset, newest_ms)
+            if entries:
+                self._newest_record = entries[-1][3]
         return entries
+
+    def _take_sound(self, offset: int, entries: list[DispatchEntry]) -> int:
+        """Adds the entries of records that raise no question; returns where they end."""
+        file = self._log.queue.find(offset)
+        if file is None:
+            return offset
+        position = offset - file.first_offset
+        come = min(self.received_offset, file.end_offset) - offset
+        (size,) = _SIZE.unpack_from(file.view, position) if come >= _SIZE.size else (0,)
+        if not RECORD_BYTES_MIN <= size <= come:
+            return offset  # nothing to see yet, or nothing to see in this way
+        stretch = file.view[position : position + min(come, max(size, STRETCH_BYTES))]
+        return offset + self._taker.take(bytes(stretch), offset, entries)
 
     def _next(self, offset: int) -> tuple[RecordHead | None, int | None]:
         """The record there, and where it ends; no end as long as it is not whole."""

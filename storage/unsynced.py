@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from storage.disk import Disk
 from storage.errors import SyncFailed
+from storage.stored_units import StoredUnits
 
 
 @dataclass(slots=True)
@@ -17,6 +18,20 @@ class Unsynced:
 
     paths: list[str] = field(default_factory=list)
     directories: set[str] = field(default_factory=set)
+
+
+class UnsyncedQueues:
+    """What one sync of the queues concerns; `files` is for the thread that does it."""
+
+    def __init__(self, store_timestamp: int | None, covered_offset: int = 0) -> None:
+        self.files = Unsynced()
+        self.queues: list[tuple[StoredUnits, int]] = []
+        self.store_timestamp = store_timestamp
+        """Set when everything up to this store timestamp is in `files`."""
+        self.covered_offset = covered_offset
+        """The units of all records of the log below are in `files`; 0 when that is not known."""
+        self.names: list[tuple[str, int]] = []
+        """The queues that have units, when everything is in `files`."""
 
 
 def sync_files(disk: Disk, unsynced: Unsynced) -> None:

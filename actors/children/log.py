@@ -8,7 +8,7 @@ from actors.engine.supervisor import ChildSpec
 from actors.following.reput import Reput
 from actors.parts import Parts
 from actors.replication.put_replica import PutReplica
-from actors.replication.replicas import ReplicaWait
+from actors.replication.replicas import ReplicaWait, Slaves
 from actors.sending.allocate_file import AllocateFile
 from actors.sending.flush_real_time import FlushRealTime
 from actors.sending.flusher import Flusher
@@ -92,6 +92,7 @@ def _put_message(parts: Parts, answers: PutAnswers) -> PutMessage:
         answers=answers,
         hooks=parts.hooks,
         stats=parts.put_stats,
+        slaves=Slaves(parts.replicas, address("ha_master"), store_config.is_sync_flush),
         random=parts.random,
         addresses={name: address(name) for name in names},
     )

@@ -8,7 +8,7 @@ twice), its own tick, FlushRealTime (`WriteOutQueues`, `QueuesSynced`), CleanFil
 (`RepairUnits`, `RebuildIndex`).
 Tells: PullHold (`Arrived`, `CaughtUp`), FlushRealTime (`QueuesWritten`), PutMessage
 (`WritesForbidden`), CleanFiles (`Trimmed`, `QueuesRemoved`, `QueuesBegunAnew`), CatchUp
-(`FollowerBehind`), HaMaster (`LogGrew`, when there are slaves).
+(`FollowerBehind`), HaMaster (`LogGrew`, when there are slaves, under SYNC_FLUSH).
 
 At its start it reads from the log whatever was appended and not dispatched.
 """
@@ -39,7 +39,6 @@ from actors.following.trim import (
     TrimSome,
 )
 from actors.replication.replicas import LogGrew, Replicas
-from storage.consume_queues import UnsyncedQueues
 from storage.dispatch import DispatchEntry
 from storage.errors import StoreError
 from storage.index import FullFiles
@@ -47,6 +46,7 @@ from storage.message_store import MessageStore
 from storage.queue_generations import QueueGenerations
 from storage.transactions.table import UnsyncedTable
 from storage.trimming import RemovedQueues, Trimming, remove_queues
+from storage.unsynced import UnsyncedQueues
 
 log = get_logger(__name__)
 WRITE_OUT_MS = 200
@@ -169,6 +169,7 @@ class Reput(Actor):
         self._gathered: list[DispatchEntry] = []
         self.following = following
         self._end_offset = 0
+        self._only_flushed = store.config.is_sync_flush
 
     def on_start(self) -> None:
         self._end_offset = self._store.dispatch_rest()
@@ -187,7 +188,7 @@ class Reput(Actor):
     @handles(BatchEnd)
     def on_batch_end(self, _: BatchEnd) -> None:
         """Dispatches what was gathered, in bulk."""
-        if self._gathered and self._replicas.link_count:
+        if self._only_flushed and self._gathered and self._replicas.link_count:
             self._ha_master.tell(LogGrew())
         self._dispatch()
 

@@ -5,6 +5,8 @@ Source: HAService.java (push2SlaveMaxOffset, connectionCount, isSlaveOK).
 
 from dataclasses import dataclass
 
+from actors.engine.address import Address
+
 
 @dataclass(slots=True)
 class Replicas:
@@ -26,6 +28,21 @@ class Replicas:
 @dataclass(slots=True)
 class LogGrew:
     """Told to HaMaster: there is more to transfer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Slaves:
+    """Tells HaMaster what slaves may have; for whoever writes the log."""
+
+    replicas: Replicas
+    ha_master: Address
+    only_flushed: bool
+    """Under SYNC_FLUSH: then there is news for them when the flush is done."""
+
+    def log_grew(self) -> None:
+        """There is more in the log than before."""
+        if self.replicas.link_count and not self.only_flushed:
+            self.ha_master.tell(LogGrew())
 
 
 @dataclass(slots=True)

@@ -5,8 +5,9 @@ Told by: connections (`Sends`, all sends of one read); Schedule, SendBack, PullM
 and ReplyMessage (`PutOwn`); AllocateFile (`FilePrepared`), the topic table (`TopicReady`),
 GroupCommit, Reput and CleanFiles (`WritesForbidden`), CleanFiles (`DropFiles`, `QueuesGone`).
 Tells: the connections (answers, at the end of the batch), GroupCommit under SYNC_FLUSH and of a
-SYNC_MASTER, Reput (what to dispatch, so that nothing is parsed twice), AllocateFile (make the next
-file), the topic table (make this topic; its sends are parked meanwhile, in order).
+SYNC_MASTER, HaMaster (`LogGrew`), Reput (what to dispatch, so that nothing is parsed twice),
+AllocateFile (make the next file), the topic table (make this topic; its sends are parked meanwhile,
+in order).
 
 A batch is whatever was waiting: checked one by one, written with one call, answered with one
 message per connection.
@@ -26,6 +27,7 @@ from actors.following.clean_files import DropFiles, FilesDropped, QueuesGone
 from actors.following.reput import Appended, WritesForbidden
 from actors.network.hooks import Hooks, SendContext
 from actors.network.sends import Sends
+from actors.replication.replicas import Slaves
 from actors.sending.allocate_file import FileFailed, FilePrepared, PrepareFile
 from actors.sending.append_batch import AppendBatch, Pending
 from actors.sending.group_commit import CommitUpTo
@@ -78,6 +80,7 @@ class PutMessage(Actor):
         answers: PutAnswers,
         hooks: Hooks,
         stats: PutStats,
+        slaves: Slaves,
         random: Random,
         addresses: Mapping[str, Address],
     ) -> None:
@@ -87,7 +90,7 @@ class PutMessage(Actor):
         self._log = store.commit_log
         self._config = config
         self._answers, self._hooks = answers, hooks
-        self.stats = stats
+        self.stats, self._slaves = stats, slaves
         self._to = addresses
         self._reput = addresses["reput"]
         self._batch = AppendBatch(self._log)
@@ -245,6 +248,7 @@ class PutMessage(Actor):
             self._own.refuse_all(self._not_available())
             return
         self._waiting_for_file = self._own.append(self.system.clock.now_ms(), self._not_available)
+        self._slaves.log_grew()
         self._want_file()
 
     def _commit(self) -> None:
@@ -266,6 +270,7 @@ class PutMessage(Actor):
             stats.put_count += len(entries)
             stats.put_bytes += sum([item[5] for item in stored])
             end_offset = self._log.end_offset
+            self._slaves.log_grew()  # first of all: a slave works meanwhile
             self._answer(stored, waits, end_offset)
             self._reput.tell(Appended(end_offset, entries))
         took_ms = self.system.clock.monotonic_ms() - self._batch_started_ms

@@ -4,7 +4,7 @@ Every load runs against each broker, one after the other, each broker beside its
 The figures of one run compare with each other and with no other run: the machine is part of them.
 A Java broker that is not warm costs several times what it costs later: each broker first takes
 sends for 20 s that do not count.  "elsewhere" is the share of the processors that went to anything
-but broker and client: where it is high, run it again on a quiet machine; a slave is in it, too.
+but broker, slave and client: where it is high, run it again on a quiet machine.
 """
 
 import argparse
@@ -46,6 +46,7 @@ COLUMNS = (
     "broker",
     "messages/s",
     "broker µs/message",
+    "slave µs/message",
     "client µs/message",
     "p50 ms",
     "p99 ms",
@@ -126,14 +127,14 @@ def run_all(
             kind: start(stack, kind, mode, plan.java, plan.scratch / mode / kind, options)
             for kind in options.brokers
         }
-        for broker in brokers.values():
+        for broker, _ in brokers.values():
             run(LOADS["send"], broker, replace(plan, warm_up_ms=first_ms, measure_ms=1))
         for _ in range(options.rounds):
             for name, load in loads.items():
                 if load.in_flight:
                     load = replace(load, in_flight=options.in_flight)
-                for kind, broker in brokers.items():
-                    figures = run(load, broker, plan)
+                for kind, (broker, slave) in brokers.items():
+                    figures = run(load, broker, plan, slave)
                     results.setdefault((name, kind), []).append(figures)
                     print(" ".join(row(name, kind, figures)), file=sys.stderr, flush=True)
 
@@ -145,8 +146,8 @@ def start(
     tools: Java,
     scratch: Path,
     options: argparse.Namespace,
-) -> Broker:
-    """A broker for that mode, with its slave if it has one, beside a name server."""
+) -> tuple[Broker, Broker | None]:
+    """A broker for that mode, and its slave if it has one, beside a name server."""
     if kind == "ours":
         names: NameServer = stack.enter_context(OurNameServer(scratch / "names"))
     else:
@@ -161,10 +162,9 @@ def start(
         return stack.enter_context(official)
 
     if mode != "SYNC_MASTER":
-        return broker(scratch, {"flushDiskType": mode})
+        return broker(scratch, {"flushDiskType": mode}), None
     master = broker(scratch, {"brokerRole": mode})
-    broker(scratch / "slave", {"brokerRole": "SLAVE", "brokerId": "1"})
-    return master
+    return master, broker(scratch / "slave", {"brokerRole": "SLAVE", "brokerId": "1"})
 
 
 def table(
@@ -193,6 +193,7 @@ def row(title: str, kind: str, figures: Figures) -> tuple[str, ...]:
         kind,
         f"{figures.per_second:,.0f}",
         f"{figures.broker_us:.2f}",
+        f"{figures.slave_us:.2f}" if figures.slave_cpu_s else "",
         f"{figures.client_us:.2f}",
         *(f"{ms:.2f}" if ms is not None else "" for ms in latencies(figures)),
         f"{memory.resident_kib / 1024:,.0f} ({memory.anonymous_kib / 1024:,.0f})",

@@ -51,6 +51,7 @@ class Figures:
     failures: int
     seconds: float
     broker_cpu_s: float
+    slave_cpu_s: float
     client_cpu_s: float
     machine_cpu_s: float
     broker_memory: Memory
@@ -68,13 +69,19 @@ class Figures:
         return self.broker_cpu_s / max(self.messages, 1) * 1e6
 
     @property
+    def slave_us(self) -> float:
+        """The slave's CPU for each message; 0 without one."""
+        return self.slave_cpu_s / max(self.messages, 1) * 1e6
+
+    @property
     def client_us(self) -> float:
         return self.client_cpu_s / max(self.messages, 1) * 1e6
 
     @property
     def elsewhere(self) -> float:
         """Share of the processors that others used; where it is high the figures say little."""
-        others = self.machine_cpu_s - self.broker_cpu_s - self.client_cpu_s
+        known = self.broker_cpu_s + self.slave_cpu_s + self.client_cpu_s
+        others = self.machine_cpu_s - known
         return max(others, 0) / self.seconds / (os.cpu_count() or 1)
 
 
@@ -92,7 +99,7 @@ LOADS = {
 _numbers = count(1)
 
 
-def run(load: Load, broker: Broker, plan: Plan) -> Figures:
+def run(load: Load, broker: Broker, plan: Plan, slave: Broker | None = None) -> Figures:
     """Runs `load` once; RuntimeError with the client's words if it fails."""
     number = next(_numbers)
     topic = _topic(load, broker, plan, number)
@@ -101,11 +108,11 @@ def run(load: Load, broker: Broker, plan: Plan) -> Figures:
     if not load.threads:
         _client(broker, plan, {"load": "fill", "count": plan.backlog, **arguments}, number)
         consume = {"load": "consume", "count": plan.backlog, "group": f"bench-{number}"}
-        return _measured(broker, plan, {**arguments, **consume}, number)
+        return _measured(broker, slave, plan, {**arguments, **consume}, number)
     if load.in_flight:
         arguments |= {"load": "callbacks", "inFlight": load.in_flight}
-        return _measured(broker, plan, arguments, number)
-    return _measured(broker, plan, {"load": "send", **arguments}, number)
+        return _measured(broker, slave, plan, arguments, number)
+    return _measured(broker, slave, plan, {"load": "send", **arguments}, number)
 
 
 def _topic(load: Load, broker: Broker, plan: Plan, number: int) -> str:
@@ -144,8 +151,11 @@ def _client(broker: Broker, plan: Plan, arguments: dict[str, object], number: in
         raise RuntimeError(log.read_text())
 
 
-def _measured(broker: Broker, plan: Plan, arguments: dict[str, object], number: int) -> Figures:
+def _measured(
+    broker: Broker, slave: Broker | None, plan: Plan, arguments: dict[str, object], number: int
+) -> Figures:
     """Reads the processes' figures at the moments at which the client says `begins` and `ends`."""
+    slave_pid = None if slave is None else slave.pid
     os.sync()  # what other loads have left to write is not this one's
     log = plan.scratch / f"client-{number}.log"
     with (
@@ -156,7 +166,7 @@ def _measured(broker: Broker, plan: Plan, arguments: dict[str, object], number: 
     ):
         try:
             assert client.stdout
-            marks = _marks(iter(client.stdout), broker.pid, client.pid)
+            marks = _marks(iter(client.stdout), broker.pid, slave_pid, client.pid)
             _, *began = next(marks)
             told, *ended = next(marks)
         except StopIteration:
@@ -169,8 +179,9 @@ def _measured(broker: Broker, plan: Plan, arguments: dict[str, object], number: 
         failures=int(told["failures"] or 0),
         seconds=float(told["seconds"] or 0),
         broker_cpu_s=ended[0] - began[0],
-        client_cpu_s=ended[1] - began[1],
-        machine_cpu_s=ended[2] - began[2],
+        slave_cpu_s=ended[1] - began[1],
+        client_cpu_s=ended[2] - began[2],
+        machine_cpu_s=ended[3] - began[3],
         broker_memory=memory(broker.pid),
         p50_ms=told.get("p50Ms"),
         p99_ms=told.get("p99Ms"),
@@ -179,8 +190,9 @@ def _measured(broker: Broker, plan: Plan, arguments: dict[str, object], number: 
 
 
 def _marks(
-    lines: Iterator[bytes], broker_pid: int, client_pid: int
-) -> Iterator[tuple[dict[str, float | None], float, float, float]]:
+    lines: Iterator[bytes], broker_pid: int, slave_pid: int | None, client_pid: int
+) -> Iterator[tuple[dict[str, float | None], float, float, float, float]]:
     for line in lines:
         told = json.loads(line)
-        yield told, cpu_seconds(broker_pid), cpu_seconds(client_pid), machine_cpu_seconds()
+        slave = 0.0 if slave_pid is None else cpu_seconds(slave_pid)
+        yield told, cpu_seconds(broker_pid), slave, cpu_seconds(client_pid), machine_cpu_seconds()

@@ -1,6 +1,7 @@
 """What a process has used so far, read from /proc.
 
-CPU time counts all of its threads, in ticks of 10 ms: fine for stretches of seconds.
+CPU time counts all of its threads, in ticks of 10 ms: fine for stretches of seconds. The
+scheduler's own count is finer, and leaves out the threads that have ended.
 """
 
 import os
@@ -26,6 +27,12 @@ def cpu_seconds(pid: int) -> float:
     """User and system time of the process until now."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[_USER_TIME]) + int(fields[_SYSTEM_TIME])) / _TICKS_PER_S
+
+
+def scheduled_us(pid: int) -> float:
+    """Processor time, kernel included, of the threads that the process has, in µs."""
+    tasks = Path(f"/proc/{pid}/task").iterdir()
+    return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks) / 1000
 
 
 def machine_cpu_seconds() -> float:

@@ -1,5 +1,8 @@
 """Queues of a slave that begin anew, and those that only look as if they did."""
 
+from dataclasses import replace
+from random import Random
+
 import pytest
 
 from storage.dispatch import DispatchEntry
@@ -15,9 +18,10 @@ from tests.support.fake_disk import FakeDisk
 class Slave:
     """The queues of a slave, fed with records of 100 bytes."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_extended: bool = False) -> None:
         self.disk = FakeDisk()
-        self.store = MessageStore(config(), self.disk, ManualClock())
+        settings = replace(config(), enable_consume_queue_ext=is_extended)
+        self.store = MessageStore(settings, self.disk, ManualClock())
         self.store.open()
         self.generations = QueueGenerations(self.store)
 
@@ -37,8 +41,9 @@ def numbered(first: int, *numbers: int, queue_id: int = 0) -> list[DispatchEntry
     return [entry(first + n, queue_offset=o, queue_id=queue_id) for n, o in enumerate(numbers)]
 
 
-def test_a_queue_begins_anew_with_a_record_0_that_is_new() -> None:
-    slave = Slave()
+@pytest.mark.parametrize("is_extended", (False, True))
+def test_a_queue_begins_anew_with_a_record_0_that_is_new(is_extended: bool) -> None:
+    slave = Slave(is_extended=is_extended)
     slave.feed(*numbered(0, 0, 1, 2, 3, 4), *numbered(5, 0, 1, queue_id=1))
     slave.feed(*numbered(10, 0, 1, 2))
     assert slave.places() == [10, 11, 12]
@@ -49,8 +54,9 @@ def test_a_queue_begins_anew_with_a_record_0_that_is_new() -> None:
     assert not slave.generations.removed.queues, "told once"
 
 
-def test_both_generations_may_come_at_once() -> None:
-    slave = Slave()
+@pytest.mark.parametrize("is_extended", (False, True))
+def test_both_generations_may_come_at_once(is_extended: bool) -> None:
+    slave = Slave(is_extended=is_extended)
     slave.feed(*numbered(0, 0, 1, 2, 0, 1, 2, 3), *numbered(7, 0))
     assert slave.places() == [7]
 
@@ -120,3 +126,32 @@ def test_when_the_disk_refuses_the_old_queue_stays_and_it_is_tried_again(
     assert slave.places() == [0, 1, 2]
     slave.feed(*numbered(3, 0, 1))
     assert slave.places() == [3, 4]
+
+
+@pytest.mark.trial(short=40, long=3000)
+def test_many_records_at_once_are_as_one_after_the_other(seed: int) -> None:
+    """Generations, gaps, repetitions and records without a unit, in whatever order."""
+    random = Random(seed)
+    is_extended = random.random() < 0.3
+    records: list[DispatchEntry] = []
+    ends = dict.fromkeys(range(3), 0)
+    for number in range(random.randint(1, 120)):
+        queue_id = random.randrange(3)
+        if random.random() < 0.1:
+            ends[queue_id] = random.choice((0, 0, 1, ends[queue_id] + 3))
+        sys_flag = random.choice((0, 0, 0, 0, 4, 8, 12))
+        offset = ends[queue_id]
+        records.append(entry(number, queue_offset=offset, queue_id=queue_id, sys_flag=sys_flag))
+        ends[queue_id] += not sys_flag & 4
+    once, again = Slave(is_extended=is_extended), Slave(is_extended=is_extended)
+    position = 0
+    while position < len(records):
+        start = max(0, position - random.choice((0, 0, 0, 1, 7)))  # some come again
+        position += random.randint(1, 40)
+        once.feed(*records[start:position])
+        for record in records[start:position]:
+            again.feed(record)
+        assert once.store.consume_queues.known() == again.store.consume_queues.known()
+    for queue in once.store.consume_queues:
+        assert once.places("T", queue.queue_id) == again.places("T", queue.queue_id)
+    assert once.generations.take_removed() == again.generations.take_removed()

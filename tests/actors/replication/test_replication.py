@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
+from actors.replication.put_replica import DISPATCH_MS, FEW_RECORDS
+from protocol.codes import ResponseCode
 from tests.support.brokers import STORE, SimulatedBroker
 from tests.support.fake_disk import FakeDisk
 from tests.support.replication import CHUNK_BYTES, TOPIC, end_of, fill, following
@@ -48,7 +50,51 @@ def test_records_cut_anywhere_are_published_whole(monkeypatch: pytest.MonkeyPatc
             pair.send(b"%d " % number, topic=TOPIC, queue_id=0)
             pair.settle()
         pair.assert_equal()
+        pair.advance(DISPATCH_MS)
         assert len(pulled(pair.slave)) == 12
+
+
+def dispatched(made: SimulatedBroker) -> int:
+    """The messages that the first queue has, in memory or in its files."""
+    queue = made.broker.store.consume_queues.get(TOPIC, 0)
+    return 0 if queue is None else queue.max_offset
+
+
+@pytest.mark.parametrize(("rounds", "count"), ((3, 1), (1, FEW_RECORDS + 1)))
+def test_a_few_records_are_dispatched_together_a_little_later(rounds: int, count: int) -> None:
+    """They are in the log and reported at once, however few they are."""
+    with following(master_role="SYNC_MASTER") as pair:
+        for _ in range(rounds):
+            answers = [pair.send(topic=TOPIC, queue_id=0) for _ in range(count)]
+            pair.settle()
+            assert all(answer[0].code == ResponseCode.SUCCESS for answer in answers)
+        pair.assert_equal()
+        assert dispatched(pair.slave) == (0 if count == 1 else count)
+        pair.advance(DISPATCH_MS)
+        assert dispatched(pair.slave) == rounds * count
+
+
+def test_a_stop_leaves_nothing_for_the_next_start_to_dispatch() -> None:
+    with following() as pair:
+        pair.send(topic=TOPIC, queue_id=0)
+        pair.settle()
+        pair.assert_equal()
+        assert dispatched(pair.slave) == 0
+        pair.stop(pair.slave)
+        assert dispatched(pair.slave) == 1
+        pair.restart(pair.slave)
+
+
+def test_records_that_nobody_was_told_of_are_dispatched_after_a_failure() -> None:
+    """Whoever appends fails with some in hand: who follows the log reads them from there."""
+    with following() as pair:
+        pair.send(topic=TOPIC, queue_id=0)
+        pair.settle()
+        assert dispatched(pair.slave) == 0
+        pair.slave.system.address("put_message").tell(object())
+        pair.advance(1000)
+        pair.assert_equal()
+        assert dispatched(pair.slave) == 1
 
 
 def test_an_empty_slave_begins_at_the_masters_last_file() -> None:

@@ -4,7 +4,13 @@ import errno
 from dataclasses import replace
 from typing import Any
 
+import pytest
+
+from actors.engine.address import Address
+from actors.following.reput import Appended
+from actors.replication.replicas import LogGrew
 from protocol.codes import ResponseCode
+from storage.config import StoreConfig
 from tests.support.brokers import STORE
 from tests.support.fake_disk import FakeDisk
 from tests.support.replication import TOPIC, Pair, end_of, fill, following
@@ -124,3 +130,25 @@ def test_an_empty_slave_vouches_for_nothing_before_the_place_where_it_begins() -
         for answer in waiting:
             if answer[0].code == OK:
                 assert int((answer[0].fields or {})["msgId"][-16:], 16) >= log.min_offset()
+
+
+@pytest.mark.parametrize(("store", "first"), ((STORE, "LogGrew"), (SYNC, "Appended")))
+def test_a_slave_is_told_of_a_message_before_the_queues_are(
+    store: StoreConfig, first: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It works while its master does; under SYNC_FLUSH it has to wait for the disk."""
+    told: list[str] = []
+    tell = Address.tell
+
+    def noting(address: Address, message: object) -> None:
+        if isinstance(message, LogGrew | Appended):
+            told.append(type(message).__name__)
+        tell(address, message)
+
+    with following(master_role="SYNC_MASTER", store=store) as pair:
+        with monkeypatch.context() as patched:
+            patched.setattr(Address, "tell", noting)
+            answers = pair.send(topic=TOPIC)
+            pair.advance(50)
+        assert told[0] == first and "LogGrew" in told
+        assert answers[0].code == OK
