@@ -8,6 +8,7 @@ writing resumes, and after a restart everything acknowledged is there.
 import os
 import subprocess
 from collections.abc import Iterator
+from errno import ENOSPC
 from pathlib import Path
 
 import pytest
@@ -62,10 +63,19 @@ class SmallDisk:
 
     def fill(self, *, leave_bytes: int = 0) -> None:
         """Ballast over all that is free, but for `leave_bytes`."""
-        figures = os.statvfs(self._root)
-        size = figures.f_bavail * figures.f_frsize - leave_bytes
         with (self._root / "ballast").open("wb") as file:
-            os.posix_fallocate(file.fileno(), 0, size)
+            while (size := self._free_bytes() - leave_bytes) > 0:
+                try:
+                    os.posix_fallocate(file.fileno(), 0, size)
+                except OSError as error:  # the broker has taken some of it meanwhile
+                    if error.errno != ENOSPC:
+                        raise
+                else:
+                    return
+
+    def _free_bytes(self) -> int:
+        figures = os.statvfs(self._root)
+        return figures.f_bavail * figures.f_frsize
 
     def make_room(self) -> None:
         """Takes the ballast away."""
