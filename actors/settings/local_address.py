@@ -3,50 +3,76 @@
 Source: RemotingUtil.getLocalAddress, BrokerConfig.localHostName.
 """
 
-import os
+from array import array
+from contextlib import suppress
 from fcntl import ioctl
+from pathlib import Path
 from socket import (
     AF_INET,
     AF_UNSPEC,
     SOCK_DGRAM,
     gaierror,
     getaddrinfo,
+    gethostbyname,
     gethostname,
-    if_nameindex,
     inet_ntoa,
     socket,
 )
-from struct import pack
+from struct import Struct
 
-_SIOCGIFADDR = 0x8915
-"""Linux: the IPv4 address of an interface."""
+_SIOCGIFCONF = 0x8912
+"""Linux: the IPv4 addresses of all interfaces, in the kernel's order."""
+_CONF = Struct(
+    "i"  # bytes of the buffer, and of what was written into it
+    "L"  # where it lies
+)
+_ENTRY = Struct(
+    "=16s"  # name of the interface, perhaps with :label
+    "4x"  # family and port
+    "4s"  # the address
+    "16x"
+)
+_ADDRESSES_MAX = 1024
 
 
 def local_address() -> str:
-    """The first IPv4 address that is neither loopback nor in 192.168, else the last one found.
+    """This machine's address as 4.9.7's broker and clients choose it.
 
-    Bridges are passed over; 127.0.0.1 where the machine has no other address.
+    Of the interfaces' IPv4 addresses the newest, those of loopback and bridges left out, and of
+    192.168 only if there are no others, then the oldest of them.
     """
-    found: list[str] = []
+    addresses = [
+        address
+        for name, address in reversed(_interface_addresses())
+        if not Path(f"/sys/class/net/{name.partition(':')[0]}/bridge").exists()
+    ]
+    chosen = preferred(addresses)
+    if chosen is None:
+        with suppress(OSError):
+            chosen = gethostbyname(gethostname())
+    return chosen or "127.0.0.1"
+
+
+def _interface_addresses() -> list[tuple[str, str]]:
+    """Name and address, the oldest interface first; Java lists them the other way round."""
+    buffer = array("B", bytes(_ADDRESSES_MAX * _ENTRY.size))
+    at, buffer_bytes = buffer.buffer_info()
     with socket(AF_INET, SOCK_DGRAM) as probe:
-        for _, name in if_nameindex():
-            if os.path.exists(f"/sys/class/net/{name}/bridge"):
-                continue
-            try:
-                answer = ioctl(probe.fileno(), _SIOCGIFADDR, pack("256s", name.encode()[:15]))
-            except OSError:
-                continue  # an interface without an IPv4 address
-            found.append(inet_ntoa(answer[20:24]))
-    return preferred(found)
+        answer = ioctl(probe, _SIOCGIFCONF, _CONF.pack(buffer_bytes, at))
+    written, _ = _CONF.unpack(answer)
+    return [
+        (name.rstrip(b"\0").decode(), inet_ntoa(address))
+        for name, address in _ENTRY.iter_unpack(buffer.tobytes()[:written])
+    ]
 
 
-def preferred(addresses: list[str]) -> str:
-    """Which of a machine's addresses is told to others."""
+def preferred(addresses: list[str]) -> str | None:
+    """Which of a machine's addresses, in Java's order, is told to others; None: it has none."""
     outside = [address for address in addresses if not address.startswith("127.")]
     for address in outside:
         if not address.startswith("192.168"):
             return address
-    return outside[-1] if outside else "127.0.0.1"
+    return outside[-1] if outside else None
 
 
 def local_host_name() -> str:

@@ -203,15 +203,15 @@ def test_a_name_server_has_its_own_settings() -> None:
 @pytest.mark.parametrize(
     ("addresses", "chosen"),
     [
-        ([], "127.0.0.1"),
-        (["127.0.0.1"], "127.0.0.1"),
+        ([], None),
+        (["127.0.0.1"], None),
         (["127.0.0.1", "10.1.2.3", "10.9.9.9"], "10.1.2.3"),
         (["192.168.0.5", "10.1.2.3"], "10.1.2.3"),
         (["192.168.0.5", "192.168.1.5"], "192.168.1.5"),
     ],
 )
 def test_the_address_told_to_others_is_chosen_as_in_4_9_7(
-    addresses: list[str], chosen: str
+    addresses: list[str], chosen: str | None
 ) -> None:
     assert preferred(addresses) == chosen
 

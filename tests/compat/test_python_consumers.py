@@ -11,6 +11,7 @@ from threading import Event, Thread
 
 import pytest
 
+from actors.settings.local_address import local_address
 from protocol.codes import ResponseCode
 from tests.compat.agent import Agent, closing, java_agent
 from tests.compat.conftest import MakeBroker, MakeNameServer, wait_for_route
@@ -27,7 +28,6 @@ from troupemq.client.consumer import PushConsumer
 from troupemq.client.consumer_offsets import ConsumeFrom
 from troupemq.client.consumer_settings import ConsumerSettings
 from troupemq.client.errors import BrokerError
-from troupemq.client.local_offsets import local_address
 from troupemq.client.message import Message, MessageQueue, MessageView
 from troupemq.client.producer import Producer
 from troupemq.client.pull_consumer import PullConsumer

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import ClassVar
 
+from actors.settings.local_address import local_address
 from protocol.bodies import CheckClientRequest, ConsumerData
 from protocol.codes import RequestCode
 from protocol.command import RemotingCommand
@@ -26,7 +27,6 @@ from troupemq.client.local_offsets import (
     INSTANCE_NAME,
     LocalOffsets,
     default_folder,
-    local_address,
 )
 from troupemq.client.log import client_logger
 from troupemq.client.message import MessageQueue, check_group, check_topic

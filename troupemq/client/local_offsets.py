@@ -12,13 +12,9 @@ remoting/common/RemotingUtil.java (getLocalAddress).
 """
 
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
-from fcntl import ioctl
 from os import fsync, replace
 from pathlib import Path
-from socket import AF_INET, SOCK_DGRAM, gethostbyname, gethostname, if_nameindex, inet_ntoa, socket
-from struct import Struct
 from threading import Lock
 
 from protocol import bodies
@@ -36,45 +32,10 @@ FILE_NAME = "offsets.json"
 INSTANCE_NAME = "DEFAULT"
 """Of every Java client that is not told another and does not share its group's messages."""
 
-_SIOCGIFFLAGS = 0x8913
-_SIOCGIFADDR = 0x8915
-_IFF_UP, _IFF_LOOPBACK, _IFF_POINTOPOINT = 0x1, 0x8, 0x10
-_REQUEST = Struct(
-    "16s"  # name of the interface
-    "24s"  # the answer
-)
-_FLAGS = Struct("=H")
-_ADDRESS = Struct(
-    "=4x"  # family and port
-    "4s"  # the address
-)
-
 
 def default_folder() -> Path:
     """Where the Java client has its files."""
     return Path.home() / ".rocketmq_offsets"
-
-
-def local_address() -> str:
-    """This machine's IPv4 address as a Java client chooses it: of the network interfaces, the last
-    first, none of the loopback, a bridge or a tunnel, and 192.168 only if there is no other."""
-    found: list[str] = []
-    with socket(AF_INET, SOCK_DGRAM) as probe:
-        for _, name in reversed(if_nameindex()):
-            if Path(f"/sys/class/net/{name}/bridge").exists():
-                continue
-            request = _REQUEST.pack(name.encode()[:15], b"")
-            with suppress(OSError):  # no IPv4 address there
-                (flags,) = _FLAGS.unpack_from(ioctl(probe, _SIOCGIFFLAGS, request), 16)
-                if flags & (_IFF_UP | _IFF_LOOPBACK | _IFF_POINTOPOINT) == _IFF_UP:
-                    answer = ioctl(probe, _SIOCGIFADDR, request)
-                    found.append(inet_ntoa(_ADDRESS.unpack_from(answer, 16)[0]))
-    public = [address for address in found if not address.startswith(("127.0", "192.168"))]
-    if found:
-        return public[0] if public else found[-1]
-    with suppress(OSError):
-        return gethostbyname(gethostname())
-    return "127.0.0.1"
 
 
 @dataclass(slots=True)

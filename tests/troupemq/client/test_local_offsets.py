@@ -1,6 +1,5 @@
 """The files of a broadcasting consumer, as either client writes them."""
 
-from ipaddress import ip_address
 from pathlib import Path
 from typing import cast
 
@@ -8,7 +7,7 @@ import pytest
 
 from troupemq.client.consumer_offsets import QueueEnds
 from troupemq.client.errors import ClientError
-from troupemq.client.local_offsets import LocalOffsets, local_address
+from troupemq.client.local_offsets import LocalOffsets
 from troupemq.client.message import MessageQueue
 
 QUEUES = [MessageQueue("T", "b", number) for number in range(3)]
@@ -93,7 +92,3 @@ def test_the_file_has_the_java_clients_form(tmp_path: Path, path: Path) -> None:
     written.commit_all({QUEUES[1]: 17})
     text = path.read_text()
     assert text.startswith('{\n\t"offsetTable":{{') and text.endswith("}:17\n\t}\n}")
-
-
-def test_the_machines_address_is_one() -> None:
-    assert ip_address(local_address()).version == 4
