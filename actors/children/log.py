@@ -34,6 +34,7 @@ def log_children(parts: Parts) -> list[ChildSpec]:
         language=LanguageCode.PYTHON,
     )
     answers = PutAnswers(replies, parts.hooks)
+    slaves = Slaves(parts.replicas, address("ha_master"), store.config.is_sync_flush)
     return [
         ChildSpec("flusher", lambda _: Flusher(store.commit_log)),
         ChildSpec("delay_offsets", lambda _: _delay_offsets(parts)),
@@ -46,11 +47,10 @@ def log_children(parts: Parts) -> list[ChildSpec]:
                 answers,
                 is_sync_flush=store.config.is_sync_flush,
                 flush_timeout_ms=store.config.sync_flush_timeout_ms,
-                replicas=parts.replicas,
+                slaves=slaves,
                 replica_wait=_replica_wait(config),
                 flusher=address("flusher"),
                 put_message=address("put_message"),
-                ha_master=address("ha_master"),
             ),
             group=LOG_GROUP,
         ),
@@ -62,8 +62,6 @@ def log_children(parts: Parts) -> list[ChildSpec]:
                 pull_hold=address("pull_hold"),
                 put_message=address("put_message"),
                 catch_up=address("catch_up"),
-                replicas=parts.replicas,
-                ha_master=address("ha_master"),
                 clean_files=address("clean_files"),
                 generations=parts.generations,
             ),
@@ -71,13 +69,13 @@ def log_children(parts: Parts) -> list[ChildSpec]:
         ),
         ChildSpec(
             "put_message",
-            lambda _: _put_message(parts, answers),
+            lambda _: _put_message(parts, answers, slaves),
             group=LOG_GROUP,
         ),
     ]
 
 
-def _put_message(parts: Parts, answers: PutAnswers) -> PutMessage:
+def _put_message(parts: Parts, answers: PutAnswers, slaves: Slaves) -> PutMessage:
     """The one who appends: for producers, or on a slave for the master."""
     config, store_config, address = parts.config, parts.store.config, parts.system.address
     delays_ms = delay_levels_ms(store_config.message_delay_level)
@@ -92,7 +90,7 @@ def _put_message(parts: Parts, answers: PutAnswers) -> PutMessage:
         answers=answers,
         hooks=parts.hooks,
         stats=parts.put_stats,
-        slaves=Slaves(parts.replicas, address("ha_master"), store_config.is_sync_flush),
+        slaves=slaves,
         random=parts.random,
         addresses={name: address(name) for name in names},
     )

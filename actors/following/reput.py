@@ -8,7 +8,7 @@ twice), its own tick, FlushRealTime (`WriteOutQueues`, `QueuesSynced`), CleanFil
 (`RepairUnits`, `RebuildIndex`).
 Tells: PullHold (`Arrived`, `CaughtUp`), FlushRealTime (`QueuesWritten`), PutMessage
 (`WritesForbidden`), CleanFiles (`Trimmed`, `QueuesRemoved`, `QueuesBegunAnew`), CatchUp
-(`FollowerBehind`), HaMaster (`LogGrew`, when there are slaves, under SYNC_FLUSH).
+(`FollowerBehind`).
 
 At its start it reads from the log whatever was appended and not dispatched.
 """
@@ -38,7 +38,6 @@ from actors.following.trim import (
     Trimmed,
     TrimSome,
 )
-from actors.replication.replicas import LogGrew, Replicas
 from storage.dispatch import DispatchEntry
 from storage.errors import StoreError
 from storage.index import FullFiles
@@ -150,8 +149,6 @@ class Reput(Actor):
         pull_hold: Address,
         put_message: Address,
         catch_up: Address,
-        replicas: Replicas,
-        ha_master: Address,
         clean_files: Address,
         generations: QueueGenerations | None = None,
     ) -> None:
@@ -159,7 +156,6 @@ class Reput(Actor):
         super().__init__()
         self._store = store
         self._clean_files, self._generations = clean_files, generations
-        self._replicas, self._ha_master = replicas, ha_master
         self._pull_hold, self._put_message = pull_hold, put_message
         self._catch_up = catch_up
         self._gap = GapCloser(store.lagging, store.dispatcher)
@@ -169,7 +165,6 @@ class Reput(Actor):
         self._gathered: list[DispatchEntry] = []
         self.following = following
         self._end_offset = 0
-        self._only_flushed = store.config.is_sync_flush
 
     def on_start(self) -> None:
         self._end_offset = self._store.dispatch_rest()
@@ -188,8 +183,6 @@ class Reput(Actor):
     @handles(BatchEnd)
     def on_batch_end(self, _: BatchEnd) -> None:
         """Dispatches what was gathered, in bulk."""
-        if self._only_flushed and self._gathered and self._replicas.link_count:
-            self._ha_master.tell(LogGrew())
         self._dispatch()
 
     @handles(_DispatchMore)

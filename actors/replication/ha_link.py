@@ -148,8 +148,6 @@ class SlaveLink:
         while self.is_open and self._next >= 0 and not self._warming:
             if self._left and not self._send_left():
                 break
-            if self._next >= self._master.transfer_end:
-                break
             size = self._next_size()
             if not size:
                 break

@@ -2,8 +2,7 @@
 
 Owns: one link to each slave; what is published of them (`Replicas`).
 Told by: the HA port's acceptor (`Accepted`), PutMessage (`LogGrew`: more is published), under
-SYNC_FLUSH Reput and GroupCommit (`LogGrew`: more may be flushed), ColdRead (`Warm`, `Unreadable`),
-its own tick.
+SYNC_FLUSH GroupCommit instead (more is flushed), ColdRead (`Warm`, `Unreadable`), its own tick.
 Tells: GroupCommit (`Acked`, of a SYNC_MASTER), ColdRead (`ReadCold`, for a slave far behind).
 
 Transferred is what is published; under SYNC_FLUSH what is flushed, so that no power cut leaves a

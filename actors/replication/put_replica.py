@@ -36,7 +36,6 @@ log = get_logger(__name__)
 SHARE_BYTES = 128 << 10
 """Written and published at a time: some 5 ms of the loop with records of 250 bytes."""
 
-
 DISPATCH_MS = 2
 """So long Reput does not hear of records, if they are few."""
 FEW_RECORDS = 16

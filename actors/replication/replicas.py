@@ -32,16 +32,25 @@ class LogGrew:
 
 @dataclass(frozen=True, slots=True)
 class Slaves:
-    """Tells HaMaster what slaves may have; for whoever writes the log."""
+    """For those who write and who flush the log: tells HaMaster when slaves may have more of it."""
 
     replicas: Replicas
     ha_master: Address
     only_flushed: bool
-    """Under SYNC_FLUSH: then there is news for them when the flush is done."""
+    """Under SYNC_FLUSH: the flush lets them have it, else the write."""
 
     def log_grew(self) -> None:
         """There is more in the log than before."""
-        if self.replicas.link_count and not self.only_flushed:
+        if not self.only_flushed:
+            self._tell()
+
+    def log_flushed(self) -> None:
+        """More of the log may be on the disk than before."""
+        if self.only_flushed:
+            self._tell()
+
+    def _tell(self) -> None:
+        if self.replicas.link_count:
             self.ha_master.tell(LogGrew())
 
 

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 from actors.engine.actor import Actor, handles
 from actors.engine.address import Address
 from actors.following.reput import WritesForbidden
-from actors.replication.replicas import Acked, LogGrew, Replicas, ReplicaWait
+from actors.replication.replicas import Acked, ReplicaWait, Slaves
 from actors.sending.flusher import Sync, Synced
 from actors.sending.put_answers import PutAnswers, Stored
 from protocol.codes import ResponseCode
@@ -86,11 +86,10 @@ class GroupCommit(Actor):
         *,
         is_sync_flush: bool,
         flush_timeout_ms: int,
-        replicas: Replicas,
+        slaves: Slaves,
         replica_wait: ReplicaWait | None,
         flusher: Address,
         put_message: Address,
-        ha_master: Address,
     ) -> None:
         """Without a `replica_wait` nobody waits for slaves."""
         super().__init__()
@@ -98,10 +97,10 @@ class GroupCommit(Actor):
         self._answers = answers
         self._is_sync_flush = is_sync_flush
         self._flush_timeout_ms = flush_timeout_ms
-        self._replicas, self._replica_wait = replicas, replica_wait
+        self._slaves, self._replicas = slaves, slaves.replicas
+        self._replica_wait = replica_wait
         self._flusher = flusher
         self._put_message = put_message
-        self._ha_master = ha_master
         self._unflushed: deque[_Waiting] = deque()
         self._unreplicated: deque[_Waiting] = deque()
         self._wanted = 0
@@ -118,7 +117,9 @@ class GroupCommit(Actor):
         flushed = not self._is_sync_flush or message.offset <= self._log.flushed_offset
         if message.stored or message.own:
             self._take(message, _OK if flushed else None, self._replica_code(message.offset))
-        if not flushed:
+        if flushed:
+            self._slaves.log_flushed()
+        else:
             self._wanted = max(self._wanted, message.offset)
             self._sync()
 
@@ -177,8 +178,8 @@ class GroupCommit(Actor):
             self._failed = True
             self._put_message.tell(WritesForbidden(message.failure, "group commit", final=True))
             self._end_flush_waits()
-        elif self._replicas.link_count:
-            self._ha_master.tell(LogGrew())
+        else:
+            self._slaves.log_flushed()
         self._sync()
 
     @handles(Acked)

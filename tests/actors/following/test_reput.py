@@ -21,7 +21,6 @@ from actors.following.reput import (
     WriteOutQueues,
     WritesForbidden,
 )
-from actors.replication.replicas import Replicas
 from storage.consume_queue import UNIT
 from storage.dispatch import DispatchEntry, entry_of
 from storage.errors import StoreError
@@ -52,8 +51,6 @@ class Cast:
                     pull_hold=self.pull_hold.address,
                     put_message=self.put_message.address,
                     catch_up=self.catch_up.address,
-                    replicas=Replicas(),
-                    ha_master=Told("ha_master").address,
                     clean_files=Told("clean_files").address,
                 ),
             )

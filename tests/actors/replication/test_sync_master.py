@@ -1,6 +1,8 @@
 """A SYNC_MASTER waits for its slave, and for its disk beside that; never longer than it may."""
 
 import errno
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -9,6 +11,7 @@ import pytest
 from actors.engine.address import Address
 from actors.following.reput import Appended
 from actors.replication.replicas import LogGrew
+from actors.sending.group_commit import CommitUpTo
 from protocol.codes import ResponseCode
 from storage.config import StoreConfig
 from tests.support.brokers import STORE
@@ -132,11 +135,9 @@ def test_an_empty_slave_vouches_for_nothing_before_the_place_where_it_begins() -
                 assert int((answer[0].fields or {})["msgId"][-16:], 16) >= log.min_offset()
 
 
-@pytest.mark.parametrize(("store", "first"), ((STORE, "LogGrew"), (SYNC, "Appended")))
-def test_a_slave_is_told_of_a_message_before_the_queues_are(
-    store: StoreConfig, first: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It works while its master does; under SYNC_FLUSH it has to wait for the disk."""
+@contextmanager
+def noted() -> Iterator[list[str]]:
+    """What is told of growth, in order."""
     told: list[str] = []
     tell = Address.tell
 
@@ -145,10 +146,27 @@ def test_a_slave_is_told_of_a_message_before_the_queues_are(
             told.append(type(message).__name__)
         tell(address, message)
 
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(Address, "tell", noting)
+        yield told
+
+
+@pytest.mark.parametrize(("store", "first"), ((STORE, "LogGrew"), (SYNC, "Appended")))
+def test_a_slave_is_told_of_a_message_before_the_queues_are(store: StoreConfig, first: str) -> None:
+    """It works while its master does; under SYNC_FLUSH it has to wait for the disk."""
     with following(master_role="SYNC_MASTER", store=store) as pair:
-        with monkeypatch.context() as patched:
-            patched.setattr(Address, "tell", noting)
+        with noted() as told:
             answers = pair.send(topic=TOPIC)
             pair.advance(50)
         assert told[0] == first and "LogGrew" in told
         assert answers[0].code == OK
+
+
+def test_a_slave_is_told_of_bytes_that_somebody_elses_flush_took_along() -> None:
+    """DelayOffsets and Transactions sync the log, too; then GroupCommit has nothing to wait for."""
+    with following(master_role="SYNC_MASTER", store=SYNC) as pair:
+        log = pair.master.broker.store.commit_log
+        with noted() as told:
+            pair.master.system.address("group_commit").tell(CommitUpTo(log.flushed_offset, ()))
+            pair.master.system.drain()
+        assert told == ["LogGrew"]
