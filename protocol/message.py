@@ -43,30 +43,37 @@ TOPIC_BYTES_MAX = 127
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
 
-def _head(born_host: str, store_host: str) -> Struct:
+HOST_BITS = BORN_HOST_V6 | STORE_HOST_V6
+"""Of sys_flag; without them both hosts have IPv4 addresses."""
+
+
+def _head(born_host_bytes: int, store_host_bytes: int, *, whole: bool = True) -> Struct:
+    i, q, s = ("i", "q", "s") if whole else ("4x", "8x", "x")
     return Struct(
         ">i"  # record_bytes
         "I"  # magic
         "i"  # body_crc
         "i"  # queue_id
-        "i"  # flag
+        f"{i}"  # flag
         "q"  # queue_offset
         "q"  # physical_offset
         "i"  # sys_flag
-        "q"  # born_timestamp, ms
-        f"{born_host}"
+        f"{q}"  # born_timestamp, ms
+        f"{born_host_bytes}{s}"
         "q"  # store_timestamp, ms
-        f"{store_host}"
-        "i"  # reconsume_times
-        "q"  # prepared_transaction_offset
+        f"{store_host_bytes}{s}"
+        f"{i}"  # reconsume_times
+        f"{q}"  # prepared_transaction_offset
         "i"  # body length
     )
 
 
-HEAD_V4 = _head("8s", "8s")
-HEAD_V6 = _head("20s", "20s")
-HEADS = (HEAD_V4, _head("20s", "8s"), _head("8s", "20s"), HEAD_V6)
+_HOSTS = (8, 8), (20, 8), (8, 20), (20, 20)
+HEADS = tuple(_head(born, store) for born, store in _HOSTS)
 """By the two host bits of sys_flag: `HEADS[sys_flag >> 4 & 3]`."""
+HEAD_V4, HEAD_V6 = HEADS[0], HEADS[-1]
+SCAN_HEADS = tuple(_head(born, store, whole=False) for born, store in _HOSTS)
+"""The same without flag, born_timestamp, hosts, reconsume_times, prepared_transaction_offset."""
 assert BORN_HOST_V6 == 1 << 4 and STORE_HOST_V6 == 2 << 4
 assert HEAD_V4.size == 88 and HEAD_V6.size == 112
 
@@ -78,8 +85,9 @@ QUEUE_OFFSET_POSITION = Struct(">iIiii").size
 PHYSICAL_OFFSET_POSITION = Struct(">iIiiiq").size
 _SYS_FLAG = Struct(">i")
 _TOPIC_LENGTH_BYTES = 1
-_TAIL_BYTES = _TOPIC_LENGTH_BYTES + PROPERTIES_LENGTH.size
-RECORD_BYTES_MIN = HEAD_V4.size + _TAIL_BYTES
+LENGTH_FIELDS_BYTES = _TOPIC_LENGTH_BYTES + PROPERTIES_LENGTH.size
+"""Of topic and properties."""
+RECORD_BYTES_MIN = HEAD_V4.size + LENGTH_FIELDS_BYTES
 assert (QUEUE_OFFSET_POSITION, PHYSICAL_OFFSET_POSITION, SYS_FLAG_POSITION) == (20, 28, 36)
 assert RECORD_BYTES_MIN == 91
 
@@ -127,7 +135,13 @@ class RecordHead(NamedTuple):
 
 def record_size(sys_flag: int, body_bytes: int, topic_bytes: int, properties_bytes: int) -> int:
     """Bytes of the record that holds these parts."""
-    return HEADS[sys_flag >> 4 & 3].size + body_bytes + _TAIL_BYTES + topic_bytes + properties_bytes
+    return (
+        HEADS[sys_flag >> 4 & 3].size
+        + body_bytes
+        + LENGTH_FIELDS_BYTES
+        + topic_bytes
+        + properties_bytes
+    )
 
 
 def encode_record(record: MessageRecord) -> bytes:
@@ -150,7 +164,7 @@ def encode_record(record: MessageRecord) -> bytes:
     try:
         properties_length = PROPERTIES_LENGTH.pack(len(properties))
         packed = head.pack(
-            head.size + len(body) + _TAIL_BYTES + len(topic) + len(properties),
+            head.size + len(body) + LENGTH_FIELDS_BYTES + len(topic) + len(properties),
             RECORD_MAGIC,
             body_crc(body),
             record.queue_id,
@@ -278,7 +292,7 @@ def _tail(
     if body_length < 0 or record_bytes < RECORD_BYTES_MIN or end > len(buffer):
         raise RecordError(f"the lengths of the record at {position} cannot be true")
     topic_at = body_start + body_length
-    if topic_at + _TAIL_BYTES > end:
+    if topic_at + LENGTH_FIELDS_BYTES > end:
         raise RecordError(f"the lengths of the record at {position} do not add up")
     topic_start = topic_at + _TOPIC_LENGTH_BYTES
     properties_at = topic_start + buffer[topic_at]

@@ -9,6 +9,7 @@ from protocol.message import (
     BLANK_BYTES,
     BLANK_MAGIC,
     HEADS,
+    LENGTH_FIELDS_BYTES,
     RECORD_BYTES_MIN,
     RECORD_MAGIC,
     SIZE_AND_MAGIC,
@@ -24,14 +25,12 @@ _BLANK_MAGIC_BYTES = BLANK_MAGIC.to_bytes(4)
 _MAGIC_POSITION = 4
 _WINDOW_BYTES = 1 << 18
 _BODY_CRC_POSITION = 8
-_LENGTH_FIELDS_BYTES = 3
-"""Of topic and properties."""
 
 
 def body_is_intact(view: memoryview, position: int, head: RecordHead) -> bool:
     """Whether the body of the record at `position` has the CRC that the record says."""
     start = position + HEADS[head.sys_flag >> 4 & 3].size
-    tail_bytes = _LENGTH_FIELDS_BYTES + len(head.topic) + len(head.properties)
+    tail_bytes = LENGTH_FIELDS_BYTES + len(head.topic) + len(head.properties)
     body = view[start : position + head.record_bytes - tail_bytes]
     crc_at = position + _BODY_CRC_POSITION
     return not body or body_crc(body) == int.from_bytes(view[crc_at : crc_at + 4], signed=True)
