@@ -2,19 +2,13 @@
 
 Slave processes, one from each checkout of this project (this one, unless others are named), follow
 a master that is played here: it gives so many records with a transfer, the next when the slave has
-reported all of them, as the producers of a SYNC_MASTER make it.  Each figure is processor time of
-the slave, kernel included, in µs a message: the least of the rounds, and their median; "µs a turn"
-is the time on the clock from a transfer to its report, median of the rounds.  Other work on the
-machine delays the rounds more than it changes the processor times.
+reported all of them, as the producers of a SYNC_MASTER make it.  The figures are those of
+tests/bench/in_turn.py.
 """
 
-import sys
-from argparse import ArgumentParser
-from contextlib import ExitStack
 from pathlib import Path
 from socket import IPPROTO_TCP, TCP_NODELAY, create_server
 from statistics import median
-from tempfile import TemporaryDirectory
 from time import perf_counter
 
 from protocol.ha import REPORT_BYTES, encode_transfer_head
@@ -24,10 +18,9 @@ from protocol.message import (
     MessageRecord,
     encode_record,
 )
+from tests.bench.in_turn import broker_of, compare, parser_of
 from tests.bench.process_figures import scheduled_us
-from tests.compat.child import Child
 
-ROOT = Path(__file__).resolve().parents[2]
 HOST = "127.0.0.1"
 TOPIC = "BenchmarkTest"
 QUEUES = 8
@@ -62,19 +55,13 @@ class FollowedBroker:
         self.figures: list[float] = []
         self.turns_us: list[float] = []
         self._records, self._next, self._offset = records, 0, 0
-        scratch.mkdir(parents=True)
         listener = create_server((HOST, 0))
-        config = scratch / "broker.conf"
-        config.write_text(
+        config = (
             f"brokerName=a\nbrokerId=1\nbrokerRole=SLAVE\nbrokerIP1={HOST}\nlistenPort=0\n"
             f"namesrvAddr={HOST}:1\nhaMasterAddress={HOST}:{listener.getsockname()[1]}\n"
-            f"storePathRootDir={scratch / 'store'}\nhaHousekeepingInterval=3600000\n"
+            f"haHousekeepingInterval=3600000\n"
         )
-        self.child = Child(
-            [sys.executable, "-m", "troupemq", "broker", "-c", str(config)],
-            scratch / "log",
-            {"PYTHONPATH": str(checkout), "PYTHONSAFEPATH": "1"},
-        )
+        self.child = broker_of(checkout, config, scratch)
         listener.settimeout(30)
         with listener:
             self._socket, _ = listener.accept()
@@ -133,38 +120,14 @@ class FollowedBroker:
 
 
 def main() -> None:
-    parser = ArgumentParser(prog="python -m tests.bench.replica_cpu", description=__doc__)
-    parser.add_argument("--with-each", type=int, nargs="+", default=[1, 4, 16, 64])
-    parser.add_argument("--rounds", type=int, default=16)
-    parser.add_argument("--messages", type=int, default=8_000, help="of a round")
-    parser.add_argument("brokers", nargs="*", default=[f"here={ROOT}"], metavar="NAME=CHECKOUT")
+    parser = parser_of("tests.bench.replica_cpu", __doc__, "--with-each")
     options = parser.parse_args()
     records = _records()
-    print(f"{'slave':<16}{'with each':>10}{'least µs':>10}{'median µs':>11}{'µs a turn':>11}")
-    with ExitStack() as stack:
-        scratch = Path(stack.enter_context(TemporaryDirectory(prefix="troupemq-replica-cpu-")))
-        brokers: list[FollowedBroker] = []
-        for number, text in enumerate(options.brokers):
-            name, _, checkout = text.partition("=")
-            broker = FollowedBroker(name, Path(checkout), scratch / str(number), records)
-            stack.callback(broker.close)
-            broker.load(16, WARM_UP)
-            brokers.append(broker)
-        for size in options.with_each:
-            for broker in brokers:
-                broker.load(size, 8 * size)
-                broker.figures.clear()
-                broker.turns_us.clear()
-            for number in range(options.rounds):
-                for broker in brokers if number % 2 else reversed(brokers):
-                    broker.load(size, options.messages)
-            for broker in brokers:
-                least, middle = min(broker.figures), median(broker.figures)
-                turn = median(broker.turns_us)
-                print(
-                    f"{broker.name:<16}{size:>10}{least:>10.2f}{middle:>11.2f}{turn:>11.0f}",
-                    flush=True,
-                )
+
+    def make(name: str, checkout: Path, scratch: Path) -> FollowedBroker:
+        return FollowedBroker(name, checkout, scratch, records)
+
+    compare(options.brokers, make, options.sizes, options.rounds, options.messages, WARM_UP)
 
 
 if __name__ == "__main__":

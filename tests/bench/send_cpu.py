@@ -2,22 +2,16 @@
 
 Broker processes, one from each checkout of this project (this one, unless others are named), take
 the same prepared frames over a socket, in turn: so many sends at a time, the next when all are
-answered.  Each figure is processor time of the broker, kernel included, in µs a send: the least of
-the rounds, and their median.  Other work on the machine delays the rounds more than it changes
-these, so two versions can be compared beside it; a figure alone says little.  With `--sync-master`
-each broker has a slave that is played here and reports at once what it gets; "µs a turn" is the
-time on the clock from a burst to its last answer, median of the rounds.
+answered.  Other work on the machine delays the rounds more than it changes the processor times, so
+two versions can be compared beside it; a figure alone says little.  With `--sync-master` each
+broker has a slave that is played here and reports at once what it gets.  The figures are those of
+tests/bench/in_turn.py.
 """
 
-import sys
-from argparse import ArgumentParser
-from collections.abc import Sequence
-from contextlib import ExitStack
 from json import loads
 from pathlib import Path
 from socket import IPPROTO_TCP, TCP_NODELAY, create_connection
 from statistics import median
-from tempfile import TemporaryDirectory
 from threading import Thread
 from time import perf_counter
 
@@ -26,11 +20,10 @@ from protocol.command import RemotingCommand
 from protocol.frame import decode_frame, encode
 from protocol.ha import TransferBuffer, encode_report
 from protocol.headers.send import SendMessageHeader
+from tests.bench.in_turn import broker_of, compare, parser_of
 from tests.bench.process_figures import scheduled_us
-from tests.compat.child import Child
 from tests.compat.patience import wait_until
 
-ROOT = Path(__file__).resolve().parents[2]
 HOST = "127.0.0.1"
 DISTINCT = 8_000
 """Frames made beforehand; then they come again."""
@@ -83,24 +76,23 @@ class LoadedBroker:
     """A broker process, and a connection to it."""
 
     def __init__(
-        self, name: str, checkout: Path, scratch: Path, *, is_sync_master: bool = False
+        self,
+        name: str,
+        checkout: Path,
+        scratch: Path,
+        frames: list[bytes],
+        *,
+        is_sync_master: bool,
     ) -> None:
         self.name = name
         self.figures: list[float] = []
         self.turns_us: list[float] = []
-        scratch.mkdir(parents=True)
-        ready, config = scratch / "ready", scratch / "broker.conf"
-        config.write_text(
-            f"brokerName=a\nbrokerIP1={HOST}\nlistenPort=0\nnamesrvAddr={HOST}:1\n"
-            f"storePathRootDir={scratch / 'store'}\n"
-            + ("brokerRole=SYNC_MASTER\n" if is_sync_master else "")
-        )
-        command = [sys.executable, "-m", "troupemq", "broker", "-c", str(config)]
-        self.child = Child(
-            [*command, "--ready-file", str(ready)],
-            scratch / "log",
-            {"PYTHONPATH": str(checkout), "PYTHONSAFEPATH": "1"},
-        )
+        self._frames, self._next = frames, 0
+        config = f"brokerName=a\nbrokerIP1={HOST}\nlistenPort=0\nnamesrvAddr={HOST}:1\n"
+        if is_sync_master:
+            config += "brokerRole=SYNC_MASTER\n"
+        ready = scratch / "ready"
+        self.child = broker_of(checkout, config, scratch, "--ready-file", str(ready))
         wait_until(lambda: ready.exists() and bool(ready.read_text().strip()), f"{name} serves")
         ports = loads(ready.read_text())
         self._socket = create_connection((HOST, ports["broker"]))
@@ -117,23 +109,22 @@ class LoadedBroker:
             answer += self._socket.recv(READ_BYTES)
         return decode_frame(answer[4:]).code == ResponseCode.SUCCESS
 
-    def cpu_us(self) -> float:
-        """Of all its threads until now."""
-        return scheduled_us(self.child.pid)
-
-    def load(self, bursts: Sequence[Sequence[bytes]], least: int) -> float:
-        """Sends whole rounds of bursts, `least` messages or some more; gives µs a message."""
-        before, done = self.cpu_us(), 0
-        turns = []
+    def load(self, size: int, least: int) -> None:
+        """Sends `least` messages or some more, `size` at a time."""
+        done, turns = 0, []
+        before = scheduled_us(self.child.pid)
         while done < least:
-            for burst in bursts:
-                began = perf_counter()
-                self._socket.sendall(b"".join(burst))
-                self._wait_for(len(burst))
-                turns.append(perf_counter() - began)
-                done += len(burst)
+            if self._next + size > len(self._frames):
+                self._next = 0
+            burst = b"".join(self._frames[self._next : self._next + size])
+            self._next += size
+            began = perf_counter()
+            self._socket.sendall(burst)
+            self._wait_for(size)
+            turns.append(perf_counter() - began)
+            done += size
+        self.figures.append((scheduled_us(self.child.pid) - before) / done)
         self.turns_us.append(median(turns) * 1e6)
-        return (self.cpu_us() - before) / done
 
     def _wait_for(self, answers: int) -> None:
         data = b""
@@ -153,49 +144,19 @@ class LoadedBroker:
 
 
 def main() -> None:
-    parser = ArgumentParser(prog="python -m tests.bench.send_cpu", description=__doc__)
-    parser.add_argument("--at-a-time", type=int, nargs="+", default=[1, 4, 16, 64])
-    parser.add_argument("--rounds", type=int, default=16)
-    parser.add_argument("--sends", type=int, default=8_000, help="of a round")
+    parser = parser_of("tests.bench.send_cpu", __doc__, "--at-a-time")
     parser.add_argument("--queues", type=int, default=8)
     parser.add_argument("--json", action="store_true", help="JSON headers")
     parser.add_argument("--sync-master", action="store_true", help="with a slave played here")
-    parser.add_argument("brokers", nargs="*", default=[f"here={ROOT}"], metavar="NAME=CHECKOUT")
     options = parser.parse_args()
     frames = send_frames(
         options.queues, SerializeType.JSON if options.json else SerializeType.ROCKETMQ
     )
-    print(f"{'broker':<16}{'at a time':>10}{'least µs':>10}{'median µs':>11}{'µs a turn':>11}")
-    with ExitStack() as stack:
-        scratch = Path(stack.enter_context(TemporaryDirectory(prefix="troupemq-send-cpu-")))
-        brokers = []
-        for number, text in enumerate(options.brokers):
-            name, _, checkout = text.partition("=")
-            brokers.append(
-                LoadedBroker(
-                    name,
-                    Path(checkout),
-                    scratch / str(number),
-                    is_sync_master=options.sync_master,
-                )
-            )
-            stack.callback(brokers[-1].close)
-        for size in options.at_a_time:
-            bursts = [frames[at : at + size] for at in range(0, DISTINCT, size)]
-            for broker in brokers:
-                broker.load(bursts, WARM_UP if not broker.figures else 1)
-                broker.figures.clear()
-                broker.turns_us.clear()
-            for number in range(options.rounds):
-                for broker in brokers if number % 2 else reversed(brokers):
-                    broker.figures.append(broker.load(bursts, options.sends))
-            for broker in brokers:
-                least, middle = min(broker.figures), median(broker.figures)
-                turn = median(broker.turns_us)
-                print(
-                    f"{broker.name:<16}{size:>10}{least:>10.2f}{middle:>11.2f}{turn:>11.0f}",
-                    flush=True,
-                )
+
+    def make(name: str, checkout: Path, scratch: Path) -> LoadedBroker:
+        return LoadedBroker(name, checkout, scratch, frames, is_sync_master=options.sync_master)
+
+    compare(options.brokers, make, options.sizes, options.rounds, options.messages, WARM_UP)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from protocol.ha import Transfer, TransferBuffer
 from storage.clock import SystemClock
 from storage.commit_log import prepare_file
 from storage.config import StoreConfig
@@ -15,7 +14,7 @@ from storage.errors import OffsetError, StoreError
 from storage.message_store import MessageStore
 from storage.replica_log import ReplicaLog
 from tests.support.brokers import STORE
-from tests.support.golden import manifest, replication, store
+from tests.support.golden import manifest, replication, store, transfers
 
 FILE_BYTES = 65_536
 
@@ -33,16 +32,6 @@ def made(tmp_path: Path) -> Iterator[MessageStore]:
     opened = open_store(tmp_path / "store")
     yield opened
     opened.abandon()
-
-
-def recorded(name: str) -> list[Transfer]:
-    buffer = TransferBuffer()
-    return [
-        transfer
-        for line in replication(name)
-        if line["type"] == "bytes" and line["dir"] == "master->slave"
-        for transfer in buffer.receive(bytes.fromhex(line["hex"]))
-    ]
 
 
 def take(replica: ReplicaLog, made: MessageStore, data: bytes) -> int:
@@ -66,7 +55,7 @@ def test_a_recorded_stream_gives_the_records_that_the_original_reported(
 ) -> None:
     replica = ReplicaLog(made.commit_log, ())
     ends = {0}
-    for offset, body in recorded(name):
+    for offset, body in transfers(name):
         assert offset == replica.received_offset
         take(replica, made, body)
         ends.add(made.commit_log.end_offset)
@@ -76,8 +65,7 @@ def test_a_recorded_stream_gives_the_records_that_the_original_reported(
 
 def test_a_recorded_stream_into_an_empty_log_begins_where_it_says(made: MessageStore) -> None:
     replica = ReplicaLog(made.commit_log, ())
-    transfers = recorded("c-wiped-slave-joins-late")
-    (begin, _), *rest = transfers
+    (begin, _), *rest = transfers("c-wiped-slave-joins-late")
     assert (replica.is_empty, begin) == (True, 2 * FILE_BYTES)
     replica.check_begin(begin)
     replica.begin_at(prepare_file(begin, made.config, made.disk))
@@ -110,7 +98,7 @@ def test_a_golden_log_comes_out_byte_for_byte_however_it_is_cut(
 
 def test_what_is_not_whole_is_not_read_and_goes_when_told(made: MessageStore) -> None:
     replica = ReplicaLog(made.commit_log, ())
-    ((_, _), (_, body), *_) = recorded("a-fresh-slave")
+    ((_, _), (_, body), *_) = transfers("a-fresh-slave")
     take(replica, made, body)
     end = made.commit_log.end_offset
     assert take(replica, made, body[:100]) == 0
@@ -139,7 +127,7 @@ def test_what_is_compared_with_the_master_holds_the_newest_record(tmp_path: Path
     """Though its body is longer than what is compared at least, and all zeros."""
     opened = open_store(tmp_path / "store")
     replica = ReplicaLog(opened.commit_log, ())
-    records = [data for _, data in recorded("a-fresh-slave")]
+    records = [data for _, data in transfers("a-fresh-slave")]
     take(replica, opened, b"".join(records))
     end = opened.commit_log.end_offset
     assert replica.overlap_start(end) == end - 4096

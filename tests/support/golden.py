@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 
+from protocol.ha import Transfer, TransferBuffer
+
 REPOSITORY = Path(__file__).resolve().parents[2]
 
 
@@ -63,3 +65,14 @@ def replication(name: str) -> list[dict[str, Any]]:
     """Every line of the recorded replication stream ha/NAME.jsonl, in order."""
     text = (golden_root() / "ha" / f"{name}.jsonl").read_text(encoding="utf-8")
     return [json.loads(line) for line in text.splitlines()]
+
+
+def transfers(name: str) -> list[Transfer]:
+    """What the original's master sent in that stream, signs of life (no bytes) included."""
+    buffer = TransferBuffer()
+    return [
+        transfer
+        for line in replication(name)
+        if line["type"] == "bytes" and line["dir"] == "master->slave"
+        for transfer in buffer.receive(bytes.fromhex(line["hex"]))
+    ]

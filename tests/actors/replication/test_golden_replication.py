@@ -9,7 +9,7 @@ from actors.network.service import Service
 from protocol.ha import Transfer, TransferBuffer, encode_report
 from tests.support.brokers import STORE, SimulatedBroker
 from tests.support.fake_disk import FakeDisk
-from tests.support.golden import replication
+from tests.support.golden import replication, transfers
 from tests.support.replication import SLAVE_ADDRESS, ready
 
 A, B, C = "a-fresh-slave", "b-reconnect-nonzero-offset", "c-wiped-slave-joins-late"
@@ -17,22 +17,15 @@ A, B, C = "a-fresh-slave", "b-reconnect-nonzero-offset", "c-wiped-slave-joins-la
 
 def data_of(name: str) -> list[Transfer]:
     """What the original transferred, without its signs of life."""
-    buffer = TransferBuffer()
-    return [
-        transfer
-        for line in replication(name)
-        if line["type"] == "bytes" and line["dir"] == "master->slave"
-        for transfer in buffer.receive(bytes.fromhex(line["hex"]))
-        if transfer[1]
-    ]
+    return [transfer for transfer in transfers(name) if transfer[1]]
 
 
-def disk_with(transfers: list[Transfer]) -> FakeDisk:
-    """A disk with the log of which these are parts."""
+def disk_with(parts: list[Transfer]) -> FakeDisk:
+    """A disk with the log that has these parts."""
     disk = FakeDisk()
     directory = f"{STORE.root}/commitlog"
     disk.make_dirs(directory)
-    for offset, body in transfers:
+    for offset, body in parts:
         begin = offset - offset % STORE.commit_log_file_bytes
         file = disk.open(f"{directory}/{begin:020d}", create=True)
         file.allocate(STORE.commit_log_file_bytes)

@@ -1,0 +1,91 @@
+"""Processes of several checkouts of this project under the same load, in turn; a table.
+
+What else the machine does in a while meets all of them. A figure is processor time, kernel
+included, in µs a message: the least of the rounds, and their median; "µs a turn" is the time on the
+clock from a burst of messages until all are answered, median of the rounds.
+"""
+
+import sys
+from argparse import ArgumentParser
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from statistics import median
+from tempfile import TemporaryDirectory
+from typing import Protocol
+
+from tests.compat.child import Child
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+class Loaded(Protocol):
+    """A process with a load."""
+
+    name: str
+    figures: list[float]
+    turns_us: list[float]
+
+    def load(self, size: int, least: int) -> None:
+        """A round of `least` messages or some more, `size` at a time; adds its figures."""
+
+    def close(self) -> None:
+        """Ends the process."""
+
+
+def broker_of(checkout: Path, config: str, scratch: Path, *options: str) -> Child:
+    """A broker process with the code of that checkout and this configuration."""
+    scratch.mkdir(parents=True)
+    file = scratch / "broker.conf"
+    file.write_text(f"{config}storePathRootDir={scratch / 'store'}\n")
+    return Child(
+        [sys.executable, "-m", "troupemq", "broker", "-c", str(file), *options],
+        scratch / "log",
+        {"PYTHONPATH": str(checkout), "PYTHONSAFEPATH": "1"},
+    )
+
+
+def parser_of(program: str, description: str | None, sizes_option: str) -> ArgumentParser:
+    """Its options: which sizes, how many rounds, of how many messages, which checkouts."""
+    parser = ArgumentParser(prog=f"python -m {program}", description=description)
+    parser.add_argument(sizes_option, dest="sizes", type=int, nargs="+", default=[1, 4, 16, 64])
+    parser.add_argument("--rounds", type=int, default=16)
+    parser.add_argument("--messages", type=int, default=8_000, help="of a round")
+    parser.add_argument("brokers", nargs="*", default=[f"here={ROOT}"], metavar="NAME=CHECKOUT")
+    return parser
+
+
+def compare(
+    checkouts: Sequence[str],
+    make: Callable[[str, Path, Path], Loaded],
+    sizes: Sequence[int],
+    rounds: int,
+    messages: int,
+    warm_up: int,
+) -> None:
+    """`make` gets name, checkout and an own folder; `checkouts` are NAME=CHECKOUT."""
+    print(f"{'broker':<16}{'at a time':>10}{'least µs':>10}{'median µs':>11}{'µs a turn':>11}")
+    with ExitStack() as stack:
+        scratch = Path(stack.enter_context(TemporaryDirectory(prefix="troupemq-in-turn-")))
+        brokers: list[Loaded] = []
+        for number, text in enumerate(checkouts):
+            name, _, checkout = text.partition("=")
+            broker = make(name, Path(checkout), scratch / str(number))
+            stack.callback(broker.close)
+            broker.load(max(sizes), warm_up)
+            brokers.append(broker)
+        for size in sizes:
+            for broker in brokers:
+                broker.load(size, 8 * size)
+                broker.figures.clear()
+                broker.turns_us.clear()
+            for number in range(rounds):
+                for broker in brokers if number % 2 else reversed(brokers):
+                    broker.load(size, messages)
+            for broker in brokers:
+                least, middle = min(broker.figures), median(broker.figures)
+                turn = median(broker.turns_us)
+                print(
+                    f"{broker.name:<16}{size:>10}{least:>10.2f}{middle:>11.2f}{turn:>11.0f}",
+                    flush=True,
+                )
