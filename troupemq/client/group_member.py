@@ -23,11 +23,7 @@ from troupemq.client.consumer_settings import ConsumerSettings
 from troupemq.client.consumer_statistics import SAMPLE_INTERVAL_MS, ConsumerStatistics
 from troupemq.client.errors import ArgumentIllegal, ClientError, RouteNotFound
 from troupemq.client.lifecycle import ClientMember
-from troupemq.client.local_offsets import (
-    INSTANCE_NAME,
-    LocalOffsets,
-    default_folder,
-)
+from troupemq.client.local_offsets import INSTANCE_NAME, LocalOffsets, default_folder
 from troupemq.client.log import client_logger
 from troupemq.client.message import MessageQueue, check_group, check_topic
 from troupemq.client.rebalance import INCOMPLETE_AGAIN_MS, Rebalancing

@@ -7,8 +7,7 @@
 A consumer goes on where one of the other kind stopped, if both have the same client id: the
 machine's address and, for broadcasting, the instance name DEFAULT.
 
-Source: client/consumer/store/LocalFileOffsetStore.java, common/MixAll.java (string2File),
-remoting/common/RemotingUtil.java (getLocalAddress).
+Source: client/consumer/store/LocalFileOffsetStore.java, common/MixAll.java (string2File).
 """
 
 from collections.abc import Mapping
