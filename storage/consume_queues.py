@@ -21,7 +21,7 @@ from storage.queue_run import QueueRun, check_sizes, read_queue_runs
 from storage.stored_units import StoredUnits
 from storage.unsynced import UnsyncedQueues, sync_files
 
-__all__ = ["ConsumeQueues", "DispatchEntry", "UnsyncedQueues"]
+__all__ = ["ConsumeQueues", "DispatchEntry"]
 
 UNWRITTEN_BYTES_MAX = 4 << 20
 """Units in memory alone, over all queues: then all are written out, 1,024 queues 4 KiB each."""
