@@ -1,7 +1,9 @@
 """Golden data recorded from the original: where it lies, and what to do where it does not.
 
 It is looked for beside the repository, or where TROUPEMQ_GOLDEN points. A clone without it skips
-the tests that need it, with one visible line; under TROUPEMQ_CI its absence is a failure.
+the tests that need it, with one visible line; under TROUPEMQ_CI its absence is a failure. Only a
+test that runs may ask for it: a module that did while it is imported would end the collection of
+a clone without it, which nobody who has the data would notice.
 """
 
 import json
@@ -19,7 +21,12 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 
 
 def golden_root() -> Path:
-    """The folder of the golden data; skips (or, under TROUPEMQ_CI, fails) where there is none."""
+    """The folder of the golden data; skips (or, under TROUPEMQ_CI, fails) where there is none.
+
+    Raises RuntimeError when no test runs, whether the data is there or not.
+    """
+    if "PYTEST_CURRENT_TEST" not in os.environ:
+        raise RuntimeError("golden data is for running tests, not for modules that are imported")
     named = os.environ.get("TROUPEMQ_GOLDEN")
     root = Path(named) if named else REPOSITORY.parent / "shared" / "golden"
     if (root / "wire").is_dir() and (root / "store").is_dir():
