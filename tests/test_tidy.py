@@ -44,7 +44,7 @@ TEXT_SUFFIXES = {".py", ".md", ".conf", ".toml", ".java", ".go", ".xml", ".mod",
 
 def text_files() -> list[Path]:
     """Every file that people wrote: no caches, no build results."""
-    at_root = [path for path in ROOT.iterdir() if path.is_file()]
+    at_root = [path for path in ROOT.iterdir() if path.is_file() and path.name != ".git"]
     below = [path for folder in FOLDERS for path in (ROOT / folder).rglob("*")]
     return sorted(
         path

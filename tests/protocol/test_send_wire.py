@@ -1,5 +1,6 @@
 """The fast decoder of sends says what the general one says, or leaves the frame to it."""
 
+from collections.abc import Callable
 from dataclasses import astuple, replace
 from random import Random
 from typing import Any
@@ -81,7 +82,7 @@ def frame_of(
 
 @pytest.mark.parametrize("name", GOLDEN_FILES)
 def test_every_golden_send_is_decoded_as_the_general_decoder_does(
-    name: str, capsys: pytest.CaptureFixture[str]
+    name: str, tell: Callable[[str], None]
 ) -> None:
     decoder, taken, left = SendDecoder(), 0, 0
     for record in frames(name):
@@ -95,8 +96,7 @@ def test_every_golden_send_is_decoded_as_the_general_decoder_does(
             retry = "%RETRY%" in str(record["header"])
             escaped = record["language"] == "GO" or '\\"' in str(record["header_text"])
             assert signed or retry or escaped, record["header_text"]
-    with capsys.disabled():
-        print(f"\n    {name}: {taken} sends decoded fast, {left} left", end="")
+    tell(f"{taken} sends decoded fast, {left} left")
     assert taken or name in ("acl", "go-v2")
 
 
