@@ -4,6 +4,8 @@ It is looked for beside the repository, or where TROUPEMQ_GOLDEN points. A clone
 the tests that need it, with one visible line; under TROUPEMQ_CI its absence is a failure. Only a
 test that runs may ask for it: a module that did while it is imported would end the collection of
 a clone without it, which nobody who has the data would notice.
+
+What is named BY_HAND is everywhere: tests/support/by_hand makes it.
 """
 
 import json
@@ -16,6 +18,9 @@ from typing import Any
 import pytest
 
 from protocol.ha import Transfer, TransferBuffer
+from tests.support.by_hand import BY_HAND
+from tests.support.by_hand.store import manifest as manifest_by_hand
+from tests.support.by_hand.store import write_store
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 
@@ -54,6 +59,9 @@ def store(name: str, into_path: Path | str) -> Path:
     """Unpacks store/NAME.tar.xz below `into_path`, file times kept; returns the store's root."""
     target = Path(into_path)
     target.mkdir(parents=True, exist_ok=True)
+    if name == BY_HAND:
+        write_store(target / name)
+        return target / name
     with tarfile.open(golden_root() / "store" / f"{name}.tar.xz") as archive:
         # The filter keeps times and is absent from the first 3.11 releases.
         archive.extraction_filter = getattr(tarfile, "data_filter", None)
@@ -63,6 +71,8 @@ def store(name: str, into_path: Path | str) -> Path:
 
 def manifest(name: str) -> dict[str, Any]:
     """What the original said of that store: store/NAME.json."""
+    if name == BY_HAND:
+        return manifest_by_hand()
     text = (golden_root() / "store" / f"{name}.json").read_text(encoding="utf-8")
     loaded: dict[str, Any] = json.loads(text)
     return loaded

@@ -24,6 +24,7 @@ from tests.storage.scrub.scrubbed import (
     unit_at,
     write,
 )
+from tests.support.by_hand import BY_HAND
 from tests.support.golden import manifest, store
 from tests.support.store import CONFIG
 
@@ -224,7 +225,7 @@ def scrubbed(root: Path, config: StoreConfig) -> tuple[Scrub, Damage, list[UnitR
     return scrub, damage, scrub.take().repairs
 
 
-@pytest.mark.parametrize("name", ["clean", "ext", "v6", "slave", "crashed-recovered"])
+@pytest.mark.parametrize("name", ["clean", "ext", "v6", "slave", "crashed-recovered", BY_HAND])
 def test_nothing_is_wrong_with_a_store_of_the_original(name: str, tmp_path: Path) -> None:
     root = store(name, tmp_path)
     scrub, damage, repairs = scrubbed(root, golden_config(str(root)))
