@@ -50,9 +50,10 @@ from protocol.frame import FrameBuffer, encode
 from protocol.headers.by_code import REQUEST_HEADERS, RESPONSE_HEADERS
 from protocol.headers.send import SendMessageHeader
 from protocol.json_body import Body
+from tests.support.by_hand import BY_HAND
 from tests.support.golden import frames
 
-FILES = ("java-4.9.7", "acl", "binary-header", "java-5.3.3", "negative", "go-v2")
+FILES = ("java-4.9.7", "acl", "binary-header", "java-5.3.3", "negative", "go-v2", BY_HAND)
 LONG_NAMES = (RequestCode.SEND_MESSAGE, RequestCode.SEND_REPLY_MESSAGE)
 
 REQUEST_BODIES: dict[int, type[Body]] = {

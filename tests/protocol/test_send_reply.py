@@ -11,11 +11,12 @@ from protocol.frame import decode_frame, encode
 from protocol.host import pack_host
 from protocol.send_reply import SendReplies
 from tests.protocol.vectors import JSON_RESPONSE
+from tests.support.by_hand import BY_HAND
 from tests.support.golden import frames
 
 HOST = pack_host("127.0.0.1", 20911)
 KINDS = [SerializeType.JSON, SerializeType.ROCKETMQ]
-GOLDEN_FILES = ("java-4.9.7", "acl", "binary-header", "java-5.3.3", "negative", "go-v2")
+GOLDEN_FILES = ("java-4.9.7", "acl", "binary-header", "java-5.3.3", "negative", "go-v2", BY_HAND)
 JAVA = LanguageCode.JAVA
 
 

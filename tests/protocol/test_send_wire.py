@@ -16,13 +16,14 @@ from protocol.frame import decode_frame, encode
 from protocol.headers.send import SendMessageHeader
 from protocol.send_wire import Send, SendDecoder, send_of
 from tests.protocol.vectors import BINARY_REQUEST, JSON_REQUEST
+from tests.support.by_hand import BY_HAND
 from tests.support.golden import frames
 
 settings.register_profile("sends", derandomize=True, max_examples=150, deadline=None)
 profile = settings.get_profile("sends")
 
 KINDS = [SerializeType.JSON, SerializeType.ROCKETMQ]
-GOLDEN_FILES = ("java-4.9.7", "acl", "binary-header", "java-5.3.3", "negative", "go-v2")
+GOLDEN_FILES = ("java-4.9.7", "acl", "binary-header", "java-5.3.3", "negative", "go-v2", BY_HAND)
 HEADER = SendMessageHeader(
     "group", "Topic", "TBW102", 4, 3, 0, 1_700_000_000_000, 0, "KEYS\x01k\x02WAIT\x01true", 0
 )

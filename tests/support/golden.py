@@ -19,6 +19,8 @@ import pytest
 
 from protocol.ha import Transfer, TransferBuffer
 from tests.support.by_hand import BY_HAND
+from tests.support.by_hand.frames import frames_by_hand
+from tests.support.by_hand.replication import stream
 from tests.support.by_hand.store import manifest as manifest_by_hand
 from tests.support.by_hand.store import write_store
 
@@ -47,6 +49,9 @@ def frames(name: str) -> Iterator[dict[str, Any]]:
 
     Frames over 64 KiB are cut and have `truncated`.
     """
+    if name == BY_HAND:
+        yield from frames_by_hand()
+        return
     with (golden_root() / "wire" / f"{name}.jsonl").open(encoding="utf-8") as lines:
         for line in lines:
             record = json.loads(line)
@@ -80,6 +85,8 @@ def manifest(name: str) -> dict[str, Any]:
 
 def replication(name: str) -> list[dict[str, Any]]:
     """Every line of the recorded replication stream ha/NAME.jsonl, in order."""
+    if name == BY_HAND:
+        return stream()
     text = (golden_root() / "ha" / f"{name}.jsonl").read_text(encoding="utf-8")
     return [json.loads(line) for line in text.splitlines()]
 
