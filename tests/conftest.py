@@ -9,9 +9,13 @@ Of a trial there are a few in `make test` and many in `make trials`:
 with the seeds 0 to 499; ROUNDS= says how many instead, SEED= the first one. The seed of a failure
 is in its test's name; ROUNDS=1 SEED=<it> repeats it.
 
-Both targets run in several processes. What takes long begins, so that none of them is left with
-it at the end.
+`short` is so many that the trial takes a second or two; both targets are for every day.
+
+Both run in several processes. Files with slow tests begin, so that no process is left with one at
+the end.
 """
+
+import gc
 
 import pytest
 
@@ -52,6 +56,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = [item for item in items if _belongs(item, long=long)]
     slow = {item.path for item in items if item.get_closest_marker("slow")}
     items.sort(key=lambda item: item.path not in slow)
+
+
+def pytest_collection_finish() -> None:
+    """What was imported stays to the end: no collection of garbage need go through it again."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

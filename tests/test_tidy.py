@@ -3,6 +3,7 @@
 import ast
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -64,8 +65,14 @@ def name(path: Path) -> str:
     return str(path.relative_to(ROOT))
 
 
+@cache
 def parsed(path: Path) -> ast.Module:
     return ast.parse(path.read_text(encoding="utf-8"), name(path))
+
+
+def teardown_module() -> None:
+    """Millions of small objects, which every collection of garbage would go through."""
+    parsed.cache_clear()
 
 
 def found(files: list[Path], pattern: str) -> list[str]:

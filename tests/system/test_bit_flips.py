@@ -81,7 +81,7 @@ def pristine(stopped: str) -> Pristine:
 
 
 @pytest.mark.parametrize("stopped", ["cleanly", "killed"])
-@pytest.mark.trial(short=40, long=1000)
+@pytest.mark.trial(short=10, long=1000)
 def test_every_message_but_the_hit_one_is_served(
     seed: int, stopped: str, tally: Counter[str]
 ) -> None:

@@ -84,7 +84,7 @@ class Shop:
         self.producers = [Producer(made, port=port) for port in (7, 8)]
 
 
-@pytest.mark.trial(short=20, long=500)
+@pytest.mark.trial(short=4, long=500)
 def test_what_was_promised_is_kept_whatever_dies(seed: int) -> None:
     """Each commit is delivered once, no rollback ever, and what is pending stays so."""
     shop = Shop(seed)
