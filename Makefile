@@ -20,8 +20,8 @@ help:                        ## list these targets
 run: $(ready_to_run)         ## name server, broker and a tour; then serve until Ctrl-C (ARGS=--once: end after it)
 	@$(python) -m troupemq run $(ARGS)
 
-test: $(ready_to_test)       ## the whole suite but interop and trials
-	@$(python) -m pytest -q $(ARGS)
+test: $(ready_to_test)       ## the whole suite but interop and trials (ARGS: what to give pytest)
+	@$(python) -m pytest -q $(or $(ARGS),$(in_parallel) --dist=loadfile --no-loadscope-reorder)
 
 check: lint types test       ## everything a change must pass
 
@@ -36,7 +36,8 @@ interop: $(ready_to_test)    ## the official Java and Go clients against our bro
 
 trials: $(ready_to_test)     ## the long counts: ROUNDS= of each trial, from SEED= on (one again: ROUNDS=1 SEED=7)
 	@$(python) -m pytest -q -o faulthandler_timeout=3600 --trials \
-	    $(if $(ROUNDS),--rounds=$(ROUNDS)) $(if $(SEED),--seed=$(SEED)) $(ARGS)
+	    $(if $(ROUNDS),--rounds=$(ROUNDS)) $(if $(SEED),--seed=$(SEED)) \
+	    $(or $(ARGS),$(in_parallel) --dist=worksteal)
 
 bench: $(ready_to_test)      ## our broker and the official one under the same loads: needs a JDK and Maven
 	@$(python) -m tests.bench $(ARGS)
@@ -50,6 +51,9 @@ $(ready_to_run): pyproject.toml hatch_build.py
 
 $(ready_to_test): pyproject.toml hatch_build.py
 	@$(call install,spark$(comma)java$(comma)dev)
+
+# A process for each processor, four at most. With ARGS there is one, which a debugger can stop in.
+in_parallel := -n auto --maxprocesses=4
 
 comma := ,
 spark_version := 4.2.1# the one that is tested; its range is in pyproject.toml

@@ -1,4 +1,6 @@
-"""Trials: tests that take a seed, a few of them in `make test` and many in `make trials`.
+"""Trials, which are tests that take a seed; what tests tell; which ones begin.
+
+Of a trial there are a few in `make test` and many in `make trials`:
 
     @pytest.mark.trial(short=20, long=500)
     def test_nothing_is_lost(seed: int) -> None: ...
@@ -6,9 +8,20 @@
 `make test` runs the seeds 0 to 19 (none where short is 0). `make trials` runs nothing but trials,
 with the seeds 0 to 499; ROUNDS= says how many instead, SEED= the first one. The seed of a failure
 is in its test's name; ROUNDS=1 SEED=<it> repeats it.
+
+`short` is so many that the trial takes a second or two; both targets are for every day.
+
+Both run in several processes. Files with slow tests begin, so that no process is left with one at
+the end.
 """
 
+import gc
+
 import pytest
+
+from tests.support.telling import tally, tell, told
+
+__all__ = ["tally", "tell"]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -32,12 +45,29 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leaves out what is no trial in `make trials`, and trials without seeds in `make test`."""
+    """Leaves out what is no trial in `make trials`, and trials without seeds in `make test`.
+
+    Files with slow tests come first.
+    """
     long = config.getoption("--trials")
     left_out = [item for item in items if not _belongs(item, long=long)]
     if left_out:
         config.hook.pytest_deselected(items=left_out)
         items[:] = [item for item in items if _belongs(item, long=long)]
+    slow = {item.path for item in items if item.get_closest_marker("slow")}
+    items.sort(key=lambda item: item.path not in slow)
+
+
+def pytest_collection_finish() -> None:
+    """What was imported stays to the end: no collection of garbage need go through it again."""
+    gc.collect()
+    gc.freeze()
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    reports = terminalreporter.getreports("")
+    for line in told(report for report in reports if getattr(report, "when", "") == "teardown"):
+        terminalreporter.write_line(line)
 
 
 def _belongs(item: pytest.Item, *, long: bool) -> bool:

@@ -3,6 +3,7 @@
 import ast
 import re
 from dataclasses import MISSING, fields
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -109,6 +110,7 @@ class Reads(ast.NodeVisitor):
         self.generic_visit(node)
 
 
+@cache
 def attributes_read() -> set[str]:
     reads = Reads()
     for layer in ("storage", "actors", "troupemq"):

@@ -6,7 +6,7 @@ out is what depends on what had happened before: pulls that found something, or 
 
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import cache
 from typing import Any
@@ -207,9 +207,7 @@ def outcome(answer: RemotingCommand, request: Record) -> tuple[Any, ...]:
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_recorded_requests_get_the_recorded_answers(
-    name: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_recorded_requests_get_the_recorded_answers(name: str, tell: Callable[[str], None]) -> None:
     count: Counter[str] = Counter()
     compared = 0
     differing = []
@@ -224,7 +222,6 @@ def test_recorded_requests_get_the_recorded_answers(
         compared += 1
         if outcome(found, request) != outcome(wanted, request):
             differing.append((request["id"], found, wanted))
-    with capsys.disabled():
-        print(f"\n    {name}: {compared} answers compared; left out: {dict(count)}", end="")
+    tell(f"{compared} answers compared; left out: {dict(count)}")
     assert differing == []
     assert compared >= FILES[name]

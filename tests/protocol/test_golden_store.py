@@ -14,9 +14,10 @@ from protocol.message_id import offset_message_id, parse_message_id
 from protocol.properties import TAGS, UNIQ_KEY, format, parse
 from protocol.sysflag import COMPRESSION_TYPE_MASK, COMPRESSION_ZLIB
 from protocol.tags import tags_code
+from tests.support.by_hand import BY_HAND
 from tests.support.golden import manifest, store
 
-NAMES = ("clean", "slave", "ext", "v6", "crashed", "crashed-recovered", "torn-recovered")
+NAMES = ("clean", "slave", "ext", "v6", "crashed", "crashed-recovered", "torn-recovered", BY_HAND)
 LOG_FILE_BYTES = 65536
 SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
 

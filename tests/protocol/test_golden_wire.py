@@ -1,7 +1,7 @@
 """Every recorded frame of the original and its clients decodes, and encodes to the same bytes."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -50,9 +50,10 @@ from protocol.frame import FrameBuffer, encode
 from protocol.headers.by_code import REQUEST_HEADERS, RESPONSE_HEADERS
 from protocol.headers.send import SendMessageHeader
 from protocol.json_body import Body
+from tests.support.by_hand import BY_HAND
 from tests.support.golden import frames
 
-FILES = ("java-4.9.7", "acl", "binary-header", "java-5.3.3", "negative", "go-v2")
+FILES = ("java-4.9.7", "acl", "binary-header", "java-5.3.3", "negative", "go-v2", BY_HAND)
 LONG_NAMES = (RequestCode.SEND_MESSAGE, RequestCode.SEND_REPLY_MESSAGE)
 
 REQUEST_BODIES: dict[int, type[Body]] = {
@@ -125,16 +126,13 @@ def whole_frames(name: str) -> Iterator[tuple[dict[str, Any], RemotingCommand]]:
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_every_frame_encodes_back_to_its_bytes(
-    name: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_every_frame_encodes_back_to_its_bytes(name: str, tell: Callable[[str], None]) -> None:
     """Nothing is excluded: map order is kept from decoding, and Go's own order is known."""
     total = equal = 0
     for record, command in whole_frames(name):
         total += 1
         equal += encode(command) == record["frame"]
-    with capsys.disabled():
-        print(f"\n    {name}: {equal} of {total} frames byte-equal", end="")
+    tell(f"{equal} of {total} frames byte-equal")
     assert equal == total
     assert total == sum(1 for _ in frames(name)), "none of them is cut"
 
@@ -199,9 +197,7 @@ def typed_body(record: dict[str, Any], command: RemotingCommand) -> type[Body] |
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_every_typed_body_encodes_back_to_its_bytes(
-    name: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_every_typed_body_encodes_back_to_its_bytes(name: str, tell: Callable[[str], None]) -> None:
     """Excluded: bodies of Go clients (struct order), bodies made by hand, and those with fields
     that 4.9.7 does not have; all of these still decode, and re-encoded decode to the same value.
     """
@@ -236,8 +232,7 @@ def test_every_typed_body_encodes_back_to_its_bytes(
             continue
         assert again == body, (record["id"], known)
         count["equal"] += 1
-    with capsys.disabled():
-        print(f"\n    {name}: typed bodies {dict(count)}", end="")
+    tell(f"typed bodies {dict(count)}")
     assert count["equal"] > 10
 
 

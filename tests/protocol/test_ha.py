@@ -14,6 +14,7 @@ from protocol.ha import (
     encode_report,
     encode_transfer_head,
 )
+from tests.support.by_hand import BY_HAND
 from tests.support.golden import replication
 
 STREAMS = (
@@ -22,6 +23,7 @@ STREAMS = (
     "c-wiped-slave-joins-late",
     "d-sync-master-slave-just-started",
     "e-sync-master-ack-and-timeout",
+    BY_HAND,
 )
 TO_MASTER, TO_SLAVE = "slave->master", "master->slave"
 Slicing = Callable[[bytes], Iterator[bytes]]

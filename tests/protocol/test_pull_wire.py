@@ -13,13 +13,14 @@ from protocol.errors import RemoteError
 from protocol.frame import decode_frame, encode
 from protocol.headers.pull import PullMessageHeader
 from protocol.pull_wire import BINARY_PULLS, JSON_PULLS, Pull, PullDecoder
+from tests.support.by_hand import BY_HAND
 from tests.support.golden import frames
 
 settings.register_profile("pulls", derandomize=True, max_examples=150, deadline=None)
 profile = settings.get_profile("pulls")
 
 KINDS = [SerializeType.JSON, SerializeType.ROCKETMQ]
-GOLDEN_FILES = ("java-4.9.7", "acl", "binary-header", "java-5.3.3", "negative", "go-v2")
+GOLDEN_FILES = ("java-4.9.7", "acl", "binary-header", "java-5.3.3", "negative", "go-v2", BY_HAND)
 HEADER = PullMessageHeader(
     consumer_group="group",
     topic="Topic",

@@ -1,5 +1,6 @@
 """The answer to a send, filled into a template, is what the general encoder would write."""
 
+from collections.abc import Callable
 from random import Random
 
 import pytest
@@ -10,11 +11,12 @@ from protocol.frame import decode_frame, encode
 from protocol.host import pack_host
 from protocol.send_reply import SendReplies
 from tests.protocol.vectors import JSON_RESPONSE
+from tests.support.by_hand import BY_HAND
 from tests.support.golden import frames
 
 HOST = pack_host("127.0.0.1", 20911)
 KINDS = [SerializeType.JSON, SerializeType.ROCKETMQ]
-GOLDEN_FILES = ("java-4.9.7", "acl", "binary-header", "java-5.3.3", "negative", "go-v2")
+GOLDEN_FILES = ("java-4.9.7", "acl", "binary-header", "java-5.3.3", "negative", "go-v2", BY_HAND)
 JAVA = LanguageCode.JAVA
 
 
@@ -45,9 +47,7 @@ def test_an_answer_of_the_original_broker_comes_out_byte_for_byte() -> None:
 
 
 @pytest.mark.parametrize("name", GOLDEN_FILES)
-def test_every_golden_success_is_made_byte_for_byte(
-    name: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_every_golden_success_is_made_byte_for_byte(name: str, tell: Callable[[str], None]) -> None:
     """All but the answers to batches, which have several ids and go through the encoder."""
     made_by, count = replies(), 0
     for record in frames(name):
@@ -62,8 +62,7 @@ def test_every_golden_success_is_made_byte_for_byte(
         numbers = physical, int(fields["queueId"]), int(fields["queueOffset"])
         assert made_by.success(command.serialize_type, command.opaque, *numbers) == record["frame"]
         count += 1
-    with capsys.disabled():
-        print(f"\n    {name}: {count} success frames made byte for byte", end="")
+    tell(f"{count} success frames made byte for byte")
     assert count > 2
 
 

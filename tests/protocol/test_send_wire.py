@@ -1,5 +1,6 @@
 """The fast decoder of sends says what the general one says, or leaves the frame to it."""
 
+from collections.abc import Callable
 from dataclasses import astuple, replace
 from random import Random
 from typing import Any
@@ -15,13 +16,14 @@ from protocol.frame import decode_frame, encode
 from protocol.headers.send import SendMessageHeader
 from protocol.send_wire import Send, SendDecoder, send_of
 from tests.protocol.vectors import BINARY_REQUEST, JSON_REQUEST
+from tests.support.by_hand import BY_HAND
 from tests.support.golden import frames
 
 settings.register_profile("sends", derandomize=True, max_examples=150, deadline=None)
 profile = settings.get_profile("sends")
 
 KINDS = [SerializeType.JSON, SerializeType.ROCKETMQ]
-GOLDEN_FILES = ("java-4.9.7", "acl", "binary-header", "java-5.3.3", "negative", "go-v2")
+GOLDEN_FILES = ("java-4.9.7", "acl", "binary-header", "java-5.3.3", "negative", "go-v2", BY_HAND)
 HEADER = SendMessageHeader(
     "group", "Topic", "TBW102", 4, 3, 0, 1_700_000_000_000, 0, "KEYS\x01k\x02WAIT\x01true", 0
 )
@@ -81,7 +83,7 @@ def frame_of(
 
 @pytest.mark.parametrize("name", GOLDEN_FILES)
 def test_every_golden_send_is_decoded_as_the_general_decoder_does(
-    name: str, capsys: pytest.CaptureFixture[str]
+    name: str, tell: Callable[[str], None]
 ) -> None:
     decoder, taken, left = SendDecoder(), 0, 0
     for record in frames(name):
@@ -95,8 +97,7 @@ def test_every_golden_send_is_decoded_as_the_general_decoder_does(
             retry = "%RETRY%" in str(record["header"])
             escaped = record["language"] == "GO" or '\\"' in str(record["header_text"])
             assert signed or retry or escaped, record["header_text"]
-    with capsys.disabled():
-        print(f"\n    {name}: {taken} sends decoded fast, {left} left", end="")
+    tell(f"{taken} sends decoded fast, {left} left")
     assert taken or name in ("acl", "go-v2")
 
 

@@ -20,6 +20,7 @@ from spark.store_files import Store
 from tests.spark.rows import Row, in_order, row_of_record, rows_of_manifest, with_hashed_bodies
 from tests.spark.store_writer import HOST_V6, NOVEMBER_ROOT_MS, StoreWriter
 from tests.support import golden
+from tests.support.by_hand import BY_HAND
 
 DAY_MS = 86_400_000
 
@@ -38,7 +39,9 @@ def without_body_crc(rows: Iterable[Row]) -> list[Row]:
     return [{name: row[name] for name in row if name != "body_crc"} for row in rows]
 
 
-@pytest.mark.parametrize("name", ["clean", "slave", "ext", "v6", "crashed", "crashed-recovered"])
+@pytest.mark.parametrize(
+    "name", ["clean", "slave", "ext", "v6", "crashed", "crashed-recovered", BY_HAND]
+)
 def test_every_message_of_a_golden_store_is_decoded(name: str, tmp_path: Path) -> None:
     store = Store(str(golden.store(name, tmp_path)))
     rows = with_hashed_bodies(decoded(store))

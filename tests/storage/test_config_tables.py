@@ -13,10 +13,12 @@ from storage.groups import format_groups, parse_groups
 from storage.json_config import load, save
 from storage.offsets import format_offsets, parse_offsets
 from storage.topics import format_topics, parse_topics
+from tests.support.by_hand import BY_HAND
 from tests.support.fake_disk import FakeDisk
 from tests.support.golden import store
 
 STORES = ["clean", "slave", "ext", "v6", "crashed", "crashed-recovered", "torn", "torn-recovered"]
+STORES += [BY_HAND]
 Kind = tuple[Callable[[str], Any], Callable[[Any], str]]
 KINDS: dict[str, Kind] = {
     "topics.json": (parse_topics, format_topics),

@@ -177,7 +177,7 @@ def test_a_hole_in_the_middle_stays_and_can_be_repaired() -> None:
 
 
 @pytest.mark.parametrize("end", [1, 40, 150, 299, 300, 420, 599])
-@pytest.mark.trial(short=40, long=400)
+@pytest.mark.trial(short=10, long=400)
 def test_a_flipped_bit_moves_no_cut(end: int, seed: int) -> None:
     """But for the unit beside the cut, of which nothing else in the queue can tell."""
     random = Random(seed)
@@ -197,7 +197,7 @@ def test_a_flipped_bit_moves_no_cut(end: int, seed: int) -> None:
         assert queue.min_offset == end - 1
 
 
-@pytest.mark.trial(short=40, long=400)
+@pytest.mark.trial(short=10, long=400)
 def test_a_bit_that_is_set_behind_the_end_is_no_unit(seed: int) -> None:
     random = Random(seed)
     disk = FakeDisk()

@@ -12,13 +12,14 @@ from storage.dispatch import Dispatcher, entry_of
 from storage.index import Index
 from storage.key_hash import TopicHashes
 from tests.storage.derived import DELAY_LEVELS_MS, config, golden_heads
+from tests.support.by_hand import BY_HAND
 from tests.support.clock import ManualClock
 from tests.support.golden import manifest, store
 
 UNTIL_FOREVER = 1 << 62
 
 
-@pytest.mark.parametrize("name", ["clean", "ext", "v6", "slave", "crashed-recovered"])
+@pytest.mark.parametrize("name", ["clean", "ext", "v6", "slave", "crashed-recovered", BY_HAND])
 def test_every_unit_is_read_as_the_original_read_it(name: str, tmp_path: Path) -> None:
     queues = ConsumeQueues(config(str(store(name, tmp_path))), RealDisk())
     queues.load()
@@ -32,7 +33,7 @@ def test_every_unit_is_read_as_the_original_read_it(name: str, tmp_path: Path) -
     assert found == manifest(name)["consumeQueues"]
 
 
-@pytest.mark.parametrize("name", ["clean", "ext", "v6", "slave"])
+@pytest.mark.parametrize("name", ["clean", "ext", "v6", "slave", BY_HAND])
 def test_every_index_header_and_entry_follows_from_the_records(name: str, tmp_path: Path) -> None:
     root = store(name, tmp_path)
     index = Index(config(str(root)), RealDisk(), ManualClock())
@@ -81,7 +82,7 @@ def test_queries_give_what_the_original_gave(tmp_path: Path) -> None:
     index.close()
 
 
-@pytest.mark.parametrize("name", ["clean", "slave", "v6", "crashed-recovered"])
+@pytest.mark.parametrize("name", ["clean", "slave", "v6", "crashed-recovered", BY_HAND])
 @pytest.mark.parametrize("batch", [1, 7, 10_000])
 def test_a_log_dispatched_again_gives_the_same_queue_files(
     name: str, batch: int, tmp_path: Path
@@ -94,7 +95,7 @@ def test_a_log_dispatched_again_gives_the_same_queue_files(
     assert _files(ours / "consumequeue") == _files(root / "consumequeue")
 
 
-@pytest.mark.parametrize("name", ["clean", "slave", "v6", "ext"])
+@pytest.mark.parametrize("name", ["clean", "slave", "v6", "ext", BY_HAND])
 @pytest.mark.parametrize("batch", [1, 7, 10_000])
 def test_a_log_dispatched_again_gives_the_same_index_files(
     name: str, batch: int, tmp_path: Path

@@ -13,13 +13,14 @@ from storage.disk import RealDisk
 from storage.dispatch import entry_of
 from storage.message_store import MessageStore
 from tests.storage.derived import DELAY_LEVELS_MS, config
+from tests.support.by_hand import BY_HAND
 from tests.support.clock import ManualClock
 from tests.support.golden import store
 
 FILE_BYTES = 65_536
 
 
-@pytest.mark.parametrize("name", ["clean", "slave", "v6", "crashed-recovered"])
+@pytest.mark.parametrize("name", ["clean", "slave", "v6", "crashed-recovered", BY_HAND])
 def test_the_same_messages_give_the_same_files(name: str, tmp_path: Path) -> None:
     theirs, ours = store(name, tmp_path / "theirs"), tmp_path / "ours"
     records = read(theirs)

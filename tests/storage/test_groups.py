@@ -6,6 +6,7 @@ import pytest
 
 from protocol.bodies import SubscriptionGroupConfig
 from storage.groups import ALWAYS_PRESENT, always_present, format_groups, parse_groups
+from tests.support.by_hand import BY_HAND
 from tests.support.golden import store
 
 TEXT = """{
@@ -38,7 +39,7 @@ def test_a_table_is_read_and_written_in_the_form_of_the_original() -> None:
     assert format_groups(table) == TEXT
 
 
-@pytest.mark.parametrize("name", ["clean", "slave", "ext", "v6", "torn-recovered"])
+@pytest.mark.parametrize("name", ["clean", "slave", "ext", "v6", "torn-recovered", BY_HAND])
 def test_the_files_of_the_original_are_written_again_byte_by_byte(
     name: str, tmp_path: Path
 ) -> None:

@@ -15,6 +15,7 @@ from storage.index import Index
 from storage.index_check import checks_of
 from storage.index_layout import ENTRY, ENTRY_BYTES, HEADER_BYTES, SLOT_BYTES
 from tests.storage.derived import DELAY_LEVELS_MS, config
+from tests.support.by_hand import BY_HAND
 from tests.support.clock import ManualClock
 from tests.support.golden import manifest, store
 
@@ -74,7 +75,7 @@ def clean(tmp_path: Path) -> Iterator[Made]:
     made.close()
 
 
-@pytest.mark.parametrize("name", ["clean", "ext", "v6", "slave", "torn-recovered"])
+@pytest.mark.parametrize("name", ["clean", "ext", "v6", "slave", "torn-recovered", BY_HAND])
 def test_what_the_original_wrote_is_fine(name: str, tmp_path: Path) -> None:
     made = Made.of(name, tmp_path)
     assert made.index.files

@@ -6,6 +6,7 @@ import pytest
 
 from protocol.bodies import ConsumerOffsetTable
 from storage.offsets import format_offsets, offset_key, parse_offsets
+from tests.support.by_hand import BY_HAND
 from tests.support.golden import store
 
 TEXT = """{
@@ -35,7 +36,7 @@ def test_an_empty_table_has_a_form() -> None:
     assert parse_offsets(text) == ConsumerOffsetTable()
 
 
-@pytest.mark.parametrize("name", ["clean", "slave", "ext", "v6", "torn-recovered"])
+@pytest.mark.parametrize("name", ["clean", "slave", "ext", "v6", "torn-recovered", BY_HAND])
 def test_the_files_of_the_original_are_written_again_byte_by_byte(
     name: str, tmp_path: Path
 ) -> None:

@@ -12,6 +12,7 @@ from storage.disk import RealDisk
 from storage.index import Index
 from storage.message_store import MessageStore
 from storage.recovery import RecoveryReport
+from tests.support.by_hand import BY_HAND
 from tests.support.clock import ManualClock
 from tests.support.golden import manifest
 from tests.support.golden import store as golden_store
@@ -19,6 +20,7 @@ from tests.support.store import SmallStore
 
 AFTER_ITS_RECOVERY = {"crashed": "crashed-recovered", "torn": "torn-recovered"}
 GOLDEN = ["clean", "slave", "ext", "v6", "crashed", "crashed-recovered", "torn", "torn-recovered"]
+GOLDEN += [BY_HAND]
 
 
 def opened(root: Path) -> tuple[MessageStore, RecoveryReport]:

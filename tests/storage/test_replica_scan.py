@@ -116,7 +116,7 @@ def taken(
         yield log.end_offset, log.last_store_timestamp, replica.damaged_at, newest, found
 
 
-@pytest.mark.trial(short=60, long=3000)
+@pytest.mark.trial(short=20, long=3000)
 def test_they_are_the_same(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """However the log is cut and whatever is wrong with it."""
     random = Random(seed)

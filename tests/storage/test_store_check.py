@@ -14,6 +14,7 @@ from storage.message_store import MessageStore
 from storage.store_check import CheckReport, StoreCheck
 from storage.store_layout import log_extent, queue_extents, with_sizes_of_files
 from tests.storage.derived import config as golden_config
+from tests.support.by_hand import BY_HAND
 from tests.support.fake_disk import FakeDisk
 from tests.support.golden import manifest, store
 from tests.support.store import CONFIG, SmallStore
@@ -78,7 +79,9 @@ def test_a_store_that_was_not_stopped_gets_a_note() -> None:
     small.store.close()
 
 
-@pytest.mark.parametrize("name", ["clean", "ext", "v6", "slave", "crashed", "crashed-recovered"])
+@pytest.mark.parametrize(
+    "name", ["clean", "ext", "v6", "slave", "crashed", "crashed-recovered", BY_HAND]
+)
 def test_a_store_of_the_original_is_clean_and_shows_its_file_sizes(
     name: str, tmp_path: Path
 ) -> None:

@@ -6,6 +6,7 @@ import pytest
 
 from protocol.bodies import DataVersion, TopicConfig, TopicConfigTable
 from storage.topics import always_present, format_topics, parse_topics
+from tests.support.by_hand import BY_HAND
 from tests.support.golden import store
 
 TEXT = """{
@@ -36,7 +37,7 @@ def test_a_table_is_read_and_written_in_the_form_of_the_original() -> None:
     assert format_topics(table) == TEXT
 
 
-@pytest.mark.parametrize("name", ["clean", "slave", "ext", "v6", "torn-recovered"])
+@pytest.mark.parametrize("name", ["clean", "slave", "ext", "v6", "torn-recovered", BY_HAND])
 @pytest.mark.parametrize("file", ["topics.json", "topics.json.bak"])
 def test_the_files_of_the_original_are_written_again_byte_by_byte(
     name: str, file: str, tmp_path: Path

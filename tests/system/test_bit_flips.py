@@ -8,7 +8,6 @@ whose record was hit is either served as it was, or left out and reported, or, w
 """
 
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cache
 from random import Random
@@ -44,17 +43,6 @@ class Pristine:
     served: dict[Place, bytes]
     heads: dict[int, RecordHead]
     was_killed: bool
-
-
-@pytest.fixture(scope="module")
-def tally(request: pytest.FixtureRequest) -> Iterator[Counter[str]]:
-    counts: Counter[str] = Counter()
-    yield counts
-    told = ", ".join(f"{count} {what}" for what, count in sorted(counts.items()))
-    capture = request.config.pluginmanager.get_plugin("capturemanager")
-    assert capture is not None
-    with capture.global_and_fixture_disabled():
-        print(f"\nbit flips: {told or 'none'}")
 
 
 @cache
@@ -93,7 +81,7 @@ def pristine(stopped: str) -> Pristine:
 
 
 @pytest.mark.parametrize("stopped", ["cleanly", "killed"])
-@pytest.mark.trial(short=40, long=1000)
+@pytest.mark.trial(short=10, long=1000)
 def test_every_message_but_the_hit_one_is_served(
     seed: int, stopped: str, tally: Counter[str]
 ) -> None:

@@ -9,6 +9,7 @@ from actors.config import load_broker_config
 from actors.engine.system import ActorSystem
 from actors.settings.properties_file import parse_properties
 from storage.disk import RealDisk
+from tests.compat.servers import SMALL_FILES
 
 CONF = Path(__file__).resolve().parents[2] / "conf"
 ROLES = {
@@ -50,8 +51,8 @@ def test_a_file_says_what_the_originals_says_and_starts(
 ) -> None:
     path = CONF / folder / f"{name}.properties"
     assert parse_properties(path.read_text()) == official(name, role)
-    places = {"storePathRootDir": str(tmp_path / "store"), "listenPort": "0"}
-    config, store_config, findings = load_broker_config(str(path), places)
+    place = {"storePathRootDir": str(tmp_path / "store"), "listenPort": "0", **SMALL_FILES}
+    config, store_config, findings = load_broker_config(str(path), place)
     assert findings.sentence() == ""
     system = ActorSystem.real(disk=RealDisk())
     running = start_broker(config, store_config, system=system)

@@ -384,6 +384,6 @@ def check_model(number: int, *, examples: int, steps: int) -> None:
     )
 
 
-@pytest.mark.trial(short=4, long=100)
+@pytest.mark.trial(short=1, long=100)
 def test_the_broker_agrees_with_a_model_of_plain_lists(seed: int) -> None:
     check_model(seed, examples=15, steps=40)

@@ -19,10 +19,12 @@ from protocol.topic_names import HALF_TOPIC, OP_HALF_TOPIC
 from storage.config import StoreConfig
 from storage.disk import RealDisk
 from tests.support.brokers import SimulatedBroker
+from tests.support.by_hand import BY_HAND
 from tests.support.golden import manifest, store
 
 AFTER_ITS_RECOVERY = {"crashed": "crashed-recovered", "torn": "torn-recovered"}
 NAMES = ["clean", "slave", "ext", "v6", "crashed", "crashed-recovered", "torn", "torn-recovered"]
+NAMES += [BY_HAND]
 LOG_FILE_BYTES = 65_536
 QUERY_MAX = 64
 NOT_SERVED = (HALF_TOPIC, OP_HALF_TOPIC)

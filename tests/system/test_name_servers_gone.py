@@ -14,13 +14,14 @@ import pytest
 
 from tests.compat.patience import wait_until
 from tests.compat.remoting import has_route
-from tests.compat.servers import OurBroker, OurNameServer, free_port
+from tests.compat.servers import SMALL_FILES, OurBroker, OurNameServer, free_port
 from troupemq import Message, MessageView, Producer, PushConsumer
 
 TOPIC = "T"
 PAUSE_S = 0.02
 SHORT_S, LONG_S = 3.0, 300.0
 BACK_S = 30.0
+SETTINGS = {**SMALL_FILES, "registerNameServerPeriod": "10000"}
 
 
 class BrokerOfBoth(OurBroker):
@@ -48,7 +49,7 @@ def test_clients_with_a_route_go_on_without_name_servers(
     with ExitStack() as stack:
         for each in names:
             stack.enter_context(each)
-        broker = BrokerOfBoth(tmp_path / "broker", names[0], {"registerNameServerPeriod": "10000"})
+        broker = BrokerOfBoth(tmp_path / "broker", names[0], SETTINGS)
         broker.addresses = ";".join(each.address for each in names)
         stack.enter_context(broker)
         producer = stack.enter_context(Producer("P", broker.addresses))

@@ -158,14 +158,14 @@ def test_a_store_that_rolls_and_deletes_keeps_what_it_promised(seed: int, flush:
     broker.stop()
 
 
-@pytest.mark.trial(short=100, long=500)
+@pytest.mark.trial(short=25, long=500)
 def test_sync_flush_loses_nothing_acknowledged(seed: int) -> None:
     producers, found = lose_power(seed, "SYNC_FLUSH")
     lost = producers.acknowledged - set(found)
     assert not lost, f"seed {seed}: {len(lost)} acknowledged messages are gone"
 
 
-@pytest.mark.trial(short=100, long=500)
+@pytest.mark.trial(short=25, long=500)
 def test_async_flush_loses_only_the_tail(seed: int) -> None:
     _, found = lose_power(seed, "ASYNC_FLUSH")
     numbers = {int(body.split(b":")[0]) for body in found if b":" in body}

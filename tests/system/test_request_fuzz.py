@@ -255,7 +255,7 @@ def check_serves(fuzz: Fuzz, topic: str) -> None:
         assert [record.body for record in decode_records(answer.body or b"")] == [body]
 
 
-@pytest.mark.trial(short=20, long=1000)
+@pytest.mark.trial(short=6, long=1000)
 def test_whatever_is_asked_is_answered_and_harms_nobody(seed: int) -> None:
     print(f"seed {seed}")
     fuzz = Fuzz(seed)
@@ -293,7 +293,7 @@ def ask_everything(fuzz: Fuzz) -> dict[str, list[RemotingCommand]]:
     return answers
 
 
-@pytest.mark.trial(short=10, long=500)
+@pytest.mark.trial(short=4, long=500)
 def test_nobody_is_left_silent_when_an_actor_fails(seed: int) -> None:
     print(f"seed {seed}")
     fuzz = Fuzz(5 * seed)
@@ -310,7 +310,7 @@ def test_nobody_is_left_silent_when_an_actor_fails(seed: int) -> None:
     made.stop()
 
 
-@pytest.mark.trial(short=10, long=500)
+@pytest.mark.trial(short=4, long=500)
 def test_nobody_is_left_silent_by_a_stop(seed: int) -> None:
     print(f"seed {seed}")
     fuzz = Fuzz(seed)

@@ -10,6 +10,7 @@ from storage.clock import SystemClock
 from storage.disk import RealDisk
 from storage.message_store import MessageStore
 from tests.storage.derived import config
+from tests.support.by_hand import BY_HAND
 from tests.support.golden import store
 from troupemq.cli import cli
 from troupemq.store_mending import lock_owner
@@ -33,7 +34,7 @@ def contents(root: Path) -> dict[str, bytes]:
     return {str(path): path.read_bytes() for path in root.rglob("*") if path.is_file()}
 
 
-@pytest.mark.parametrize("name", ["clean", "ext", "v6", "slave"])
+@pytest.mark.parametrize("name", ["clean", "ext", "v6", "slave", BY_HAND])
 def test_check_of_a_store_of_the_original_says_in_one_line_that_nothing_is_wrong(
     name: str, tmp_path: Path
 ) -> None:

@@ -139,7 +139,7 @@ def test_a_query_meanwhile_is_answered_from_what_there_is() -> None:
     made.stop()
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.trial(short=1, long=20)
 @pytest.mark.parametrize("who", ["catch_up", "reput", "flush_real_time"])
 @pytest.mark.parametrize("fed_ms", [0, 5, 15, 34, 36, 38])
 def test_whoever_dies_in_between_the_index_gets_whole(seed: int, who: str, fed_ms: int) -> None:
@@ -275,7 +275,7 @@ def test_a_file_that_is_wrong_while_others_are_made_is_made_anew_too() -> None:
     made.stop()
 
 
-@pytest.mark.trial(short=12, long=200)
+@pytest.mark.trial(short=6, long=200)
 def test_power_cuts_in_between_leave_no_hole(seed: int) -> None:
     """Whatever of the unsynced pages of the index survives, it is judged and completed."""
     print(f"seed {seed}")

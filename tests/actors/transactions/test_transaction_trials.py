@@ -84,7 +84,7 @@ class Shop:
         self.producers = [Producer(made, port=port) for port in (7, 8)]
 
 
-@pytest.mark.trial(short=20, long=500)
+@pytest.mark.trial(short=4, long=500)
 def test_what_was_promised_is_kept_whatever_dies(seed: int) -> None:
     """Each commit is delivered once, no rollback ever, and what is pending stays so."""
     shop = Shop(seed)
@@ -136,7 +136,7 @@ def timed(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 
 def test_thousands_of_pending_ones_are_checked_without_holding_the_loop(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    monkeypatch: pytest.MonkeyPatch, tell: Callable[[str], None]
 ) -> None:
     count = 3000
     made = broker(store=LARGE)
@@ -155,12 +155,10 @@ def test_thousands_of_pending_ones_are_checked_without_holding_the_loop(
     finally:
         gc.enable()
     questions = producer.questions()
-    with capsys.disabled():
-        print(
-            f"\n    {count} checks: {1e6 * sum(times) / count:.0f} us each in Transactions,"
-            f" longest step {1e3 * max(times):.1f} ms",
-            end="",
-        )
+    tell(
+        f"{count} checks: {1e6 * sum(times) / count:.0f} us each in Transactions,"
+        f" longest step {1e3 * max(times):.1f} ms"
+    )
     assert [question.header.msg_id for question in questions] == [f"{n}" for n in range(count)]
     assert max(times) < 0.05
     for question in questions:

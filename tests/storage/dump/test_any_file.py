@@ -16,6 +16,7 @@ from storage.json_config import save
 from storage.transactions.redo_log import Covered, TransactionRedoLog
 from storage.transactions.units import COMMITTED, PREPARED
 from storage.transactions.units import UNIT as STATE_UNIT
+from tests.support.by_hand import BY_HAND
 from tests.support.golden import manifest, store
 from tests.support.store import SmallStore
 
@@ -32,7 +33,7 @@ def text(path: Path | str, **options: Any) -> str:
     return "\n".join(lines_of(items(path, **options)))
 
 
-@pytest.mark.parametrize("name", ["clean", "ext", "v6", "crashed", "torn"])
+@pytest.mark.parametrize("name", ["clean", "ext", "v6", "crashed", "torn", BY_HAND])
 def test_every_record_of_a_golden_log_is_shown(name: str, tmp_path: Path) -> None:
     root = store(name, tmp_path)
     found: list[Item] = []
@@ -48,10 +49,10 @@ def test_every_record_of_a_golden_log_is_shown(name: str, tmp_path: Path) -> Non
         assert own["stored"] == utc(record["storeTimestamp"])
         assert own["crc"] == "ok"
     blanks = of_kind("blank", found)
-    assert len(blanks) == {"clean": 2, "crashed": 1, "torn": 1}.get(name, 0)
+    assert len(blanks) == {"clean": 2, "crashed": 1, "torn": 1, BY_HAND: 2}.get(name, 0)
 
 
-@pytest.mark.parametrize("name", ["clean", "ext"])
+@pytest.mark.parametrize("name", ["clean", "ext", BY_HAND])
 def test_every_unit_and_entry_of_a_golden_store_is_shown(name: str, tmp_path: Path) -> None:
     root, said = store(name, tmp_path), manifest(name)
     units: list[Item] = []
@@ -268,7 +269,7 @@ def test_what_is_no_file_of_a_store_is_said_in_a_sentence(data: bytes, tmp_path:
 @pytest.mark.trial(short=15, long=300)
 def test_no_damage_makes_a_dump_fail(tmp_path: Path, seed: int) -> None:
     random = Random(seed)
-    root = store(random.choice(["clean", "ext"]), tmp_path)
+    root = store(random.choice(["clean", "ext", BY_HAND]), tmp_path)
     for path in sorted(each for each in root.rglob("*") if each.is_file()):
         data = bytearray(path.read_bytes())
         for _ in range(random.randint(0, 20)):

@@ -6,12 +6,14 @@ from typing import Any
 
 import pytest
 
+from protocol.properties import PGROUP, parse
 from storage.disk import RealDisk
 from storage.dispatch import delay_levels_ms, entry_of
 from storage.key_hash import java_hash
 from storage.message_store import MessageStore
 from storage.transactions.units import COMMITTED, PREPARED, REPLACED, ROLLED_BACK
 from tests.storage.derived import config
+from tests.support.by_hand import BY_HAND
 from tests.support.clock import ManualClock
 from tests.support.golden import manifest, store
 
@@ -24,6 +26,7 @@ STATES = {
     "crashed-recovered": _CHECKED_BACK,
     "crashed": _CHECKED_BACK,
     "ext": [],
+    BY_HAND: [COMMITTED, ROLLED_BACK, PREPARED],
 }
 """In the order of the half messages; those that crashed had checked back once."""
 
@@ -47,13 +50,12 @@ def test_every_transaction_is_found_in_its_state(name: str, tmp_path: Path) -> N
     made = opened(store(name, tmp_path))
     table = made.transaction_table
     halves = halves_of(name)
-    group_hash = java_hash(b"GS_PGtx")
     assert [tuple(unit) for unit in table.snapshot()] == [
         (
             half["commitLogOffset"],
             half["storeSize"],
             half["bornTimestamp"] // 1000,
-            group_hash,
+            java_hash(parse(half["propertiesRaw"].encode())[PGROUP].encode()),
             state,
         )
         for half, state in zip(halves, STATES[name], strict=True)

@@ -165,7 +165,7 @@ def replay(seed: int, *, ahead: bool = False) -> Run:
     return run
 
 
-@pytest.mark.trial(short=60, long=1000)
+@pytest.mark.trial(short=20, long=1000)
 def test_the_table_agrees_with_the_log_after_every_power_cut(seed: int) -> None:
     replay(seed)
 

@@ -44,8 +44,9 @@ def check_levels(world: World, *, late_ms: int) -> None:
         assert offsets == sorted(offsets), f"seed {world.seed}: level {level}: {sorted(places)}"
 
 
-def test_two_hours_of_virtual_time() -> None:
-    world = World(1, store=OFFICIAL)
+@pytest.mark.trial(short=0, long=3)
+def test_two_hours_of_virtual_time(seed: int) -> None:
+    world = World(seed, store=OFFICIAL)
     world.made.make_topic()
     producer = world.producer()
     producer.send(b"late", level=18)
@@ -56,7 +57,7 @@ def test_two_hours_of_virtual_time() -> None:
     world.stop()
 
 
-@pytest.mark.trial(short=20, long=500)
+@pytest.mark.trial(short=5, long=500)
 def test_every_level_is_on_time_and_in_order(seed: int) -> None:
     """Up to two hours; the machine sleeps while nothing is due."""
     world = World(seed, store=OFFICIAL)
@@ -79,7 +80,7 @@ def test_every_level_is_on_time_and_in_order(seed: int) -> None:
     world.stop()
 
 
-@pytest.mark.trial(short=20, long=500)
+@pytest.mark.trial(short=5, long=500)
 def test_no_delayed_message_is_lost_whatever_befalls_the_broker(seed: int) -> None:
     """Late they may be while it is down, early never; the first deliveries are in order."""
     world = World(seed, store=replace(OFFICIAL, message_delay_level="1s 5s 10s 30s"))

@@ -35,7 +35,7 @@ def settled(world: World) -> None:
     world.pass_time(8 * INTERVAL_MS)
 
 
-@pytest.mark.trial(short=20, long=500)
+@pytest.mark.trial(short=5, long=500)
 def test_what_is_committed_is_seen_once_and_what_is_rolled_back_never(seed: int) -> None:
     """Nothing dies: so each commit is seen exactly once, and only the open ones are asked about."""
     world, verdicts = World(seed, config=OFTEN), Verdicts()
@@ -57,7 +57,7 @@ def test_what_is_committed_is_seen_once_and_what_is_rolled_back_never(seed: int)
     world.stop()
 
 
-@pytest.mark.trial(short=20, long=500)
+@pytest.mark.trial(short=5, long=500)
 def test_no_outcome_is_lost_or_turned_whatever_befalls(seed: int) -> None:
     """Producers die too: the others of their group are asked."""
     world, verdicts = World(seed, config=OFTEN), Verdicts()
@@ -86,7 +86,7 @@ def test_no_outcome_is_lost_or_turned_whatever_befalls(seed: int) -> None:
     world.stop()
 
 
-@pytest.mark.trial(short=20, long=500)
+@pytest.mark.trial(short=5, long=500)
 def test_what_nobody_knows_is_given_up_and_seen_by_no_consumer(seed: int) -> None:
     times = 3
     world, verdicts = World(seed, config=replace(OFTEN, transaction_check_max=times)), Verdicts()

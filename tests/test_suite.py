@@ -1,0 +1,44 @@
+"""What the suite promises where the golden data is missing."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support.golden import REPOSITORY, golden_root
+
+NEEDS_GOLDEN = ("tests/storage/test_offsets.py", "tests/storage/test_groups.py")
+PYTEST = (sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider")
+
+
+def test_no_module_asks_for_golden_data_while_it_is_imported(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Where the data is there, too: who has it would not notice that others cannot collect."""
+    monkeypatch.delenv("PYTEST_CURRENT_TEST")
+    with pytest.raises(RuntimeError, match="for running tests"):
+        golden_root()
+
+
+def test_without_golden_data_one_line_says_what_was_skipped_and_where_it_is_looked_for(
+    tmp_path: Path,
+) -> None:
+    nowhere = tmp_path / "nowhere"
+    variables = {**os.environ, "TROUPEMQ_GOLDEN": str(nowhere)}
+    variables.pop("TROUPEMQ_CI", None)
+    done = subprocess.run(
+        [*PYTEST, f"--basetemp={tmp_path}/run", *NEEDS_GOLDEN],
+        cwd=REPOSITORY,
+        env=variables,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    (line,) = [line for line in done.stdout.splitlines() if line.startswith("SKIPPED")]
+    skipped = re.search(r"(\d+) skipped", done.stdout)
+    assert skipped and line.startswith(f"SKIPPED [{skipped[1]}] ")
+    assert f"no golden data at {nowhere}" in line
