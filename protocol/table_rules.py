@@ -17,9 +17,18 @@ from protocol.headers.admin import TOPIC_FILTER_TYPES
 
 INT_MIN, INT_MAX = -(1 << 31), (1 << 31) - 1
 LONG_MIN, LONG_MAX = -(1 << 63), (1 << 63) - 1
+TAKEN_KEYS = ("$ref", "@type")
+"""Keys of a JSON object that mean something to fastjson, wherever they stand."""
 QUEUE_NUMS_MAX = 65_536
 """Of one topic, for reading and for writing, that an administrator may ask for. 4.9.7 takes any
 number, and whoever asks for such a topic's queues then fills its memory."""
+
+
+def key_fault(key: str) -> str:
+    """For what is a key in a file: a name, or a name server's namespace or key."""
+    if key in TAKEN_KEYS:
+        return f"no entry can be called {key}: JSON files use that for something else"
+    return ""
 
 
 def topic_fault(topic: TopicConfig) -> str:

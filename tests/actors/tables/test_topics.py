@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from errno import ENOSPC
 from typing import Any
 
@@ -224,6 +224,48 @@ def test_some_topics_may_not_be_touched(topic: str, remark: str) -> None:
         assert answer.code == ResponseCode.SYSTEM_ERROR
         assert remark in (answer.remark or "")
         assert bench.registration.take() == []
+
+
+@pytest.mark.parametrize(
+    ("fields", "remark"),
+    [
+        ({"read_queue_nums": -4}, "readQueueNums is -4: it has to be from 0 to 2147483647"),
+        ({"write_queue_nums": -1}, "writeQueueNums is -1: it has to be from 0 to 2147483647"),
+        ({"perm": -3}, "perm is -3: it has to be from 0 to 2147483647"),
+        (
+            {"read_queue_nums": 65_537},
+            "readQueueNums is 65537: a topic has 65536 queues at the most.",
+        ),
+    ],
+)
+def test_a_number_that_the_next_start_could_not_load_is_refused(
+    fields: dict[str, Any], remark: str
+) -> None:
+    with topic_table() as bench:
+        header = replace(CreateTopicHeader("T", "TBW102", 8, 4, 6, "SINGLE_TAG"), **fields)
+        command = request(RequestCode.UPDATE_AND_CREATE_TOPIC, header.encode())
+        answer = ask(bench.system, "topics", command)
+        assert (answer.code, answer.remark) == (ResponseCode.SYSTEM_ERROR, remark)
+        assert "T" not in bench.topics.value
+
+
+def test_odd_numbers_that_4_9_7_works_with_are_taken() -> None:
+    disk = FakeDisk()
+    header = CreateTopicHeader("T", "TBW102", 0, 0, 0, "MULTI_TAG", topic_sys_flag=-5)
+    made = TopicConfig("T", 0, 0, 0, "MULTI_TAG", -5)
+    with topic_table(disk) as bench:
+        command = request(RequestCode.UPDATE_AND_CREATE_TOPIC, header.encode())
+        assert ask(bench.system, "topics", command).code == ResponseCode.SUCCESS
+    with topic_table(disk) as bench:
+        assert bench.topics.value["T"] == made
+
+
+def test_a_topic_for_the_retries_of_a_group_that_wants_less_than_none_has_no_queues() -> None:
+    disk = FakeDisk()
+    with topic_table(disk) as bench:
+        bench.system.address("topics").tell(CreateSystemTopic("%RETRY%G", -1))
+    with topic_table(disk) as bench:
+        assert bench.topics.value["%RETRY%G"].read_queue_nums == 0
 
 
 def test_an_unknown_filter_type_and_a_slave_refuse() -> None:
