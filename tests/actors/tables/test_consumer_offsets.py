@@ -105,15 +105,7 @@ def test_a_one_way_update_is_stored_and_not_answered() -> None:
         assert stored(system) == 3
 
 
-def test_a_queue_that_the_next_start_could_not_load_is_refused() -> None:
-    with offset_table() as (system, _):
-        answer = ask(system, "consumer_offsets", update(7, -1, oneway=False))
-        remark = "queueId is -1: it has to be from 0 to 2147483647"
-        assert (answer.code, answer.remark) == (ResponseCode.SYSTEM_ERROR, remark)
-        assert stored(system, -1) is None
-
-
-def test_what_cannot_be_kept_and_comes_one_way_is_dropped_with_a_line_a_minute() -> None:
+def test_what_cannot_be_kept_is_refused_or_dropped_with_a_line_a_minute() -> None:
     disk = FakeDisk()
     with offset_table(disk) as (system, _), capture_logs() as lines:
         tell(system, "consumer_offsets", update(3), RecordingPeer())
@@ -126,27 +118,22 @@ def test_what_cannot_be_kept_and_comes_one_way_is_dropped_with_a_line_a_minute()
         system.advance(DROPPED_EVERY_MS)
         tell(system, "consumer_offsets", update(7, -1), RecordingPeer())
         assert [each for each in lines if each["event"] == "offset not taken"][1:] != []
+        answer = ask(system, "consumer_offsets", update(7, -1, oneway=False))
+        remark = "queueId is -1: it has to be from 0 to 2147483647"
+        assert (answer.code, answer.remark) == (ResponseCode.SYSTEM_ERROR, remark)
     with offset_table(disk) as (_, offsets):
         assert offsets.value == {"T@G": {0: 3}}
 
 
-def test_negative_offsets_are_kept_as_4_9_7_does() -> None:
-    disk = FakeDisk()
-    with offset_table(disk) as (system, _):
-        ask(system, "consumer_offsets", update(-1, oneway=False))
-        ask(system, "consumer_offsets", update(-(1 << 63), 1, oneway=False))
-    with offset_table(disk) as (_, offsets):
-        assert offsets.value == {"T@G": {0: -1, 1: -(1 << 63)}}
-
-
-def test_a_group_of_the_file_with_a_name_that_is_not_legal_goes_on() -> None:
+def test_odd_offsets_and_names_of_4_9_7_are_kept() -> None:
     disk = FakeDisk()
     disk.make_dirs("/store/config")
     disk.open(PATH, create=True).pwrite('{"offsetTable":{"T@ä.b":{0:1}}}'.encode(), 0)
-    with offset_table(disk) as (system, offsets):
-        system.address("consumer_offsets").tell(CommitOffset("ä.b", "T", 1, 5, None))
-        system.advance(INTERVAL_MS)
-        assert offsets.value == {"T@ä.b": {0: 1, 1: 5}}
+    with offset_table(disk) as (system, _):
+        system.address("consumer_offsets").tell(CommitOffset("ä.b", "T", 1, -5, None))
+        ask(system, "consumer_offsets", update(-(1 << 63), oneway=False))
+    with offset_table(disk) as (_, offsets):
+        assert offsets.value == {"T@ä.b": {0: 1, 1: -5}, "T@G": {0: -(1 << 63)}}
 
 
 def test_a_pull_brings_an_offset_too() -> None:

@@ -77,7 +77,7 @@ def topic_table(disk: Disk | None = None, **settings: Any) -> Iterator[Bench]:
                     table=table,
                     config_writer=writer,
                     clean_files=system.address("clean_files"),
-                    encoder=system.address("table_encoder"),
+                    long_answers=system.address("long_answers"),
                     registration=registration.address,
                 ),
             ),
@@ -230,12 +230,8 @@ def test_some_topics_may_not_be_touched(topic: str, remark: str) -> None:
     ("fields", "remark"),
     [
         ({"read_queue_nums": -4}, "readQueueNums is -4: it has to be from 0 to 2147483647"),
-        ({"write_queue_nums": -1}, "writeQueueNums is -1: it has to be from 0 to 2147483647"),
         ({"perm": -3}, "perm is -3: it has to be from 0 to 2147483647"),
-        (
-            {"read_queue_nums": 65_537},
-            "readQueueNums is 65537: a topic has 65536 queues at the most.",
-        ),
+        ({"read_queue_nums": 65_537}, "readQueueNums is 65537: a topic has 65536 queues"),
     ],
 )
 def test_a_number_that_the_next_start_could_not_load_is_refused(
@@ -245,27 +241,20 @@ def test_a_number_that_the_next_start_could_not_load_is_refused(
         header = replace(CreateTopicHeader("T", "TBW102", 8, 4, 6, "SINGLE_TAG"), **fields)
         command = request(RequestCode.UPDATE_AND_CREATE_TOPIC, header.encode())
         answer = ask(bench.system, "topics", command)
-        assert (answer.code, answer.remark) == (ResponseCode.SYSTEM_ERROR, remark)
+        assert answer.code == ResponseCode.SYSTEM_ERROR and remark in (answer.remark or "")
         assert "T" not in bench.topics.value
 
 
-def test_odd_numbers_that_4_9_7_works_with_are_taken() -> None:
+def test_odd_numbers_that_4_9_7_works_with_survive_a_restart() -> None:
     disk = FakeDisk()
     header = CreateTopicHeader("T", "TBW102", 0, 0, 0, "MULTI_TAG", topic_sys_flag=-5)
-    made = TopicConfig("T", 0, 0, 0, "MULTI_TAG", -5)
-    with topic_table(disk) as bench:
-        command = request(RequestCode.UPDATE_AND_CREATE_TOPIC, header.encode())
-        assert ask(bench.system, "topics", command).code == ResponseCode.SUCCESS
-    with topic_table(disk) as bench:
-        assert bench.topics.value["T"] == made
-
-
-def test_a_topic_for_the_retries_of_a_group_that_wants_less_than_none_has_no_queues() -> None:
-    disk = FakeDisk()
+    command = request(RequestCode.UPDATE_AND_CREATE_TOPIC, header.encode())
     with topic_table(disk) as bench:
         bench.system.address("topics").tell(CreateSystemTopic("%RETRY%G", -1))
+        assert ask(bench.system, "topics", command).code == ResponseCode.SUCCESS
     with topic_table(disk) as bench:
-        assert bench.topics.value["%RETRY%G"].read_queue_nums == 0
+        assert bench.topics.value["T"] == TopicConfig("T", 0, 0, 0, "MULTI_TAG", -5)
+        assert bench.topics.value["%RETRY%G"].read_queue_nums == 0, "there is no less"
 
 
 def test_an_unknown_filter_type_and_a_slave_refuse() -> None:
