@@ -55,6 +55,8 @@ from protocol.headers.namesrv import (
     WipeWritePermResponseHeader,
 )
 from protocol.registration import read_registration
+from protocol.table_rules import key_fault
+from storage.kv_config import parse_kv
 
 log = get_logger(__name__)
 
@@ -88,9 +90,9 @@ class Namesrv(PersistedTable):
         self._kv = KvConfig()
 
     def on_start(self) -> None:
-        loaded = self.load(KvConfig)
-        self._kv = loaded.value or KvConfig()
-        if loaded.broken:
+        loaded = self.load(parse_kv)
+        self._kv = KvConfig(loaded.value)
+        if loaded.is_to_be_saved:
             text = self._kv.text()
             self.save(lambda: text)
         self.after(FIRST_SCAN_MS, _Scan())
@@ -322,6 +324,8 @@ class Namesrv(PersistedTable):
         if "namespace" not in fields or "key" not in fields:
             raise RemoteError(ResponseCode.SYSTEM_ERROR, "namespace or key is null")
         header = PutKvConfigHeader.decode(fields)
+        if fault := key_fault(header.namespace) or key_fault(header.key):
+            raise RemoteError(ResponseCode.SYSTEM_ERROR, fault)
         self._kv.put(header.namespace, header.key, header.value)
         self._save_kv(request)
 
