@@ -46,10 +46,11 @@ def check(directory: Path, config: Path | None, as_json: bool) -> None:
     """
     store_config = _settings(directory, config)
     try:
-        report = StoreCheck(RealDisk(), store_config).run()
+        owner = lock_owner(store_config.lock_path)
+        report = StoreCheck(RealDisk(), store_config, in_use=bool(owner)).run()
     except StoreError as error:
         leave(str(error))
-    if owner := lock_owner(store_config.lock_path):
+    if owner:
         report.note("store", f"process {owner} uses it: what it is writing may look unfinished")
     if as_json:
         _print_json(report)
