@@ -17,6 +17,7 @@ from protocol.errors import RemoteError
 from protocol.fastjson import FastjsonError, dumps, loads, loads_object
 
 _LONG_END = 1 << 63
+_SHOWN_CHARS_MAX = 100
 _JSON_EXCEPTION = "com.alibaba.fastjson.JSONException"
 
 
@@ -134,8 +135,8 @@ def _reader(hint: Any) -> Callable[[object], Any]:
     if isinstance(hint, type) and issubclass(hint, Body):
         return hint.from_json
     simple: dict[Any, Callable[[object], Any]] = {
-        str: _text,
-        int: _integer,
+        str: text_of,
+        int: integer_of,
         bool: _boolean,
         float: _double,
     }
@@ -176,17 +177,20 @@ def _key_reader(hint: Any) -> Callable[[object], Any]:
             return body.from_json(dict(key) if isinstance(key, tuple) else key)
 
         return read_key
-    return _integer if hint is int else _text
+    return integer_of if hint is int else text_of
 
 
-def _text(value: object) -> str:
+def text_of(value: object) -> str:
     return value if isinstance(value, str) else dumps(value).decode("utf-8")
 
 
-def _integer(value: object) -> int:
+def integer_of(value: object) -> int:
     """A long at the most: what no Java reads must not come into a table that Java may read."""
     if isinstance(value, str):
-        number = int(value) if value else 0
+        try:
+            number = int(value) if value else 0
+        except ValueError:
+            raise ValueError(f"{value[:_SHOWN_CHARS_MAX]!r} is no number") from None
     elif isinstance(value, int | float):
         number = int(value)
     else:

@@ -18,11 +18,14 @@ from typing import Final
 from protocol import properties
 from protocol.bloom import BloomFilter
 from protocol.fastjson import dumps
+from protocol.json_body import text_of
 from protocol.message import RecordError, scan_head
 from protocol.sql92 import EvaluationError, Filter, SqlError, compile_filter
+from protocol.table_rules import INT_MAX, LONG_MAX, LONG_MIN
 from storage.dispatch_entry import DispatchEntry
 from storage.errors import OffsetError
 from storage.json_config import parsed_table
+from storage.left_out import LeftOuts, taken_entries
 from storage.message_filter import BloomBits
 
 TAG: Final = "TAG"
@@ -31,8 +34,6 @@ CLEAN_TIME_SPAN_MS: Final = 24 * 3_600_000
 """filterDataCleanTimeSpan."""
 _DEAD_BEFORE_LOAD_MS = 30_000
 _TABLE = "filterDataByTopic"
-_INT_MAX = (1 << 31) - 1
-_LONG_MIN, _LONG_MAX = -(1 << 63), (1 << 63) - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +124,7 @@ class ConsumerFilters:
         """
         if expression_type in ("", TAG) or not expression:
             return False
-        if not _LONG_MIN <= client_version <= _LONG_MAX:
+        if not LONG_MIN <= client_version <= LONG_MAX:
             return False  # nobody could read the file
         old = self.get(topic, group)
         positions = self.bloom.positions(group, topic)
@@ -180,14 +181,11 @@ class ConsumerFilters:
     def loaded(self, now_ms: int, *, is_newest: bool = True) -> "ConsumerFilters":
         """These filters as they are after a start: dead, since nobody is connected.
 
-        None of them when one was made for other bit maps, as with other settings: the bits that
-        stored messages have would be misread. Those whose expression does not compile are left out:
-        their groups come again, and are told. Unless these are the newest, all are born now: the
+        None of them when they were made for other bit maps, as with other settings: the bits that
+        stored messages have would be misread. Unless these are the newest, all are born now: the
         bits of stored messages may be those of an expression that came after.
         """
-        if not all(each.fits(self.bloom) for each in self):
-            return ConsumerFilters(self.bloom)
-        usable = [each for each in self if each.compiled() is not None]
+        usable = [each for each in self if each.fits(self.bloom)]
         if not is_newest:
             usable = [replace(each, born_ms=now_ms, dead_ms=now_ms) for each in usable]
         dead_ms = now_ms - _DEAD_BEFORE_LOAD_MS
@@ -255,42 +253,78 @@ def _is_true(compiled: Filter | None, found: Mapping[str, str]) -> bool:
 # -- the file -------------------------------------------------------------------------------------
 
 
-def parse_filters(text: str, bloom: BloomFilter) -> ConsumerFilters:
-    """The filters in the file's text, in its order. Raises ValueError."""
+def parse_filters(
+    text: str, bloom: BloomFilter, left_out: LeftOuts | None = None
+) -> ConsumerFilters:
+    """The filters in the file's text, in its order (with `bloom`, a Parse: storage/left_out.py).
+
+    An entry is the filter of one group in one topic. One that was made for other bit maps is left
+    out if another one was made for these: then the settings are as they were.
+    """
+
+    def groups_of(key: object, value: object) -> tuple[str, Mapping[object, object]]:
+        topic = text_of(key)
+        groups = value.get("groupFilterData") if isinstance(value, dict) else None
+        if not isinstance(groups, dict):
+            raise ValueError("it has no groupFilterData")
+        return topic, groups
+
+    _, topics = parsed_table(text, _TABLE)
+    groups_by_topic = taken_entries(topics, groups_of, left_out)
+    some_fit = any(
+        _was_made_for(bloom, fields)
+        for groups in groups_by_topic.values()
+        for fields in groups.values()
+    )
     filters = ConsumerFilters(bloom)
-    topics = parsed_table(text, _TABLE)[_TABLE]
-    assert isinstance(topics, dict)
-    for topic, of_topic in topics.items():
-        groups = of_topic.get("groupFilterData") if isinstance(of_topic, dict) else None
-        if not isinstance(topic, str) or not isinstance(groups, dict):
-            raise ValueError(f"the topic {topic!r} has no groupFilterData")
-        for group, fields in groups.items():
-            if not isinstance(group, str) or not isinstance(fields, dict):
-                raise ValueError(f"the filter of {group!r} is no object")
-            filters._put(_filter_of(topic, group, fields))
+    for topic, groups in groups_by_topic.items():
+
+        def filter_of(key: object, value: object, topic: str = topic) -> tuple[str, ConsumerFilter]:
+            each = _filter_of(topic, text_of(key), value)
+            if some_fit and not each.fits(bloom):
+                raise ValueError("it was made for other bit maps than the others")
+            return each.group, each
+
+        for each in taken_entries(groups, filter_of, left_out, (topic,)).values():
+            filters._put(each)
     return filters
 
 
-def _filter_of(topic: str, group: str, fields: Mapping[object, object]) -> ConsumerFilter:
+def _was_made_for(bloom: BloomFilter, fields: object) -> bool:
+    bits = fields.get("bloomFilterData") if isinstance(fields, dict) else None
+    positions = bits.get("bitPos") if isinstance(bits, dict) else None
+    return (
+        isinstance(bits, dict)
+        and isinstance(positions, list)
+        and (bits.get("bitNum"), len(positions)) == (bloom.bit_count, bloom.hash_count)
+    )
+
+
+def _filter_of(topic: str, group: str, fields: object) -> ConsumerFilter:
+    if not isinstance(fields, dict):
+        raise ValueError("it is no object")
     bits = fields.get("bloomFilterData")
     bits = bits if isinstance(bits, dict) else {}
     positions = bits.get("bitPos") or []
-    bit_count = _number(bits, "bitNum", _INT_MAX)
+    bit_count = _number(bits, "bitNum", INT_MAX)
     if not isinstance(positions, list) or not all(
         type(each) is int and 0 <= each < bit_count for each in positions
     ):
-        raise ValueError(f"the filter of {group} has bits {positions!r} of {bit_count}")
-    return ConsumerFilter(
+        raise ValueError(f"it has bits {positions!r:.100} of {bit_count}")
+    found = ConsumerFilter(
         group,
         topic,
-        str(fields.get("expression") or ""),
+        text_of(fields.get("expression") or ""),
         bit_count,
         tuple(positions),
-        _number(fields, "bornTime", _LONG_MAX),
-        _number(fields, "clientVersion", _LONG_MAX, _LONG_MIN),
-        _number(fields, "deadTime", _LONG_MAX),
-        str(fields.get("expressionType") or ""),
+        _number(fields, "bornTime", LONG_MAX),
+        _number(fields, "clientVersion", LONG_MAX, LONG_MIN),
+        _number(fields, "deadTime", LONG_MAX),
+        text_of(fields.get("expressionType") or ""),
     )
+    if found.compiled() is None:
+        raise ValueError("its expression does not compile")
+    return found
 
 
 def _number(fields: Mapping[object, object], name: str, most: int, least: int = 0) -> int:

@@ -9,19 +9,24 @@ Source: store/schedule/ScheduleMessageService.java, DelayOffsetSerializeWrapper.
 
 from protocol.bodies import DelayOffsetTable
 from protocol.fastjson import dumps
+from protocol.json_body import integer_of
+from protocol.table_rules import delay_offset_fault
 from storage.json_config import parsed_table
+from storage.left_out import LeftOuts, raise_fault, taken_entries
 
-_INT_MAX = (1 << 31) - 1
-_LONG_MAX = (1 << 63) - 1
+_TABLE = "offsetTable"
 
 
-def parse_delay_offsets(text: str) -> DelayOffsetTable:
-    """The table in the file's text, in its order. Raises RemoteError or ValueError."""
-    table = DelayOffsetTable.from_json(parsed_table(text, "offsetTable"))
-    for level, offset in table.offset_table.items():
-        if not 0 <= level <= _INT_MAX or not 0 <= offset <= _LONG_MAX:
-            raise ValueError(f"the level {level} has the offset {offset}")
-    return table
+def parse_delay_offsets(text: str, left_out: LeftOuts | None = None) -> DelayOffsetTable:
+    """The table in the file's text, in its order (a Parse: storage/left_out.py)."""
+    _, levels = parsed_table(text, _TABLE)
+    return DelayOffsetTable(taken_entries(levels, _offset, left_out))
+
+
+def _offset(key: object, value: object) -> tuple[int, int]:
+    level, offset = integer_of(key), integer_of(value)
+    raise_fault(delay_offset_fault(level, offset))
+    return level, offset
 
 
 def format_delay_offsets(table: DelayOffsetTable) -> str:

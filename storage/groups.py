@@ -12,7 +12,10 @@ from collections.abc import Iterable
 
 from protocol.bodies import SubscriptionGroupConfig, SubscriptionGroupTable
 from protocol.fastjson import dumps
+from protocol.json_body import text_of
+from protocol.table_rules import group_fault
 from storage.json_config import parsed_table
+from storage.left_out import LeftOuts, raise_fault, taken_entries, taken_version
 
 ALWAYS_PRESENT = (
     "TOOLS_CONSUMER",
@@ -28,8 +31,7 @@ ALWAYS_PRESENT = (
 TRANSACTION_GROUP = "CID_RMQ_SYS_TRANS"
 """In its name transactions are checked."""
 
-_INT_MAX = (1 << 31) - 1
-_LONG_MAX = (1 << 63) - 1
+_TABLE = "subscriptionGroupTable"
 
 
 def always_present() -> list[SubscriptionGroupConfig]:
@@ -37,18 +39,19 @@ def always_present() -> list[SubscriptionGroupConfig]:
     return [SubscriptionGroupConfig(name) for name in ALWAYS_PRESENT]
 
 
-def parse_groups(text: str) -> SubscriptionGroupTable:
-    """The table in the file's text, in its order. Raises RemoteError or ValueError."""
-    table = SubscriptionGroupTable.from_json(parsed_table(text, "subscriptionGroupTable"))
-    for name, group in table.subscription_group_table.items():
-        group.group_name = group.group_name or name
-        for number in (group.retry_queue_nums, group.retry_max_times):
-            if abs(number) > _INT_MAX:
-                raise ValueError(f"the group {name} has a number {number}")
-        for number in (group.broker_id, group.which_broker_when_consume_slowly):
-            if abs(number) > _LONG_MAX:
-                raise ValueError(f"the group {name} has a broker {number}")
-    return table
+def parse_groups(text: str, left_out: LeftOuts | None = None) -> SubscriptionGroupTable:
+    """The table in the file's text, in its order (a Parse: storage/left_out.py)."""
+    found, groups = parsed_table(text, _TABLE)
+    return SubscriptionGroupTable(
+        taken_entries(groups, _group, left_out), taken_version(found, left_out)
+    )
+
+
+def _group(key: object, value: object) -> tuple[str, SubscriptionGroupConfig]:
+    group = SubscriptionGroupConfig.from_json(value)
+    group.group_name = text_of(key)
+    raise_fault(group_fault(group))
+    return group.group_name, group
 
 
 def format_groups(table: SubscriptionGroupTable) -> str:

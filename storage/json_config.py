@@ -4,12 +4,13 @@ Saving writes NAME.tmp, syncs it, keeps what NAME held as NAME.bak with the same
 syncs the directory: a power cut leaves the old version or the new one. Loading finds the newest
 version that can be used; one flipped bit is told by the checksums and turned back.
 
-What cannot be used is kept as NAME.broken when the file is saved again. Loading changes nothing.
+What cannot be used is kept as NAME.broken when the file is saved again, single entries as lines of
+NAME.left-out, which is bounded: the oldest go first. Loading changes nothing.
 
 Source: common/ConfigManager.java, MixAll.java (string2File).
 """
 
-from collections.abc import Callable, Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from errno import EBADMSG, EIO, EISDIR
 from typing import Generic, TypeVar
@@ -19,12 +20,15 @@ from protocol.fastjson import FastjsonError, loads
 from storage.crc_sidecar import Digest, Sidecar, without_flipped_bit
 from storage.disk import Disk
 from storage.errors import store_error
+from storage.left_out import LeftOut, LeftOuts, Parse
 
 T = TypeVar("T")
 
 _DAMAGE = {EBADMSG, EIO, EISDIR}
 """What a read fails with when the file is at fault, not this process or its rights."""
 _SIDECAR_BYTES_MAX = 4096
+LEFT_OUT_BYTES_MAX = 32 << 20
+"""Of one side file: more than any one request can bring."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,13 +43,19 @@ class Loaded(Generic[T]):
     """The files that cannot be used as they are; `save` takes them, to keep them aside."""
     findings: str = ""
     """What is wrong, and what is used in its place, in words; empty when all is well."""
+    left_out: tuple[LeftOut, ...] = ()
+    """The entries that are not in `value`, as they cannot be used; `save` takes them, too."""
+
+    @property
+    def is_to_be_saved(self) -> bool:
+        """Whether the file is not as it should be; saving `value` puts that right."""
+        return bool(self.broken or self.left_out)
 
 
-def load(disk: Disk, path: str, parse: Callable[[str], T]) -> Loaded[T]:
-    """The newest version that `parse` takes.
+def load(disk: Disk, path: str, parse: Parse[T]) -> Loaded[T]:
+    """The newest version that `parse` takes, perhaps without some of its entries.
 
-    `parse` may raise ValueError or RemoteError for a text that cannot be the file's. Raises
-    StoreError only when this process may not read the file.
+    Raises StoreError only when this process may not read the file.
     """
     backup = f"{path}.bak"
     sidecar = _sidecar(disk, path)
@@ -61,7 +71,8 @@ def load(disk: Disk, path: str, parse: Callable[[str], T]) -> Loaded[T]:
             fault = "is empty"
         else:
             text, flipped = _intact(disk, path, data, sidecar, each)
-            value, fault = _parsed(text, parse)
+            left_out: LeftOuts = []
+            value, fault = _parsed(text, parse, left_out)
             if value is not None and flipped:
                 findings.append(f"{each} had one flipped bit, found by {path}.crc: corrected")
             if fault or flipped:
@@ -70,27 +81,30 @@ def load(disk: Disk, path: str, parse: Callable[[str], T]) -> Loaded[T]:
                 if each == backup:
                     findings = findings or [f"{path} is missing"]
                     findings.append("its previous version is used")
-                return Loaded(value, each == path, tuple(broken), "; ".join(findings))
+                is_newest = each == path
+                found = "; ".join(findings)
+                return Loaded(value, is_newest, tuple(broken), found, tuple(left_out))
         findings.append(f"{each} {fault}")
     if findings:
         findings.append("nothing of it is left")
     return Loaded(None, not findings, tuple(broken), "; ".join(findings))
 
 
-def parsed_object(text: str) -> dict[object, object]:
-    """The JSON object that `text` is. Raises ValueError."""
+def parsed_object(text: str, _: LeftOuts | None = None) -> dict[object, object]:
+    """The JSON object that `text` is, all of it (a Parse). Raises ValueError."""
     value = loads(text)
     if not isinstance(value, dict):
         raise FastjsonError("it does not hold a JSON object")
     return value
 
 
-def parsed_table(text: str, name: str) -> dict[object, object]:
-    """The JSON object that `text` is; `name` is the table that must be in it. Raises ValueError."""
+def parsed_table(text: str, name: str) -> tuple[Mapping[object, object], Mapping[object, object]]:
+    """The JSON object that `text` is, and the table `name` that must be in it; or ValueError."""
     found = parsed_object(text)
-    if not isinstance(found.get(name), dict):
+    table = found.get(name)
+    if not isinstance(table, dict):
         raise FastjsonError(f"there is no table {name} in it")
-    return found
+    return found, table
 
 
 def _read(disk: Disk, path: str) -> tuple[bytes | None, str]:
@@ -137,25 +151,34 @@ def _intact(
     return (data, False) if corrected is None else (corrected, True)
 
 
-def _parsed(data: bytes, parse: Callable[[str], T]) -> tuple[T | None, str]:
+def _parsed(data: bytes, parse: Parse[T], left_out: LeftOuts | None = None) -> tuple[T | None, str]:
     """The value of a content, or why it has none."""
     try:
-        return parse(data.decode("utf-8")), ""
+        return parse(data.decode("utf-8"), left_out), ""
     except RemoteError as error:  # the bodies' own complaint, as about a peer
         return None, f"cannot be used ({error.remark})"
     except (ValueError, OverflowError, RecursionError) as error:
         return None, f"cannot be used ({error})"
 
 
-def save(disk: Disk, path: str, text: str, broken: Collection[str] = ()) -> bool:
+def save(
+    disk: Disk,
+    path: str,
+    text: str,
+    broken: Collection[str] = (),
+    left_out: Collection[LeftOut] = (),
+) -> bool:
     """Makes `text` the file's content, durably; False if it was that already.
 
     What the file held becomes the .bak, unless it is no JSON or among the `broken` that `load`
-    found. Raises StoreError when the disk refuses; the file is as it was then.
+    found; what `load` left out is on the disk before. Raises StoreError when the disk refuses; the
+    file is as it was then.
     """
     data = text.encode("utf-8", "replace")
     was_damaged = False
     try:
+        if left_out:
+            _keep_left_out(disk, path, left_out)
         sidecar = _sidecar(disk, path)
         previous, fault = _read(disk, path)
         if previous == data and sidecar is not None and sidecar.newest == Digest.of(data):
@@ -213,6 +236,31 @@ def _keep_aside(
         disk.rename(backup_path, _free_name(disk, f"{backup_path}.broken"))
         return None
     return _read(disk, backup_path)[0]
+
+
+def left_out_path(path: str) -> str:
+    """The side file of a config file: a JSON object in each line, the newest last."""
+    return f"{path}.left-out"
+
+
+def _keep_left_out(disk: Disk, path: str, left_out: Collection[LeftOut]) -> None:
+    """Adds them to the side file, each once, however often it is found."""
+    side_path = left_out_path(path)
+    known = (_read(disk, side_path)[0] or b"").splitlines(keepends=True)
+    lines = dict.fromkeys([*known, *(each.line() for each in left_out)])
+    if len(lines) == len(known):
+        return
+    kept: list[bytes] = []
+    room = LEFT_OUT_BYTES_MAX
+    for line in reversed(lines):
+        room -= len(line)
+        if room < 0:
+            break
+        kept.append(line)
+    disk.make_dirs(path.rpartition("/")[0])
+    _write(disk, f"{side_path}.tmp", b"".join(reversed(kept)))
+    _replace(disk, f"{side_path}.tmp", side_path)
+    disk.sync_directory(path.rpartition("/")[0])
 
 
 def _replace(disk: Disk, source: str, target: str) -> None:

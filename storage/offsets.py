@@ -9,21 +9,40 @@ Source: broker/offset/ConsumerOffsetManager.java.
 
 from protocol.bodies import ConsumerOffsetTable
 from protocol.fastjson import dumps
+from protocol.json_body import integer_of, text_of
+from protocol.table_rules import offset_fault, queue_id_fault
 from storage.json_config import parsed_table
+from storage.left_out import LeftOuts, raise_fault, taken_entries
 
 TOPIC_GROUP_SEPARATOR = "@"
-_INT_MAX = (1 << 31) - 1
-_LONG_MAX = (1 << 63) - 1
+_TABLE = "offsetTable"
 
 
-def parse_offsets(text: str) -> ConsumerOffsetTable:
-    """The table in the file's text, in its order. Raises RemoteError or ValueError."""
-    table = ConsumerOffsetTable.from_json(parsed_table(text, "offsetTable"))
-    for key, queues in table.offset_table.items():
-        for queue_id, offset in queues.items():
-            if not 0 <= queue_id <= _INT_MAX or abs(offset) > _LONG_MAX:
-                raise ValueError(f"{key} has the offset {offset} in a queue {queue_id}")
-    return table
+def parse_offsets(text: str, left_out: LeftOuts | None = None) -> ConsumerOffsetTable:
+    """The table in the file's text, in its order (a Parse: storage/left_out.py).
+
+    An entry is the offset of one queue; or a key, where there are no queues below it.
+    """
+
+    def queues_of(key: object, value: object) -> tuple[str, dict[int, int]]:
+        name = text_of(key)
+        if value == "":  # fastjson takes it for a map
+            return name, {}
+        if not isinstance(value, dict):
+            raise ValueError("there is no table of queues")
+        return name, taken_entries(value, _offset, left_out, (name,))
+
+    _, keys = parsed_table(text, _TABLE)
+    table = taken_entries(keys, queues_of, left_out)
+    for key in [key for key, queues in table.items() if keys.get(key) and not queues]:
+        del table[key]  # all of it is left out
+    return ConsumerOffsetTable(table)
+
+
+def _offset(key: object, value: object) -> tuple[int, int]:
+    queue_id, offset = integer_of(key), integer_of(value)
+    raise_fault(queue_id_fault(queue_id) or offset_fault(offset))
+    return queue_id, offset
 
 
 def format_offsets(table: ConsumerOffsetTable) -> str:

@@ -12,6 +12,8 @@ from dataclasses import replace
 
 from protocol.bodies import PERM_INHERIT, PERM_READ, PERM_WRITE, TopicConfig, TopicConfigTable
 from protocol.fastjson import dumps
+from protocol.json_body import text_of
+from protocol.table_rules import topic_fault
 from protocol.topic_names import (
     AUTO_CREATE_TOPIC,
     BENCHMARK_TOPIC,
@@ -21,6 +23,7 @@ from protocol.topic_names import (
     SELF_TEST_TOPIC,
 )
 from storage.json_config import parsed_table
+from storage.left_out import LeftOuts, raise_fault, taken_entries, taken_version
 
 READ_WRITE = PERM_READ | PERM_WRITE
 
@@ -28,22 +31,20 @@ _BENCHMARK_QUEUES = 1024
 _SCHEDULE_QUEUES = 18
 """One for each delay level; the original makes them whatever messageDelayLevel says."""
 _CLUSTER_QUEUES = 16
-
-_INT_MAX = (1 << 31) - 1
-_FILTER_TYPES = ("SINGLE_TAG", "MULTI_TAG")
+_TABLE = "topicConfigTable"
 
 
-def parse_topics(text: str) -> TopicConfigTable:
-    """The table in the file's text, in its order. Raises RemoteError or ValueError."""
-    table = TopicConfigTable.from_json(parsed_table(text, "topicConfigTable"))
-    for name, topic in table.topic_configs.items():
-        topic.topic_name = topic.topic_name or name
-        for number in (topic.read_queue_nums, topic.write_queue_nums, topic.perm):
-            if not 0 <= number <= _INT_MAX:
-                raise ValueError(f"the topic {name} has a number {number}")
-        if topic.topic_filter_type not in _FILTER_TYPES or abs(topic.topic_sys_flag) > _INT_MAX:
-            raise ValueError(f"the topic {name} has a setting that there is not")
-    return table
+def parse_topics(text: str, left_out: LeftOuts | None = None) -> TopicConfigTable:
+    """The table in the file's text, in its order (a Parse: storage/left_out.py)."""
+    found, topics = parsed_table(text, _TABLE)
+    return TopicConfigTable(taken_entries(topics, _entry, left_out), taken_version(found, left_out))
+
+
+def _entry(key: object, value: object) -> tuple[str, TopicConfig]:
+    topic = TopicConfig.from_json(value)
+    topic.topic_name = text_of(key)
+    raise_fault(topic_fault(topic))
+    return topic.topic_name, topic
 
 
 def format_topics(table: TopicConfigTable) -> str:

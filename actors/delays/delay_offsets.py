@@ -99,7 +99,7 @@ class DelayOffsets(TickedTable):
             self._safe = loaded.value.offset_table
         self._offsets = dict(self._safe)
         self._published.value = dict(self._offsets)
-        self._changed = bool(loaded.broken)
+        self._changed = loaded.is_to_be_saved
         self.save_every(self._interval_ms)
 
     @handles(WhereWasI)

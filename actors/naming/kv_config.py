@@ -1,4 +1,4 @@
-"""The name server's small settings for clients, by namespace and key, and their file.
+"""The name server's small settings for clients, by namespace and key.
 
 One namespace is the name server's own: the topics of ORDER_TOPIC_CONFIG are marked as ordered.
 
@@ -7,8 +7,7 @@ Source: namesrv/kvconfig/KVConfigManager.java.
 
 from collections.abc import Mapping
 
-from protocol.fastjson import dumps
-from storage.json_config import parsed_table
+from storage.kv_config import KvTable, format_kv
 
 ORDER_TOPIC_CONFIG = "ORDER_TOPIC_CONFIG"
 
@@ -16,14 +15,9 @@ ORDER_TOPIC_CONFIG = "ORDER_TOPIC_CONFIG"
 class KvConfig:
     """Owned by one actor."""
 
-    def __init__(self, text: str | None = None) -> None:
-        """`text` is the file's. Raises ValueError for one that cannot be."""
-        self._table: dict[str, dict[str, str]] = {}
-        table = parsed_table(text, "configTable")["configTable"] if text else {}
-        for namespace, entries in table.items() if isinstance(table, dict) else ():
-            if not isinstance(entries, dict):
-                raise ValueError(f"the namespace {namespace} is no table")
-            self._table[str(namespace)] = {str(key): str(entries[key]) for key in entries}
+    def __init__(self, table: KvTable | None = None) -> None:
+        """`table` is the file's."""
+        self._table: KvTable = table or {}
 
     def put(self, namespace: str, key: str, value: str) -> None:
         self._table.setdefault(namespace, {})[key] = value
@@ -41,4 +35,4 @@ class KvConfig:
 
     def text(self) -> str:
         """What the file holds."""
-        return dumps({"configTable": self._table}).decode()
+        return format_kv(self._table)

@@ -55,6 +55,7 @@ from protocol.headers.namesrv import (
     WipeWritePermResponseHeader,
 )
 from protocol.registration import read_registration
+from storage.kv_config import parse_kv
 
 log = get_logger(__name__)
 
@@ -88,9 +89,9 @@ class Namesrv(PersistedTable):
         self._kv = KvConfig()
 
     def on_start(self) -> None:
-        loaded = self.load(KvConfig)
-        self._kv = loaded.value or KvConfig()
-        if loaded.broken:
+        loaded = self.load(parse_kv)
+        self._kv = KvConfig(loaded.value)
+        if loaded.is_to_be_saved:
             text = self._kv.text()
             self.save(lambda: text)
         self.after(FIRST_SCAN_MS, _Scan())

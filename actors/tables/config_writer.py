@@ -17,6 +17,7 @@ from actors.engine.actor import Actor, BatchEnd, Where, handles
 from actors.engine.address import Address
 from storage.errors import StoreError
 from storage.json_config import save
+from storage.left_out import LeftOut
 
 log = get_logger(__name__)
 
@@ -48,6 +49,8 @@ class WriteFile:
     reply_to: Address | None = None
     broken: tuple[str, ...] = ()
     """What was found unusable when the file was read: kept aside, not as its .bak."""
+    left_out: tuple[LeftOut, ...] = ()
+    """Entries that were found unusable: kept in its side file."""
 
     def refuse(self, remark: str) -> None:
         """The writer is gone."""
@@ -97,7 +100,7 @@ class ConfigWriter(Actor):
         for path, message in list(self._waiting.items()):
             text = message.text if isinstance(message.text, str) else message.text()
             try:
-                save(self.system.disk, path, text, message.broken)
+                save(self.system.disk, path, text, message.broken, message.left_out)
             except (OSError, StoreError) as error:
                 if not self._failing:
                     log.error("config file not written", file=path, reason=str(error))

@@ -79,7 +79,7 @@ class FilterTable(TickedTable):
         self.save_every(SAVE_MS)
 
     def _load(self) -> None:
-        found = self.load(lambda text: parse_filters(text, self._config.bloom))
+        found = self.load(lambda text, left_out: parse_filters(text, self._config.bloom, left_out))
         if found.value is not None:
             self._filters = found.value.loaded(
                 self.system.clock.now_ms(),
@@ -88,7 +88,7 @@ class FilterTable(TickedTable):
             left_out = len(found.value) - len(self._filters)
             if left_out:
                 log.warning("consumer filters left out", file=self._path, count=left_out)
-        if found.value is not None or found.broken:
+        if found.value is not None or found.is_to_be_saved:
             self._saved_count = -1
 
     @handles(RegisterFilters)

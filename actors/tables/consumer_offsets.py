@@ -159,7 +159,7 @@ class ConsumerOffsets(TickedTable):
     def on_start(self) -> None:
         loaded = self.load(parse_offsets)
         self._offsets = loaded.value.offset_table if loaded.value is not None else {}
-        self._changed = bool(loaded.broken)
+        self._changed = loaded.is_to_be_saved
         self._publish()
         self.save_every(self._interval_ms)
 

@@ -118,7 +118,7 @@ class GroupTable(PersistedTable):
         self._version = table.data_version
         self._taken = SubscriptionGroupTable(dict(self._groups), self._version)
         self._published.value = dict(self._groups)
-        if found or loaded.broken:
+        if found or loaded.is_to_be_saved:
             self._save()
 
     @handles(CreateGroup)

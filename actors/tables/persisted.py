@@ -1,7 +1,8 @@
 """What the actors share whose table is a JSON file: they answer when a change is on disk.
 
 A file that is damaged does not stop the start: the newest version that can be used is taken, one
-log line says what was found, and the file is written again, the damaged one kept as .broken.
+log line says what was found, and the file is written again, the damaged one kept as .broken. An
+entry that cannot be used is left out, with a line in the log, and kept in the file's side file.
 
 The table is changed at once, its text goes to the ConfigWriter, and what depends on the change (a
 snapshot for others, an answer) waits until the text is written. When the disk refuses it the change
@@ -21,12 +22,15 @@ from actors.engine.address import Address
 from actors.network.request import Request, Responder
 from actors.tables.config_writer import FileWritten, WriteFile
 from protocol.codes import ResponseCode
-from storage.json_config import Loaded, load
+from storage.json_config import Loaded, left_out_path, load
+from storage.left_out import LeftOut, Parse
 
 log = get_logger(__name__)
 
 T = TypeVar("T")
 
+LEFT_OUT_LINES_MAX = 50
+"""Lines about entries of one file; what comes after is counted."""
 _NOT_SAVED = "the change holds, but is not on the disk yet, which is tried again: %s"
 _serials = count(1)
 """Numbers of texts, never used twice: news for an actor of before the restart means nothing."""
@@ -47,18 +51,25 @@ class PersistedTable(Responder):
         self._serial = 0
         self._written_serial = 0
         self._broken: tuple[str, ...] = ()
+        self._left_out: tuple[LeftOut, ...] = ()
+        """Until they are in the side file."""
         self._unwritten: deque[tuple[int, Callable[[str], None]]] = deque()
 
-    def load(self, parse: Callable[[str], T]) -> Loaded[T]:
+    def load(self, parse: Parse[T]) -> Loaded[T]:
         """What can be used of the file; what is wrong with it is logged.
 
-        When it is `broken`, the caller saves what it makes of it. Raises StoreError when the
+        When it `is_to_be_saved`, the caller saves what it makes of it. Raises StoreError when the
         operator does not let us read it. Reads the disk: for `on_start` only.
         """
         loaded = load(self.system.disk, self._path, parse)
         if loaded.findings:
             log.warning("config file damaged", file=self._path, found=loaded.findings)
-        self._broken = loaded.broken
+        for each in loaded.left_out[:LEFT_OUT_LINES_MAX]:
+            log.warning("entry left out", file=self._path, entry=each.entry, reason=each.reason)
+        if loaded.left_out:
+            count, kept = len(loaded.left_out), left_out_path(self._path)
+            log.warning("entries left out", file=self._path, count=count, kept_in=kept)
+        self._broken, self._left_out = loaded.broken, loaded.left_out
         return loaded
 
     def save(self, text: Callable[[], str], then: Callable[[str], None] | None = None) -> None:
@@ -70,14 +81,17 @@ class PersistedTable(Responder):
         self._serial = next(_serials)
         if then is not None:
             self._unwritten.append((self._serial, then))
+        serial, broken, left_out = self._serial, self._broken, self._left_out
         self._config_writer.tell(
-            WriteFile(self._path, text, self._serial, self.address, self._broken)
+            WriteFile(self._path, text, serial, self.address, broken, left_out)
         )
 
     @handles(FileWritten)
     def on_file_written(self, message: FileWritten) -> None:
         """Does what waited for this text or an earlier one."""
         self._written_serial = max(self._written_serial, message.serial)
+        if not message.refusal:
+            self._left_out = ()
         while self._unwritten and self._unwritten[0][0] <= message.serial:
             self._unwritten.popleft()[1](message.refusal)
 

@@ -180,7 +180,7 @@ class TopicTable(PersistedTable):
         self._topics = Topics(self._config, table)
         self._taken = self._topics.table()
         self._publish(self._taken)
-        if found or loaded.broken:
+        if found or loaded.is_to_be_saved:
             self._changed(self._completed)
         else:
             self._completed(self._taken, "")

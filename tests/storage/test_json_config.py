@@ -1,6 +1,8 @@
 """A config file, its .bak and its checksums: saved whole, found again whatever happened."""
 
 import errno
+from itertools import count
+from json import loads
 from pathlib import Path
 
 import pytest
@@ -8,15 +10,16 @@ import pytest
 from protocol.errors import RemoteError
 from storage.disk import RealDisk
 from storage.errors import DiskFull, StoreError
-from storage.json_config import Loaded, parsed_object, parsed_table, save
+from storage.json_config import LEFT_OUT_BYTES_MAX, Loaded, parsed_object, parsed_table, save
 from storage.json_config import load as load_with
+from storage.left_out import LeftOut
 from tests.support.fake_disk import FakeDisk
 
 PATH = "/store/config/topics.json"
 BAK = f"{PATH}.bak"
 
 
-def check(text: str) -> str:
+def check(text: str, _: object = None) -> str:
     """Takes any JSON object, as its text."""
     parsed_object(text)
     return text
@@ -102,7 +105,7 @@ def test_two_broken_versions_are_reported_and_kept_aside() -> None:
 
 
 def test_what_the_owner_cannot_use_is_broken_though_it_is_json() -> None:
-    def refuse(text: str) -> str:
+    def refuse(text: str, _: object = None) -> str:
         if "1" in text:
             return text
         raise RemoteError(1, "a number is missing")
@@ -126,7 +129,57 @@ def test_a_text_that_is_made_to_hurt_is_broken_or_not_but_does_no_harm(text: str
     disk = FakeDisk()
     written(disk, PATH, text.encode())
     load(disk)
-    load_with(disk, PATH, lambda text: parsed_table(text, "a"))
+    load_with(disk, PATH, lambda text, _: parsed_table(text, "a"))
+
+
+# --- entries that are left out
+
+SIDE = f"{PATH}.left-out"
+
+
+def left_out(number: int, value: str = "x") -> LeftOut:
+    return LeftOut(f"T{number}", "perm is -3", {f"T{number}": value})
+
+
+def entries_beside(disk: FakeDisk) -> list[str]:
+    lines = disk.read_bytes(SIDE).splitlines() if disk.exists(SIDE) else []
+    return [loads(line)["entry"] for line in lines]
+
+
+def test_what_is_left_out_is_kept_beside_the_file_once_however_often_it_is_found() -> None:
+    disk = FakeDisk()
+    save(disk, PATH, "{}", (), (left_out(1), left_out(2)))
+    save(disk, PATH, '{"a":1}', (), (left_out(2), left_out(1), left_out(3)))
+    save(disk, PATH, '{"a":2}')
+    assert entries_beside(disk) == ["T1", "T2", "T3"]
+    first = disk.read_bytes(SIDE).splitlines()[0]
+    assert loads(first) == {"entry": "T1", "reason": "perm is -3", "value": {"T1": "x"}}
+
+
+def test_the_file_of_what_is_left_out_is_bounded_and_keeps_the_newest() -> None:
+    disk = FakeDisk()
+    value = "x" * (LEFT_OUT_BYTES_MAX // 3)
+    for number in range(4):
+        save(disk, PATH, numbered(number), (), (left_out(number, value),))
+    assert entries_beside(disk) == ["T2", "T3"]
+
+
+def test_a_power_cut_at_any_step_leaves_an_entry_in_the_file_or_beside_it() -> None:
+    for step in count():
+        disk = _Stopping()
+        save(disk, PATH, numbered(0))
+        disk.steps_left = step
+        try:
+            save(disk, PATH, numbered(1), (), (left_out(0),))
+        except StoreError:
+            pass
+        else:
+            break
+        disk.steps_left = -1
+        for seed in range(3):
+            after = disk.crashed(seed)
+            assert loaded(after) == numbered(0) or entries_beside(after) == ["T0"], step
+    assert step > 8, "the steps were counted"
 
 
 # --- the checksums

@@ -360,8 +360,8 @@ def test_a_missing_field_is_answered_with_an_error() -> None:
 def test_offsets_that_are_lost_begin_anew_and_the_broken_file_is_kept_aside() -> None:
     disk = FakeDisk()
     disk.make_dirs("/store/config")
-    disk.open(PATH, create=True).pwrite(b'{"offsetTable":{"T@G":{0:"x"}}}', 0)
+    disk.open(PATH, create=True).pwrite(b'{"offsetTable":{"T@G":{0:', 0)
     with offset_table(disk) as (_, offsets):
         assert offsets.value == {}
     assert disk.read_bytes(PATH) == b'{\n\t"offsetTable":{}\n}'
-    assert disk.read_bytes(f"{PATH}.broken") == b'{"offsetTable":{"T@G":{0:"x"}}}'
+    assert disk.read_bytes(f"{PATH}.broken") == b'{"offsetTable":{"T@G":{0:'

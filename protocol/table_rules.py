@@ -1,0 +1,98 @@
+"""What an entry of a table may be: asked by who is told to change one, and by who loads one.
+
+The tables are the JSON files of a broker and of a name server. What a request would put there and
+the next start would leave out is refused at the request; what is loaded by these rules may be
+saved by them. They take every value that 4.9.7's own clients and tools send, odd ones too.
+
+Each function returns what is wrong with an entry, in words, or nothing. A name that is in a file
+may be any text, as 4.9.7 takes any for a group; what is made anew has to have a legal one
+(protocol/topic_names.py).
+
+Source: common/TopicConfig.java, SubscriptionGroupConfig.java, ConsumerOffsetManager.java: what is
+an int there, what a long.
+"""
+
+from protocol.bodies import SubscriptionGroupConfig, TopicConfig
+from protocol.headers.admin import TOPIC_FILTER_TYPES
+
+INT_MIN, INT_MAX = -(1 << 31), (1 << 31) - 1
+LONG_MIN, LONG_MAX = -(1 << 63), (1 << 63) - 1
+QUEUE_NUMS_MAX = 65_536
+"""Of one topic, for reading and for writing, that an administrator may ask for. 4.9.7 takes any
+number, and whoever asks for such a topic's queues then fills its memory."""
+
+
+def topic_fault(topic: TopicConfig) -> str:
+    """For a topic's settings."""
+    for key, number in (
+        ("readQueueNums", topic.read_queue_nums),
+        ("writeQueueNums", topic.write_queue_nums),
+        ("perm", topic.perm),
+    ):
+        if not 0 <= number <= INT_MAX:
+            return f"{key} is {number}: it has to be from 0 to {INT_MAX}"
+    if not INT_MIN <= topic.topic_sys_flag <= INT_MAX:
+        return f"topicSysFlag is {topic.topic_sys_flag}: it has to be from {INT_MIN} to {INT_MAX}"
+    if topic.topic_filter_type not in TOPIC_FILTER_TYPES:
+        names = " or ".join(TOPIC_FILTER_TYPES)
+        return f"topicFilterType is {topic.topic_filter_type[:100]!r}: it has to be {names}"
+    return ""
+
+
+def asked_topic_fault(topic: TopicConfig) -> str:
+    """The same for a topic that somebody asks for: then there is a limit to its queues, too."""
+    for key, number in (
+        ("readQueueNums", topic.read_queue_nums),
+        ("writeQueueNums", topic.write_queue_nums),
+    ):
+        if number > QUEUE_NUMS_MAX:
+            return f"{key} is {number}: a topic has {QUEUE_NUMS_MAX} queues at the most."
+    return topic_fault(topic)
+
+
+def group_fault(group: SubscriptionGroupConfig) -> str:
+    """For a consumer group's settings; negative numbers have a meaning there."""
+    for key, number in (
+        ("retryQueueNums", group.retry_queue_nums),
+        ("retryMaxTimes", group.retry_max_times),
+    ):
+        if not INT_MIN <= number <= INT_MAX:
+            return f"{key} is {number}: it has to be from {INT_MIN} to {INT_MAX}"
+    for key, number in (
+        ("brokerId", group.broker_id),
+        ("whichBrokerWhenConsumeSlowly", group.which_broker_when_consume_slowly),
+    ):
+        if not LONG_MIN <= number <= LONG_MAX:
+            return f"{key} is {number}: it has to be from {LONG_MIN} to {LONG_MAX}"
+    return ""
+
+
+def asked_group_fault(group: SubscriptionGroupConfig) -> str:
+    """The same for a group that somebody asks for: its retry topic is made with so many queues."""
+    if group.retry_queue_nums > QUEUE_NUMS_MAX:
+        number = group.retry_queue_nums
+        return f"retryQueueNums is {number}: a topic has {QUEUE_NUMS_MAX} queues at the most."
+    return group_fault(group)
+
+
+def queue_id_fault(queue_id: int) -> str:
+    """For a queue of which an offset is kept."""
+    if not 0 <= queue_id <= INT_MAX:
+        return f"queueId is {queue_id}: it has to be from 0 to {INT_MAX}"
+    return ""
+
+
+def offset_fault(offset: int) -> str:
+    """For a group's offset; 4.9.7 keeps negative ones, too."""
+    if not LONG_MIN <= offset <= LONG_MAX:
+        return f"the offset is {offset}: it has to be from {LONG_MIN} to {LONG_MAX}"
+    return ""
+
+
+def delay_offset_fault(level: int, offset: int) -> str:
+    """For how far a delay level has come."""
+    if not 0 <= level <= INT_MAX:
+        return f"the delay level is {level}: it has to be from 0 to {INT_MAX}"
+    if not 0 <= offset <= LONG_MAX:
+        return f"the offset is {offset}: it has to be from 0 to {LONG_MAX}"
+    return ""
