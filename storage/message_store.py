@@ -43,6 +43,7 @@ from storage.start_findings import (
     record_findings,
 )
 from storage.store_rebuild import rebuild_is_done, rebuild_is_ordered, remove_derived
+from storage.table_counts import count_entries
 from storage.transactions.redo_log import NO_REDO_LOG
 from storage.transactions.table import TransactionTable
 
@@ -215,6 +216,7 @@ class MessageStore:
             stop.index = index_headers(self.disk, index.directory)
             stop.index_covered_offset = index.covered_offset
         root = self.config.root
+        stop.tables = count_entries(self.config, self.disk)
         stop.files = tuple(name for name in OWN_FILES if self.disk.exists(f"{root}/{name}"))
         write_clean_stop(self.config, self.disk, stop)
 

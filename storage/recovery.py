@@ -56,6 +56,10 @@ class RecoveryReport:
     """Queue units that were made again."""
     gaps: list[tuple[int, int, str]] = field(default_factory=list)
     """(start, end, reason) of what is damaged in the log and passed over."""
+    queues_made: set[tuple[str, int]] = field(default_factory=set)
+    """Those that were made anew one by one."""
+    all_queues_made: bool = False
+    """Whether there were none, so that all of them were made anew."""
     findings: list[Finding] = field(default_factory=list)
     """What was not as it should be, and what became of it; but for the gaps."""
 
@@ -180,7 +184,7 @@ class Recovery:
 
     def _note_all_anew(self, *, is_wrong: bool) -> None:
         """There are no queues at all."""
-        self._all_anew = True
+        self._all_anew = self._report.all_queues_made = True
         text = f"there are none in {self._queues.directory}: they are made anew from the log"
         self._report.findings.append(Finding("consume queues", text, is_wrong))
 
@@ -339,6 +343,7 @@ class Recovery:
                 queue.remove(self._log.queue.disk)
             if not self._all_anew:
                 text = f"queue {key[1]} of {_text(key[0])!r} is made anew from the log: {reason}"
+                self._report.queues_made.add((_text(key[0]), key[1]))
                 is_wrong = reason != NO_UNITS
                 self._report.findings.append(Finding("consume queues", text, is_wrong))
         if self._names_only:

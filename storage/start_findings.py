@@ -12,6 +12,7 @@ from storage.clean_stop import CleanStop
 from storage.config import StoreConfig
 from storage.disk import Disk
 from storage.finding import Finding
+from storage.table_counts import lost_tables
 
 REBUILD_ORDERED = Finding(
     "store", "a rebuild was ordered: queues, index and transaction table are made anew from the log"
@@ -49,8 +50,8 @@ def lost_end(record: CleanStop | None, end_offset: int) -> list[Finding]:
 
 
 def file_findings(config: StoreConfig, disk: Disk, record: CleanStop | None) -> list[Finding]:
-    """What has become of our own small files beside it. Raises OSError."""
-    found = []
+    """What has become of our own small files beside it, and of the tables. Raises OSError."""
+    found = [] if record is None else lost_tables(config, disk, record.tables)
     known = {f"{config.root}/{name}" for name in (() if record is None else record.files)}
     path = config.queue_list_path
     if not disk.exists(path):

@@ -30,12 +30,14 @@ from storage.lock_file import was_stopped_cleanly
 from storage.message_store import MessageStore
 from storage.overlay_disk import OverlayDisk
 from storage.read_only_disk import ReadOnlyDisk
+from storage.recovery import RecoveryReport
 from storage.scrub.files import LogReader
 from storage.scrub.round import Scrub
 from storage.scrub.units import ScrubCounts
 from storage.scrub.walk import Gap, walk
 from storage.start_findings import made_anew
 from storage.store_layout import LogExtent, index_names, log_extent, queue_extents
+from storage.table_check import TableSettings, table_findings
 from storage.transactions.table import TransactionTable
 
 KEPT_MAX = 1000
@@ -86,11 +88,20 @@ class CheckReport:
 class StoreCheck:
     """One check of one directory; `config` has the sizes that its files were made with."""
 
-    def __init__(self, disk: Disk, config: StoreConfig, *, in_use: bool = False) -> None:
+    def __init__(
+        self,
+        disk: Disk,
+        config: StoreConfig,
+        *,
+        in_use: bool = False,
+        tables: TableSettings | None = None,
+    ) -> None:
         """`in_use`: a broker runs on it."""
         self.report = CheckReport()
         self._disk = ReadOnlyDisk(disk)
         self._in_use = in_use
+        self._tables = tables or TableSettings()
+        self._next_start = RecoveryReport()
         self._config = config
         self._damage = Damage()
 
@@ -112,7 +123,8 @@ class StoreCheck:
             finally:
                 with_log.close()
             self._checkpoint(extent)
-            self._config_files()
+            made = self._queues_made()
+            report.add(table_findings(self._disk, self._config, self._tables, made))
         except OSError as error:
             raise StoreError(f"cannot check the store ({error})") from error
         return report
@@ -123,9 +135,17 @@ class StoreCheck:
             self.report.note("store", "it was not stopped cleanly: the next start recovers it")
         store = MessageStore(self._config, OverlayDisk(self._disk), SystemClock())
         try:
-            self.report.add(store.rehearse().all_findings())
+            self._next_start = store.rehearse()
+            self.report.add(self._next_start.all_findings())
         except StoreError as error:
             self.report.wrong("store", (f"no start is possible: {error}",))
+
+    def _queues_made(self) -> set[tuple[str, int]]:
+        """The queues that the next start will have made before it looks at the tables."""
+        if not self._next_start.all_queues_made:
+            return self._next_start.queues_made
+        found = self.report.counts.unknown_queues
+        return {(topic.decode("utf-8", "surrogateescape"), number) for topic, number in found}
 
     # -- log and queues -------------------------------------------------------------------------
 
@@ -253,22 +273,3 @@ class StoreCheck:
             if time_ms < 0 or time_ms > extent.last_store_timestamp > 0:
                 text = f"its time of the {name}, {time_ms}, is not one of the log's"
                 report.wrong("checkpoint", (text,))
-
-    def _config_files(self) -> None:
-        directory = self._config.config_dir
-        names = self._disk.listdir(directory)
-        for name in sorted({each.removesuffix(".bak") for each in names}):
-            if not name.endswith(".json"):
-                continue
-            path = f"{directory}/{name}"
-            if found := load(self._disk, path, parsed_object).findings:
-                self.report.wrong("config", (found,))
-            elif f"{name}.bak" in names and (fault := self._fault_of(f"{path}.bak")):
-                self.report.wrong("config", (fault,))
-
-    def _fault_of(self, path: str) -> str:
-        try:
-            parsed_object(self._disk.read_bytes(path).decode("utf-8"))
-        except (ValueError, RecursionError) as error:
-            return f"{path} cannot be used ({error})"
-        return ""

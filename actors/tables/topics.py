@@ -35,8 +35,8 @@ from protocol.command import RemotingCommand
 from protocol.errors import RemoteError
 from protocol.headers.admin import CreateTopicHeader, TopicHeader
 from protocol.topic_names import is_legal_name
-from storage.store_traces import StoreTraces
-from storage.topics import READ_WRITE, completed_topics, format_topics, parse_topics
+from storage.store_traces import restored_topics
+from storage.topics import READ_WRITE, format_topics, parse_topics
 
 log = get_logger(__name__)
 
@@ -166,17 +166,12 @@ class TopicTable(PersistedTable):
 
     def on_start(self) -> None:
         loaded = self.load(parse_topics)
-        table = loaded.value
-        found: list[str] = []
-        numbers = self._queued
-        if table is None or not loaded.is_newest:
-            traces = StoreTraces(self.system.disk, self._path).queue_numbers()
-            numbers = {**numbers, **traces}
-        if table is None or numbers:
-            known = self._topics.configs
-            table, found = completed_topics(table, numbers, known, self.system.clock.now_ms())
-            if found:
-                log.warning("topics found by their queues", topics=found)
+        known, now_ms = self._topics.configs, self.system.clock.now_ms()
+        table, found = restored_topics(
+            self.system.disk, self._path, loaded, known, self._queued, now_ms
+        )
+        if found:
+            log.warning("topics found by their queues", topics=found)
         self._topics = Topics(self._config, table)
         self._taken = self._topics.table()
         self._publish(self._taken)

@@ -72,6 +72,7 @@ def test_a_new_store_is_clean() -> None:
 def test_a_store_that_was_not_stopped_gets_a_note() -> None:
     small = SmallStore()
     small.send(20)
+    save(small.disk, TOPICS, TOPICS_TEXT)
     small.store.flush()
     report = checked(small.disk.killed())
     assert [(each.part, each.is_wrong) for each in report.findings] == [("store", False)]
@@ -128,6 +129,7 @@ def test_a_flipped_bit_is_found_in_its_part(seed: int) -> None:
 @pytest.mark.parametrize("last", [False, True])
 def test_a_damaged_body_is_one_range_also_at_the_very_end(last: bool) -> None:
     small = SmallStore()
+    save(small.disk, TOPICS, TOPICS_TEXT)
     start, size = small.send(60)[59 if last else 20]
     small.store.close()
     end = log_extent(small.disk, CONFIG).end
@@ -159,8 +161,8 @@ def test_a_missing_queue_is_wrong_if_its_topic_is_known_and_else_a_note() -> Non
     disk.remove_tree("/store/consumequeue/Topic/1")
     report = checked(disk)
     assert parts(report) == {"consume queues"}
-    for path in (TOPICS, f"{TOPICS}.bak", CONFIG.clean_stop_path):
-        disk.unlink(path)
+    save(disk, TOPICS, TOPICS_TEXT.replace('Topic"', 'Other"'))
+    disk.unlink(CONFIG.clean_stop_path)
     report = checked(disk)
     assert report.is_clean
     assert {each.part for each in report.findings} == {"store", "consume queues"}
