@@ -5,8 +5,10 @@ from collections.abc import Iterable
 
 from structlog import get_logger
 
+from storage.config import StoreConfig
 from storage.finding import Finding
 from storage.recovery import RecoveryReport
+from storage.reserve import Reserve, in_words, little_room
 
 log = get_logger(__name__)
 
@@ -29,6 +31,18 @@ def log_recovery(report: RecoveryReport) -> None:
             redispatched=report.dispatched_count,
         )
     log_findings(report.all_findings())
+
+
+def log_reserve(config: StoreConfig, reserve: Reserve) -> None:
+    """How much of the disk the store takes; a warning where it will have to stop for want of it."""
+    if reserve.fits:
+        log.info("disk", reserved=in_words(reserve.total_bytes), free=_free(reserve))
+    else:
+        log.warning("little room on the disk", found=little_room(config, reserve))
+
+
+def _free(reserve: Reserve) -> str:
+    return "unknown" if reserve.free_bytes is None else in_words(reserve.free_bytes)
 
 
 def log_findings(findings: Iterable[Finding]) -> None:

@@ -137,8 +137,8 @@ def first_flipped(directory: str, position: int) -> Damage:
     return lambda disk: disk.flip_bit(first_below(disk, directory), position, 2)
 
 
-SUMS = ("entries left out", "store recovered")
-"""Lines of a start that say how much, or that the last stop was not clean."""
+SUMS = ("entries left out", "store recovered", "little room on the disk")
+"""Lines of a start that say how much, or are not of what a store holds."""
 
 CASES: dict[str, tuple[Damage, set[str]]] = {
     "an offset with a bad entry": (
