@@ -9,7 +9,7 @@ from random import Random
 from actors.config import BrokerConfig
 from actors.consumers.offset_guard import OffsetStats
 from actors.engine.system import ActorSystem
-from actors.following.recovery_log import log_recovery
+from actors.following.recovery_log import log_recovery, log_reserve
 from actors.following.reput import Following
 from actors.network.hooks import Hook, Hooks
 from actors.replication.replicas import Replicas
@@ -25,6 +25,7 @@ from storage.message_store import MessageStore
 from storage.queue_generations import QueueGenerations
 from storage.replica_log import ReplicaLog
 from storage.replica_mark import is_marked, mark_replica, queued_topics
+from storage.reserve import require_room, reserve_of
 
 
 @dataclass(frozen=True)
@@ -62,9 +63,13 @@ class Parts:
         self.hooks = Hooks(hooks)
         self.random = random or Random()
         store_address = config.store_address()  # before the store is opened: it may not work
+        require_room(store_config, system.disk)
         self.store = MessageStore(store_config, system.disk, system.clock)
         self.recovery = self.store.open()
         log_recovery(self.recovery)
+        is_next_missing = self.store.commit_log.next_file_offset_to_prepare() is not None
+        self.reserve = reserve_of(store_config, system.disk, int(is_next_missing))
+        log_reserve(store_config, self.reserve)
         self.store.commit_log.store_host = pack_host(store_address, ports.main)
         end_offset = self.store.commit_log.end_offset
         self.following = Following(end_offset)

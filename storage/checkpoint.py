@@ -64,6 +64,8 @@ class Checkpoint:
         """Log and queue units of all records below are on disk; 0 when it is not known."""
         self.found = False
         """Whether the file was there and held timestamps when it was loaded."""
+        self.fault = ""
+        """What was wrong with it then, in words."""
         self._disk = disk
         self._path = path
         self._file: DiskFile | None = None
@@ -74,12 +76,15 @@ class Checkpoint:
         Raises StoreError.
         """
         try:
+            is_there = self._disk.exists(self._path)
             file = self._file = self._disk.open(self._path, create=True)
             page = file.pread(_USED_BYTES, 0)
             if len(page) >= _LAYOUT.size:
                 self.found = True
                 self._take(_LAYOUT.unpack_from(page), page[_OWN_POSITION:])
-            if file.size() != CHECKPOINT_BYTES:
+            if (size := file.size()) != CHECKPOINT_BYTES:
+                found = f"{self._path} has {size} bytes instead of {CHECKPOINT_BYTES}"
+                self.fault = found if is_there else f"{self._path} is missing"
                 file.set_size(CHECKPOINT_BYTES)
         except OSError as error:
             raise store_error("cannot open the checkpoint", error) from error
@@ -92,6 +97,8 @@ class Checkpoint:
             _, durable_offset, *copied = _OWN.unpack(copy)
             self.durable_offset = durable_offset if tuple(copied) == times else 0
             times = tuple(map(min, times, copied))
+        elif any(own):
+            self.fault = f"what {self._path} says of its durable offset is damaged"
         self.physic_ms, self.logics_ms, self.index_ms = (max(0, each) for each in times)
 
     def limit(self, end_offset: int) -> bool:

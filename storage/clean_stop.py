@@ -9,6 +9,10 @@
     queues                       topic -> queue id -> [min offset, max offset, max physical offset]
     index                        name -> header of each index file, hexadecimal
     indexCoveredOffset           up to where the index knows the log
+    files                        our own small files that were there, below the root
+    tables                       name -> number of entries of each config file
+
+The last two may be missing: then nothing is said of what they would tell.
 
 The official broker may have run since, and knows nothing of this file. So it is believed only if
 the log begins where it says, has zeros behind its end, and the checkpoint has the same timestamps.
@@ -24,7 +28,8 @@ from storage.disk import Disk
 from storage.index_layout import HEADER_BYTES
 from storage.mapped_file_queue import MappedFileQueue
 
-_CRC_DIGITS = 8
+OWN_FILES = ("troupemq/queues.json", "troupemq/replica")
+"""Of ours, below the root, those whose absence nothing else would show."""
 _ZEROS_LOOKED_AT_BYTES = 4096
 
 KnownQueues = dict[tuple[str, int], tuple[int, int, int]]
@@ -42,6 +47,10 @@ class CleanStop:
     queues: KnownQueues = field(default_factory=dict)
     index: dict[str, str] = field(default_factory=dict)
     index_covered_offset: int = 0
+    files: tuple[str, ...] = ()
+    """Of `OWN_FILES` those that were there; their paths below the root."""
+    tables: dict[str, int] = field(default_factory=dict)
+    """How many entries each config file had."""
 
     def agrees_with(self, queue: MappedFileQueue, checkpoint: Checkpoint) -> bool:
         """Whether the log and the checkpoint are as they were. Raises OSError."""
@@ -81,6 +90,8 @@ def write_clean_stop(config: StoreConfig, disk: Disk, stop: CleanStop) -> None:
         "queues": queues,
         "index": stop.index,
         "indexCoveredOffset": stop.index_covered_offset,
+        "files": stop.files,
+        "tables": stop.tables,
     }
     write_checked(disk, config.clean_stop_path, value)
 
@@ -90,7 +101,7 @@ def read_clean_stop(config: StoreConfig, disk: Disk) -> CleanStop | None:
     found = read_checked(disk, config.clean_stop_path)
     try:
         return None if found is None else _parsed(found)
-    except (KeyError, TypeError, ValueError):
+    except (AttributeError, KeyError, TypeError, ValueError):
         return None
 
 
@@ -108,6 +119,8 @@ def _parsed(found: dict[str, Any]) -> CleanStop:
         queues,
         found["index"],
         found["indexCoveredOffset"],
+        tuple(map(str, found.get("files", ()))),
+        {str(name): int(count) for name, count in found.get("tables", {}).items()},
     )
 
 

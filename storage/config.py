@@ -205,6 +205,10 @@ class StoreConfig:
         return f"{self.root}/troupemq/queues.json"
 
     @property
+    def replica_mark_path(self) -> str:
+        return f"{self.root}/troupemq/replica"
+
+    @property
     def abort_path(self) -> str:
         return f"{self.root}/abort"
 

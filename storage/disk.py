@@ -49,6 +49,9 @@ class DiskFile(Protocol):
     def writable_view(self) -> memoryview:
         """The same for writing. Store only into regions that `allocate` has given real blocks."""
 
+    def private_view(self) -> memoryview:
+        """A map to write into that nobody else sees; also of a file opened for reading only."""
+
     def allocate(self, size: int) -> None:
         """Real blocks for the first `size` bytes, read as zeros; grows the file if it is shorter.
 
@@ -187,6 +190,11 @@ class RealFile:
         if self.size() == 0:
             return memoryview(bytearray())
         return memoryview(mmap.mmap(self._fd, 0, access=mmap.ACCESS_WRITE))
+
+    def private_view(self) -> memoryview:
+        if self.size() == 0:
+            return memoryview(bytearray())
+        return memoryview(mmap.mmap(self._fd, 0, access=mmap.ACCESS_COPY))
 
     def allocate(self, size: int) -> None:
         os.posix_fallocate(self._fd, 0, size)

@@ -7,7 +7,7 @@ files in bulk: an entry put alone costs 7 µs, one of 500 costs 0.4.
 Source: store/index/IndexService.java.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -73,27 +73,32 @@ class Index:
     # -- start-up and end ---------------------------------------------------------------------
 
     def load(
-        self, clean: bool, safe_timestamp: int, covered_offset: int | None = None
+        self,
+        clean: bool,
+        safe_timestamp: int,
+        covered_offset: int | None = None,
+        doubtful: Mapping[str, str] | None = None,
     ) -> list[str]:
         """Reads the headers; returns the paths of the files it removed.
 
         A file that contradicts itself goes, and so do all newer ones: they are made again from the
         log. After a crash only full files that end by `safe_timestamp` stay (the checkpoint's, set
         when a full file was synced), and of those that end at that very time the first.
-        `covered_offset` is what it was at a clean stop, when that is known.
+        `covered_offset` is what it was at a clean stop, when that is known; `doubtful` files, by
+        name, contradict what is known of that stop.
 
         Raises StoreError when whole files have another size than the settings ask for.
         """
         found = [self._file(name) for name in self._disk.listdir(self.directory) if _is_name(name)]
         kept: list[IndexFile] = []
         for file in found:
-            fault = file.load()
+            fault = file.load() or (doubtful or {}).get(file.path.rpartition("/")[2], "")
             if not fault and kept and file.begin_physical_offset < kept[-1].end_physical_offset:
                 fault = "it begins before the file before it ends"
             if fault:
                 if clean:
                     self._refuse_other_settings(found)
-                    self.doubts.append(f"the index from {file.path} on: {fault}")
+                    self.doubts.append(_doubt(file.path, fault))
                 break
             if not clean and not (file.is_full and file.end_timestamp <= safe_timestamp):
                 break
@@ -134,7 +139,7 @@ class Index:
             None,
         )
         if first is not None:
-            self.doubts.append(f"the index from {first} on: it knows more than the log")
+            self.doubts.append(_doubt(first, "it knows more than the log"))
             removed = self.drop_from(first)
             self.unlink(removed)
         self._covered = min(self._covered, physical_end)
@@ -357,6 +362,10 @@ class Index:
         self.files = files[count:]
         self._unsynced = [file for file in self._unsynced if file in self.files]
         return [file.path for file in files[:count]]
+
+
+def _doubt(path: str, fault: str) -> str:
+    return f"{path}: {fault}: the index is made anew from there on"
 
 
 def _is_name(name: str) -> bool:

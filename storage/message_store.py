@@ -10,6 +10,7 @@ Source: store/DefaultMessageStore.java.
 from protocol.message import RecordError, scan_head
 from storage.checkpoint import Checkpoint
 from storage.clean_stop import (
+    OWN_FILES,
     CleanStop,
     index_headers,
     read_clean_stop,
@@ -24,13 +25,26 @@ from storage.damage import Damage
 from storage.disk import Disk
 from storage.dispatch import Dispatcher, Follower, delay_levels_ms, entry_of
 from storage.errors import OffsetError, store_error
+from storage.finding import Finding
 from storage.followers import Lagging, LogReader
 from storage.index import Index
 from storage.lock_file import StoreLock, create_abort, remove_abort, was_stopped_cleanly
 from storage.queue_list import QueueList
 from storage.queue_times import QueueTimes
 from storage.recovery import Recovery, RecoveryReport
+from storage.start_findings import (
+    REBUILD_ORDERED,
+    checkpoint_findings,
+    file_findings,
+    index_doubts,
+    index_findings,
+    lost_end,
+    made_anew,
+    record_findings,
+)
 from storage.store_rebuild import rebuild_is_done, rebuild_is_ordered, remove_derived
+from storage.table_counts import count_entries
+from storage.transactions.redo_log import NO_REDO_LOG
 from storage.transactions.table import TransactionTable
 
 _CATCH_UP_RECORDS = 2048
@@ -89,27 +103,46 @@ class MessageStore:
             self._close_files()
             raise
 
-    def _open(self) -> RecoveryReport:
+    def rehearse(self) -> RecoveryReport:
+        """What `open` would report, on a disk that keeps nothing (OverlayDisk). Takes no lock.
+
+        What would be made anew from the whole log is named only. Raises StoreError as `open` does.
+        """
+        try:
+            return self._open(names_only=True)
+        finally:
+            self._close_files()
+
+    def _open(self, *, names_only: bool = False) -> RecoveryReport:
         report = RecoveryReport(clean=was_stopped_cleanly(self.config, self.disk))
         is_ordered = rebuild_is_ordered(self.config, self.disk)
+        was_ours = self.disk.exists(self.config.queue_list_path)
         self.checkpoint.load()
         try:
+            record = read_clean_stop(self.config, self.disk)
+            report.findings += file_findings(self.config, self.disk, record)
             if is_ordered:
                 report.removed_files += remove_derived(self.config, self.disk)
             report.removed_files += self.commit_log.load()
-            stop = self._last_stop() if report.clean else None
+            stop = self._last_stop(report, record)
             lost: list[tuple[str, int]] = []
             if stop is not None:
                 lost = self.consume_queues.load_known(stop.queues)
             else:
                 self.consume_queues.load(self.commit_log.min_offset())
-            report.removed_files += self._load_index(report.clean, stop)
+            report.removed_files += self._load_index(report, stop)
         except OSError as error:
             raise store_error("cannot open the store", error) from error
         # From here on files change: a crash now must be found by the next start.
         create_abort(self.config, self.disk)
         recovery = Recovery(
-            self.config, self.commit_log, self.consume_queues, self.damage, self.checkpoint, report
+            self.config,
+            self.commit_log,
+            self.consume_queues,
+            self.damage,
+            self.checkpoint,
+            report,
+            names_only=names_only,
         )
         try:
             if stop is not None:
@@ -124,35 +157,48 @@ class MessageStore:
                 rebuild_is_done(self.config, self.disk)
         except OSError as error:
             raise store_error("cannot recover the store", error) from error
+        report.findings += lost_end(record, report.end_offset)
         if self.checkpoint.limit(report.end_offset):
             self.checkpoint.save()
         if self.index is not None:
-            report.rebuilt += self.index.doubts
-            if not self.index.covered_offset and report.end_offset > self.commit_log.min_offset():
-                report.rebuilt.append("the index: there was none")
+            report.findings += [Finding("index", doubt) for doubt in self.index.doubts]
         doubt = self.transaction_table.load(self.commit_log.min_offset(), report.end_offset)
-        if doubt:
-            report.rebuilt.append(f"the transaction table: {doubt}")
+        # There may be none in another broker's store, nor in one that was new when it crashed.
+        if doubt and (doubt != NO_REDO_LOG or (was_ours and report.clean)):
+            report.findings.append(Finding("transaction table", made_anew(doubt)))
+        if is_ordered:
+            report.findings = [REBUILD_ORDERED]
         self.dispatcher.dispatched_offset = report.end_offset
         self.lagging.start_at(report.end_offset)
         self.found_end_offset = report.end_offset
         return report
 
-    def _last_stop(self) -> CleanStop | None:
+    def _last_stop(self, report: RecoveryReport, record: CleanStop | None) -> CleanStop | None:
         """The record of the last clean stop, if nobody has changed the store since."""
-        stop = read_clean_stop(self.config, self.disk)
-        if stop is None or not stop.agrees_with(self.commit_log.queue, self.checkpoint):
+        queue, checkpoint = self.commit_log.queue, self.checkpoint
+        report.findings += checkpoint_findings(checkpoint, log_is_empty=not queue.files)
+        if not report.clean:
             return None
+        stop = record if record is not None and record.agrees_with(queue, checkpoint) else None
+        is_believed = stop is not None
+        report.findings += record_findings(self.config, self.disk, record, is_believed=is_believed)
         return stop
 
-    def _load_index(self, clean: bool, stop: CleanStop | None) -> list[str]:
+    def _load_index(self, report: RecoveryReport, stop: CleanStop | None) -> list[str]:
         """Loads the index; returns the files that it removed."""
         if self.index is None:
             return []
-        covered_offset = None
-        if stop is not None and stop.index == index_headers(self.disk, self.index.directory):
-            covered_offset = stop.index_covered_offset
-        return self.index.load(clean, self.checkpoint.index_ms, covered_offset)
+        headers = index_headers(self.disk, self.index.directory)
+        covered_offset, doubtful = None, {}
+        if stop is not None:
+            report.findings += index_findings(self.index.directory, stop.index, headers)
+            doubtful = index_doubts(stop.index, headers)
+            if stop.index == headers:
+                covered_offset = stop.index_covered_offset
+        elif not headers and self.commit_log.queue.files:
+            text = f"there is none in {self.index.directory}: it is made from the log"
+            report.findings.append(Finding("index", text, is_wrong=False))
+        return self.index.load(report.clean, self.checkpoint.index_ms, covered_offset, doubtful)
 
     def _note_stop(self) -> None:
         """Writes down how the store is left; everything is on disk by now."""
@@ -169,6 +215,9 @@ class MessageStore:
         if index is not None:
             stop.index = index_headers(self.disk, index.directory)
             stop.index_covered_offset = index.covered_offset
+        root = self.config.root
+        stop.tables = count_entries(self.config, self.disk)
+        stop.files = tuple(name for name in OWN_FILES if self.disk.exists(f"{root}/{name}"))
         write_clean_stop(self.config, self.disk, stop)
 
     def close(self) -> None:

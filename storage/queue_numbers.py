@@ -26,6 +26,10 @@ QueueKey = tuple[bytes, int]
 _STRAYS_MAX = 1024
 
 
+NO_UNITS = "there were no units"
+"""Why a queue is made anew of which nothing is there: perhaps its topic was deleted."""
+
+
 class QueueNumbers:
     """Feeds the queues during one pass over the log; told its records in order."""
 
@@ -132,7 +136,7 @@ class QueueNumbers:
         if fits or begins_late or (number > due and self._fill(queue, number, start)):
             self._queues.append([entry])
         elif queue.is_empty and not self._from_the_first:
-            self.lost[key] = "there were no units"
+            self.lost[key] = NO_UNITS
         elif key in self._known_doubtful and number > due:
             self.lost[key] = f"units from {due} on were missing"
         else:

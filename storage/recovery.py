@@ -25,10 +25,11 @@ from storage.consume_queues import ConsumeQueues, DispatchEntry
 from storage.damage import Damage
 from storage.dispatch import delay_levels_ms
 from storage.errors import DiskFull
+from storage.finding import Finding
 from storage.log_scan import LogScan
 from storage.log_start import start_after_clean_stop, start_after_crash
 from storage.misplaced import first_finder
-from storage.queue_numbers import QueueKey, QueueNumbers
+from storage.queue_numbers import NO_UNITS, QueueKey, QueueNumbers
 from storage.resync import next_record
 
 
@@ -55,8 +56,24 @@ class RecoveryReport:
     """Queue units that were made again."""
     gaps: list[tuple[int, int, str]] = field(default_factory=list)
     """(start, end, reason) of what is damaged in the log and passed over."""
-    rebuilt: list[str] = field(default_factory=list)
-    """What was made anew from the log, and why, in words."""
+    queues_made: set[tuple[str, int]] = field(default_factory=set)
+    """Those that were made anew one by one."""
+    all_queues_made: bool = False
+    """Whether there were none, so that all of them were made anew."""
+    findings: list[Finding] = field(default_factory=list)
+    """What was not as it should be, and what became of it; but for the gaps."""
+
+    def all_findings(self) -> list[Finding]:
+        """Everything worth a line: an operator reads them at a start, or before it from a check."""
+        damaged = [
+            Finding("commit log", f"damaged from {start} to {end}: {why}")
+            for start, end, why in self.gaps
+        ]
+        stale = []
+        if self.clean and self.zeroed_bytes:
+            text = f"behind its end, {self.end_offset}, not all is zeros"
+            stale = [Finding("commit log", text, is_wrong=False)]
+        return list(dict.fromkeys([*damaged, *stale, *self.findings]))
 
 
 class Recovery:
@@ -70,7 +87,10 @@ class Recovery:
         damage: Damage,
         checkpoint: Checkpoint,
         report: RecoveryReport,
+        *,
+        names_only: bool = False,
     ) -> None:
+        """`names_only`: what has to be made anew from the whole log is told, and stays undone."""
         self._config = config
         self._log = log
         self._queues = queues
@@ -78,6 +98,8 @@ class Recovery:
         self._checkpoint = checkpoint
         self._report = report
         self._delay_levels = delay_levels_ms(config.message_delay_level)
+        self._names_only = names_only
+        self._all_anew = self._some_anew = False
 
     def run(self, listed: Iterable[tuple[str, int]] = ()) -> RecoveryReport:
         """Brings log and queues to the end of the log; `listed` queues had units once.
@@ -98,6 +120,7 @@ class Recovery:
             if scan.start_offset > first:
                 lost = self._gone(listed) | self._with_a_wrong_end()
         lost |= self._follow(scan, durable_offset, doubtful)
+        self._note_followed(scan, listed)
         self._set_end(scan, checkpoint.physic_ms if durable_offset else 0)
         self._queues.truncate_behind(scan.end_offset)
         self.rebuild(lost)
@@ -111,12 +134,27 @@ class Recovery:
         self._report.scanned_from = self._report.dispatched_from = stop.end_offset
         self._report.end_offset = stop.end_offset
         self._report.end_reason = "a clean stop"
+        if stop.queues and not len(self._queues):
+            self._note_all_anew(is_wrong=True)
         not_as_left = {
-            (_bytes(topic), number): "its files are not as they were left" for topic, number in lost
+            (_bytes(topic), number): "its files are not as they were left"
+            if self._queues.get(topic, number)
+            else "it was gone"
+            for topic, number in lost
         }
         self.rebuild(not_as_left | self._misfits())
         self._finish()
         return self._report
+
+    def _note_followed(self, scan: LogScan, listed: Iterable[tuple[str, int]]) -> None:
+        """Says what was missing of the queues, as far as a crash does not explain it."""
+        report = self._report
+        if self._all_anew:
+            if scan.record_count or scan.start_offset > self._log.min_offset():
+                self._note_all_anew(is_wrong=report.clean or bool(listed))
+        elif report.clean and report.dispatched_count:
+            text = f"the last {report.dispatched_count} records of the log had no units"
+            report.findings.append(Finding("consume queues", f"{text}: they are made again"))
 
     def _misfits(self) -> dict[QueueKey, str]:
         """Queues of whose files some are missing or unfit; these are taken away."""
@@ -124,7 +162,7 @@ class Recovery:
         return {(_bytes(key[0]), key[1]): why for key, why in self._queues.misfits().items()}
 
     def _finish(self) -> None:
-        if not self._report.known or self._report.rebuilt:
+        if not self._report.known or self._some_anew:
             self._queues.correct_min_offsets(self._log.min_offset())
         self._queues.covered_offset = self._log.end_offset
         self._queues.last_store_timestamp = self._log.last_store_timestamp
@@ -138,11 +176,17 @@ class Recovery:
     def _start(self, start: int) -> int:
         """Where to read from: at the log's beginning if there are no queues at all."""
         first = self._log.min_offset()
-        if len(self._queues) or start <= first:
+        if len(self._queues):
             return start
-        self._report.rebuilt.append("the consume queues: there were none")
+        self._all_anew = True
         self._checkpoint.distrust_queues()
-        return first
+        return start if self._names_only else first
+
+    def _note_all_anew(self, *, is_wrong: bool) -> None:
+        """There are no queues at all."""
+        self._all_anew = self._report.all_queues_made = True
+        text = f"there are none in {self._queues.directory}: they are made anew from the log"
+        self._report.findings.append(Finding("consume queues", text, is_wrong))
 
     def _known_end(self, wrong: Container[QueueKey]) -> int:
         """The end of the last record of which a queue knows; 0 without one."""
@@ -238,7 +282,8 @@ class Recovery:
             file = self._log.queue.find(offset)
             if file is not None and offset < scan.end_offset:
                 file.write(blank(file.end_offset - offset), offset - file.first_offset)
-                report.rebuilt.append(f"the BLANK at {offset}: it was damaged")
+                text = f"the BLANK at {offset} is damaged: it is written anew"
+                report.findings.append(Finding("commit log", text))
 
     # -- queues that are wrong ------------------------------------------------------------------
 
@@ -290,12 +335,19 @@ class Recovery:
         """Makes queues anew from the whole log."""
         if not lost:
             return
+        self._some_anew = True
         self._checkpoint.distrust_queues()
         for key, reason in sorted(lost.items()):
             queue = self._queues.get(_text(key[0]), key[1])
             if queue is not None:
                 queue.remove(self._log.queue.disk)
-            self._report.rebuilt.append(f"queue {key[1]} of {_text(key[0])!r}: {reason}")
+            if not self._all_anew:
+                text = f"queue {key[1]} of {_text(key[0])!r} is made anew from the log: {reason}"
+                self._report.queues_made.add((_text(key[0]), key[1]))
+                is_wrong = reason != NO_UNITS
+                self._report.findings.append(Finding("consume queues", text, is_wrong))
+        if self._names_only:
+            return
         first = self._log.min_offset()
         scan = LogScan(
             self._log.queue,

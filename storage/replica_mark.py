@@ -15,14 +15,9 @@ from storage.message_store import MessageStore
 from storage.trimming import KEPT_TOPICS
 
 
-def mark_path(config: StoreConfig) -> str:
-    """The file that says so."""
-    return f"{config.root}/troupemq/replica"
-
-
 def mark_replica(config: StoreConfig, disk: Disk) -> None:
     """Says that a slave has this store. Raises StoreError."""
-    path = mark_path(config)
+    path = config.replica_mark_path
     directory = path.rpartition("/")[0]
     try:
         if not disk.exists(path):
@@ -35,14 +30,17 @@ def mark_replica(config: StoreConfig, disk: Disk) -> None:
 
 def is_marked(config: StoreConfig, disk: Disk) -> bool:
     """Whether the last who had this store was a slave."""
-    return disk.exists(mark_path(config))
+    return disk.exists(config.replica_mark_path)
 
 
 def unmark(config: StoreConfig, disk: Disk) -> None:
     """The tables are complete. Raises OSError."""
-    path = mark_path(config)
+    path = config.replica_mark_path
     if disk.exists(path):
-        disk.unlink(path)
+        if disk.is_dir(path):
+            disk.remove_tree(path)
+        else:
+            disk.unlink(path)
         disk.sync_directory(path.rpartition("/")[0])
 
 

@@ -1,9 +1,12 @@
 """Checks a whole store directory without changing it: what `troupemq store check` says.
 
-The log and the queues against each other in both directions, the index, the checkpoint, the config
-files and the transaction table. A store that was written by 4.9.7 is checked by the same rules.
+First the next start is rehearsed, by the code of the start itself, on a disk that keeps nothing:
+what it would repair, leave out or lose is found. Then comes what a start does not read: log and
+queues against each other in both directions, the index, the transaction table. A store that was
+written by 4.9.7 is checked by the same rules.
 
-No lock is taken: beside a running broker, what is being written may be found unfinished.
+No lock is taken. Beside a running broker nothing is rehearsed, for its store is not as it will be
+left, and what is being written may be found unfinished.
 """
 
 from collections import Counter
@@ -11,39 +14,36 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from protocol.message import RecordHead
+from storage.clock import SystemClock
 from storage.commit_log import CommitLog
 from storage.config import StoreConfig
 from storage.damage import Damage
 from storage.disk import Disk
 from storage.dispatch import DispatchEntry, delay_levels_ms, entry_of
 from storage.errors import StoreError
+from storage.finding import Finding
 from storage.followers import LogReader as EntriesReader
 from storage.index_check import checks_of
 from storage.index_file import IndexFile
 from storage.json_config import load, parsed_object
 from storage.lock_file import was_stopped_cleanly
+from storage.message_store import MessageStore
+from storage.overlay_disk import OverlayDisk
 from storage.read_only_disk import ReadOnlyDisk
+from storage.recovery import RecoveryReport
 from storage.scrub.files import LogReader
 from storage.scrub.round import Scrub
 from storage.scrub.units import ScrubCounts
 from storage.scrub.walk import Gap, walk
+from storage.start_findings import made_anew
 from storage.store_layout import LogExtent, index_names, log_extent, queue_extents
+from storage.table_check import TableSettings, table_findings
 from storage.transactions.table import TransactionTable
 
 KEPT_MAX = 1000
 """Findings of one part that are kept in words; what comes after is only counted."""
 TABLE_DIRECTORY = "transaction/statetable"
 _CHECKPOINT_TIMES_BYTES = 24
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One thing that is wrong, or (a note) that an operator may want to know."""
-
-    part: str
-    """commit log, consume queues, index, checkpoint, config, transaction table, store."""
-    text: str
-    is_wrong: bool = True
 
 
 @dataclass(slots=True)
@@ -58,30 +58,50 @@ class CheckReport:
     queue_count: int = 0
     index_file_count: int = 0
     counts: ScrubCounts = field(default_factory=ScrubCounts)
+    _known: set[Finding] = field(default_factory=set)
 
     @property
     def is_clean(self) -> bool:
         """Whether nothing is wrong; there may be notes."""
         return not self.wrong_counts
 
+    def add(self, findings: Iterable[Finding]) -> None:
+        """Takes what is not there yet."""
+        for each in findings:
+            if each in self._known:
+                continue
+            if each.is_wrong:
+                self.wrong_counts[each.part] += 1
+            if self.wrong_counts[each.part] <= KEPT_MAX:
+                self.findings.append(each)
+                self._known.add(each)
+
     def wrong(self, part: str, texts: Iterable[str]) -> None:
         """Notes what is wrong."""
-        for text in texts:
-            self.wrong_counts[part] += 1
-            if self.wrong_counts[part] <= KEPT_MAX:
-                self.findings.append(Finding(part, text))
+        self.add(Finding(part, text) for text in texts)
 
     def note(self, part: str, text: str) -> None:
         """Notes what is not wrong."""
-        self.findings.append(Finding(part, text, is_wrong=False))
+        self.add((Finding(part, text, is_wrong=False),))
 
 
 class StoreCheck:
     """One check of one directory; `config` has the sizes that its files were made with."""
 
-    def __init__(self, disk: Disk, config: StoreConfig) -> None:
+    def __init__(
+        self,
+        disk: Disk,
+        config: StoreConfig,
+        *,
+        in_use: bool = False,
+        tables: TableSettings | None = None,
+    ) -> None:
+        """`in_use`: a broker runs on it."""
         self.report = CheckReport()
         self._disk = ReadOnlyDisk(disk)
+        self._in_use = in_use
+        self._tables = tables or TableSettings()
+        self._next_start = RecoveryReport()
         self._config = config
         self._damage = Damage()
 
@@ -89,8 +109,8 @@ class StoreCheck:
         """Everything, in order. Raises StoreError when the directory cannot be read."""
         report = self.report
         try:
-            if not was_stopped_cleanly(self._config, self._disk):
-                report.note("store", "it was not stopped cleanly: the next start recovers it")
+            if not self._in_use:
+                self._rehearse()
             extent = self._log_and_queues()
             with_log = CommitLog(self._config, self._disk)
             try:
@@ -103,10 +123,29 @@ class StoreCheck:
             finally:
                 with_log.close()
             self._checkpoint(extent)
-            self._config_files()
+            made = self._queues_made()
+            report.add(table_findings(self._disk, self._config, self._tables, made))
         except OSError as error:
             raise StoreError(f"cannot check the store ({error})") from error
         return report
+
+    def _rehearse(self) -> None:
+        """What the next start would say."""
+        if not was_stopped_cleanly(self._config, self._disk):
+            self.report.note("store", "it was not stopped cleanly: the next start recovers it")
+        store = MessageStore(self._config, OverlayDisk(self._disk), SystemClock())
+        try:
+            self._next_start = store.rehearse()
+            self.report.add(self._next_start.all_findings())
+        except StoreError as error:
+            self.report.wrong("store", (f"no start is possible: {error}",))
+
+    def _queues_made(self) -> set[tuple[str, int]]:
+        """The queues that the next start will have made before it looks at the tables."""
+        if not self._next_start.all_queues_made:
+            return self._next_start.queues_made
+        found = self.report.counts.unknown_queues
+        return {(topic.decode("utf-8", "surrogateescape"), number) for topic, number in found}
 
     # -- log and queues -------------------------------------------------------------------------
 
@@ -124,8 +163,7 @@ class StoreCheck:
             text = f"units point behind the end of the log, up to {queues.physical_end}"
             report.wrong("consume queues", (text,))
         if extent.stale_bytes and report.log_end == extent.end:
-            text = f"{extent.stale_bytes} bytes behind its end, {extent.end}, are not zeros"
-            report.note("commit log", text)
+            report.note("commit log", f"behind its end, {extent.end}, not all is zeros")
         scrub = Scrub(
             self._disk, config, self._damage, log_end=report.log_end, queue_ends=queues.ends
         )
@@ -186,8 +224,9 @@ class StoreCheck:
                 config.max_index_entries,
             )
             if fault := file.load():
-                report.wrong("index", (f"{file.path}: {fault}",))
-                return
+                if self._in_use:
+                    report.wrong("index", (f"{file.path}: {fault}",))
+                return  # a start has told it
             files.append(file)
         report.index_file_count = len(files)
         reader = EntriesReader(log, self._damage, delay_levels_ms(config.message_delay_level))
@@ -206,7 +245,7 @@ class StoreCheck:
         table = TransactionTable(self._config, self._disk, log.view, lambda: 0)
         try:
             fault = table.load(self.report.log_start, self.report.log_end)
-            differences = [fault] if fault else table.verify(self._entries())
+            differences = [made_anew(fault)] if fault else table.verify(self._entries())
         except StoreError as error:
             differences = [str(error)]
         finally:
@@ -225,36 +264,12 @@ class StoreCheck:
 
     def _checkpoint(self, extent: LogExtent) -> None:
         path, report = self._config.checkpoint_path, self.report
-        if not self._disk.exists(path):
-            if extent.end > extent.start:
-                report.wrong("checkpoint", ("it is missing",))
-            return
-        data = self._disk.read_bytes(path)
+        data = self._disk.read_bytes(path) if self._disk.exists(path) else b""
         if len(data) < _CHECKPOINT_TIMES_BYTES:
-            report.wrong("checkpoint", (f"it has {len(data)} bytes",))
-            return
+            return  # a start has told it
         names = ("commit log", "consume queues", "index")
         for number, name in enumerate(names):
             time_ms = int.from_bytes(data[number * 8 : number * 8 + 8], signed=True)
             if time_ms < 0 or time_ms > extent.last_store_timestamp > 0:
                 text = f"its time of the {name}, {time_ms}, is not one of the log's"
                 report.wrong("checkpoint", (text,))
-
-    def _config_files(self) -> None:
-        directory = self._config.config_dir
-        names = self._disk.listdir(directory)
-        for name in sorted({each.removesuffix(".bak") for each in names}):
-            if not name.endswith(".json"):
-                continue
-            path = f"{directory}/{name}"
-            if found := load(self._disk, path, parsed_object).findings:
-                self.report.wrong("config", (found,))
-            elif f"{name}.bak" in names and (fault := self._fault_of(f"{path}.bak")):
-                self.report.wrong("config", (fault,))
-
-    def _fault_of(self, path: str) -> str:
-        try:
-            parsed_object(self._disk.read_bytes(path).decode("utf-8"))
-        except (ValueError, RecursionError) as error:
-            return f"{path} cannot be used ({error})"
-        return ""

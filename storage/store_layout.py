@@ -12,6 +12,7 @@ from typing import Any
 from protocol.message import RecordHead
 from storage.config import StoreConfig
 from storage.consume_queue import UNIT
+from storage.consume_queue_ext import is_address
 from storage.disk import Disk, DiskFile
 from storage.index_layout import ENTRY_BYTES, HEADER_BYTES, SLOT_BYTES, IndexHeader
 from storage.mapped_file import first_offset_of
@@ -29,19 +30,30 @@ _HASH_BYTES = 4
 
 
 def with_sizes_of_files(disk: Disk, config: StoreConfig) -> StoreConfig:
-    """The settings, with the file sizes that the directory itself shows."""
+    """The settings, with what the directory itself shows: file sizes, and queues' extensions."""
     sizes: dict[str, Any] = _index_sizes(disk, config)
     if log_bytes := _first_size(disk, config.commit_log_dir):
         sizes["commit_log_file_bytes"] = log_bytes
-    for topic in disk.listdir(config.consume_queue_dir):
-        for queue_id in disk.listdir(f"{config.consume_queue_dir}/{topic}"):
-            directory = f"{config.consume_queue_dir}/{topic}/{queue_id}"
-            if queue_bytes := _first_size(disk, directory):
-                sizes["consume_queue_file_bytes"] = queue_bytes
-                break
-        if "consume_queue_file_bytes" in sizes:
-            break
+    if queue := _first_queue(disk, config.consume_queue_dir):
+        size = sizes["consume_queue_file_bytes"] = _first_size(disk, queue)
+        extents = QueueExtents()
+        firsts = [int(name) for name in disk.listdir(queue) if first_offset_of(name) is not None]
+        _queue_end(disk, queue, firsts, size, extents)
+        sizes["enable_consume_queue_ext"] = extents.has_addresses
+    if queue := _first_queue(disk, config.consume_queue_ext_dir):
+        sizes["enable_consume_queue_ext"] = True
+        sizes["consume_queue_ext_file_bytes"] = _first_size(disk, queue)
     return replace(config, **sizes)
+
+
+def _first_queue(disk: Disk, root: str) -> str:
+    """The directory of the first queue below `root` that has a file with bytes; empty without."""
+    for topic in disk.listdir(root):
+        for queue_id in disk.listdir(f"{root}/{topic}"):
+            directory = f"{root}/{topic}/{queue_id}"
+            if _first_size(disk, directory):
+                return directory
+    return ""
 
 
 def _first_size(disk: Disk, directory: str) -> int:
@@ -193,6 +205,8 @@ class QueueExtents:
     """The queue offset behind the last unit that is not all zeros."""
     physical_end: int = 0
     """The largest end of a record that the last unit of any queue names."""
+    has_addresses: bool = False
+    """Whether a last unit points into an extension of its queue."""
     problems: list[str] = field(default_factory=list)
     """Files that are missing or have another size."""
 
@@ -229,9 +243,10 @@ def _queue_end(
             position = _last_unit(file, min(found, size))
             if position is None:
                 continue
-            physical_offset, record_bytes, _ = UNIT.unpack(file.pread(UNIT_BYTES, position))
+            physical_offset, record_bytes, code = UNIT.unpack(file.pread(UNIT_BYTES, position))
         finally:
             file.close()
+        extents.has_addresses |= is_address(code)
         if record_bytes > 0:
             extents.physical_end = max(extents.physical_end, physical_offset + record_bytes)
         return (first + position) // UNIT_BYTES + 1

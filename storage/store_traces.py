@@ -7,17 +7,74 @@
 Nothing here can tell permissions or limits: what is made of it has the usual ones.
 """
 
+from collections.abc import Collection, Iterable, Mapping
 from re import compile as compile_pattern
 
+from protocol.bodies import SubscriptionGroupTable, TopicConfig, TopicConfigTable
 from protocol.topic_names import DLQ_TOPIC_PREFIX, RETRY_TOPIC_PREFIX
 from storage.disk import Disk
 from storage.errors import StoreError
-from storage.json_config import load
+from storage.groups import completed_groups
+from storage.json_config import Loaded, load
 from storage.offsets import TOPIC_GROUP_SEPARATOR, parse_offsets
+from storage.topics import completed_topics
 
 QUEUE_ID_MAX = (1 << 31) - 2
 QUEUE_NAME = compile_pattern("[0-9]{1,10}")
 _GROUP_PREFIXES = (RETRY_TOPIC_PREFIX, DLQ_TOPIC_PREFIX)
+
+
+def restored_topics(
+    disk: Disk,
+    path: str,
+    loaded: Loaded[TopicConfigTable],
+    known: Mapping[str, TopicConfig],
+    queued: Mapping[str, int],
+    now_ms: int,
+) -> tuple[TopicConfigTable | None, list[str]]:
+    """What a start makes of the topics' file, and the names of topics that it had to find.
+
+    `known` topics every broker has. `queued` ones have to be there, with at least so many queues.
+    """
+    table, numbers = loaded.value, queued
+    if table is None or not loaded.is_newest or loaded.left_out:
+        traces = StoreTraces(disk, path).queue_numbers()
+        if table is not None and loaded.is_newest:  # the others are what they should be
+            lost = {each.entry for each in loaded.left_out}
+            traces = {topic: traces[topic] for topic in lost & traces.keys()}
+        numbers = dict(queued)
+        for topic, count in traces.items():
+            _raise_to(numbers, topic, count)
+    if table is None or numbers:
+        return completed_topics(table, numbers, known, now_ms)
+    return table, []
+
+
+def restored_groups(
+    disk: Disk,
+    path: str,
+    loaded: Loaded[SubscriptionGroupTable],
+    retried: Collection[str],
+    now_ms: int,
+) -> tuple[SubscriptionGroupTable, list[str]]:
+    """The same of the groups' file; `retried` groups have to be there."""
+    table, named = loaded.value, set(retried)
+    if table is None or not loaded.is_newest or loaded.left_out:
+        traces = StoreTraces(disk, path).groups()
+        if table is not None and loaded.is_newest:  # the others are what they should be
+            traces &= {each.entry for each in loaded.left_out}
+        named |= traces
+    return completed_groups(table, named, now_ms)
+
+
+def groups_of(topics: Iterable[str]) -> set[str]:
+    """The groups whose retries or dead letters these topics hold."""
+    return {
+        topic.removeprefix(prefix)
+        for topic in topics
+        for prefix in _GROUP_PREFIXES
+        if topic.startswith(prefix)
+    }
 
 
 class StoreTraces:
@@ -49,10 +106,7 @@ class StoreTraces:
     def groups(self) -> set[str]:
         """Every group that left something behind."""
         found = {group for _, group, _ in self._consumed() if group}
-        for topic in self._names(f"{self._root}/consumequeue"):
-            for prefix in _GROUP_PREFIXES:
-                if topic.startswith(prefix):
-                    found.add(topic.removeprefix(prefix))
+        found |= groups_of(self._names(f"{self._root}/consumequeue"))
         return {group for group in found if group and _is_text(group)}
 
     def _consumed(self) -> list[tuple[str, str, list[int]]]:

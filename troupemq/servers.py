@@ -21,6 +21,7 @@ from spark.runner import command, environment
 from storage.config import StoreConfig
 from storage.disk import RealDisk
 from storage.errors import StoreError
+from storage.reserve import Reserve
 from troupemq.daemon import Serving
 from troupemq.java import find_java
 
@@ -53,6 +54,12 @@ class Servers:
     def system(self) -> ActorSystem:
         """The system that was started last: the broker's, where there is one."""
         return self._systems[-1]
+
+    @property
+    def reserve(self) -> Reserve:
+        """How much of the disk the broker's store takes."""
+        assert self.broker is not None
+        return self.broker.broker.reserve
 
     def start_namesrv(self, config: NamesrvConfig) -> None:
         """Raises PortTaken, StoreError, StartFailed; then everything is stopped."""

@@ -11,6 +11,7 @@ import click
 from orjson import dumps
 
 from actors.config import ConfigError, load_broker_config
+from actors.tables.topic_set import Topics
 from storage.clock import SystemClock
 from storage.config import StoreConfig
 from storage.disk import RealDisk
@@ -19,6 +20,7 @@ from storage.message_store import MessageStore
 from storage.store_check import CheckReport, StoreCheck
 from storage.store_layout import with_sizes_of_files
 from storage.store_rebuild import order_rebuild
+from storage.table_check import TableSettings
 from troupemq.cli.options import json_option, leave
 
 _LINES_MAX = 20
@@ -44,12 +46,13 @@ def check(directory: Path, config: Path | None, as_json: bool) -> None:
 
     DIR is a storePathRootDir, of this broker or of RocketMQ 4.9.7. Exit code 0 if nothing is wrong.
     """
-    store_config = _settings(directory, config)
+    store_config, tables = _settings(directory, config)
     try:
-        report = StoreCheck(RealDisk(), store_config).run()
+        owner = lock_owner(store_config.lock_path)
+        report = StoreCheck(RealDisk(), store_config, in_use=bool(owner), tables=tables).run()
     except StoreError as error:
         leave(str(error))
-    if owner := lock_owner(store_config.lock_path):
+    if owner:
         report.note("store", f"process {owner} uses it: what it is writing may look unfinished")
     if as_json:
         _print_json(report)
@@ -68,7 +71,7 @@ def rebuild(directory: Path, config: Path | None) -> None:
     The log and the config files stay. Messages of deleted topics that are still in the log can be
     read again. Stop the broker before; if it is interrupted, the next start goes on with it.
     """
-    store_config = _settings(directory, config)
+    store_config, _ = _settings(directory, config)
     store = MessageStore(store_config, RealDisk(), SystemClock())
     try:
         order_rebuild(store_config, store.disk)
@@ -86,19 +89,21 @@ def rebuild(directory: Path, config: Path | None) -> None:
         click.echo(f"commit log: damaged from {start} to {end}: {reason}")
 
 
-def _settings(directory: Path, config: Path | None) -> StoreConfig:
+def _settings(directory: Path, config: Path | None) -> tuple[StoreConfig, TableSettings]:
     """What is known of a store; ends the command when it is none."""
+    tables = TableSettings()
     disk, overrides = RealDisk(), {"storePathRootDir": str(directory)}
     try:
         if config is None:
             settings = with_sizes_of_files(disk, StoreConfig(root=str(directory)))
         else:
-            settings = load_broker_config(str(config), overrides)[1]
+            broker, settings, _ = load_broker_config(str(config), overrides)
+            tables = TableSettings(broker.bloom, Topics(broker).configs, are_known=True)
     except (ConfigError, StoreError, OSError) as error:
         leave(str(error))
     if not disk.is_dir(settings.commit_log_dir):
         leave(f"{directory} is no store: it has no {settings.commit_log_dir}.")
-    return settings
+    return settings, tables
 
 
 def lock_owner(path: str) -> int:

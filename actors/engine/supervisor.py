@@ -172,7 +172,8 @@ class Supervisor(Actor):
         if child is None or child.state != "starting":
             return
         child.state = "up"
-        log.info("started", actor=child.spec.name, incarnation=message.incarnation)
+        tell = log.debug if message.incarnation == 1 else log.info
+        tell("started", actor=child.spec.name, incarnation=message.incarnation)
         self._done(child)
 
     @handles(Exited)
@@ -185,7 +186,7 @@ class Supervisor(Actor):
         child.actor = None
         child.failure = message.failure
         if message.failure is None:
-            log.info("stopped", actor=child.spec.name)
+            log.debug("stopped", actor=child.spec.name)
         elif self._shutting:
             self._unclean.append(child.spec.name)
         if self._shutting:

@@ -29,8 +29,8 @@ from protocol.errors import RemoteError
 from protocol.headers.admin import DeleteSubscriptionGroupHeader
 from protocol.table_rules import asked_group_fault
 from protocol.topic_names import GROUP_CHARS_MAX, is_legal_name
-from storage.groups import always_present, completed_groups, format_groups, parse_groups
-from storage.store_traces import StoreTraces
+from storage.groups import always_present, format_groups, parse_groups
+from storage.store_traces import restored_groups
 
 log = get_logger(__name__)
 
@@ -104,18 +104,10 @@ class GroupTable(PersistedTable):
     def on_start(self) -> None:
         self._groups = {config.group_name: config for config in always_present()}
         loaded = self.load(parse_groups)
-        table = loaded.value
-        found: list[str] = []
-        named = set(self._retried)
-        if table is None or not loaded.is_newest or loaded.left_out:
-            traces = StoreTraces(self.system.disk, self._path).groups()
-            if table is not None and loaded.is_newest:  # the others are what they should be
-                traces &= {each.entry for each in loaded.left_out}
-            named |= traces
-        if table is None or named:
-            table, found = completed_groups(table, named, self.system.clock.now_ms())
-            if found:
-                log.warning("groups found by their topics and offsets", groups=found)
+        now_ms = self.system.clock.now_ms()
+        table, found = restored_groups(self.system.disk, self._path, loaded, self._retried, now_ms)
+        if found:
+            log.warning("groups found by their topics and offsets", groups=found)
         self._groups.update(table.subscription_group_table)
         self._version = table.data_version
         if loaded.left_out:  # a slave may know another table of this version

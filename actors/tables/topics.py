@@ -36,8 +36,8 @@ from protocol.errors import RemoteError
 from protocol.headers.admin import CreateTopicHeader, TopicHeader
 from protocol.table_rules import asked_topic_fault
 from protocol.topic_names import is_legal_name
-from storage.store_traces import StoreTraces
-from storage.topics import READ_WRITE, completed_topics, format_topics, parse_topics
+from storage.store_traces import restored_topics
+from storage.topics import READ_WRITE, format_topics, parse_topics
 
 log = get_logger(__name__)
 
@@ -167,20 +167,12 @@ class TopicTable(PersistedTable):
 
     def on_start(self) -> None:
         loaded = self.load(parse_topics)
-        table = loaded.value
-        found: list[str] = []
-        numbers = self._queued
-        if table is None or not loaded.is_newest or loaded.left_out:
-            traces = StoreTraces(self.system.disk, self._path).queue_numbers()
-            if table is not None and loaded.is_newest:  # the others are what they should be
-                lost = {each.entry for each in loaded.left_out}
-                traces = {topic: traces[topic] for topic in lost & traces.keys()}
-            numbers = {**numbers, **traces}
-        if table is None or numbers:
-            known = self._topics.configs
-            table, found = completed_topics(table, numbers, known, self.system.clock.now_ms())
-            if found:
-                log.warning("topics found by their queues", topics=found)
+        known, now_ms = self._topics.configs, self.system.clock.now_ms()
+        table, found = restored_topics(
+            self.system.disk, self._path, loaded, known, self._queued, now_ms
+        )
+        if found:
+            log.warning("topics found by their queues", topics=found)
         self._topics = Topics(self._config, table)
         if loaded.left_out:  # slaves and name servers may know another table of this version
             self._topics.version = self._topics.version.next(self.system.clock.now_ms())

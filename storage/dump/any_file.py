@@ -20,12 +20,21 @@ from storage.dump.small_files import (
     dump_checkpoint,
     dump_clean_stop,
     dump_config,
+    dump_left_out,
     dump_mark,
+    dump_queue_list,
     dump_redo_log,
     dump_sidecar,
 )
 from storage.dump.store import dump_directory
-from storage.dump.units import EXT_UNIT, STATE_WORDS, dump_ext, dump_queue, dump_transactions
+from storage.dump.units import (
+    EMPTY_UNITS,
+    EXT_UNIT,
+    STATE_WORDS,
+    dump_ext,
+    dump_queue,
+    dump_transactions,
+)
 from storage.errors import StoreError
 from storage.index_layout import HEADER_BYTES, IndexHeader
 from storage.mapped_file import first_offset_of
@@ -52,7 +61,13 @@ _PLACES = {
 
 def _whole(dump: Callable[[Disk, str], Iterator[Item]]) -> Dump:
     """A small file is always shown from its beginning."""
-    return lambda disk, path, _: dump(disk, path)
+
+    def dump_whole(disk: Disk, path: str, from_number: int | None) -> Iterator[Item]:
+        if from_number is not None:
+            raise DumpError(f"{path} is shown as a whole: leave --from out.")
+        return dump(disk, path)
+
+    return dump_whole
 
 
 _NAMES: dict[str, Dump] = {
@@ -60,7 +75,10 @@ _NAMES: dict[str, Dump] = {
     "abort": _whole(dump_mark),
     "lock": _whole(dump_mark),
     "covered_offset": _whole(dump_redo_log),
+    "replica": _whole(dump_mark),
+    "rebuild": _whole(dump_mark),
     "clean_stop.json": _whole(dump_clean_stop),
+    "queues.json": _whole(dump_queue_list),
 }
 
 
@@ -70,13 +88,27 @@ def dump(
     """What there is to say of a file or directory, at most `limit` records, units or lines of it.
 
     `from_number` is an offset of the commit log, a number of a unit or entry. Raises DumpError,
-    before the first item, for what is no file of a store.
+    before the first item, for what is no file of a store, and for a file that ends before
+    `from_number`.
     """
-    if disk.is_dir(path):
-        items = dump_directory(disk, path)
-    else:
-        items = _recognised(disk, path)(disk, path, from_number)
+    shown = _whole(dump_directory) if disk.is_dir(path) else _recognised(disk, path)
+    items = shown(disk, path, from_number)
+    if from_number:
+        items = _from(items, path, from_number)
     return _limited(items, path, limit)
+
+
+def _from(items: Iterator[Item], path: str, from_number: int) -> Iterator[Item]:
+    """The same items. Raises DumpError when none lies there."""
+    before: list[Item] = []
+    for item in items:
+        if item.counted and item.kind != EMPTY_UNITS:
+            yield from before
+            yield item
+            yield from items
+            return
+        before.append(item)
+    raise DumpError(f"{path} ends before {from_number}: there is nothing to show.")
 
 
 def _limited(items: Iterator[Item], path: str, limit: int | None) -> Iterator[Item]:
@@ -105,10 +137,13 @@ def _recognised(disk: Disk, path: str) -> Dump:
                 return dump_file
     if len(name) == _INDEX_NAME_DIGITS and name.isascii() and name.isdigit():
         return dump_index
-    if name in _NAMES:
-        return _NAMES[name]
-    if name.endswith(".crc"):
+    whole_name = name.removesuffix(".tmp")
+    if whole_name in _NAMES:
+        return _NAMES[whole_name]
+    if whole_name.endswith(".crc"):
         return _whole(dump_sidecar)
+    if whole_name.endswith(".left-out"):
+        return _whole(dump_left_out)
     if any(part in name for part in (".json", ".bak")):
         return _whole(dump_config)
     found = _by_content(disk, path)

@@ -1,23 +1,22 @@
 """The small files of a store for a human: checkpoint, marks, config files, records of our own."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from json import JSONDecodeError
 from json import loads as loads_json
 from struct import Struct
 from typing import Any
 from zlib import crc32
 
+from protocol.bloom import BloomFilter
 from protocol.errors import RemoteError
 from protocol.fastjson import FastjsonError, dumps, loads
 from storage.checkpoint import CHECKPOINT_BYTES, Checkpoint
 from storage.crc_sidecar import Digest, Sidecar, without_flipped_bit
-from storage.delay_offsets import parse_delay_offsets
 from storage.disk import Disk
 from storage.dump.item import DumpError, Item, opened, plain, shortened, utc
-from storage.groups import parse_groups
-from storage.offsets import parse_offsets
+from storage.left_out import LeftOuts
 from storage.read_only_disk import ReadOnlyDisk
-from storage.topics import parse_topics
+from storage.table_files import table_parsers
 from storage.transactions.redo_log import Covered
 
 SMALL_BYTES_MAX = 64 << 20
@@ -26,13 +25,6 @@ _REDO = Struct(">8sqqqqq")
 _CRC = Struct(">I")
 _REDO_MAGIC = b"TRPTXN01"
 _CRC_DIGITS = 8
-
-_PARSERS: dict[str, Callable[[str], object]] = {
-    "topics.json": parse_topics,
-    "subscriptionGroup.json": parse_groups,
-    "consumerOffset.json": parse_offsets,
-    "delayOffset.json": parse_delay_offsets,
-}
 
 
 def content(disk: Disk, path: str) -> bytes:
@@ -65,11 +57,13 @@ def dump_checkpoint(disk: Disk, path: str) -> Iterator[Item]:
 
 
 def dump_mark(disk: Disk, path: str) -> Iterator[Item]:
-    """`abort` and `lock`: files that matter by being there."""
+    """Files that matter by being there."""
     name = path.rpartition("/")[2]
     meaning = {
         "abort": "a broker has the store open, or has not stopped cleanly",
         "lock": "byte 0 is locked while a broker runs; this tool does not ask",
+        "replica": "the store of a slave: a master on it looks for topics that its tables lack",
+        "rebuild": "the next start makes queues, index and transaction table anew",
     }
     data = content(disk, path)
     yield Item(name, {"bytes": len(data), "meaning": meaning[name], "content": shortened(data)})
@@ -98,9 +92,12 @@ def dump_config(disk: Disk, path: str) -> Iterator[Item]:
     try:
         text = data.decode("utf-8")
         value = loads(text)
-        parse = _PARSERS.get(_config_name(path).rpartition("/")[2])
+        parse = table_parsers(BloomFilter.of()).get(_config_name(path).rpartition("/")[2])
+        left_out: LeftOuts = []
         if parse is not None and text.strip():
-            parse(text)
+            parse(text, left_out)
+        if left_out:
+            fields["left_out"] = [plain(f"{each.entry}: {each.reason}") for each in left_out]
     except RemoteError as error:
         fields["meaning"] = f"cannot be used: {plain(error.remark)}"
     except (ValueError, OverflowError, RecursionError) as error:
@@ -166,21 +163,49 @@ def dump_redo_log(disk: Disk, path: str) -> Iterator[Item]:
     yield Item("transaction redo log", fields)
 
 
-def dump_clean_stop(disk: Disk, path: str) -> Iterator[Item]:
-    """What the last clean stop left for the next start."""
+def dump_left_out(disk: Disk, path: str) -> Iterator[Item]:
+    """The entries of a config file that could not be used, a line each."""
+    lines = content(disk, path).splitlines()
+    yield Item("entries left out", {"count": len(lines)})
+    for line in lines:
+        try:
+            found: Any = loads(line.decode("utf-8"))
+            fields = {str(name): plain(str(value)) for name, value in found.items()}
+        except (ValueError, AttributeError, RecursionError):
+            fields = {"meaning": "damaged", "content": shortened(line)}
+        yield Item("entry", dict(fields), counted=True)
+
+
+def _checked(disk: Disk, path: str) -> tuple[Any, dict[str, object]]:
+    """The value of one of our own records, as far as it can be read; what is to be said of it."""
     line, _, crc = content(disk, path).rstrip(b"\n").rpartition(b"\n")
     is_whole = crc == b"%08x" % crc32(line)
     fields: dict[str, object] = {"crc": "ok" if is_whole else "wrong: without effect"}
-    queues: object = None
     try:
-        found: Any = loads_json(line)
-        if isinstance(found, dict):
-            queues = found.pop("queues", None)
-            fields.update(found)
-            if isinstance(found.get("storeTimestamp"), int):
-                fields["storeTimestamp"] = utc(found["storeTimestamp"])
+        return loads_json(line), fields
     except (JSONDecodeError, UnicodeDecodeError, RecursionError):
         fields["meaning"] = "no JSON"
+        return None, fields
+
+
+def dump_queue_list(disk: Disk, path: str) -> Iterator[Item]:
+    """The queues that had units when the checkpoint was saved."""
+    found, fields = _checked(disk, path)
+    topics = found if isinstance(found, dict) else {}
+    yield Item("list of queues", {**fields, "topics": len(topics)})
+    for topic, queue_ids in topics.items():
+        yield Item("queue", {"topic": plain(topic), "queue_ids": queue_ids}, counted=True)
+
+
+def dump_clean_stop(disk: Disk, path: str) -> Iterator[Item]:
+    """What the last clean stop left for the next start."""
+    found, fields = _checked(disk, path)
+    queues: object = None
+    if isinstance(found, dict):
+        queues = found.pop("queues", None)
+        fields.update(found)
+        if isinstance(found.get("storeTimestamp"), int):
+            fields["storeTimestamp"] = utc(found["storeTimestamp"])
     yield Item("record of a clean stop", fields)
     for topic, numbers in queues.items() if isinstance(queues, dict) else ():
         for queue_id, offsets in numbers.items() if isinstance(numbers, dict) else ():

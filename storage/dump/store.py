@@ -28,7 +28,8 @@ def dump_directory(disk: Disk, path: str) -> Iterator[Item]:
     yield from _ext(disk, f"{path}/consumequeue_ext")
     yield from _index(disk, config.index_dir)
     yield from _run(disk, "transaction table", f"{path}/{_STATE_DIR}")
-    yield from _files(disk, config.config_dir)
+    for directory in (config.config_dir, f"{path}/transaction/redolog", f"{path}/troupemq"):
+        yield from _files(disk, directory)
     for name in names:
         if not disk.is_dir(f"{path}/{name}"):
             yield _file(disk, path, name)

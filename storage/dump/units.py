@@ -24,6 +24,8 @@ from storage.transactions.units import (
 from storage.transactions.units import UNIT as STATE_UNIT
 from storage.transactions.units import UNIT_BYTES as STATE_UNIT_BYTES
 
+EMPTY_UNITS = "empty units"
+"""The kind of an item for a run of them."""
 _READ_UNITS = 8192
 _EXT_ADDRESS_MAX = -(1 << 31) - 1
 _EXT_BASE = 1 << 63
@@ -56,7 +58,7 @@ def dump_queue(disk: Disk, path: str, from_number: int | None = None) -> Iterato
         count = 0
         for number, unit in _units(file, UNIT, start, from_number):
             if isinstance(unit, int):
-                yield Item("empty units", {"queue_offset": number, "count": unit}, counted=True)
+                yield Item(EMPTY_UNITS, {"queue_offset": number, "count": unit}, counted=True)
                 continue
             count += 1
             yield Item("unit", _unit_fields(number, unit, is_schedule), counted=True)
@@ -91,7 +93,7 @@ def dump_transactions(disk: Disk, path: str, from_number: int | None = None) -> 
         count = 0
         for number, unit in _units(file, STATE_UNIT, start, from_number):
             if isinstance(unit, int):
-                yield Item("empty units", {"number": number, "count": unit}, counted=True)
+                yield Item(EMPTY_UNITS, {"number": number, "count": unit}, counted=True)
                 continue
             count += 1
             physical_offset, record_bytes, timestamp_s, group_hash, state = unit

@@ -34,6 +34,9 @@ _LAYOUT: Final = Struct(
 _CRC: Final = Struct(">I")
 assert _LAYOUT.size == 48
 
+NO_REDO_LOG: Final = "there is none"
+"""Why there is nothing to believe, when the file is missing."""
+
 
 class Covered(NamedTuple):
     """What the file says."""
@@ -58,7 +61,7 @@ class TransactionRedoLog:
         try:
             data = self._disk.read_bytes(self.path)
         except FileNotFoundError:
-            return None, "there was none"
+            return None, NO_REDO_LOG
         except OSError as error:
             return None, f"{self.path} cannot be read ({error.strerror})"
         try:

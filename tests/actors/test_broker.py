@@ -84,7 +84,7 @@ def test_a_clean_stop_leaves_nothing_to_recover() -> None:
     made.start()
     report = made.broker.recovery
     assert report.clean
-    assert (report.dispatched_count, report.zeroed_bytes, report.rebuilt) == (0, 0, [])
+    assert (report.dispatched_count, report.zeroed_bytes, report.findings) == (0, 0, [])
     assert [record.body for record in made.messages(queue_id=1)] == bodies
     assert (made.send(queue_id=1).fields or {})["queueOffset"] == "50"
     made.stop()

@@ -117,7 +117,7 @@ def test_the_store_opens_either_way_and_stays_as_it_was(extended: bool, tmp_path
     chosen = settings(root) if extended else config(str(root))
     for _ in range(2):
         opened = MessageStore(chosen, RealDisk(), ManualClock())
-        assert not [line for line in opened.open().rebuilt if "queue" in line]
+        assert not [line for line in opened.open().findings if "queue" in line.text]
         opened.close()
     assert (_files(root / "consumequeue"), _files(root / "consumequeue_ext")) == before
 
@@ -129,7 +129,7 @@ def test_without_its_extension_a_queue_is_made_anew(tmp_path: Path) -> None:
     path.unlink()
     opened = MessageStore(settings(root), RealDisk(), ManualClock())
     report = opened.open()
-    assert len([line for line in report.rebuilt if "GS_Sql" in line]) == 1
+    assert len([line for line in report.findings if "GS_Sql" in line.text]) == 1
     found = units_of(opened.consume_queues)
     wanted = {key: 120 for key in found if key[0] == b"GS_Sql"}
     assert len(wanted) == 120 and None not in found.values()

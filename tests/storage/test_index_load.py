@@ -71,7 +71,7 @@ def test_a_header_that_contradicts_its_file_costs_this_file_and_the_newer_ones(n
     assert again.load(clean=True, safe_timestamp=0) == paths[1:]
     assert [file.path for file in again.files] == paths[:1]
     (doubt,) = again.doubts
-    assert doubt.startswith(f"the index from {paths[1]} on: ")
+    assert doubt.startswith(f"{paths[1]}: ")
     again.dispatch(keyed(0, 500))
     assert found(again, "U450") == [45_000]
     assert sum(file.next_entry - 1 for file in again.files) == 500

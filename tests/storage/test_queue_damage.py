@@ -118,7 +118,7 @@ def test_an_extension_that_is_gone_is_made_again(stop: str, what: str) -> None:
     disk.remove_tree(what)
     second = SmallStore(disk, first.clock, EXTENDED)
     assert second.units() == wanted
-    assert any("queue 0 of 'Topic'" in line for line in second.report.rebuilt)
+    assert any("queue 0 of 'Topic'" in line.text for line in second.report.findings)
     check_extension(second)
 
 

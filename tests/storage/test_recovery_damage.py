@@ -169,7 +169,7 @@ def test_the_checkpoint_vouches_for_no_queue_while_one_is_made_anew() -> None:
     disk = first.disk.killed()
     disk.remove_tree("/store/consumequeue/Topic/1")
     second = SmallStore(disk, first.clock)
-    assert second.report.rebuilt
+    assert second.report.findings
     saved = Checkpoint(disk.killed(), "/store/checkpoint")
     saved.load()
     assert (saved.durable_offset, saved.logics_ms) == (0, 0)

@@ -78,6 +78,9 @@ class FakeFile:
         inode.mapped_writable = True
         return memoryview(inode.data)
 
+    def private_view(self) -> memoryview:
+        return memoryview(bytearray(self._open_inode().data))
+
     def allocate(self, size: int) -> None:
         inode = self._open_inode()
         self._disk.maybe_fail("allocate", self.path)

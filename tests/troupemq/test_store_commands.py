@@ -60,6 +60,12 @@ def test_what_cannot_be_shown_is_one_sentence_and_exit_code_1(name: str, tmp_pat
     assert err.rstrip().endswith(".")
 
 
+def test_what_begins_behind_the_end_is_one_sentence_and_exit_code_1(tmp_path: Path) -> None:
+    code, out, err = run(str(store("clean", tmp_path) / LOG), "--from", "65536")
+    assert (code, out) == (1, "")
+    assert "ends before 65536" in err and err.count("\n") == 1
+
+
 def test_a_pipe_that_is_closed_early_ends_it_without_a_traceback(tmp_path: Path) -> None:
     path = store("clean", tmp_path) / LOG
     command = [sys.executable, "-m", "troupemq", "store", "dump", str(path)]

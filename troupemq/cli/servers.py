@@ -79,7 +79,8 @@ def run(
         ports = servers.ports
         tell(
             f"Name server on {LOOPBACK}:{ports['namesrv']}, broker on {LOOPBACK}:{ports['broker']}"
-            f" (fast port {ports['fast']}); store in {data / 'store'}, log in {log_path}."
+            f" (fast port {ports['fast']}); store in {data / 'store'}, {servers.reserve}; "
+            f"log in {log_path}."
         )
         return servers.serving()
 
@@ -214,7 +215,7 @@ def broker(
         tell(
             f"Broker {broker_config.broker_name} on port {servers.ports['broker']}: clients are "
             f"sent to {broker_config.broker_ip1}:{servers.ports['broker']} (brokerIP1), "
-            f"messages are stored in {store_config.root} (storePathRootDir)."
+            f"messages are stored in {store_config.root} (storePathRootDir), {servers.reserve}."
         )
         return servers.serving()
 

@@ -13,6 +13,7 @@ from storage.dump.any_file import dump
 from storage.dump.item import DumpError, Item, plain, shortened, utc
 from storage.dump.text import lines_of
 from storage.json_config import save
+from storage.left_out import LeftOut
 from storage.transactions.redo_log import Covered, TransactionRedoLog
 from storage.transactions.units import COMMITTED, PREPARED
 from storage.transactions.units import UNIT as STATE_UNIT
@@ -219,6 +220,8 @@ def test_config_files_and_what_their_checksums_say(tmp_path: Path) -> None:
     path.write_text('{"offsetTable":{"T@G":{0:77}}}')
     assert "written by another broker" in text(path)
     path.write_text('{"offsetTable":{"T@G":{0:"x"}}}')
+    assert "left out: T@G, 0" in text(path)
+    path.write_text('{"offsets":{}}')
     assert "cannot be used" in text(path)
     path.write_text("")
     assert "empty" in text(path)
@@ -254,8 +257,72 @@ def test_a_store_that_is_open_is_summed_up() -> None:
     assert "there" in str(found[0].fields["abort"])
     kinds = [item.kind for item in dump(small.disk, "/store/consumequeue")]
     assert kinds == ["directory"]
+
+
+def test_every_file_that_a_broker_leaves_is_shown_as_what_it_is() -> None:
+    small = SmallStore()
+    small.send(30)
+    for name in ("replica", "rebuild"):
+        small.disk.make_dirs("/store/troupemq")
+        small.disk.open(f"/store/troupemq/{name}", create=True).close()
+    entry = LeftOut("Bad", "it has -4 queues", {"Bad": {"readQueueNums": -4}})
+    for number in (1, 2):
+        topics = f'{{"topicConfigTable":{{"T":{{"perm":{number}}},"Bad":{{"perm":-1}}}}}}'
+        save(small.disk, "/store/config/topics.json", topics, left_out=[entry])
+    small.store.close()
+    listed = {str(item.fields.get("path")) for item in dump(small.disk, "/store")}
+    shown = {}
     for path in small.disk.paths():
-        assert list(lines_of(dump(small.disk, path))), path
+        items = list(dump(small.disk, path))
+        shown[path.removeprefix("/store/")] = items[0].kind
+        assert "damaged" not in "\n".join(lines_of(items)), path
+        assert path in listed or path.split("/")[2] in ("commitlog", "consumequeue", "index")
+    del shown[next(name for name in shown if name.startswith("index/"))]
+    assert {name: kind for name, kind in shown.items() if "queue/" not in name} == {
+        "checkpoint": "checkpoint",
+        "commitlog/00000000000000000000": "commit log file",
+        "config/topics.json": "config file",
+        "config/topics.json.bak": "config file",
+        "config/topics.json.crc": "checksums",
+        "config/topics.json.left-out": "entries left out",
+        "lock": "lock",
+        "transaction/redolog/covered_offset": "transaction redo log",
+        "troupemq/clean_stop.json": "record of a clean stop",
+        "troupemq/queues.json": "list of queues",
+        "troupemq/rebuild": "rebuild",
+        "troupemq/replica": "replica",
+    }
+    queues = of_kind("queue", list(dump(small.disk, "/store/troupemq/queues.json")))
+    assert queues == [{"topic": "Topic", "queue_ids": [0, 1]}]
+    (left_out,) = of_kind("entry", list(dump(small.disk, "/store/config/topics.json.left-out")))
+    assert left_out["entry"] == "Bad"
+    (topics_file,) = of_kind("config file", list(dump(small.disk, "/store/config/topics.json")))
+    assert "Bad" in topics_file["left_out"][0]
+
+
+@pytest.mark.parametrize(
+    ("place", "last"),
+    [
+        ("commitlog/00000000000000065536", 100_000),
+        ("consumequeue/GS_Tx/0/00000000000000000000", 1),
+        ("index/*", 2),
+    ],
+)
+def test_what_begins_behind_the_end_is_said_in_a_sentence(
+    place: str, last: int, tmp_path: Path
+) -> None:
+    path = sorted(store("clean", tmp_path).glob(place))[0]
+    assert items(path, from_number=last)
+    for beyond in (200_000, 138_373, 1 << 40):
+        with pytest.raises(DumpError, match=rf"ends before {beyond}.*\.$"):
+            items(path, from_number=beyond)
+
+
+def test_what_is_shown_as_a_whole_has_no_part(tmp_path: Path) -> None:
+    root = store("clean", tmp_path)
+    for path in (root, root / "checkpoint", root / "config" / "topics.json"):
+        with pytest.raises(DumpError, match=r"as a whole.*\.$"):
+            items(path, from_number=1)
 
 
 @pytest.mark.parametrize("data", [b"", b"hello", b"\0" * 10_000, b"\x7fELF" + bytes(range(200))])

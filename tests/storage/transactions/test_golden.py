@@ -76,7 +76,7 @@ def test_the_table_survives_a_restart_and_is_then_not_made_again(tmp_path: Path)
     made.close()
     again = MessageStore(made.config, RealDisk(), ManualClock())
     report = again.open()
-    assert not report.rebuilt
+    assert not report.findings
     assert not again.lagging.behind
     assert again.transaction_table.snapshot() == before
     assert again.transaction_table.pending_count == 2
@@ -99,7 +99,7 @@ def test_a_table_that_an_official_broker_left_stale_is_brought_up_to_date(tmp_pa
 
     again = MessageStore(without_index, RealDisk(), ManualClock())
     report = again.open()
-    assert not report.rebuilt
+    assert not report.findings
     assert again.transaction_table.covered_offset == check_back
     again.catch_up()
     assert [unit.state for unit in again.transaction_table.snapshot()] == _CHECKED_BACK

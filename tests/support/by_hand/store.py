@@ -171,6 +171,10 @@ FILTERS = """\
 \t\t"Kinds":{
 \t\t\t"groupFilterData":{
 \t\t\t\t"choosers":{
+\t\t\t\t\t"bloomFilterData":{
+\t\t\t\t\t\t"bitNum":112,
+\t\t\t\t\t\t"bitPos":[105,2,78]
+\t\t\t\t\t},
 \t\t\t\t\t"bornTime":1795189785654,
 \t\t\t\t\t"clientVersion":1795189785673,
 \t\t\t\t\t"consumerGroup":"choosers",

@@ -18,6 +18,7 @@ from troupemq.client.producer import Producer
 from troupemq.daemon import Serving
 from troupemq.tour import Figures, Tour
 
+NO_PORTS = ("-s", "listenPort=0", "-s", "bindAddress=127.0.0.1", "-s", "brokerIP1=127.0.0.1")
 FREE_PORTS = ("--namesrv-port", "0", "--broker-port", "0")
 
 
@@ -137,6 +138,40 @@ def test_a_name_server_and_a_broker_find_each_other(
     result = CliRunner().invoke(cli, ["namesrv", "-p", "0"], catch_exceptions=False)
     assert result.exit_code == 0
     assert seen == [1]
+
+
+def test_a_start_is_a_few_lines_that_an_operator_needs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a first start and of a restart; actors that start are no news."""
+    log = tmp_path / "logs" / "troupemq.log"
+    lines: list[str] = []
+
+    def look(serving: Serving) -> None:
+        with Producer("pg", f"127.0.0.1:{serving.ports['namesrv']}") as producer:
+            producer.send(Message("T", b"x"))  # so the broker is registered
+        lines[:] = [line.split(" ", 1)[1] for line in log.read_text().splitlines()]
+
+    monkeypatch.setattr(commands, "serve", Started(look))
+    for _ in range(2):
+        log.unlink(missing_ok=True)
+        code, out, _ = run("--no-tour", "--data", str(tmp_path), *FREE_PORTS)
+        assert code == 0 and "takes 32.2 MiB of the disk at once (" in out
+        assert len(lines) <= 12, lines
+        for event in ("name server serves", "store opened", "disk", "broker serves"):
+            assert any(line.startswith(f"info    {event} ") for line in lines), lines
+        assert not [line for line in lines if "started" in line or not line.startswith("info")]
+
+
+def test_a_broker_with_too_little_disk_says_so_in_one_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = tmp_path / "store"
+    monkeypatch.setattr(RealDisk, "capacity", lambda *_: (2 << 30, 1 << 30))
+    result = CliRunner().invoke(cli, ["broker", "-s", f"storePathRootDir={root}", *NO_PORTS])
+    assert result.exit_code == 1 and not root.exists()
+    assert "takes 2.02 GiB of the disk at once" in result.stderr
+    assert "1 GiB are free: make room" in result.stderr and result.stderr.count("\n") == 1
 
 
 @pytest.mark.parametrize(
