@@ -47,9 +47,7 @@ class FakeFile:
         return len(self._open_inode().data)
 
     def pwrite(self, data: bytes | bytearray | memoryview, position: int) -> None:
-        inode = self._open_inode()
-        if self._read_only:
-            raise OSError(errno.EBADF, "opened for reading only", self.path)
+        inode = self._writable_inode()
         self._disk.maybe_fail("pwrite", self.path)
         end = position + len(data)
         if not len(data):
@@ -74,12 +72,12 @@ class FakeFile:
         return memoryview(self._open_inode().data).toreadonly()
 
     def writable_view(self) -> memoryview:
-        inode = self._open_inode()
+        inode = self._writable_inode()
         inode.mapped_writable = True
         return memoryview(inode.data)
 
     def allocate(self, size: int) -> None:
-        inode = self._open_inode()
+        inode = self._writable_inode()
         self._disk.maybe_fail("allocate", self.path)
         self._disk.reserve(size - inode.allocated)
         inode.allocated = max(inode.allocated, size)
@@ -88,7 +86,7 @@ class FakeFile:
 
     def set_size(self, size: int) -> None:
         self._disk.maybe_fail("set_size", self.path)
-        self._open_inode().resize(size)
+        self._writable_inode().resize(size)
 
     def data_after(self, position: int) -> int | None:
         return position if position < self.size() else None
@@ -116,6 +114,11 @@ class FakeFile:
         if self._closed:
             raise OSError(errno.EBADF, "the file is closed", self.path)
         return self._inode
+
+    def _writable_inode(self) -> Inode:
+        if self._read_only:
+            raise OSError(errno.EBADF, "opened for reading only", self.path)
+        return self._open_inode()
 
 
 class FakeDisk:
@@ -318,13 +321,14 @@ class FakeDisk:
         return total, max(0, total - self.used_bytes())
 
     def claim(self, root: str) -> bool:
+        root = os.path.normpath(root)
         if root in self._claimed:
             return False
         self._claimed.add(root)
         return True
 
     def release(self, root: str) -> None:
-        self._claimed.discard(root)
+        self._claimed.discard(os.path.normpath(root))
 
     def _inode(self, path: str) -> Inode:
         inode = self._files.get(path)
