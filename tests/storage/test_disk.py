@@ -186,6 +186,28 @@ def test_a_file_knows_when_it_was_written(at_hand: DiskAtHand) -> None:
     assert at_hand.disk.modified_ms(file.path) == 1_700_000_000_123
 
 
+def test_a_file_gets_the_access_of_another_one(at_hand: DiskAtHand) -> None:
+    source, target = a_file(at_hand, "source"), a_file(at_hand, "target")
+    target.pwrite(b"its own", 0)
+    for mode in (0o600, 0o664):
+        at_hand.set_mode(source.path, mode)
+        at_hand.disk.copy_access(source.path, target.path)
+        assert at_hand.mode(target.path) == at_hand.mode(source.path) == mode
+    assert at_hand.disk.read_bytes(target.path) == b"its own"
+    with pytest.raises(FileNotFoundError):
+        at_hand.disk.copy_access(f"{at_hand.root}/missing", target.path)
+
+
+def test_a_path_without_links_is_the_real_one(at_hand: DiskAtHand) -> None:
+    root = at_hand.disk.real_path(at_hand.root)
+    assert at_hand.disk.real_path(f"{root}/./missing/file") == f"{root}/missing/file"
+
+
+def test_a_path_is_followed_through_links(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to("elsewhere")
+    assert RealDisk().real_path(str(tmp_path / "link")) == str(tmp_path.resolve() / "elsewhere")
+
+
 def test_byte_0_is_refused_while_another_process_has_it(at_hand: DiskAtHand) -> None:
     file = a_file(at_hand)
     with at_hand.locked_elsewhere(file.path):

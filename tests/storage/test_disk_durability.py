@@ -17,7 +17,15 @@ from tests.support.fake_disk import FakeDisk
 SEEDS = range(24)
 """Enough that what nobody synced is lost in some of them."""
 
-CALLS_OF_A_FILE = ("pwrite", "posix_fallocate", "ftruncate", "fdatasync", "fsync", "close")
+CALLS_OF_A_FILE = (
+    "pwrite",
+    "posix_fallocate",
+    "ftruncate",
+    "fdatasync",
+    "fchmod",
+    "fsync",
+    "close",
+)
 CALLS_OF_A_NAME = ("mkdir", "unlink", "rmdir")
 
 
@@ -246,6 +254,18 @@ def test_directories_of_which_nobody_asks_it_are_not_synced(
     disk = FakeDisk()
     disk.make_dirs("/a/b", durable=False)
     assert not all(disk.crashed(seed).is_dir("/a/b") for seed in SEEDS)
+
+
+def test_the_access_of_a_file_is_on_disk_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk, root = RealDisk(), str(tmp_path)
+    made(disk, root)
+    opened(disk, f"{root}/new").close()
+    with monkeypatch.context() as patched:
+        recorder = Recorder(root, patched)
+        disk.copy_access(f"{root}/old", f"{root}/new")
+    assert recorder.calls == ["open new", "fchmod new", "fsync new", "close new"]
 
 
 def test_a_directory_whose_sync_fails_says_so_and_is_closed(

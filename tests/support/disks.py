@@ -29,6 +29,12 @@ class DiskAtHand(Protocol):
     def wind_clock_of(self, path: str, now_ms: int) -> None:
         """What is written now was written at `now_ms`."""
 
+    def set_mode(self, path: str, mode: int) -> None:
+        """Somebody changes who may do what with the file."""
+
+    def mode(self, path: str) -> int:
+        """Who may."""
+
     @contextmanager
     def locked_elsewhere(self, path: str) -> Iterator[None]:
         """Another process has byte 0 of the file locked meanwhile."""
@@ -43,6 +49,12 @@ class RealAtHand:
 
     def wind_clock_of(self, path: str, now_ms: int) -> None:
         os.utime(path, ns=(0, now_ms * 1_000_000))
+
+    def set_mode(self, path: str, mode: int) -> None:
+        os.chmod(path, mode)
+
+    def mode(self, path: str) -> int:
+        return os.stat(path).st_mode & 0o7777
 
     @contextmanager
     def locked_elsewhere(self, path: str) -> Iterator[None]:
@@ -68,6 +80,12 @@ class FakeAtHand:
         file = self.disk.open(path)
         file.pwrite(file.pread(1, 0), 0)
         file.close()
+
+    def set_mode(self, path: str, mode: int) -> None:
+        self.fake.access_of(path, f"{mode:o}")
+
+    def mode(self, path: str) -> int:
+        return int(self.fake.access_of(path), 8)
 
     @contextmanager
     def locked_elsewhere(self, path: str) -> Iterator[None]:

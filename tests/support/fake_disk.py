@@ -173,6 +173,7 @@ class FakeDisk:
                 data=bytearray(inode.data),
                 durable=bytes(inode.data),
                 modified_ms=inode.modified_ms,
+                access=inode.access,
                 allocated=inode.allocated,
                 written_pages=set(inode.written_pages),
             )
@@ -190,6 +191,12 @@ class FakeDisk:
         `below`: only those on paths that begin so.
         """
         self._failures.setdefault(operation, []).extend([(below, error)] * times)
+
+    def access_of(self, path: str, access: str | None = None) -> str:
+        """Who may do what with a file, as one name; set to another one before, if that is given."""
+        if access is not None:
+            self._inode(path).access = access
+        return self._inode(path).access
 
     def paths(self) -> list[str]:
         """Every file there is."""
@@ -279,6 +286,13 @@ class FakeDisk:
         self.maybe_fail("unlink", path)
         path = os.path.normpath(path)
         self._change(_NameChange("unlink", path, self._inode(path)))
+
+    def real_path(self, path: str) -> str:
+        return os.path.normpath(path)
+
+    def copy_access(self, source: str, target: str) -> None:
+        self.maybe_fail("copy_access", target)
+        self._inode(target).access = self._inode(source).access
 
     def remove_tree(self, path: str) -> None:
         path = os.path.normpath(path)
