@@ -13,7 +13,7 @@ from datetime import datetime
 from itertools import count
 from struct import Struct
 
-from protocol.host import HOST_V4_BYTES, HOST_V6_BYTES
+from protocol.host import HOST_V4_BYTES, HOST_V6_BYTES, unpack_host
 
 _OFFSET = Struct(">q")
 _PROCESS = Struct(
@@ -24,6 +24,7 @@ _MOMENT = Struct(
     ">I"  # ms since the month began, local time
     "H"  # count, wraps
 )
+_PORT_MAX = 0xFFFF
 _V4_BYTES = HOST_V4_BYTES + _OFFSET.size
 _V6_BYTES = HOST_V6_BYTES + _OFFSET.size
 MESSAGE_ID_LENGTHS = (2 * _V4_BYTES, 2 * _V6_BYTES)
@@ -44,6 +45,19 @@ def parse_message_id(text: str) -> tuple[bytes, int]:
         raise ValueError(f"a message id is hexadecimal without blanks: {text!r}")
     split = len(data) - _OFFSET.size
     return data[:split], _OFFSET.unpack_from(data, split)[0]
+
+
+def is_offset_message_id(text: str) -> bool:
+    """Whether a text can be an offset id and not a unique one.
+
+    A port has two zero bytes where unique ids have the process id, which hardly ever is a multiple
+    of 65,536.
+    """
+    try:
+        host, offset = parse_message_id(text)
+    except ValueError:
+        return False
+    return 0 < unpack_host(host)[1] <= _PORT_MAX and offset >= 0
 
 
 class UniqueIds:

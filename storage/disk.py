@@ -10,6 +10,7 @@ import fcntl
 import mmap
 import os
 import shutil
+import stat
 from typing import Protocol
 
 DIRECTORY_MODE = 0o750
@@ -104,6 +105,16 @@ class Disk(Protocol):
         """Moves a file, replacing `target` at once; durable after `sync_directory`."""
 
     def unlink(self, path: str) -> None: ...
+
+    def real_path(self, path: str) -> str:
+        """Where a file really lies, behind links; it need not be there yet."""
+
+    def copy_access(self, source: str, target: str) -> None:
+        """Gives `target` the owner, mode and extended attributes (access lists) of `source`.
+
+        On disk when this returns. Raises PermissionError for an owner whom this process may not
+        name.
+        """
 
     def remove_tree(self, path: str) -> None:
         """Removes a directory with all that is in it; nothing happens if it is missing."""
@@ -230,6 +241,17 @@ class RealFile:
         self.close()
 
 
+def _attributes(path: str) -> dict[str, bytes]:
+    """The extended attributes of a file but for labels that the kernel's own rules give it."""
+    try:
+        names = os.listxattr(path)
+    except OSError as error:
+        if error.errno == errno.EOPNOTSUPP:
+            return {}
+        raise
+    return {name: os.getxattr(path, name) for name in names if not name.startswith("security.")}
+
+
 _claimed_roots: set[str] = set()
 """Real paths of the stores that this process has open."""
 
@@ -267,6 +289,25 @@ class RealDisk:
 
     def unlink(self, path: str) -> None:
         os.unlink(path)
+
+    def real_path(self, path: str) -> str:
+        return os.path.realpath(path)
+
+    def copy_access(self, source: str, target: str) -> None:
+        wanted, attributes = os.stat(source), _attributes(source)
+        fd = os.open(target, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            found = os.fstat(fd)
+            if (found.st_uid, found.st_gid) != (wanted.st_uid, wanted.st_gid):
+                os.fchown(fd, wanted.st_uid, wanted.st_gid)
+            os.fchmod(fd, stat.S_IMODE(wanted.st_mode))
+            for name in _attributes(target).keys() - attributes.keys():
+                os.removexattr(fd, name)
+            for name, value in attributes.items():
+                os.setxattr(fd, name, value)
+            os.fsync(fd)
+        finally:
+            os.close(fd)
 
     def remove_tree(self, path: str) -> None:
         if os.path.isdir(path):

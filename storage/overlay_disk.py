@@ -200,6 +200,12 @@ class OverlayDisk:
         self._directories = {each for each in self._directories if path not in _and_above(each)}
         self._gone.add(path)
 
+    def real_path(self, path: str) -> str:
+        return self._below.real_path(path)
+
+    def copy_access(self, source: str, target: str) -> None:
+        """Nothing: files in memory are nobody's."""
+
     def sync_directory(self, path: str) -> None:
         """Nothing."""
 

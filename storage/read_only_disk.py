@@ -38,6 +38,12 @@ class ReadOnlyDisk:
     def unlink(self, path: str) -> None:
         """Nothing."""
 
+    def real_path(self, path: str) -> str:
+        return self._disk.real_path(path)
+
+    def copy_access(self, source: str, target: str) -> None:
+        """Nothing."""
+
     def remove_tree(self, path: str) -> None:
         """Nothing."""
 

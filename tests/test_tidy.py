@@ -6,8 +6,6 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-import pytest
-
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ("protocol", "storage", "actors", "spark", "troupemq")
 FOLDERS = (*PACKAGES, "tests", "docs", "conf", ".ci")
@@ -36,6 +34,44 @@ WAITS_BY_SLEEPING = {
     "tests/compat/patience.py": "waits for processes that cannot tell when they are ready",
 }
 
+TESTED_ELSEWHERE = {
+    "actors/children/": "tests/actors/test_broker.py: what a broker is made of, all at once",
+    "actors/consumers/offset_guard.py": "tests/actors/tables/test_consumer_offsets.py: its subject",
+    "actors/delays/delay_offsets.py": "tests/actors/delays/test_schedule.py: who asks and tells it",
+    "actors/engine/published.py": "tests/actors/tables/test_topics.py: one attribute, read there",
+    "actors/following/recovery_log.py": "tests/system/test_crash_and_recover.py: one log line",
+    "actors/following/trim.py": "tests/actors/following/test_clean_files.py: both of its sides",
+    "actors/naming/namesrv_server.py": "tests/actors/naming/test_namesrv.py: the actors it starts",
+    "actors/network/dial.py": "tests/actors/replication/test_replication.py: who dials",
+    "actors/network/long_answers.py": "tests/actors/consumers/test_consume_stats.py: who has them",
+    "actors/parts.py": "tests/actors/test_broker.py: names what is made there",
+    "actors/replication/ha_link.py": "tests/actors/replication/test_replication.py: one end of two",
+    "actors/replication/ha_master.py": "tests/actors/replication/test_replication.py: the same",
+    "actors/replication/ha_slave.py": "tests/actors/replication/test_replication.py: the other end",
+    "actors/sending/put_answers.py": "tests/actors/sending/test_put_message.py: its answers",
+    "actors/settings/known_keys.py": "tests/actors/test_config.py: names, and no rule",
+    "actors/tables/persisted.py": "tests/actors/tables/test_topics.py: what all tables share",
+    "actors/tables/table_encoder.py": "tests/actors/tables/test_topics.py: writes out long ones",
+    "actors/tables/tables.py": "tests/actors/tables/test_topics.py: names them all",
+    "protocol/headers/": "tests/protocol/test_headers.py: every header of every code, one table",
+    "protocol/sql92/values.py": "tests/protocol/sql92/test_compile.py: what expressions come to",
+    "spark/jobs/archive.py": "tests/spark/test_with_spark.py: the job as Spark runs it",
+    "storage/delayed.py": "tests/actors/delays/test_schedule.py: its only user, all its cases",
+    "storage/replica_mark.py": "tests/actors/replication/test_change_of_roles.py: who needs it",
+    "storage/resync.py": "tests/storage/test_recovery_damage.py: what it is for",
+    "storage/transactions/ledger.py": "tests/storage/transactions/test_table.py: part of the table",
+    "storage/transactions/redo_log.py": "tests/storage/transactions/test_table.py: the same",
+    "troupemq/__main__.py": "tests/troupemq/test_packaging.py: the command of a wheel",
+    "troupemq/cli/admin/": "tests/troupemq/cli/test_admin_commands.py: every command by its name",
+    "troupemq/cli/completion.py": "tests/troupemq/cli/test_admin.py: with what it completes",
+    "troupemq/cli/jobs.py": "tests/troupemq/cli/test_servers.py: started as the servers are",
+    "troupemq/cli/options.py": "tests/troupemq/cli/test_servers.py: options of every command",
+    "troupemq/client/log.py": "tests/troupemq/test_logs.py: beside the servers' lines",
+    "troupemq/servers.py": "tests/troupemq/cli/test_servers.py: the processes made of them",
+    "troupemq/tour.py": "tests/troupemq/cli/test_servers.py: the tour of `run`",
+}
+"""Modules and folders whose tests stand somewhere else: where, and why there."""
+
 LONG_FUNCTIONS = {
     "actors/sending/take_send.py:take": "the path of every send: a call saved is 0.1 µs of its 7",
 }
@@ -51,6 +87,7 @@ def text_files() -> list[Path]:
         path
         for path in at_root + below
         if path.is_file()
+        and path.name != ".git"  # of a second work tree: it says where the first one is
         and path.suffix in TEXT_SUFFIXES
         and not {"target", "__pycache__"} & set(path.relative_to(ROOT).parts)
     )
@@ -128,12 +165,66 @@ def test_every_folder_of_tests_is_a_package() -> None:
     assert [name(folder) for folder in folders if not (folder / "__init__.py").is_file()] == []
 
 
-@pytest.mark.parametrize("package", ["protocol", "storage", "actors", "spark"])
-def test_tests_mirror_the_tree(package: str) -> None:
-    """A test file is named after the file it tests, or says in its name what about it."""
-    modules = {path.stem for path in (ROOT / package).rglob("*.py")}
-    tests = (ROOT / "tests" / package).glob("test_*.py")
-    assert modules and any(path.stem.removeprefix("test_") in modules for path in tests)
+def test_tests_mirror_the_tree() -> None:
+    """Every module has tests where its path says.
+
+    That is a file in the same folder below tests/ that is named after it, or begins so, or imports
+    it. A part that only its own folder knows of is tested through the module that uses it, if that
+    one has tests of its name. What holds declarations only needs none.
+    """
+    ours = [each for each in MODULES if each.relative_to(ROOT).parts[0] in PACKAGES]
+    modules = {each: imports(each) for each in ours}
+    tests = {each: imports(each) for each in TESTS if each.stem.startswith("test_")}
+    users = {each: [user for user in modules if module(each) in modules[user]] for each in modules}
+    untested = [
+        name(path)
+        for path in modules
+        if path.name != "__init__.py"
+        and defines_functions(path)
+        and not has_tests_of_its_name(path)
+        and not any(module(path) in tests[each] for each in tests if mirrors(each, path))
+        and not is_part_of_what_is_tested(path, users[path])
+    ]
+    excepted = {
+        path: where for path in untested for where in TESTED_ELSEWHERE if is_in(path, where)
+    }
+    assert [path for path in untested if path not in excepted] == []
+    assert [path for path in TESTED_ELSEWHERE if path not in excepted.values()] == [], "not needed"
+    said = {ROOT / where.partition(":")[0] for where in TESTED_ELSEWHERE.values()}
+    assert [str(path) for path in said if not path.is_file()] == []
+
+
+def module(path: Path) -> str:
+    return ".".join(path.relative_to(ROOT).with_suffix("").parts)
+
+
+def imports(path: Path) -> set[str]:
+    return {
+        node.module or "" for node in ast.walk(parsed(path)) if isinstance(node, ast.ImportFrom)
+    }
+
+
+def mirrors(test: Path, path: Path) -> bool:
+    return test.parent == ROOT / "tests" / path.relative_to(ROOT).parent
+
+
+def has_tests_of_its_name(path: Path) -> bool:
+    folder = ROOT / "tests" / path.relative_to(ROOT).parent
+    return any(folder.glob(f"test_{path.stem}.py")) or any(folder.glob(f"test_{path.stem}_*.py"))
+
+
+def is_part_of_what_is_tested(path: Path, users: list[Path]) -> bool:
+    return all(user.parent == path.parent for user in users) and any(
+        has_tests_of_its_name(user) for user in users
+    )
+
+
+def defines_functions(path: Path) -> bool:
+    return any(isinstance(node, ast.FunctionDef) for node in ast.walk(parsed(path)))
+
+
+def is_in(path: str, where: str) -> bool:
+    return path == where or (where.endswith("/") and path.startswith(where))
 
 
 def test_nothing_is_left_for_later() -> None:

@@ -4,7 +4,8 @@
     exit 1   it could not start, gave up, or was not stopped in order (`abort` is kept then)
 
 The main thread does nothing but wait. A second signal, or a stop that takes too long, ends the
-process at once.
+process at once. SIGTERMs that come together are one signal: supervisors of processes send it to the
+process and then to its group.
 """
 
 import json
@@ -17,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from threading import Event, Thread
+from time import monotonic
 from types import FrameType
 from typing import Any, TypeAlias
 
@@ -36,6 +38,12 @@ STOP_TIMEOUT_S = 20.0
 DEADLINE_S = 25.0
 """For all of the stop; a service that keeps to STOP_TIMEOUT_S has some time left over."""
 
+ONE_SIGTERM_S = 2.0
+"""SIGTERMs that come before that time has passed since the first are the same one."""
+
+LOOK_AGAIN_S = 0.5
+"""How long the main thread waits at a time: a signal that comes as it begins does not wake it."""
+
 FILE_MASK = 0o027
 """Directories 0750, files 0640."""
 
@@ -54,6 +62,12 @@ class Serving:
 @dataclass(frozen=True)
 class _Signalled:
     number: int
+    at_s: float
+
+    def insists_after(self, first: "_Signalled") -> bool:
+        """Whether somebody who had sent the first one wants more by this one."""
+        is_repeated = self.number == first.number == signal.SIGTERM
+        return not is_repeated or self.at_s - first.at_s >= ONE_SIGTERM_S
 
 
 @dataclass(frozen=True)
@@ -92,15 +106,17 @@ def serve(
     once: bool = False,
     deadline_s: float = DEADLINE_S,
     end_process: Callable[[int], Any] = os._exit,
+    clock: Callable[[], float] = monotonic,
 ) -> int:
     """Starts, serves, stops; gives the exit code. Only on the main thread.
 
     `work` runs on a thread of its own; with `once` its end is the end. `ready_file` gets the real
-    ports as JSON as soon as they answer, and is removed at the end.
+    ports as JSON as soon as they answer, and is removed at the end. `clock` tells, in seconds, when
+    a signal comes.
     """
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     keep_files_private()
-    return _Process(ready_file, work, once, deadline_s, end_process).run(start)
+    return _Process(ready_file, work, once, deadline_s, end_process, clock).run(start)
 
 
 class _Process:
@@ -113,12 +129,15 @@ class _Process:
         once: bool,
         deadline_s: float,
         end_process: Callable[[int], Any],
+        clock: Callable[[], float],
     ) -> None:
         self._ready_file = ready_file
         self._work = work
         self._once = once
         self._deadline_s = deadline_s
         self._end_process = end_process
+        self._clock = clock
+        self._first_signal: _Signalled | None = None
         self._news: SimpleQueue[_News] = SimpleQueue()
         self._work_is_over = Event()
 
@@ -153,14 +172,18 @@ class _Process:
         return code
 
     def _on_signal(self, number: int, _: FrameType | None) -> None:
-        self._news.put(_Signalled(number))
+        self._news.put(_Signalled(number, self._clock()))
 
     def _wait(self) -> int:
         """Returns when it is time to stop, with the exit code of a clean stop."""
         while True:
-            news = self._news.get()
+            try:
+                news = self._news.get(timeout=LOOK_AGAIN_S)
+            except Empty:
+                continue
             match news:
                 case _Signalled(number):
+                    self._first_signal = news
                     log.info("stopping", signal=signal.Signals(number).name)
                     return 0
                 case _GaveUp(reason):
@@ -174,14 +197,20 @@ class _Process:
 
     def _stop(self, serving: Serving) -> int:
         Thread(target=self._do_stop, args=(serving,), name="stop", daemon=True).start()
+        deadline_s = monotonic() + self._deadline_s
         while True:
-            try:
-                news = self._news.get(timeout=self._deadline_s)
-            except Empty:
+            left_s = deadline_s - monotonic()
+            if left_s <= 0:
                 return self._end_now(f"Not stopped after {self._deadline_s:.0f} s.")
+            try:
+                news = self._news.get(timeout=min(left_s, LOOK_AGAIN_S))
+            except Empty:
+                continue
             match news:
                 case _Signalled():
-                    return self._end_now("Told twice to stop.")
+                    first = self._first_signal = self._first_signal or news
+                    if news is not first and news.insists_after(first):
+                        return self._end_now("Told twice to stop.")
                 case _Stopped(failure):
                     if failure is not None:
                         say(failure)

@@ -175,6 +175,9 @@ def test_messages(run: Run, served: Broker, sent: list[SendResult]) -> None:
     assert only(counted)["tag"] == "A"
     assert len(run("consumeMessage", "-t", TOPIC, "-c", "3")) == 3
     assert only(run("sendMessage", "-t", TOPIC, "-p", "hello"))["status"] == "OK"
+    for where in ((), ("-t", TOPIC)):
+        found = only(run("queryMsgById", "-i", first.message_id, *where))
+        assert found["offset_message_id"] == first.offset_message_id
     again = only(run("queryMsgById", "-i", first.offset_message_id, "-s", "true"))
     assert again["before"] == first.offset_message_id
     cq = run("queryCq", "-t", TOPIC, "-q", "0", "-i", "0", "-c", "2", "-b", served.address)

@@ -5,7 +5,12 @@ from datetime import datetime
 import pytest
 
 from protocol.host import pack_host, unpack_host
-from protocol.message_id import UniqueIds, offset_message_id, parse_message_id
+from protocol.message_id import (
+    UniqueIds,
+    is_offset_message_id,
+    offset_message_id,
+    parse_message_id,
+)
 
 CASES = [
     ("127.0.0.1", 20911, 0x63EB, "7F000001000051AF00000000000063EB"),
@@ -36,6 +41,21 @@ def test_a_host_is_an_address_and_has_8_or_20_bytes() -> None:
         pack_host("localhost", 1)
     with pytest.raises(ValueError, match="8 or 20"):
         unpack_host(bytes(9))
+
+
+def unique_id(ip: str, pid: int) -> str:
+    return UniqueIds(pack_host(ip, 0)[:-4], pid, 7, lambda: 1_795_189_404_413).next()
+
+
+def test_the_two_kinds_of_id_are_told_apart() -> None:
+    for ip in ("192.0.2.1", "2001:db8::1"):
+        assert is_offset_message_id(offset_message_id(pack_host(ip, 10911), 1 << 40))
+        for pid in (1, 65_535, 70_000):
+            assert not is_offset_message_id(unique_id(ip, pid))
+        assert not is_offset_message_id(offset_message_id(pack_host(ip, 0), 5))
+        assert not is_offset_message_id(offset_message_id(pack_host(ip, 10911), -5))
+    for text in ("", "123", "x" * 32, "01" * 17):
+        assert not is_offset_message_id(text)
 
 
 def test_unique_ids_count_up_and_hold_the_ms_of_the_month() -> None:

@@ -47,9 +47,7 @@ class FakeFile:
         return len(self._open_inode().data)
 
     def pwrite(self, data: bytes | bytearray | memoryview, position: int) -> None:
-        inode = self._open_inode()
-        if self._read_only:
-            raise OSError(errno.EBADF, "opened for reading only", self.path)
+        inode = self._writable_inode()
         self._disk.maybe_fail("pwrite", self.path)
         end = position + len(data)
         if not len(data):
@@ -74,7 +72,7 @@ class FakeFile:
         return memoryview(self._open_inode().data).toreadonly()
 
     def writable_view(self) -> memoryview:
-        inode = self._open_inode()
+        inode = self._writable_inode()
         inode.mapped_writable = True
         return memoryview(inode.data)
 
@@ -82,7 +80,7 @@ class FakeFile:
         return memoryview(bytearray(self._open_inode().data))
 
     def allocate(self, size: int) -> None:
-        inode = self._open_inode()
+        inode = self._writable_inode()
         self._disk.maybe_fail("allocate", self.path)
         self._disk.reserve(size - inode.allocated)
         inode.allocated = max(inode.allocated, size)
@@ -91,7 +89,7 @@ class FakeFile:
 
     def set_size(self, size: int) -> None:
         self._disk.maybe_fail("set_size", self.path)
-        self._open_inode().resize(size)
+        self._writable_inode().resize(size)
 
     def data_after(self, position: int) -> int | None:
         return position if position < self.size() else None
@@ -119,6 +117,11 @@ class FakeFile:
         if self._closed:
             raise OSError(errno.EBADF, "the file is closed", self.path)
         return self._inode
+
+    def _writable_inode(self) -> Inode:
+        if self._read_only:
+            raise OSError(errno.EBADF, "opened for reading only", self.path)
+        return self._open_inode()
 
 
 class FakeDisk:
@@ -173,6 +176,7 @@ class FakeDisk:
                 data=bytearray(inode.data),
                 durable=bytes(inode.data),
                 modified_ms=inode.modified_ms,
+                access=inode.access,
                 allocated=inode.allocated,
                 written_pages=set(inode.written_pages),
             )
@@ -190,6 +194,12 @@ class FakeDisk:
         `below`: only those on paths that begin so.
         """
         self._failures.setdefault(operation, []).extend([(below, error)] * times)
+
+    def access_of(self, path: str, access: str | None = None) -> str:
+        """Who may do what with a file, as one name; set to another one before, if that is given."""
+        if access is not None:
+            self._inode(path).access = access
+        return self._inode(path).access
 
     def paths(self) -> list[str]:
         """Every file there is."""
@@ -280,6 +290,13 @@ class FakeDisk:
         path = os.path.normpath(path)
         self._change(_NameChange("unlink", path, self._inode(path)))
 
+    def real_path(self, path: str) -> str:
+        return os.path.normpath(path)
+
+    def copy_access(self, source: str, target: str) -> None:
+        self.maybe_fail("copy_access", target)
+        self._inode(target).access = self._inode(source).access
+
     def remove_tree(self, path: str) -> None:
         path = os.path.normpath(path)
         for name in [p for p in self._files if p.startswith(path + "/")]:
@@ -321,13 +338,14 @@ class FakeDisk:
         return total, max(0, total - self.used_bytes())
 
     def claim(self, root: str) -> bool:
+        root = os.path.normpath(root)
         if root in self._claimed:
             return False
         self._claimed.add(root)
         return True
 
     def release(self, root: str) -> None:
-        self._claimed.discard(root)
+        self._claimed.discard(os.path.normpath(root))
 
     def _inode(self, path: str) -> Inode:
         inode = self._files.get(path)

@@ -25,6 +25,8 @@ class Inode:
     written_pages: set[int] = field(default_factory=set)
     mapped_writable: bool = False
     modified_ms: int = 0
+    access: str = ""
+    """Owner, mode and attributes, as one name; on disk at once."""
     locked: bool = False
     cached_pages: set[int] | None = None
     """Pages in memory; None: all."""
@@ -78,6 +80,7 @@ class Inode:
                 content = versions[number - 1][: size - start]
                 data[start : start + len(content)] = content
         result = Inode(data=data, durable=bytes(data), modified_ms=self.modified_ms)
+        result.access = self.access
         result.allocated = min(self.allocated, size)
         result.written_pages = {page for page in self.written_pages if page * PAGE_BYTES < size}
         return result

@@ -24,7 +24,6 @@ def live(seed: int, flush: str) -> tuple[set[bytes], list[bytes], list[int]]:
     disk = FakeDisk()
     broker = SimulatedBroker(seed, disk, store_config=config)
     assert broker.send(b"first").code == ResponseCode.SUCCESS
-    acknowledged: set[bytes] = set()
     ends = []
     producers = Producers(broker, random)
     for _ in range(LIVES):
@@ -36,7 +35,7 @@ def live(seed: int, flush: str) -> tuple[set[bytes], list[bytes], list[int]]:
         broker.disk = disk = disk.killed()
         broker.start()
         ends.append(broker.broker.store.commit_log.end_offset)
-    acknowledged |= producers.acknowledged
+    acknowledged = set(producers.acknowledged)
     order_holds(broker)
     found = [record.body for queue in range(QUEUES) for record in broker.messages(queue_id=queue)]
     broker.stop()

@@ -6,6 +6,7 @@ import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from queue import SimpleQueue
 from threading import Event
 
 import pytest
@@ -22,6 +23,24 @@ OnGiveUp = Callable[[str], None]
 
 def terminate(number: int = signal.SIGTERM) -> None:
     os.kill(os.getpid(), number)
+
+
+class SignalClock:
+    """Seconds that the test counts, asked whenever a signal comes."""
+
+    def __init__(self) -> None:
+        self._now_s = 100.0
+        self._asked: SimpleQueue[float] = SimpleQueue()
+
+    def __call__(self) -> float:
+        self._asked.put(self._now_s)
+        return self._now_s
+
+    def send(self, number: int, at_s: float) -> None:
+        """A signal comes `at_s` after the beginning; returns when it was noticed."""
+        self._now_s = 100.0 + at_s
+        terminate(number)
+        self._asked.get(timeout=WAIT_S)
 
 
 class Service:
@@ -106,21 +125,56 @@ def test_a_stop_that_fails_says_why(capsys: pytest.CaptureFixture[str]) -> None:
     assert "The disk is full." in capsys.readouterr().err
 
 
-def test_a_second_signal_ends_the_process_at_once() -> None:
-    may_stop = Event()
+SIGTERM, SIGINT = signal.SIGTERM, signal.SIGINT
+
+
+@pytest.mark.parametrize(
+    "signals, code",
+    [
+        ([(SIGTERM, 0)], 0),
+        ([(SIGTERM, 0), (SIGTERM, 0.001), (SIGTERM, 1.999)], 0),
+        ([(SIGTERM, 0), (SIGTERM, 2.0)], 1),
+        ([(SIGTERM, 0), (SIGTERM, 1.0), (SIGTERM, 2.5)], 1),  # since the first, not the last
+        ([(SIGTERM, 0), (SIGINT, 0.5)], 1),
+        ([(SIGINT, 0), (SIGINT, 0.5)], 1),
+        ([(SIGINT, 0), (SIGTERM, 0.5)], 1),
+    ],
+    ids=str,
+)
+def test_sigterms_within_two_seconds_are_one_and_any_later_signal_insists(
+    signals: list[tuple[signal.Signals, float]], code: int
+) -> None:
+    """Supervisors of processes signal the process and then its group."""
+    clock, insisted = SignalClock(), Event()
     codes: list[int] = []
 
     def stop(_: float) -> bool:
-        terminate()
-        return may_stop.wait(WAIT_S)
+        for each in signals[1:]:
+            clock.send(*each)
+        return code == 0 or insisted.wait(WAIT_S)
 
-    code = serve(
+    def end_process(code: int) -> None:
+        codes.append(code)
+        insisted.set()
+
+    ended = serve(
         lambda give_up: Serving({}, stop),
-        work=lambda over: terminate(),
-        end_process=codes.append,
+        work=lambda over: clock.send(*signals[0]),
+        end_process=end_process,
+        clock=clock,
     )
-    may_stop.set()
-    assert (code, codes) == (1, [1])
+    assert (ended, codes) == (code, [1] * code)
+
+
+def test_the_first_signal_does_not_hurry_a_stop_that_has_begun() -> None:
+    clock = SignalClock()
+
+    def stop(_: float) -> bool:
+        clock.send(SIGTERM, 0)
+        return True
+
+    code = serve(lambda give_up: Serving({}, stop), work=lambda _: None, once=True, clock=clock)
+    assert code == 0
 
 
 def test_a_stop_past_its_deadline_ends_the_process() -> None:

@@ -2,9 +2,11 @@
 
 import base64
 import json
+import os
 import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
 from contextlib import contextmanager
 from threading import Event, Lock
 from typing import Any
@@ -15,7 +17,7 @@ from troupemq.cli.options import json_option, leave, namesrv_option
 from troupemq.client.consumer import PushConsumer
 from troupemq.client.consumer_offsets import ConsumeFrom
 from troupemq.client.consumer_settings import ConsumerSettings
-from troupemq.client.errors import ClientError
+from troupemq.client.errors import ClientError, MessageIllegal
 from troupemq.client.message import Message, MessageView, SendResult
 from troupemq.client.producer import Producer
 from troupemq.daemon import say
@@ -61,25 +63,30 @@ def send(
     Exit code 1 if one was not stored; those before it are.
     """
     own = dict(_name_and_value(text) for text in properties)
-    bodies = _lines_of_stdin() if body is None else iter([body.encode()])
+    bodies = _lines_of_stdin() if body is None else iter([os.fsencode(body)])
+    waiting: list[Future[SendResult]] = []
     try:
         with Producer(group, namesrv) as producer:
-            waiting = []
-            for data in bodies:
-                message = Message(topic, data, tags, keys, own, delay_level=delay_level)
-                for _ in range(count):
-                    waiting.append(producer.send_async(message, timeout_ms))
-                    if len(waiting) >= IN_FLIGHT_MAX:
-                        _print_result(waiting.pop(0).result(), as_json)
-            for future in waiting:
-                _print_result(future.result(), as_json)
+            try:
+                for data in bodies:
+                    message = Message(topic, data, tags, keys, own, delay_level=delay_level)
+                    for _ in range(count):
+                        waiting.append(producer.send_async(message, timeout_ms))
+                        if len(waiting) >= IN_FLIGHT_MAX:
+                            _print_result(waiting.pop(0).result(), as_json)
+            finally:  # what was sent before a failure is stored, and is said
+                for future in waiting:
+                    _print_result(future.result(), as_json)
     except ClientError as error:
         leave(str(error))
 
 
 def _lines_of_stdin() -> Iterator[bytes]:
-    for line in sys.stdin.buffer:
-        yield line.rstrip(b"\r\n")
+    for number, line in enumerate(sys.stdin.buffer, 1):
+        body = line.rstrip(b"\r\n")
+        if not body:
+            raise MessageIllegal(f"line {number} of stdin is empty, and a message is not")
+        yield body
 
 
 def _name_and_value(text: str) -> tuple[str, str]:

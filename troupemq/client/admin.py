@@ -100,17 +100,23 @@ class Admin:
         header = QueryMessageHeader(topic, key, count_max, begin_ms, end_ms)
         found: list[MessageView] = []
         for name, address in sorted(self._masters(topic).items()):
-            command = RemotingCommand(RequestCode.QUERY_MESSAGE, header.encode())
-            try:
-                answer = self._client.remoting.ask(address, command, ADMIN_TIMEOUT_MS)
-            except BrokerError as error:
-                if error.code != ResponseCode.QUERY_NOT_FOUND:
-                    raise
-                continue
-            found += [view_of(each, _queue_of(each, name)) for each in _records(answer.body)]
+            found += self._query(address, name, header)
+        return sorted(found, key=lambda each: each.store_timestamp_ms)
+
+    def _query(
+        self, address: str, broker_name: str, header: QueryMessageHeader
+    ) -> list[MessageView]:
+        """The messages with the key that one broker has."""
+        command = RemotingCommand(RequestCode.QUERY_MESSAGE, header.encode())
+        try:
+            answer = self._ask(address, command, ADMIN_TIMEOUT_MS)
+        except BrokerError as error:
+            if error.code != ResponseCode.QUERY_NOT_FOUND:
+                raise
+            return []
+        found = [view_of(each, _queue_of(each, broker_name)) for each in _records(answer.body)]
         # The index knows only the hash of a key: others may have the same one.
-        wanted = [each for each in found if key in each.keys or key == each.message_id]
-        return sorted(wanted, key=lambda each: each.store_timestamp_ms)
+        return [each for each in found if header.key in each.keys or header.key == each.message_id]
 
     def view_message(self, offset_message_id: str) -> MessageView:
         """The message with this id of the broker's (`SendResult.offset_message_id`).
@@ -132,6 +138,10 @@ class Admin:
         if len(records) != 1:
             raise BadAnswer(f"{address} answered {len(records)} messages instead of one")
         return view_of(records[0], _queue_of(records[0], name))
+
+    def _ask(self, address: str, command: RemotingCommand, timeout_ms: float) -> RemotingCommand:
+        """The success that `address` answers."""
+        return self._client.remoting.ask(address, command, timeout_ms)
 
     def _masters(self, topic: str) -> dict[str, str]:
         """Broker name → address of every master that has the topic."""

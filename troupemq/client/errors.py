@@ -37,6 +37,10 @@ class RouteNotFound(ClientError):
     """No name server knows where this topic, or this broker, is."""
 
 
+class MessageNotFound(ClientError):
+    """No broker that was asked has this message."""
+
+
 class ArgumentIllegal(ClientError, ValueError):
     """What was passed is not what was asked for; nothing was done."""
 

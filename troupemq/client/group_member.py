@@ -25,7 +25,7 @@ from troupemq.client.errors import ArgumentIllegal, ClientError, RouteNotFound
 from troupemq.client.lifecycle import ClientMember
 from troupemq.client.local_offsets import INSTANCE_NAME, LocalOffsets, default_folder
 from troupemq.client.log import client_logger
-from troupemq.client.message import MessageQueue, check_group, check_topic
+from troupemq.client.message import MessageQueue, check_own_group, check_topic
 from troupemq.client.rebalance import INCOMPLETE_AGAIN_MS, Rebalancing
 from troupemq.client.subscription import TAG, Subscription
 
@@ -54,7 +54,7 @@ class GroupMember(ClientMember):
         client_ip: str | None,
         offsets_folder: Path | None,
     ) -> None:
-        check_group(group)
+        check_own_group(group, "consumer")
         check_instance(settings, ConsumerSettings, "settings are ConsumerSettings")
         check_instance(begin, ConsumeFrom, "begin is a ConsumeFrom")
         if begin_ms is not None and begin is not ConsumeFrom.TIMESTAMP:

@@ -21,9 +21,11 @@ from protocol.properties import (
     parse,
 )
 from protocol.topic_names import (
+    LEGAL_CHARACTERS,
     REFUSED_TOPICS,
     RETRY_TOPIC_PREFIX,
     TOPIC_CHARS_MAX,
+    group_name_fault,
     is_legal_name,
 )
 from troupemq.client.errors import ArgumentIllegal, MessageIllegal
@@ -40,11 +42,14 @@ class Message:
     `tags` is the one tag that subscriptions filter by. `keys` (a string or several) make the
     message findable; a key holds no blanks. `properties` are the application's own: names and
     values are not empty, and RocketMQ's own names (`protocol/properties.py`) are refused.
-    Raises MessageIllegal at once for what cannot be sent.
+    Raises MessageIllegal at once for what cannot be sent, in the Java client's words where it
+    refuses the same.
     """
 
     topic: str
     body: bytes
+    """Not empty: the Java client sends no such message, and some consumers cannot do with one."""
+
     tags: str | None = None
     keys: str | Sequence[str] = ()
     properties: Mapping[str, str] = field(default_factory=dict)
@@ -62,6 +67,8 @@ class Message:
         check_topic(self.topic)
         if not isinstance(self.body, bytes):
             raise MessageIllegal("the body of a message is bytes")
+        if not self.body:
+            raise MessageIllegal("the message body length is zero")
         if isinstance(self.keys, str):
             object.__setattr__(self, "keys", (self.keys,) if self.keys else ())
         elif not isinstance(self.keys, tuple):
@@ -115,23 +122,42 @@ def check_sendable(topic: str) -> None:
 
 
 def check_topic(topic: str) -> None:
-    """Raises MessageIllegal unless `topic` is a name that a broker takes."""
-    if (wrong := _wrong_with_name(topic)) is not None:
-        raise MessageIllegal(f"a topic's name {wrong}")
+    """Raises MessageIllegal unless `topic` is a name that the Java client takes."""
+    if not isinstance(topic, str):
+        raise MessageIllegal(f"a topic's name is a string, and not {topic!r}")
+    if not topic.strip():
+        raise MessageIllegal("The specified topic is blank")
+    if len(topic) > TOPIC_CHARS_MAX:
+        raise MessageIllegal(
+            f"The specified topic is longer than topic max length {TOPIC_CHARS_MAX}."
+        )
+    if not is_legal_name(topic):
+        raise MessageIllegal(
+            f"The specified topic[{shown(topic)}] contains illegal characters,"
+            f" allowing only {LEGAL_CHARACTERS}"
+        )
 
 
 def check_group(group: str) -> None:
-    """The same for the name of a group, which its retry topic is named by: ArgumentIllegal."""
-    if (wrong := _wrong_with_name(group)) is not None:
-        raise ArgumentIllegal(f"a group's name {wrong}")
+    """Raises ArgumentIllegal unless `group` is a name that the Java client takes."""
+    if not isinstance(group, str):
+        raise ArgumentIllegal(f"a group's name is a string, and not {group!r}")
+    if not group.strip():
+        raise ArgumentIllegal("the specified group is blank")
+    if fault := group_name_fault(shown(group)):
+        raise ArgumentIllegal(fault)
 
 
-def _wrong_with_name(name: str) -> str | None:
-    if not isinstance(name, str) or not is_legal_name(name, len(name)):
-        return f"is made of letters, digits, _ - % and |: {name!r}"
-    if len(name) > TOPIC_CHARS_MAX:
-        return f"has at most {TOPIC_CHARS_MAX} characters, and not {len(name)}"
-    return None
+def check_own_group(group: str, kind: str) -> None:
+    """The same for the group of a producer or consumer (`kind`), which has a name of its own."""
+    check_group(group)
+    if group == f"DEFAULT_{kind.upper()}":
+        raise ArgumentIllegal(f"{kind}Group can not equal {group}, please specify another one.")
+
+
+def shown(name: str) -> str:
+    """A name on one line, whatever its characters."""
+    return name if name.isprintable() else repr(name)[1:-1]
 
 
 def _check_text(what: str, text: str) -> None:

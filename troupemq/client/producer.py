@@ -24,7 +24,7 @@ from troupemq.client.message import (
     MessageQueue,
     MessageView,
     SendResult,
-    check_group,
+    check_own_group,
     check_sendable,
 )
 from troupemq.client.queue_choice import QueueChoice, RoundRobin, always
@@ -111,7 +111,7 @@ class Producer(ClientMember):
 
         `choose` picks the queue of each message: by default one after the other.
         """
-        check_group(group)
+        check_own_group(group, "producer")
         settings = settings or ProducerSettings()
         check_instance(settings, ProducerSettings, "settings are ProducerSettings")
         choose = choose or RoundRobin()
@@ -211,7 +211,7 @@ class Producer(ClientMember):
         self.check_running()
         parcel = batch_parcel(messages, self._next_id)
         check_sendable(parcel.topic)
-        self._check_size(len(parcel.body), "a batch")
+        self._check_size(parcel.body)
         return self._send(parcel, messages[0], timeout_ms, queue, None)
 
     def send_batches(
@@ -360,13 +360,13 @@ class Producer(ClientMember):
     def _parcel(self, message: Message) -> Parcel:
         check_instance(message, Message, "what is sent is a Message")
         check_sendable(message.topic)
-        self._check_size(len(message.body), "a body")
+        self._check_size(message.body)
         return parcel_of(message, self._next_id(), self.settings.compress_over_bytes)
 
     def _next_id(self) -> str:
         return next_message_id(self._client.ip)
 
-    def _check_size(self, size_bytes: int, what: str) -> None:
-        if size_bytes > self.settings.max_message_bytes:
-            limit = self.settings.max_message_bytes
-            raise MessageIllegal(f"{what} of {size_bytes} bytes; at most {limit}")
+    def _check_size(self, body: bytes) -> None:
+        limit = self.settings.max_message_bytes
+        if len(body) > limit:
+            raise MessageIllegal(f"the message body size over max value, MAX: {limit}")

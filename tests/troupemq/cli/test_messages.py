@@ -16,6 +16,8 @@ from tests.troupemq.fake_broker import TOPIC, FakeBroker
 from tests.troupemq.fake_server import FakeServer
 from troupemq.cli import cli
 
+SEND = RequestCode.SEND_MESSAGE_V2
+
 
 @pytest.fixture
 def broker() -> Iterator[FakeBroker]:
@@ -61,6 +63,24 @@ def test_send_takes_each_line_of_stdin_as_a_message(broker: FakeBroker) -> None:
         b"two",
         b"two",
     ]
+
+
+def test_an_empty_line_ends_it_with_a_sentence_and_what_came_before_is_sent_and_said(
+    broker: FakeBroker,
+) -> None:
+    code, out, err = invoke(broker, "send", stdin="one\r\ntwo\n\nfour\n")
+    assert (code, out.count("OK "), out.count("\n")) == (1, 2, 2)
+    assert err == "troupemq: line 3 of stdin is empty, and a message is not\n"
+    assert {bytes(broker.server.next(SEND).body or b"") for _ in range(2)} == {b"one", b"two"}
+    assert invoke(broker, "send", "-b", "")[::2] == (
+        1,
+        "troupemq: the message body length is zero\n",
+    )
+
+
+def test_bytes_that_are_no_text_are_sent_as_they_are(broker: FakeBroker) -> None:
+    assert invoke(broker, "send", "-b", "\udcff")[0] == 0  # so Python hands over a byte 255
+    assert broker.server.next(SEND).body == b"\xff"
 
 
 def test_a_refused_send_is_one_sentence_and_exit_code_1(broker: FakeBroker) -> None:

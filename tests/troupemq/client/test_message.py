@@ -27,7 +27,7 @@ def test_a_messages_properties_carry_tags_keys_id_and_its_own() -> None:
 
 
 def test_one_key_may_be_a_string() -> None:
-    assert Message("T", b"", keys="4711").keys == ("4711",)
+    assert Message("T", b"x", keys="4711").keys == ("4711",)
 
 
 def test_delay_and_wait_are_properties() -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from protocol.codes import RequestCode
-from tests.troupemq.client.cluster import MESSAGE, Cluster
+from tests.troupemq.client.cluster import MESSAGE, Cluster, sends
 from tests.troupemq.client.test_consumer import Seen, broker, consumer, fill
 from tests.troupemq.client.test_transaction import QUEUE, member, question
 from tests.troupemq.fake_broker import FakeBroker
@@ -41,8 +41,6 @@ def untyped(value: object) -> Any:
 
 WRONG: list[tuple[str, Callable[[], object]]] = [
     ("a group's name", lambda: Producer(untyped(None))),
-    ("a group's name", lambda: PushConsumer("a b", listen)),
-    ("a group's name .* 127 .* 128", lambda: PullConsumer("a" * 128)),
     ("the listener is a function", lambda: PushConsumer("g", untyped(None))),
     ("the listener is a function", lambda: PushConsumer("g", untyped("127.0.0.1:9876"))),
     ("name servers are .* 9876", lambda: Producer("g", untyped(9876))),
@@ -78,12 +76,86 @@ def test_a_wrong_argument_is_told_at_once_and_nothing_is_opened(
     gc.collect()
 
 
-@pytest.mark.parametrize("value", [None, "", "a b", "a\n", 3])
-def test_what_is_no_name_is_no_topic(value: Any) -> None:
-    with pytest.raises(MessageIllegal, match="a topic's name"):
-        Message(value, b"")
-    with pytest.raises(MessageIllegal, match="a topic's name"):
-        PullConsumer("g").subscribe(value)
+ILLEGAL = r"contains illegal characters, allowing only \^\[%\|a-zA-Z0-9_-\]\+\$"
+"""The Java client's words, as all of those below."""
+
+
+@pytest.mark.parametrize(
+    "value, said",
+    [
+        (None, "a topic's name is a string, and not None"),
+        (3, "a topic's name is a string, and not 3"),
+        ("", "The specified topic is blank$"),
+        (" \t", "The specified topic is blank$"),
+        ("a b", rf"The specified topic\[a b\] {ILLEGAL}"),
+        ("a\n", rf"The specified topic\[a\\n\] {ILLEGAL}"),
+        ("ä", rf"The specified topic\[ä\] {ILLEGAL}"),
+        ("x" * 128, "The specified topic is longer than topic max length 127.$"),
+    ],
+)
+def test_what_is_no_name_is_no_topic(value: Any, said: str) -> None:
+    for wrong in (
+        lambda: Message(value, b"x"),
+        lambda: PullConsumer("g").subscribe(value),
+        lambda: PushConsumer("g", listen).subscribe(value),
+    ):
+        with pytest.raises(MessageIllegal, match=f"^{said}"):
+            wrong()
+    Message("x" * 127, b"x")
+
+
+GROUPS = [
+    (3, "a group's name is a string, and not 3"),
+    ("", "the specified group is blank$"),
+    (" ", "the specified group is blank$"),
+    ("a b", rf"the specified group\[a b\] {ILLEGAL}"),
+    ("a\n", rf"the specified group\[a\\n\] {ILLEGAL}"),
+    ("x" * 256, "the specified group is longer than group max length 255.$"),
+]
+
+
+@pytest.mark.parametrize(
+    "made, own",
+    [
+        (Producer, "producer"),
+        (lambda group: TransactionProducer(group, untyped(listen)), "producer"),
+        (PullConsumer, "consumer"),
+        (lambda group: PushConsumer(group, listen), "consumer"),
+    ],
+    ids=["Producer", "TransactionProducer", "PullConsumer", "PushConsumer"],
+)
+def test_groups_have_names_that_the_java_client_takes(
+    made: Callable[[Any], object], own: str
+) -> None:
+    default = f"DEFAULT_{own.upper()}"
+    refused = f"{own}Group can not equal {default}, please specify another one."
+    for value, said in [*GROUPS, (default, refused)]:
+        with pytest.raises(ArgumentIllegal, match=f"^{said}"):
+            made(value)
+    made("x" * 255)
+    made("%|a-z_9")
+
+
+def test_an_empty_body_is_refused_before_anything_is_sent(cluster: Cluster) -> None:
+    with cluster.producer() as producer:
+        for send in (producer.send, producer.send_async, producer.send_oneway, producer.request):
+            with pytest.raises(MessageIllegal, match=r"^the message body length is zero$"):
+                send(Message("T", b""))
+        with pytest.raises(MessageIllegal, match=r"^the message body length is zero$"):
+            producer.send_batch([MESSAGE, Message("T", b"")])
+    assert sends(cluster.a) == sends(cluster.b) == 0
+
+
+def test_a_body_beyond_the_limit_is_refused_before_anything_is_sent(cluster: Cluster) -> None:
+    said = r"^the message body size over max value, MAX: 100$"
+    with cluster.producer(ProducerSettings(max_message_bytes=100)) as producer:
+        for send in (producer.send, producer.send_async, producer.send_oneway, producer.request):
+            with pytest.raises(MessageIllegal, match=said):
+                send(Message("T", bytes(101)))
+        with pytest.raises(MessageIllegal, match=said):
+            producer.send_batch([Message("T", bytes(50))] * 2)
+        producer.send(Message("T", bytes(100)))
+    assert sends(cluster.a) + sends(cluster.b) == 1
 
 
 @pytest.mark.parametrize("tags", [None, ["a", "b"], 3])

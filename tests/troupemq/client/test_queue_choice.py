@@ -13,7 +13,7 @@ from troupemq.client.queue_choice import (
     by_hash_of,
 )
 
-MESSAGE = Message("T", b"")
+MESSAGE = Message("T", b"x")
 QUEUES = [MessageQueue("T", name, queue_id) for name in "abc" for queue_id in range(2)]
 
 

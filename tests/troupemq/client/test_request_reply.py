@@ -116,9 +116,9 @@ def test_a_request_that_is_not_stored_fails_at_once(cluster: Cluster) -> None:
 def test_a_request_that_cannot_be_sent_leaves_nobody_waiting(cluster: Cluster) -> None:
     with cluster.producer() as producer:
         with pytest.raises(MessageIllegal):
-            producer.request(Message("SELF_TEST_TOPIC", b""), LONG_MS)
+            producer.request(Message("SELF_TEST_TOPIC", b"x"), LONG_MS)
         with pytest.raises(MessageIllegal):
-            producer.request(Message("T", b""), LONG_MS, queue=MessageQueue("U", "a", 0))
+            producer.request(Message("T", b"x"), LONG_MS, queue=MessageQueue("U", "a", 0))
 
 
 def test_a_stop_ends_the_waiting(cluster: Cluster) -> None:

@@ -82,4 +82,4 @@ def test_brokers_that_no_topic_is_at_any_more_are_forgotten(cluster: Cluster) ->
 def test_a_topic_that_no_broker_would_create_is_named(cluster: Cluster) -> None:
     serve_routes(cluster.namesrv, {"a": cluster.a}, {"T": 2})
     with cluster.producer() as producer, pytest.raises(RouteNotFound, match="topic New, and no"):
-        producer.send(Message("New", b""))
+        producer.send(Message("New", b"x"))

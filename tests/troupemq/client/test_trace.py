@@ -60,7 +60,7 @@ def traces(cluster: Cluster, count: int) -> tuple[list[list[str]], list[list[str
 def test_a_send_leaves_a_record_when_the_producer_stops_at_the_latest(cluster: Cluster) -> None:
     with Producer("pg", cluster.namesrv.address, settings=TRACED) as producer:
         result = producer.send(MESSAGE)
-        producer.send(Message("T", b"", delay_level=3))
+        producer.send(Message("T", b"x", delay_level=3))
     (record, second), keys = traces(cluster, 2)
     assert record[0] == "Pub" and int(record[1]) > 0
     assert record[2:10] == [
@@ -110,7 +110,7 @@ def test_a_broker_that_wants_no_traces_gets_none(cluster: Cluster) -> None:
 def test_many_records_are_several_messages(cluster: Cluster) -> None:
     with Producer("pg", cluster.namesrv.address, settings=TRACED) as producer:
         for number in range(4):
-            producer.send(Message("T", b"", keys=f"{number}" * 9000))
+            producer.send(Message("T", b"x", keys=f"{number}" * 9000))
     _, keys = traces(cluster, 4)
     assert len(keys) >= 2
     assert max(sum(map(len, each)) for each in keys) < 20_000
@@ -135,6 +135,6 @@ def test_what_ends_while_the_producer_stops_is_traced(
     cluster.a.on(SEND, answer_late)
     with Producer("pg", cluster.namesrv.address, settings=TRACED) as producer:
         producer.queues("T")
-        producer.send_async(Message("T", b"", keys="k" * 16_000))
+        producer.send_async(Message("T", b"x", keys="k" * 16_000))
     (record,), _ = traces(cluster, 1)
     assert record[7] == "k" * 16_000

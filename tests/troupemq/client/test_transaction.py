@@ -108,7 +108,7 @@ def test_without_a_half_message_nothing_happens(cluster: Cluster) -> None:
         with pytest.raises(BrokerError):
             producer.send_in_transaction(MESSAGE, no_part, queue=QUEUE)
         with pytest.raises(MessageIllegal, match="delayed"):
-            producer.send_in_transaction(Message("T", b"", delay_level=1), no_part)
+            producer.send_in_transaction(Message("T", b"x", delay_level=1), no_part)
 
 
 def test_a_broker_that_does_not_confirm_is_going_to_ask(cluster: Cluster) -> None:

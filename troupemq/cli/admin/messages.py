@@ -29,7 +29,13 @@ _DIRECT_CLIENT = option("d", "clientId", "Which member.")
 @command(
     "queryMsgById",
     SECTION,
-    option("i", "msgId", "The broker's id of a message; several with commas.", required=True),
+    option(
+        "i",
+        "msgId",
+        "The id of a message, the broker's or its producer's; several with commas.",
+        required=True,
+    ),
+    option("t", "topic", "Where to look for a producer's id. [default: all topics]"),
     _DIRECT_GROUP,
     _DIRECT_CLIENT,
     yes_no("s", "sendMessage", "Send it to its topic again."),
@@ -40,15 +46,16 @@ def query_msg_by_id(
     out: Output,
     *,
     msg_id: str,
+    topic: str | None,
     consumer_group: str | None,
     client_id: str | None,
     send_message: str,
     unit_name: str | None,
 ) -> None:
-    """Show the message with this id of the broker's, and who has consumed it."""
+    """Show the message with this id, and who has consumed it."""
     for each in filter(None, map(str.strip, msg_id.split(","))):
         with out.attempt():
-            view = session.view_message(each)
+            view = session.find_message(each, topic)
             if consumer_group is not None and client_id is not None:
                 _consume_directly(session, out, view, consumer_group, client_id)
             elif parse_bool(send_message):

@@ -18,23 +18,30 @@ from protocol.headers.namesrv import (
     KvConfigHeader,
     PutKvConfigHeader,
 )
+from protocol.headers.pull import QueryMessageHeader
 from protocol.json_body import Body
+from protocol.message_id import is_offset_message_id
 from protocol.table_rules import key_fault
-from protocol.topic_names import RETRY_TOPIC_PREFIX
-from troupemq.client.admin import Admin
+from protocol.topic_names import DLQ_TOPIC_PREFIX, RETRY_TOPIC_PREFIX, SYSTEM_TOPICS
+from troupemq.client.admin import FOREVER_MS, Admin
 from troupemq.client.errors import (
     ArgumentIllegal,
     BadAnswer,
     BrokerError,
     ClientError,
     ConnectionFailed,
+    MessageNotFound,
     RequestTimeout,
     RouteNotFound,
     understood,
 )
+from troupemq.client.message import MessageView
 from troupemq.client.route import MASTER_ID, namesrv_addresses
 
 TIMEOUT_MS = 5000
+QUERIED_MAX = 64
+"""Messages of one answer: as many as 4.9.7 gives."""
+
 SILENT_S = 20.0
 """How long a server that did not answer is not asked again: a command asks for each group."""
 
@@ -82,14 +89,17 @@ class Session(Admin):
         language: LanguageCode | None = None,
     ) -> RemotingCommand:
         """The success that `address` answers. Raises BrokerError for any other answer."""
-        since_s, silent = self._silent.get(address, (0.0, None))
-        if silent is not None and monotonic() - since_s < SILENT_S:
-            raise silent
         command = _command(code, header, body)
         if language is not None:
             command.language = language
+        return self._ask(address, command, timeout_ms)
+
+    def _ask(self, address: str, command: RemotingCommand, timeout_ms: float) -> RemotingCommand:
+        since_s, silent = self._silent.get(address, (0.0, None))
+        if silent is not None and monotonic() - since_s < SILENT_S:
+            raise silent
         try:
-            return self._client.remoting.ask(address, command, timeout_ms)
+            return super()._ask(address, command, timeout_ms)
         except (ConnectionFailed, RequestTimeout) as error:
             self._silent[address] = monotonic(), error
             raise
@@ -207,6 +217,44 @@ class Session(Admin):
                 f"no broker knows the group {group}: it never consumed here"
             ) from None
 
+    # --- messages
+
+    def find_message(self, message_id: str, topic: str | None = None) -> MessageView:
+        """The message with this id, be it the broker's or its producer's.
+
+        A producer's id says nothing about where its message is: without `topic` all are looked
+        through, retries and dead letters last. Raises ClientError when it is nowhere.
+        """
+        error: ClientError | None = None
+        if is_offset_message_id(message_id):
+            try:
+                return self.view_message(message_id)
+            except (BrokerError, ConnectionFailed, RequestTimeout) as failure:
+                error = failure
+        for each in [topic] if topic is not None else sorted(self.topics(), key=_own_topics_first):
+            try:
+                places = self.topic_brokers(each)
+            except RouteNotFound:
+                if topic is not None:
+                    raise
+                continue  # nobody has it any more
+            for place in places:
+                header = QueryMessageHeader(each, message_id, QUERIED_MAX, 0, FOREVER_MS)
+                try:
+                    found = self._query(place.address, place.name, header)
+                except ClientError as failure:
+                    error = error or failure
+                    continue
+                for view in found:
+                    if view.message_id == message_id:
+                        return view
+        if error is not None:
+            raise error
+        raise MessageNotFound(
+            f"no message with the id {message_id} is in {topic or 'any topic'}:"
+            " it was not stored, or is deleted already"
+        )
+
     # --- their key-value tables
 
     def kv(self, namespace: str, key: str) -> str | None:
@@ -235,6 +283,12 @@ class Session(Admin):
         header = KvConfigHeader(namespace, key)
         answers = self.ask_all_namesrvs(attempt, RequestCode.DELETE_KV_CONFIG, header)
         return [address for address, _ in answers]
+
+
+def _own_topics_first(topic: str) -> tuple[bool, bool, str]:
+    """The order in which a message is looked for: where it was sent to, before its copies."""
+    is_copy = topic.startswith((RETRY_TOPIC_PREFIX, DLQ_TOPIC_PREFIX))
+    return topic in SYSTEM_TOPICS, is_copy, topic
 
 
 def json_object(body: bytes | memoryview | str | None) -> dict[fastjson.Key, object]:

@@ -1,0 +1,40 @@
+"""Which names topics and groups may have, and with which words others are refused."""
+
+import pytest
+
+from protocol.topic_names import (
+    REFUSED_TOPICS,
+    SYSTEM_TOPICS,
+    group_name_fault,
+    is_legal_name,
+    topic_name_fault,
+)
+
+PATTERN = "^[%|a-zA-Z0-9_-]+$"
+
+
+@pytest.mark.parametrize("name", ["T", "a_b-c", "%RETRY%g", "NS%T", "a|b", "0", "x" * 127])
+def test_names_of_letters_digits_and_some_signs_are_legal(name: str) -> None:
+    assert is_legal_name(name) and not topic_name_fault(name) and not group_name_fault(name)
+
+
+@pytest.mark.parametrize("name", ["a b", "a/b", "../a", "a.b", "a\n", "ä", "a\0"])
+def test_what_means_something_to_a_file_system_is_not(name: str) -> None:
+    assert not is_legal_name(name)
+    fault = f"The specified topic contains illegal characters, allowing only {PATTERN}"
+    assert topic_name_fault(name) == fault
+    fault = f"the specified group[{name}] contains illegal characters, allowing only {PATTERN}"
+    assert group_name_fault(name) == fault
+
+
+def test_names_have_an_end_and_a_beginning() -> None:
+    assert topic_name_fault(" ") == topic_name_fault("") == "The specified topic is blank."
+    long = "The specified topic is longer than topic max length."
+    assert topic_name_fault("x" * 128) == long and not is_legal_name("x" * 128)
+    assert not group_name_fault("x" * 255)
+    assert "longer than group max length 255." in group_name_fault("x" * 256)
+    assert group_name_fault("")
+
+
+def test_whoever_may_not_send_to_a_topic_may_not_touch_it() -> None:
+    assert REFUSED_TOPICS < SYSTEM_TOPICS and all(map(is_legal_name, SYSTEM_TOPICS))
