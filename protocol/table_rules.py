@@ -14,6 +14,7 @@ an int there, what a long.
 
 from protocol.bodies import SubscriptionGroupConfig, TopicConfig
 from protocol.headers.admin import TOPIC_FILTER_TYPES
+from protocol.topic_names import group_name_fault, topic_name_fault
 
 INT_MIN, INT_MAX = -(1 << 31), (1 << 31) - 1
 LONG_MIN, LONG_MAX = -(1 << 63), (1 << 63) - 1
@@ -49,7 +50,9 @@ def topic_fault(topic: TopicConfig) -> str:
 
 
 def asked_topic_fault(topic: TopicConfig) -> str:
-    """The same for a topic that somebody asks for: then there is a limit to its queues, too."""
+    """The same for a topic that somebody asks for: its name and number of queues have limits."""
+    if fault := topic_name_fault(topic.topic_name):
+        return fault
     for key, number in (
         ("readQueueNums", topic.read_queue_nums),
         ("writeQueueNums", topic.write_queue_nums),
@@ -78,6 +81,8 @@ def group_fault(group: SubscriptionGroupConfig) -> str:
 
 def asked_group_fault(group: SubscriptionGroupConfig) -> str:
     """The same for a group that somebody asks for: its retry topic is made with so many queues."""
+    if fault := group_name_fault(group.group_name):
+        return fault
     if group.retry_queue_nums > QUEUE_NUMS_MAX:
         number = group.retry_queue_nums
         return f"retryQueueNums is {number}: a topic has {QUEUE_NUMS_MAX} queues at the most."

@@ -19,7 +19,6 @@ from actors.engine.address import Address
 from actors.engine.published import Published
 from actors.network.request import Request, serves, short_body
 from actors.tables.consumer_offsets import ForgetOffsets, GroupsGone
-from actors.tables.names import check_group_name
 from actors.tables.persisted import PersistedTable
 from actors.tables.topics import SLAVE_REFUSES
 from protocol.bodies import DataVersion, SubscriptionGroupConfig, SubscriptionGroupTable
@@ -157,7 +156,6 @@ class GroupTable(PersistedTable):
             raise RemoteError(
                 ResponseCode.SYSTEM_ERROR, "java.lang.NullPointerException: groupName is null"
             )
-        check_group_name(config.group_name)
         if fault := asked_group_fault(config):
             raise RemoteError(ResponseCode.SYSTEM_ERROR, fault)
         log.info("group updated", group=config.group_name, peer=request.peer.remote)

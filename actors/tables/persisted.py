@@ -97,6 +97,11 @@ class PersistedTable(Responder):
             self._dropped_ms = now_ms
             log.warning(event, **about, dropped_in_all=self._dropped_count)
 
+    def on_refused_oneway(self, request: Request, remark: str) -> None:
+        """A change that was asked for does not happen, and nobody is told."""
+        code, peer = request.command.code, request.peer.remote
+        self.log_dropped("one-way request refused", code=code, peer=peer, reason=remark)
+
     @handles(FileWritten)
     def on_file_written(self, message: FileWritten) -> None:
         """Does what waited for this text or an earlier one."""

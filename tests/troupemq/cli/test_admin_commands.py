@@ -158,7 +158,8 @@ def test_what_no_field_can_hold_is_refused_before_anybody_is_asked(
     [
         ("updateTopic -c C -t T -r 65537", "T: readQueueNums is 65537: a topic has 65536 queues"),
         ("updateSubGroup -c C -g G -q 65537", "G: retryQueueNums is 65537: a topic has 65536 que"),
-        ("updateSubGroup -c C -g a/b", "a group's name"),
+        ("updateSubGroup -c C -g a/b", "a/b: the specified group[a/b] contains illegal characters"),
+        ("cloneGroupOffset -s G -d a/b -t T", "the specified group[a/b] contains illegal"),
         ("updateKvConfig -s N -k $ref -v x", "no entry can be called $ref"),
     ],
 )

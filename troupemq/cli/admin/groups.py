@@ -25,7 +25,6 @@ from troupemq.cli.admin.session import Session
 from troupemq.cli.admin.times import INT_MAX, NUMBER, OFFSET
 from troupemq.cli.admin.topics import forget_topic
 from troupemq.client.errors import ArgumentIllegal
-from troupemq.client.message import check_group
 
 SECTION, PRODUCERS = "Consumer groups", "Producers"
 RETRIES = click.IntRange(-1, INT_MAX)
@@ -95,7 +94,6 @@ def update_sub_group(
 
 def update_group(session: Session, address: str, config: SubscriptionGroupConfig) -> None:
     """Creates or changes a group at one broker. Raises ArgumentIllegal for one that cannot be."""
-    check_group(config.group_name)
     if fault := asked_group_fault(config):
         raise ArgumentIllegal(f"{config.group_name}: {fault}")
     code = RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP

@@ -25,7 +25,6 @@ from troupemq.cli.admin.output import Output, as_json
 from troupemq.cli.admin.session import ORDER_CONFIGURATION, BrokerPlace, Session
 from troupemq.cli.admin.topics import create_topic, order_entries, put_order
 from troupemq.client.errors import ArgumentIllegal, ClientError
-from troupemq.client.message import check_group, check_topic
 
 SECTION = "Export and import"
 
@@ -250,7 +249,6 @@ def parse_export(data: bytes) -> Contents:
 def _topics(found: list[object]) -> Iterator[TopicConfig]:
     for each in found:
         topic = TopicConfig.from_json(each)
-        check_topic(topic.topic_name)
         if fault := asked_topic_fault(topic):
             raise ArgumentIllegal(f"{topic.topic_name}: {fault}")
         if topic.perm not in range(8):
@@ -261,7 +259,6 @@ def _topics(found: list[object]) -> Iterator[TopicConfig]:
 def _groups(found: list[object]) -> Iterator[SubscriptionGroupConfig]:
     for each in found:
         group = SubscriptionGroupConfig.from_json(each)
-        check_group(group.group_name)
         if fault := asked_group_fault(group):
             raise ArgumentIllegal(f"{group.group_name}: {fault}")
         yield group
