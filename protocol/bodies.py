@@ -25,6 +25,7 @@ PERM_INHERIT = 1
 
 _LENGTH = Struct(">i")
 _BEST_COMPRESSION = 9
+_LONG_END = 1 << 63
 
 
 @dataclass(slots=True)
@@ -61,8 +62,8 @@ class DataVersion(Body):
     counter: int = 0
 
     def next(self, now_ms: int) -> "DataVersion":
-        """The version after a change made now."""
-        return DataVersion(now_ms, self.counter + 1)
+        """The version after a change made now. Its counter is a long, and goes round as one."""
+        return DataVersion(now_ms, (self.counter + 1 + _LONG_END) % (2 * _LONG_END) - _LONG_END)
 
 
 @dataclass(slots=True)

@@ -14,6 +14,7 @@ from protocol.bodies import DataVersion, RegisterBrokerBody, TopicConfig, TopicC
 from protocol.codes import ResponseCode
 from protocol.errors import RemoteError
 from protocol.fastjson import FastjsonError, loads_object
+from protocol.table_rules import INT_MAX, INT_MIN
 
 SLICE_TOPICS = 500
 VERSION_FILTER_SERVERS = 37
@@ -37,8 +38,28 @@ class Registration:
 def read_registration(body: bytes, broker_version: int, *, compressed: bool) -> Registration:
     """The registration of a broker that speaks this version of the protocol.
 
-    Raises RemoteError; so does the iterator, at a topic that cannot be read.
+    Raises RemoteError; so does the iterator, at a topic that cannot be read, or whose numbers no
+    client of Java's could read.
     """
+    found = _read(body, broker_version, compressed=compressed)
+    return Registration(found.version, found.filter_servers, map(_checked, found.slices))
+
+
+def _checked(topics: Slice) -> Slice:
+    for each in topics.values():
+        for name, number in (
+            ("readQueueNums", each.read_queue_nums),
+            ("writeQueueNums", each.write_queue_nums),
+            ("perm", each.perm),
+            ("topicSysFlag", each.topic_sys_flag),
+        ):
+            if not INT_MIN <= number <= INT_MAX:
+                remark = f"com.alibaba.fastjson.JSONException: parseInt error, field : {name}"
+                raise RemoteError(ResponseCode.SYSTEM_ERROR, remark)
+    return topics
+
+
+def _read(body: bytes, broker_version: int, *, compressed: bool) -> Registration:
     if not body:
         return Registration(DataVersion(), [], iter(()))
     if broker_version < VERSION_FILTER_SERVERS:

@@ -14,12 +14,22 @@ an int there, what a long.
 
 from protocol.bodies import SubscriptionGroupConfig, TopicConfig
 from protocol.headers.admin import TOPIC_FILTER_TYPES
+from protocol.topic_names import group_name_fault, topic_name_fault
 
 INT_MIN, INT_MAX = -(1 << 31), (1 << 31) - 1
 LONG_MIN, LONG_MAX = -(1 << 63), (1 << 63) - 1
+TAKEN_KEYS = ("$ref", "@type")
+"""Keys of a JSON object that mean something to fastjson, wherever they stand."""
 QUEUE_NUMS_MAX = 65_536
 """Of one topic, for reading and for writing, that an administrator may ask for. 4.9.7 takes any
 number, and whoever asks for such a topic's queues then fills its memory."""
+
+
+def key_fault(key: str) -> str:
+    """For what is a key in a file: a name, or a name server's namespace or key."""
+    if key in TAKEN_KEYS:
+        return f"no entry can be called {key}: JSON files use that for something else"
+    return ""
 
 
 def topic_fault(topic: TopicConfig) -> str:
@@ -40,7 +50,9 @@ def topic_fault(topic: TopicConfig) -> str:
 
 
 def asked_topic_fault(topic: TopicConfig) -> str:
-    """The same for a topic that somebody asks for: then there is a limit to its queues, too."""
+    """The same for a topic that somebody asks for: its name and number of queues have limits."""
+    if fault := topic_name_fault(topic.topic_name):
+        return fault
     for key, number in (
         ("readQueueNums", topic.read_queue_nums),
         ("writeQueueNums", topic.write_queue_nums),
@@ -69,6 +81,8 @@ def group_fault(group: SubscriptionGroupConfig) -> str:
 
 def asked_group_fault(group: SubscriptionGroupConfig) -> str:
     """The same for a group that somebody asks for: its retry topic is made with so many queues."""
+    if fault := group_name_fault(group.group_name):
+        return fault
     if group.retry_queue_nums > QUEUE_NUMS_MAX:
         number = group.retry_queue_nums
         return f"retryQueueNums is {number}: a topic has {QUEUE_NUMS_MAX} queues at the most."

@@ -17,7 +17,7 @@ from storage.left_out import LeftOuts, raise_fault, taken_entries
 _TABLE = "offsetTable"
 
 
-def parse_delay_offsets(text: str, left_out: LeftOuts | None = None) -> DelayOffsetTable:
+def parse_delay_offsets(text: str | bytes, left_out: LeftOuts | None = None) -> DelayOffsetTable:
     """The table in the file's text, in its order (a Parse: storage/left_out.py)."""
     _, levels = parsed_table(text, _TABLE)
     return DelayOffsetTable(taken_entries(levels, _offset, left_out))

@@ -39,7 +39,7 @@ def always_present() -> list[SubscriptionGroupConfig]:
     return [SubscriptionGroupConfig(name) for name in ALWAYS_PRESENT]
 
 
-def parse_groups(text: str, left_out: LeftOuts | None = None) -> SubscriptionGroupTable:
+def parse_groups(text: str | bytes, left_out: LeftOuts | None = None) -> SubscriptionGroupTable:
     """The table in the file's text, in its order (a Parse: storage/left_out.py)."""
     found, groups = parsed_table(text, _TABLE)
     return SubscriptionGroupTable(

@@ -90,7 +90,7 @@ def load(disk: Disk, path: str, parse: Parse[T]) -> Loaded[T]:
     return Loaded(None, not findings, tuple(broken), "; ".join(findings))
 
 
-def parsed_object(text: str, _: LeftOuts | None = None) -> dict[object, object]:
+def parsed_object(text: str | bytes, _: LeftOuts | None = None) -> dict[object, object]:
     """The JSON object that `text` is, all of it (a Parse). Raises ValueError."""
     value = loads(text)
     if not isinstance(value, dict):
@@ -98,7 +98,9 @@ def parsed_object(text: str, _: LeftOuts | None = None) -> dict[object, object]:
     return value
 
 
-def parsed_table(text: str, name: str) -> tuple[Mapping[object, object], Mapping[object, object]]:
+def parsed_table(
+    text: str | bytes, name: str
+) -> tuple[Mapping[object, object], Mapping[object, object]]:
     """The JSON object that `text` is, and the table `name` that must be in it; or ValueError."""
     found = parsed_object(text)
     table = found.get(name)

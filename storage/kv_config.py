@@ -17,7 +17,7 @@ KvTable = dict[str, dict[str, str]]
 _TABLE = "configTable"
 
 
-def parse_kv(text: str, left_out: LeftOuts | None = None) -> KvTable:
+def parse_kv(text: str | bytes, left_out: LeftOuts | None = None) -> KvTable:
     """The table in the file's text, in its order (a Parse: storage/left_out.py).
 
     An entry is one key; or a namespace, where there are no keys below it.

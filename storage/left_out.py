@@ -9,7 +9,8 @@ from typing import TypeVar
 
 from protocol.bodies import DataVersion
 from protocol.errors import RemoteError
-from protocol.fastjson import dumps
+from protocol.fastjson import FastjsonError, dumps
+from protocol.table_rules import key_fault
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -30,7 +31,11 @@ class LeftOut:
 
     def line(self) -> bytes:
         """One line of the side file (storage/json_config.py)."""
-        return dumps({"entry": self.entry, "reason": self.reason, "value": self.value}) + b"\n"
+        line: dict[str, object] = {"entry": self.entry, "reason": self.reason}
+        try:
+            return dumps({**line, "value": self.value}) + b"\n"
+        except FastjsonError:  # it refers to what is around it, without an end
+            return dumps({**line, "value": repr(self.value)[:_SHOWN_CHARS_MAX]}) + b"\n"
 
 
 LeftOuts = list[LeftOut]
@@ -52,6 +57,8 @@ def taken_entries(
     taken: dict[K, V] = {}
     for key, value in found.items():
         try:
+            if isinstance(key, str):
+                raise_fault(key_fault(key))
             name, entry = read(key, value)
         except (RemoteError, ValueError, TypeError, OverflowError) as error:
             reason = error.remark if isinstance(error, RemoteError) else str(error)

@@ -18,7 +18,7 @@ TOPIC_GROUP_SEPARATOR = "@"
 _TABLE = "offsetTable"
 
 
-def parse_offsets(text: str, left_out: LeftOuts | None = None) -> ConsumerOffsetTable:
+def parse_offsets(text: str | bytes, left_out: LeftOuts | None = None) -> ConsumerOffsetTable:
     """The table in the file's text, in its order (a Parse: storage/left_out.py).
 
     An entry is the offset of one queue; or a key, where there are no queues below it.

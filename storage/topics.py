@@ -34,7 +34,7 @@ _CLUSTER_QUEUES = 16
 _TABLE = "topicConfigTable"
 
 
-def parse_topics(text: str, left_out: LeftOuts | None = None) -> TopicConfigTable:
+def parse_topics(text: str | bytes, left_out: LeftOuts | None = None) -> TopicConfigTable:
     """The table in the file's text, in its order (a Parse: storage/left_out.py)."""
     found, topics = parsed_table(text, _TABLE)
     return TopicConfigTable(taken_entries(topics, _entry, left_out), taken_version(found, left_out))

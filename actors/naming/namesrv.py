@@ -55,6 +55,7 @@ from protocol.headers.namesrv import (
     WipeWritePermResponseHeader,
 )
 from protocol.registration import read_registration
+from protocol.table_rules import key_fault
 from storage.kv_config import parse_kv
 
 log = get_logger(__name__)
@@ -323,6 +324,8 @@ class Namesrv(PersistedTable):
         if "namespace" not in fields or "key" not in fields:
             raise RemoteError(ResponseCode.SYSTEM_ERROR, "namespace or key is null")
         header = PutKvConfigHeader.decode(fields)
+        if fault := key_fault(header.namespace) or key_fault(header.key):
+            raise RemoteError(ResponseCode.SYSTEM_ERROR, fault)
         self._kv.put(header.namespace, header.key, header.value)
         self._save_kv(request)
 

@@ -123,9 +123,14 @@ class Responder(Actor):
             response = self.serves_codes[request.command.code](self, request)
         except RemoteError as error:
             request.answer(error.code, remark=error.remark)
+            if request.command.is_oneway:
+                self.on_refused_oneway(request, error.remark)
             return
         if response is not None:
             request.respond(response)
+
+    def on_refused_oneway(self, request: Request, remark: str) -> None:
+        """Nobody hears of this refusal; for those who have to tell the operator."""
 
 
 def short_body(command: RemotingCommand) -> bytes | memoryview | None:

@@ -10,15 +10,16 @@ First 3 s after the start, then every 10 s, and at once when the log has a messa
 is not known here; while the logs agree (HaSlave): a master that has lost its store has lost its
 tables, too. Offsets wait until the log here is as long as the master's was
 when it told them: they would count as delivered or consumed what this slave does not have yet.
-4.9.7 takes everything, every 10 s. What the master does not answer is left as it is, with one line
-when that begins and one when it is over.
+4.9.7 takes everything, every 10 s. Of a table only those entries are taken that a start could load.
+What the master does not answer is left as it is, with one line when that begins and one when it is
+over.
 
 Source: broker/slave/SlaveSynchronize.java.
 """
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, TypeVar
 
 from structlog import get_logger
 
@@ -32,17 +33,24 @@ from actors.naming.namesrv_link import Client
 from actors.replication.master_news import MasterIs, UnknownTopics
 from actors.tables.consumer_offsets import TakeOffsets
 from actors.tables.groups import TakeGroups
+from actors.tables.persisted import LEFT_OUT_LINES_MAX
 from actors.tables.topics import RemoveTopic, TakeTopics
-from protocol.bodies import ConsumerOffsetTable, KVTable, SubscriptionGroupTable, TopicConfigTable
+from protocol.bodies import KVTable
 from protocol.bodies_admin import TopicStatsTable
 from protocol.codes import RequestCode, ResponseCode
 from protocol.command import RemotingCommand
 from protocol.errors import RemoteError
 from protocol.headers.admin import TopicHeader
 from storage.commit_log import CommitLog
-from storage.delay_offsets import parse_delay_offsets
+from storage.delay_offsets import format_delay_offsets, parse_delay_offsets
+from storage.groups import parse_groups
+from storage.left_out import LeftOuts
+from storage.offsets import parse_offsets
+from storage.topics import parse_topics
 
 log = get_logger(__name__)
+
+T = TypeVar("T")
 
 FIRST_AFTER_MS = 3000
 INTERVAL_MS = 10_000
@@ -106,6 +114,8 @@ class SlaveSync(Actor):
         """Whether the next tables are those of the same master as the last."""
         self._master_end = -1
         """How long the master's log was at the end of the last round; -1: there was none."""
+        self._left_out: dict[RequestCode, list[tuple[str, str]]] = {}
+        """Entries of the master's tables that were not taken in the last round, and why."""
         self._begun: dict[str, int] = {}
         """Topics with queues that have begun anew, and where in the log the newest of them does."""
 
@@ -170,13 +180,15 @@ class SlaveSync(Actor):
     def _take_all(self, client: Client) -> None:
         own_end = self._log.end_offset
         has_all = 0 <= self._master_end <= own_end
-        topics = TopicConfigTable.decode(self._ask(client, RequestCode.GET_ALL_TOPIC_CONFIG))
+        topics = self._table(client, RequestCode.GET_ALL_TOPIC_CONFIG, parse_topics)
         self._to["topics"].tell(TakeTopics(topics, own_end, has_all, self._continues))
-        offsets = ConsumerOffsetTable.decode(self._ask(client, RequestCode.GET_ALL_CONSUMER_OFFSET))
+        offsets = self._table(client, RequestCode.GET_ALL_CONSUMER_OFFSET, parse_offsets)
+        left_out: LeftOuts = []
         text = self._ask(client, RequestCode.GET_ALL_DELAY_OFFSET).decode("utf-8")
-        delays = TakeDelayOffsets(parse_delay_offsets(text), text)
-        body = self._ask(client, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)
-        groups = SubscriptionGroupTable.decode(body)
+        table = parse_delay_offsets(text, left_out)
+        self._note_left_out(RequestCode.GET_ALL_DELAY_OFFSET, left_out)
+        delays = TakeDelayOffsets(table, format_delay_offsets(table) if left_out else text)
+        groups = self._table(client, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, parse_groups)
         self._to["groups"].tell(TakeGroups(groups, self._continues))
         self._continues = True
         info = KVTable.decode(self._ask(client, RequestCode.GET_BROKER_RUNTIME_INFO))
@@ -189,6 +201,21 @@ class SlaveSync(Actor):
             if place < dispatched:  # else the master's queues do not tell yet
                 del self._begun[topic]
                 self._remove_empty(client, topic, place)
+
+    def _table(self, client: Client, code: RequestCode, parse: Callable[[bytes, LeftOuts], T]) -> T:
+        """One of the master's tables, without what this broker's next start could not load."""
+        left_out: LeftOuts = []
+        table = parse(self._ask(client, code), left_out)
+        self._note_left_out(code, left_out)
+        return table
+
+    def _note_left_out(self, code: RequestCode, left_out: LeftOuts) -> None:
+        """Once for each entry, for as long as the master has it."""
+        found = [(each.entry, each.reason) for each in left_out]
+        for entry, reason in found[:LEFT_OUT_LINES_MAX]:
+            if (entry, reason) not in self._left_out.get(code, ()):
+                log.warning("entry left out", table=code.name, entry=entry, reason=reason)
+        self._left_out[code] = found
 
     def _remove_empty(self, client: Client, topic: str, place: int) -> None:
         """What a queue has that is empty at the master is of before the topic was deleted."""

@@ -103,7 +103,7 @@ class FilterTable(TickedTable):
         filters, now_ms = self._filters, self.system.clock.now_ms()
         for each in data.subscription_data_set:
             if not is_legal_name(each.topic) or not is_legal_name(data.group_name, GROUP_CHARS_MAX):
-                log.warning("filter not taken: no legal name", topic=each.topic)
+                self.log_dropped("filter not taken: no legal name", topic=each.topic)
                 continue
             filters.register(
                 each.topic,

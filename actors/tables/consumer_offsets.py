@@ -36,7 +36,13 @@ from protocol.headers.offset import (
     QueryConsumerOffsetHeader,
     UpdateConsumerOffsetHeader,
 )
-from protocol.topic_names import GROUP_CHARS_MAX, is_legal_name
+from protocol.table_rules import queue_id_fault
+from protocol.topic_names import (
+    GROUP_CHARS_MAX,
+    TOPIC_CHARS_MAX,
+    group_name_fault,
+    topic_name_fault,
+)
 from storage.offsets import (
     TOPIC_GROUP_SEPARATOR,
     format_offsets,
@@ -213,8 +219,10 @@ class ConsumerOffsets(TickedTable):
         if request.command.is_oneway:
             self._commit(group, topic, queue_id, header.commit_offset, request.peer)
         else:
-            check_topic_name(topic)  # 4.9.7 keeps them under any name
+            check_topic_name(topic)  # 4.9.7 keeps them under any name and of any queue
             check_group_name(group)
+            if fault := queue_id_fault(queue_id):
+                raise RemoteError(ResponseCode.SYSTEM_ERROR, fault)
             guard, peer = self._guard, request.peer
             moved = header.commit_offset != self._offset(group, topic, queue_id)
             if guard is not None and moved and not guard.is_member(group, peer):
@@ -317,11 +325,16 @@ class ConsumerOffsets(TickedTable):
     def _store(self, group: str, topic: str, queue_id: int, offset: int) -> None:
         key = offset_key(topic, group)
         queues = self._offsets.get(key)
-        if queues is None:
-            if not is_legal_name(topic) or not is_legal_name(group, GROUP_CHARS_MAX):
-                log.warning("offset not taken: no legal name", topic=topic, group=group)
+        if queues is None or queue_id not in queues:  # most commits are of a queue that is known
+            fault = queue_id_fault(queue_id)
+            if queues is None:  # a name that came with the file is good enough
+                fault = fault or topic_name_fault(topic) or group_name_fault(group)
+            if fault:
+                place = {"topic": topic[:TOPIC_CHARS_MAX], "group": group[:GROUP_CHARS_MAX]}
+                self.log_dropped("offset not taken", **place, queue_id=queue_id, reason=fault)
                 return
-            queues = self._offsets[key] = {}
+            if queues is None:
+                queues = self._offsets[key] = {}
         queues[queue_id] = offset
         self._changed = True
 

@@ -19,15 +19,14 @@ from actors.engine.address import Address
 from actors.engine.published import Published
 from actors.network.request import Request, serves, short_body
 from actors.tables.consumer_offsets import ForgetOffsets, GroupsGone
-from actors.tables.names import check_group_name
 from actors.tables.persisted import PersistedTable
-from actors.tables.topic_set import QUEUE_NUMS_MAX
 from actors.tables.topics import SLAVE_REFUSES
 from protocol.bodies import DataVersion, SubscriptionGroupConfig, SubscriptionGroupTable
 from protocol.codes import RequestCode, ResponseCode
 from protocol.command import RemotingCommand
 from protocol.errors import RemoteError
 from protocol.headers.admin import DeleteSubscriptionGroupHeader
+from protocol.table_rules import asked_group_fault
 from protocol.topic_names import GROUP_CHARS_MAX, is_legal_name
 from storage.groups import always_present, format_groups, parse_groups
 from storage.store_traces import restored_groups
@@ -35,7 +34,6 @@ from storage.store_traces import restored_groups
 log = get_logger(__name__)
 
 SYSTEM_GROUP_PREFIX = "CID_RMQ_SYS_"
-_INT_MAX = (1 << 31) - 1
 GroupConfigs = Mapping[str, SubscriptionGroupConfig]
 
 
@@ -111,6 +109,8 @@ class GroupTable(PersistedTable):
             log.warning("groups found by their topics and offsets", groups=found)
         self._groups.update(table.subscription_group_table)
         self._version = table.data_version
+        if loaded.left_out:  # a slave may know another table of this version
+            self._version = self._version.next(self.system.clock.now_ms())
         self._taken = SubscriptionGroupTable(dict(self._groups), self._version)
         self._published.value = dict(self._groups)
         if found or loaded.is_to_be_saved:
@@ -120,7 +120,7 @@ class GroupTable(PersistedTable):
     def on_create(self, message: CreateGroup) -> None:
         """Somebody has come with a group that nobody has made."""
         if not is_legal_name(message.group, GROUP_CHARS_MAX):
-            log.warning("group not created: no legal name", group=message.group)
+            self.log_dropped("group not created: no legal name", group=message.group)
         elif message.group not in self._groups:
             log.info("group created", group=message.group)
             self._put(SubscriptionGroupConfig(message.group))
@@ -156,8 +156,8 @@ class GroupTable(PersistedTable):
             raise RemoteError(
                 ResponseCode.SYSTEM_ERROR, "java.lang.NullPointerException: groupName is null"
             )
-        check_group_name(config.group_name)
-        _check_numbers(config)
+        if fault := asked_group_fault(config):
+            raise RemoteError(ResponseCode.SYSTEM_ERROR, fault)
         log.info("group updated", group=config.group_name, peer=request.peer.remote)
         self._put(config, lambda refusal: self.answer_saved(request, refusal))
         return None
@@ -196,14 +196,3 @@ class GroupTable(PersistedTable):
     def _save(self, then: Callable[[str], None] | None = None) -> None:
         table = SubscriptionGroupTable(dict(self._groups), self._version)
         self.save(lambda: format_groups(table), then)
-
-
-def _check_numbers(config: SubscriptionGroupConfig) -> None:
-    """What does not fit would make the whole table unreadable for a slave of 4.9.7's."""
-    for name, number, most in (
-        ("retryMaxTimes", config.retry_max_times, _INT_MAX),
-        ("retryQueueNums", config.retry_queue_nums, QUEUE_NUMS_MAX),
-    ):
-        if not -_INT_MAX - 1 <= number <= most:
-            remark = f"com.alibaba.fastjson.JSONException: parseInt error, field : {name}"
-            raise RemoteError(ResponseCode.SYSTEM_ERROR, remark)

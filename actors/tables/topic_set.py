@@ -15,9 +15,6 @@ from protocol.topic_names import (
 )
 from storage.topics import READ_WRITE, always_present
 
-QUEUE_NUMS_MAX = 65_536
-"""Of one topic, for reading and for writing, that an administrator may ask for."""
-
 UNIT_FLAG = 1
 UNIT_SUB_FLAG = 2
 

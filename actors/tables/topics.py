@@ -5,7 +5,7 @@ Told by: connections (`Request`), PutMessage (`CreateTopicOnSend`, `CreateSystem
 (`CreateSystemTopic`, `WhenRegistered`), ReplyMessage (`CreateTopicOnSend`), Registration
 (`SetOrderTopics`), Settings (`PermissionChanged`), SlaveSync (`TakeTopics`).
 Tells: config_writer; Registration (`RegisterTopic`, `RegisterAll`, `WhenRegistered`); CleanFiles
-(`RemoveTopic`, `TablesComplete`); TableEncoder (`EncodeAnswer`); whoever asked (`TopicReady`).
+(`RemoveTopic`, `TablesComplete`); LongAnswers (`LongAnswer`); whoever asked (`TopicReady`).
 
 A change is published, answered and registered once it is on disk: nobody can lose a topic that he
 was told of.
@@ -23,17 +23,18 @@ from actors.engine.actor import handles
 from actors.engine.address import Address
 from actors.engine.published import Published
 from actors.naming.registration import RegisterAll, RegisterTopic, SetOrderTopics, WhenRegistered
+from actors.network.long_answers import LongAnswer
 from actors.network.request import Request, serves
 from actors.tables.names import check_topic_name
 from actors.tables.persisted import PersistedTable
-from actors.tables.table_encoder import EncodeAnswer
-from actors.tables.topic_set import QUEUE_NUMS_MAX, Topics
+from actors.tables.topic_set import Topics
 from protocol.bodies import TopicConfig, TopicConfigTable
 from protocol.bodies_admin import TopicList
 from protocol.codes import RequestCode, ResponseCode
 from protocol.command import RemotingCommand
 from protocol.errors import RemoteError
 from protocol.headers.admin import CreateTopicHeader, TopicHeader
+from protocol.table_rules import asked_topic_fault
 from protocol.topic_names import is_legal_name
 from storage.store_traces import restored_topics
 from storage.topics import READ_WRITE, format_topics, parse_topics
@@ -144,7 +145,7 @@ class TopicTable(PersistedTable):
         config_writer: Address,
         registration: Address,
         clean_files: Address,
-        encoder: Address,
+        long_answers: Address,
         queued: Mapping[str, int] | None = None,
     ) -> None:
         """Publishes `topics` for those who look topics up, and `table` for those who pass it on.
@@ -156,7 +157,7 @@ class TopicTable(PersistedTable):
         self._config = config
         self._published, self._published_table = topics, table
         self._registration, self._clean_files = registration, clean_files
-        self._encoder = encoder
+        self._long_answers = long_answers
         self._topics = Topics(config)
         self._queued = dict(queued or {})
         self._taken = TopicConfigTable()
@@ -173,6 +174,8 @@ class TopicTable(PersistedTable):
         if found:
             log.warning("topics found by their queues", topics=found)
         self._topics = Topics(self._config, table)
+        if loaded.left_out:  # slaves and name servers may know another table of this version
+            self._topics.version = self._topics.version.next(self.system.clock.now_ms())
         self._taken = self._topics.table()
         self._publish(self._taken)
         if found or loaded.is_to_be_saved:
@@ -208,10 +211,11 @@ class TopicTable(PersistedTable):
         """Makes a topic for retries or dead letters."""
         config = self._topics.configs.get(message.topic)
         if config is None and not is_legal_name(message.topic):
-            log.warning("topic not created: no legal name", topic=message.topic)
+            self.log_dropped("topic not created: no legal name", topic=message.topic)
             message.refuse("no legal name")
         elif config is None:
-            flag, queues = message.topic_sys_flag, message.queue_nums
+            # 4.9.7 makes a topic of -1 queues for a group that has so many for retries
+            flag, queues = message.topic_sys_flag, max(0, message.queue_nums)
             made = TopicConfig(message.topic, queues, queues, READ_WRITE, topic_sys_flag=flag)
             log.info("topic created", topic=message.topic)
             self._create(made, message.reply_to)
@@ -279,7 +283,6 @@ class TopicTable(PersistedTable):
         fields = {"topic": "", "defaultTopic": "", **(request.command.fields or {})}
         header = CreateTopicHeader.decode(fields)
         self._check_new(header.topic)
-        _check_queue_nums(header)
         config = TopicConfig(
             header.topic,
             header.read_queue_nums,
@@ -288,6 +291,8 @@ class TopicTable(PersistedTable):
             header.topic_filter_type,
             header.topic_sys_flag or 0,
         )
+        if fault := asked_topic_fault(config):
+            raise RemoteError(ResponseCode.SYSTEM_ERROR, fault)
         log.info("topic updated", topic=header.topic, peer=request.peer.remote)
         self._topics.put(config, self.system.clock.now_ms())
 
@@ -338,7 +343,7 @@ class TopicTable(PersistedTable):
         """The whole table; a large one is written by somebody who has the time."""
         table = self._topics.table()
         if len(table.topic_configs) > ENCODED_HERE_MAX:
-            self._encoder.tell(EncodeAnswer(request, table, {}))
+            self._long_answers.tell(LongAnswer(request, table, {}))
             return None
         return request.command.answer(fields={}, body=table.encode())
 
@@ -378,14 +383,3 @@ class TopicTable(PersistedTable):
     def _publish(self, table: TopicConfigTable) -> None:
         self._published_table.value = table
         self._published.value = table.topic_configs
-
-
-def _check_queue_nums(header: CreateTopicHeader) -> None:
-    """4.9.7 takes any number, and whoever asks for such a topic's queues then fills its memory."""
-    for key, number in (
-        ("readQueueNums", header.read_queue_nums),
-        ("writeQueueNums", header.write_queue_nums),
-    ):
-        if number > QUEUE_NUMS_MAX:
-            remark = f"{key} is {number}: a topic has {QUEUE_NUMS_MAX} queues at the most."
-            raise RemoteError(ResponseCode.SYSTEM_ERROR, remark)

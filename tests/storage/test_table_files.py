@@ -80,6 +80,9 @@ BAD: list[tuple[str, str, str, str, str]] = [
             (topic(order="maybe"), "true or false"),
         ]
     ),
+    ("topics.json", TOPICS, '"T":{"perm":{"$ref":"$"}}', "T", "a number is missing"),
+    ("topics.json", TOPICS, f'"@type":{topic()}', "@type", "no entry can be called @type"),
+    ("topics.json", TOPICS, f'"$ref":{topic()}', "$ref", "no entry can be called $ref"),
     ("topics.json", TOPICS, '"T":3', "T", "an object is missing"),
     ("topics.json", TOPICS, '"T":null', "T", "an object is missing"),
     *(
@@ -131,6 +134,8 @@ BAD: list[tuple[str, str, str, str, str]] = [
     ),
     ("consumerFilter.json", FILTERS, '"T":5', "T", "no groupFilterData"),
     ("consumerFilter.json", FILTERS, '"T":{"groupFilterData":[]}', "T", "no groupFilterData"),
+    (KV_TABLE, KV, '"N":{"$ref":"$"}', "N, configTable", "levels"),
+    (KV_TABLE, KV, '"N":{"@type":"x"}', "N, @type", "no entry can be called @type"),
     (KV_TABLE, KV, '"N":3', "N", "no table of keys"),
     (KV_TABLE, KV, '"N":{"k":null}', "N, k", "no value"),
     (KV_TABLE, KV, r'"N\n":{"":null}', r"'N\n', ''", "no value"),

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
 from protocol.codes import ResponseCode
 from storage.disk import RealDisk
@@ -61,6 +62,52 @@ def test_a_broker_without_its_config_files_serves_every_message(damage: str) -> 
     broker.stop()
     saved = parse_topics(disk.read_bytes("/store/config/topics.json").decode())
     assert saved.topic_configs[TOPIC].write_queue_nums == 4
+
+
+BAD_ENTRIES = {
+    "topics.json": '"Orders":{"perm":6,"readQueueNums":-4,"topicFilterType":"SINGLE_TAG"},'
+    '"Empty":{"perm":-3}',
+    "subscriptionGroup.json": '"readers":{"retryMaxTimes":99999999999}',
+    "consumerOffset.json": '"Orders@readers":{-1:5,2:1}',
+    "delayOffset.json": "-2:7",
+}
+
+
+def test_a_bad_entry_in_every_table_costs_that_entry_only() -> None:
+    """As 4.9.7 saves what it is told."""
+    disk = stopped_broker()
+    for name, entry in BAD_ENTRIES.items():
+        path = f"/store/config/{name}"
+        text = disk.read_bytes(path).decode() if disk.exists(path) else '{"offsetTable":{}}'
+        table = text.index("{", text.index("Table"))
+        text = text.replace('"Orders":', '"Old":').replace('"readers":', '"old":')
+        table = text.index("{", text.index("Table"))
+        comma = "," if '"' in text[table:] else ""
+        disk.open(path, create=True).set_size(0)
+        set_bytes(disk, path, f"{text[: table + 1]}{entry}{comma}{text[table + 1 :]}".encode())
+    with capture_logs() as lines:
+        broker = SimulatedBroker(2, disk)
+        tables = broker.broker.tables
+        assert tables.topics.value[TOPIC].read_queue_nums == 4, "it is found by its queues"
+        assert "Empty" not in tables.topics.value
+        assert tables.topics.value["Old"].read_queue_nums == 4
+        assert tables.groups.value["old"].retry_max_times == 3
+        assert tables.offsets.value == {"Orders@readers": {2: 1}}
+        assert broker.pull(0, topic=TOPIC, queue_id=1, hold_ms=1).code == ResponseCode.SUCCESS
+        broker.stop()
+    said = [(each["file"], each["entry"]) for each in lines if each["event"] == "entry left out"]
+    assert sorted(said) == [
+        ("/store/config/consumerOffset.json", "Orders@readers, -1"),
+        ("/store/config/delayOffset.json", "-2"),
+        ("/store/config/subscriptionGroup.json", "readers"),
+        ("/store/config/topics.json", "Empty"),
+        ("/store/config/topics.json", "Orders"),
+    ]
+    for name in BAD_ENTRIES:
+        assert disk.exists(f"/store/config/{name}.left-out"), name
+    with capture_logs() as lines:
+        SimulatedBroker(2, disk).stop()
+    assert [each for each in lines if "left out" in each["event"]] == []
 
 
 def test_a_flipped_bit_in_a_config_file_changes_nothing() -> None:

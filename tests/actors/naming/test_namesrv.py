@@ -188,6 +188,28 @@ def test_a_setting_that_the_disk_refuses_is_answered_with_an_error() -> None:
         assert "the disk is full" in (answer.remark or "")
 
 
+@pytest.mark.parametrize("taken", ["$ref", "@type"])
+def test_a_key_that_means_something_to_the_file_is_refused(taken: str) -> None:
+    disk = FakeDisk()
+    with name_server(disk) as system:
+        for namespace, key in (("N", taken), (taken, "k")):
+            fields = {"namespace": namespace, "key": key, "value": "$"}
+            answer = ask(system, "namesrv", request(RequestCode.PUT_KV_CONFIG, fields))
+            assert answer.code == ResponseCode.SYSTEM_ERROR
+            assert f"no entry can be called {taken}" in (answer.remark or "")
+
+
+def test_a_topic_with_a_number_that_no_java_client_reads_refuses_the_registration() -> None:
+    with name_server() as system:
+        for compressed in (False, True):
+            bad = registration(TOPIC, TopicConfig("Bad", 1 << 31, 4), compressed=compressed)
+            answer = ask(system, "namesrv", bad)
+            assert answer.code == ResponseCode.SYSTEM_ERROR
+            assert "readQueueNums" in (answer.remark or "")
+            assert route(system, TOPIC.topic_name).code == ResponseCode.TOPIC_NOT_EXIST
+        assert ask(system, "namesrv", registration(TopicConfig("Odd", -4, -1))).code == 0
+
+
 def test_the_file_of_the_settings_is_that_of_4_9_7() -> None:
     kv = KvConfig(parse_kv('{"configTable":{"N":{"k":"v"}}}'))
     kv.put("M", "a", "1")

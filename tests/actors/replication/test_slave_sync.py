@@ -1,5 +1,6 @@
 """A slave's tables become its master's: every ten seconds, into its own files."""
 
+import pytest
 from structlog.testing import capture_logs
 
 from actors.delays.delay_offsets import WhereWasI
@@ -8,9 +9,11 @@ from protocol.codes import RequestCode
 from protocol.command import RemotingCommand
 from protocol.headers.offset import QueryConsumerOffsetHeader
 from storage.delay_offsets import parse_delay_offsets
+from tests.support import slave_tables
 from tests.support.brokers import SimulatedBroker
 from tests.support.peers import Told
 from tests.support.slave_tables import (
+    ToMaster,
     commit,
     following,
     synced,
@@ -136,3 +139,37 @@ def test_without_a_master_and_of_itself_a_slave_asks_nobody() -> None:
             slave.system.advance(30_000)
             assert client.asked == []
         assert client.closed
+
+
+BODIES = {
+    RequestCode.GET_ALL_TOPIC_CONFIG: b'{"dataVersion":{"counter":9,"timestamp":9},'
+    b'"topicConfigTable":{"Good":{"perm":6,"topicName":"Good"},"Bad":{"perm":-3,"topicName":"Bad"}}}',
+    RequestCode.GET_ALL_CONSUMER_OFFSET: b'{"offsetTable":{"Good@G":{0:7,-1:5}}}',
+    RequestCode.GET_ALL_DELAY_OFFSET: b'{"offsetTable":{1:3,2:-4}}',
+    RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: b'{"dataVersion":{"counter":9,"timestamp":9},'
+    b'"subscriptionGroupTable":{"G":{},"H":{"retryQueueNums":99999999999}}}',
+}
+
+
+class OddMaster(ToMaster):
+    """A master of 4.9.7's with an entry in each table that no broker can work with."""
+
+    def call(self, request: RemotingCommand, timeout_s: float) -> RemotingCommand:
+        answer = super().call(request, timeout_s)
+        answer.body = BODIES.get(RequestCode(request.code), answer.body)
+        return answer
+
+
+def test_bad_entries_of_the_master_are_left_out_and_named_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(slave_tables, "ToMaster", OddMaster)
+    with capture_logs() as lines, synced() as (_, slave, _):
+        slave.system.advance(40_000)
+        tables = slave.broker.tables
+        assert tables.topics.value.keys() == {"Good"}
+        assert tables.groups.value.keys() == {"G"}
+        assert tables.offsets.value == {"Good@G": {0: 7}}
+        assert parse_delay_offsets(text_of(slave, "delayOffset").decode()).offset_table == {1: 3}
+    said = sorted(each["entry"] for each in lines if each["event"] == "entry left out")
+    assert said == ["2", "Bad", "Good@G, -1", "H"]

@@ -23,6 +23,7 @@ from actors.tables.consumer_offsets import (
     ResetOffsets,
     TellOffsets,
 )
+from actors.tables.persisted import DROPPED_EVERY_MS
 from protocol.bodies import SubscriptionData, TopicConfig
 from protocol.codes import RequestCode, ResponseCode
 from protocol.command import RemotingCommand
@@ -102,6 +103,37 @@ def test_a_one_way_update_is_stored_and_not_answered() -> None:
         tell(system, "consumer_offsets", update(3), peer)
         assert peer.received == []
         assert stored(system) == 3
+
+
+def test_what_cannot_be_kept_is_refused_or_dropped_with_a_line_a_minute() -> None:
+    disk = FakeDisk()
+    with offset_table(disk) as (system, _), capture_logs() as lines:
+        tell(system, "consumer_offsets", update(3), RecordingPeer())
+        for _ in range(3):
+            tell(system, "consumer_offsets", update(7, -1), RecordingPeer())
+            system.address("consumer_offsets").tell(CommitOffset("G", "T", -2, 11, RecordingPeer()))
+        system.drain()
+        dropped = [each for each in lines if each["event"] == "offset not taken"]
+        assert [(each["queue_id"], each["dropped_in_all"]) for each in dropped] == [(-1, 1)]
+        system.advance(DROPPED_EVERY_MS)
+        tell(system, "consumer_offsets", update(7, -1), RecordingPeer())
+        assert [each for each in lines if each["event"] == "offset not taken"][1:] != []
+        answer = ask(system, "consumer_offsets", update(7, -1, oneway=False))
+        remark = "queueId is -1: it has to be from 0 to 2147483647"
+        assert (answer.code, answer.remark) == (ResponseCode.SYSTEM_ERROR, remark)
+    with offset_table(disk) as (_, offsets):
+        assert offsets.value == {"T@G": {0: 3}}
+
+
+def test_odd_offsets_and_names_of_4_9_7_are_kept() -> None:
+    disk = FakeDisk()
+    disk.make_dirs("/store/config")
+    disk.open(PATH, create=True).pwrite('{"offsetTable":{"T@ä.b":{0:1}}}'.encode(), 0)
+    with offset_table(disk) as (system, _):
+        system.address("consumer_offsets").tell(CommitOffset("ä.b", "T", 1, -5, None))
+        ask(system, "consumer_offsets", update(-(1 << 63), oneway=False))
+    with offset_table(disk) as (_, offsets):
+        assert offsets.value == {"T@ä.b": {0: 1, 1: -5}, "T@G": {0: -(1 << 63)}}
 
 
 def test_a_pull_brings_an_offset_too() -> None:

@@ -5,6 +5,8 @@ from contextlib import contextmanager
 from errno import ENOSPC
 from typing import Any
 
+import pytest
+
 from actors.config import BrokerConfig
 from actors.engine.published import Published
 from actors.engine.supervisor import ChildSpec
@@ -114,6 +116,33 @@ def test_a_body_that_is_no_group_is_answered_with_an_error() -> None:
         for body in (None, b"{", b"{}"):
             answer = ask(system, "groups", request(UPDATE, body=body))
             assert answer.code == ResponseCode.SYSTEM_ERROR
+
+
+@pytest.mark.parametrize(
+    ("body", "remark"),
+    [
+        ('{"retryMaxTimes":2147483648', "retryMaxTimes is 2147483648: it has to be from -2147"),
+        ('{"retryQueueNums":-2147483649', "retryQueueNums is -2147483649: it has to be from -2147"),
+        ('{"retryQueueNums":65537', "retryQueueNums is 65537: a topic has 65536 queues at the mo"),
+    ],
+)
+def test_a_number_that_the_next_start_could_not_load_is_refused(body: str, remark: str) -> None:
+    with group_table() as (system, groups):
+        answer = ask(system, "groups", request(UPDATE, body=f'{body},"groupName":"G"}}'.encode()))
+        assert answer.code == ResponseCode.SYSTEM_ERROR
+        assert (answer.remark or "").startswith(remark)
+        assert "G" not in groups.value
+
+
+def test_numbers_below_zero_are_kept_as_4_9_7_does() -> None:
+    disk = FakeDisk()
+    body = b'{"groupName":"G","retryMaxTimes":-1,"retryQueueNums":-2147483648,"brokerId":-1}'
+    with group_table(disk) as (system, _):
+        assert ask(system, "groups", request(UPDATE, body=body)).code == ResponseCode.SUCCESS
+    with group_table(disk) as (_, groups):
+        assert groups.value["G"] == SubscriptionGroupConfig(
+            "G", retry_queue_nums=-(1 << 31), retry_max_times=-1, broker_id=-1
+        )
 
 
 def test_a_slave_refuses() -> None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from errno import ENOSPC
 from typing import Any
 
@@ -77,7 +77,7 @@ def topic_table(disk: Disk | None = None, **settings: Any) -> Iterator[Bench]:
                     table=table,
                     config_writer=writer,
                     clean_files=system.address("clean_files"),
-                    encoder=system.address("table_encoder"),
+                    long_answers=system.address("long_answers"),
                     registration=registration.address,
                 ),
             ),
@@ -224,6 +224,37 @@ def test_some_topics_may_not_be_touched(topic: str, remark: str) -> None:
         assert answer.code == ResponseCode.SYSTEM_ERROR
         assert remark in (answer.remark or "")
         assert bench.registration.take() == []
+
+
+@pytest.mark.parametrize(
+    ("fields", "remark"),
+    [
+        ({"read_queue_nums": -4}, "readQueueNums is -4: it has to be from 0 to 2147483647"),
+        ({"perm": -3}, "perm is -3: it has to be from 0 to 2147483647"),
+        ({"read_queue_nums": 65_537}, "readQueueNums is 65537: a topic has 65536 queues"),
+    ],
+)
+def test_a_number_that_the_next_start_could_not_load_is_refused(
+    fields: dict[str, Any], remark: str
+) -> None:
+    with topic_table() as bench:
+        header = replace(CreateTopicHeader("T", "TBW102", 8, 4, 6, "SINGLE_TAG"), **fields)
+        command = request(RequestCode.UPDATE_AND_CREATE_TOPIC, header.encode())
+        answer = ask(bench.system, "topics", command)
+        assert answer.code == ResponseCode.SYSTEM_ERROR and remark in (answer.remark or "")
+        assert "T" not in bench.topics.value
+
+
+def test_odd_numbers_that_4_9_7_works_with_survive_a_restart() -> None:
+    disk = FakeDisk()
+    header = CreateTopicHeader("T", "TBW102", 0, 0, 0, "MULTI_TAG", topic_sys_flag=-5)
+    command = request(RequestCode.UPDATE_AND_CREATE_TOPIC, header.encode())
+    with topic_table(disk) as bench:
+        bench.system.address("topics").tell(CreateSystemTopic("%RETRY%G", -1))
+        assert ask(bench.system, "topics", command).code == ResponseCode.SUCCESS
+    with topic_table(disk) as bench:
+        assert bench.topics.value["T"] == TopicConfig("T", 0, 0, 0, "MULTI_TAG", -5)
+        assert bench.topics.value["%RETRY%G"].read_queue_nums == 0, "there is no less"
 
 
 def test_an_unknown_filter_type_and_a_slave_refuse() -> None:

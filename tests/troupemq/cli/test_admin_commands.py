@@ -153,6 +153,32 @@ def test_what_no_field_can_hold_is_refused_before_anybody_is_asked(
     assert namesrv.received.empty()
 
 
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("updateTopic -c C -t T -r 65537", "T: readQueueNums is 65537: a topic has 65536 queues"),
+        ("updateSubGroup -c C -g G -q 65537", "G: retryQueueNums is 65537: a topic has 65536 que"),
+        ("updateSubGroup -c C -g a/b", "a/b: the specified group[a/b] contains illegal characters"),
+        ("cloneGroupOffset -s G -d a/b -t T", "the specified group[a/b] contains illegal"),
+        ("updateKvConfig -s N -k $ref -v x", "no entry can be called $ref"),
+    ],
+)
+def test_what_no_server_could_load_again_is_refused_before_it_is_sent(
+    broker: FakeServer, namesrv: FakeServer, run: Run, line: str, said: str
+) -> None:
+    sent: list[RemotingCommand] = []
+    for server, code in (
+        (broker, RequestCode.UPDATE_AND_CREATE_TOPIC),
+        (broker, RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP),
+        (namesrv, RequestCode.PUT_KV_CONFIG),
+    ):
+        server.on(code, lambda command: sent.append(command) or command.answer())  # type: ignore[func-returns-value]
+    done = run(*line.split())
+    assert done.exit_code == 1
+    assert f"troupemq: {said}" in done.stderr
+    assert sent == []
+
+
 def test_a_group_that_was_never_there_has_no_offset_that_is_kept(
     broker: FakeServer, run: Run
 ) -> None:

@@ -8,6 +8,7 @@ from protocol.headers.admin import (
     DeleteSubscriptionGroupHeader,
     TopicHeader,
 )
+from protocol.table_rules import asked_group_fault
 from protocol.topic_names import DLQ_TOPIC_PREFIX, RETRY_TOPIC_PREFIX
 from troupemq.cli.admin.command import (
     BROKER,
@@ -23,6 +24,7 @@ from troupemq.cli.admin.output import Output, snake_case
 from troupemq.cli.admin.session import Session
 from troupemq.cli.admin.times import INT_MAX, NUMBER, OFFSET
 from troupemq.cli.admin.topics import forget_topic
+from troupemq.client.errors import ArgumentIllegal
 
 SECTION, PRODUCERS = "Consumer groups", "Producers"
 RETRIES = click.IntRange(-1, INT_MAX)
@@ -91,7 +93,9 @@ def update_sub_group(
 
 
 def update_group(session: Session, address: str, config: SubscriptionGroupConfig) -> None:
-    """Creates or changes a consumer group at one broker."""
+    """Creates or changes a group at one broker. Raises ArgumentIllegal for one that cannot be."""
+    if fault := asked_group_fault(config):
+        raise ArgumentIllegal(f"{config.group_name}: {fault}")
     code = RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP
     session.ask(address, code, body=config.encode())
 

@@ -13,12 +13,13 @@ from protocol.headers.offset import (
     SearchOffsetHeader,
     UpdateConsumerOffsetHeader,
 )
+from protocol.topic_names import group_name_fault, topic_name_fault
 from troupemq.cli.admin.command import TOPIC, command, flag, option, parse_bool, yes_no
 from troupemq.cli.admin.output import Output, Row
 from troupemq.cli.admin.session import BrokerPlace, Session
 from troupemq.cli.admin.times import NEWEST, TIME
 from troupemq.cli.admin.topics import consumers_of
-from troupemq.client.errors import BrokerError, understood
+from troupemq.client.errors import ArgumentIllegal, BrokerError, understood
 
 SECTION = "Offsets"
 GROUP_OPTION = option("g", "group", "The consumer group.", required=True)
@@ -103,7 +104,12 @@ def _reset_online(
 def _reset_offline(
     session: Session, place: BrokerPlace, header: ResetOffsetHeader
 ) -> Iterator[Row]:
-    """Nobody is there to be told: their offsets are set where the broker keeps them."""
+    """Nobody is there to be told: their offsets are set where the broker keeps them.
+
+    Raises ArgumentIllegal for names under which it keeps none.
+    """
+    if fault := topic_name_fault(header.topic) or group_name_fault(header.group):
+        raise ArgumentIllegal(fault)
     for queue, before in _consumed(session, place, header):
         offset = _offset_at(session, place, queue, header.timestamp)
         if header.is_force or offset <= before:
@@ -165,6 +171,8 @@ def clone_group_offset(
     session: Session, out: Output, *, src_group: str, dest_group: str, topic: str, offline: str
 ) -> None:
     """Set a group to where another one is."""
+    if fault := group_name_fault(dest_group):
+        raise ArgumentIllegal(fault)
     header = CloneGroupOffsetHeader(src_group, dest_group, topic, parse_bool(offline))
     for place in session.topic_brokers(topic):
         with out.attempt():

@@ -19,9 +19,11 @@ from protocol.headers.namesrv import (
     PutKvConfigHeader,
 )
 from protocol.json_body import Body
+from protocol.table_rules import key_fault
 from protocol.topic_names import RETRY_TOPIC_PREFIX
 from troupemq.client.admin import Admin
 from troupemq.client.errors import (
+    ArgumentIllegal,
     BadAnswer,
     BrokerError,
     ClientError,
@@ -218,7 +220,12 @@ class Session(Admin):
         return understood(GetKvConfigResponseHeader.decode, answer.fields).value
 
     def put_kv(self, attempt: Attempt, namespace: str, key: str, value: str) -> list[str]:
-        """Sets one entry at every name server; gives those that have it."""
+        """Sets one entry at every name server; gives those that have it.
+
+        Raises ArgumentIllegal for one that no name server could keep.
+        """
+        if fault := key_fault(namespace) or key_fault(key):
+            raise ArgumentIllegal(fault)
         header = PutKvConfigHeader(namespace, key, value)
         answers = self.ask_all_namesrvs(attempt, RequestCode.PUT_KV_CONFIG, header)
         return [address for address, _ in answers]

@@ -12,6 +12,7 @@ from protocol.headers.admin import (
     TopicHeader,
 )
 from protocol.headers.namesrv import DeleteTopicInNamesrvHeader
+from protocol.table_rules import asked_topic_fault
 from protocol.topic_names import DLQ_TOPIC_PREFIX, RETRY_TOPIC_PREFIX
 from troupemq.cli.admin.command import (
     BROKER,
@@ -28,7 +29,7 @@ from troupemq.cli.admin.output import Output, Row, Time, snake_case
 from troupemq.cli.admin.session import ORDER_CONFIGURATION, BrokerPlace, Session
 from troupemq.cli.admin.times import COUNT
 from troupemq.client.assignment import averagely
-from troupemq.client.errors import RouteNotFound
+from troupemq.client.errors import ArgumentIllegal, RouteNotFound
 from troupemq.client.message import check_topic
 from troupemq.client.route import DEFAULT_TOPIC, route_of
 
@@ -102,7 +103,9 @@ def _place_of(session: Session, address: str) -> BrokerPlace:
 
 
 def create_topic(session: Session, address: str, config: TopicConfig) -> None:
-    """Creates or changes a topic at one broker."""
+    """Creates or changes a topic at one broker. Raises ArgumentIllegal for one that cannot be."""
+    if fault := asked_topic_fault(config):
+        raise ArgumentIllegal(f"{config.topic_name}: {fault}")
     header = CreateTopicHeader(
         topic=config.topic_name,
         default_topic=DEFAULT_TOPIC,

@@ -16,16 +16,15 @@ import click
 
 from protocol.bodies import SubscriptionGroupConfig, TopicConfig
 from protocol.errors import ProtocolError
+from protocol.table_rules import asked_group_fault, asked_topic_fault
 from troupemq.cli.admin.brokers import broker_settings
 from troupemq.cli.admin.command import BROKER, CLUSTER, command, flag, option
 from troupemq.cli.admin.export import Groups, Topics, user_groups, user_topics, write_file
 from troupemq.cli.admin.groups import update_group
 from troupemq.cli.admin.output import Output, as_json
 from troupemq.cli.admin.session import ORDER_CONFIGURATION, BrokerPlace, Session
-from troupemq.cli.admin.times import INT_MAX
 from troupemq.cli.admin.topics import create_topic, order_entries, put_order
 from troupemq.client.errors import ArgumentIllegal, ClientError
-from troupemq.client.message import check_group, check_topic
 
 SECTION = "Export and import"
 
@@ -250,8 +249,8 @@ def parse_export(data: bytes) -> Contents:
 def _topics(found: list[object]) -> Iterator[TopicConfig]:
     for each in found:
         topic = TopicConfig.from_json(each)
-        check_topic(topic.topic_name)
-        _check(topic.topic_name, topic.read_queue_nums, topic.write_queue_nums)
+        if fault := asked_topic_fault(topic):
+            raise ArgumentIllegal(f"{topic.topic_name}: {fault}")
         if topic.perm not in range(8):
             raise ArgumentIllegal(f"{topic.topic_name} has no permission {topic.perm}")
         yield topic
@@ -260,11 +259,6 @@ def _topics(found: list[object]) -> Iterator[TopicConfig]:
 def _groups(found: list[object]) -> Iterator[SubscriptionGroupConfig]:
     for each in found:
         group = SubscriptionGroupConfig.from_json(each)
-        check_group(group.group_name)
-        _check(group.group_name, group.retry_queue_nums, abs(group.retry_max_times))
+        if fault := asked_group_fault(group):
+            raise ArgumentIllegal(f"{group.group_name}: {fault}")
         yield group
-
-
-def _check(name: str, *numbers: int) -> None:
-    if not all(0 <= number <= INT_MAX for number in numbers):
-        raise ArgumentIllegal(f"a number of {name} is out of range")
