@@ -120,6 +120,8 @@ class Recovery:
             if scan.start_offset > first:
                 lost = self._gone(listed) | self._with_a_wrong_end()
         lost |= self._follow(scan, durable_offset, doubtful)
+        if not self._report.clean and scan.start_offset > first:
+            lost |= self._emptied(listed)
         self._note_followed(scan, listed)
         self._set_end(scan, checkpoint.physic_ms if durable_offset else 0)
         self._queues.truncate_behind(scan.end_offset)
@@ -293,6 +295,14 @@ class Recovery:
             (_bytes(topic), queue_id): "it was gone"
             for topic, queue_id in listed
             if self._queues.get(topic, queue_id) is None
+        }
+
+    def _emptied(self, listed: Iterable[tuple[str, int]]) -> dict[QueueKey, str]:
+        """Queues whose only units could not be believed, and that nothing has followed since."""
+        return {
+            (_bytes(topic), queue_id): "none of its units was right"
+            for topic, queue_id in listed
+            if (queue := self._queues.get(topic, queue_id)) is not None and not queue.max_offset
         }
 
     def _with_a_wrong_end(self) -> dict[QueueKey, str]:

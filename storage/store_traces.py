@@ -31,18 +31,21 @@ def restored_topics(
     known: Mapping[str, TopicConfig],
     queued: Mapping[str, int],
     now_ms: int,
+    queues_made: Collection[tuple[str, int]] = (),
 ) -> tuple[TopicConfigTable | None, list[str]]:
     """What a start makes of the topics' file, and the names of topics that it had to find.
 
     `known` topics every broker has. `queued` ones have to be there, with at least so many queues.
+    `queues_made` count as traces, although they have no directory yet.
     """
-    table, numbers = loaded.value, queued
+    table, numbers = loaded.value, dict(queued)
     if table is None or not loaded.is_newest or loaded.left_out:
         traces = StoreTraces(disk, path).queue_numbers()
+        for topic, queue_id in queues_made:
+            _raise_to(traces, topic, queue_id + 1)
         if table is not None and loaded.is_newest:  # the others are what they should be
             lost = {each.entry for each in loaded.left_out}
             traces = {topic: traces[topic] for topic in lost & traces.keys()}
-        numbers = dict(queued)
         for topic, count in traces.items():
             _raise_to(numbers, topic, count)
     if table is None or numbers:
@@ -56,11 +59,12 @@ def restored_groups(
     loaded: Loaded[SubscriptionGroupTable],
     retried: Collection[str],
     now_ms: int,
+    queues_made: Collection[tuple[str, int]] = (),
 ) -> tuple[SubscriptionGroupTable, list[str]]:
     """The same of the groups' file; `retried` groups have to be there."""
     table, named = loaded.value, set(retried)
     if table is None or not loaded.is_newest or loaded.left_out:
-        traces = StoreTraces(disk, path).groups()
+        traces = StoreTraces(disk, path).groups() | groups_of(topic for topic, _ in queues_made)
         if table is not None and loaded.is_newest:  # the others are what they should be
             traces &= {each.entry for each in loaded.left_out}
         named |= traces

@@ -15,7 +15,7 @@ from storage.crc_sidecar import Sidecar
 from storage.disk import Disk
 from storage.finding import Finding
 from storage.json_config import Loaded, load, parsed_object
-from storage.store_traces import groups_of, restored_groups, restored_topics
+from storage.store_traces import restored_groups, restored_topics
 from storage.table_files import BROKER_TABLES, table_parsers
 from storage.topics import always_present
 
@@ -84,27 +84,22 @@ def _consequences(
 ) -> Iterator[Finding]:
     """What a start adds to a table that is not whole, or does without."""
     name = path.rpartition("/")[2]
+    whole = loaded.is_newest, loaded.broken, loaded.findings, loaded.left_out
+    found: list[str] = []
     if name == "topics.json":
-        topics = Loaded(_as(TopicConfigTable, loaded.value), loaded.is_newest)
-        made: dict[str, int] = {}
-        if topics.value is None or not topics.is_newest:
-            for topic, queue_id in queues_made:
-                made[topic] = max(made.get(topic, 0), queue_id + 1)
-        _, found = restored_topics(disk, path, topics, settings.known_topics, made, 0)
-        if found:
-            yield Finding("config", found_again(path, found))
+        topics = Loaded(_as(TopicConfigTable, loaded.value), *whole)
+        known = settings.known_topics
+        _, found = restored_topics(disk, path, topics, known, {}, 0, queues_made)
     elif name == "subscriptionGroup.json":
-        groups = Loaded(_as(SubscriptionGroupTable, loaded.value), loaded.is_newest)
-        is_whole = groups.value is not None and groups.is_newest
-        retried = set() if is_whole else groups_of(topic for topic, _ in queues_made)
-        _, found = restored_groups(disk, path, groups, retried, 0)
-        if found:
-            yield Finding("config", found_again(path, found))
+        groups = Loaded(_as(SubscriptionGroupTable, loaded.value), *whole)
+        _, found = restored_groups(disk, path, groups, (), 0, queues_made)
     elif isinstance(filters := loaded.value, ConsumerFilters):
         count = len(filters) - len(filters.loaded(0))
         if count:
             text = f"{path}: {count} filters were made for other bit maps: they are left out"
             yield Finding("config", text, is_wrong=settings.are_known)
+    if found:
+        yield Finding("config", found_again(path, found))
 
 
 def _as(kind: type[T], value: object) -> T | None:

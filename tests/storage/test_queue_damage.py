@@ -92,6 +92,21 @@ def test_every_unit_is_there_again(damage: str, stop: str, config: StoreConfig) 
         check_extension(again)
 
 
+def test_a_queue_whose_only_unit_was_damaged_before_a_crash_is_not_left_empty() -> None:
+    """Nobody would miss it: the log is read behind its record, and nothing follows in it."""
+    first = SmallStore()
+    first.send(1, topic="Rarely")
+    first.send(50)
+    first.store.flush()
+    first.send(10)
+    disk = first.disk.killed()
+    disk.flip_bit(f"/store/consumequeue/Rarely/0/{0:020d}", 1, 0)
+    second = SmallStore(disk, first.clock)
+    assert second.units() == first.units()
+    assert any("queue 0 of 'Rarely'" in line.text for line in second.report.findings)
+    assert not SmallStore(first.disk.killed(), first.clock).report.findings
+
+
 def check_extension(made: SmallStore) -> None:
     """Every unit points at one that its record is known by."""
     for queue in made.store.consume_queues:
