@@ -150,6 +150,7 @@ def messages() -> list[Message]:
         Message("Delayed", b"later", delayed),
         Message("%RETRY%readers", b"again", {**again, "DELAY": "3"}, reconsume_times=1),
         Message("%DLQ%readers", b"dead", {**again, **unique(2021)}, reconsume_times=16),
+        Message("%DLQ%readers", b"too", {**again, **unique(2022)}, reconsume_times=16),
         Message(HALF, b"a sale", sale),
         Message(HALF, b"no sale", other),
         Message(HALF, b"who knows", third),
