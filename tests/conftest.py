@@ -18,10 +18,14 @@ the end.
 import gc
 
 import pytest
+from hypothesis import settings
 
 from tests.support.telling import tally, tell, told
 
 __all__ = ["tally", "tell"]
+
+settings.register_profile("suite", derandomize=True, deadline=None)
+settings.load_profile("suite")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -32,6 +32,15 @@ class Jobs:
         self.system = system
         self.environment: Mapping[str, str] = os.environ
         self.directory = directory
+        scratch = directory / "scratch"
+        scratch.mkdir()
+        options = f"{QUICK['spark.driver.extraJavaOptions']} -Djava.io.tmpdir={scratch}"
+        self.settings = {
+            **QUICK,
+            "spark.local.dir": str(scratch),
+            "spark.driver.extraJavaOptions": options,
+        }
+        """A JVM that is killed leaves its scratch files where they are."""
         self.address = system.address("spark_jobs")
         spec = ChildSpec(
             "spark_jobs", lambda system: SparkJobs(self.command, str(directory / "jobs"))
@@ -40,7 +49,7 @@ class Jobs:
         system.start(spec)
 
     def command(self, name: str, arguments: Mapping[str, Any], work_directory: str) -> JobCommand:
-        line = command(name, arguments, work_directory=work_directory, settings=QUICK)
+        line = command(name, arguments, work_directory=work_directory, settings=self.settings)
         java_home = find_java(self.environment, self.directory / "cache")
         return JobCommand(line, environment(os.environ, java_home))
 

@@ -54,7 +54,7 @@ def test_a_file_cut_at_any_byte_is_read_from_its_version_before(
     file: str, zeros: bool, tmp_path: Path
 ) -> None:
     parse, form = KINDS[file]
-    table = parse((store("ext", tmp_path) / "config" / file).read_text())
+    table = parse((store(BY_HAND, tmp_path) / "config" / file).read_text())
     for entries in (
         getattr(table, "topic_configs", {}),
         getattr(table, "subscription_group_table", {}),
@@ -97,7 +97,7 @@ PIECES += [b'{"$ref":"$"}', b'{"$ref":".."}', b"\xff", b"true", b"\\", b"/*", b"
 def test_whatever_is_in_a_file_it_is_read_or_broken(tmp_path: Path, seed: int) -> None:
     random = Random(seed)
     file, (parse, form) = random.choice([*KINDS.items()])
-    data = (store("ext", tmp_path) / "config" / file).read_bytes()
+    data = (store(BY_HAND, tmp_path) / "config" / file).read_bytes()
     disk, path = FakeDisk(), f"/store/config/{file}"
     disk.make_dirs("/store/config")
     for _ in range(40):

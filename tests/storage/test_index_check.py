@@ -70,7 +70,7 @@ class Made:
 
 @pytest.fixture
 def clean(tmp_path: Path) -> Iterator[Made]:
-    made = Made.of("clean", tmp_path)
+    made = Made.of(BY_HAND, tmp_path)
     yield made
     made.close()
 

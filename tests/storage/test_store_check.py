@@ -236,7 +236,7 @@ def test_the_ends_of_queues_are_found_behind_files_of_zeros() -> None:
 
 
 def test_a_flipped_unit_of_the_transaction_table_is_found(tmp_path: Path) -> None:
-    config = golden_config(str(store("clean", tmp_path)))
+    config = golden_config(str(store(BY_HAND, tmp_path)))
     made = MessageStore(config, RealDisk(), SystemClock())
     made.open()
     made.catch_up()

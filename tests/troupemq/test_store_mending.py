@@ -11,7 +11,7 @@ from storage.disk import RealDisk
 from storage.message_store import MessageStore
 from tests.storage.derived import config
 from tests.support.by_hand import BY_HAND
-from tests.support.golden import store
+from tests.support.golden import manifest, store
 from troupemq.cli import cli
 from troupemq.store_mending import lock_owner
 
@@ -48,7 +48,7 @@ def test_check_of_a_store_of_the_original_says_in_one_line_that_nothing_is_wrong
 
 
 def test_check_names_what_is_wrong_and_exits_with_1(tmp_path: Path) -> None:
-    root = store("clean", tmp_path)
+    root = store(BY_HAND, tmp_path)
     damaged(root)
     result = run("check", root)
     assert result.exit_code == 1
@@ -58,18 +58,18 @@ def test_check_names_what_is_wrong_and_exits_with_1(tmp_path: Path) -> None:
 
 
 def test_check_gives_one_json_object_a_line(tmp_path: Path) -> None:
-    root = store("clean", tmp_path)
+    root = store(BY_HAND, tmp_path)
     damaged(root)
     result = run("check", root, "--json")
     *findings, summary = map(json.loads, result.output.splitlines())
     assert {each["part"] for each in findings} == {"commit log", "consume queues"}
     assert all(each["wrong"] for each in findings)
-    assert (summary["clean"], summary["logEnd"]) == (False, 138_373)
+    assert (summary["clean"], summary["logEnd"]) == (False, manifest(BY_HAND)["commitLogEnd"])
     assert summary["wrong"] == {"commit log": 1, "consume queues": 1}
 
 
 def test_check_takes_the_sizes_of_a_broker_conf(tmp_path: Path) -> None:
-    root = store("clean", tmp_path)
+    root = store(BY_HAND, tmp_path)
     conf = tmp_path / "broker.conf"
     conf.write_text("mappedFileSizeCommitLog=65536\nmappedFileSizeConsumeQueue=6000\n")
     result = run("check", root, "-c", conf)
@@ -80,7 +80,7 @@ def test_check_takes_the_sizes_of_a_broker_conf(tmp_path: Path) -> None:
 
 
 def test_check_says_who_uses_the_store(tmp_path: Path) -> None:
-    root = store("clean", tmp_path)
+    root = store(BY_HAND, tmp_path)
     made = MessageStore(config(str(root)), RealDisk(), SystemClock())
     made.open()
     try:
@@ -104,8 +104,11 @@ def test_what_is_no_store_is_refused_in_one_sentence(tmp_path: Path) -> None:
     assert run("check", tmp_path / "missing").exit_code == 2
 
 
-def test_rebuild_makes_the_same_queues_again_and_keeps_the_config_files(tmp_path: Path) -> None:
-    root = store("clean", tmp_path)
+@pytest.mark.parametrize(("name", "counts"), [("clean", (20, 519)), (BY_HAND, (12, 339))])
+def test_rebuild_makes_the_same_queues_again_and_keeps_the_config_files(
+    name: str, counts: tuple[int, int], tmp_path: Path
+) -> None:
+    root = store(name, tmp_path)
     before = contents(root)
     with next((root / "index").iterdir()).open("r+b") as file:
         file.write(b"\xff" * 400)
@@ -115,7 +118,7 @@ def test_rebuild_makes_the_same_queues_again_and_keeps_the_config_files(tmp_path
     assert run("check", root).exit_code == 1
     result = run("rebuild", root)
     assert result.exit_code == 0, result.output
-    assert "consume queues: 20, messages: 519" in result.output
+    assert "consume queues: {}, messages: {}".format(*counts) in result.output
     assert run("check", root).exit_code == 0
     after = contents(root)
     kept = [path for path in before if "/consumequeue/" in path or "/config/" in path]

@@ -22,7 +22,7 @@ ZLIB, LZ4, ZSTD = 0x301, 0x101, 0x201
 """Compressed, and by what."""
 
 FIRST_MS = 1_795_189_404_000
-STEP_MS = 37
+STEP_MS = 1_370
 HALF, OP = "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC"
 SCHEDULED = "SCHEDULE_TOPIC_XXXX"
 LEVEL_3_MS = 10_000
@@ -150,6 +150,7 @@ def messages() -> list[Message]:
         Message("Delayed", b"later", delayed),
         Message("%RETRY%readers", b"again", {**again, "DELAY": "3"}, reconsume_times=1),
         Message("%DLQ%readers", b"dead", {**again, **unique(2021)}, reconsume_times=16),
+        Message("%DLQ%readers", b"too", {**again, **unique(2022)}, reconsume_times=16),
         Message(HALF, b"a sale", sale),
         Message(HALF, b"no sale", other),
         Message(HALF, b"who knows", third),

@@ -88,16 +88,21 @@ def _write_queues(directory: Path, records: list[Record]) -> None:
 
 
 def _index(records: list[Record]) -> list[dict[str, Any]]:
-    """Every index file in numbers; an entry is (hash, offset, seconds)."""
+    """Every index file in numbers; an entry is (hash, offset, seconds).
+
+    Until it has an entry, a file begins when the one before it ended.
+    """
     files: list[dict[str, Any]] = []
     for record in records:
         for key in record.message.keys:
+            before_ms = files[-1]["endTimestamp"] if files else record.stored_ms
             if not files or len(files[-1]["entries"]) == ENTRIES - 1:
                 files.append({"beginTimestamp": record.stored_ms, "entries": []})
                 files[-1]["beginPhyOffset"] = record.physical_offset
             file = files[-1]
             hashed = abs(java_hash(f"{record.message.topic}#{key}"))
-            seconds = (record.stored_ms - file["beginTimestamp"]) // 1000
+            since_ms = file["beginTimestamp"] if file["entries"] else before_ms
+            seconds = (record.stored_ms - since_ms) // 1000
             file["entries"].append((hashed, record.physical_offset, seconds))
             file["endTimestamp"], file["endPhyOffset"] = record.stored_ms, record.physical_offset
     for file in files:
