@@ -92,18 +92,21 @@ def _from_full_files(disk: Disk, path: str, size: int) -> Iterator[int]:
 
 
 def _fits(file: DiskFile, header: IndexHeader, slots: int) -> bool:
-    """Whether first and last entry lie where they must with that many slots."""
+    """Whether first and last entry lie where they must with that many slots.
+
+    The seconds of the first one tell nothing: they count from the end of the file before it.
+    """
     last = header.next_entry - 1
     if last < 1:
         return slots == _USUAL_SLOTS
     try:
-        _, first_offset, seconds, previous = _entry(file, slots, 1)
+        _, first_offset, _, previous = _entry(file, slots, 1)
         key_hash, last_offset, _, _ = _entry(file, slots, last)
         position = HEADER_BYTES + abs(key_hash) % slots * SLOT_BYTES
         newest = SLOT.unpack(file.pread(SLOT_BYTES, position))[0]
     except StructError:
         return False
-    return (first_offset, seconds, previous) == (header.begin_physical_offset, 0, 0) and (
+    return (first_offset, previous) == (header.begin_physical_offset, 0) and (
         last_offset,
         newest,
     ) == (header.end_physical_offset, last)
