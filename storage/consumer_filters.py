@@ -33,7 +33,7 @@ SQL92: Final = "SQL92"
 CLEAN_TIME_SPAN_MS: Final = 24 * 3_600_000
 """filterDataCleanTimeSpan."""
 _DEAD_BEFORE_LOAD_MS = 30_000
-_TABLE = "filterDataByTopic"
+_TABLE, _GROUPS = "filterDataByTopic", "groupFilterData"
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,13 +264,13 @@ def parse_filters(
 
     def groups_of(key: object, value: object) -> tuple[str, Mapping[object, object]]:
         topic = text_of(key)
-        groups = value.get("groupFilterData") if isinstance(value, dict) else None
+        groups = value.get(_GROUPS) if isinstance(value, dict) else None
         if not isinstance(groups, dict):
             raise ValueError("it has no groupFilterData")
         return topic, groups
 
     _, topics = parsed_table(text, _TABLE)
-    groups_by_topic = taken_entries(topics, groups_of, left_out)
+    groups_by_topic = taken_entries(topics, groups_of, left_out, (_TABLE,))
     some_fit = any(
         _was_made_for(bloom, fields)
         for groups in groups_by_topic.values()
@@ -285,7 +285,7 @@ def parse_filters(
                 raise ValueError("it was made for other bit maps than the others")
             return each.group, each
 
-        for each in taken_entries(groups, filter_of, left_out, (topic,)).values():
+        for each in taken_entries(groups, filter_of, left_out, (_TABLE, topic, _GROUPS)).values():
             filters._put(each)
     return filters
 

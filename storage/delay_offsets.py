@@ -20,7 +20,7 @@ _TABLE = "offsetTable"
 def parse_delay_offsets(text: str | bytes, left_out: LeftOuts | None = None) -> DelayOffsetTable:
     """The table in the file's text, in its order (a Parse: storage/left_out.py)."""
     _, levels = parsed_table(text, _TABLE)
-    return DelayOffsetTable(taken_entries(levels, _offset, left_out))
+    return DelayOffsetTable(taken_entries(levels, _offset, left_out, (_TABLE,)))
 
 
 def _offset(key: object, value: object) -> tuple[int, int]:

@@ -43,7 +43,7 @@ def parse_groups(text: str | bytes, left_out: LeftOuts | None = None) -> Subscri
     """The table in the file's text, in its order (a Parse: storage/left_out.py)."""
     found, groups = parsed_table(text, _TABLE)
     return SubscriptionGroupTable(
-        taken_entries(groups, _group, left_out), taken_version(found, left_out)
+        taken_entries(groups, _group, left_out, (_TABLE,)), taken_version(found, left_out)
     )
 
 

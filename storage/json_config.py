@@ -20,7 +20,7 @@ from protocol.fastjson import FastjsonError, loads
 from storage.crc_sidecar import Digest, Sidecar, without_flipped_bit
 from storage.disk import Disk
 from storage.errors import store_error
-from storage.left_out import LeftOut, LeftOuts, Parse
+from storage.left_out import LeftOut, LeftOuts, Parse, put_back
 
 T = TypeVar("T")
 
@@ -44,7 +44,8 @@ class Loaded(Generic[T]):
     findings: str = ""
     """What is wrong, and what is used in its place, in words; empty when all is well."""
     left_out: tuple[LeftOut, ...] = ()
-    """The entries that are not in `value`, as they cannot be used; `save` takes them, too."""
+    """The entries that cannot be used; `save` takes them, too. `value` has those of the version
+    before, if there is one with better ones, or none."""
 
     @property
     def is_to_be_saved(self) -> bool:
@@ -77,6 +78,9 @@ def load(disk: Disk, path: str, parse: Parse[T]) -> Loaded[T]:
                 findings.append(f"{each} had one flipped bit, found by {path}.crc: corrected")
             if fault or flipped:
                 broken.append(each)
+            if left_out and each == path:
+                previous = _previous(disk, backup, sidecar, path)
+                value, left_out = _completed(text, previous, value, left_out, parse)
             if value is not None:
                 if each == backup:
                     findings = findings or [f"{path} is missing"]
@@ -88,6 +92,24 @@ def load(disk: Disk, path: str, parse: Parse[T]) -> Loaded[T]:
     if findings:
         findings.append("nothing of it is left")
     return Loaded(None, not findings, tuple(broken), "; ".join(findings))
+
+
+def _previous(disk: Disk, backup: str, sidecar: Sidecar | None, path: str) -> bytes | None:
+    """The .bak as it was saved, if it can be read."""
+    data, _ = _read(disk, backup)
+    return None if data is None else _intact(disk, path, data, sidecar, backup)[0]
+
+
+def _completed(
+    text: bytes, previous: bytes | None, value: T | None, left_out: LeftOuts, parse: Parse[T]
+) -> tuple[T | None, LeftOuts]:
+    """The table with what the version before has of the entries that are left out."""
+    if previous is None:
+        return value, left_out
+    try:
+        return put_back(text, previous, left_out, parse) or (value, left_out)
+    except (RemoteError, ValueError, OverflowError, RecursionError):
+        return value, left_out
 
 
 def parsed_object(text: str | bytes, _: LeftOuts | None = None) -> dict[object, object]:

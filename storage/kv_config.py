@@ -24,12 +24,11 @@ def parse_kv(text: str | bytes, left_out: LeftOuts | None = None) -> KvTable:
     """
 
     def namespace_of(key: object, value: object) -> tuple[str, dict[str, str]]:
-        name = text_of(key)
         if not isinstance(value, dict):
             raise ValueError("there is no table of keys")
-        return name, taken_entries(value, _setting, left_out, (name,))
+        return text_of(key), taken_entries(value, _setting, left_out, (_TABLE, key))
 
-    return taken_entries(parsed_table(text, _TABLE)[1], namespace_of, left_out)
+    return taken_entries(parsed_table(text, _TABLE)[1], namespace_of, left_out, (_TABLE,))
 
 
 def _setting(key: object, value: object) -> tuple[str, str]:

@@ -30,10 +30,10 @@ def parse_offsets(text: str | bytes, left_out: LeftOuts | None = None) -> Consum
             return name, {}
         if not isinstance(value, dict):
             raise ValueError("there is no table of queues")
-        return name, taken_entries(value, _offset, left_out, (name,))
+        return name, taken_entries(value, _offset, left_out, (_TABLE, key))
 
     _, keys = parsed_table(text, _TABLE)
-    table = taken_entries(keys, queues_of, left_out)
+    table = taken_entries(keys, queues_of, left_out, (_TABLE,))
     for key in [key for key, queues in table.items() if keys.get(key) and not queues]:
         del table[key]  # all of it is left out
     return ConsumerOffsetTable(table)

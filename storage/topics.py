@@ -37,7 +37,9 @@ _TABLE = "topicConfigTable"
 def parse_topics(text: str | bytes, left_out: LeftOuts | None = None) -> TopicConfigTable:
     """The table in the file's text, in its order (a Parse: storage/left_out.py)."""
     found, topics = parsed_table(text, _TABLE)
-    return TopicConfigTable(taken_entries(topics, _entry, left_out), taken_version(found, left_out))
+    return TopicConfigTable(
+        taken_entries(topics, _entry, left_out, (_TABLE,)), taken_version(found, left_out)
+    )
 
 
 def _entry(key: object, value: object) -> tuple[str, TopicConfig]:

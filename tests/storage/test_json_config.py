@@ -138,7 +138,7 @@ SIDE = f"{PATH}.left-out"
 
 
 def left_out(number: int, value: str = "x") -> LeftOut:
-    return LeftOut(f"T{number}", "perm is -3", {f"T{number}": value})
+    return LeftOut(("topics", f"T{number}"), "perm is -3", value)
 
 
 def entries_beside(disk: FakeDisk) -> list[str]:
@@ -153,7 +153,7 @@ def test_what_is_left_out_is_kept_beside_the_file_once_however_often_it_is_found
     save(disk, PATH, '{"a":2}')
     assert entries_beside(disk) == ["T1", "T2", "T3"]
     first = disk.read_bytes(SIDE).splitlines()[0]
-    assert loads(first) == {"entry": "T1", "reason": "perm is -3", "value": {"T1": "x"}}
+    assert loads(first) == {"entry": "T1", "reason": "perm is -3", "value": {"topics": {"T1": "x"}}}
 
 
 def test_the_file_of_what_is_left_out_is_bounded_and_keeps_the_newest() -> None:

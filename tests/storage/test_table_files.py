@@ -115,7 +115,7 @@ BAD: list[tuple[str, str, str, str, str]] = [
     ("delayOffset.json", DELAYS, "x:4", "x", "'x' is no number"),
     ("delayOffset.json", DELAYS, '2:"four"', "2", "'four' is no number"),
     *(
-        ("consumerFilter.json", FILTERS, IN_FILTERS % bad, "T, G", reason)
+        ("consumerFilter.json", FILTERS, IN_FILTERS % bad, "T, groupFilterData, G", reason)
         for bad, reason in [
             ("7", "it is no object"),
             ("null", "it is no object"),
@@ -162,7 +162,7 @@ def test_a_bad_entry_costs_that_entry_only(
     file: str, around: str, bad: str, entry: str, reason: str
 ) -> None:
     disk, path = FakeDisk(), f"/store/config/{file}"
-    save(disk, path, around.replace("%s,", ""))
+    save(disk, path, around.replace("%s,", ""))  # there is no better one of before
     without = entries(file, loaded(disk, file).value)
     assert len(without) == 2 or file == KV_TABLE
 
@@ -196,3 +196,29 @@ def test_a_version_that_cannot_be_used_costs_no_entry(file: str, version: str) -
     found = loaded(disk, file)
     assert len(entries(file, found.value)) == 2
     assert [each.entry for each in found.left_out] == ["dataVersion"]
+
+
+GOOD = {
+    "topics.json": (TOPICS, f'"T":{topic()}', f'"T":{topic(perm=-3)}'),
+    "subscriptionGroup.json": (GROUPS, '"G":{"retryMaxTimes":5}', '"G":{"retryMaxTimes":1e12}'),
+    "consumerOffset.json": (OFFSETS, '"T@G":{0:5,2:7}', '"T@G":{0:99999999999999999999,2:7}'),
+    "delayOffset.json": (DELAYS, "2:4", "2:-4"),
+    "consumerFilter.json": (FILTERS, IN_FILTERS % of_filter(), IN_FILTERS % of_filter(bornTime=-1)),
+    KV_TABLE: (KV, '"N":{"k":"v"}', '"N":{"k":null}'),
+}
+
+
+@pytest.mark.parametrize("file", GOOD)
+def test_a_bad_entry_is_that_of_the_version_before_where_that_has_a_good_one(file: str) -> None:
+    around, good, bad = GOOD[file]
+    disk, path = FakeDisk(), f"/store/config/{file}"
+    save(disk, path, around % good)
+    before = entries(file, loaded(disk, file).value)
+    save(disk, path, around % bad)
+    found = loaded(disk, file)
+    assert entries(file, found.value) == before
+    (left_out,) = found.left_out
+    assert left_out.reason.endswith("; that of the version before is used")
+    save(disk, path, FORMATS[file](found.value), found.broken, found.left_out)
+    again = loaded(disk, file)
+    assert (entries(file, again.value), again.is_to_be_saved) == (before, False)

@@ -84,6 +84,8 @@ MAKING = {
 VICTIMS = 3
 """That there are before."""
 REQUESTS = 15
+TOGETHER = 10
+"""Requests that come before anything is saved: each save writes a whole table."""
 
 # --- values
 
@@ -200,7 +202,7 @@ def each_edge(code: Code) -> Iterator[RemotingCommand]:
     """Every odd value of the list in every place that there is."""
     numbers = count()
     for name in (*fields_named(code), *BODIES.get(code, ())):
-        for value in (*map(str, EDGES), *ODD_NAMES, *EDGES[:6], None):
+        for value in (*map(str, EDGES), *ODD_NAMES, *EDGES[:3], None):
             number = next(numbers)
             yield made_request(
                 code, number, {name: value}, is_json=number % 2 == 0, oneway=number % 3 == 0
@@ -287,9 +289,10 @@ def test_no_request_costs_a_brokers_tables_an_entry(code: Code) -> None:
     def ask_and_restart(commands: Iterable[RemotingCommand]) -> None:
         made = SimulatedBroker(1, disk=filled().killed(), config=replace(CONFIG))
         base = tables_of(made)
-        for command in commands:
+        for number, command in enumerate(commands):
             made.client.start(command, lambda _: None)
-            made.system.drain()
+            if number % TOGETHER == 0:
+                made.system.drain()
         made.system.advance(12_000)
         made.stop()
         before = tables_of(made)
