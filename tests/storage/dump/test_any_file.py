@@ -264,7 +264,7 @@ def test_every_file_that_a_broker_leaves_is_shown_as_what_it_is() -> None:
     for name in ("replica", "rebuild"):
         small.disk.make_dirs("/store/troupemq")
         small.disk.open(f"/store/troupemq/{name}", create=True).close()
-    entry = LeftOut("Bad", "it has -4 queues", {"Bad": {"readQueueNums": -4}})
+    entry = LeftOut(("topicConfigTable", "Bad"), "it has -4 queues", {"readQueueNums": -4})
     for number in (1, 2):
         topics = f'{{"topicConfigTable":{{"T":{{"perm":{number}}},"Bad":{{"perm":-1}}}}}}'
         save(small.disk, "/store/config/topics.json", topics, left_out=[entry])
