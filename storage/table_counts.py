@@ -5,6 +5,7 @@ what is wrong with it is its loader's to say.
 """
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 from storage.config import StoreConfig
 from storage.disk import Disk
@@ -20,28 +21,64 @@ def _filter_count(topics: Entries) -> int:
     return sum(len(each) for each in groups if isinstance(each, dict))
 
 
-_COUNTS: dict[str, tuple[str, Callable[[Entries], int], str]] = {
-    "topics.json": ("topicConfigTable", len, "the settings of {} topics"),
-    "subscriptionGroup.json": ("subscriptionGroupTable", len, "the settings of {} groups"),
-    "consumerOffset.json": (
-        "offsetTable",
-        lambda table: len({group_of(str(key)) for key in table}),
-        "the offsets of {} groups",
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    """What a file holds, in words for whoever has lost it."""
+
+    table: str
+    """The key of its table."""
+    what: str
+    entry: str
+    after: str
+    """What becomes of those who had an entry."""
+    count: Callable[[Entries], int] = len
+
+
+_KINDS = {
+    "topics.json": _Kind(
+        "topicConfigTable",
+        "the settings",
+        "topic",
+        "those with queues or offsets are made again, with the usual settings",
     ),
-    "delayOffset.json": ("offsetTable", len, "the places of {} delay levels"),
-    "consumerFilter.json": ("filterDataByTopic", _filter_count, "the expressions of {} groups"),
+    "subscriptionGroup.json": _Kind(
+        "subscriptionGroupTable",
+        "the settings",
+        "group",
+        "they have the usual ones from now on",
+    ),
+    "consumerOffset.json": _Kind(
+        "offsetTable",
+        "the offsets",
+        "group",
+        "they begin where new ones do",
+        lambda table: len({group_of(str(key)) for key in table}),
+    ),
+    "delayOffset.json": _Kind(
+        "offsetTable",
+        "the places",
+        "delay level",
+        "what they have delivered and the log still has is delivered again",
+    ),
+    "consumerFilter.json": _Kind(
+        "filterDataByTopic",
+        "the expressions",
+        "subscription",
+        "the consumers bring them again",
+        _filter_count,
+    ),
 }
-"""By file: its table, how many entries that has, and what they are."""
+"""By the name of the file."""
 
 
 def count_entries(config: StoreConfig, disk: Disk) -> dict[str, int]:
     """By the name of each file that is there. Never raises for what is in them."""
     counts = {}
-    for name, (table, count, _) in _COUNTS.items():
+    for name, kind in _KINDS.items():
         path = f"{config.config_dir}/{name}"
         try:
             text = disk.read_bytes(path).decode("utf-8")
-            counts[name] = count(parsed_table(text, table)[1])
+            counts[name] = kind.count(parsed_table(text, kind.table)[1])
         except (OSError, ValueError, RecursionError):
             continue
     return counts
@@ -51,9 +88,10 @@ def lost_tables(config: StoreConfig, disk: Disk, known: Mapping[str, int]) -> li
     """The files that were there at the last clean stop and of which nothing is left."""
     found = []
     for name, count in known.items():
-        path = f"{config.config_dir}/{name}"
-        if name in _COUNTS and not disk.exists(path) and not disk.exists(f"{path}.bak"):
-            lost = _COUNTS[name][2].format(count)
-            text = f"{path} and its previous version are missing: {lost} are lost"
+        path, kind = f"{config.config_dir}/{name}", _KINDS.get(name)
+        if kind is not None and not disk.exists(path) and not disk.exists(f"{path}.bak"):
+            entries = f"{count} {kind.entry}{'' if count == 1 else 's'}"
+            lost = f"{kind.what} of {entries} are lost; {kind.after}"
+            text = f"{path} and its previous version are missing: {lost}"
             found.append(Finding("config", text))
     return found
