@@ -16,7 +16,7 @@ from storage.config import StoreConfig
 from storage.damage import Damage
 from storage.disk import Disk
 from storage.dispatch import DispatchEntry, delay_levels_ms, entry_of
-from storage.errors import StoreError
+from storage.errors import StoreError, store_error
 from storage.followers import LogReader as EntriesReader
 from storage.index_check import checks_of
 from storage.index_file import IndexFile
@@ -105,7 +105,7 @@ class StoreCheck:
             self._checkpoint(extent)
             self._config_files()
         except OSError as error:
-            raise StoreError(f"cannot check the store ({error})") from error
+            raise store_error("cannot check the store", error) from error
         return report
 
     # -- log and queues -------------------------------------------------------------------------
