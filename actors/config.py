@@ -18,7 +18,7 @@ from actors.settings.properties_file import parse_properties
 from protocol.bloom import BloomFilter
 from protocol.ha import TRANSFER_BYTES_MAX, TRANSFER_HEAD_BYTES
 from storage.config import StoreConfig, key, keys_of
-from storage.errors import StoreError
+from storage.errors import StoreError, reason_of
 
 PERM_READ = 4
 PERM_WRITE = 2
@@ -188,10 +188,11 @@ class BrokerConfig:
         """
         try:
             return address_of(self.broker_ip1)
-        except OSError as error:
+        except (OSError, UnicodeError):
             raise ConfigError(
-                f"brokerIP1 is {self.broker_ip1}: it has no address ({error})."
-            ) from error
+                f"brokerIP1 is {self.broker_ip1}: nobody knows this host; write an address under"
+                " which clients reach this machine."
+            ) from None
 
     @property
     def is_slave(self) -> bool:
@@ -306,9 +307,17 @@ def settings_of(*configs: Any) -> dict[str, str]:
 def _read(path: str) -> str:
     try:
         with open(path, encoding="utf-8") as file:
-            return file.read()
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"the settings file {path} cannot be read: {error}.") from error
+            text = file.read()
+        parse_properties(text)
+    except OSError as error:
+        reason = reason_of(error)
+    except UnicodeDecodeError as error:
+        reason = f"byte {error.start} of it is no UTF-8; save it as such a text"
+    except ValueError as error:
+        reason = f"it holds a {error}; write four hexadecimal digits"
+    else:
+        return text
+    raise ConfigError(f"the settings file {path} cannot be read: {reason}.")
 
 
 def _values(text: str, overrides: Mapping[str, str] | None) -> dict[str, str]:

@@ -32,7 +32,7 @@ from typing import Any, TypeAlias
 
 from protocol.checksum import crc32c
 from spark.plan import LastMessage
-from storage.errors import StoreError
+from storage.errors import StoreError, reason_of
 
 FORMAT = 1
 MANIFEST = "_manifest.json"
@@ -170,7 +170,7 @@ class Archive:
             self.output.mkdir(parents=True, exist_ok=True)
             lock = (self.output / _LOCK).open("wb")
         except OSError as error:
-            raise StoreError(f"cannot write to {self.output}: {error.strerror}") from error
+            raise StoreError(f"cannot write to {self.output}: {reason_of(error)}") from error
         with lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -198,7 +198,7 @@ class Archive:
         try:
             staged.rename(target)
         except OSError as error:
-            raise StoreError(f"cannot publish {target}: {error.strerror}") from error
+            raise StoreError(f"cannot publish {target}: {reason_of(error)}") from error
         _sync(self.output)
         return target
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping, MutableMapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from storage.errors import StoreError
+from storage.errors import StoreError, reason_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -50,7 +50,7 @@ def read_settings(path: str | None) -> dict[str, str]:
     try:
         text = Path(path).read_text(encoding="utf-8")
     except OSError as error:
-        raise StoreError(f"cannot read {path}: {error.strerror}") from error
+        raise StoreError(f"cannot read {path}: {reason_of(error)}") from error
     for number, line in enumerate(text.splitlines(), 1):
         line = line.strip()
         if not line or line.startswith("#"):

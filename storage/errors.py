@@ -1,6 +1,6 @@
 """What can go wrong between the store and its disk, each told in one sentence for the operator."""
 
-from errno import ENOSPC
+import errno
 
 
 class StoreError(Exception):
@@ -29,9 +29,39 @@ class OffsetError(Exception):
     """An offset outside what the file or the log holds; the caller's mistake, not the disk's."""
 
 
+_NOT_ALLOWED = "let the user of this process use it, or name another place"
+_IN_THE_WAY = "a file is in the way: move it, or name another place"
+_ADVICE = {
+    errno.EACCES: _NOT_ALLOWED,
+    errno.EPERM: _NOT_ALLOWED,
+    errno.EROFS: "name another place",
+    errno.ENOENT: "make it, or correct the path",
+    errno.ENOTDIR: _IN_THE_WAY,
+    errno.EEXIST: _IN_THE_WAY,
+    errno.EISDIR: "name a file",
+    errno.EMFILE: "raise `ulimit -n`",
+    errno.ENFILE: "raise the machine's fs.file-max",
+    errno.ENOSPC: "make room or delete old files",
+    errno.EDQUOT: "make room or raise the quota",
+    errno.EIO: "look after the disk",
+}
+
+
+def reason_of(error: OSError) -> str:
+    """Why the system refused, and what an operator can do, in words without a full stop."""
+    reason = error.strerror or str(error)
+    advice = _ADVICE.get(error.errno or 0)
+    return f"{reason}; {advice}" if advice else reason
+
+
+def os_sentence(error: OSError) -> str:
+    """An OSError as one sentence: which file, why, what to do."""
+    return f"{error.filename}: {reason_of(error)}." if error.filename else f"{reason_of(error)}."
+
+
 def store_error(what: str, error: OSError) -> StoreError:
     """An OSError as one sentence: what could not be done, on which file, why."""
     name = f" ({error.filename})" if error.filename else ""
-    if error.errno == ENOSPC:
+    if error.errno == errno.ENOSPC:
         return DiskFull(f"{what}{name}: the disk is full; make room or delete old files.")
-    return StoreError(f"{what}{name}: {error.strerror or error}.")
+    return StoreError(f"{what}{name}: {reason_of(error)}.")

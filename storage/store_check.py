@@ -20,7 +20,7 @@ from storage.config import StoreConfig
 from storage.damage import Damage
 from storage.disk import Disk
 from storage.dispatch import DispatchEntry, delay_levels_ms, entry_of
-from storage.errors import StoreError
+from storage.errors import StoreError, store_error
 from storage.finding import Finding
 from storage.followers import LogReader as EntriesReader
 from storage.index_check import checks_of
@@ -126,7 +126,7 @@ class StoreCheck:
             made = self._queues_made()
             report.add(table_findings(self._disk, self._config, self._tables, made))
         except OSError as error:
-            raise StoreError(f"cannot check the store ({error})") from error
+            raise store_error("cannot check the store", error) from error
         return report
 
     def _rehearse(self) -> None:

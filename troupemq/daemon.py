@@ -26,7 +26,7 @@ from structlog import get_logger
 
 from actors.engine.system import StartFailed
 from actors.network.connections import PortTaken
-from storage.errors import StoreError
+from storage.errors import StoreError, os_sentence, reason_of
 from troupemq.client.errors import ClientError
 
 log = get_logger(__name__)
@@ -159,7 +159,7 @@ class _Process:
         try:
             self._write_ready_file(serving)
         except OSError as error:
-            say(sentence_of(error))
+            say(f"Cannot write the ready file {self._ready_file}: {reason_of(error)}.")
             self._stop(serving)
             return 1
         if self._work is not None:
@@ -168,7 +168,11 @@ class _Process:
         self._work_is_over.set()
         code = self._stop(serving) or code
         if self._ready_file is not None:
-            self._ready_file.unlink(missing_ok=True)
+            try:
+                self._ready_file.unlink(missing_ok=True)
+            except OSError as error:
+                say(f"Cannot remove the ready file {self._ready_file}: {reason_of(error)}.")
+                return 1
         return code
 
     def _on_signal(self, number: int, _: FrameType | None) -> None:
@@ -259,7 +263,7 @@ def sentence_of(error: BaseException) -> str:
     if isinstance(cause, OPERATOR_ERRORS):
         return str(cause)
     if isinstance(cause, OSError) and cause.strerror:
-        return f"{cause.filename}: {cause.strerror}." if cause.filename else f"{cause.strerror}."
+        return os_sentence(cause)
     traceback.print_exception(error)
     return str(error)
 

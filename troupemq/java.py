@@ -20,7 +20,7 @@ from pathlib import Path
 from tempfile import NamedTemporaryFile
 from zlib import crc32
 
-from storage.errors import StoreError
+from storage.errors import StoreError, reason_of
 
 JAVA_VERSION_MIN = 17
 VERSION_TIMEOUT_S = 30.0
@@ -119,7 +119,7 @@ def shim_home(java: Path, cache_directory: Path) -> Path:
             os.chmod(file.name, 0o755)
             os.rename(file.name, target)
     except OSError as error:
-        raise NoJava(f"cannot write {target}: {error.strerror}; set JAVA_HOME instead") from error
+        raise NoJava(f"cannot write {target}: {reason_of(error)}; set JAVA_HOME instead") from error
     return home
 
 

@@ -22,7 +22,7 @@ from structlog.stdlib import (
 )
 from structlog.typing import Processor
 
-from storage.errors import StoreError
+from storage.errors import StoreError, reason_of
 from troupemq.client.log import plain_line
 
 FILE_BYTES_MAX = 10 << 20
@@ -51,7 +51,7 @@ def set_up_logs(
                 path, maxBytes=FILE_BYTES_MAX, backupCount=FILES_KEPT, encoding="utf-8"
             )
         except OSError as error:
-            sentence = f"Cannot write the log {path}: {error.strerror}; choose another directory."
+            sentence = f"Cannot write the log {path}: {reason_of(error)}."
             raise StoreError(sentence) from error
     before: list[Processor] = [add_log_level, _TIME, format_exc_info]
     render: Processor = JSONRenderer(ensure_ascii=False) if as_json else _for_people

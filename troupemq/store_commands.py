@@ -12,6 +12,7 @@ from storage.disk import RealDisk
 from storage.dump.any_file import dump as dump_items
 from storage.dump.item import DumpError
 from storage.dump.text import lines_of
+from storage.errors import reason_of
 from troupemq.cli.options import json_option, leave
 
 
@@ -37,9 +38,8 @@ def dump(path: Path, limit: int | None, from_number: int | None, as_json: bool) 
     Only reads, also while a broker runs. A file is known by its place in a store; one that was
     copied elsewhere, by what is in it. Times are UTC.
     """
-    if not path.exists():
-        leave(f"There is no {path}.")
     try:
+        path.stat()
         items = dump_items(RealDisk(), str(path.absolute()), from_number=from_number, limit=limit)
         if as_json:
             for item in items:
@@ -47,6 +47,12 @@ def dump(path: Path, limit: int | None, from_number: int | None, as_json: bool) 
         else:
             for line in lines_of(items):
                 _print(line)
+    except FileNotFoundError:
+        leave(f"There is no {path}.")
+    except BrokenPipeError:
+        raise  # `| head`: click ends without a word
+    except OSError as error:
+        leave(f"Cannot read {error.filename or path}: {reason_of(error)}.")
     except DumpError as error:
         leave(str(error))
 

@@ -15,7 +15,7 @@ from actors.tables.topic_set import Topics
 from storage.clock import SystemClock
 from storage.config import StoreConfig
 from storage.disk import RealDisk
-from storage.errors import StoreError
+from storage.errors import StoreError, reason_of
 from storage.message_store import MessageStore
 from storage.store_check import CheckReport, StoreCheck
 from storage.store_layout import with_sizes_of_files
@@ -52,6 +52,8 @@ def check(directory: Path, config: Path | None, as_json: bool) -> None:
         report = StoreCheck(RealDisk(), store_config, in_use=bool(owner), tables=tables).run()
     except StoreError as error:
         leave(str(error))
+    except OSError as error:
+        leave(f"Cannot check {error.filename or directory}: {reason_of(error)}.")
     if owner:
         report.note("store", f"process {owner} uses it: what it is writing may look unfinished")
     if as_json:
@@ -82,6 +84,8 @@ def rebuild(directory: Path, config: Path | None) -> None:
             store.close()
     except StoreError as error:
         leave(str(error))
+    except OSError as error:
+        leave(f"Cannot rebuild {error.filename or directory}: {reason_of(error)}.")
     units = sum(queue.max_offset - queue.min_offset for queue in store.consume_queues)
     click.echo(f"{directory}: the log ends at {recovery.end_offset}")
     click.echo(f"consume queues: {len(store.consume_queues)}, messages: {units}")
@@ -99,8 +103,10 @@ def _settings(directory: Path, config: Path | None) -> tuple[StoreConfig, TableS
         else:
             broker, settings, _ = load_broker_config(str(config), overrides)
             tables = TableSettings(broker.bloom, Topics(broker).configs, are_known=True)
-    except (ConfigError, StoreError, OSError) as error:
+    except (ConfigError, StoreError) as error:
         leave(str(error))
+    except OSError as error:
+        leave(f"Cannot read {error.filename or directory}: {reason_of(error)}.")
     if not disk.is_dir(settings.commit_log_dir):
         leave(f"{directory} is no store: it has no {settings.commit_log_dir}.")
     return settings, tables

@@ -30,6 +30,7 @@ from actors.engine.address import Address, Handler
 from actors.engine.future import GuardedFuture
 from actors.engine.inbox import BatchEnd, Inbox, Refusable, Stop, refuse
 from actors.engine.timer import TimerHandle
+from storage.errors import StoreError
 
 if TYPE_CHECKING:
     from actors.engine.dispatchers import Dispatcher
@@ -298,7 +299,7 @@ class Actor(ThreadingActor):
             actor=self.name,
             message=self.failed_on.__name__ if self.failed_on is not None else None,
             error=self.remark(),
-            exc_info=exception_value,
+            exc_info=None if isinstance(exception_value, StoreError) else exception_value,
         )
 
     def remark(self) -> str:

@@ -37,7 +37,7 @@ from protocol.bodies import TopicConfig
 from protocol.codes import RequestCode
 from protocol.command import RemotingCommand
 from storage.cleaning import Cleaning, Expired, disk_use
-from storage.errors import StoreError
+from storage.errors import StoreError, store_error
 from storage.mapped_file import MappedFile
 from storage.message_store import MessageStore
 from storage.replica_mark import unmark
@@ -327,7 +327,10 @@ class CleanFiles(Responder):
     def _doom_removed(self) -> None:
         """What lies in the folder of removed queues is to go."""
         directory = removed_dir(self._store.config)
-        names = self.system.disk.listdir(directory)
+        try:
+            names = self.system.disk.listdir(directory)
+        except OSError as error:
+            raise store_error("cannot look for removed queues", error) from error
         self._doomed.extend(f"{directory}/{name}" for name in names)
 
     def on_stop(self) -> None:

@@ -26,7 +26,7 @@ from typing import Any, ClassVar, Literal, TypeAlias
 from structlog import get_logger
 
 from actors.engine.actor import Actor, Where, handles
-from storage.errors import StoreError
+from storage.errors import StoreError, os_sentence
 
 log = get_logger(__name__)
 
@@ -215,7 +215,10 @@ class SparkJob(Actor):
                 self._state.name, self._arguments, str(self._work_directory)
             )
             self._child = ChildProcess(command, log_path)
-        except (OSError, StoreError) as error:
+        except OSError as error:
+            self._end(state="failed", sentence=os_sentence(error).rstrip("."), log_path=None)
+            return
+        except StoreError as error:
             self._end(state="failed", sentence=str(error))
             return
         log.info("job started", run=self._state.run, pid=self._child.pid)

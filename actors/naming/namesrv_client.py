@@ -110,7 +110,10 @@ class NamesrvClient:
     def _send(self, frame: bytes, deadline: float) -> None:
         if self._socket is None:
             timeout_s = min(CONNECT_TIMEOUT_S, _left(deadline))
-            self._socket = create_connection(self._host_port, timeout_s)
+            try:
+                self._socket = create_connection(self._host_port, timeout_s)
+            except UnicodeError:  # longer than any name
+                raise OSError(f"no host is called {self._host_port[0]}") from None
             self._socket.setsockopt(IPPROTO_TCP, TCP_NODELAY, 1)
             self._frames = FrameBuffer()
             self.connection_count += 1

@@ -11,7 +11,7 @@ while the rest is stopping.
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from errno import EADDRINUSE, EMFILE, ENFILE, ENOBUFS, ENOMEM
+from errno import EACCES, EADDRINUSE, EADDRNOTAVAIL, EMFILE, ENFILE, ENOBUFS, ENOMEM
 from select import EPOLLIN
 from socket import (
     AF_INET,
@@ -48,7 +48,7 @@ BACKLOG = 1024
 
 
 class PortTaken(Exception):
-    """The port is in use; the text says what to do."""
+    """Nobody can listen there: the port is in use, or not ours; the text says what to do."""
 
 
 @dataclass(slots=True)
@@ -265,15 +265,25 @@ def plain_address(remote: tuple[str, int]) -> tuple[str, int]:
 def open_listener(host: str, port: int, name: str) -> socket:
     """Binds and listens. Raises PortTaken with a sentence for the operator."""
     family = AF_INET6 if ":" in host else AF_INET
+    where = f"Cannot listen on {host}:{port} ({name})"
+    advice = "write an address of this machine as bindAddress, or 0.0.0.0 for all of them."
     try:
         sock = create_server((host, port), family=family, backlog=BACKLOG)
+    except UnicodeError:  # no name at all
+        raise PortTaken(f"{where}: nobody knows this host; {advice}") from None
     except OSError as error:
         if error.errno == EADDRINUSE:
             raise PortTaken(
                 f"Port {port} ({name}) is in use: stop what listens there, or choose another port."
             ) from None
-        raise PortTaken(
-            f"Cannot listen on {host}:{port} ({name}): {os.strerror(error.errno or 0)}."
-        ) from None
+        code = error.errno or 0
+        reason = os.strerror(abs(code))
+        if code < 0:  # the resolver's, which create_server passes on as any other
+            reason = f"nobody knows this host; {advice}"
+        elif code == EADDRNOTAVAIL:
+            reason = f"this machine has no such address; {advice}"
+        elif code == EACCES:
+            reason = f"{reason}; choose a port from 1024 on, or run it with CAP_NET_BIND_SERVICE."
+        raise PortTaken(f"{where}: {reason}") from None
     sock.setblocking(False)
     return sock

@@ -35,7 +35,7 @@ from storage.dump.units import (
     dump_queue,
     dump_transactions,
 )
-from storage.errors import StoreError
+from storage.errors import StoreError, reason_of
 from storage.index_layout import HEADER_BYTES, IndexHeader
 from storage.mapped_file import first_offset_of
 from storage.queue_units import UNIT, UNIT_BYTES
@@ -124,7 +124,7 @@ def _limited(items: Iterator[Item], path: str, limit: int | None) -> Iterator[It
     except StoreError as error:
         raise DumpError(str(error)) from error
     except OSError as error:
-        raise DumpError(f"Cannot read {path}: {error.strerror}.") from error
+        raise DumpError(f"Cannot read {error.filename or path}: {reason_of(error)}.") from error
 
 
 def _recognised(disk: Disk, path: str) -> Dump:
@@ -157,7 +157,7 @@ def _by_content(disk: Disk, path: str) -> Dump | None:
     try:
         size, head = file.size(), file.pread(_HEAD_BYTES, 0)
     except OSError as error:
-        raise DumpError(f"Cannot read {path}: {error.strerror}.") from error
+        raise DumpError(f"Cannot read {path}: {reason_of(error)}.") from error
     finally:
         file.close()
     if len(head) >= SIZE_AND_MAGIC.size:

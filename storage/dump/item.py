@@ -4,6 +4,7 @@ from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
 from storage.disk import Disk, DiskFile
+from storage.errors import reason_of
 
 BODY_CHARS_MAX = 400
 """Of a text that is shown; more is said to be there."""
@@ -66,7 +67,7 @@ def opened(disk: Disk, path: str) -> DiskFile:
     try:
         return disk.open(path, read_only=True)
     except OSError as error:
-        raise DumpError(f"Cannot read {path}: {error.strerror}.") from error
+        raise DumpError(f"Cannot read {path}: {reason_of(error)}.") from error
 
 
 def first_nonzero(file: DiskFile, position: int, end: int) -> int | None:

@@ -6,7 +6,6 @@ import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from queue import SimpleQueue
 from threading import Event
 
 import pytest
@@ -30,17 +29,18 @@ class SignalClock:
 
     def __init__(self) -> None:
         self._now_s = 100.0
-        self._asked: SimpleQueue[float] = SimpleQueue()
+        self._noticed = Event()
 
     def __call__(self) -> float:
-        self._asked.put(self._now_s)
+        self._noticed.set()
         return self._now_s
 
     def send(self, number: int, at_s: float) -> None:
         """A signal comes `at_s` after the beginning; returns when it was noticed."""
         self._now_s = 100.0 + at_s
+        noticed = self._noticed = Event()
         terminate(number)
-        self._asked.get(timeout=WAIT_S)
+        assert noticed.wait(WAIT_S)
 
 
 class Service:

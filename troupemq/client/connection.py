@@ -96,6 +96,8 @@ class Connection:
             family, _, _, _, target = getaddrinfo(host, port, type=SOCK_STREAM)[0]
         except gaierror as error:
             raise ConnectionFailed(f"{self.address}: {error.strerror}") from None
+        except UnicodeError:  # longer than any name
+            raise ConnectionFailed(f"{self.address}: no host has such a name") from None
         sock = socket(family, SOCK_STREAM)
         sock.setblocking(False)
         sock.setsockopt(IPPROTO_TCP, TCP_NODELAY, 1)

@@ -280,7 +280,7 @@ def test_a_taken_port_is_told_with_what_to_do() -> None:
 
 
 def test_an_address_of_another_machine_is_told_with_its_reason() -> None:
-    sentence = r"^Cannot listen on 192\.0\.2\.1:1 \(HA port\): Cannot assign requested address\.$"
+    sentence = r"^Cannot listen on 192\.0\.2\.1:1 \(HA port\): this machine has no such address; "
     with pytest.raises(PortTaken, match=sentence):
         open_listener("192.0.2.1", 1, "HA port")
 
@@ -306,3 +306,25 @@ def test_a_server_may_listen_on_ipv6() -> None:
         pytest.skip("this machine has no IPv6")
     with open_listener("::1", 0, "listenPort") as listener:
         assert listener.family == AF_INET6
+
+
+@pytest.mark.parametrize(
+    "code, said",
+    [
+        (-2, "nobody knows this host; write"),  # the resolver's, as create_server passes it on
+        (errno.EADDRNOTAVAIL, "this machine has no such address; write"),
+        (errno.EACCES, "Permission denied; choose a port from 1024 on"),
+        (errno.EADDRINUSE, "is in use: stop what listens there"),
+        (errno.ENOBUFS, "No buffer space available"),
+    ],
+)
+def test_a_port_that_cannot_be_had_is_a_sentence(
+    monkeypatch: pytest.MonkeyPatch, code: int, said: str
+) -> None:
+    def refuse(*_: object, **named: object) -> None:
+        raise OSError(code, "")
+
+    monkeypatch.setattr("actors.network.connections.create_server", refuse)
+    with pytest.raises(PortTaken) as caught:
+        open_listener("host", 80, "listenPort")
+    assert said in str(caught.value) and "80" in str(caught.value)

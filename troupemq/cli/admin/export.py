@@ -20,6 +20,7 @@ from protocol.topic_names import (
     RETRY_TOPIC_PREFIX,
     SCHEDULE_TOPIC,
 )
+from storage.errors import reason_of
 from storage.groups import ALWAYS_PRESENT, TRANSACTION_GROUP
 from troupemq.cli.admin.brokers import broker_settings, first_number, runtime_info
 from troupemq.cli.admin.command import BROKER, CLUSTER, command, flag, one_of, option
@@ -89,7 +90,7 @@ def write_file(out: Output, path: Path, found: Mapping[str, object]) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(found, indent="\t", ensure_ascii=False) + "\n")
     except OSError as error:
-        raise ClientError(f"{path} cannot be written: {error.strerror}") from None
+        raise ClientError(f"{path} cannot be written: {reason_of(error)}") from None
     out.done(f"{path} is written.", file=str(path))
 
 

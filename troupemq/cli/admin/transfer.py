@@ -17,6 +17,7 @@ import click
 from protocol.bodies import SubscriptionGroupConfig, TopicConfig
 from protocol.errors import ProtocolError
 from protocol.table_rules import asked_group_fault, asked_topic_fault
+from storage.errors import reason_of
 from troupemq.cli.admin.brokers import broker_settings
 from troupemq.cli.admin.command import BROKER, CLUSTER, command, flag, option
 from troupemq.cli.admin.export import Groups, Topics, user_groups, user_topics, write_file
@@ -214,7 +215,7 @@ def _read(source: BinaryIO) -> bytes:
     try:
         return source.read()
     except OSError as error:
-        raise ClientError(f"the file cannot be read: {error.strerror}") from None
+        raise ClientError(f"the file cannot be read: {reason_of(error)}") from None
 
 
 def parse_export(data: bytes) -> Contents:
