@@ -13,9 +13,10 @@
     offsets.py        where queues begin and end, what of them options ask for      no
     splits.py         the tasks of a read                                           no
     row_filter.py     which messages are wanted: tags, SQL92                        no
-    reading.py        what a task does: ranges → record batches                     no
+    reading.py        what a task does: ranges → record batches                     its partition
     pushdown.py       what filters of Spark leave of a read                         yes
     source.py         the PySpark data source over all of this                      yes
+    stream.py         the batches of a stream                                       yes
     session.py        a SparkSession from conf/spark.conf                           yes
     runner.py         the child process that runs one job                           when it runs
     archive_run.py    one run of the archive job                                    yes

@@ -1,19 +1,29 @@
 """Reads the ranges of one task: Arrow batches of the wanted columns, of the wanted messages.
 
-Runs wherever Spark runs tasks, and knows nothing of Spark.
+Runs wherever Spark runs tasks; all that it needs is in it or in its partition.
 """
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa  # type: ignore[import-untyped]
+from pyspark.sql.datasource import InputPartition
 
 from spark.decode import batches
+from spark.options import Options
 from spark.plan import QueueRange
 from spark.records import Queue, Scanned
 from spark.row_filter import RowFilter
 from spark.store_files import Store
 from storage.errors import StoreError
+
+
+class RangesPartition(InputPartition):
+    """What one task reads."""
+
+    def __init__(self, ranges: Sequence[QueueRange]) -> None:
+        super().__init__(None)
+        self.ranges = ranges
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +81,21 @@ class RangeReader:
             at = max(at, queue.first_message(at) or part.end)
             if at == before:
                 return
+
+
+def range_reader(
+    options: Options, columns: tuple[str, ...], tags: frozenset[str] | None = None
+) -> RangeReader:
+    """What the tasks of a read are told; `tags` by the filters of Spark."""
+    return RangeReader(
+        store=options.store,
+        commit_log=options.commit_log,
+        published_offset=options.published_offset,
+        broker_name=options.broker_name,
+        columns=columns,
+        wanted=RowFilter(options.expression, tags),
+        fail_on_data_loss=options.fail_on_data_loss,
+    )
 
 
 def _check_whole(part: QueueRange, scanned: Scanned) -> None:

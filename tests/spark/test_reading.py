@@ -19,8 +19,9 @@ from spark.offsets import bounds, chosen_queues, first_stored_at, queue_end
 from spark.options import Options, parse_options
 from spark.plan import QueueRange
 from spark.pushdown import Pushed, narrow
+from spark.reading import range_reader
 from spark.records import Queue
-from spark.source import range_reader, wanted
+from spark.source import wanted
 from spark.splits import tasks
 from spark.store_files import Store
 from storage.errors import StoreError
@@ -64,7 +65,7 @@ def planned(given: Options, pushed: Pushed | None = None) -> list[list[QueueRang
 
 def numbers(given: Options, pushed: Pushed | None = None) -> list[int]:
     """Which messages are read, by the numbers in their bodies."""
-    reader = range_reader(given, ("body",), pushed)
+    reader = range_reader(given, ("body",), None if pushed is None else pushed.tags)
     return sorted(
         int(row["body"])
         for task in planned(given, pushed)
@@ -148,6 +149,7 @@ def test_a_read_begins_and_ends_where_it_was_told(
             {"startingOffsets": '{"paid":{"0":1,"1":1},"orders":{"0":1}}'},
             "startingOffsets names queue 0 of orders, which is not read: leave it out",
         ),
+        ({"startingOffsets": '{"paid":{"0":1,"1":61}}'}, "queue 1 of paid ends at 60, not at 61"),
         (
             {"endingOffsets": '{"paid":{"0":1,"1":61}}'},
             "queue 1 of paid ends at 60, not at 61: messages are gone, or never were; "
