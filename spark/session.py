@@ -33,6 +33,8 @@ DEFAULTS: dict[str, str] = {
     # Files that are open at once in a task that writes several topics or days; past that it sorts.
     "spark.sql.maxConcurrentOutputFileWriters": "16",
     "spark.sql.parquet.compression.codec": "zstd",
+    # Spark's own choice (INT96) has neither a time zone nor statistics that filters could use.
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     # Off by default: a flipped bit in a page would be a wrong answer in place of an error.
     "spark.hadoop.parquet.page.verify-checksum.enabled": "true",
     "spark.hadoop.mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
@@ -71,7 +73,10 @@ def session_settings(overrides: Mapping[str, str], work_directory: str) -> dict[
         settings.setdefault("spark.driver.host", "127.0.0.1")
         settings.setdefault("spark.driver.bindAddress", "127.0.0.1")
     options = settings.get(EXTRA_JAVA_OPTIONS, "")
-    settings[EXTRA_JAVA_OPTIONS] = f"{options} -Djava.io.tmpdir={work_directory}".strip()
+    scratch = f"-Djava.io.tmpdir={work_directory}"
+    if " " in scratch:
+        scratch = f'"{scratch}"'  # Spark takes its options apart as a shell would
+    settings[EXTRA_JAVA_OPTIONS] = f"{options} {scratch}".strip()
     return settings
 
 

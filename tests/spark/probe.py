@@ -5,20 +5,25 @@ DIRECTORY/steps.json has the steps by name; their results go to DIRECTORY/result
     {"do": "archive", "arguments": …}                              → its report, or {"error": …}
     {"do": "rows", "store": …, "options", "schema", "where": …}    → rows of the data source
     {"do": "read", "path": …}                                      → count and columns of Parquet
+    {"do": "copy", "from": …, "to": …}                             → one more copy of a store
+    {"do": "stream", "store": …, "options", "checkpoint": …, "fail_at": …}
+        → one run with AvailableNow: each batch that was begun, its number and its rows; the lag
+          after each; with `fail_at` the batch of this number fails after it was written
 """
 
 import json
 import sys
 from pathlib import Path
+from shutil import copytree
 from typing import TYPE_CHECKING, Any
 
 from spark.jobs import archive
 from spark.runner import sentence_of
-from spark.session import start_session
-from spark.source import StoreSource
+from spark.session import DEFAULTS, start_session
+from troupemq.datasource import TroupeMQ, behind
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 QUICK = {
     "spark.master": "local[2]",
@@ -29,16 +34,48 @@ QUICK = {
 
 
 def rows(spark: "SparkSession", step: dict[str, Any]) -> list[dict[str, Any]]:
-    reader = spark.read.format(StoreSource.name()).options(**step.get("options", {}))
+    reader = spark.read.format(TroupeMQ.name()).options(**step.get("options", {}))
     if "schema" in step:
         reader = reader.schema(step["schema"])
     messages = reader.load(step["store"]).where(step.get("where", "true"))
-    return [row.asDict() for row in messages.collect()]
+    if "conf" in step:
+        spark.conf.set(*step["conf"])
+    try:
+        return [row.asDict() for row in messages.collect()]
+    finally:
+        if "conf" in step:
+            spark.conf.set(step["conf"][0], DEFAULTS[step["conf"][0]])
 
 
 def read(spark: "SparkSession", step: dict[str, Any]) -> dict[str, Any]:
     found = spark.read.parquet(step["path"])
     return {"count": found.count(), "columns": found.columns}
+
+
+def stream(spark: "SparkSession", step: dict[str, Any]) -> dict[str, Any]:
+    batches: list[Any] = []
+
+    def write(batch: "DataFrame", number: int) -> None:
+        rows = batch.select("topic", "queueId", "queueOffset").collect()
+        batches.append([number, [list(row) for row in rows]])
+        if number == step.get("fail_at"):
+            raise RuntimeError(f"batch {number} fails")
+
+    reader = spark.readStream.format(TroupeMQ.name()).options(**step.get("options", {}))
+    writer = reader.load(step["store"]).writeStream.foreachBatch(write)
+    query = writer.option("checkpointLocation", step["checkpoint"]).trigger(availableNow=True)
+    started = query.start()
+    error = None
+    try:
+        started.awaitTermination()
+    except Exception as failure:
+        error = sentence_of(failure)
+    lags = [behind(json.loads(progress.json)) for progress in started.recentProgress]
+    return {"batches": batches, "lags": lags, "error": error}
+
+
+def copy(step: dict[str, Any]) -> None:
+    copytree(step["from"], step["to"], dirs_exist_ok=True)
 
 
 def run(spark: "SparkSession", step: dict[str, Any]) -> Any:
@@ -50,6 +87,10 @@ def run(spark: "SparkSession", step: dict[str, Any]) -> Any:
                 return rows(spark, step)
             case "read":
                 return read(spark, step)
+            case "copy":
+                return copy(step)
+            case "stream":
+                return stream(spark, step)
     except Exception as error:
         return {"error": sentence_of(error)}
 
@@ -62,7 +103,7 @@ def text_of(value: Any) -> str:
 def main(directory: Path) -> None:
     steps = json.loads((directory / "steps.json").read_text())
     spark = start_session(QUICK, str(directory))
-    spark.dataSource.register(StoreSource)
+    spark.dataSource.register(TroupeMQ)
     results = {name: run(spark, step) for name, step in steps.items()}
     (directory / "results.json").write_text(json.dumps(results, default=text_of))
     spark.stop()
