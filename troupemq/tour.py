@@ -11,8 +11,7 @@ from threading import Event, Lock
 from time import monotonic
 from typing import TextIO
 
-from actors.jobs.spark_job import JobState
-from actors.jobs.spark_jobs import RunJob
+from actors.jobs.messages import JobState, RunJob
 from spark.jobs import archive
 from storage.errors import StoreError
 from troupemq.client.admin import Admin

@@ -9,6 +9,7 @@ its module object, in processes that never run it. A report is what JSON can hol
     output    where it lies, None if nothing was written
 """
 
+import ast
 from collections.abc import Callable, Mapping
 from importlib import import_module
 from pathlib import Path
@@ -26,6 +27,13 @@ Main: TypeAlias = "Callable[[SparkSession, Mapping[str, Any]], Report]"
 def job_names() -> list[str]:
     """Every job there is."""
     return sorted(path.stem for path in Path(__file__).parent.glob("[a-z]*.py"))
+
+
+def summary_of(name: str) -> str:
+    """The first sentence of a job's docstring; the job itself is not imported for it."""
+    source = (Path(__file__).parent / f"{name}.py").read_text(encoding="utf-8")
+    docstring = ast.get_docstring(ast.parse(source)) or ""
+    return " ".join(docstring.partition("\n\n")[0].split())
 
 
 def load_job(name: str) -> Main:
