@@ -8,6 +8,9 @@
     plan.py           which queue offsets to read, cut into ranges                  no
     source.py         the PySpark data source over all of this                      yes
     session.py        a SparkSession from conf/spark.conf                           yes
+    arguments.py      what a job was told; refusals before Spark starts             no
+    report.py         tables of text for people                                    no
+    plot.py           line charts as an HTML page                                  no
     runner.py         the child process that runs one job                           when it runs
     archive_run.py    one run of the archive job                                    yes
     archive_check.py  what Spark wrote, compared with what was planned              no

@@ -16,10 +16,22 @@ and reads in one task what lies together in one queue, so that nothing is shuffl
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from spark.arguments import check_output, check_store, check_topics
 from spark.jobs import Report
+from storage.errors import StoreError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+
+def check(given: Mapping[str, Any]) -> None:
+    """Refuses what is no store, a topic that is not there, an output that cannot be written."""
+    for name in ("store", "output"):
+        if not given.get(name):
+            raise StoreError(f"archive needs the argument {name}")
+    check_store(given["store"], given.get("commit_log"))
+    check_topics(given["store"], given.get("topics"))
+    check_output(given["output"])
 
 
 def main(spark: "SparkSession", arguments: Mapping[str, Any]) -> Report:
