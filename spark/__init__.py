@@ -8,6 +8,8 @@
     plan.py           which queue offsets to read, cut into ranges                  no
     source.py         the PySpark data source over all of this                      yes
     session.py        a SparkSession from conf/spark.conf                           yes
+    parts.py          work shared out to tasks, or done here where Spark does not pay  no
+    audit.py          a store against itself, by log and index files               no
     arguments.py      what a job was told; refusals before Spark starts             no
     report.py         tables of text for people                                    no
     plot.py           line charts as an HTML page                                  no

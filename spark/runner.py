@@ -127,7 +127,7 @@ class Runner:
             settings = {**read_settings(options.conf), **dict(options.set)}
             job.check(arguments)
             spark = None
-            if job.needs_spark:
+            if job.needs_spark(arguments):
                 spark = start_session(settings, options.work_directory)
         except Exception as error:
             return self._failed(error)

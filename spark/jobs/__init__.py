@@ -5,6 +5,7 @@ its module object, in processes that never run it. Besides `main` it may have
 
     check(arguments)   refuses, by a StoreError, what cannot work; called before Spark starts
     NEEDS_SPARK        False: no session is started, and `main` gets None
+    needs_spark(arguments)   the same, where it depends on the work there is
 
 A report is what JSON can hold, with at least
 
@@ -36,7 +37,7 @@ class Job:
 
     main: Main
     check: Callable[[Mapping[str, Any]], object]
-    needs_spark: bool
+    needs_spark: Callable[[Mapping[str, Any]], bool]
 
 
 def job_names() -> list[str]:
@@ -59,5 +60,5 @@ def load_job(name: str) -> Job:
     return Job(
         module.main,
         getattr(module, "check", lambda arguments: None),
-        getattr(module, "NEEDS_SPARK", True),
+        getattr(module, "needs_spark", lambda _: getattr(module, "NEEDS_SPARK", True)),
     )

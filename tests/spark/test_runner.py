@@ -195,7 +195,7 @@ def test_a_job_that_is_cancelled_while_it_runs_says_so(
             raise RuntimeError("cancelled part of cancelled job group")
         return {"rows": 1}
 
-    monkeypatch.setattr(runner, "load_job", lambda name: Job(job, bool, True))
+    monkeypatch.setattr(runner, "load_job", lambda name: Job(job, bool, lambda _: True))
     monkeypatch.setattr(runner, "start_session", lambda settings, directory: session)
     monkeypatch.setattr(os, "_exit", lambda code: None)
     output = StringIO()
@@ -228,12 +228,12 @@ def test_what_a_job_refuses_is_refused_before_spark_starts(monkeypatch: pytest.M
     def check(arguments: object) -> None:
         raise StoreError("there is no topic x")
 
-    code, said = run_job(monkeypatch, Job(lambda spark, arguments: {}, check, True))
+    code, said = run_job(monkeypatch, Job(lambda spark, arguments: {}, check, lambda _: True))
     assert (code, said[-1]) == (1, {"event": "failed", "sentence": "there is no topic x"})
 
 
 def test_a_job_that_needs_no_spark_gets_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    code, said = run_job(monkeypatch, Job(lambda spark, given: {"spark": str(spark)}, bool, False))
+    code, said = run_job(monkeypatch, Job(lambda spark, given: {"spark": str(spark)}, bool, bool))
     assert code == 0
     assert said[-1] == {"event": "finished", "report": {"spark": "None"}}
 
@@ -241,7 +241,7 @@ def test_a_job_that_needs_no_spark_gets_none(monkeypatch: pytest.MonkeyPatch) ->
 def test_such_a_job_ends_when_it_is_cancelled(monkeypatch: pytest.MonkeyPatch) -> None:
     waiting = Event()
     monkeypatch.setattr(
-        runner, "load_job", lambda name: Job(lambda *_: {"x": waiting.wait()}, bool, False)
+        runner, "load_job", lambda name: Job(lambda *_: {"x": waiting.wait()}, bool, bool)
     )
     output = StringIO()
     run = Runner(parse(["archive", "--work-directory", "/work"]), output)

@@ -148,7 +148,8 @@ def test_it_needs_neither_spark_nor_numpy(store: Path) -> None:
     program = (
         "import sys; from spark.jobs import load_job; job = load_job('backlog');"
         f"job.main(None, {{'store': {str(store)!r}}});"
-        "print([n for n in ('numpy', 'pyarrow', 'pyspark') if n in sys.modules], job.needs_spark)"
+        "print([n for n in ('numpy', 'pyarrow', 'pyspark') if n in sys.modules],"
+        "job.needs_spark({}))"
     )
     said = subprocess.run(
         [sys.executable, "-c", program], cwd=REPOSITORY, capture_output=True, text=True, check=True
