@@ -62,7 +62,7 @@ def _end_of(parts: Sequence[QueueRows], first: int) -> int | None:
 def _describe(directory: Path, path: Path) -> ArchivedFile:
     names = dict(part.split("=", 1) for part in path.relative_to(directory).parent.parts)
     with parquet.ParquetFile(path) as file:
-        table = file.read(columns=["queue_id", "queue_offset"])
+        table = file.read(columns=["queueId", "queueOffset"])
     return ArchivedFile(
         path=str(path.relative_to(directory)),
         topic=unquote(names["topic"]),  # Hive's escaping of partition values
@@ -71,7 +71,7 @@ def _describe(directory: Path, path: Path) -> ArchivedFile:
         crc32c=file_checksum(path),
         rows=table.num_rows,
         queues=tuple(
-            _runs(table["queue_id"].to_numpy(), table["queue_offset"].to_numpy()),
+            _runs(table["queueId"].to_numpy(), table["queueOffset"].to_numpy()),
         ),
     )
 

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from spark.archive_check import compare, describe_files
+from spark.archive_columns import ARCHIVE_COLUMNS
 from spark.archive_files import Archive, ArchivedFile, ArchivedQueue, Ends, Manifest
+from spark.columns import sql_schema
 from spark.jobs import Report
 from spark.plan import (
     RANGE_BYTES,
@@ -19,7 +21,7 @@ from spark.plan import (
     plan,
 )
 from spark.records import Queue
-from spark.source import StoreSource, ranges_to_json
+from spark.source import TroupeMQ, ranges_to_json
 from spark.store_files import Store
 from storage.errors import StoreError
 
@@ -27,7 +29,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-_ALL_DIFFERENT = ("body", "keys", "physical_offset", "properties", "queue_offset", "uniq_key")
+_ALL_DIFFERENT = ("body", "keys", "commitLogOffset", "msgId", "queueOffset", "uniqKey")
 """Columns for which Parquet need not try a dictionary first: 8.4 → 6.9 CPU s for 1 M messages."""
 
 
@@ -129,13 +131,14 @@ def _write(
     spark: "SparkSession", wanted: Arguments, plans: Sequence[QueuePlan], staged: Path
 ) -> None:
     """The Spark job: ranges → Parquet in the staging directory."""
-    spark.dataSource.register(StoreSource)
-    reader = spark.read.format(StoreSource.name()).options(
-        range_bytes=str(wanted.range_bytes),
+    spark.dataSource.register(TroupeMQ)
+    reader = spark.read.format(TroupeMQ.name()).schema(sql_schema(ARCHIVE_COLUMNS))
+    reader = reader.options(
+        maxBytesPerPartition=str(wanted.range_bytes),
         ranges=ranges_to_json(part for queue in plans for part in queue.ranges),
     )
     if wanted.commit_log is not None:
-        reader = reader.option("commit_log", wanted.commit_log)
+        reader = reader.option("commitLog", wanted.commit_log)
     messages = reader.load(wanted.store)
     writer = messages.write.partitionBy("topic", "day").option("compression", "zstd")
     for column in _ALL_DIFFERENT:

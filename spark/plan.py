@@ -156,17 +156,20 @@ def last_message_at(queue: Queue, queue_offset: int) -> LastMessage | None:
 
 
 def pack(
-    ranges: Iterable[QueueRange], range_bytes: int = RANGE_BYTES
+    ranges: Iterable[QueueRange], range_bytes: int = RANGE_BYTES, rows_max: int | None = None
 ) -> Iterator[list[QueueRange]]:
     """Puts small ranges together: thousands of queues with few messages are not as many tasks."""
     together: list[QueueRange] = []
-    size = 0
+    size = rows = 0
     for part in ranges:
-        if together and size + part.record_bytes > range_bytes:
+        count = part.end - part.first
+        is_full = rows_max is not None and rows + count > rows_max
+        if together and (is_full or size + part.record_bytes > range_bytes):
             yield together
-            together, size = [], 0
+            together, size, rows = [], 0, 0
         together.append(part)
         size += part.record_bytes
+        rows += count
     if together:
         yield together
 

@@ -12,6 +12,9 @@ from protocol.properties import NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR
 from spark.store_files import NumpyArray
 
 _PAIR_END = ord(PROPERTY_SEPARATOR)
+_NAME_END = ord(NAME_VALUE_SEPARATOR)
+_NAMES_BY_BIT = 48
+"""Each a bit of a sum that 8192 pairs, more than a text holds, cannot make overflow."""
 
 
 class PropertyTexts:
@@ -51,6 +54,39 @@ class PropertyTexts:
         value_bytes[rows] = ends - value_starts[rows]
         value_starts = np.maximum.accumulate(value_starts)  # also where there is no value
         return as_text(slices(self._data, value_starts, value_bytes, value_bytes > 0))
+
+    def maps(self) -> pa.Array:
+        """All pairs of each text, as maps in the order of the text."""
+        name_ends = np.append(np.flatnonzero(self._data == _NAME_END), len(self._data))
+        at = name_ends[np.searchsorted(name_ends, self._starts)]
+        pair = (at > self._starts) & (at + 1 < self._ends)
+        starts, at, ends = self._starts[pair], at[pair], self._ends[pair]
+        names = as_text(slices(self._data, starts, at - starts))
+        values = as_text(slices(self._data, at + 1, ends - at - 1))
+        edges = np.searchsorted(starts, self._rows).astype(np.int32)
+        # A text that ends where the next one begins has no pair there, but an empty one has a
+        # start: edges are told by starts, and every pair that is left has at least three bytes.
+        maps = pa.MapArray.from_arrays(pa.array(edges), names, values)
+        return _without_repeats(maps) if _has_repeats(names, edges) else maps
+
+
+def _has_repeats(names: pa.Array, edges: NumpyArray) -> bool:
+    """Whether a name stands twice in one of the maps."""
+    if not len(names):
+        return False
+    encoded = names.dictionary_encode()
+    numbers = encoded.indices.to_numpy().astype(np.int64)
+    rows = np.repeat(np.arange(len(edges) - 1), np.diff(edges))
+    if len(encoded.dictionary) <= _NAMES_BY_BIT:  # one pass in place of a sort
+        bits = np.left_shift(np.int64(1), numbers)
+        firsts = edges[:-1][np.diff(edges) > 0]
+        return bool((np.bitwise_or.reduceat(bits, firsts) != np.add.reduceat(bits, firsts)).any())
+    return len(np.unique(rows * len(encoded.dictionary) + numbers)) < len(numbers)
+
+
+def _without_repeats(maps: pa.Array) -> pa.Array:
+    """The last value of each name, at the place of the first, as the protocol's reader has it."""
+    return pa.array([list(dict(pairs).items()) for pairs in maps.to_pylist()], maps.type)
 
 
 def slices(

@@ -19,18 +19,17 @@ All integers big-endian; a host has 8 bytes, or 20 where a bit of sys_flag says 
     60+b+s    8     i64   prepared_transaction_offset
     68+b+s    4     i32   body_bytes, then the body, i8 and the topic, i16 and the properties
 
-A queue ends at its first unit whose record is not its own: other magic, size, topic, queue id,
-queue offset or physical offset, lengths that do not add up, a record that lies before the previous
-one or past the published offset. The zero units of a sparse tail end it in the same way.
+A unit's record is its own if magic, size, topic, queue id, queue offset and physical offset agree
+and the lengths add up. `Queue.scan` passes over units without one, `Queue.records` ends there.
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, fields
 
 import numpy as np
 
 from protocol.host import HOST_V4_BYTES, HOST_V6_BYTES
-from protocol.message import RECORD_MAGIC
+from protocol.message import RECORD_MAGIC, TOPIC_BYTES_MAX
 from protocol.sysflag import BORN_HOST_V6, STORE_HOST_V6
 from spark.store_files import GAP_FILLER_BYTES, LogFile, NumpyArray, Store
 
@@ -77,11 +76,15 @@ _SPAN_BYTES_MAX = 2**31 - 1
 
 @dataclass(slots=True)
 class Records:
-    """Consecutive messages of one queue that lie in one log file; all arrays have one row each."""
+    """Messages that lie behind one another in one log file; all arrays have one row each."""
 
-    topic: str
+    topic: str | None
+    """Of all of them; None where each may have its own."""
+
     file: LogFile
-    units: NumpyArray
+    tags_codes: NumpyArray
+    """Of the units; zeros where they were found without."""
+
     positions: NumpyArray
     """First byte of each record in the file."""
 
@@ -95,6 +98,7 @@ class Records:
     topic_positions: NumpyArray
     """Of the topic's length byte, right behind the body."""
 
+    topic_bytes: NumpyArray
     properties_bytes: NumpyArray
 
     def __len__(self) -> int:
@@ -112,6 +116,25 @@ class Records:
     @property
     def record_bytes(self) -> NumpyArray:
         return self.heads["record_bytes"].astype(np.int64)
+
+    def take(self, rows: NumpyArray | slice) -> "Records":
+        """Some of them, by ascending numbers."""
+        if isinstance(rows, slice) and rows == slice(None):
+            return self
+        return Records(self.topic, self.file, *(getattr(self, name)[rows] for name in _ARRAYS))
+
+
+_ARRAYS = [field.name for field in fields(Records)[2:]]
+
+
+@dataclass(frozen=True, slots=True)
+class Scanned:
+    """Units [first, first + count) of a queue, and those of their records that are whole."""
+
+    first: int
+    count: int
+    records: Records | None
+    """None: there is not one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,32 +178,50 @@ class Queue:
         return False
 
     def records(self, first: int, end: int | None = None) -> Iterator[Records]:
-        """Batches of whole, checked messages from queue offset `first` up to `end` or to the first
-        mismatch, at most 8192 rows and about 8 MiB each (one message may be larger).
+        """Batches of whole messages from queue offset `first` up to `end`, or to the first unit
+        without its record, at most 8192 rows and about 8 MiB each (one message may be larger).
 
         Raises StoreError if a file is deleted meanwhile.
         """
-        previous_end = 0
-        for queue_offset, units in self.store.queue(self.topic, self.queue_id).chunks(first, end):
-            whole = _plausible(units, previous_end, self.end_offset)
-            taken = 0
-            for batch in _batches(self.store, units[:whole]):
-                records = _checked(self, batch, queue_offset + taken)
-                if len(records):
-                    yield records
-                taken += len(records)
-                if len(records) < len(batch.units):
-                    return
-            if taken < len(units):
+        for part in self.scan(first, end):
+            if part.records is None:
                 return
-            last = units[-1]
-            previous_end = int(last["physical_offset"]) + int(last["record_bytes"])
+            expected = np.arange(part.first, part.first + len(part.records))
+            whole = _good_count(part.records.heads["queue_offset"] == expected)
+            if whole:
+                yield part.records.take(_up_to(whole, len(part.records)))
+            if whole < part.count:
+                return
 
+    def scan(self, first: int, end: int | None = None) -> Iterator[Scanned]:
+        """Every unit from queue offset `first` up to `end`, with what is whole of its records.
 
-@dataclass(frozen=True, slots=True)
-class _Batch:
-    file: LogFile
-    units: NumpyArray
+        In batches as those of `records`. Raises StoreError if a file is deleted meanwhile.
+        """
+        for queue_offset, units in self.store.queue(self.topic, self.queue_id).chunks(first, end):
+            for at, cut, index in _cuts(self.store, units, self.end_offset):
+                records = None
+                if index >= 0:
+                    file = self.store.log.file(index)
+                    records = self._own(file, units[at:cut], queue_offset + at)
+                found = records if records is not None and len(records) else None
+                yield Scanned(queue_offset + at, cut - at, found)
+
+    def _own(self, file: LogFile, units: NumpyArray, first: int) -> Records:
+        starts = units["physical_offset"].astype(np.int64)
+        queue_offsets = np.arange(first, first + len(units))
+
+        def is_own(heads: NumpyArray, rows: NumpyArray | slice) -> NumpyArray:
+            own: NumpyArray = (
+                (heads["queue_id"] == self.queue_id)
+                & (heads["queue_offset"] == queue_offsets[rows])
+                & (heads["physical_offset"] == starts[rows])
+            )
+            return own
+
+        sizes = units["record_bytes"].astype(np.int64)
+        places = Places(starts - file.first, sizes, units["tags_code"])
+        return whole_records(file, places, is_own, self.topic)
 
 
 def _good_count(good: NumpyArray) -> int:
@@ -188,112 +229,145 @@ def _good_count(good: NumpyArray) -> int:
     return len(good) if good.all() else int(np.argmin(good))
 
 
-def _plausible(units: NumpyArray, previous_end: int, end_offset: int) -> int:
-    """How many units, from the first on, point behind one another and before `end_offset`."""
+def _up_to(count: int, length: int) -> slice:
+    return slice(None) if count == length else slice(count)
+
+
+def _rows(good: NumpyArray) -> NumpyArray | slice:
+    """The true ones, as an index that costs nothing when all are."""
+    return slice(None) if good.all() else np.flatnonzero(good)
+
+
+def _cuts(store: Store, units: NumpyArray, end_offset: int) -> Iterator[tuple[int, int, int]]:
+    """Cuts units where the log file changes, where a batch has enough bytes, and where they point
+    backwards: (first, end, number of the log file, or -1 where they point to no record at all).
+    """
     start = units["physical_offset"].astype(np.int64)
     size = units["record_bytes"].astype(np.int64)
-    good = (size >= RECORD_BYTES_MIN) & (start >= 0) & (start <= end_offset - size)
-    good[0] &= start[0] >= previous_end
-    good[1:] &= start[1:] - start[:-1] >= size[:-1]
-    return _good_count(good)
-
-
-def _batches(store: Store, units: NumpyArray) -> Iterator[_Batch]:
-    """Cuts units where the log file changes and where a batch has enough bytes."""
-    if not len(units):
-        return
-    start = units["physical_offset"].astype(np.int64)
-    bytes_before = np.concatenate(([0], np.cumsum(units["record_bytes"], dtype=np.int64)))
     file_index = np.searchsorted(store.log.firsts, start, side="right") - 1
+    # `start` may be any number at all, and start + size must not overflow.
+    may_be = (size >= RECORD_BYTES_MIN) & (start >= 0) & (start <= end_offset - size)
+    file_index[~may_be] = -1
+    size[~may_be] = 0
+    bytes_before = np.concatenate(([0], np.cumsum(size)))
+    changes = (np.diff(file_index) != 0) | ((start[1:] < start[:-1]) & may_be[1:])
+    edges = np.append(np.flatnonzero(changes) + 1, len(units))
     at = 0
-    while at < len(units):
-        if file_index[at] < 0:
-            return
-        limit = bytes_before[at] + BATCH_BYTES_MAX
-        enough = int(np.searchsorted(bytes_before, limit, side="right")) - 1
-        same_file = int(np.searchsorted(file_index, file_index[at], side="right"))
-        near = int(np.searchsorted(start, start[at] + _SPAN_BYTES_MAX - BATCH_BYTES_MAX * 8))
-        cut = max(at + 1, min(enough, same_file, near))
-        yield _Batch(store.log.file(int(file_index[at])), units[at:cut])
-        at = cut
+    for edge in edges.tolist():
+        while at < edge:
+            limit = bytes_before[at] + BATCH_BYTES_MAX
+            enough = int(np.searchsorted(bytes_before, limit, side="right")) - 1
+            cut = min(max(at + 1, enough), edge)
+            if file_index[at] >= 0:
+                span = start[at] + _SPAN_BYTES_MAX - BATCH_BYTES_MAX * 8
+                near = at + int(np.searchsorted(start[at:cut], span))
+                cut = max(at + 1, near)
+            yield at, cut, int(file_index[at])
+            at = cut
 
 
-def _checked(queue: Queue, batch: _Batch, first: int) -> Records:
-    """The messages of a batch up to the first whose record is not its own."""
-    file, units = batch.file, batch.units
-    positions = units["physical_offset"].astype(np.int64) - file.first
-    sizes = units["record_bytes"].astype(np.int64)
-    fits = _good_count(positions + sizes <= file.size)
-    heads = file.gather(positions[:fits], HEAD)
-    good = (
-        (heads["record_bytes"] == sizes[:fits])
-        & (heads["magic"] == RECORD_MAGIC)
-        & (heads["queue_id"] == queue.queue_id)
-        & (heads["queue_offset"] == np.arange(first, first + fits))
-        & (heads["physical_offset"] == units["physical_offset"][:fits])
-    )
-    records = _behind_hosts(queue.topic, batch, heads, positions, _good_count(good))
-    return _with_text_positions(records, queue.topic.encode())
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Where records should be in one log file: position, size, tags code of each."""
+
+    positions: NumpyArray
+    """Ascending."""
+
+    sizes: NumpyArray
+    """At least RECORD_BYTES_MIN."""
+
+    tags_codes: NumpyArray
+
+    def take(self, rows: NumpyArray | slice) -> "Places":
+        return Places(self.positions[rows], self.sizes[rows], self.tags_codes[rows])
 
 
-def _behind_hosts(
-    topic: str, batch: _Batch, heads: NumpyArray, positions: NumpyArray, count: int
+def whole_records(
+    file: LogFile,
+    places: Places,
+    is_own: Callable[[NumpyArray, NumpyArray | slice], NumpyArray],
+    topic: str | None,
 ) -> Records:
+    """Those of the records at these places that are whole and that `is_own` accepts.
+
+    It is given their HEADs, and their row numbers. `topic` is None for any topic.
+    """
+    fit = _rows(places.positions + places.sizes <= file.size)
+    places = places.take(fit)
+    heads = file.gather(places.positions, HEAD)
+    rows = _rows(
+        (heads["record_bytes"] == places.sizes)
+        & (heads["magic"] == RECORD_MAGIC)
+        & is_own(heads, fit)
+    )
+    return _with_texts(_with_hosts(file, places.take(rows), heads[rows], topic))
+
+
+def _with_hosts(file: LogFile, places: Places, heads: NumpyArray, topic: str | None) -> Records:
     """Finds the fields that an IPv6 host moves; only then they are gathered a second time."""
-    heads = heads[:count]
     sys_flag = heads["sys_flag"]
-    born = np.full(count, HOST_V4_BYTES, np.int64)
+    born = np.full(len(heads), HOST_V4_BYTES, np.int64)
     store = born
     behind, timestamps = heads, heads["store_timestamp"]
     if (sys_flag & (BORN_HOST_V6 | STORE_HOST_V6)).any():
         born = born + np.where(sys_flag & BORN_HOST_V6, _V6_MORE_BYTES, 0)
         store = store + np.where(sys_flag & STORE_HOST_V6, _V6_MORE_BYTES, 0)
         more = born + store - 2 * HOST_V4_BYTES
-        count = _good_count(heads["record_bytes"] >= RECORD_BYTES_MIN + more)
-        heads, born, store = heads[:count], born[:count], store[:count]
-        at = positions[:count] + BORN_HOST_AT + born
-        timestamps = batch.file.gather(at, np.dtype(">i8"))
-        behind = batch.file.gather(at + TIMESTAMP_BYTES + store, _TAIL)
+        rows = _rows(places.sizes >= RECORD_BYTES_MIN + more)
+        heads, born, store, places = heads[rows], born[rows], store[rows], places.take(rows)
+        at = places.positions + BORN_HOST_AT + born
+        timestamps = file.gather(at, np.dtype(">i8"))
+        behind = file.gather(at + TIMESTAMP_BYTES + store, _TAIL)
     return Records(
         topic=topic,
-        file=batch.file,
-        units=batch.units[:count],
-        positions=positions[:count],
+        file=file,
+        tags_codes=places.tags_codes,
+        positions=places.positions,
         heads=heads,
         born_host_bytes=born,
         store_host_bytes=store,
         behind_hosts=behind,
         store_timestamps=timestamps,
-        topic_positions=positions[:0],
-        properties_bytes=positions[:0],
+        topic_positions=places.positions,
+        topic_bytes=places.positions,
+        properties_bytes=places.positions,
     )
 
 
-def _with_text_positions(records: Records, topic: bytes) -> Records:
-    """Checks topic and lengths; cuts at the first record where they are wrong."""
-    sizes = records.record_bytes
+def _with_texts(records: Records) -> Records:
+    """Leaves out those whose topic is another one, or whose lengths do not add up."""
+    expected = None if records.topic is None else records.topic.encode()
+    topic_bytes_min = len(expected or b"")
     body_at = HEAD_BYTES - 2 * HOST_V4_BYTES + records.born_host_bytes + records.store_host_bytes
-    room = sizes - body_at - 1 - len(topic) - 2
     body_bytes = records.body_bytes
-    count = _good_count((body_bytes >= 0) & (body_bytes <= room))
-    at = (records.positions + body_at + body_bytes)[:count]
-    text = np.dtype((np.void, 1 + len(topic) + 2))
-    ends = records.file.gather(at, text).view(np.uint8).reshape(count, text.itemsize)
-    properties_bytes = (ends[:, -2].astype(np.int64) << 8) | ends[:, -1]
-    expected = np.frombuffer(bytes([len(topic)]) + topic, np.uint8)
-    good = (ends[:, :-2] == expected).all(axis=1) & (
-        properties_bytes == (room - body_bytes)[:count]
-    )
-    count = _good_count(good)
-    return replace(
-        records,
-        units=records.units[:count],
-        positions=records.positions[:count],
-        heads=records.heads[:count],
-        born_host_bytes=records.born_host_bytes[:count],
-        store_host_bytes=records.store_host_bytes[:count],
-        behind_hosts=records.behind_hosts[:count],
-        store_timestamps=records.store_timestamps[:count],
-        topic_positions=at[:count],
-        properties_bytes=properties_bytes[:count],
-    )
+    room = records.record_bytes - body_at - body_bytes - 1 - topic_bytes_min - 2
+    fit = _rows((body_bytes >= 0) & (room >= 0))
+    records, room = records.take(fit), room[fit]
+    at = (records.positions + body_at[fit]) + body_bytes[fit]
+    data = records.file.bytes
+    if expected is None:
+        topic_bytes = data[at].astype(np.int64)
+        room = room - topic_bytes
+        good = (room >= 0) & (topic_bytes <= TOPIC_BYTES_MAX)
+        lengths_at = np.where(good, at + 1 + topic_bytes, at)
+        length = (data[lengths_at].astype(np.int64) << 8) | data[lengths_at + 1]
+        good &= length == room
+    else:
+        text = np.dtype((np.void, 1 + len(expected) + 2))
+        ends = records.file.gather(at, text).view(np.uint8).reshape(len(at), text.itemsize)
+        length = (ends[:, -2].astype(np.int64) << 8) | ends[:, -1]
+        named = np.frombuffer(bytes([len(expected)]) + expected, np.uint8)
+        good = (ends[:, :-2] == named).all(axis=1) & (length == room)
+        topic_bytes = np.full(len(at), len(expected), np.int64)
+    records.topic_positions, records.topic_bytes, records.properties_bytes = at, topic_bytes, length
+    records = records.take(_rows(good))
+    return records.take(_rows(_stands_alone(records)))
+
+
+def _stands_alone(records: Records) -> NumpyArray:
+    """Which do not begin inside of one before: a body may hold what looks like a record."""
+    good = np.ones(len(records), np.bool_)
+    if len(good) > 1:
+        ends = np.maximum.accumulate(records.positions + records.record_bytes)
+        good[1:] = records.positions[1:] >= ends[:-1]
+    return good

@@ -33,6 +33,8 @@ DEFAULTS: dict[str, str] = {
     # Files that are open at once in a task that writes several topics or days; past that it sorts.
     "spark.sql.maxConcurrentOutputFileWriters": "16",
     "spark.sql.parquet.compression.codec": "zstd",
+    # Spark's own choice (INT96) has neither a time zone nor statistics that filters could use.
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     # Off by default: a flipped bit in a page would be a wrong answer in place of an error.
     "spark.hadoop.parquet.page.verify-checksum.enabled": "true",
     "spark.hadoop.mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",

@@ -1,81 +1,81 @@
-"""The PySpark data source over a store directory: one row a message, as in spark/decode.py.
+"""The PySpark data source `troupemq`: the messages of a store, one row each.
 
-    spark.dataSource.register(StoreSource)
-    spark.read.format(StoreSource.name()).load("/path/of/store")
+    spark.dataSource.register(TroupeMQ)
+    spark.read.format("troupemq").option("store", "/path/of/store").load()
 
-    option              meaning                                             default
-    path                storePathRootDir                                    given to load()
-    commit_log          storePathCommitLog                                  <path>/commitlog
-    published_offset    physical offset where a live broker's log ends      all that is there
-    range_bytes         record bytes of one partition                       67108864
-    ranges              JSON of [topic, queue id, first, end, bytes] that   every queue, planned
-                        was planned elsewhere                               when the job starts
-
-    column                                                       type
-    topic, born_host, store_host, keys, tags, uniq_key           string
-    queue_id, record_bytes, flag, sys_flag, body_crc,            int
-    reconsume_times
-    queue_offset, physical_offset, tags_code, born_timestamp,    bigint
-    store_timestamp, prepared_transaction_offset
-    body, properties                                             binary
-    day                                                          date
-
-`.schema("topic string, queue_id int")` before load() computes these columns only (Spark prunes no
-columns of a Python source by itself). Comparisons of topic, queue_id and queue_offset with literals
-are used to leave out queues and ranges; that needs spark.sql.python.filterPushdown.enabled.
+Columns: spark/columns.py; options: spark/options.py; both as tables for people: docs/pipeline.md.
+`.schema("topic string, queueId int")` before load() computes these columns only (Spark prunes no
+columns of a Python source by itself).
 """
 
 import json
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
-import pyarrow as pa  # type: ignore[import-untyped]
-from pyspark.sql.datasource import (
-    DataSource,
-    DataSourceReader,
-    EqualTo,
-    Filter,
-    GreaterThan,
-    GreaterThanOrEqual,
-    In,
-    InputPartition,
-    LessThan,
-    LessThanOrEqual,
-)
+from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPartition
 from pyspark.sql.types import StructType
 
-from spark.decode import COLUMNS, decode
-from spark.plan import RANGE_BYTES, QueueRange, Selection, pack, plan
-from spark.records import Queue
+from spark.columns import MESSAGE_COLUMNS, check_columns, sql_schema
+from spark.offsets import (
+    Bounds,
+    bounds,
+    check_named,
+    check_topics,
+    chosen_queues,
+    first_stored_at,
+    open_queue,
+    open_store,
+    resolve,
+    within,
+)
+from spark.options import EARLIEST, LATEST, Options, QueueName, parse_options
+from spark.plan import QueueRange, pack
+from spark.pushdown import Pushed, narrow
+from spark.reading import RangeReader
+from spark.row_filter import RowFilter
+from spark.splits import tasks
 from spark.store_files import Store
 from storage.errors import StoreError
 
-_SQL_TYPES = {
-    pa.string(): "string",
-    pa.int32(): "int",
-    pa.int64(): "bigint",
-    pa.binary(): "binary",
-    pa.date32(): "date",
-}
-SCHEMA = ", ".join(f"{name} {_SQL_TYPES[kind]}" for name, kind in COLUMNS.items())
+_CLOCK_SLACK_MS = 60_000
+"""How far a broker's clock may have been set back without a filter on time missing messages."""
 
 
-class StoreSource(DataSource):
+class TroupeMQ(DataSource):
     """Messages of a store directory."""
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        """Raises StoreError for options that are wrong, and for a path that is no store."""
+        super().__init__(dict(options))
+        self._options = parse_options(options)
+        open_store(self._options)
 
     @classmethod
     def name(cls) -> str:
-        return "commitlog"
+        return "troupemq"
 
     def schema(self) -> str:
-        return SCHEMA
+        names = [
+            name
+            for name in MESSAGE_COLUMNS
+            if name != "properties" or self._options.include_properties
+        ]
+        return sql_schema(names)
 
     def reader(self, schema: StructType) -> "StoreReader":
-        unknown = [name for name in schema.fieldNames() if name not in COLUMNS]
-        if unknown:
-            raise StoreError(f"a message has no column {unknown[0]}; it has {', '.join(COLUMNS)}")
-        return StoreReader(dict(self.options), schema.fieldNames())
+        self._options.check_batch()
+        reader = FilteringReader if _filters_are_pushed() else StoreReader
+        return reader(self._options, column_names(schema, self._options))
+
+
+def column_names(schema: StructType, options: Options) -> tuple[str, ...]:
+    """The columns of a schema. Raises StoreError for one that a message does not have."""
+    names = schema.fieldNames()
+    check_columns(names, [field.dataType.simpleString() for field in schema.fields])
+    if "properties" in names and not options.include_properties:
+        raise StoreError("includeProperties is false, but the schema has properties: drop one")
+    return tuple(names)
 
 
 class RangesPartition(InputPartition):
@@ -89,86 +89,93 @@ class RangesPartition(InputPartition):
 class StoreReader(DataSourceReader):
     """Plans on the driver; reads in the tasks, which need the same path."""
 
-    def __init__(self, options: Mapping[str, str], columns: Sequence[str]) -> None:
+    def __init__(self, options: Options, columns: tuple[str, ...]) -> None:
+        self._options = options
         self._columns = columns
-        self._root = options["path"]
-        self._commit_log = options.get("commit_log")
-        published = options.get("published_offset")
-        self._published_offset = None if published is None else int(published)
-        self._range_bytes = int(options.get("range_bytes", RANGE_BYTES))
-        self._ranges = options.get("ranges")
-        self._selection = Selection()
-
-    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
-        """Keeps the filters that choose queues and ranges; returns the others to Spark."""
-        for wanted in filters:
-            narrowed = narrow(self._selection, wanted)
-            if narrowed is None:
-                yield wanted
-            else:
-                self._selection = narrowed
+        self._pushed = Pushed()
 
     def partitions(self) -> Sequence[InputPartition]:
-        """Raises StoreError if the path is no store."""
-        if self._ranges is not None:
-            ranges = _chosen(ranges_from_json(self._ranges), self._selection)
-        else:
-            store = Store(self._root, self._commit_log)
-            plans = plan(
-                store,
-                self._selection,
-                published_offset=self._published_offset,
-                range_bytes=self._range_bytes,
-            )
-            ranges = [part for queue in plans for part in queue.ranges]
-        return [RangesPartition(together) for together in pack(ranges, self._range_bytes)]
+        """Raises StoreError if the store does not have what the options ask for."""
+        return [RangesPartition(together) for together in self._planned()]
+
+    def _planned(self) -> Iterable[list[QueueRange]]:
+        options = self._options
+        if options.ranges is not None:
+            ranges = self._pushed.chosen(ranges_from_json(options.ranges))
+            return pack(ranges, options.max_bytes_per_partition)
+        store = open_store(options)
+        return tasks(store, wanted(store, options, self._pushed), options)
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """Record batches. Raises StoreError if a range does not hold what was planned."""
         if not isinstance(partition, RangesPartition):
-            return  # Spark's own placeholder: there is nothing to read
-        store = Store(self._root, self._commit_log)
-        for part in partition.ranges:
-            queue = Queue(store, part.topic, part.queue_id, self._published_offset)
-            end = part.first
-            for records in queue.records(part.first, part.end):
-                end += len(records)
-                yield decode(records, self._columns)
-            if end < part.end:
-                raise StoreError(
-                    f"queue {part.queue_id} of {part.topic} ended at {end} while it was read, but "
-                    f"at {part.end} when the job started: run the job again"
-                )
+            return iter(())  # Spark's own placeholder: there is nothing to read
+        return range_reader(self._options, self._columns, self._pushed).read(partition.ranges)
 
 
-def narrow(selection: Selection, wanted: Filter) -> Selection | None:
-    """`selection` with a filter applied exactly; None if it says nothing about queues or ranges."""
-    if not isinstance(
-        wanted, EqualTo | In | GreaterThan | GreaterThanOrEqual | LessThan | LessThanOrEqual
-    ):
-        return None
-    column, value = wanted.attribute, wanted.value
-    if value is None or (isinstance(value, tuple) and None in value):
-        return None  # null is not equal to anything, which is Spark's to say
-    values = set(value) if isinstance(value, tuple) else {value}
-    match column, wanted:
-        case ("topic",), EqualTo() | In():
-            topics = values if selection.topics is None else values & set(selection.topics)
-            return replace(selection, topics=topics)
-        case ("queue_id",), EqualTo() | In():
-            ids = values if selection.queue_ids is None else values & set(selection.queue_ids)
-            return replace(selection, queue_ids=ids)
-        case ("queue_offset",), EqualTo():
-            return _between(selection, value, value + 1)
-        case ("queue_offset",), GreaterThan():
-            return _between(selection, value + 1, None)
-        case ("queue_offset",), GreaterThanOrEqual():
-            return _between(selection, value, None)
-        case ("queue_offset",), LessThan():
-            return _between(selection, 0, value)
-        case ("queue_offset",), LessThanOrEqual():
-            return _between(selection, 0, value + 1)
-    return None
+class FilteringReader(StoreReader):
+    """The same, where Spark hands over filters: it refuses a reader with this method elsewhere."""
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
+        """Keeps the filters that are applied here; returns the others to Spark."""
+        for each in filters:
+            self._pushed, is_exact = narrow(self._pushed, each)
+            if not is_exact:
+                yield each
+
+
+def _filters_are_pushed() -> bool:
+    """Whether this process is the one in which Spark hands over filters.
+
+    With spark.sql.python.filterPushdown.enabled it plans in a module of its own. Should that be
+    called otherwise one day, Spark applies all filters itself.
+    """
+    main = getattr(sys.modules.get("__main__"), "__spec__", None)
+    names = [*sys.modules, "" if main is None else main.name]
+    return any(name.endswith(".data_source_pushdown_filters") for name in names)
+
+
+def range_reader(
+    options: Options, columns: tuple[str, ...], pushed: Pushed | None = None
+) -> RangeReader:
+    """What the tasks of a read are told."""
+    return RangeReader(
+        store=options.store,
+        commit_log=options.commit_log,
+        published_offset=options.published_offset,
+        broker_name=options.broker_name,
+        columns=columns,
+        wanted=RowFilter(options.expression, None if pushed is None else pushed.tags),
+        fail_on_data_loss=options.fail_on_data_loss,
+    )
+
+
+def wanted(store: Store, options: Options, pushed: Pushed) -> dict[QueueName, Bounds]:
+    """What a read with an end asks for of each queue, as far as it is there."""
+    queues = chosen_queues(store, options)
+    check_topics(queues, store, options)
+    check_named(options.starting, queues)
+    check_named(options.ending, queues)
+    found: dict[QueueName, Bounds] = {}
+    for name in queues:
+        if not pushed.wants(*name):
+            continue
+        queue = open_queue(store, name, options)
+        there = bounds(queue)
+        asked = Bounds(
+            resolve(options.starting, EARLIEST, queue, there),
+            resolve(options.ending, LATEST, queue, there),
+        )
+        part = within(name, asked, there, fail_on_data_loss=options.fail_on_data_loss)
+        first, end = pushed.between(part.first, part.end)
+        if pushed.since_ms is not None and first < end:
+            since = first_stored_at(queue, there, pushed.since_ms - _CLOCK_SLACK_MS)
+            first = max(first, since)
+        if pushed.until_ms is not None and first < end:
+            until = first_stored_at(queue, there, pushed.until_ms + _CLOCK_SLACK_MS + 1)
+            end = min(end, until)
+        found[name] = Bounds(first, max(first, end))
+    return found
 
 
 def ranges_to_json(ranges: Iterable[QueueRange]) -> str:
@@ -180,18 +187,3 @@ def ranges_to_json(ranges: Iterable[QueueRange]) -> str:
 
 def ranges_from_json(text: str) -> list[QueueRange]:
     return [QueueRange(*fields) for fields in json.loads(text)]
-
-
-def _between(selection: Selection, first: int, end: int | None) -> Selection:
-    ends = [limit for limit in (selection.end, end) if limit is not None]
-    return replace(selection, first=max(selection.first, first), end=min(ends) if ends else None)
-
-
-def _chosen(ranges: Iterable[QueueRange], selection: Selection) -> list[QueueRange]:
-    chosen = []
-    for part in ranges:
-        first = max(part.first, selection.first)
-        end = part.end if selection.end is None else min(part.end, selection.end)
-        if selection.wants(part.topic, part.queue_id) and first < end:
-            chosen.append(replace(part, first=first, end=end))
-    return chosen

@@ -124,6 +124,21 @@ class QueueFiles:
         """Queue offset of the first unit in the files, gap fillers included."""
         return self._files[0].first // UNIT_BYTES if self._files else 0
 
+    def max_offset(self, known: int = 0) -> int:
+        """Behind the last unit that is not zero; from `known` on, where there are such before.
+
+        A file is made longer than it is filled; the zeros behind its units are looked for by
+        halves, and a zero unit in the middle is told from them by what follows it.
+        """
+        for file in reversed(self._files):
+            first, end = file.first // UNIT_BYTES, file.end // UNIT_BYTES
+            filled = _filled(file, max(first, known), end)
+            if filled > max(first, known):
+                return filled
+            if known >= first:
+                return known
+        return self.min_offset
+
     def chunks(self, first: int, end: int | None = None) -> Iterator[tuple[int, NumpyArray]]:
         """(queue offset of the first unit, units) from `first` on, never across files."""
         for file in self._files:
@@ -183,6 +198,21 @@ def list_files(directory: Path) -> list[StoreFile]:
             if size:
                 files.append(StoreFile(str(path), int(name), size))
     return files
+
+
+def _filled(file: StoreFile, first: int, end: int) -> int:
+    """Behind the last unit of [first, end) that is not zero."""
+    low, high = first, end
+    while high - low > UNITS_AT_ONCE:
+        middle = (low + high) // 2
+        at = middle * UNIT_BYTES - file.first
+        if _read_units(file.path, at, min(UNITS_AT_ONCE, high - middle))["record_bytes"].any():
+            low = middle
+        else:
+            high = middle
+    sizes = _read_units(file.path, low * UNIT_BYTES - file.first, high - low)["record_bytes"]
+    filled = np.flatnonzero(sizes)
+    return low + int(filled[-1]) + 1 if len(filled) else first
 
 
 def _read_units(path: str, position: int, count: int) -> NumpyArray:

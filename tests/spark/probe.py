@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from spark.jobs import archive
 from spark.runner import sentence_of
-from spark.session import start_session
-from spark.source import StoreSource
+from spark.session import DEFAULTS, start_session
+from troupemq.datasource import TroupeMQ
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -29,11 +29,17 @@ QUICK = {
 
 
 def rows(spark: "SparkSession", step: dict[str, Any]) -> list[dict[str, Any]]:
-    reader = spark.read.format(StoreSource.name()).options(**step.get("options", {}))
+    reader = spark.read.format(TroupeMQ.name()).options(**step.get("options", {}))
     if "schema" in step:
         reader = reader.schema(step["schema"])
     messages = reader.load(step["store"]).where(step.get("where", "true"))
-    return [row.asDict() for row in messages.collect()]
+    if "conf" in step:
+        spark.conf.set(*step["conf"])
+    try:
+        return [row.asDict() for row in messages.collect()]
+    finally:
+        if "conf" in step:
+            spark.conf.set(step["conf"][0], DEFAULTS[step["conf"][0]])
 
 
 def read(spark: "SparkSession", step: dict[str, Any]) -> dict[str, Any]:
@@ -62,7 +68,7 @@ def text_of(value: Any) -> str:
 def main(directory: Path) -> None:
     steps = json.loads((directory / "steps.json").read_text())
     spark = start_session(QUICK, str(directory))
-    spark.dataSource.register(StoreSource)
+    spark.dataSource.register(TroupeMQ)
     results = {name: run(spark, step) for name, step in steps.items()}
     (directory / "results.json").write_text(json.dumps(results, default=text_of))
     spark.stop()

@@ -1,50 +1,59 @@
-"""What the columns of spark/decode.py should hold, told from other sources than the decoder."""
+"""What the columns of spark/columns.py should hold, told from other sources than the decoder."""
 
 from collections.abc import Iterable, Mapping
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from typing import Any, TypeAlias
+from zlib import crc32
 
-from protocol.host import unpack_host
+from protocol.compression import decompress
+from protocol.host import pack_host, unpack_host
 from protocol.message import MessageRecord
+from protocol.message_id import offset_message_id
 from protocol.properties import KEYS, TAGS, parse
 from protocol.properties import UNIQ_KEY as UNIQUE_KEY
+from spark.columns import COLUMNS, MESSAGE_COLUMNS
 
 Row: TypeAlias = dict[str, Any]
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-def row_of_record(record: MessageRecord, tags_code: int = 0) -> Row:
-    """The row of a message that a test has written itself."""
-    named = {
-        name: getattr(record, name)
-        for name in [
-            "topic",
-            "queue_id",
-            "queue_offset",
-            "physical_offset",
-            "record_bytes",
-            "flag",
-            "sys_flag",
-            "born_timestamp",
-            "store_timestamp",
-            "reconsume_times",
-            "prepared_transaction_offset",
-            "body",
-            "properties",
-        ]
-    }
-    return {
-        **named,
-        "tags_code": tags_code,
-        "born_host": _host(record.born_host),
-        "store_host": _host(record.store_host),
-        **_properties(record.properties),
+def row_of_record(record: MessageRecord, tags_code: int = 0, broker_name: str | None = None) -> Row:
+    """The row of a message that a test has written itself, decoded one field after the other."""
+    crc = crc32(record.body) & 0x7FFFFFFF
+    row = {
+        "topic": record.topic,
+        "brokerName": broker_name,
+        "queueId": record.queue_id,
+        "queueOffset": record.queue_offset,
+        "commitLogOffset": record.physical_offset,
+        "msgId": offset_message_id(record.store_host, record.physical_offset),
+        "body": decompress(record.body, record.sys_flag),
+        "bodyCrcOk": True,
+        "flag": record.flag,
+        "sysFlag": record.sys_flag,
+        "bornTimestamp": moment(record.born_timestamp),
+        "storeTimestamp": moment(record.store_timestamp),
+        "bornHost": _host(record.born_host),
+        "storeHost": _host(record.store_host),
+        "reconsumeTimes": record.reconsume_times,
+        "recordBytes": record.record_bytes,
+        "tagsCode": tags_code,
+        "bodyCrc": crc,
+        "storedBody": record.body,
+        "storedProperties": record.properties,
+        "preparedTransactionOffset": record.prepared_transaction_offset,
         "day": _day(record.store_timestamp),
+        **_properties(record.properties),
     }
+    return {name: row[name] for name in COLUMNS}
 
 
 def rows_of_manifest(manifest: Mapping[str, Any]) -> list[Row]:
-    """The rows of a golden store, from what was recorded of it; bodies as their SHA-256."""
+    """The rows of a golden store, from what was recorded of it; stored bodies as their SHA-256.
+
+    `body` is not told: nobody recorded what is in the compressed ones.
+    """
     tags_codes = {
         (name, unit[0]): unit[3]
         for name, units in manifest["consumeQueues"].items()
@@ -58,39 +67,53 @@ def rows_of_manifest(manifest: Mapping[str, Any]) -> list[Row]:
         if tags_code is None:
             continue  # in no queue
         properties = record["propertiesRaw"].encode()
-        rows.append(
-            {
-                "topic": record["topic"],
-                "queue_id": record["queueId"],
-                "queue_offset": record["queueOffset"],
-                "physical_offset": record["commitLogOffset"],
-                "record_bytes": record["storeSize"],
-                "tags_code": tags_code,
-                "flag": record["flag"],
-                "sys_flag": record["sysFlag"],
-                "body_crc": record["bodyCRC"],
-                "born_timestamp": record["bornTimestamp"],
-                "born_host": record["bornHost"],
-                "store_timestamp": record["storeTimestamp"],
-                "store_host": record["storeHost"],
-                "reconsume_times": record["reconsumeTimes"],
-                "prepared_transaction_offset": record["preparedTransactionOffset"],
-                "body": record["rawBodySha256"],
-                "properties": properties,
-                **_properties(properties),
-                "day": _day(record["storeTimestamp"]),
-            }
-        )
+        store_host, _, store_port = record["storeHost"].rpartition(":")
+        packed = pack_host(store_host.strip("[]"), int(store_port))
+        row = {
+            "topic": record["topic"],
+            "brokerName": None,
+            "queueId": record["queueId"],
+            "queueOffset": record["queueOffset"],
+            "commitLogOffset": record["commitLogOffset"],
+            "msgId": offset_message_id(packed, record["commitLogOffset"]),
+            "bodyCrcOk": True,
+            "flag": record["flag"],
+            "sysFlag": record["sysFlag"],
+            "bornTimestamp": moment(record["bornTimestamp"]),
+            "storeTimestamp": moment(record["storeTimestamp"]),
+            "bornHost": record["bornHost"],
+            "storeHost": record["storeHost"],
+            "reconsumeTimes": record["reconsumeTimes"],
+            "recordBytes": record["storeSize"],
+            "tagsCode": tags_code,
+            "bodyCrc": record["bodyCRC"],
+            "storedBody": record["rawBodySha256"],
+            "storedProperties": properties,
+            "preparedTransactionOffset": record["preparedTransactionOffset"],
+            "day": _day(record["storeTimestamp"]),
+            **_properties(properties),
+        }
+        rows.append({name: row[name] for name in COLUMNS if name in row})
     return in_order(rows)
 
 
 def with_hashed_bodies(rows: Iterable[Row]) -> list[Row]:
     """For the comparison with a golden store."""
-    return [{**row, "body": sha256(row["body"]).hexdigest()} for row in rows]
+    hashed = [{**row, "storedBody": sha256(row["storedBody"]).hexdigest()} for row in rows]
+    return [{name: row[name] for name in row if name != "body"} for row in hashed]
+
+
+def message_rows(rows: Iterable[Row]) -> list[Row]:
+    """Only the columns of a message, as the data source gives them unasked."""
+    return [{name: row[name] for name in MESSAGE_COLUMNS} for row in rows]
 
 
 def in_order(rows: Iterable[Row]) -> list[Row]:
-    return sorted(rows, key=lambda row: (row["topic"], row["queue_id"], row["queue_offset"]))
+    return sorted(rows, key=lambda row: (row["topic"], row["queueId"], row["queueOffset"]))
+
+
+def moment(timestamp_ms: int) -> datetime:
+    return EPOCH + timedelta(milliseconds=timestamp_ms)
 
 
 def _properties(raw: bytes) -> Row:
@@ -98,7 +121,8 @@ def _properties(raw: bytes) -> Row:
     return {
         "keys": properties.get(KEYS),
         "tags": properties.get(TAGS),
-        "uniq_key": properties.get(UNIQUE_KEY),
+        "uniqKey": properties.get(UNIQUE_KEY),
+        "properties": list(properties.items()),
     }
 
 
@@ -108,4 +132,4 @@ def _host(packed: bytes) -> str:
 
 
 def _day(timestamp_ms: int) -> Any:
-    return datetime.fromtimestamp(timestamp_ms / 1000, UTC).date()
+    return moment(timestamp_ms).date()

@@ -58,10 +58,12 @@ class StoreWriter:
         born_host: bytes = HOST_V4,
         store_host: bytes = HOST_V4,
         tags_code: int = 0,
+        sys_flag: int = 0,
+        **others: int,
     ) -> MessageRecord:
-        """One message at the end of log and queue."""
+        """One message at the end of log and queue; `others` are fields of its record."""
         units = self.queues.setdefault((topic, queue_id), bytearray())
-        flags = BORN_HOST_V6 * (len(born_host) == 20) | STORE_HOST_V6 * (len(store_host) == 20)
+        sys_flag |= BORN_HOST_V6 * (len(born_host) == 20) | STORE_HOST_V6 * (len(store_host) == 20)
         first = self.queue_firsts.setdefault((topic, queue_id), 0)
         record = MessageRecord(
             topic=topic,
@@ -71,11 +73,11 @@ class StoreWriter:
             else format_properties(properties),
             queue_id=queue_id,
             queue_offset=first + len(units) // UNIT.size,
-            sys_flag=flags,
-            born_timestamp=store_timestamp - 3,
+            sys_flag=sys_flag,
             born_host=born_host,
             store_timestamp=store_timestamp,
             store_host=store_host,
+            **{"born_timestamp": store_timestamp - 3, **others},
         )
         encoded = encode_record(record)
         room = self._log_file_bytes - len(self._log)

@@ -19,7 +19,7 @@ def write_part(directory: Path, topic: str, rows: list[tuple[int, int]], name: s
     path = directory / f"topic={topic}" / "day=2026-11-20"
     path.mkdir(parents=True, exist_ok=True)
     ids, offsets = zip(*rows, strict=True)
-    table = pa.table({"queue_id": pa.array(ids, pa.int32()), "queue_offset": list(offsets)})
+    table = pa.table({"queueId": pa.array(ids, pa.int32()), "queueOffset": list(offsets)})
     parquet.write_table(table, path / f"{name}.parquet")
 
 

@@ -11,12 +11,15 @@ from typing import Any
 import pytest
 from pyarrow import parquet  # type: ignore[import-untyped]
 
+from protocol.tags import java_hash_code
+from spark.archive_columns import ARCHIVE_COLUMNS
 from spark.archive_files import Archive
+from spark.columns import MESSAGE_COLUMNS
 from spark.plan import QueueRange
 from spark.runner import environment
-from spark.source import SCHEMA, ranges_to_json
+from spark.source import ranges_to_json
 from tests.spark import probe
-from tests.spark.rows import Row, in_order, row_of_record, rows_of_manifest, with_hashed_bodies
+from tests.spark.rows import Row, in_order, message_rows, moment, row_of_record, rows_of_manifest
 from tests.spark.store_writer import HOST_V6, NOVEMBER_ROOT_MS, StoreWriter
 from tests.support import golden
 from tests.support.golden import REPOSITORY
@@ -28,7 +31,8 @@ GOLDEN = ["clean", "ext", "v6"]
 TIMEOUT_S = 240.0
 QUARTER_DAY_MS = 21_600_000
 FIRST_MESSAGES, ALL_MESSAGES = 900, 1000
-OF_A_QUEUE = "topic = '%DLQ%group' and queue_id = 0 and queue_offset >= 10 and queue_offset < 17"
+OF_A_QUEUE = "topic = '123' and queueId = 0 and queueOffset >= 10 and queueOffset < 17"
+PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 
 
 def write_messages(writer: StoreWriter, count: int) -> StoreWriter:
@@ -42,7 +46,7 @@ def write_messages(writer: StoreWriter, count: int) -> StoreWriter:
             {"KEYS": f"key{number}", "TAGS": "a", "UNIQ_KEY": f"{number:032X}"},
             store_timestamp=NOVEMBER_ROOT_MS + number * QUARTER_DAY_MS // 100,
             born_host=HOST_V6 if number % 50 == 0 else bytes([10, 0, 0, 1, 0, 0, 0, 80]),
-            tags_code=number,
+            tags_code=java_hash_code("a"),
         )
     return writer.close()
 
@@ -110,11 +114,16 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> Ran:
     end = ran.all.records[499].physical_offset
     ran.archive("chosen", ran.all.root, "chosen", topics=["%RETRY%group"], published_offset=end)
     ran.archive("nothing there", ran.directory / "nowhere", "nowhere")
-    ran.rows("every row")
-    ran.rows("narrow", schema="queue_offset bigint, topic string", options={"range_bytes": "40000"})
+    every = {"includeSystemTopics": "true", "brokerName": "broker-a"}
+    ran.rows("every row", options=every)
+    ran.rows("unasked", schema="topic string")
+    small = {"maxBytesPerPartition": "40000", **every}
+    ran.rows("narrow", schema="queueOffset bigint, topic string", options=small)
     ran.rows("one queue", where=OF_A_QUEUE)
+    ran.rows("one queue, filtered by Spark", where=OF_A_QUEUE, conf=[PUSHDOWN, "false"])
     ran.rows("no queue", where="topic = 'unheard of'")
-    ran.rows("not exact", where="topic = 'orders' and (queue_id = 1 or tags_code = 0)")
+    ran.rows("not exact", where="topic = 'orders' and (queueId = 1 or keys = 'key0')")
+    ran.rows("a moment", where="storeTimestamp >= '2026-11-20 18:00:00' and tags = 'a'")
     ran.rows("wrong column", schema="topic string, color string")
     gone = [QueueRange("orders", 0, 0, 5000, 1)]
     ran.rows("too far", options={"ranges": ranges_to_json(gone)})
@@ -129,33 +138,34 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> Ran:
 
 
 def expected(writer: StoreWriter) -> list[Row]:
-    rows = [
-        {**row_of_record(record), "tags_code": number}
-        for number, record in enumerate(writer.records)
-    ]
+    rows = [row_of_record(record, java_hash_code("a")) for record in writer.records]
     return in_order(rows)
 
 
 def user_rows(writer: StoreWriter) -> list[Row]:
-    """What an archive should hold, but for the CRC, which a record's value does not have."""
+    """What an archive should hold."""
     rows = [row for row in expected(writer) if row["topic"] != "%RETRY%group"]
-    return [{**row, "day": str(row["day"])} for row in rows]
+    return archived_rows(rows)
 
 
-def without_crc(rows: list[Row]) -> list[Row]:
-    return [{name: row[name] for name in row if name != "body_crc"} for row in rows]
+def archived_rows(rows: list[Row]) -> list[Row]:
+    """Partition columns come last, and days from their directories' names."""
+    return [
+        {name: row[name] for name in ARCHIVE_COLUMNS if name in row} | {"day": str(row["day"])}
+        for row in rows
+    ]
 
 
 def test_all_that_was_stored_is_archived_once(ran: Ran) -> None:
-    assert without_crc(ran.archived("archive")) == user_rows(ran.all)
+    assert ran.archived("archive") == user_rows(ran.all)
 
 
 def test_a_run_goes_on_where_the_last_one_ended(ran: Ran) -> None:
-    assert without_crc(ran.archived("archive", run=1)) == user_rows(ran.first)
-    old = {(row["topic"], row["queue_id"], row["queue_offset"]) for row in user_rows(ran.first)}
+    assert ran.archived("archive", run=1) == user_rows(ran.first)
+    old = {(row["topic"], row["queueId"], row["queueOffset"]) for row in user_rows(ran.first)}
     new = ran.archived("archive", run=2)
     assert len(new) == (ALL_MESSAGES - FIRST_MESSAGES) * 3 // 4
-    assert not old & {(row["topic"], row["queue_id"], row["queue_offset"]) for row in new}
+    assert not old & {(row["topic"], row["queueId"], row["queueOffset"]) for row in new}
 
 
 def test_without_anything_new_nothing_is_published(ran: Ran) -> None:
@@ -207,43 +217,57 @@ def test_nothing_is_left_in_staging(ran: Ran) -> None:
 def test_a_golden_store_is_archived_with_every_column(ran: Ran, name: str) -> None:
     if not ran.has_golden:
         golden.golden_root()
-    wanted = [{**row, "day": str(row["day"])} for row in rows_of_manifest(golden.manifest(name))]
-    assert with_hashed_bodies(ran.archived(f"golden-{name}")) == wanted
+    wanted = archived_rows(rows_of_manifest(golden.manifest(name)))
+    archived = ran.archived(f"golden-{name}")
+    assert [{name: row[name] for name in row if name != "body"} for row in archived] == wanted
 
 
 def as_json(row: Row) -> Row:
+    """As collected rows come back: maps as maps, times as Spark gives them to Python."""
+    row = {**row, "brokerName": "broker-a", "properties": dict(row["properties"])}
+    for name in ("bornTimestamp", "storeTimestamp"):
+        row[name] = row[name].replace(tzinfo=None)
     return json.loads(json.dumps(row, default=probe.text_of))  # type: ignore[no-any-return]
 
 
 def test_the_data_source_gives_every_column_of_every_message(ran: Ran) -> None:
     rows = in_order(ran.results["every row"])
-    assert list(rows[0]) == [column.split()[0] for column in SCHEMA.split(", ")]
-    assert without_crc(rows) == [as_json(row) for row in expected(ran.all)]
+    assert list(rows[0]) == list(MESSAGE_COLUMNS)
+    assert rows == [as_json(row) for row in message_rows(expected(ran.all))]
+
+
+def test_retries_and_dead_letters_are_read_only_when_asked_for(ran: Ran) -> None:
+    assert {row["topic"] for row in ran.results["unasked"]} == {"orders", "123"}
+    assert len(ran.results["unasked"]) == ALL_MESSAGES // 2
 
 
 def test_a_narrow_schema_reads_only_these_columns_of_small_ranges(ran: Ran) -> None:
     rows = ran.results["narrow"]
     assert len(rows) == ALL_MESSAGES
-    assert set(rows[0]) == {"queue_offset", "topic"}
+    assert set(rows[0]) == {"queueOffset", "topic"}
 
 
-def test_filters_choose_queues_and_ranges(ran: Ran) -> None:
-    rows: list[Mapping[str, Any]] = ran.results["one queue"]
-    assert sorted(row["queue_offset"] for row in rows) == list(range(10, 17))
-    assert {(row["topic"], row["queue_id"]) for row in rows} == {("%DLQ%group", 0)}
+@pytest.mark.parametrize("step", ["one queue", "one queue, filtered by Spark"])
+def test_filters_choose_queues_and_ranges(ran: Ran, step: str) -> None:
+    rows: list[Mapping[str, Any]] = ran.results[step]
+    assert sorted(row["queueOffset"] for row in rows) == list(range(10, 17))
+    assert {(row["topic"], row["queueId"]) for row in rows} == {("123", 0)}
     assert ran.results["no queue"] == []
 
 
 def test_filters_that_choose_neither_are_left_to_spark(ran: Ran) -> None:
-    rows = ran.results["not exact"]
     wanted = [
         row
         for row in expected(ran.all)
-        if row["topic"] == "orders" and (row["queue_id"] == 1 or row["tags_code"] == 0)
+        if row["topic"] == "orders" and (row["queueId"] == 1 or row["keys"] == "key0")
     ]
-    assert len(rows) == len(wanted) > 1
+    assert len(ran.results["not exact"]) == len(wanted) > 1
+    since = moment(NOVEMBER_ROOT_MS + 3 * QUARTER_DAY_MS)
+    late = [row for row in expected(ran.all) if row["storeTimestamp"] >= since]
+    late = [row for row in late if row["topic"] in ("orders", "123")]
+    assert len(ran.results["a moment"]) == len(late) > 1
 
 
 def test_what_the_source_cannot_do_is_one_sentence(ran: Ran) -> None:
     assert ran.results["wrong column"]["error"].startswith("a message has no column color")
-    assert ran.results["too far"]["error"].startswith("queue 0 of orders ended at 125 while")
+    assert ran.results["too far"]["error"].startswith("message 125 in queue 0 of orders")

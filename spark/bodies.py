@@ -1,0 +1,43 @@
+"""Bodies as their producers gave them: decompressed, each within a limit.
+
+ZLIB is what 4.9.7's clients write, LZ4 (frames) and ZSTD what newer ones may; the codecs of the
+latter two come with Arrow.
+"""
+
+from collections.abc import Sequence
+
+import pyarrow as pa  # type: ignore[import-untyped]
+
+from protocol.compression import DECOMPRESSED_BYTES_MAX, CompressionError, decompress
+from protocol.sysflag import COMPRESSED, COMPRESSION_LZ4, COMPRESSION_TYPE_MASK, COMPRESSION_ZSTD
+
+_CODECS = {COMPRESSION_LZ4: "lz4", COMPRESSION_ZSTD: "zstd"}
+
+
+def plain_body(
+    stored: bytes, sys_flag: int, max_bytes: int = DECOMPRESSED_BYTES_MAX
+) -> bytes | None:
+    """A body without its compression; None if it is broken, or longer than `max_bytes` then."""
+    if not sys_flag & COMPRESSED:
+        return stored
+    if not stored:
+        return None  # no codec writes nothing
+    codec = _CODECS.get(sys_flag & COMPRESSION_TYPE_MASK)
+    try:
+        if codec is None:
+            return decompress(stored, sys_flag, max_bytes)
+        with pa.CompressedInputStream(pa.BufferReader(stored), codec) as stream:
+            plain: bytes = stream.read(max_bytes + 1)
+    except (CompressionError, OSError):
+        return None
+    return plain if len(plain) <= max_bytes else None
+
+
+def with_plain(stored: pa.Array, rows: Sequence[int], plain: Sequence[bytes | None]) -> pa.Array:
+    """The stored bodies, with `plain` in place of those of `rows` (ascending)."""
+    if not rows:
+        return stored
+    order = list(range(len(stored)))
+    for place, row in enumerate(rows):
+        order[row] = len(stored) + place
+    return pa.concat_arrays([stored, pa.array(plain, pa.binary())]).take(pa.array(order))

@@ -1,0 +1,55 @@
+"""Records of one log file, of all topics, found by their sizes alone: no consume queue is asked."""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from protocol.message import RECORD_MAGIC, SIZE_AND_MAGIC
+from spark.records import BATCH_BYTES_MAX, RECORD_BYTES_MIN, Places, Records, whole_records
+from spark.store_files import UNITS_AT_ONCE, LogFile, NumpyArray
+
+
+def walk(file: LogFile, start: int = 0, end: int | None = None) -> Iterator[Records]:
+    """The messages of one log file, of all topics, by following their sizes.
+
+    From position `start`, which must be one where a record begins (a file's first byte, or what a
+    queue's unit says), up to `end`. It ends at the blank at a file's end and at the first thing
+    that is no record; a record whose inside is wrong is passed over.
+    """
+    limit = file.size if end is None else min(end, file.size)
+    positions: list[int] = []
+    sizes: list[int] = []
+    first = start
+    for size in _sizes(file, start, limit):
+        positions.append(start)
+        sizes.append(size)
+        start += size
+        if len(sizes) == UNITS_AT_ONCE or start - first >= BATCH_BYTES_MAX:
+            yield from _walked(file, positions, sizes)
+            positions, sizes, first = [], [], start
+    yield from _walked(file, positions, sizes)
+
+
+def _sizes(file: LogFile, position: int, limit: int) -> Iterator[int]:
+    unpack = SIZE_AND_MAGIC.unpack_from
+    while position + RECORD_BYTES_MIN <= limit:
+        size, magic = unpack(file.map, position)
+        if magic != RECORD_MAGIC or size < RECORD_BYTES_MIN or position + size > limit:
+            return
+        yield size
+        position += size
+
+
+def _walked(file: LogFile, positions: list[int], sizes: list[int]) -> Iterator[Records]:
+    if not sizes:
+        return
+    at = np.array(positions, np.int64)
+
+    def is_own(heads: NumpyArray, rows: NumpyArray | slice) -> NumpyArray:
+        own: NumpyArray = heads["physical_offset"] == at[rows] + file.first
+        return own
+
+    places = Places(at, np.array(sizes, np.int64), np.zeros(len(at), np.int64))
+    records = whole_records(file, places, is_own, None)
+    if len(records):
+        yield records

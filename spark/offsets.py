@@ -1,0 +1,197 @@
+"""Where queues begin and end, and which of their messages a reader's options ask for.
+
+A queue ends behind the last of its units that points to its own record below the published offset:
+what lies behind is not there yet, or was lost with the power. Offsets told in options are compared
+with that; what they ask for and the store has no more is a loss, which failOnDataLoss decides.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from protocol.topic_names import DLQ_TOPIC_PREFIX, RETRY_TOPIC_PREFIX
+from spark.options import EARLIEST, LATEST, Options, Position, QueueName
+from spark.plan import is_system_topic
+from spark.records import Queue
+from spark.store_files import Store
+from storage.errors import StoreError
+
+_BACKWARDS = 64
+"""Units looked at for the last whole one; four times as many at each further step."""
+
+_LOOK_AHEAD = 4096
+"""Units passed over for one that is whole, at each step of a search by time."""
+
+_NAMED_MAX = 5
+"""Queues or topics that an error names."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """Queue offsets [first, end) that are there."""
+
+    first: int
+    end: int
+
+
+def open_store(options: Options) -> Store:
+    """Raises StoreError if it is none."""
+    return Store(options.store, options.commit_log)
+
+
+def open_queue(store: Store, name: QueueName, options: Options) -> Queue:
+    return Queue(store, *name, options.published_offset)
+
+
+def is_ordinary(topic: str) -> bool:
+    """Whether a topic is read without being asked for: no retries, dead letters, broker's own."""
+    return not is_system_topic(topic) and not topic.startswith(DLQ_TOPIC_PREFIX)
+
+
+def chosen_queues(store: Store, options: Options) -> list[QueueName]:
+    """The queues of the topics that the options ask for."""
+    return [name for name in store.queue_names() if wants_topic(name[0], options)]
+
+
+def wants_topic(topic: str, options: Options) -> bool:
+    """A pattern asks for retries or dead letters by beginning as their topics do."""
+    if options.topics is not None:
+        return topic in options.topics
+    pattern = options.topic_pattern
+    if pattern is not None:
+        if not pattern.fullmatch(topic):
+            return False
+        for prefix in (DLQ_TOPIC_PREFIX, RETRY_TOPIC_PREFIX):
+            if topic.startswith(prefix) and pattern.pattern.startswith(prefix):
+                return True
+    return options.include_system_topics or is_ordinary(topic)
+
+
+def check_topics(queues: Iterable[QueueName], store: Store, options: Options) -> None:
+    """Raises StoreError for a topic that is named and not there."""
+    missing = sorted((options.topics or frozenset()) - {topic for topic, _ in queues})
+    if missing:
+        there = sorted({topic for topic, _ in store.queue_names() if is_ordinary(topic)})
+        name = "topic" if "topic" in options.given else "topics"
+        raise StoreError(
+            f"{name}: {options.store} has no topic {missing[0]}; it has "
+            f"{', '.join(there[:_NAMED_MAX]) or 'none'}{' and more' * (len(there) > _NAMED_MAX)}"
+        )
+
+
+def bounds(queue: Queue, known_end: int = 0) -> Bounds:
+    """What is there of a queue. `known_end` is an end that it had before."""
+    end = queue_end(queue, known_end)
+    first = queue.first_message()
+    return Bounds(end if first is None else min(first, end), end)
+
+
+def queue_end(queue: Queue, known_end: int = 0) -> int:
+    """Behind the last unit that has its record; 0 without one."""
+    files = queue.store.queue(queue.topic, queue.queue_id)
+    end = files.max_offset(known_end)
+    first = files.min_offset
+    count = _BACKWARDS
+    while end > first:
+        start = max(first, end - count)
+        for part in reversed(list(queue.scan(start, end))):
+            if part.records is not None:
+                return int(part.records.heads["queue_offset"][-1]) + 1
+        end, count = start, count * 4
+    return end
+
+
+def first_stored_at(queue: Queue, there: Bounds, timestamp_ms: int) -> int:
+    """The first message stored then or later, the end if there is none.
+
+    Supposes that store timestamps rise along the queue, as the broker's clock does.
+    """
+    low, high = there.first, there.end
+    while low < high:
+        middle = (low + high) // 2
+        found = _time_from(queue, middle, high)
+        if found is None or found[1] >= timestamp_ms:
+            high = middle
+        else:
+            low = found[0] + 1
+    return low
+
+
+def _time_from(queue: Queue, first: int, end: int) -> tuple[int, int] | None:
+    """(queue offset, store timestamp) of the first whole message from `first` on, if near."""
+    for limit in (first + 1, min(end, first + _LOOK_AHEAD)):
+        for part in queue.scan(first, limit):
+            if part.records is not None:
+                return part.records.first, int(part.records.store_timestamps[0])
+    return None
+
+
+def resolve(position: Position | None, default: int, queue: Queue, there: Bounds) -> int:
+    """The queue offset of a position; may lie outside of what is there."""
+    name = queue.topic, queue.queue_id
+    offset: int | None = default
+    timestamp_ms = None
+    if position is not None:
+        offset, timestamp_ms = position.offset, position.timestamp_ms
+        if position.offsets is not None:
+            offset = position.offsets[name]
+        if position.timestamps_ms is not None:
+            timestamp_ms = position.timestamps_ms[name]
+    if timestamp_ms is not None:
+        return first_stored_at(queue, there, timestamp_ms)
+    return {EARLIEST: there.first, LATEST: there.end}.get(offset or 0, offset or 0)
+
+
+def check_named(position: Position | None, queues: Iterable[QueueName]) -> None:
+    """Raises StoreError unless a position that names queues names exactly these."""
+    if position is None or position.named is None:
+        return
+    chosen, named = set(queues), set(position.named)
+    if chosen - named:
+        raise StoreError(
+            f"{position.option} says nothing of {_listed(chosen - named)}: name every queue"
+            + ("" if position.offsets is None else ", -2 is its earliest and -1 its latest offset")
+        )
+    if named - chosen:
+        raise StoreError(
+            f"{position.option} names {_listed(named - chosen)}, which is not read: leave it out, "
+            "or choose its topic"
+        )
+
+
+def _listed(names: Iterable[QueueName]) -> str:
+    texts = [f"queue {queue_id} of {topic}" for topic, queue_id in sorted(names)]
+    more = f" and {len(texts) - _NAMED_MAX} more" if len(texts) > _NAMED_MAX else ""
+    return ", ".join(texts[:_NAMED_MAX]) + more
+
+
+def within(name: QueueName, wanted: Bounds, there: Bounds, *, fail_on_data_loss: bool) -> Bounds:
+    """What is wanted and there. Raises StoreError where that is less, if a loss is an error."""
+    topic, queue_id = name
+    if fail_on_data_loss and wanted.first < wanted.end:
+        for is_lost, what in (
+            (wanted.first < there.first, f"begins at {there.first}, not at {wanted.first}"),
+            (wanted.end > there.end, f"ends at {there.end}, not at {wanted.end}"),
+        ):
+            if is_lost:
+                raise StoreError(
+                    f"queue {queue_id} of {topic} {what}: messages are gone, or never were; "
+                    "failOnDataLoss=false reads what is there"
+                )
+    first = min(max(wanted.first, there.first), there.end)
+    return Bounds(first, max(first, min(wanted.end, there.end)))
+
+
+def to_json(offsets: Mapping[QueueName, int]) -> dict[str, dict[str, int]]:
+    """As startingOffsets takes them: topic, queue id, offset."""
+    found: dict[str, dict[str, int]] = {}
+    for (topic, queue_id), offset in sorted(offsets.items()):
+        found.setdefault(topic, {})[str(queue_id)] = offset
+    return found
+
+
+def from_json(found: Mapping[str, Mapping[str, int]]) -> dict[QueueName, int]:
+    return {
+        (topic, int(queue_id)): offset
+        for topic, queues in found.items()
+        for queue_id, offset in queues.items()
+    }

@@ -1,0 +1,99 @@
+"""Which messages of a batch are wanted: by the tags code of their unit, then by their properties.
+
+A tags code is a hash, a due time in the delayed topic, or the place of the unit's extension: it
+may let too much pass, never too little. The message's own properties decide.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from re import search
+
+import numpy as np
+import pyarrow as pa  # type: ignore[import-untyped]
+from pyarrow import compute
+
+from protocol.errors import RemoteError
+from protocol.properties import TAGS
+from protocol.sql92 import EvaluationError, SqlError, compile_filter
+from protocol.tags import ALL_TAGS, TagFilter, java_hash_code
+from protocol.topic_names import SCHEDULE_TOPIC
+from spark.decode import stored_properties
+from spark.properties import PropertyTexts
+from spark.records import Records
+from storage.errors import StoreError
+from storage.message_filter import EXT_ADDRESS_MAX
+
+TAG, SQL92 = "TAG", "SQL92"
+
+
+@dataclass(frozen=True, slots=True)
+class Expression:
+    """A subscription's expression: tags, or SQL92 over the properties."""
+
+    tags: frozenset[str] | None
+    """None: all tags, or SQL92."""
+
+    sql: str | None = None
+
+    @classmethod
+    def parse(cls, text: str, kind: str | None = None) -> "Expression":
+        """Raises StoreError. Without a kind, `a || b` is tags and what has more in it is SQL92."""
+        if kind not in (None, TAG, SQL92):
+            raise StoreError(f"expressionType is {kind}: it must be {TAG} or {SQL92}")
+        is_sql = kind == SQL92 if kind else bool(search(r"[^|\s]\s+[^|\s]|[=<>'()]", text.strip()))
+        try:
+            if is_sql:
+                compile_filter(text)
+                return cls(None, text)
+            wanted = TagFilter.parse(text)
+        except (SqlError, RemoteError) as error:
+            raise StoreError(f"subExpression {text} cannot be read: {error}") from None
+        if wanted.codes is not None and not wanted.tags:
+            raise StoreError(f"subExpression is {text}: name tags, as in a || b, or {ALL_TAGS}")
+        return cls(wanted.tags or None)
+
+
+@dataclass(frozen=True, slots=True)
+class RowFilter:
+    """All that a row must have; picklable."""
+
+    expression: Expression | None = None
+    tags: frozenset[str] | None = None
+    """Of the filters that Spark hands over."""
+
+    def keep(self, records: Records) -> Records:
+        """Those that are wanted."""
+        sets = [self.tags, None if self.expression is None else self.expression.tags]
+        for tags in sets:
+            if tags is not None and len(records):
+                records = _with_tags(records, tags)
+        if self.expression is not None and self.expression.sql is not None and len(records):
+            records = _with_properties(records, self.expression.sql)
+        return records
+
+
+def _with_tags(records: Records, tags: frozenset[str]) -> Records:
+    if records.topic != SCHEDULE_TOPIC:
+        codes = records.tags_codes.astype(np.int64)
+        hashes = np.array([java_hash_code(tag) for tag in tags], np.int32)
+        likely = np.isin(codes.astype(np.int32), hashes) | (codes <= EXT_ADDRESS_MAX)
+        records = records.take(np.flatnonzero(likely))
+    if not len(records):
+        return records
+    found = PropertyTexts(stored_properties(records)).column(TAGS)
+    wanted = compute.is_in(found, value_set=pa.array(sorted(tags), pa.string()))
+    return records.take(np.flatnonzero(wanted.to_numpy(zero_copy_only=False)))
+
+
+def _with_properties(records: Records, sql: str) -> Records:
+    matches = compile_filter(sql)
+    found = PropertyTexts(stored_properties(records)).maps().to_pylist()
+    wanted = [row for row, pairs in enumerate(found) if _is_true(matches, dict(pairs))]
+    return records.take(np.array(wanted, np.int64))
+
+
+def _is_true(matches: object, properties: Mapping[str, str]) -> bool:
+    try:
+        return matches(properties) is True  # type: ignore[operator]
+    except EvaluationError:
+        return False  # as in the broker: what cannot be told is no match

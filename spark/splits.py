@@ -1,0 +1,110 @@
+"""Cuts what is to be read into the tasks of a job: between units, so between whole messages.
+
+A place in the log where a record starts cannot be told from bytes in a body that look like one, so
+no task begins anywhere else than at a unit of a queue.
+"""
+
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+
+from spark.offsets import Bounds, open_queue
+from spark.options import Options, QueueName
+from spark.plan import QueueRange, pack
+from spark.records import Queue
+from spark.store_files import GAP_FILLER_BYTES, NumpyArray, Store
+
+
+def tasks(
+    store: Store, wanted: Mapping[QueueName, Bounds], options: Options
+) -> list[list[QueueRange]]:
+    """Ranges of queues, put together for one task each."""
+    sizes = {
+        name: queue_bytes(open_queue(store, name, options), part)
+        for name, part in wanted.items()
+        if part.first < part.end
+    }
+    bytes_max = options.max_bytes_per_partition
+    if options.min_partitions is not None:
+        bytes_max = min(bytes_max, max(1, sum(sizes.values()) // options.min_partitions))
+    rows_max = options.max_records_per_partition
+    ranges = [
+        part
+        for name in sizes
+        for part in cut(open_queue(store, name, options), wanted[name], bytes_max, rows_max)
+    ]
+    together = list(pack(ranges, bytes_max, rows_max))
+    while len(together) < (options.min_partitions or 0):
+        largest = max(range(len(together)), key=lambda place: _rows(together[place]), default=-1)
+        if largest < 0 or _rows(together[largest]) < 2:
+            break  # there are not that many messages
+        together[largest : largest + 1] = _halves(together[largest])
+    return together
+
+
+def queue_bytes(queue: Queue, part: Bounds) -> int:
+    """Record bytes of a part of a queue, as its units tell."""
+    return sum(int(sizes.sum()) for _, sizes in _sizes(queue, part))
+
+
+def cut(
+    queue: Queue, part: Bounds, bytes_max: int, rows_max: int | None = None
+) -> Iterator[QueueRange]:
+    """Ranges of at most so many bytes and rows each, but at least one message."""
+    start, size = part.first, 0
+    for first, sizes in _sizes(queue, part):
+        sums = np.cumsum(sizes)
+        done = 0
+        while True:
+            room = bytes_max - size + (int(sums[done - 1]) if done else 0)
+            count = int(np.searchsorted(sums, room, side="right"))
+            if rows_max is not None:
+                count = min(count, start + rows_max - first)
+            count = max(count, start + 1 - first)
+            if count >= len(sums):
+                break
+            size += int(sums[count - 1] - (sums[done - 1] if done else 0)) if count > done else 0
+            yield QueueRange(queue.topic, queue.queue_id, start, first + count, size)
+            start, size, done = first + count, 0, count
+        size += int(sums[-1] - (sums[done - 1] if done else 0))
+    if start < part.end:
+        yield QueueRange(queue.topic, queue.queue_id, start, part.end, size)
+
+
+def offset_at_bytes(queue: Queue, part: Bounds, bytes_max: int) -> int:
+    """How far one gets from the start of a part with so many record bytes."""
+    for first, sizes in _sizes(queue, part):
+        sums = np.cumsum(sizes)
+        if sums[-1] > bytes_max:
+            return first + int(np.searchsorted(sums, bytes_max, side="right"))
+        bytes_max -= int(sums[-1])
+    return part.end
+
+
+def _sizes(queue: Queue, part: Bounds) -> Iterator[tuple[int, NumpyArray]]:
+    files = queue.store.queue(queue.topic, queue.queue_id)
+    for first, units in files.chunks(part.first, part.end):
+        sizes = units["record_bytes"].astype(np.int64)
+        yield first, np.where((sizes > 0) & (sizes < GAP_FILLER_BYTES), sizes, 0)
+
+
+def _rows(task: list[QueueRange]) -> int:
+    return sum(part.end - part.first for part in task)
+
+
+def _halves(task: list[QueueRange]) -> list[list[QueueRange]]:
+    """A task as two of nearly as many rows."""
+    left: list[QueueRange] = []
+    right: list[QueueRange] = []
+    room = _rows(task) // 2
+    for part in task:
+        count = min(room, part.end - part.first)
+        room -= count
+        share = part.record_bytes * count // (part.end - part.first)
+        middle = part.first + count
+        if count:
+            left.append(QueueRange(part.topic, part.queue_id, part.first, middle, share))
+        if middle < part.end:
+            rest = part.record_bytes - share
+            right.append(QueueRange(part.topic, part.queue_id, middle, part.end, rest))
+    return [left, right]
