@@ -9,6 +9,9 @@
     system_topics      archive due, half and retry messages, too             false
     range_bytes        record bytes of one task                              67108864
 
+The CRC of every body is compared. A message that is damaged, between others that are not, is left
+out, counted and named in report and manifest, with the reason.
+
 It needs no broker and takes no lock of the store's. A run goes on where the last manifest ended,
 and reads in one task what lies together in one queue, so that nothing is shuffled.
 """
