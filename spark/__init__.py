@@ -19,6 +19,8 @@
     session.py        a SparkSession from conf/spark.conf                           yes
     parts.py          work shared out to tasks, or done here where Spark does not pay  no
     audit.py          a store against itself, by log and index files               no
+    scan.py           messages for jobs that read them once                        no
+    traffic.py, latency.py   what these two jobs count in each part                no
     arguments.py      what a job was told; refusals before Spark starts             no
     report.py         tables of text for people                                    no
     plot.py           line charts as an HTML page                                  no

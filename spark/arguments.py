@@ -36,6 +36,8 @@ def read_arguments(kind: type[Arguments], job: str, given: Mapping[str, Any]) ->
 
 
 def _checked(job: str, name: str, value: Any, hint: Any) -> Any:
+    if hint is Any:
+        return value
     kinds = [each for each in get_args(hint) if each is not NoneType] or [hint]
     kind = kinds[0]
     if kind in _WORDS:
