@@ -20,7 +20,7 @@
     parts.py          work shared out to tasks, or done here where Spark does not pay  no
     audit.py          a store against itself, by log and index files               no
     scan.py           messages for jobs that read them once                        no
-    traffic.py, latency.py   what these two jobs count in each part                no
+    traffic.py, …     what the jobs of these names count in each part             no
     arguments.py      what a job was told; refusals before Spark starts             no
     report.py         tables of text for people                                    no
     plot.py           line charts as an HTML page                                  no

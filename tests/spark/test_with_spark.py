@@ -15,10 +15,12 @@ from protocol.tags import java_hash_code
 from spark.archive_columns import ARCHIVE_COLUMNS
 from spark.archive_files import Archive
 from spark.columns import MESSAGE_COLUMNS
+from spark.jobs import load_job
 from spark.plan import QueueRange
 from spark.runner import environment
 from spark.source import ranges_to_json
 from tests.spark import probe
+from tests.spark.jobs.test_duplicates import WANTED, as_tuples, with_repeats
 from tests.spark.rows import Row, in_order, message_rows, moment, row_of_record, rows_of_manifest
 from tests.spark.store_writer import HOST_V6, NOVEMBER_ROOT_MS, StoreWriter, patch
 from tests.support import golden
@@ -129,6 +131,9 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> Ran:
         "job": "audit",
         "arguments": {"store": str(ran.damaged.root), "with_spark": True},
     }
+    repeats = {"store": str(with_repeats(ran.directory / "repeats")), "with_spark": True}
+    for job in ("traffic", "duplicates"):
+        ran.steps[job] = {"do": "job", "job": job, "arguments": repeats}
     ran.archive("nothing there", ran.directory / "nowhere", "nowhere")
     every = {"includeSystemTopics": "true", "brokerName": "broker-a"}
     ran.rows("every row", options=every)
@@ -254,6 +259,14 @@ def test_an_audit_in_the_tasks_of_a_session_names_the_same_ones(ran: Ran) -> Non
     assert {each["physical_offset"] for each in report["messages"]} == {
         each.physical_offset for each in ran.wrong.values()
     }
+
+
+def test_jobs_give_the_same_by_spark_as_without_it(ran: Ran) -> None:
+    assert as_tuples(ran.results["duplicates"]) == WANTED
+    arguments = {"store": str(ran.directory / "repeats")}
+    for name in ("traffic", "duplicates"):
+        alone = load_job(name).main(None, arguments)
+        assert ran.results[name] == json.loads(json.dumps(alone)), name
 
 
 def test_nothing_is_left_in_staging(ran: Ran) -> None:
