@@ -120,6 +120,7 @@ class SparkJobs(Responder):
         if not self._scheduled.lines:
             path, now_ms = self._schedule.path, self.system.clock.now_ms()
             self._broken = self._scheduled.load(self.system.disk, path, now_ms)
+            self._save()  # a new entry counts from now on, also if we stop before its first time
         for name in self._scheduled.interrupted():
             self._run_entry(name)
         self._look()
@@ -147,7 +148,7 @@ class SparkJobs(Responder):
     @handles(RunJob)
     def run_job(self, message: RunJob) -> None:
         try:
-            self._put(message)
+            self._put(self._resolved(message))
         except RemoteError as error:
             message.refuse(error.remark)
 
@@ -175,6 +176,19 @@ class SparkJobs(Responder):
         if state is not None and not state.has_ended:
             self._refuse(state.run, f"its actor failed: {message.failure}")
         self._start_next()
+
+    def _resolved(self, message: RunJob) -> RunJob:
+        """Of a job, or of an entry of the schedule, which brings its arguments and settings."""
+        entry = self._scheduled.entries.get(message.name)
+        if entry is None or message.entry:
+            return message
+        return replace(
+            message,
+            name=entry.job,
+            arguments={**entry.arguments, **message.arguments},
+            settings={**entry.settings, **message.settings},
+            deadline_ms=entry.deadline_ms,
+        )
 
     def _put(self, message: RunJob) -> JobState:
         """Puts a run behind those that wait. Raises RemoteError if it is not taken."""
@@ -300,21 +314,12 @@ class SparkJobs(Responder):
         """A job, or an entry of the schedule, from now on; the answer does not wait for its end."""
         header = RunJobHeader.decode(request.command.fields)
         arguments = _arguments(header.arguments, request.peer.remote)
-        entry = self._scheduled.entries.get(header.name)
-        if entry is None and header.name not in self._job_names:
-            known = ", ".join([*self._job_names, *self._scheduled.entries])
-            remark = f"there is no job {header.name}; there is {known}"
+        known = [*self._job_names, *self._scheduled.entries]
+        if header.name not in known:
+            remark = f"there is no job {header.name}; there is {', '.join(known)}"
             raise RemoteError(ResponseCode.SYSTEM_ERROR, remark)
-        message = RunJob(header.name, arguments, lambda state: None)
-        if entry is not None:
-            message = RunJob(
-                entry.job,
-                {**entry.arguments, **arguments},
-                lambda state: None,
-                settings=entry.settings,
-                deadline_ms=entry.deadline_ms,
-            )
-        return request.command.answer(body=body_of(self._put(message)).encode())
+        state = self._put(self._resolved(RunJob(header.name, arguments, lambda state: None)))
+        return request.command.answer(body=body_of(state).encode())
 
     @serves(RequestCode.CANCEL_JOB)
     def on_cancel(self, request: Request) -> RemotingCommand:

@@ -21,7 +21,7 @@ from troupemq.cli.options import daemon_options, leave
 from troupemq.daemon import Serving, keep_files_private, serve, tell
 from troupemq.logs import set_up_logs
 from troupemq.servers import JobsPlace, Servers
-from troupemq.tour import Tour
+from troupemq.tour import JOBS, JOBS_FILE, Tour
 
 log = get_logger(__name__)
 
@@ -125,7 +125,10 @@ def _start_both(
     }
     with servers.stopped_on_failure():
         broker_config, store_config, _ = parse_broker_config("", broker_settings)
-    servers.start_broker(broker_config, store_config, JobsPlace(data / JOBS_DIRECTORY))
+    schedule = data / JOBS_FILE
+    if not schedule.exists():
+        schedule.write_text(JOBS, encoding="utf-8")
+    servers.start_broker(broker_config, store_config, JobsPlace(data / JOBS_DIRECTORY, schedule))
     return servers
 
 

@@ -215,6 +215,16 @@ def test_what_was_missed_is_made_up_for_once() -> None:
     world.stop()
 
 
+def test_a_new_entry_counts_from_the_start_on_that_it_was_first_there() -> None:
+    world = World("2026-03-01T00:30", entry("daily", "0 1 * * *"))
+    world.stop()
+    world.now_ms += HOUR_MS
+    world.start()
+    world.advance(MINUTE_MS)
+    assert world.finished == [("daily", ms("2026-03-01T01:00"))]
+    world.stop()
+
+
 @pytest.mark.parametrize("how", ["stop", "crash"])
 def test_a_run_that_a_stop_interrupts_begins_anew(how: str) -> None:
     world = World("2026-03-01T00:30", entry("daily", "0 1 * * *"))
