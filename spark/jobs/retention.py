@@ -11,7 +11,8 @@
 
 Nothing is deleted here. A broker deletes whole files of the log, from the oldest on, and never the
 last one: so does this count. A message counts as archived when the archive's newest manifest has it
-or a later one of its queue. A topic that the archive job leaves out (retries, half and due messages) is told apart.
+or a later one of its queue. Topics that the archive job leaves out (retries, half and due messages)
+are told apart.
 """
 
 from collections.abc import Iterator, Mapping
