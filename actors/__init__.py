@@ -51,7 +51,7 @@
     NamesrvLink         the broker's place at a name server thread naming/namesrv_link.py
     Namesrv             the route table                     loop   naming/namesrv.py
     RegistrationReader  reads large registrations           thread naming/registration_reader.py
-    SparkJobs           the schedule of Spark jobs          loop   jobs/spark_jobs.py
+    SparkJobs           runs of Spark jobs, their schedule  loop   jobs/spark_jobs.py
     SparkJob            one run: a child process            thread jobs/spark_job.py
 
 An actor's class, handlers and failures: engine/actor.py.  Where it runs: engine/dispatchers.py

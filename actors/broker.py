@@ -24,7 +24,7 @@ from actors.delays.schedule import schedule_children
 from actors.engine.supervisor import ChildSpec
 from actors.following.clean_files import CleanFiles
 from actors.network.connections import Connections, Listener
-from actors.network.request import codes_of
+from actors.network.request import Responders, codes_of
 from actors.network.service import Service
 from actors.parts import Parts, physical_memory_bytes
 from actors.pulling.pull_message import PullMessage
@@ -43,7 +43,7 @@ from actors.transactions.open_transactions import OpenTransactionView
 from actors.transactions.transactions import Transactions
 from protocol.codes import RequestCode
 
-RESPONDERS = (
+RESPONDERS: Responders = (
     ("topics", TopicTable),
     ("groups", GroupTable),
     ("consumer_offsets", ConsumerOffsets),
@@ -79,9 +79,10 @@ class Broker(Parts):
 
     # --- what connections need to know
 
-    def service(self, *, fast: bool = False) -> Service:
-        """What a port serves; the fast one does not serve pulls."""
-        routes = {code: self.system.address(name) for code, name in codes_of(RESPONDERS).items()}
+    def service(self, *, fast: bool = False, more: Responders = ()) -> Service:
+        """What a port serves; the fast one does not serve pulls. `more`: who is started beside."""
+        codes = codes_of([*RESPONDERS, *more])
+        routes = {code: self.system.address(name) for code, name in codes.items()}
         if fast:
             del routes[RequestCode.PULL_MESSAGE], routes[RequestCode.LITE_PULL_MESSAGE]
         return Service(

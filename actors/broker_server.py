@@ -14,6 +14,7 @@ from actors.engine.supervisor import ChildSpec
 from actors.engine.system import ActorSystem
 from actors.network.connections import Listener, PortTaken, open_listener
 from actors.network.hooks import Hook
+from actors.network.request import Responders
 from actors.network.service import Service
 from actors.parts import Ports
 from storage.config import StoreConfig
@@ -62,8 +63,10 @@ def start_broker(
     system: ActorSystem,
     hooks: Sequence[Hook] = (),
     make_more: Callable[[Broker], Sequence[ChildSpec]] = lambda _: (),
+    more_responders: Responders = (),
 ) -> RunningBroker:
-    """Opens the ports and the store, and starts everything; `make_more` adds children of its own.
+    """Opens the ports and the store, and starts everything; `make_more` adds children of its own,
+    and `more_responders` names those of them that serve requests.
 
     Raises PortTaken, StoreError or StartFailed, each with a sentence for the operator; nothing is
     left open then.
@@ -75,7 +78,8 @@ def start_broker(
         for sock in opened:
             sock.close()
         raise
-    services = (broker.service(), broker.service(fast=True), Service({}))
+    more = more_responders
+    services = (broker.service(more=more), broker.service(fast=True, more=more), Service({}))
     listeners = [
         (Listener(name, config.bind_address, sock.getsockname()[1], service), sock)
         for name, sock, service in zip(PORT_NAMES, opened, services)  # noqa: B905  a slave has two

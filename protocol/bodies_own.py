@@ -5,6 +5,7 @@ never ask them, and the original answers 3 to them.
 """
 
 from dataclasses import dataclass, field
+from typing import Any
 
 from protocol.json_body import Body
 
@@ -73,3 +74,56 @@ class OpenTransactions(Body):
 
     count: int = 0
     transactions: list[OpenTransaction] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class JobRun(Body):
+    """One run of a Spark job: GET_JOBS; the answer to RUN_JOB. Times in ms, 0: not yet."""
+
+    run: str
+    job: str
+    state: str
+    """waiting, starting, running, finished, failed, cancelled."""
+    entry: str = ""
+    """Of the schedule; empty for one that somebody asked for."""
+    done: int = 0
+    tasks: int = 0
+    sentence: str = ""
+    """Why it failed."""
+    report: dict[str, Any] = field(default_factory=dict)
+    tail: list[str] = field(default_factory=list)
+    """The last lines of the log of one that failed."""
+    started_ms: int = 0
+    ended_ms: int = 0
+
+
+@dataclass(slots=True)
+class JobEntry(Body):
+    """One entry of the schedule of jobs: GET_JOBS."""
+
+    name: str
+    job: str
+    cron: str
+    time_zone: str
+    next_ms: int = 0
+    """When it runs next, as the clock goes now."""
+    due_ms: int = 0
+    """The occasion whose run is going on or will be tried again; 0 for none."""
+    tries: int = 0
+    arguments: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Jobs(Body):
+    """The jobs there are, their runs, the oldest first, and the schedule: GET_JOBS."""
+
+    jobs: list[str] = field(default_factory=list)
+    runs: list[JobRun] = field(default_factory=list)
+    schedule: list[JobEntry] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class JobLog(Body):
+    """The last lines of one run's log: GET_JOB_LOG."""
+
+    lines: list[str] = field(default_factory=list)

@@ -122,6 +122,10 @@ class RequestCode(IntEnum):
 
     GET_GROUP_CHANGES = 30_001  # ours alone: no version of the original has codes up here
     GET_OPEN_TRANSACTIONS = 30_002
+    RUN_JOB = 30_010
+    CANCEL_JOB = 30_011
+    GET_JOBS = 30_012
+    GET_JOB_LOG = 30_013
 
 
 class ResponseCode(IntEnum):

@@ -18,6 +18,13 @@
     source.py         the PySpark data source over all of this                      yes
     stream.py         the batches of a stream                                       yes
     session.py        a SparkSession from conf/spark.conf                           yes
+    parts.py          work shared out to tasks, or done here where Spark does not pay  no
+    audit.py          a store against itself, by log and index files               no
+    scan.py           messages for jobs that read them once                        no
+    traffic.py, …     what the jobs of these names count in each part             no
+    arguments.py      what a job was told; refusals before Spark starts             no
+    report.py         tables of text for people                                    no
+    plot.py           line charts as an HTML page                                  no
     runner.py         the child process that runs one job                           when it runs
     archive_run.py    one run of the archive job                                    yes
     archive_columns.py  an archive's columns, and old archives read as if they had them  no

@@ -1,21 +1,32 @@
 """What Spark wrote, compared with what was planned, before anybody may see it.
 
 Read back from the Parquet files themselves: every queue offset that was planned is there exactly
-once, and nothing else is.
+once, and nothing else is, but for messages that are damaged in the log.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
+from typing import TypeAlias
 from urllib.parse import unquote
 
 import numpy as np
 from pyarrow import parquet  # type: ignore[import-untyped]
 
-from spark.archive_files import ArchivedFile, ArchivedQueue, QueueRows, file_checksum
+from spark.archive_files import (
+    ArchivedFile,
+    ArchivedQueue,
+    DamagedMessage,
+    QueueRows,
+    file_checksum,
+)
+from spark.decode import decode
 from spark.plan import QueuePlan
+from spark.records import Queue
 from spark.store_files import NumpyArray
 from storage.errors import StoreError
+
+Damages: TypeAlias = Callable[[QueuePlan, int, int], list[DamagedMessage]]
 
 
 def describe_files(directory: Path) -> list[ArchivedFile]:
@@ -23,40 +34,96 @@ def describe_files(directory: Path) -> list[ArchivedFile]:
     return [_describe(directory, path) for path in sorted(directory.rglob("*.parquet"))]
 
 
-def compare(files: Iterable[ArchivedFile], plans: Iterable[QueuePlan]) -> list[ArchivedQueue]:
-    """What the run holds of each queue. Raises StoreError where files and plan differ."""
+def compare(
+    files: Iterable[ArchivedFile], plans: Iterable[QueuePlan], damages: Damages
+) -> tuple[list[ArchivedQueue], list[DamagedMessage]]:
+    """What the run holds of each queue, and what it had to leave out.
+
+    `damages` tells which messages of [first, end) of a queue are not whole: what the files lack
+    must be exactly these. Raises StoreError where files and plan differ otherwise.
+    """
     written: dict[tuple[str, int], list[QueueRows]] = defaultdict(list)
     for file in files:
         for part in file.queues:
             written[file.topic, part.queue_id].append(part)
-    queues = []
+    queues: list[ArchivedQueue] = []
+    damaged: list[DamagedMessage] = []
     for plan in plans:
         parts = written.pop((plan.topic, plan.queue_id), [])
-        end = _end_of(parts, plan.first)
-        if end is None or end - plan.first != plan.rows:
-            raise StoreError(
-                f"the files hold {sum(part.rows for part in parts)} messages of queue "
-                f"{plan.queue_id} of {plan.topic}, not the {plan.rows} that were planned: "
-                "nothing was published, run the job again"
-            )
+        rows = sum(part.rows for part in parts)
+        holes = _holes(parts, plan.first, plan.first + plan.rows)
+        if holes is None:
+            raise _differ(plan, rows)
+        count = 0
+        for first, end in holes:
+            found = damages(plan, first, end)
+            if [each.queue_offset for each in found] != list(range(first, end)):
+                raise _differ(plan, rows)
+            count += len(found)
+            damaged += found
         if plan.rows:
+            last = max((part.last for part in parts), default=plan.first + plan.rows - 1)
             queues.append(
-                ArchivedQueue(
-                    plan.topic, plan.queue_id, plan.first, end - 1, plan.rows, plan.missed
-                )
+                ArchivedQueue(plan.topic, plan.queue_id, plan.first, last, rows, plan.missed, count)
             )
     if written:
         raise StoreError("the files hold a queue that was not planned: nothing was published")
-    return queues
+    return queues, damaged
 
 
-def _end_of(parts: Sequence[QueueRows], first: int) -> int | None:
-    """End of the run of offsets that starts at `first`; None if it has a hole or an overlap."""
+def damages_in(queue: Queue, first: int, end: int) -> list[DamagedMessage]:
+    """The messages of [first, end) that are not whole, and why; reads them once more."""
+    found: list[DamagedMessage] = []
+    for scanned in queue.scan(first, end):
+        why = dict.fromkeys(
+            range(scanned.first, scanned.first + scanned.count), "the record is not its own"
+        )
+        records = scanned.records
+        if records is not None:
+            intact = decode(records, ["bodyCrcOk"]).column(0).to_pylist()
+            for queue_offset, is_intact in zip(
+                records.heads["queue_offset"].tolist(), intact, strict=True
+            ):
+                if is_intact:
+                    del why[queue_offset]
+                else:
+                    why[queue_offset] = "the body does not have its CRC"
+        starts = _unit_starts(queue, scanned.first, scanned.count) if why else []
+        found += [
+            DamagedMessage(queue.topic, queue.queue_id, at, starts[at - scanned.first], why[at])
+            for at in sorted(why)
+        ]
+    return found
+
+
+def _unit_starts(queue: Queue, first: int, count: int) -> list[int]:
+    files = queue.store.queue(queue.topic, queue.queue_id)
+    return [
+        start
+        for _, units in files.chunks(first, first + count)
+        for start in units["physical_offset"].tolist()
+    ]
+
+
+def _differ(plan: QueuePlan, rows: int) -> StoreError:
+    return StoreError(
+        f"the files hold {rows} messages of queue {plan.queue_id} of {plan.topic}, not the "
+        f"{plan.rows} that were planned: nothing was published, run the job again"
+    )
+
+
+def _holes(parts: Sequence[QueueRows], first: int, end: int) -> list[tuple[int, int]] | None:
+    """What of [first, end) is not there, as ranges; None if something is there twice or beyond."""
+    holes = []
     for part in sorted(parts, key=lambda part: part.first):
-        if part.first != first:
+        if part.first < first:
             return None
+        if part.first > first:
+            holes.append((first, part.first))
         first = part.last + 1
-    return first
+    if first > end:
+        return None
+    return [*holes, (first, end)] if first < end else holes
 
 
 def _describe(directory: Path, path: Path) -> ArchivedFile:

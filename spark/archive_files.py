@@ -11,8 +11,11 @@ with `run`, `topic` and `day` as partition columns, gives exactly what the manif
 `_manifest.json` is `{"manifest": …, "crc32c": …}`, its checksum taken over canonical JSON:
 
     format, run, run_id, store, published_offset, finished_ms
+    damaged  messages that were left out: topic, queue_id, queue_offset, physical_offset, why; the
+             first 10,000 of them (each queue has the count)
     files    path, topic, day, bytes, crc32c, rows, and per queue: queue_id, first, last, rows
-    queues   what this run holds: topic, queue_id, first, last, rows, missed (expired before it)
+    queues   what this run holds: topic, queue_id, first, last, rows, missed (expired before it),
+             damaged (left out)
     ends     the last archived message of every queue, over all runs: topic, queue_id, queue_offset,
              physical_offset, store_timestamp; the next run goes on behind it
 
@@ -77,6 +80,20 @@ class ArchivedQueue:
     last: int
     rows: int
     missed: int
+    damaged: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class DamagedMessage:
+    """A message between others that is not whole, and so is in no file."""
+
+    topic: str
+    queue_id: int
+    queue_offset: int
+    physical_offset: int
+    """As its unit has it."""
+
+    why: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +108,7 @@ class Manifest:
     files: tuple[ArchivedFile, ...]
     queues: tuple[ArchivedQueue, ...]
     ends: Ends
+    damaged: tuple[DamagedMessage, ...] = ()
 
     def encode(self) -> bytes:
         ends = [
@@ -104,6 +122,7 @@ class Manifest:
             "store": self.store,
             "published_offset": self.published_offset,
             "finished_ms": self.finished_ms,
+            "damaged": [asdict(each) for each in self.damaged],
             "files": [asdict(file) for file in self.files],
             "queues": [asdict(queue) for queue in self.queues],
             "ends": ends,
@@ -129,6 +148,7 @@ class Manifest:
             store=content["store"],
             published_offset=content["published_offset"],
             finished_ms=content["finished_ms"],
+            damaged=tuple(DamagedMessage(**entry) for entry in content.get("damaged", ())),
             files=tuple(_file(entry) for entry in content["files"]),
             queues=tuple(ArchivedQueue(**entry) for entry in content["queues"]),
             ends={

@@ -1,8 +1,10 @@
 """Which queue offsets a job reads: every queue checked to its end, then cut into ranges.
 
-A queue's end is found by checking every unit against its record's head (3 M units/s on one core),
-so that later readers agree on it, whichever range they get. Ranges end at unit boundaries: a place
-in the log where a record starts cannot be told from bytes in a body that look like one.
+A queue ends with the last unit whose record is its own; those before it that have none are damaged
+and lie in its ranges. Every unit is checked against its record's head for it (3 M units/s on one
+core), so that later readers agree on the end, whichever range they get. Ranges end at unit
+boundaries: a place in the log where a record starts cannot be told from bytes in a body that look
+like one.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -72,6 +74,7 @@ class QueuePlan:
 
     @property
     def rows(self) -> int:
+        """Messages between its ends, damaged ones among them."""
         return sum(part.end - part.first for part in self.ranges)
 
     @property
@@ -125,15 +128,19 @@ def plan_queue(queue: Queue, selection: Selection, range_bytes: int = RANGE_BYTE
     ranges: list[QueueRange] = []
     start, size, end = first, 0, first
     last: Records | None = None
-    for records in queue.records(first, selection.end):
-        last = records
-        end = records.first + len(records)
-        sums = size + np.cumsum(records.record_bytes)
+    for scanned in queue.scan(first, selection.end):
+        if scanned.records is None:
+            continue
+        last = scanned.records
+        behind = last.heads["queue_offset"].astype(np.int64) + 1
+        end = int(behind[-1])
+        sums = size + np.cumsum(last.record_bytes)
         while len(sums) and sums[-1] >= range_bytes:
             count = int(np.argmax(sums >= range_bytes)) + 1
-            cut = end - len(sums) + count
+            cut = int(behind[count - 1])
             ranges.append(QueueRange(queue.topic, queue.queue_id, start, cut, int(sums[count - 1])))
-            start, sums = cut, sums[count:] - sums[count - 1]
+            start, behind = cut, behind[count:]
+            sums = sums[count:] - sums[count - 1]
         size = int(sums[-1]) if len(sums) else 0
     if size:
         ranges.append(QueueRange(queue.topic, queue.queue_id, start, end, size))

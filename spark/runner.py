@@ -27,7 +27,7 @@ from subprocess import TimeoutExpired
 from threading import Event, Thread
 from typing import TYPE_CHECKING, Any, BinaryIO, TextIO
 
-from spark.jobs import Report, load_job
+from spark.jobs import Job, Report, load_job
 from spark.session import python_path, read_settings, start_session
 from storage.errors import StoreError
 
@@ -123,17 +123,22 @@ class Runner:
         options = self._options
         self.emit("starting", job=options.job, pid=os.getpid())
         try:
-            main = load_job(options.job)
+            job, arguments = load_job(options.job), json.loads(options.arguments)
             settings = {**read_settings(options.conf), **dict(options.set)}
-            spark = start_session(settings, options.work_directory)
+            job.check(arguments)
+            spark = None
+            if job.needs_spark(arguments):
+                spark = start_session(settings, options.work_directory)
         except Exception as error:
             return self._failed(error)
         if self._cancelled.is_set():
             self.emit("cancelled")
             return EXIT_CANCELLED
         self.emit("running")
-        thread = JobThread(lambda: self._main(main, spark))
+        thread = JobThread(lambda: self._main(job, spark, arguments))
         thread.start()
+        if spark is None:
+            return self._ended_without_spark(thread)
         try:
             self._watch(thread, spark.sparkContext)
         except Exception:
@@ -142,9 +147,22 @@ class Runner:
             return self._failed(JavaEnded())
         return self._ended(thread, spark)
 
-    def _main(self, main: Callable[..., Report], spark: "SparkSession") -> Report:
-        spark.sparkContext.setJobGroup(_GROUP, self._options.job, interruptOnCancel=True)
-        return main(spark, json.loads(self._options.arguments))
+    def _main(self, job: Job, spark: "SparkSession | None", arguments: Mapping[str, Any]) -> Report:
+        if spark is not None:
+            spark.sparkContext.setJobGroup(_GROUP, self._options.job, interruptOnCancel=True)
+        return job.main(spark, arguments)
+
+    def _ended_without_spark(self, thread: JobThread) -> int:
+        """Waits for the job; what is cancelled ends with this process, wherever it is."""
+        while thread.is_alive() and not self._cancelled.is_set():
+            thread.join(_POLL_S)
+        if thread.is_alive():
+            self.emit("cancelled")
+            return EXIT_CANCELLED
+        if thread.failure is not None:
+            return self._failed(thread.failure)
+        self.emit("finished", report=thread.report)
+        return 0
 
     def _watch(self, thread: JobThread, context: "SparkContext") -> None:
         tracker = context.statusTracker()

@@ -20,6 +20,7 @@
     ├── troupemq/                       ours                                   checked_json
     │   ├── clean_stop.json             how a clean stop left it all           clean_stop
     │   ├── queues.json                 which queues there are                 queue_list
+    │   ├── jobs.json                   which Spark jobs have had their run    json_config
     │   ├── rebuild                     make all that is derived anew          store_rebuild
     │   ├── removed/                    queues on their way out                trimming
     │   └── replica                     a slave has this store                 replica_mark

@@ -10,7 +10,7 @@ left, and what is being written may be found unfinished.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from protocol.message import RecordHead
@@ -33,7 +33,7 @@ from storage.read_only_disk import ReadOnlyDisk
 from storage.recovery import RecoveryReport
 from storage.scrub.files import LogReader
 from storage.scrub.round import Scrub
-from storage.scrub.units import ScrubCounts
+from storage.scrub.units import Findings, QueueKey, ScrubCounts
 from storage.scrub.walk import Gap, walk
 from storage.start_findings import made_anew
 from storage.store_layout import LogExtent, index_names, log_extent, queue_extents
@@ -164,18 +164,22 @@ class StoreCheck:
             report.wrong("consume queues", (text,))
         if extent.stale_bytes and report.log_end == extent.end:
             report.note("commit log", f"behind its end, {extent.end}, not all is zeros")
-        scrub = Scrub(
-            self._disk, config, self._damage, log_end=report.log_end, queue_ends=queues.ends
-        )
-        for _ in scrub.steps():
-            self._take(scrub)
-        self._take(scrub)
-        scrub.close()
-        self._sum_up(scrub.counts)
+        self._sum_up(self._compare(queues.ends))
         return extent
 
-    def _take(self, scrub: Scrub) -> None:
-        found = scrub.take()
+    def _compare(self, queue_ends: Mapping[QueueKey, int]) -> ScrubCounts:
+        """Log and queues against each other; notes what is wrong, fills the damage."""
+        log_end = self.report.log_end
+        scrub = Scrub(
+            self._disk, self._config, self._damage, log_end=log_end, queue_ends=queue_ends
+        )
+        for _ in scrub.steps():
+            self._take(scrub.take())
+        self._take(scrub.take())
+        scrub.close()
+        return scrub.counts
+
+    def _take(self, found: Findings) -> None:
         self.report.wrong(
             "commit log",
             (f"damaged from {start} to {end}: {why}" for start, end, why in found.damaged),

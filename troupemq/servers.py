@@ -1,8 +1,9 @@
 """Starts a name server, a broker, or both in one process, and the Spark jobs beside a broker."""
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from time import monotonic
@@ -10,13 +11,18 @@ from typing import Any
 
 from structlog import get_logger
 
+from actors.broker import Broker
 from actors.broker_server import RunningBroker, start_broker
 from actors.config import BrokerConfig, NamesrvConfig
 from actors.engine.supervisor import ChildSpec
 from actors.engine.system import ActorSystem
+from actors.jobs.jobs_conf import ScheduledJob, load_jobs
+from actors.jobs.messages import JobOrder
+from actors.jobs.scheduled_runs import Kept, Schedule
 from actors.jobs.spark_job import JobCommand, MakeCommand
 from actors.jobs.spark_jobs import SparkJobs
 from actors.naming.namesrv_server import start_namesrv
+from spark.jobs import job_names
 from spark.runner import command, environment
 from storage.config import StoreConfig
 from storage.disk import RealDisk
@@ -33,8 +39,18 @@ LAST_TIMEOUT_S = 1.0
 """For what is left to stop when the time is over already."""
 
 LOCAL_SPARK_CONF = Path("conf", "spark.conf")
+LOCAL_JOBS_CONF = Path("conf", "jobs.conf")
 
 OnGiveUp = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class JobsPlace:
+    """Where a broker's jobs keep their logs, and the file of those that run by themselves."""
+
+    directory: Path
+    schedule: Path | None = None
+    """conf/jobs.conf by default, if it is there."""
 
 
 class Servers:
@@ -67,40 +83,35 @@ class Servers:
             self.ports["namesrv"] = start_namesrv(config, system=self._new_system()).port
         log.info("name server serves", port=self.ports["namesrv"])
 
-    def start_broker(self, config: BrokerConfig, store: StoreConfig) -> None:
-        """Raises PortTaken, StoreError, StartFailed; then everything is stopped."""
+    def start_broker(
+        self, config: BrokerConfig, store: StoreConfig, jobs: JobsPlace | None = None
+    ) -> None:
+        """A broker, and beside it the Spark jobs that know its store.
+
+        Raises PortTaken, StoreError, StartFailed; then everything is stopped.
+        """
         with self.stopped_on_failure():
-            self.broker = start_broker(config, store, system=self._new_system())
+            entries = [] if jobs is None else scheduled_jobs(jobs.schedule)
+            self.broker = start_broker(
+                config,
+                store,
+                system=self._new_system(),
+                make_more=lambda broker: [] if jobs is None else [_child(jobs, broker, entries)],
+                more_responders=[] if jobs is None else [(SPARK_JOBS, SparkJobs)],
+            )
         ports = self.broker.ports
         self.ports.update(broker=ports.main, fast=ports.fast, ha=ports.ha)
         log.info("broker serves", name=config.broker_name, port=ports.main, root=store.root)
 
     def start_spark_jobs(self, directory: Path, spark_conf: Path | None = None) -> None:
-        """Jobs keep their logs in `directory`; they begin with what the broker here knows."""
-        jobs = ChildSpec(
-            SPARK_JOBS,
-            lambda _: SparkJobs(
-                job_commands(spark_conf), str(directory), known_arguments=self._known_arguments
-            ),
-        )
+        """Jobs without a broker; they keep their logs in `directory`."""
+        jobs = ChildSpec(SPARK_JOBS, lambda _: SparkJobs(job_commands(spark_conf), str(directory)))
         with self.stopped_on_failure():
-            system = self._new_system() if self.broker is None else self.system
-            system.start(jobs)
+            self._new_system().start(jobs)
 
     def _new_system(self) -> ActorSystem:
         self._systems.append(ActorSystem.real(disk=RealDisk(), on_give_up=self._on_give_up))
         return self.system
-
-    def _known_arguments(self, name: str) -> Mapping[str, Any]:
-        """What every job wants to know of a live broker; called on its loop."""
-        if self.broker is None:
-            return {}
-        store = self.broker.broker.store
-        return {
-            "store": store.config.root,
-            "commit_log": store.config.commit_log_dir,
-            "published_offset": store.commit_log.end_offset,
-        }
 
     def stop(self, timeout_s: float) -> bool:
         """In reverse order of the start. False if something was stuck. Raises StoreError."""
@@ -128,20 +139,57 @@ class Servers:
         return Serving(self.ports, self.stop)
 
 
+def scheduled_jobs(path: Path | None) -> list[ScheduledJob]:
+    """The entries of the file that is named, else of conf/jobs.conf. Raises StoreError."""
+    if path is None and not LOCAL_JOBS_CONF.is_file():
+        return []
+    return load_jobs(path or LOCAL_JOBS_CONF, job_names())
+
+
+def _child(jobs: JobsPlace, broker: Broker, entries: Sequence[ScheduledJob]) -> ChildSpec:
+    """Jobs beside a broker: they begin with what it knows."""
+    kept, store, address = Kept(), broker.store, broker.system.address
+    schedule = Schedule(
+        entries, f"{store.config.root}/troupemq/jobs.json", address("config_writer")
+    )
+
+    def known(name: str) -> Mapping[str, Any]:
+        return {
+            "store": store.config.root,
+            "commit_log": store.config.commit_log_dir,
+            "published_offset": store.commit_log.end_offset,
+            "output": str(Path(store.config.root).absolute().parent / name),
+        }
+
+    return ChildSpec(
+        SPARK_JOBS,
+        lambda _: SparkJobs(
+            job_commands(None),
+            str(jobs.directory),
+            job_names=job_names(),
+            schedule=schedule,
+            known_arguments=known,
+            long_answers=address("long_answers"),
+            kept=kept,
+        ),
+    )
+
+
 def job_commands(spark_conf: Path | None) -> MakeCommand:
     """How a Spark job's child process is started here; looks for Java when one is."""
     conf = spark_conf
     if conf is None and LOCAL_SPARK_CONF.is_file():
         conf = LOCAL_SPARK_CONF
 
-    def make(name: str, arguments: Mapping[str, Any], work_directory: str) -> JobCommand:
+    def make(order: JobOrder, work_directory: str) -> JobCommand:
         if find_spec("pyspark") is None:
             raise StoreError("Spark is not installed: pip install 'troupemq[spark]'.")
         return JobCommand(
             command(
-                name,
-                arguments,
+                order.name,
+                order.arguments,
                 work_directory=work_directory,
+                settings=order.settings,
                 conf=None if conf is None else str(conf.absolute()),
             ),
             environment(os.environ, find_java(os.environ)),

@@ -1,4 +1,4 @@
-"""A short tour with real traffic: a topic, 1,000 messages there and back over TCP, an archive.
+"""A short tour with real traffic: a topic, 1,000 messages there and back over TCP, two Spark jobs.
 
 Each step says what it does while it does it; a table at the end says what became of it.
 """
@@ -6,14 +6,15 @@ Each step says what it does while it does it; a table at the end says what becam
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from threading import Event, Lock
 from time import monotonic
 from typing import TextIO
 
-from actors.jobs.spark_job import JobState
-from actors.jobs.spark_jobs import RunJob
-from spark.jobs import archive
+from actors.jobs.jobs_conf import load_jobs
+from actors.jobs.messages import JobState, RunJob
+from spark.jobs import archive, job_names
 from storage.errors import StoreError
 from troupemq.client.admin import Admin
 from troupemq.client.consumer import PushConsumer
@@ -30,6 +31,14 @@ QUEUE_COUNT = 8
 MESSAGE_COUNT = 1000
 TAGS = ("new", "paid", "sent")
 ARCHIVE = archive.__name__.rpartition(".")[2]
+
+JOBS_FILE = "jobs.conf"
+JOBS = """\
+# What this broker runs by itself; conf/jobs.conf of the project has all that can be said here.
+[traffic]
+job = traffic
+cron = */10 * * * *
+"""
 
 REGISTRATION_TIMEOUT_S = 15.0
 CONSUME_TIMEOUT_S = 30.0
@@ -83,6 +92,7 @@ class Tour:
             self._figures.stored = admin.message_count(TOPIC) - before
         with self._step(f"Consuming them in the group {GROUP}"):
             self._consume()
+        self._scheduled()
         with self._step("Archiving the log as Parquet with Spark"):
             self._archive()
         self._say("")
@@ -170,6 +180,26 @@ class Tour:
             raise TourFailed(f"The archive job {state.state}: {reason}")
         self._figures.rows = int(state.report["rows"])
         self._figures.archived_in = state.report["output"]
+
+    def _scheduled(self) -> None:
+        """Runs the first entry of the schedule now, and prints its table."""
+        path = self._data / JOBS_FILE
+        entry = next(iter(load_jobs(path, job_names())), None)
+        if entry is None:
+            return  # somebody has emptied the file
+        system = self._servers.system
+        with self._step(f"Running {entry.name}, the scheduled job of {path}, ahead of its time"):
+            future = system.ask(
+                system.address(SPARK_JOBS), lambda reply: RunJob(entry.name, {}, reply)
+            )
+            state: JobState = future.result(JOB_TIMEOUT_S)
+        if state.state != "finished" or state.report is None:
+            reason = state.sentence or "without a reason"
+            raise TourFailed(f"The job {entry.name} {state.state}: {reason}")
+        for line in state.report["text"].splitlines():
+            self._say(f"  {line}")
+        due = datetime.fromtimestamp(entry.occasions.after(system.clock.now_ms()) / 1000)
+        self._say(f"  By itself it runs next at {due:%H:%M}; `troupemq job schedule` shows it.")
 
     def _wait_a_little(self, deadline_s: float, failure: str) -> None:
         if self._over.wait(LOOK_AGAIN_S):

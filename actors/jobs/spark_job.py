@@ -21,11 +21,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from select import select
 from subprocess import PIPE, Popen
-from typing import Any, ClassVar, Literal, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 from structlog import get_logger
 
 from actors.engine.actor import Actor, Where, handles
+from actors.jobs.messages import JobChanged, JobOrder, JobState
 from storage.errors import StoreError, os_sentence
 
 log = get_logger(__name__)
@@ -36,6 +37,10 @@ STEP_MS = 5_000
 
 POLL_S = 0.25
 """How long a SparkJob waits for its child before it looks at its mail."""
+
+TAIL_LINES = 20
+TAIL_BYTES_MAX = 16 * 1024
+"""Of a log, kept with a run that failed: its file goes when others have come."""
 
 LINE_BYTES_MAX = 8 * 1024 * 1024
 _READ_BYTES = 65_536
@@ -49,42 +54,9 @@ class JobCommand:
     environment: Mapping[str, str]
 
 
-MakeCommand: TypeAlias = Callable[[str, Mapping[str, Any], str], JobCommand]
-"""(job, arguments, work directory) → its command; called on a thread, where it may take a while.
+MakeCommand: TypeAlias = Callable[[JobOrder, str], JobCommand]
+"""(order, work directory) → its command; called on a thread, where it may take a while.
 Raises StoreError if the job cannot run here."""
-
-
-@dataclass(frozen=True, slots=True)
-class JobState:
-    """What is known of one run."""
-
-    run: str
-    name: str
-    state: Literal["waiting", "starting", "running", "finished", "failed", "cancelled"] = "waiting"
-    done: int = 0
-    tasks: int = 0
-    """Tasks of the Spark stages that are running, and how many of them are done."""
-
-    sentence: str | None = None
-    """Why it failed."""
-
-    report: Mapping[str, Any] | None = None
-    """What a finished job returned."""
-
-    log_path: str | None = None
-    started_ms: int = 0
-    ended_ms: int = 0
-
-    @property
-    def has_ended(self) -> bool:
-        return self.state in ("finished", "failed", "cancelled")
-
-
-@dataclass(slots=True)
-class JobChanged:
-    """News of a run, from its SparkJob."""
-
-    state: JobState
 
 
 @dataclass(slots=True)
@@ -184,19 +156,17 @@ class SparkJob(Actor):
     def __init__(
         self,
         state: JobState,
-        arguments: Mapping[str, Any],
+        order: JobOrder,
         make_command: MakeCommand,
         directory: Path,
-        deadline_ms: float,
         tell_jobs: Callable[[JobChanged], None],
     ) -> None:
         super().__init__()
         self._state = state
-        self._arguments = arguments
+        self._order = order
         self._make_command = make_command
         self._directory = directory
         self._work_directory = directory / state.run
-        self._deadline_ms = deadline_ms
         self._tell_jobs = tell_jobs
         self._child: ChildProcess | None = None
         self._step = 0
@@ -211,9 +181,7 @@ class SparkJob(Actor):
         try:
             self._work_directory.mkdir(parents=True)
             self._drop_old_logs()
-            command = self._make_command(
-                self._state.name, self._arguments, str(self._work_directory)
-            )
+            command = self._make_command(self._order, str(self._work_directory))
             self._child = ChildProcess(command, log_path)
         except OSError as error:
             self._end(state="failed", sentence=os_sentence(error).rstrip("."), log_path=None)
@@ -222,9 +190,9 @@ class SparkJob(Actor):
             self._end(state="failed", sentence=str(error))
             return
         log.info("job started", run=self._state.run, pid=self._child.pid)
-        seconds = round(self._deadline_ms / 1000)
+        seconds = round(self._order.deadline_ms / 1000)
         late = f"it took longer than {seconds} s and was ended"
-        self.after(self._deadline_ms, _EndChild(0, late))
+        self.after(self._order.deadline_ms, _EndChild(0, late))
         self.address.tell(_Poll())
 
     def on_stop(self) -> None:
@@ -296,6 +264,8 @@ class SparkJob(Actor):
 
     def _end(self, **changes: Any) -> None:
         self._clean_up()
+        if changes["state"] == "failed":
+            changes["tail"] = tail_of(self._state.log_path)
         self._change(ended_ms=self.system.clock.now_ms(), **changes)
         self.stop()
 
@@ -313,3 +283,18 @@ class SparkJob(Actor):
         logs = sorted(self._directory.glob("*.log"), key=lambda path: path.stat().st_mtime)
         for path in logs[: -LOGS_MAX + 1]:
             path.unlink(missing_ok=True)
+
+
+def tail_of(
+    path: str | None, lines: int = TAIL_LINES, bytes_max: int = TAIL_BYTES_MAX
+) -> tuple[str, ...]:
+    """The last lines of a log; none if it is not there (any more)."""
+    if path is None:
+        return ()
+    try:
+        with open(path, "rb") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - bytes_max))
+            text = file.read().decode("utf-8", "replace")
+    except OSError:
+        return ()
+    return tuple(text.splitlines()[-lines:])

@@ -1,20 +1,37 @@
-"""Runs Spark jobs on request and on a schedule, some at a time.
+"""Runs Spark jobs on request and on a schedule, one at a time.
 
-Owns: the table of runs, the schedule.   Told by: the console, the daemon and the command line
-(`RunJob`, `CancelJob`, `JobStates`), its runs (`JobChanged`).   Tells: SparkJob; whoever asked.
+Owns: the table of runs, the schedule and its file.   Told by: connections (`Request`), the daemon
+and the command line (`RunJob`, `CancelJob`, `JobStates`), its runs (`JobChanged`), ConfigWriter.
+Tells: SparkJob, ConfigWriter, LongAnswers; whoever asked.
+
+As only one job runs at a time, no run overlaps another one of its entry. A scheduled run begins
+when it is on the disk that it has begun: whatever dies after that, it is known at the next start.
 """
 
-from collections import deque
+import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
 from structlog import get_logger
 
-from actors.engine.actor import Actor, Exited, Started, handles
+from actors.engine.actor import Exited, Started, handles
 from actors.engine.address import Address
-from actors.jobs.spark_job import Cancel, JobChanged, JobState, MakeCommand, SparkJob
+from actors.engine.timer import TimerHandle
+from actors.jobs.messages import CancelJob, JobChanged, JobOrder, JobState, JobStates, RunJob
+from actors.jobs.run_table import RunTable, body_of
+from actors.jobs.scheduled_runs import Kept, Schedule, ScheduledRuns
+from actors.jobs.spark_job import Cancel, MakeCommand, SparkJob, tail_of
+from actors.network.long_answers import LongAnswer
+from actors.network.request import Request, Responder, serves
+from actors.tables.config_writer import FileWritten, WriteFile
+from protocol.bodies_own import JobLog, Jobs
+from protocol.codes import RequestCode, ResponseCode
+from protocol.command import RemotingCommand
+from protocol.errors import RemoteError
+from protocol.headers.jobs import JobLogHeader, JobRunHeader, RunJobHeader
 
 log = get_logger(__name__)
 
@@ -22,84 +39,43 @@ RUNNING_MAX = 1
 """A local job takes all cores and more than 1 GB."""
 
 WAITING_MAX = 8
-ENDED_MAX = 100
-"""Runs that are remembered after their end."""
+"""Runs that somebody asked for; each entry of the schedule has one more place."""
 
-DEADLINE_MS = 6 * 3_600_000
+LOOK_MS = 60_000
+"""How long the schedule is not looked at, at the most: the wall clock may be set meanwhile."""
 
+LOG_LINES_MAX = 1000
+LOG_BYTES_MAX = 256 * 1024
+"""Of a log, in one answer."""
 
-@dataclass(frozen=True, slots=True)
-class ScheduledJob:
-    """Run `name` every `interval_ms`, the first time after one interval."""
-
-    name: str
-    interval_ms: float
-    arguments: Mapping[str, Any] = field(default_factory=dict)
+PATHS = ("store", "commit_log", "output")
+"""Arguments by which a job reads and writes files: not for peers on other machines."""
 
 
 @dataclass(slots=True)
-class RunJob:
-    """Run a job when there is room; `reply` gets its state once, when it has ended."""
-
-    name: str
-    arguments: Mapping[str, Any]
-    reply: Callable[[JobState], None]
-    progress: Callable[[JobState], None] | None = None
-    """Gets every state before that. Both are called on the loop."""
-
-    def refuse(self, remark: str) -> None:
-        self.reply(JobState("", self.name, "failed", sentence=remark))
+class _Look:
+    """Look whether something of the schedule has come due."""
 
 
 @dataclass(slots=True)
-class CancelJob:
-    """End a run; `reply` says whether there was one to end."""
+class _Again:
+    """Try the run of this entry again."""
 
-    run: str
-    reply: Callable[[bool], None]
-
-
-@dataclass(slots=True)
-class JobStates:
-    """`reply` gets all runs that are known, the oldest first."""
-
-    reply: Callable[[list[JobState]], None]
+    entry: str
 
 
 @dataclass(slots=True)
-class _Due:
-    job: ScheduledJob
+class _LogTail(JobLog):
+    """The end of a log, read where the answer is written: on a thread."""
+
+    path: str | None = None
+    count: int = 0
+
+    def encode(self) -> bytes:
+        return JobLog(list(tail_of(self.path, self.count, LOG_BYTES_MAX))).encode()
 
 
-class RunTable:
-    """The runs, in the order in which they were asked for."""
-
-    def __init__(self) -> None:
-        self.states: dict[str, JobState] = {}
-        self.waiting: deque[str] = deque()
-
-    def new(self, name: str, now_ms: int) -> JobState:
-        """A run that waits; its name tells when it was asked for, and is new."""
-        while (run := f"{name}-{now_ms}") in self.states:
-            now_ms += 1
-        self.states[run] = JobState(run, name)
-        self.waiting.append(run)
-        return self.states[run]
-
-    def put(self, state: JobState) -> None:
-        """Keeps a state; forgets the oldest runs that have ended."""
-        self.states[state.run] = state
-        if state.has_ended:
-            ended = [run for run, other in self.states.items() if other.has_ended]
-            for run in ended[:-ENDED_MAX]:
-                del self.states[run]
-
-    def has_open(self, name: str) -> bool:
-        """Whether a run of this job waits or runs."""
-        return any(state.name == name and not state.has_ended for state in self.states.values())
-
-
-class SparkJobs(Actor):
+class SparkJobs(Responder):
     """The table and the schedule. Lives on the loop: it only starts others."""
 
     def __init__(
@@ -107,10 +83,12 @@ class SparkJobs(Actor):
         make_command: MakeCommand,
         directory: str,
         *,
-        schedule: Sequence[ScheduledJob] = (),
+        job_names: Sequence[str] = (),
+        schedule: Schedule | None = None,
         known_arguments: Callable[[str], Mapping[str, Any]] = lambda name: {},
-        deadline_ms: float = DEADLINE_MS,
-        make_job: Callable[..., Actor] = SparkJob,
+        long_answers: Address | None = None,
+        kept: Kept | None = None,
+        make_job: Callable[..., Any] = SparkJob,
     ) -> None:
         """`directory`: for logs and work directories. `known_arguments` gives what a live broker
         knows (its store, its published offset); it is called on the loop when a run starts, and
@@ -119,18 +97,33 @@ class SparkJobs(Actor):
         super().__init__()
         self._make_command = make_command
         self._directory = Path(directory).absolute()
+        self._job_names = job_names
         self._schedule = schedule
         self._known_arguments = known_arguments
-        self._deadline_ms = deadline_ms
+        self._long_answers = long_answers
         self._make_job = make_job
+        kept = kept or Kept()
+        self._scheduled = ScheduledRuns(schedule.entries if schedule else (), kept.lines)
+        self._running = kept.running
         self._table = RunTable()
         self._asked: dict[str, RunJob] = {}
-        self._running: dict[str, Address] = {}
+        self._serial = 0
+        self._unsaved: list[tuple[int, str]] = []
+        """(number of the text that says that it has begun, entry)."""
+        self._broken: tuple[str, ...] = ()
+        self._timer: TimerHandle | None = None
         self._draining = False
 
     def on_start(self) -> None:
-        for job in self._schedule:
-            self.every(job.interval_ms, _Due(job))
+        if self._schedule is None or not self._schedule.entries:
+            return
+        if not self._scheduled.lines:
+            path, now_ms = self._schedule.path, self.system.clock.now_ms()
+            self._broken = self._scheduled.load(self.system.disk, path, now_ms)
+            self._save()  # a new entry counts from now on, also if we stop before its first time
+        for name in self._scheduled.interrupted():
+            self._run_entry(name)
+        self._look()
 
     def on_drain(self) -> None:
         self._draining = True
@@ -150,36 +143,18 @@ class SparkJobs(Actor):
         for address in self._running.values():
             address.tell(Cancel(gently=False))
 
+    # --- runs
+
     @handles(RunJob)
     def run_job(self, message: RunJob) -> None:
-        if self._draining:
-            message.refuse("the broker is stopping")
-        elif len(self._table.waiting) >= WAITING_MAX:
-            message.refuse(f"{WAITING_MAX} jobs are waiting already")
-        else:
-            state = self._table.new(message.name, self.system.clock.now_ms())
-            self._asked[state.run] = message
-            self._start_next()
-
-    @handles(_Due)
-    def due(self, message: _Due) -> None:
-        job = message.job
-        if self._table.has_open(job.name):
-            log.info("job skipped", job=job.name, reason="the last run has not ended")
-        else:
-            self.run_job(RunJob(job.name, job.arguments, lambda state: None))
+        try:
+            self._put(self._resolved(message))
+        except RemoteError as error:
+            message.refuse(error.remark)
 
     @handles(CancelJob)
     def cancel_job(self, message: CancelJob) -> None:
-        if message.run in self._table.waiting:
-            self._table.waiting.remove(message.run)
-            self._changed(replace(self._table.states[message.run], state="cancelled"))
-        elif message.run in self._running:
-            self._running[message.run].tell(Cancel())
-        else:
-            message.reply(False)
-            return
-        message.reply(True)
+        message.reply(self._cancel(message.run))
 
     @handles(JobStates)
     def job_states(self, message: JobStates) -> None:
@@ -202,16 +177,51 @@ class SparkJobs(Actor):
             self._refuse(state.run, f"its actor failed: {message.failure}")
         self._start_next()
 
+    def _resolved(self, message: RunJob) -> RunJob:
+        """Of a job, or of an entry of the schedule, which brings its arguments and settings."""
+        entry = self._scheduled.entries.get(message.name)
+        if entry is None or message.entry:
+            return message
+        return replace(
+            message,
+            name=entry.job,
+            arguments={**entry.arguments, **message.arguments},
+            settings={**entry.settings, **message.settings},
+            deadline_ms=entry.deadline_ms,
+        )
+
+    def _put(self, message: RunJob) -> JobState:
+        """Puts a run behind those that wait. Raises RemoteError if it is not taken."""
+        if self._draining:
+            raise RemoteError(ResponseCode.SYSTEM_ERROR, "the broker is stopping")
+        if not message.entry and len(self._table.waiting) >= WAITING_MAX:
+            remark = f"{WAITING_MAX} jobs are waiting already"
+            raise RemoteError(ResponseCode.SYSTEM_BUSY, remark)
+        state = self._table.new(message.name, self.system.clock.now_ms(), message.entry)
+        self._asked[state.run] = message
+        self._start_next()
+        return state
+
+    def _cancel(self, run: str) -> bool:
+        if run in self._table.waiting:
+            self._table.waiting.remove(run)
+            self._changed(replace(self._table.states[run], state="cancelled"))
+        elif run in self._running:
+            self._running[run].tell(Cancel())
+        else:
+            return False
+        return True
+
     def _start_next(self) -> None:
         while self._table.waiting and len(self._running) < RUNNING_MAX and not self._draining:
             state = self._table.states[self._table.waiting.popleft()]
             asked = self._asked[state.run]
+            arguments = {**self._known_arguments(state.name), **asked.arguments}
             job = self._make_job(
                 state,
-                {**self._known_arguments(state.name), **asked.arguments},
+                JobOrder(state.name, arguments, asked.settings, asked.deadline_ms),
                 self._make_command,
                 self._directory,
-                self._deadline_ms,
                 self.address.tell,
             )
             self._running[state.run] = self.system.spawn(job, state.run, parent=self.address)
@@ -232,3 +242,134 @@ class SparkJobs(Actor):
         self._asked.pop(state.run, None)
         if asked is not None:
             asked.reply(state)
+        if state.entry and not self._draining:  # what a stop interrupts stays open
+            self._entry_ended(state)
+
+    # --- the schedule
+
+    @handles(_Look)
+    def on_look(self, _: _Look) -> None:
+        self._look()
+
+    @handles(_Again)
+    def on_again(self, message: _Again) -> None:
+        self._run_entry(message.entry)
+
+    @handles(FileWritten)
+    def on_written(self, message: FileWritten) -> None:
+        """What has begun may run; also when the disk refuses, which must not stop an archive."""
+        if message.refusal:
+            log.error("schedule of jobs not saved", file=message.path, reason=message.refusal)
+        ready = [name for serial, name in self._unsaved if serial <= message.serial]
+        self._unsaved = [each for each in self._unsaved if each[0] > message.serial]
+        for name in ready:
+            self._run_entry(name)
+
+    def _look(self) -> None:
+        if self._draining or not self._scheduled.lines:
+            return
+        now_ms = self.system.clock.now_ms()
+        begun = self._scheduled.begin_due(now_ms)
+        if begun:
+            self._unsaved += [(self._serial + 1, name) for name in begun]
+            self._save()
+        if self._timer is not None:
+            self._timer.cancel()
+        wait_ms = self._scheduled.next_ms(now_ms) - now_ms
+        self._timer = self.after(max(1, min(wait_ms, LOOK_MS)), _Look())
+
+    def _save(self) -> None:
+        assert self._schedule is not None
+        self._serial += 1
+        message = WriteFile(
+            self._schedule.path, self._scheduled.text, self._serial, self.address, self._broken
+        )
+        self._schedule.config_writer.tell(message)
+
+    def _run_entry(self, name: str) -> None:
+        entry = self._scheduled.entries[name]
+        if not self._draining:
+            self._put(
+                RunJob(
+                    entry.job,
+                    entry.arguments,
+                    lambda state: None,
+                    settings=entry.settings,
+                    deadline_ms=entry.deadline_ms,
+                    entry=name,
+                )
+            )
+
+    def _entry_ended(self, state: JobState) -> None:
+        again_ms = self._scheduled.ended(state)
+        self._save()
+        if again_ms is not None:
+            self.after(again_ms, _Again(state.entry))
+        self._look()
+
+    # --- over the network
+
+    @serves(RequestCode.RUN_JOB)
+    def on_run(self, request: Request) -> RemotingCommand:
+        """A job, or an entry of the schedule, from now on; the answer does not wait for its end."""
+        header = RunJobHeader.decode(request.command.fields)
+        arguments = _arguments(header.arguments, request.peer.remote)
+        known = [*self._job_names, *self._scheduled.entries]
+        if header.name not in known:
+            remark = f"there is no job {header.name}; there is {', '.join(known)}"
+            raise RemoteError(ResponseCode.SYSTEM_ERROR, remark)
+        state = self._put(self._resolved(RunJob(header.name, arguments, lambda state: None)))
+        return request.command.answer(body=body_of(state).encode())
+
+    @serves(RequestCode.CANCEL_JOB)
+    def on_cancel(self, request: Request) -> RemotingCommand:
+        header = JobRunHeader.decode(request.command.fields)
+        if not self._cancel(header.run):
+            remark = f"there is no run {header.run} that waits or runs"
+            raise RemoteError(ResponseCode.SYSTEM_ERROR, remark)
+        return request.command.answer()
+
+    @serves(RequestCode.GET_JOBS)
+    def on_jobs(self, request: Request) -> RemotingCommand | None:
+        schedule = self._scheduled.bodies(self.system.clock.now_ms())
+        body = Jobs(list(self._job_names), list(self._table.bodies()), schedule)
+        return self._answer_long(request, body)
+
+    @serves(RequestCode.GET_JOB_LOG)
+    def on_log(self, request: Request) -> RemotingCommand | None:
+        header = JobLogHeader.decode(request.command.fields)
+        state = self._table.states.get(header.run)
+        if state is None:
+            remark = f"there is no run {header.run}; GET_JOBS tells those that are known"
+            raise RemoteError(ResponseCode.SYSTEM_ERROR, remark)
+        count = min(max(header.lines, 0), LOG_LINES_MAX)
+        return self._answer_long(request, _LogTail(path=state.log_path, count=count))
+
+    def _answer_long(self, request: Request, body: Jobs | JobLog) -> RemotingCommand | None:
+        if self._long_answers is None:
+            return request.command.answer(body=body.encode())
+        self._long_answers.tell(LongAnswer(request, body))
+        return None
+
+
+def _arguments(text: str, remote: str) -> dict[str, Any]:
+    """The arguments of a run that was asked for over the network. Raises RemoteError."""
+    try:
+        found = json.loads(text)
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):
+        raise RemoteError(ResponseCode.SYSTEM_ERROR, "arguments is not a JSON object")
+    named = [name for name in PATHS if name in found]
+    if named and not _is_here(remote):
+        remark = f"{named[0]} can be named on the broker's own machine only: leave it out"
+        raise RemoteError(ResponseCode.NO_PERMISSION, remark)
+    return found
+
+
+def _is_here(remote: str) -> bool:
+    """Whether a peer, `ip:port`, is on this machine."""
+    try:
+        return ip_address(remote.rpartition(":")[0].strip("[]")).is_loopback
+    except ValueError:
+        return False

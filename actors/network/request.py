@@ -6,7 +6,7 @@ it, and so that it is answered with an error, never left silent, when the actor 
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol, TypeVar
+from typing import Any, ClassVar, Protocol, TypeAlias, TypeVar
 
 from actors.engine.actor import Actor, handles
 from protocol.codes import RequestCode, ResponseCode
@@ -141,6 +141,10 @@ def short_body(command: RemotingCommand) -> bytes | memoryview | None:
     return command.body
 
 
-def codes_of(responders: Sequence[tuple[str, type[Responder]]]) -> dict[int, str]:
+Responders: TypeAlias = Sequence[tuple[str, type[Responder]]]
+"""Addresses, and what is behind each."""
+
+
+def codes_of(responders: Responders) -> dict[int, str]:
     """Which address serves which request code: the table of a server's abilities."""
     return {code: name for name, responder in responders for code in responder.serves_codes}

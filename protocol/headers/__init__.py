@@ -7,6 +7,7 @@ offset.py        queue offsets, consumer offsets
 client.py        unregister, consumer list, send back, what a broker asks of a client
 transaction.py   end transaction, check state
 admin.py         topics, groups, statistics, access control
+jobs.py          Spark jobs: ours alone
 namesrv.py       broker registration, route, key-value config
 by_code.py       which header belongs to which request code
 """

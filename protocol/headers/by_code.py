@@ -34,6 +34,7 @@ from protocol.headers.client import (
     UnregisterClientHeader,
 )
 from protocol.headers.fields import Header
+from protocol.headers.jobs import JobLogHeader, JobRunHeader, RunJobHeader
 from protocol.headers.namesrv import (
     AddWritePermResponseHeader,
     BrokerIdentityHeader,
@@ -115,6 +116,9 @@ REQUEST_HEADERS: dict[int, type[Header]] = {
     Code.GET_CONSUMER_CONNECTION_LIST: ConsumerGroupHeader,
     Code.GET_GROUP_CHANGES: ConsumerGroupHeader,
     Code.GET_OPEN_TRANSACTIONS: OpenTransactionsHeader,
+    Code.RUN_JOB: RunJobHeader,
+    Code.CANCEL_JOB: JobRunHeader,
+    Code.GET_JOB_LOG: JobLogHeader,
     Code.GET_PRODUCER_CONNECTION_LIST: ProducerGroupHeader,
     Code.GET_CONSUME_STATS: GetConsumeStatsHeader,
     Code.QUERY_CONSUME_TIME_SPAN: QueryConsumeTimeSpanHeader,

@@ -9,6 +9,9 @@
     system_topics      archive due, half and retry messages, too             false
     range_bytes        record bytes of one task                              67108864
 
+The CRC of every body is compared. A message that is damaged, between others that are not, is left
+out, counted and named in report and manifest, with the reason.
+
 It needs no broker and takes no lock of the store's. A run goes on where the last manifest ended,
 and reads in one task what lies together in one queue, so that nothing is shuffled.
 """
@@ -16,10 +19,22 @@ and reads in one task what lies together in one queue, so that nothing is shuffl
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from spark.arguments import check_output, check_store, check_topics
 from spark.jobs import Report
+from storage.errors import StoreError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+
+def check(given: Mapping[str, Any]) -> None:
+    """Refuses what is no store, a topic that is not there, an output that cannot be written."""
+    for name in ("store", "output"):
+        if not given.get(name):
+            raise StoreError(f"archive needs the argument {name}")
+    check_store(given["store"], given.get("commit_log"))
+    check_topics(given["store"], given.get("topics"))
+    check_output(given["output"])
 
 
 def main(spark: "SparkSession", arguments: Mapping[str, Any]) -> Report:

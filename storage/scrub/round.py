@@ -75,6 +75,18 @@ class Scrub:
         for key in list(self._low):
             yield from self._below(key)
 
+    def part(self, first: int, bounds: Mapping[QueueKey, tuple[int, int]]) -> Iterator[None]:
+        """One file of the log, and the units [start, end) of each queue: a share of a round.
+
+        The units are those whose records begin in the file; others among them are settled, too.
+        """
+        self._low.update((key, end) for key, (_, end) in bounds.items())
+        yield from self._file(first)
+        for key, (start, _) in bounds.items():
+            for queue_offset in range(self._low[key] - 1, start - 1, -1):
+                yield from self._check.settle(key, queue_offset, walked=False)
+                yield
+
     def _file(self, first: int) -> Iterator[None]:
         check, low = self._check, self._low
         runs: dict[QueueKey, _Run] = {}

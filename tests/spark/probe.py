@@ -3,6 +3,7 @@
 DIRECTORY/steps.json has the steps by name; their results go to DIRECTORY/results.json.
 
     {"do": "archive", "arguments": …}                              → its report, or {"error": …}
+    {"do": "job", "job": …, "arguments": …}                        → its report
     {"do": "rows", "store": …, "options", "schema", "where": …}    → rows of the data source
     {"do": "read", "path": …}                                      → count and columns of Parquet
     {"do": "copy", "from": …, "to": …}                             → one more copy of a store
@@ -17,7 +18,7 @@ from pathlib import Path
 from shutil import copytree
 from typing import TYPE_CHECKING, Any
 
-from spark.jobs import archive
+from spark.jobs import archive, load_job
 from spark.runner import sentence_of
 from spark.session import DEFAULTS, start_session
 from troupemq.datasource import TroupeMQ, behind
@@ -81,6 +82,8 @@ def copy(step: dict[str, Any]) -> None:
 def run(spark: "SparkSession", step: dict[str, Any]) -> Any:
     try:
         match step["do"]:
+            case "job":
+                return load_job(step["job"]).main(spark, step["arguments"])
             case "archive":
                 return archive.main(spark, step["arguments"])
             case "rows":

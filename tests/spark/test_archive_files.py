@@ -8,10 +8,13 @@ import pyarrow as pa  # type: ignore[import-untyped]
 import pytest
 from pyarrow import parquet
 
-from spark.archive_check import compare, describe_files
-from spark.archive_files import MANIFEST, Archive, Manifest
+from spark.archive_check import compare, damages_in, describe_files
+from spark.archive_files import MANIFEST, Archive, DamagedMessage, Manifest
 from spark.plan import LastMessage, QueuePlan, QueueRange
+from spark.records import Queue
+from spark.store_files import Store
 from storage.errors import StoreError
+from tests.spark.store_writer import StoreWriter, patch
 
 
 def write_part(directory: Path, topic: str, rows: list[tuple[int, int]], name: str = "a") -> None:
@@ -28,6 +31,10 @@ def planned(topic: str, queue_id: int, first: int, end: int) -> QueuePlan:
     return QueuePlan(topic, queue_id, first, 2, ranges, LastMessage(end - 1, 900, 1))
 
 
+def none_damaged(plan: QueuePlan, first: int, end: int) -> list[DamagedMessage]:
+    return []
+
+
 def manifest_of(archive: Archive, staged: Path, run: int = 1) -> Manifest:
     files = describe_files(staged)
     return Manifest(
@@ -37,7 +44,7 @@ def manifest_of(archive: Archive, staged: Path, run: int = 1) -> Manifest:
         published_offset=None,
         finished_ms=5,
         files=tuple(files),
-        queues=tuple(compare(files, [planned("%DLQ%t", 0, 3, 5)])),
+        queues=tuple(compare(files, [planned("%DLQ%t", 0, 3, 5)], none_damaged)[0]),
         ends={("%DLQ%t", 0): LastMessage(4, 900, 1)},
     )
 
@@ -142,7 +149,9 @@ def test_an_output_that_cannot_be_written_is_one_sentence(tmp_path: Path) -> Non
 def test_files_that_hold_the_plan_are_accepted(tmp_path: Path) -> None:
     write_part(tmp_path, "t", [(1, 7), (0, 4), (0, 3)])
     write_part(tmp_path, "t", [(0, 5)], "b")
-    (zero, one) = compare(describe_files(tmp_path), [planned("t", 0, 3, 6), planned("t", 1, 7, 8)])
+    plans = [planned("t", 0, 3, 6), planned("t", 1, 7, 8)]
+    (zero, one), damaged = compare(describe_files(tmp_path), plans, none_damaged)
+    assert damaged == []
     assert (zero.first, zero.last, zero.rows, zero.missed) == (3, 5, 3, 2)
     assert (one.first, one.last, one.rows) == (7, 7, 1)
 
@@ -165,9 +174,46 @@ def test_files_that_differ_from_the_plan_are_refused(
 ) -> None:
     write_part(tmp_path, "t", rows)
     with pytest.raises(StoreError, match="nothing was published"):
-        compare(describe_files(tmp_path), [planned("t", 0, 3, 6)])
+        compare(describe_files(tmp_path), [planned("t", 0, 3, 6)], none_damaged)
 
 
 def test_a_queue_without_a_plan_for_rows_needs_none(tmp_path: Path) -> None:
     empty = replace(planned("t", 0, 3, 6), ranges=(), last=None)
-    assert compare(describe_files(tmp_path), [empty]) == []
+    assert compare(describe_files(tmp_path), [empty], none_damaged) == ([], [])
+
+
+def test_what_the_files_lack_must_be_damaged_in_the_log(tmp_path: Path) -> None:
+    write_part(tmp_path, "t", [(0, 3), (0, 6), (0, 7)])
+    asked: list[tuple[int, int]] = []
+
+    def damages(plan: QueuePlan, first: int, end: int) -> list[DamagedMessage]:
+        asked.append((first, end))
+        return [DamagedMessage("t", 0, at, at * 100, "why") for at in range(first, min(end, 6))]
+
+    (queue,), damaged = compare(describe_files(tmp_path), [planned("t", 0, 3, 8)], damages)
+    assert asked == [(4, 6)]
+    assert [each.queue_offset for each in damaged] == [4, 5]
+    assert (queue.first, queue.last, queue.rows, queue.damaged) == (3, 7, 3, 2)
+    with pytest.raises(StoreError, match="nothing was published"):
+        compare(describe_files(tmp_path), [planned("t", 0, 3, 9)], damages)
+
+
+def test_damaged_messages_are_named_with_the_reason(tmp_path: Path) -> None:
+    writer = StoreWriter(tmp_path)
+    records = [writer.append("t", 0, b"%050d" % number) for number in range(9)]
+    writer.close()
+    log = tmp_path / "commitlog" / f"{0:020}"
+    patch(log, records[2].physical_offset + 90, b"!")  # its body
+    patch(log, records[5].physical_offset + 12, b"\7")  # its queue id
+    found = damages_in(Queue(Store(str(tmp_path)), "t", 0), 0, 9)
+    assert [(each.queue_offset, each.physical_offset, each.why) for each in found] == [
+        (2, records[2].physical_offset, "the body does not have its CRC"),
+        (5, records[5].physical_offset, "the record is not its own"),
+    ]
+
+
+def test_a_manifest_keeps_the_names_of_what_was_left_out(archive: Archive, staged: Path) -> None:
+    damaged = (DamagedMessage("t", 0, 4, 400, "why"),)
+    manifest = replace(manifest_of(archive, staged), damaged=damaged)
+    archive.publish(staged, manifest)
+    assert archive.manifest(1).damaged == damaged

@@ -10,8 +10,9 @@ import pytest
 
 from actors.engine.supervisor import ChildSpec
 from actors.engine.system import ActorSystem
-from actors.jobs.spark_job import JobCommand, JobState
-from actors.jobs.spark_jobs import JobStates, RunJob, SparkJobs
+from actors.jobs.messages import JobOrder, JobState, JobStates, RunJob
+from actors.jobs.spark_job import JobCommand
+from actors.jobs.spark_jobs import SparkJobs
 from spark.archive_files import Archive
 from spark.runner import command, environment
 from tests.spark.probe import QUICK
@@ -48,7 +49,8 @@ class Jobs:
         (directory / "jobs").mkdir()
         system.start(spec)
 
-    def command(self, name: str, arguments: Mapping[str, Any], work_directory: str) -> JobCommand:
+    def command(self, order: JobOrder, work_directory: str) -> JobCommand:
+        name, arguments = order.name, order.arguments
         line = command(name, arguments, work_directory=work_directory, settings=self.settings)
         java_home = find_java(self.environment, self.directory / "cache")
         return JobCommand(line, environment(os.environ, java_home))

@@ -7,12 +7,13 @@ import sys
 from io import StringIO
 from pathlib import Path
 from threading import Event, Thread
+from typing import Any
 
 import pytest
 
 from spark import runner
 from spark.archive_run import Arguments
-from spark.jobs import archive, job_names, load_job
+from spark.jobs import Job, archive, job_names, load_job
 from spark.runner import (
     EXIT_CANCELLED,
     EXIT_PARENT_GONE,
@@ -64,7 +65,7 @@ def test_naming_the_runner_imports_nothing_heavy() -> None:
 
 def test_jobs_are_named_by_their_files() -> None:
     assert "archive" in job_names()
-    assert load_job("archive") is archive.main
+    assert load_job("archive").main is archive.main
     with pytest.raises(StoreError, match="there is no job os; there is archive"):
         load_job("os")
 
@@ -189,14 +190,14 @@ def test_a_job_that_is_cancelled_while_it_runs_says_so(
     session = FakeSpark()
     reading, writing = os.pipe()
 
-    def job(spark: FakeSpark, arguments: object) -> dict[str, object]:
+    def job(spark: Any, arguments: object) -> dict[str, object]:
         if is_cancelled:
             os.write(writing, b"cancel\n")
             assert spark.cancelled.wait(WAIT_S)
             raise RuntimeError("cancelled part of cancelled job group")
         return {"rows": 1}
 
-    monkeypatch.setattr(runner, "load_job", lambda name: job)
+    monkeypatch.setattr(runner, "load_job", lambda name: Job(job, bool, lambda _: True))
     monkeypatch.setattr(runner, "start_session", lambda settings, directory: session)
     monkeypatch.setattr(os, "_exit", lambda code: None)
     output = StringIO()
@@ -210,3 +211,66 @@ def test_a_job_that_is_cancelled_while_it_runs_says_so(
             os.close(writing)
             listening.join()
     assert json.loads(output.getvalue().splitlines()[-1])["event"] == last
+
+
+def run_job(monkeypatch: pytest.MonkeyPatch, job: Job) -> tuple[int, list[dict[str, object]]]:
+    """A run in this process: its exit code, and what it said. A session must not be started."""
+
+    def never(settings: object, directory: object) -> None:
+        raise AssertionError("Spark is started")
+
+    monkeypatch.setattr(runner, "load_job", lambda name: job)
+    monkeypatch.setattr(runner, "start_session", never)
+    output = StringIO()
+    code = Runner(parse(["archive", "--work-directory", "/work"]), output).run()
+    return code, [json.loads(line) for line in output.getvalue().splitlines()]
+
+
+def test_what_a_job_refuses_is_refused_before_spark_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    def check(arguments: object) -> None:
+        raise StoreError("there is no topic x")
+
+    code, said = run_job(monkeypatch, Job(lambda spark, arguments: {}, check, lambda _: True))
+    assert (code, said[-1]) == (1, {"event": "failed", "sentence": "there is no topic x"})
+
+
+def test_a_job_that_needs_no_spark_gets_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    code, said = run_job(monkeypatch, Job(lambda spark, given: {"spark": str(spark)}, bool, bool))
+    assert code == 0
+    assert said[-1] == {"event": "finished", "report": {"spark": "None"}}
+
+
+def test_such_a_job_ends_when_it_is_cancelled(monkeypatch: pytest.MonkeyPatch) -> None:
+    waiting = Event()
+    monkeypatch.setattr(
+        runner, "load_job", lambda name: Job(lambda *_: {"x": waiting.wait()}, bool, bool)
+    )
+    output = StringIO()
+    run = Runner(parse(["archive", "--work-directory", "/work"]), output)
+    run._cancelled.set()
+    assert run.run() == EXIT_CANCELLED
+    waiting.set()
+    assert json.loads(output.getvalue().splitlines()[-1]) == {"event": "cancelled"}
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        ({"output": "{tmp}/out"}, "archive needs the argument store"),
+        ({"store": "/nowhere", "output": "{tmp}/out"}, "/nowhere is no store directory"),
+        ({"store": "{tmp}/file", "output": "{tmp}/out"}, "is no store directory"),
+        ({"store": "{tmp}", "output": "{tmp}/out", "topics": ["x"]}, "there is no topic x in"),
+        ({"store": "{tmp}", "output": "{tmp}/file/out"}, "cannot write to"),
+    ],
+)
+def test_the_archive_job_refuses_what_cannot_work(
+    tmp_path: Path, given: dict[str, object], sentence: str
+) -> None:
+    (tmp_path / "file").write_text("")
+    (tmp_path / "commitlog").mkdir()
+    given = {
+        name: value.replace("{tmp}", str(tmp_path)) if isinstance(value, str) else value
+        for name, value in given.items()
+    }
+    with pytest.raises(StoreError, match=sentence):
+        archive.check(given)

@@ -15,12 +15,14 @@ from protocol.tags import java_hash_code
 from spark.archive_columns import ARCHIVE_COLUMNS
 from spark.archive_files import Archive
 from spark.columns import MESSAGE_COLUMNS
+from spark.jobs import load_job
 from spark.plan import QueueRange
 from spark.runner import environment
 from spark.source import ranges_to_json
 from tests.spark import probe
+from tests.spark.jobs.test_duplicates import WANTED, as_tuples, with_repeats
 from tests.spark.rows import Row, in_order, message_rows, moment, row_of_record, rows_of_manifest
-from tests.spark.store_writer import HOST_V6, NOVEMBER_ROOT_MS, StoreWriter
+from tests.spark.store_writer import HOST_V6, NOVEMBER_ROOT_MS, StoreWriter, patch
 from tests.support import golden
 from tests.support.golden import REPOSITORY
 from troupemq.java import find_java
@@ -62,6 +64,15 @@ class Ran:
         self.all = write_messages(StoreWriter(directory / "all"), ALL_MESSAGES)
         self.grown = write_messages(StoreWriter(directory / "grown"), ALL_MESSAGES)
         self.has_golden = True
+
+    def damage(self) -> None:
+        """A store of which one body and one head are not what was written."""
+        self.damaged = write_messages(StoreWriter(self.directory / "damaged"), FIRST_MESSAGES)
+        self.wrong = {"body": self.damaged.records[404], "head": self.damaged.records[601]}
+        for what, at in (("body", 95), ("head", 12)):
+            start = self.wrong[what].physical_offset
+            path = self.damaged.root / "commitlog" / f"{start // 65_536 * 65_536:020}"
+            patch(path, start % 65_536 + at, b"\xee")
 
     def archive(self, name: str, store: Path, output: str, **arguments: Any) -> None:
         given = {"store": str(store), "output": str(self.directory / output), **arguments}
@@ -114,6 +125,16 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> Ran:
     ran.archive("another store", other.root, "archive")
     end = ran.all.records[499].physical_offset
     ran.archive("chosen", ran.all.root, "chosen", topics=["%RETRY%group"], published_offset=end)
+    ran.damage()
+    ran.archive("damaged", ran.damaged.root, "damaged-archive")
+    ran.steps["audit"] = {
+        "do": "job",
+        "job": "audit",
+        "arguments": {"store": str(ran.damaged.root), "with_spark": True},
+    }
+    repeats = {"store": str(with_repeats(ran.directory / "repeats")), "with_spark": True}
+    for job in ("traffic", "duplicates"):
+        ran.steps[job] = {"do": "job", "job": job, "arguments": repeats}
     ran.archive("nothing there", ran.directory / "nowhere", "nowhere")
     every = {"includeSystemTopics": "true", "brokerName": "broker-a"}
     ran.rows("every row", options=every)
@@ -233,6 +254,45 @@ def test_topics_can_be_chosen_and_the_published_offset_is_the_end(ran: Ran) -> N
 def test_a_store_that_is_not_there_is_one_sentence_and_no_archive(ran: Ran) -> None:
     assert "is no store directory" in ran.results["nothing there"]["error"]
     assert not (ran.directory / "nowhere").exists()
+
+
+def test_damaged_messages_are_left_out_counted_and_named(ran: Ran) -> None:
+    report = ran.results["damaged"]
+    lost = {(each.topic, each.queue_id, each.queue_offset) for each in ran.wrong.values()}
+    assert {
+        (each["topic"], each["queue_id"], each["queue_offset"])
+        for each in report["damaged_messages"]
+    } == lost
+    assert report["damaged"] == 2
+    assert report["rows"] == FIRST_MESSAGES * 3 // 4 - 2
+    wanted = [
+        row
+        for row in user_rows(ran.damaged)
+        if (row["topic"], row["queueId"], row["queueOffset"]) not in lost
+    ]
+    assert ran.archived("damaged-archive") == wanted
+    manifest = Archive(str(ran.directory / "damaged-archive")).manifest(1)
+    assert {each.why for each in manifest.damaged} == {
+        "the body does not have its CRC",
+        "the record is not its own",
+    }
+    assert "left out: message " in report["text"]
+
+
+def test_an_audit_in_the_tasks_of_a_session_names_the_same_ones(ran: Ran) -> None:
+    report = ran.results["audit"]
+    assert report["rows"] == FIRST_MESSAGES - 1
+    assert {each["physical_offset"] for each in report["messages"]} == {
+        each.physical_offset for each in ran.wrong.values()
+    }
+
+
+def test_jobs_give_the_same_by_spark_as_without_it(ran: Ran) -> None:
+    assert as_tuples(ran.results["duplicates"]) == WANTED
+    arguments = {"store": str(ran.directory / "repeats")}
+    for name in ("traffic", "duplicates"):
+        alone = load_job(name).main(None, arguments)
+        assert ran.results[name] == json.loads(json.dumps(alone)), name
 
 
 def test_nothing_is_left_in_staging(ran: Ran) -> None:

@@ -4,6 +4,8 @@ servers.py     run, namesrv, broker
 admin/         admin COMMAND
 messages.py    send, consume
 jobs.py        job run, job list
+redrive.py     job redrive
+broker_jobs.py job schedule, status, logs, cancel
 completion.py  completion SHELL
 ../store_commands.py    store dump
 ../store_mending.py     store check, store rebuild

@@ -1,4 +1,4 @@
-"""`job`: Spark jobs over a store directory, with or without a broker on it."""
+"""`job`: Spark jobs over a store directory, without a broker or by a running one."""
 
 import json
 import sys
@@ -9,11 +9,14 @@ from typing import Any
 
 import click
 
-from actors.jobs.spark_job import JobState
-from actors.jobs.spark_jobs import RunJob
-from spark.jobs import job_names
+from actors.jobs.jobs_conf import argument_value
+from actors.jobs.messages import JobState, RunJob
+from spark.jobs import job_names, summary_of
 from storage.errors import StoreError
+from troupemq.cli.admin.output import Output
+from troupemq.cli.broker_jobs import broker_option, cancel, logs, run_there, schedule, status
 from troupemq.cli.options import json_option
+from troupemq.cli.redrive import redrive
 from troupemq.daemon import Serving, serve
 from troupemq.logs import set_up_logs
 from troupemq.servers import SPARK_JOBS, Servers
@@ -29,24 +32,27 @@ class JobFailed(StoreError):
 
 @click.group()
 def job() -> None:
-    """Spark jobs: what the stored log says, in bulk. They need no broker."""
+    """Spark jobs: what the stored log says, in bulk. `run` and `list` need no broker."""
+
+
+for command in (schedule, status, logs, cancel, redrive):
+    job.add_command(command)
 
 
 @job.command("list")
-def list_jobs() -> None:
-    """Names the jobs there are."""
-    for name in job_names():
-        click.echo(name)
+@json_option
+def list_jobs(as_json: bool) -> None:
+    """Names the jobs there are, and what each does."""
+    rows = [{"job": name, "does": summary_of(name)} for name in job_names()]
+    Output(as_json=as_json).table(rows, "There is no job.")
 
 
 @job.command("run")
-@click.argument("name", type=click.Choice(job_names()))
+@click.argument("name")
 @click.option(
     "--store",
     type=click.Path(path_type=Path),
-    default=Path("data", "store"),
-    show_default=True,
-    help="storePathRootDir of the broker; it may be running.",
+    help="storePathRootDir of the broker; it may be running. [default: data/store]",
 )
 @click.option(
     "--output",
@@ -67,25 +73,39 @@ def list_jobs() -> None:
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="Settings of Spark. [default: conf/spark.conf, if it is there]",
 )
+@broker_option(None)
+@click.option("--no-wait", is_flag=True, help="With -b: do not wait for its end.")
 @json_option
 def run_job(
     name: str,
-    store: Path,
+    store: Path | None,
     output: Path | None,
     topics: tuple[str, ...],
     further: tuple[str, ...],
     spark_conf: Path | None,
+    broker: str | None,
+    no_wait: bool,
     as_json: bool,
 ) -> None:
     """Runs the job NAME to its end; prints its report. Ctrl-C cancels it.
 
-    Nothing of a run that fails or is cancelled becomes visible.
+    Nothing of a run that fails or is cancelled becomes visible. With -b a running broker runs it,
+    over its own store; NAME may be an entry of its schedule then, and paths are those of its
+    machine.
     """
-    output = (output or store.parent / name).absolute()
-    arguments: dict[str, Any] = {"store": str(store.absolute()), "output": str(output)}
+    arguments: dict[str, Any] = dict(_argument(text) for text in further)
     if topics:
         arguments["topics"] = list(topics)
-    arguments.update(_argument(text) for text in further)
+    if broker is not None:
+        paths = {"store": store, "output": output}
+        named = {key: str(path) for key, path in paths.items() if path is not None}
+        run_there(broker, name, {**named, **arguments}, wait=not no_wait, as_json=as_json)
+        return
+    if name not in job_names():
+        raise click.BadParameter(f"{name!r} is not one of {', '.join(job_names())}.")
+    store = store or Path("data", "store")
+    output = (output or store.parent / name).absolute()
+    arguments = {"store": str(store.absolute()), "output": str(output), **arguments}
     set_up_logs(level=30)
     started: list[Servers] = []
 
@@ -128,7 +148,4 @@ def _argument(text: str) -> tuple[str, Any]:
     name, equals, value = text.partition("=")
     if not equals:
         raise click.BadParameter(f"{text!r} is not NAME=VALUE", param_hint="--argument")
-    try:
-        return name, json.loads(value)
-    except json.JSONDecodeError:
-        return name, value
+    return name, argument_value(value)

@@ -20,8 +20,8 @@ from storage.errors import StoreError
 from troupemq.cli.options import daemon_options, leave
 from troupemq.daemon import Serving, keep_files_private, serve, tell
 from troupemq.logs import set_up_logs
-from troupemq.servers import Servers
-from troupemq.tour import Tour
+from troupemq.servers import JobsPlace, Servers
+from troupemq.tour import JOBS, JOBS_FILE, Tour
 
 log = get_logger(__name__)
 
@@ -126,8 +126,10 @@ def _start_both(
     }
     with servers.stopped_on_failure():
         broker_config, store_config, _ = parse_broker_config("", broker_settings)
-    servers.start_broker(broker_config, store_config)
-    servers.start_spark_jobs(data / JOBS_DIRECTORY)
+    schedule = data / JOBS_FILE
+    if not schedule.exists():
+        schedule.write_text(JOBS, encoding="utf-8")
+    servers.start_broker(broker_config, store_config, JobsPlace(data / JOBS_DIRECTORY, schedule))
     return servers
 
 
@@ -180,11 +182,18 @@ def namesrv(config: str | None, port: int | None, ready_file: Path | None, log_j
     multiple=True,
     help="One setting, over the file's; repeatable.",
 )
+@click.option(
+    "--jobs",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Spark jobs that run by themselves. [default: conf/jobs.conf, if it is there]",
+)
 @daemon_options
 def broker(
     config: str | None,
     namesrv: str | None,
     settings: tuple[str, ...],
+    jobs: Path | None,
     ready_file: Path | None,
     log_json: bool,
 ) -> None:
@@ -210,8 +219,8 @@ def broker(
             broker_config, store_config, findings = load_broker_config(config, overrides)
         _log_findings(findings)
         servers = Servers(on_give_up)
-        servers.start_broker(broker_config, store_config)
-        servers.start_spark_jobs(Path(store_config.root) / JOBS_DIRECTORY)
+        place = JobsPlace(Path(store_config.root) / JOBS_DIRECTORY, jobs)
+        servers.start_broker(broker_config, store_config, place)
         tell(
             f"Broker {broker_config.broker_name} on port {servers.ports['broker']}: clients are "
             f"sent to {broker_config.broker_ip1}:{servers.ports['broker']} (brokerIP1), "

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from actors.engine.actor import Actor, handles
 from actors.engine.supervisor import ChildSpec
 from actors.engine.system import ActorSystem
 from actors.jobs import spark_job, spark_jobs
-from actors.jobs.spark_job import Cancel, JobChanged, JobCommand, JobState
-from actors.jobs.spark_jobs import CancelJob, JobStates, RunJob, ScheduledJob, SparkJobs
+from actors.jobs.messages import CancelJob, JobOrder, JobState, JobStates, RunJob
+from actors.jobs.spark_job import JobCommand
+from actors.jobs.spark_jobs import SparkJobs
 from storage.errors import StoreError
 from tests.support.actors import WAIT_S, Arrivals
 
@@ -29,7 +29,10 @@ say("starting", pid=os.getpid()); say("running"); say("progress", done=1, tasks=
 print("said to the log", file=sys.stderr)
 say("finished", report={"rows": 7, "work": sys.argv[2], "arguments": sys.argv[1]})
 """
-FAILS = 'say("running"); say("failed", sentence="no store there"); sys.exit(1)'
+FAILS = """
+print("\\n".join(map(str, range(50))), file=sys.stderr)
+say("running"); say("failed", sentence="no store there"); sys.exit(1)
+"""
 VANISHES = 'say("running"); os._exit(9)'
 TALKS_NONSENSE = 'print("JVM says hello", flush=True); time.sleep(60)'
 WAITS_FOR_CANCEL = """
@@ -63,12 +66,12 @@ SCRIPTS = {
 }
 
 
-def make_command(name: str, arguments: Mapping[str, Any], work_directory: str) -> JobCommand:
-    if name not in SCRIPTS:
-        raise StoreError(f"there is no job {name}")
-    script = SPEAK + SCRIPTS[name]
+def make_command(order: JobOrder, work_directory: str) -> JobCommand:
+    if order.name not in SCRIPTS:
+        raise StoreError(f"there is no job {order.name}")
+    script = SPEAK + SCRIPTS[order.name]
     return JobCommand(
-        [sys.executable, "-I", "-S", "-c", script, str(dict(arguments)), work_directory],
+        [sys.executable, "-I", "-S", "-c", script, str(dict(order.arguments)), work_directory],
         dict(os.environ),
     )
 
@@ -86,10 +89,12 @@ class Jobs:
         )
         system.start(spec)
 
-    def start(self, name: str, arguments: Mapping[str, Any] | None = None) -> Arrivals:
+    def start(
+        self, name: str, arguments: Mapping[str, Any] | None = None, **limits: Any
+    ) -> Arrivals:
         """Asks for a run; its last state arrives."""
         ended = Arrivals()
-        self.address.tell(RunJob(name, arguments or {}, ended, self.progress))
+        self.address.tell(RunJob(name, arguments or {}, ended, self.progress, **limits))
         return ended
 
     def running(self) -> JobState:
@@ -132,6 +137,7 @@ def test_a_job_runs_and_its_report_arrives(jobs: Jobs) -> None:
 def test_what_it_prints_is_in_its_log_and_its_work_directory_is_gone(jobs: Jobs) -> None:
     ended = jobs.start("finishes").take()
     assert Path(ended.log_path).read_text() == "said to the log\n"
+    assert ended.tail == ()
     assert ended.report["work"].startswith(str(jobs.directory))
     assert not Path(ended.report["work"]).exists()
 
@@ -153,6 +159,10 @@ def test_a_job_that_goes_wrong_fails_with_one_sentence(
     assert ended.sentence.startswith(sentence)
     assert "\n" not in ended.sentence
     assert jobs.start("finishes").take().state == "finished"
+
+
+def test_the_end_of_its_log_stays_with_a_run_that_failed(jobs: Jobs) -> None:
+    assert jobs.start("fails").take().tail == tuple(map(str, range(30, 50)))
 
 
 def test_a_killed_child_fails_its_run_and_nothing_else(jobs: Jobs) -> None:
@@ -193,11 +203,8 @@ def test_the_whole_group_is_killed(jobs: Jobs) -> None:
 
 
 @pytest.mark.usefixtures("short_steps")
-def test_a_run_past_its_deadline_is_ended_and_says_so(
-    real_system: ActorSystem, tmp_path: Path
-) -> None:
-    jobs = Jobs(real_system, tmp_path, deadline_ms=100)
-    ended = jobs.start("ignores everything").take()
+def test_a_run_past_its_deadline_is_ended_and_says_so(jobs: Jobs) -> None:
+    ended = jobs.start("ignores everything", deadline_ms=100).take()
     assert (ended.state, ended.sentence) == ("failed", "it took longer than 0 s and was ended")
 
 
@@ -249,73 +256,6 @@ def test_what_the_broker_knows_is_added_to_what_was_asked(
     jobs = Jobs(real_system, tmp_path, known_arguments=lambda name: known)
     ended = jobs.start("finishes", {"store": "asked"}).take()
     assert ended.report["arguments"] == str({"store": "asked", "published_offset": 12})
-
-
-class ScriptedJob(Actor):
-    """Stands in for a SparkJob in a simulation: runs for ten seconds of its time."""
-
-    def __init__(self, state: JobState, arguments: Mapping[str, Any], *rest: Any) -> None:
-        super().__init__()
-        self._state = state
-        self._tell_jobs = rest[-1]
-
-    def on_start(self) -> None:
-        self._tell_jobs(JobChanged(JobState(self._state.run, self._state.name, "running")))
-        self.after(10_000, Cancel())
-
-    @handles(Cancel)
-    def done(self, _: Cancel) -> None:
-        self._tell_jobs(JobChanged(JobState(self._state.run, self._state.name, "finished")))
-        self.stop()
-
-
-class CrashingJob(ScriptedJob):
-    """Fails in place of its end."""
-
-    def done(self, _: Cancel) -> None:
-        raise RuntimeError("on purpose")
-
-
-def simulated_jobs(
-    system: ActorSystem, interval_ms: float, make_job: type[Actor] = ScriptedJob
-) -> None:
-    schedule = [ScheduledJob("archive", interval_ms)]
-    spec = ChildSpec(
-        "spark_jobs",
-        lambda system: SparkJobs(make_command, "unused", schedule=schedule, make_job=make_job),
-    )
-    system.start(spec)
-
-
-def known_states(system: ActorSystem) -> list[str]:
-    states = system.ask(system.address("spark_jobs"), JobStates).result(WAIT_S)
-    return [state.state for state in states]
-
-
-def test_the_schedule_starts_a_run_each_interval(simulated_system: ActorSystem) -> None:
-    simulated_jobs(simulated_system, 60_000)
-    simulated_system.advance(59_000)
-    assert known_states(simulated_system) == []
-    simulated_system.advance(2_000)
-    assert known_states(simulated_system) == ["running"]
-    simulated_system.advance(60_000)
-    assert known_states(simulated_system) == ["finished", "running"]
-
-
-def test_a_scheduled_run_is_skipped_while_the_last_one_runs(simulated_system: ActorSystem) -> None:
-    simulated_jobs(simulated_system, 4_000)
-    simulated_system.advance(13_000)
-    assert known_states(simulated_system) == ["running"]
-    simulated_system.advance(8_000)
-    assert known_states(simulated_system) == ["finished", "running"]
-
-
-def test_a_run_whose_actor_fails_has_failed(simulated_system: ActorSystem) -> None:
-    simulated_jobs(simulated_system, 60_000, CrashingJob)
-    simulated_system.advance(75_000)
-    assert known_states(simulated_system) == ["failed"]
-    simulated_system.advance(60_000)
-    assert known_states(simulated_system) == ["failed", "failed"]
 
 
 def is_alive(pid: int) -> bool:

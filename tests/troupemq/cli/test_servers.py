@@ -40,6 +40,11 @@ def test_a_tour_sends_stores_and_consumes_a_thousand_messages(
     assert (code, err) == (0, "")
     table = out.splitlines()[-4:]
     assert [line.split()[2] for line in table] == ["1,000"] * 4
+    shown = next(line.split() for line in out.splitlines() if line.startswith("  TourOrders"))
+    assert shown[1] == "1,000"
+    page = tmp_path / "traffic" / "traffic.html"
+    assert f"Plot: {page}" in out and "TourOrders" in page.read_text()
+    assert "By itself it runs next at" in out
     assert not (tmp_path / "store" / "abort").exists()
     assert (tmp_path / "logs" / "troupemq.log").stat().st_size
 
@@ -48,6 +53,7 @@ def test_a_second_start_finds_what_the_first_one_stored(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Tour, "_archive", archived_nothing)
+    monkeypatch.setattr(Tour, "_scheduled", bool)
     run("--once", "--data", str(tmp_path), *FREE_PORTS)
     code, out, _ = run("--once", "--data", str(tmp_path), *FREE_PORTS)
     assert code == 0
@@ -86,6 +92,7 @@ def test_a_failed_tour_is_exit_code_1(tmp_path: Path, monkeypatch: pytest.Monkey
     def fail(tour: Tour) -> Figures:
         raise StoreError("Spark is not installed.")
 
+    monkeypatch.setattr(Tour, "_scheduled", bool)
     monkeypatch.setattr(Tour, "_archive", fail)
     code, _, err = run("--once", "--data", str(tmp_path), *FREE_PORTS)
     assert code == 1

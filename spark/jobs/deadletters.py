@@ -1,0 +1,134 @@
+"""What consumer groups have given up: how many, after how many tries, how old, from which topics.
+
+    argument           meaning                                              default
+    store              storePathRootDir                                     must be given
+    commit_log         storePathCommitLog                                   <store>/commitlog
+    published_offset   where a live broker's log ends                       all there is
+    groups             list of consumer groups                              all
+    since, until       stored from … to before …: ISO 8601 (UTC) or ms      all there is
+    samples            messages shown of each group, the newest ones        3
+    now_ms             the time that ages are counted to                    the clock's
+    range_bytes        record bytes of one part                             67108864
+    with_spark         whether Spark shares the work out                    from 256 MiB of log
+
+A message comes here when its group has retried it as often as it may, or when a consumer gave it
+back with the wish never to see it again; what went wrong in the consumer is not stored anywhere.
+`troupemq job redrive GROUP` sends dead letters to the topics that they came from.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from time import time_ns
+from typing import TYPE_CHECKING, Any
+
+from protocol.topic_names import DLQ_TOPIC_PREFIX
+from spark.arguments import check_store, read_arguments, topic_names
+from spark.jobs import Report
+from spark.parts import spark_pays
+from spark.report import duration, text_table
+from storage.errors import StoreError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_HEADINGS = {
+    "group": "group",
+    "messages": "dead letters",
+    "oldest": "oldest",
+    "newest": "newest",
+    "why": "reasons",
+    "from": "from",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Arguments:
+    """The table is above."""
+
+    store: str
+    commit_log: str | None = None
+    published_offset: int | None = None
+    groups: tuple[str, ...] | None = None
+    since: Any = None
+    until: Any = None
+    samples: int = 3
+    now_ms: int | None = None
+    range_bytes: int = 64 * 1024 * 1024
+    with_spark: bool | None = None
+
+    @property
+    def topics(self) -> tuple[str, ...]:
+        """The dead-letter topics of the groups; all there are without any."""
+        if self.groups is not None:
+            return tuple(DLQ_TOPIC_PREFIX + group for group in self.groups)
+        there = topic_names(self.store)
+        return tuple(sorted(topic for topic in there if topic.startswith(DLQ_TOPIC_PREFIX)))
+
+    @property
+    def system_topics(self) -> bool:
+        return True
+
+
+def check(given: Mapping[str, Any]) -> Arguments:
+    """Refuses what is no store, and a group that has no dead letters."""
+    wanted = read_arguments(Arguments, "deadletters", given)
+    check_store(wanted.store, wanted.commit_log)
+    for topic in set(wanted.topics) - topic_names(wanted.store):
+        group = topic.removeprefix(DLQ_TOPIC_PREFIX)
+        raise StoreError(f"the group {group} has no dead letters in {wanted.store}: leave it out")
+    return wanted
+
+
+def needs_spark(given: Mapping[str, Any]) -> bool:
+    """Whether the log is long enough for it."""
+    wanted = check(given)
+    return spark_pays(wanted.store, wanted.commit_log, wanted.with_spark)
+
+
+def main(spark: "SparkSession | None", given: Mapping[str, Any]) -> Report:
+    """Reads the dead-letter topics once. Raises StoreError."""
+    from spark.deadletters import COLUMNS, DeadPart, count_part, merged
+    from spark.parts import run_parts
+    from spark.scan import scan_parts
+
+    wanted = check(given)
+    now_ms = wanted.now_ms or time_ns() // 1_000_000
+    parts = [DeadPart(scan, wanted.samples) for scan in scan_parts(wanted, COLUMNS)]
+    groups = merged(run_parts(spark, count_part, parts), wanted.samples)
+    report: Report = {
+        "output": None,
+        "rows": sum(group["messages"] for group in groups),
+        "bytes": 0,
+        "groups": groups,
+    }
+    report["text"] = "\n".join(_text(groups, now_ms))
+    print(report["text"], flush=True)
+    return report
+
+
+def _text(groups: Sequence[Mapping[str, Any]], now_ms: int) -> Iterator[str]:
+    if not groups:
+        yield "There are no dead letters."
+        return
+    shown = [
+        {
+            **group,
+            "oldest": duration(now_ms - group["oldest_ms"]),
+            "newest": duration(now_ms - group["newest_ms"]),
+            "why": _counts(group["reasons"]),
+            "from": _counts(group["origins"]),
+        }
+        for group in groups
+    ]
+    yield from text_table(shown, _HEADINGS)
+    for group in groups:
+        for each in group["samples"]:
+            yield (
+                f"{group['group']}: message {each['queue_offset']} of queue {each['queue_id']}, "
+                f"keys {each['keys'] or '-'}, from {each['origin_topic']}: {each['body']!r}"
+            )
+
+
+def _counts(counts: Mapping[str, int]) -> str:
+    ordered = sorted(counts.items(), key=lambda each: -each[1])
+    return ", ".join(f"{name}: {count:,}" for name, count in ordered)

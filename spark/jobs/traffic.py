@@ -1,0 +1,142 @@
+"""What went through a store: rates and sizes by topic and minute, tags, producers.
+
+    argument           meaning                                              default
+    store              storePathRootDir                                     must be given
+    commit_log         storePathCommitLog                                   <store>/commitlog
+    published_offset   where a live broker's log ends                       all there is
+    output             where traffic.html and traffic.parquet go            none are written
+    topics             list of topics                                       all but system ones
+    system_topics      due, half and retry messages, too                    false
+    since, until       stored from … to before …: ISO 8601 (UTC) or ms      all there is
+    top                tags and producers shown of each topic               5
+    range_bytes        record bytes of one part                             67108864
+    with_spark         whether Spark shares the work out                    from 256 MiB of log
+
+A producer is the address that a message came from. traffic.parquet has a row for each topic and
+minute; traffic.html shows them. Damaged messages are not counted: the audit job names them.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from spark.arguments import check_output, check_store, check_topics, read_arguments
+from spark.jobs import Report
+from spark.parts import spark_pays
+from spark.report import moment, text_table
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_MINUTE_S = 60
+_HEADINGS = {
+    "topic": "topic",
+    "messages": "messages",
+    "body_bytes": "body bytes",
+    "average": "average",
+    "largest_body": "largest",
+    "peak": "peak/s",
+    "peak_at": "in the minute (UTC)",
+    "top_tags": "tags",
+    "top_producers": "producers",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Arguments:
+    """The table is above."""
+
+    store: str
+    commit_log: str | None = None
+    published_offset: int | None = None
+    output: str | None = None
+    topics: tuple[str, ...] | None = None
+    system_topics: bool = False
+    since: Any = None
+    until: Any = None
+    top: int = 5
+    range_bytes: int = 64 * 1024 * 1024
+    with_spark: bool | None = None
+
+
+def check(given: Mapping[str, Any]) -> Arguments:
+    """Refuses what is no store, a topic that is not there, an output that cannot be written."""
+    wanted = read_arguments(Arguments, "traffic", given)
+    check_store(wanted.store, wanted.commit_log)
+    check_topics(wanted.store, wanted.topics)
+    if wanted.output is not None:
+        check_output(wanted.output)
+    return wanted
+
+
+def needs_spark(given: Mapping[str, Any]) -> bool:
+    """Whether the log is long enough for it."""
+    wanted = check(given)
+    return spark_pays(wanted.store, wanted.commit_log, wanted.with_spark)
+
+
+def main(spark: "SparkSession | None", given: Mapping[str, Any]) -> Report:
+    """Reads every message once. Raises StoreError."""
+    from spark.parts import run_parts
+    from spark.scan import scan_parts
+    from spark.traffic import COLUMNS, Traffic, count_part, merged, topics_of
+
+    wanted = check(given)
+    found: Traffic = merged(run_parts(spark, count_part, scan_parts(wanted, COLUMNS)))
+    topics = topics_of(found, wanted.top)
+    page, size = _written(wanted.output, found) if topics else (None, 0)
+    report: Report = {
+        "output": None if page is None else str(page),
+        "rows": sum(topic["messages"] for topic in topics),
+        "bytes": size,
+        "topics": topics,
+    }
+    report["text"] = "\n".join(_text(topics, page))
+    print(report["text"], flush=True)
+    return report
+
+
+def _written(output: str | None, found: Any) -> tuple[Path | None, int]:
+    if output is None:
+        return None, 0
+    from pyarrow import parquet  # type: ignore[import-untyped]
+
+    from spark.plot import Chart, write_page
+
+    directory = Path(output)
+    minutes = found.minutes.sort_by([("topic", "ascending"), ("minute", "ascending")])
+    parquet.write_table(minutes, directory / "traffic.parquet", compression="zstd")
+    rates: dict[str, list[tuple[float, float]]] = {}
+    sizes: dict[str, list[tuple[float, float]]] = {}
+    for row in minutes.to_pylist():
+        rates.setdefault(row["topic"], []).append((row["minute"], row["messages"] / _MINUTE_S))
+        sizes.setdefault(row["topic"], []).append((row["minute"], row["body_bytes"] / _MINUTE_S))
+    page = directory / "traffic.html"
+    charts = [Chart("Messages a second", rates), Chart("Bytes of bodies a second", sizes)]
+    write_page(page, "Traffic by topic and minute", charts)
+    return page, page.stat().st_size + (directory / "traffic.parquet").stat().st_size
+
+
+def _text(topics: list[dict[str, Any]], page: Path | None) -> Iterator[str]:
+    if not topics:
+        yield "No message was stored in that time."
+        return
+    shown = [
+        {
+            **topic,
+            "average": topic["body_bytes"] // topic["messages"],
+            "peak": topic["peak_messages"] / _MINUTE_S,
+            "peak_at": moment(topic["peak_minute_ms"])[:16],
+            "top_tags": _names(topic["tags"], "tags"),
+            "top_producers": _names(topic["producers"], "host"),
+        }
+        for topic in topics
+    ]
+    yield from text_table(shown, _HEADINGS)
+    if page is not None:
+        yield f"Plot: {page}"
+
+
+def _names(rows: list[dict[str, Any]], name: str) -> str:
+    return ", ".join(f"{row[name] or '(none)'} {row['messages']:,}" for row in rows)

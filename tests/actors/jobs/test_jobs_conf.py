@@ -1,0 +1,71 @@
+"""conf/jobs.conf is read strictly, and its sample shows what there is."""
+
+from pathlib import Path
+
+import pytest
+
+from actors.jobs.jobs_conf import ScheduledJob, load_jobs
+from storage.errors import StoreError
+
+SAMPLE = Path(__file__).resolve().parents[3] / "conf" / "jobs.conf"
+
+
+def load(tmp_path: Path, text: str) -> list[ScheduledJob]:
+    path = tmp_path / "jobs.conf"
+    path.write_text(text)
+    return load_jobs(path, ["archive", "backlog"])
+
+
+def test_the_sample_has_no_entry_and_its_comments_are_a_whole_one(tmp_path: Path) -> None:
+    assert load_jobs(SAMPLE, ["archive"]) == []
+    lines = [line for line in SAMPLE.read_text().splitlines() if not line.startswith("# ")]
+    (entry,) = load(tmp_path, "\n".join(line.removeprefix("#") for line in lines))
+    assert (entry.name, entry.job, entry.deadline_ms, entry.retries) == (
+        "nightly-archive",
+        "archive",
+        6 * 3_600_000,
+        0,
+    )
+    assert entry.arguments == {"topics": ["Orders", "Payments"]}
+    assert entry.settings == {"spark.driver.memory": "1g", "spark.master": "local[2]"}
+    assert (entry.occasions.expression, entry.occasions.zone.key) == ("30 2 * * *", "UTC")
+
+
+GOOD = "[a]\njob = archive\ncron = 0 6 * * MON\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("[a]\ncron = 0 6 * * *\n", "entry [a]: job is missing: add the line job = …"),
+        ("[a]\njob = archive\n", "entry [a]: cron is missing: add the line cron = …"),
+        ("[a]\njob = mow\ncron = 0 6 * * *\n", "there is no job mow; there is archive, backlog"),
+        (
+            "[a]\njob = archive\ncron = 0 25 * * *\n",
+            "cron = 0 25 * * * cannot be used: there is no such hour",
+        ),
+        (GOOD + "timeZone = Mars/Base\n", "timeZone = Mars/Base is not known here"),
+        (GOOD + "deadline = 5\n", "deadline = 5 is none: write it like 90s"),
+        (GOOD + "memory = lots\n", "memory = lots is none"),
+        (GOOD + "memory = 100m\n", "is not enough for Spark"),
+        (GOOD + "retries = -1\n", "retries = -1 is not a number from 0 to 20"),
+        (GOOD + "corn = x\n", "corn is no setting"),
+        (GOOD + GOOD, "section 'a' already exists"),
+        (GOOD + "job = backlog\n", "option 'job' in section 'a' already exists"),
+        ("[a/b]\njob = archive\n", "its name has other characters"),
+        ("job = archive\n", "no section headers"),
+    ],
+)
+def test_a_mistake_is_one_sentence_with_file_and_entry(
+    tmp_path: Path, text: str, sentence: str
+) -> None:
+    with pytest.raises(StoreError) as refused:
+        load(tmp_path, text)
+    assert sentence in str(refused.value)
+    assert str(refused.value).startswith(str(tmp_path / "jobs.conf"))
+    assert "\n" not in str(refused.value)
+
+
+def test_a_file_that_is_not_there_is_said(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match=r"cannot read .*jobs\.conf: No such file"):
+        load_jobs(tmp_path / "jobs.conf", [])

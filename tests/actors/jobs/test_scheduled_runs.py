@@ -1,0 +1,361 @@
+"""The schedule under its actor: restarts, crashes, a clock that jumps, failures and retries."""
+
+import json
+from collections.abc import Callable
+from datetime import datetime
+from errno import ENOSPC
+from random import Random
+from zoneinfo import ZoneInfo
+
+import pytest
+
+from actors.engine.actor import Actor, handles
+from actors.engine.simulated import SimulatedClock
+from actors.engine.supervisor import ChildSpec
+from actors.engine.system import ActorSystem
+from actors.jobs import spark_jobs
+from actors.jobs.jobs_conf import ScheduledJob
+from actors.jobs.messages import JobChanged, JobOrder, JobState, JobStates, RunJob
+from actors.jobs.scheduled_runs import Kept, Schedule
+from actors.jobs.spark_job import Cancel, JobCommand
+from actors.jobs.spark_jobs import SparkJobs
+from actors.jobs.timetable import Occasions, occasions_between
+from actors.network.request import Request
+from actors.tables.config_writer import ConfigWriter
+from protocol.bodies_own import JobLog, JobRun, Jobs
+from protocol.codes import RequestCode, ResponseCode
+from protocol.command import RemotingCommand
+from tests.support.actors import WAIT_S
+from tests.support.fake_disk import FakeDisk
+from tests.support.peers import RecordingPeer, request
+
+PATH = "/store/troupemq/jobs.json"
+BERLIN, NEW_YORK, UTC = ZoneInfo("Europe/Berlin"), ZoneInfo("America/New_York"), ZoneInfo("UTC")
+MINUTE_MS, HOUR_MS, DAY_MS = 60_000, 3_600_000, 86_400_000
+RUN_MS = 10_000
+
+
+def ms(text: str, zone: ZoneInfo = UTC) -> int:
+    return int(datetime.fromisoformat(text).replace(tzinfo=zone).timestamp()) * 1000
+
+
+def entry(name: str, cron: str, zone: ZoneInfo = UTC, retries: int = 0) -> ScheduledJob:
+    return ScheduledJob(name, "archive", Occasions(cron, zone), {"from": name}, retries=retries)
+
+
+class World:
+    """Broker after broker on one disk, each with nothing but SparkJobs and who writes its file."""
+
+    def __init__(self, now: str, *entries: ScheduledJob) -> None:
+        self.entries = entries
+        self.disk = FakeDisk()
+        self.now_ms = ms(now)
+        self.finished: list[tuple[str, int]] = []
+        """(entry, occasion) of each run that came to its end."""
+        self.fails: Callable[[], bool] = lambda: False
+        self.orders: list[JobOrder] = []
+        self._seed = 0
+        self.start()
+
+    def start(self) -> None:
+        self._seed += 1
+        self.kept = Kept()
+        self.system = ActorSystem.simulated(self._seed, self.disk, self.now_ms)
+        writer = self.system.address("config_writer")
+        self.jobs = self.system.address("spark_jobs")
+        self.system.start(
+            ChildSpec("config_writer", lambda _: ConfigWriter()),
+            ChildSpec(
+                "spark_jobs",
+                lambda _: SparkJobs(
+                    no_command,
+                    "unused",
+                    job_names=["archive"],
+                    schedule=Schedule(self.entries, PATH, writer),
+                    kept=self.kept,
+                    make_job=lambda *given: ScriptedJob(self, *given),
+                ),
+            ),
+        )
+        self.system.drain()
+
+    @property
+    def wall_ms(self) -> int:
+        return self.system.clock.now_ms()
+
+    def advance(self, span_ms: float) -> None:
+        self.system.advance(span_ms)
+        self.now_ms = self.wall_ms
+
+    def set_clock(self, now_ms: int) -> None:
+        clock = self.system.clock
+        assert isinstance(clock, SimulatedClock)
+        clock.set_wall(now_ms)
+
+    def stop(self) -> None:
+        self.now_ms = self.wall_ms
+        assert self.system.stop(WAIT_S)
+
+    def crash(self) -> None:
+        self.now_ms = self.wall_ms
+        self.system.crash()
+        self.disk = self.disk.crashed(self._seed)
+
+    def ended(self, state: JobState) -> JobState:
+        """What becomes of a run at its end."""
+        if self.fails():
+            return JobState(
+                state.run, state.name, "failed", sentence="on purpose", entry=state.entry
+            )
+        line = self.kept.lines.get(state.entry)
+        if line is not None and line.open is not None:
+            self.finished.append((state.entry, line.open.due_ms))
+        return JobState(state.run, state.name, "finished", entry=state.entry, report={"rows": 7})
+
+    def states(self) -> list[JobState]:
+        states: list[JobState] = self.system.ask(self.jobs, JobStates).result(WAIT_S)
+        return states
+
+    def ask(self, code: RequestCode, host: str = "127.0.0.1", **fields: str) -> RemotingCommand:
+        peer = RecordingPeer(host)
+        self.jobs.tell(Request(request(code, fields), peer))
+        self.system.drain()
+        (answer,) = peer.received
+        return answer
+
+
+class ScriptedJob(Actor):
+    """Stands in for a SparkJob: runs for ten seconds of the simulation's time."""
+
+    def __init__(self, world: World, state: JobState, order: JobOrder, *rest: object) -> None:
+        super().__init__()
+        self._world = world
+        self._state = state
+        self._tell_jobs = rest[-1]
+        world.orders.append(order)
+
+    def on_start(self) -> None:
+        self.say(JobState(self._state.run, self._state.name, "running", entry=self._state.entry))
+        self.after(RUN_MS, JobStates(print))
+
+    @handles(JobStates)
+    def done(self, _: JobStates) -> None:
+        self.say(self._world.ended(self._state))
+        self.stop()
+
+    @handles(Cancel)
+    def cancel(self, _: Cancel) -> None:
+        self.say(JobState(self._state.run, self._state.name, "cancelled", entry=self._state.entry))
+        self.stop()
+
+    def say(self, state: JobState) -> None:
+        assert callable(self._tell_jobs)
+        self._tell_jobs(JobChanged(state))
+
+
+def no_command(order: JobOrder, work_directory: str) -> JobCommand:
+    raise AssertionError("no child is started here")
+
+
+@pytest.fixture
+def rare_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three months are many minutes."""
+    monkeypatch.setattr(spark_jobs, "LOOK_MS", 6 * HOUR_MS)
+
+
+@pytest.mark.usefixtures("rare_looks")
+@pytest.mark.parametrize("start", ["2026-02-10T00:00", "2026-09-10T00:00"])
+def test_three_months_with_restarts_and_crashes_run_each_occasion_once(start: str) -> None:
+    entries = [
+        entry("berlin", "30 2 * * *", BERLIN),
+        entry("new-york", "15,45 2 * * *", NEW_YORK),
+        entry("mondays", "0 6 * * MON"),
+    ]
+    random, end_ms = Random(11), ms(start) + 92 * DAY_MS
+    world = World(start, *entries)
+    while world.wall_ms < end_ms:
+        world.advance(random.randrange(4 * DAY_MS))
+        random.choice([world.stop, world.crash])()
+        next_ms = min(each.occasions.after(world.now_ms) for each in entries)
+        world.now_ms = random.randrange(world.now_ms, next_ms)
+        world.start()
+    world.advance(MINUTE_MS)
+    for each in entries:
+        due = [occasion for name, occasion in world.finished if name == each.name]
+        assert due == occasions_between(each.occasions, ms(start), world.wall_ms - RUN_MS)
+    world.stop()
+
+
+@pytest.mark.usefixtures("rare_looks")
+@pytest.mark.parametrize("seed", range(3))
+def test_a_clock_that_jumps_runs_nothing_twice(seed: int) -> None:
+    world = World("2026-10-20T00:00", entry("often", "0 */3 * * *", BERLIN))
+    random = Random(seed)
+    for _ in range(30):
+        world.advance(random.randrange(DAY_MS))
+        if random.random() < 0.6:
+            world.set_clock(world.wall_ms + random.randrange(-2 * DAY_MS, 2 * DAY_MS))
+        if random.random() < 0.3:
+            random.choice([world.stop, world.crash])()
+            world.start()
+    world.advance(DAY_MS)
+    assert len(world.finished) == len(set(world.finished)) > 50
+    world.stop()
+
+
+def test_what_was_missed_is_made_up_for_once() -> None:
+    world = World("2026-03-01T00:30", entry("hourly", "0 * * * *"))
+    world.advance(HOUR_MS)
+    world.stop()
+    world.now_ms += 3 * DAY_MS
+    world.start()
+    world.advance(10 * MINUTE_MS)
+    due = [ms("2026-03-01T01:00"), ms("2026-03-04T01:00")]
+    assert world.finished == [("hourly", each) for each in due]
+    world.stop()
+
+
+def test_a_new_entry_counts_from_the_start_on_that_it_was_first_there() -> None:
+    world = World("2026-03-01T00:30", entry("daily", "0 1 * * *"))
+    world.stop()
+    world.now_ms += HOUR_MS
+    world.start()
+    world.advance(MINUTE_MS)
+    assert world.finished == [("daily", ms("2026-03-01T01:00"))]
+    world.stop()
+
+
+@pytest.mark.parametrize("how", ["stop", "crash"])
+def test_a_run_that_a_stop_interrupts_begins_anew(how: str) -> None:
+    world = World("2026-03-01T00:30", entry("daily", "0 1 * * *"))
+    world.advance(30 * MINUTE_MS + 2000)
+    assert [state.state for state in world.states()] == ["running"]
+    getattr(world, how)()
+    assert world.finished == []
+    world.start()
+    world.advance(HOUR_MS)
+    assert world.finished == [("daily", ms("2026-03-01T01:00"))]
+    world.stop()
+
+
+def test_a_run_that_fails_is_tried_again_later_each_time_and_then_given_up() -> None:
+    world = World("2026-03-01T00:59", entry("daily", "0 1 * * *", retries=2))
+    world.fails = lambda: True
+    world.advance(HOUR_MS)
+    begun = [int(state.run.rpartition("-")[2]) for state in world.states()]
+    tries = [ms("2026-03-01T01:00")]
+    for back_off_ms in (30_000, 60_000):
+        tries.append(tries[-1] + RUN_MS + back_off_ms)
+    assert begun == tries
+    world.fails = lambda: False
+    world.advance(DAY_MS)
+    assert world.finished == [("daily", ms("2026-03-02T01:00"))]
+    world.stop()
+
+
+def test_a_try_is_remembered_over_a_restart() -> None:
+    world = World("2026-03-01T00:59", entry("daily", "0 1 * * *", retries=1))
+    world.fails = lambda: True
+    world.advance(MINUTE_MS + RUN_MS + 1000)
+    world.stop()
+    world.start()
+    world.advance(RUN_MS + 1000)
+    world.fails = lambda: False
+    world.advance(HOUR_MS)
+    assert world.finished == []  # both tries were used
+    world.stop()
+
+
+def test_an_occasion_during_a_run_waits_for_its_end() -> None:
+    world = World("2026-03-01T00:59", entry("often", "* * * * *"))
+    world.jobs.tell(RunJob("archive", {}, lambda state: None))
+    world.advance(3 * MINUTE_MS + RUN_MS + 1000)
+    states = [state.state for state in world.states()]
+    assert states == ["finished"] * 4
+    world.stop()
+
+
+def test_an_entry_comes_with_its_settings() -> None:
+    made = ScheduledJob(
+        "x", "archive", Occasions("0 1 * * *", UTC), {"topics": ["a"]}, {"spark.master": "m"}, 5
+    )
+    world = World("2026-03-01T00:59", made)
+    world.advance(MINUTE_MS)
+    assert world.orders == [JobOrder("archive", {"topics": ["a"]}, {"spark.master": "m"}, 5)]
+    world.stop()
+
+
+def test_a_full_disk_does_not_stop_the_schedule() -> None:
+    world = World("2026-03-01T00:59", entry("daily", "0 1 * * *"))
+    world.disk.fail_next("pwrite", OSError(ENOSPC, "no space left"), times=100)
+    world.advance(HOUR_MS)
+    assert world.finished == [("daily", ms("2026-03-01T01:00"))]
+    world.stop()
+
+
+# --- over the network
+
+
+def test_who_asks_over_the_network_hears_of_jobs_runs_and_schedule() -> None:
+    world = World("2026-03-01T00:59", entry("daily", "0 1 * * *", BERLIN))
+    run = JobRun.decode(world.ask(RequestCode.RUN_JOB, name="archive").body)
+    assert (run.job, run.state) == ("archive", "waiting")
+    world.advance(RUN_MS)
+    found = Jobs.decode(world.ask(RequestCode.GET_JOBS).body)
+    assert found.jobs == ["archive"]
+    assert [(each.run, each.state, each.report) for each in found.runs] == [
+        (run.run, "finished", {"rows": 7})
+    ]
+    (line,) = found.schedule
+    assert (line.name, line.cron, line.time_zone) == ("daily", "0 1 * * *", "Europe/Berlin")
+    assert line.next_ms == ms("2026-03-02T01:00", BERLIN)
+    assert JobLog.decode(world.ask(RequestCode.GET_JOB_LOG, run=run.run).body).lines == []
+    world.stop()
+
+
+def test_an_entry_can_be_run_at_once() -> None:
+    world = World("2026-03-01T00:59", entry("daily", "0 5 * * *"))
+    world.ask(RequestCode.RUN_JOB, name="daily", arguments='{"more": 1}')
+    world.advance(RUN_MS)
+    assert world.orders[0].arguments == {"from": "daily", "more": 1}
+    world.stop()
+
+
+def test_a_run_is_cancelled_over_the_network_once() -> None:
+    world = World("2026-03-01T00:59")
+    run = JobRun.decode(world.ask(RequestCode.RUN_JOB, name="archive").body).run
+    assert world.ask(RequestCode.CANCEL_JOB, run=run).code == ResponseCode.SUCCESS
+    world.system.drain()
+    again = world.ask(RequestCode.CANCEL_JOB, run=run)
+    assert again.remark == f"there is no run {run} that waits or runs"
+    world.stop()
+
+
+@pytest.mark.parametrize(
+    ("host", "fields", "remark"),
+    [
+        ("127.0.0.1", {"name": "mow"}, "there is no job mow; there is archive"),
+        ("127.0.0.1", {"name": "archive", "arguments": "[]"}, "arguments is not a JSON object"),
+        (
+            "192.0.2.7",
+            {"name": "archive", "arguments": json.dumps({"output": "/etc"})},
+            "output can be named on the broker's own machine only: leave it out",
+        ),
+    ],
+)
+def test_what_cannot_be_run_is_refused_with_a_sentence(
+    host: str, fields: dict[str, str], remark: str
+) -> None:
+    world = World("2026-03-01T00:59")
+    assert world.ask(RequestCode.RUN_JOB, host, **fields).remark == remark
+    assert world.states() == []
+    world.stop()
+
+
+def test_paths_may_be_named_on_this_machine() -> None:
+    world = World("2026-03-01T00:59")
+    arguments = json.dumps({"output": "/there"})
+    answer = world.ask(RequestCode.RUN_JOB, name="archive", arguments=arguments)
+    assert answer.code == ResponseCode.SUCCESS
+    assert world.orders[0].arguments == {"output": "/there"}
+    world.stop()

@@ -1,0 +1,166 @@
+"""The jobs of a running broker from the command line; their children start no JVM here."""
+
+import json
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from actors.config import parse_broker_config
+from actors.jobs.messages import JobOrder
+from actors.jobs.spark_job import JobCommand, MakeCommand
+from storage.errors import StoreError
+from troupemq import servers as servers_module
+from troupemq.cli import cli
+from troupemq.logs import set_up_logs
+from troupemq.servers import JobsPlace, Servers
+
+CHILD = """
+import json, sys
+print("a line for the log", file=sys.stderr)
+arguments = json.loads(sys.argv[1])
+print(json.dumps({"event": "running"}), flush=True)
+if arguments.get("fails"):
+    print(json.dumps({"event": "failed", "sentence": "as told"}), flush=True)
+    sys.exit(1)
+if arguments.get("waits"):
+    sys.stdin.readline()
+    sys.exit(4)
+report = {"text": "one table", "rows": 3, "arguments": arguments}
+print(json.dumps({"event": "finished", "report": report}), flush=True)
+"""
+
+CONF = """
+[nightly]
+job = archive
+cron = 30 2 * * *
+timeZone = Europe/Berlin
+argument.topics = ["Orders"]
+"""
+
+
+def scripted(spark_conf: Path | None) -> MakeCommand:
+    def make(order: JobOrder, work_directory: str) -> JobCommand:
+        line = [sys.executable, "-I", "-S", "-c", CHILD, json.dumps(dict(order.arguments))]
+        return JobCommand(line, dict(os.environ))
+
+    return make
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("broker")
+
+
+@pytest.fixture(autouse=True)
+def log_of_the_broker(root: Path) -> None:
+    """Out of the way of what commands print: the broker is in this process."""
+    set_up_logs(path=root / "broker.log")
+
+
+@pytest.fixture(scope="module")
+def broker(root: Path) -> Iterator[str]:
+    """HOST:PORT of a broker with a schedule."""
+    (root / "jobs.conf").write_text(CONF)
+    settings = {
+        "brokerIP1": "127.0.0.1",
+        "brokerIP2": "127.0.0.1",
+        "bindAddress": "127.0.0.1",
+        "listenPort": "0",
+        "namesrvAddr": "",
+        "storePathRootDir": str(root / "store"),
+        "mappedFileSizeCommitLog": "1048576",
+    }
+    config, store, _ = parse_broker_config("", settings)
+    given_up: list[str] = []
+    servers = Servers(given_up.append)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(servers_module, "job_commands", scripted)
+        servers.start_broker(config, store, JobsPlace(root / "jobs", root / "jobs.conf"))
+        yield f"127.0.0.1:{servers.ports['broker']}"
+        assert servers.stop(10)
+    assert given_up == []
+
+
+def job(*arguments: str) -> tuple[int, str, str]:
+    result = CliRunner().invoke(cli, ["job", *arguments])
+    return result.exit_code, result.stdout, result.stderr
+
+
+def test_a_job_runs_at_the_broker_with_what_it_knows(broker: str, root: Path) -> None:
+    code, out, err = job("run", "archive", "-b", broker, "--topic", "Orders", "--json")
+    assert code == 0
+    arguments = json.loads(out)["arguments"]
+    assert arguments.pop("commit_log")
+    assert arguments == {
+        "store": str(root / "store"),
+        "published_offset": 0,
+        "output": str(root / "archive"),
+        "topics": ["Orders"],
+    }
+    assert "archive-" in err
+
+
+def test_an_entry_of_the_schedule_is_run_at_once_and_shown(broker: str) -> None:
+    code, out, _ = job("run", "nightly", "-b", broker)
+    assert (code, out) == (0, "one table\n")
+    code, out, _ = job("schedule", "-b", broker, "--json")
+    line = json.loads(out)
+    assert (line["entry"], line["job"], line["cron"]) == ("nightly", "archive", "30 2 * * *")
+    assert line["time_zone"] == "Europe/Berlin" and line["next_ms"] > 0
+    assert line["arguments"] == {"topics": ["Orders"]}
+    assert "nightly" in job("schedule", "-b", broker)[1]
+
+
+def test_a_run_that_fails_is_one_sentence_and_its_log_can_be_read(broker: str) -> None:
+    code, _, err = job("run", "archive", "-b", broker, "-a", "fails=true")
+    assert code == 1
+    assert err.splitlines()[-1] == "troupemq: The job archive failed: as told"
+    runs = [json.loads(line) for line in job("status", "-b", broker, "--json")[1].splitlines()]
+    failed = next(run for run in runs if run["state"] == "failed")
+    assert failed["sentence"] == "as told"
+    code, out, _ = job("status", failed["run"], "-b", broker)
+    assert code == 0 and "as told" in out and "a line for the log" in out
+    assert job("logs", failed["run"], "-b", broker)[1] == "a line for the log\n"
+
+
+def test_a_run_can_be_cancelled(broker: str) -> None:
+    code, out, _ = job("run", "archive", "-b", broker, "-a", "waits=1", "--no-wait", "--json")
+    assert code == 0
+    run = json.loads(out)["run"]
+    assert job("cancel", run, "-b", broker)[:2] == (0, f"{run} is being ended.\n")
+
+
+@pytest.mark.parametrize(
+    ("command", "sentence"),
+    [
+        (["run", "mow"], "there is no job mow"),
+        (["cancel", "archive-1"], "there is no run archive-1 that waits or runs"),
+        (["logs", "archive-1"], "there is no run archive-1"),
+        (["status", "archive-1"], "remembers no run archive-1"),
+    ],
+)
+def test_a_mistake_is_one_sentence_and_exit_code_1(
+    broker: str, command: list[str], sentence: str
+) -> None:
+    code, out, err = job(*command, "-b", broker)
+    assert (code, out, err.count("\n")) == (1, "", 1)
+    assert sentence in err
+
+
+def test_a_broker_that_is_not_there_is_one_sentence() -> None:
+    code, _, err = job("schedule", "-b", "127.0.0.1:1")
+    assert (code, err.count("\n")) == (1, 1)
+
+
+def test_a_schedule_that_cannot_be_read_stops_the_start(tmp_path: Path) -> None:
+    path = tmp_path / "jobs.conf"
+    path.write_text("[a]\njob = mow\ncron = 0 1 * * *\n")
+    config, store, _ = parse_broker_config("", {"storePathRootDir": str(tmp_path / "store")})
+    servers = Servers(lambda reason: None)
+    with pytest.raises(StoreError, match="there is no job mow"):
+        servers.start_broker(config, store, JobsPlace(tmp_path / "jobs", path))
+    assert not (tmp_path / "store").exists()

@@ -1,0 +1,182 @@
+"""`job schedule`, `status`, `logs`, `cancel`, `run -b`: the Spark jobs of a running broker."""
+
+import json
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from threading import Event
+from typing import Any
+
+import click
+
+from protocol.bodies_own import JobLog, JobRun, Jobs
+from protocol.codes import RequestCode
+from protocol.headers.jobs import JobLogHeader, JobRunHeader, RunJobHeader
+from troupemq.cli.admin.output import Output, Row, Time
+from troupemq.cli.admin.session import Session
+from troupemq.cli.admin.text import one_line
+from troupemq.cli.options import Command, json_option, leave
+from troupemq.client.errors import ClientError, understood
+
+BROKER = "127.0.0.1:10911"
+LOOK_AGAIN_S = 0.5
+ENDED = ("finished", "failed", "cancelled")
+
+
+def broker_option(default: str | None = BROKER) -> Callable[[Command], Command]:
+    """-b: the broker whose jobs are meant."""
+
+    def add(function: Command) -> Command:
+        return click.option(
+            "-b",
+            "--broker",
+            metavar="HOST:PORT",
+            default=default,
+            show_default=default is not None,
+            help="The running broker whose jobs are meant.",
+        )(function)
+
+    return add
+
+
+@contextmanager
+def asking() -> Iterator[Session]:
+    """A session; what goes wrong with it ends the command with one sentence."""
+    try:
+        with Session() as session:
+            yield session
+    except ClientError as error:
+        leave(one_line(str(error)))
+
+
+@click.command()
+@broker_option()
+@json_option
+def schedule(broker: str, as_json: bool) -> None:
+    """Shows which jobs the broker runs by itself, and when each comes next."""
+    with asking() as session:
+        found = session.read(Jobs, broker, RequestCode.GET_JOBS)
+    newest = {run.entry: run for run in found.runs if run.entry}
+    rows: list[Row] = [
+        {
+            "entry": entry.name,
+            "job": entry.job,
+            "cron": entry.cron,
+            "time_zone": entry.time_zone,
+            "next_ms": Time(entry.next_ms),
+            "last_run": newest[entry.name].run if entry.name in newest else None,
+            "last_state": newest[entry.name].state if entry.name in newest else None,
+            "due_ms": Time(entry.due_ms),
+            "tries": entry.tries,
+            "arguments": entry.arguments,
+        }
+        for entry in found.schedule
+    ]
+    nothing = "The broker runs no job by itself: start it with --jobs FILE (conf/jobs.conf)."
+    Output(as_json=as_json).table(rows, nothing)
+
+
+@click.command()
+@click.argument("run", required=False)
+@broker_option()
+@json_option
+def status(run: str | None, broker: str, as_json: bool) -> None:
+    """Shows the runs that the broker remembers, or all about RUN and its report."""
+    out = Output(as_json=as_json)
+    with asking() as session:
+        runs = session.read(Jobs, broker, RequestCode.GET_JOBS).runs
+    if run is None:
+        out.table([_row(each) for each in runs], "The broker has run no job since its start.")
+        return
+    found = next((each for each in runs if each.run == run), None)
+    if found is None:
+        leave(f"{broker} remembers no run {run}: `troupemq job status` lists those it does.")
+    text = found.report.get("text", "")
+    fields = {**_row(found), "entry": found.entry or None, "log": found.tail}
+    if as_json:
+        out.fields({**fields, "report": found.report})
+        return
+    out.fields(fields)
+    if text:
+        click.echo(f"\n{text}")
+
+
+@click.command()
+@click.argument("run")
+@click.option(
+    "--lines", type=click.IntRange(1, 1000), default=100, show_default=True, help="At the most."
+)
+@broker_option()
+@json_option
+def logs(run: str, lines: int, broker: str, as_json: bool) -> None:
+    """Prints the end of the log of RUN."""
+    header = JobLogHeader(run, lines)
+    with asking() as session:
+        found = session.read(JobLog, broker, RequestCode.GET_JOB_LOG, header)
+    if as_json:
+        click.echo(json.dumps({"run": run, "lines": found.lines}))
+        return
+    for line in found.lines:
+        click.echo(line)
+
+
+@click.command()
+@click.argument("run")
+@broker_option()
+@json_option
+def cancel(run: str, broker: str, as_json: bool) -> None:
+    """Ends RUN: it is asked first, and killed after some seconds."""
+    with asking() as session:
+        session.ask(broker, RequestCode.CANCEL_JOB, JobRunHeader(run))
+    Output(as_json=as_json).done(f"{run} is being ended.", run=run)
+
+
+def run_there(
+    broker: str, name: str, arguments: Mapping[str, Any], *, wait: bool, as_json: bool
+) -> None:
+    """Runs a job, or an entry of the schedule, at a broker; ends the command unless it finished."""
+    with asking() as session:
+        header = RunJobHeader(name, json.dumps(dict(arguments)))
+        answer = session.ask(broker, RequestCode.RUN_JOB, header)
+        run = understood(JobRun.decode, answer.body)
+        if not wait:
+            Output(as_json=as_json).done(f"{run.run} runs when there is room.", run=run.run)
+            return
+        ended = _wait_for(session, broker, run.run)
+    if ended.state != "finished":
+        leave(f"The job {name} {ended.state}: {ended.sentence or 'somebody ended it'}")
+    report = ended.report
+    click.echo(json.dumps(report) if as_json else report.get("text", ""))
+
+
+def _wait_for(session: Session, broker: str, run: str) -> JobRun:
+    shown = ""
+    try:
+        while True:
+            runs = session.read(Jobs, broker, RequestCode.GET_JOBS).runs
+            found = next((each for each in runs if each.run == run), None)
+            if found is None:
+                leave(f"{broker} does not remember the run {run} any more: it was restarted.")
+            if found.state in ENDED:
+                return found
+            tasks = f", {found.done} of {found.tasks} tasks" if found.tasks else ""
+            if shown != (shown := f"{run}: {found.state}{tasks}"):
+                click.echo(shown, err=True)
+            Event().wait(LOOK_AGAIN_S)
+    except KeyboardInterrupt:
+        session.ask(broker, RequestCode.CANCEL_JOB, JobRunHeader(run))
+        click.echo(f"{run} is being ended.", err=True)
+        sys.exit(130)
+
+
+def _row(run: JobRun) -> Row:
+    return {
+        "run": run.run,
+        "job": run.job,
+        "state": run.state,
+        "done": run.done,
+        "tasks": run.tasks,
+        "started_ms": Time(run.started_ms),
+        "ended_ms": Time(run.ended_ms),
+        "sentence": run.sentence or None,
+    }

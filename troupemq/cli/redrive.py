@@ -1,0 +1,44 @@
+"""`job redrive`: a group's dead letters, sent to where they came from."""
+
+from threading import Event
+
+import click
+
+from troupemq.cli.admin.output import Output
+from troupemq.cli.admin.text import one_line
+from troupemq.cli.options import json_option, leave, namesrv_option
+from troupemq.client.errors import ClientError
+from troupemq.redrive import Redrive
+
+
+@click.command()
+@click.argument("group")
+@namesrv_option
+@click.option(
+    "--rate",
+    type=click.FloatRange(0.01, 10_000),
+    default=100,
+    show_default=True,
+    help="Messages a second.",
+)
+@click.option("--count", type=click.IntRange(1), help="At most so many. [default: all there are]")
+@json_option
+def redrive(group: str, namesrv: str | None, rate: float, count: int | None, as_json: bool) -> None:
+    """Sends the dead letters of GROUP to the topics that they came from, none twice.
+
+    Every group that consumes such a topic gets them, not only this one. They stay in the
+    dead-letter topic; how far it has come is remembered by the brokers: another run goes on there.
+    """
+    run = Redrive(group, namesrv, rate=rate, count_max=count, wait=Event().wait)
+    try:
+        done = run.run()
+    except ClientError as error:
+        leave(f"{one_line(str(error))} ({run.done.sent} were sent; run it again to go on)")
+    sentence = f"{done.sent} dead letters of {group} were sent to the topics they came from."
+    if done.found:
+        sentence += f" {done.found} had been sent before an interruption."
+    if done.without_origin:
+        sentence += f" {done.without_origin} do not say where they came from."
+    Output(as_json=as_json).done(
+        sentence, sent=done.sent, found=done.found, without_origin=done.without_origin
+    )

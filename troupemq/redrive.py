@@ -1,0 +1,149 @@
+"""Sends a group's dead letters to the topics that they came from: at a rate, resumable, none twice.
+
+How far it has come is what the group `REDRIVE_<group>` has committed at the brokers of the
+dead-letter topic. Each copy has one more key, `redrive:<broker's id of the dead letter>`: after an
+interruption, and after a send whose answer did not come, the copy is looked up by it before it is
+sent (again). As dead letters are sent one after the other, only the first that are not committed
+can be in doubt.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from time import monotonic
+
+from protocol.properties import RESERVED_NAMES, RETRY_TOPIC
+from protocol.topic_names import DLQ_TOPIC_PREFIX
+from troupemq.client.admin import Admin
+from troupemq.client.consumer_offsets import ConsumeFrom
+from troupemq.client.errors import ClientError, RouteNotFound
+from troupemq.client.message import Message, MessageQueue, MessageView
+from troupemq.client.producer import Producer
+from troupemq.client.pull_consumer import PullConsumer
+from troupemq.client.queue_choice import RoundRobin
+
+MARK = "redrive:"
+GROUP_PREFIX = "REDRIVE_"
+TRIES = 5
+POLL_MS = 1000.0
+SILENT_POLLS_MAX = 30
+"""Polls without a message before the end that was there at the start: then something is wrong."""
+
+
+@dataclass(slots=True)
+class Redriven:
+    """What became of the dead letters."""
+
+    sent: int = 0
+    found: int = 0
+    """Copies that were there already, from a run that was interrupted."""
+
+    without_origin: int = 0
+    """They do not say which topic they came from, and stay where they are."""
+
+
+class Redrive:
+    """One run."""
+
+    def __init__(
+        self,
+        group: str,
+        namesrv: str | None,
+        *,
+        rate: float,
+        count_max: int | None = None,
+        wait: Callable[[float], object],
+    ) -> None:
+        """`rate`: messages a second. `wait` is called with seconds between two of them."""
+        self.topic = DLQ_TOPIC_PREFIX + group
+        self._namesrv = namesrv
+        self._group = GROUP_PREFIX + group
+        self._pause_s = 1 / rate
+        self._count_max = count_max
+        self._wait = wait
+        self.done = Redriven()
+
+    def run(self) -> Redriven:
+        """Up to the end that the dead letters have now. Raises ClientError; another run goes on."""
+        with (
+            Admin(self._namesrv) as admin,
+            Producer(self._group, self._namesrv) as producer,
+            PullConsumer(
+                self._group, self._namesrv, auto_commit=False, begin=ConsumeFrom.FIRST_OFFSET
+            ) as consumer,
+        ):
+            try:
+                queues = consumer.fetch_queues(self.topic)
+            except RouteNotFound:
+                raise RouteNotFound(
+                    f"there is no topic {self.topic}: the group has no dead letters"
+                ) from None
+            for queue in queues:
+                self._queue(queue, admin, producer, consumer)
+        return self.done
+
+    def _queue(
+        self, queue: MessageQueue, admin: Admin, producer: Producer, consumer: PullConsumer
+    ) -> None:
+        end = admin.offsets(queue)[1]
+        if (consumer.committed(queue) or 0) >= end:
+            return
+        in_doubt = True
+        next_s = monotonic()
+        consumer.assign([queue])
+        for view in _views(consumer, queue, end):
+            if self._count_max is not None and self.done.sent >= self._count_max:
+                return
+            origin = view.properties.get(RETRY_TOPIC)
+            if not origin:
+                self.done.without_origin += 1
+            elif in_doubt and _is_there(admin, origin, view):
+                self.done.found += 1
+            else:
+                in_doubt = False
+                self._wait(max(0.0, next_s - monotonic()))
+                next_s = max(next_s, monotonic()) + self._pause_s
+                self._send(_copy(view, origin), view, admin, producer)
+                self.done.sent += 1
+            consumer.commit({queue: view.queue_offset + 1})
+
+    def _send(self, message: Message, view: MessageView, admin: Admin, producer: Producer) -> None:
+        """Until it is there. With a choice of its own a send has one try only."""
+        for number in range(1, TRIES + 1):
+            try:
+                producer.send(message, choose=RoundRobin())
+                return
+            except ClientError:
+                if number == TRIES:
+                    raise
+            self._wait(number)
+            if _is_there(admin, message.topic, view):
+                return
+
+
+def _views(consumer: PullConsumer, queue: MessageQueue, end: int) -> Iterator[MessageView]:
+    silent = 0
+    while silent < SILENT_POLLS_MAX:
+        views = consumer.poll(POLL_MS)
+        silent = 0 if views else silent + 1
+        for view in views:
+            if view.queue_offset >= end:
+                return
+            yield view
+            if view.queue_offset == end - 1:
+                return
+    raise ClientError(f"{queue} gives no message, though it has some up to {end}")
+
+
+def _is_there(admin: Admin, origin: str, view: MessageView) -> bool:
+    try:
+        return bool(admin.query_by_key(origin, MARK + view.offset_message_id, 1))
+    except RouteNotFound:
+        return False
+
+
+def _copy(view: MessageView, origin: str) -> Message:
+    properties = {
+        name: value for name, value in view.properties.items() if name not in RESERVED_NAMES
+    }
+    keys = (*view.keys, MARK + view.offset_message_id)
+    return Message(origin, view.body, view.tags, keys, properties, view.flag)
