@@ -48,6 +48,7 @@ TESTED_ELSEWHERE = {
     "actors/replication/ha_slave.py": "tests/actors/replication/test_replication.py: the other end",
     "actors/sending/put_answers.py": "tests/actors/sending/test_put_message.py: its answers",
     "actors/settings/known_keys.py": "tests/actors/test_config.py: names, and no rule",
+    "actors/tables/table_encoder.py": "tests/actors/tables/test_topics.py: writes out long ones",
     "actors/tables/tables.py": "tests/actors/tables/test_topics.py: names them all",
     "protocol/headers/": "tests/protocol/test_headers.py: every header of every code, one table",
     "protocol/sql92/values.py": "tests/protocol/sql92/test_compile.py: what expressions come to",
