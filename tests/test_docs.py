@@ -1,6 +1,9 @@
-"""What the documents name is there: files, folders, links, make targets."""
+"""What the documents name is there: files, folders, links, make targets, modules of the wheel."""
 
+import ast
 import re
+import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -37,3 +40,46 @@ def test_the_documents_name_only_targets_that_make_has() -> None:
         for target in re.findall(r"`make (\w+)", document.read_text(encoding="utf-8"))
     }
     assert named <= targets
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_examples_import_what_an_installed_wheel_has(document: Path) -> None:
+    """There all our packages lie below `troupemq`; a clone has them beside it."""
+    assert [
+        f"{module}.{name}"
+        for module, name in imported(document)
+        if module.partition(".")[0] in FOLDERS and not is_in_wheel(module, name)
+    ] == []
+
+
+def imported(document: Path) -> Iterator[tuple[str, str]]:
+    text = document.read_text(encoding="utf-8")
+    for example in re.findall(r"```python\n(.*?)```", text, re.DOTALL):
+        for node in ast.walk(ast.parse(example)):
+            if isinstance(node, ast.ImportFrom):
+                yield from ((node.module or "", each.name) for each in node.names)
+
+
+def is_in_wheel(module: str, name: str) -> bool:
+    """Whether our source for the module, which the wheel has below troupemq, says the name."""
+    first, *rest = module.split(".")
+    if first != "troupemq":
+        return False
+    within = (
+        ROOT.joinpath(*rest) if rest[:1] and rest[0] in FOLDERS else ROOT.joinpath(first, *rest)
+    )
+    source = within / "__init__.py" if within.is_dir() else within.with_suffix(".py")
+    return source.is_file() and re.search(rf"\b{name}\b", source.read_text("utf-8")) is not None
+
+
+def test_the_documents_install_the_wheel_that_is_built_with_the_extras_that_it_has() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    text = "".join(each.read_text(encoding="utf-8") for each in DOCUMENTS)
+    wheels = set(re.findall(r"troupemq-[\d.]+-[\w-]+\.whl", text))
+    assert wheels == {f"troupemq-{project['version']}-py3-none-any.whl"}
+    extras = {
+        each
+        for found in re.findall(r"\[([a-z]+(?:,[a-z]+)*)\]['`]", text)
+        for each in found.split(",")
+    }
+    assert extras and extras <= project["optional-dependencies"].keys()

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -49,6 +50,7 @@ class Stranger:
             [str(self.bin / command[0]), *map(str, command[1:])],
             cwd=cwd or self.folder,
             env=self.variables,
+            input="\n",
             capture_output=True,
             text=True,
             timeout=COMMAND_TIMEOUT_S,
@@ -131,6 +133,7 @@ def test_a_wheel_holds_one_package(wheel: Path) -> None:
         assert f"troupemq/{package}/__init__.py" in names
     assert "troupemq/py.typed" in names
     assert any(name.endswith("/licenses/LICENSE") for name in names)
+    assert wheel.name in (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.slow
@@ -163,6 +166,24 @@ def test_a_wheel_works_beside_packages_of_the_same_names(stranger: Stranger) -> 
             told = stranger.run("troupemq", "job", "run", "archive", *options, "--json")
             assert json.loads(told)["rows"] == 1
     assert not (store / "abort").exists()
+
+
+@pytest.mark.slow
+def test_hooks_are_imported_from_a_wheel_as_the_documents_say(stranger: Stranger) -> None:
+    """It runs as it stands, but for sizes and address, beside packages of our names."""
+    text = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
+    (example,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    assert "hooks=[taken]" in example
+    folder = stranger.folder / "hooks"
+    folder.mkdir()
+    small = "\\n".join(f"{key}={value}" for key, value in SMALL_FILES.items())
+    example = example.replace("listenPort=0", f"listenPort=0\\nbindAddress={HOST}\\n{small}")
+    (folder / "serves.py").write_text(example)
+    (folder / "actors").mkdir()
+    told = stranger.run("python", "serves.py", cwd=folder)
+    assert "Clients connect to port " in told
+    assert (folder / "data" / "store" / "commitlog").is_dir()
+    assert not (folder / "data" / "store" / "abort").exists()
 
 
 def set_options(settings: Mapping[str, str]) -> Sequence[str]:
