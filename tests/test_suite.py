@@ -1,4 +1,4 @@
-"""What the suite promises where the golden data is missing."""
+"""What the suite promises: to pass without the golden data, and to leave no files behind."""
 
 import os
 import re
@@ -42,3 +42,24 @@ def test_without_golden_data_one_line_says_what_was_skipped_and_where_it_is_look
     skipped = re.search(r"(\d+) skipped", done.stdout)
     assert skipped and line.startswith(f"SKIPPED [{skipped[1]}] ")
     assert f"no golden data at {nowhere}" in line
+
+
+@pytest.mark.parametrize(
+    ("script", "code", "said"),
+    [
+        ("truncate -s 3G $TMPDIR/sparse; rm $TMPDIR/sparse", 0, "0 left behind"),
+        ("echo > $TMPDIR/forgotten", 1, "left behind: forgotten"),
+        ("echo > $TMPDIR/of-a-failure; exit 3", 3, "1 left behind"),
+    ],
+)
+def test_what_is_left_in_the_temporary_folder_is_a_failure(
+    script: str, code: int, said: str
+) -> None:
+    done = subprocess.run(
+        [sys.executable, str(REPOSITORY / ".ci" / "temp_use.py"), "sh", "-c", script],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == code
+    assert said in done.stdout + done.stderr
