@@ -16,10 +16,12 @@ the end.
 """
 
 import gc
+from collections.abc import Generator
 
 import pytest
 from hypothesis import settings
 
+from tests.support.golden import NO_GOLDEN_DATA
 from tests.support.telling import tally, tell, told
 
 __all__ = ["tally", "tell"]
@@ -66,6 +68,17 @@ def pytest_collection_finish() -> None:
     """What was imported stays to the end: no collection of garbage need go through it again."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """One line for all that lack golden data: a fixture's skip would name each test's own place."""
+    report = yield
+    if report.skipped and isinstance(report.longrepr, tuple):
+        *_, reason = report.longrepr
+        if NO_GOLDEN_DATA in reason:
+            report.longrepr = "tests/support/golden.py", 0, reason
+    return report
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

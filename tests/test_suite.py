@@ -1,7 +1,6 @@
-"""What the suite promises where the golden data is missing."""
+"""What the suite promises: to pass without the golden data, and to leave no files behind."""
 
 import os
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -10,8 +9,31 @@ import pytest
 
 from tests.support.golden import REPOSITORY, golden_root
 
-NEEDS_GOLDEN = ("tests/storage/test_offsets.py", "tests/storage/test_groups.py")
-PYTEST = (sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider")
+PYTEST = (
+    sys.executable,
+    "-m",
+    "pytest",
+    "-q",
+    "-rs",
+    "-p",
+    "no:cacheprovider",
+    "-p",
+    "tests.conftest",
+)
+TWO_TESTS = """
+import pytest
+from tests.support.golden import golden_root
+
+@pytest.fixture
+def root():
+    return golden_root()
+
+def test_by_a_fixture(root):
+    pass
+
+def test_by_itself():
+    golden_root()
+"""
 
 
 def test_no_module_asks_for_golden_data_while_it_is_imported(
@@ -27,10 +49,12 @@ def test_without_golden_data_one_line_says_what_was_skipped_and_where_it_is_look
     tmp_path: Path,
 ) -> None:
     nowhere = tmp_path / "nowhere"
+    tests = tmp_path / "test_two.py"
+    tests.write_text(TWO_TESTS)
     variables = {**os.environ, "TROUPEMQ_GOLDEN": str(nowhere)}
     variables.pop("TROUPEMQ_CI", None)
     done = subprocess.run(
-        [*PYTEST, f"--basetemp={tmp_path}/run", *NEEDS_GOLDEN],
+        [*PYTEST, f"--rootdir={REPOSITORY}", f"--basetemp={tmp_path}/run", str(tests)],
         cwd=REPOSITORY,
         env=variables,
         capture_output=True,
@@ -39,6 +63,26 @@ def test_without_golden_data_one_line_says_what_was_skipped_and_where_it_is_look
     )
     assert done.returncode == 0, done.stdout + done.stderr
     (line,) = [line for line in done.stdout.splitlines() if line.startswith("SKIPPED")]
-    skipped = re.search(r"(\d+) skipped", done.stdout)
-    assert skipped and line.startswith(f"SKIPPED [{skipped[1]}] ")
+    assert line.startswith("SKIPPED [2] ")
     assert f"no golden data at {nowhere}" in line
+
+
+@pytest.mark.parametrize(
+    ("script", "code", "said"),
+    [
+        ("truncate -s 3G $TMPDIR/sparse; rm $TMPDIR/sparse", 0, "0 left behind"),
+        ("echo > $TMPDIR/forgotten", 1, "left behind: forgotten"),
+        ("echo > $TMPDIR/of-a-failure; exit 3", 3, "1 left behind"),
+    ],
+)
+def test_what_is_left_in_the_temporary_folder_is_a_failure(
+    script: str, code: int, said: str
+) -> None:
+    done = subprocess.run(
+        [sys.executable, str(REPOSITORY / ".ci" / "temp_use.py"), "sh", "-c", script],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == code
+    assert said in done.stdout + done.stderr

@@ -25,6 +25,8 @@ from tests.support.by_hand.store import manifest as manifest_by_hand
 from tests.support.by_hand.store import write_store
 
 REPOSITORY = Path(__file__).resolve().parents[2]
+NO_GOLDEN_DATA = "no golden data at "
+"""The beginning of the one line that is told for all the tests that are skipped for it."""
 
 
 def golden_root() -> Path:
@@ -38,7 +40,7 @@ def golden_root() -> Path:
     root = Path(named) if named else REPOSITORY.parent / "shared" / "golden"
     if (root / "wire").is_dir() and (root / "store").is_dir():
         return root
-    sentence = f"no golden data at {root} (set TROUPEMQ_GOLDEN to its folder)"
+    sentence = f"{NO_GOLDEN_DATA}{root} (set TROUPEMQ_GOLDEN to its folder)"
     if os.environ.get("TROUPEMQ_CI") == "1":
         pytest.fail(sentence, pytrace=False)
     pytest.skip(sentence)
