@@ -11,8 +11,7 @@ from threading import Event, Thread
 import pytest
 
 from actors.config import parse_broker_config, parse_namesrv_config
-from actors.jobs.spark_job import JobState
-from actors.jobs.spark_jobs import RunJob
+from actors.jobs.messages import JobState, RunJob
 from spark.archive_files import Archive
 from tests.compat.patience import wait_until
 from tests.spark.probe import QUICK
