@@ -1,0 +1,79 @@
+"""Arguments of jobs: what is refused before Spark starts, and in which words."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from spark.arguments import (
+    check_output,
+    check_store,
+    check_topics,
+    read_arguments,
+)
+from storage.errors import StoreError
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    store: str
+    topics: tuple[str, ...] | None = None
+    limit: int = 3
+    quick: bool = False
+    rate: float = 1.0
+    since: Any = None
+
+
+def test_what_is_given_is_taken_and_the_rest_has_its_default() -> None:
+    given = {"store": "/s", "topics": ["A", "B"], "rate": 2, "since": [1], "limit": None}
+    assert read_arguments(Asked, "job", given) == Asked("/s", ("A", "B"), rate=2, since=[1])
+
+
+def test_what_a_broker_adds_to_every_run_is_passed_over() -> None:
+    assert read_arguments(Asked, "job", {"store": "/s", "published_offset": 7}) == Asked("/s")
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({}, "job needs the argument store"),
+        ({"store": ""}, "job needs the argument store"),
+        ({"store": 5}, "job: store = 5 is not a text"),
+        ({"store": "/s", "limit": "x"}, "job: limit = 'x' is not a number"),
+        ({"store": "/s", "limit": True}, "job: limit = True is not a number"),
+        ({"store": "/s", "quick": 1}, "job: quick = 1 is not true or false"),
+        ({"store": "/s", "topics": "A"}, "job: topics = 'A' is not a list"),
+        ({"store": "/s", "topic": "A"}, "job has no argument topic; it has store, topics"),
+    ],
+)
+def test_a_mistake_is_named(given: dict[str, object], said: str) -> None:
+    with pytest.raises(StoreError, match=f"^{said}"):
+        read_arguments(Asked, "job", given)
+
+
+def test_what_is_no_store_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match="there is nothing at this path"):
+        check_store(str(tmp_path / "none"))
+    with pytest.raises(StoreError, match=r"it has no .*commitlog"):
+        check_store(str(tmp_path))
+    (tmp_path / "commitlog").mkdir()
+    check_store(str(tmp_path))
+
+
+def test_a_topic_without_queues_is_refused_with_those_that_have_some(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match=r"there is no topic A in .*; there is none at all"):
+        check_topics(str(tmp_path), ["A"])
+    (tmp_path / "consumequeue" / "B").mkdir(parents=True)
+    with pytest.raises(StoreError, match=r"there is B$"):
+        check_topics(str(tmp_path), ["A"])
+    check_topics(str(tmp_path), ["B"])
+    check_topics(str(tmp_path), None)
+
+
+def test_an_output_is_made_or_refused(tmp_path: Path) -> None:
+    check_output(str(tmp_path / "a" / "b"))
+    assert (tmp_path / "a" / "b").is_dir()
+    (tmp_path / "file").touch()
+    with pytest.raises(StoreError, match=r"cannot write to .*file"):
+        check_output(str(tmp_path / "file"))
