@@ -11,8 +11,8 @@ is in its test's name; ROUNDS=1 SEED=<it> repeats it.
 
 `short` is so many that the trial takes a second or two.
 
-Both targets run in several processes. Files with slow tests begin, so that no process is left with one at
-the end.
+Both targets run in several processes. Files with slow tests begin, so that no process is left with
+one at the end.
 """
 
 import gc
