@@ -9,10 +9,10 @@ Of a trial there are a few in `make test` and many in `make trials`:
 with the seeds 0 to 499; ROUNDS= says how many instead, SEED= the first one. The seed of a failure
 is in its test's name; ROUNDS=1 SEED=<it> repeats it.
 
-`short` is so many that the trial takes a second or two; both targets are for every day.
+`short` is so many that the trial takes a second or two.
 
-Both run in several processes. Files with slow tests begin, so that no process is left with one at
-the end.
+Both targets run in several processes. Files with slow tests begin, so that no process is left with
+one at the end.
 """
 
 import gc
