@@ -34,6 +34,7 @@
     ConsumerOffsets     consumerOffset.json                 loop   tables/consumer_offsets.py
     FilterTable         consumerFilter.json                 loop   tables/consumer_filters.py
     ConfigWriter        writes the JSON files               thread tables/config_writer.py
+    TableEncoder        writes large tables into answers    thread tables/table_encoder.py
     ConsumeStats        how far groups are, who consumes    loop   consumers/consume_stats.py
     OffsetReset         sends groups elsewhere              loop   consumers/offset_reset.py
     ConsumerCalls       what only a consumer can answer     thread consumers/consumer_calls.py

@@ -11,6 +11,7 @@ from actors.tables.config_writer import ConfigWriter
 from actors.tables.consumer_filters import FilterTable
 from actors.tables.consumer_offsets import ConsumerOffsets
 from actors.tables.groups import GroupTable
+from actors.tables.table_encoder import TableEncoder
 from actors.tables.topics import TopicTable
 from storage.replica_mark import retried_groups
 
@@ -23,6 +24,7 @@ def table_children(parts: Parts) -> list[ChildSpec]:
     calls: Waiting = {}
     return [
         ChildSpec("config_writer", lambda _: ConfigWriter()),
+        ChildSpec("table_encoder", lambda _: TableEncoder()),
         ChildSpec(
             "topics",
             lambda _: TopicTable(
@@ -33,7 +35,7 @@ def table_children(parts: Parts) -> list[ChildSpec]:
                 config_writer=writer,
                 registration=address("registration"),
                 clean_files=address("clean_files"),
-                long_answers=address("long_answers"),
+                encoder=address("table_encoder"),
                 queued=parts.queued_topics,
             ),
         ),

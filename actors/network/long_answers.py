@@ -15,13 +15,12 @@ from protocol.json_body import Body
 _HEADER_BYTES = 1024
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class LongAnswer:
-    """Answer this request with this body, which nobody changes any more, and these fields."""
+    """Answer this request with this body, which nobody changes any more."""
 
     request: Request
     body: Body
-    fields: dict[str, str] | None = None
 
     def refuse(self, remark: str) -> None:
         """Answers with an error."""
@@ -29,16 +28,24 @@ class LongAnswer:
 
 
 class LongAnswers(Actor):
-    """Runs on a thread: a megabyte of JSON takes a tenth of a second, 60,000 topics half a one."""
+    """Runs on a thread: a megabyte of JSON takes a tenth of a second."""
 
     where: ClassVar[Where] = "thread"
 
     @handles(LongAnswer)
     def on_answer(self, message: LongAnswer) -> None:
-        """An answer that fits into no frame would cost the peer its connection without a word."""
-        body = message.body.encode()
-        if len(body) + _HEADER_BYTES > FRAME_BYTES_MAX:
-            remark = f"the answer has {len(body)} bytes; a frame holds {FRAME_BYTES_MAX}"
-            message.request.answer(ResponseCode.SYSTEM_ERROR, remark=remark)
-        else:
-            message.request.answer(fields=message.fields, body=body)
+        """Encodes and answers."""
+        answer_with(message.request, message.body)
+
+
+def answer_with(request: Request, body: Body, fields: dict[str, str] | None = None) -> None:
+    """Encodes a body and answers with it; with an error if it fits into no frame.
+
+    Such an answer would cost the peer its connection without a word. Any thread.
+    """
+    data = body.encode()
+    if len(data) + _HEADER_BYTES > FRAME_BYTES_MAX:
+        remark = f"the answer has {len(data)} bytes; a frame holds {FRAME_BYTES_MAX}"
+        request.answer(ResponseCode.SYSTEM_ERROR, remark=remark)
+    else:
+        request.answer(fields=fields, body=data)

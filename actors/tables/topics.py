@@ -5,7 +5,7 @@ Told by: connections (`Request`), PutMessage (`CreateTopicOnSend`, `CreateSystem
 (`CreateSystemTopic`, `WhenRegistered`), ReplyMessage (`CreateTopicOnSend`), Registration
 (`SetOrderTopics`), Settings (`PermissionChanged`), SlaveSync (`TakeTopics`).
 Tells: config_writer; Registration (`RegisterTopic`, `RegisterAll`, `WhenRegistered`); CleanFiles
-(`RemoveTopic`, `TablesComplete`); LongAnswers (`LongAnswer`); whoever asked (`TopicReady`).
+(`RemoveTopic`, `TablesComplete`); TableEncoder (`EncodeAnswer`); whoever asked (`TopicReady`).
 
 A change is published, answered and registered once it is on disk: nobody can lose a topic that he
 was told of.
@@ -23,10 +23,10 @@ from actors.engine.actor import handles
 from actors.engine.address import Address
 from actors.engine.published import Published
 from actors.naming.registration import RegisterAll, RegisterTopic, SetOrderTopics, WhenRegistered
-from actors.network.long_answers import LongAnswer
 from actors.network.request import Request, serves
 from actors.tables.names import check_topic_name
 from actors.tables.persisted import PersistedTable
+from actors.tables.table_encoder import EncodeAnswer
 from actors.tables.topic_set import Topics
 from protocol.bodies import TopicConfig, TopicConfigTable
 from protocol.bodies_admin import TopicList
@@ -145,7 +145,7 @@ class TopicTable(PersistedTable):
         config_writer: Address,
         registration: Address,
         clean_files: Address,
-        long_answers: Address,
+        encoder: Address,
         queued: Mapping[str, int] | None = None,
     ) -> None:
         """Publishes `topics` for those who look topics up, and `table` for those who pass it on.
@@ -157,7 +157,7 @@ class TopicTable(PersistedTable):
         self._config = config
         self._published, self._published_table = topics, table
         self._registration, self._clean_files = registration, clean_files
-        self._long_answers = long_answers
+        self._encoder = encoder
         self._topics = Topics(config)
         self._queued = dict(queued or {})
         self._taken = TopicConfigTable()
@@ -343,7 +343,7 @@ class TopicTable(PersistedTable):
         """The whole table; a large one is written by somebody who has the time."""
         table = self._topics.table()
         if len(table.topic_configs) > ENCODED_HERE_MAX:
-            self._long_answers.tell(LongAnswer(request, table, {}))
+            self._encoder.tell(EncodeAnswer(request, table, {}))
             return None
         return request.command.answer(fields={}, body=table.encode())
 

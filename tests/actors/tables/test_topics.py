@@ -77,7 +77,7 @@ def topic_table(disk: Disk | None = None, **settings: Any) -> Iterator[Bench]:
                     table=table,
                     config_writer=writer,
                     clean_files=system.address("clean_files"),
-                    long_answers=system.address("long_answers"),
+                    encoder=system.address("table_encoder"),
                     registration=registration.address,
                 ),
             ),
