@@ -3,6 +3,7 @@
 import pytest
 
 from storage.errors import StoreError, StoreLocked
+from storage.json_config import save
 from storage.store_check import StoreCheck
 from storage.store_rebuild import order_rebuild, rebuild_is_ordered
 from tests.support.fake_disk import FakeDisk
@@ -47,6 +48,7 @@ def test_queues_and_index_are_made_anew_from_the_log() -> None:
     assert small.found_by_key() == 250
     small.store.close()
     assert queue_bytes(disk) == before
+    save(disk, "/store/config/topics.json", '{"topicConfigTable":{"Topic":{"perm":6}}}')
     assert StoreCheck(disk, CONFIG).run().findings == []
 
 

@@ -7,6 +7,7 @@ import pytest
 from storage.damage import Damage
 from storage.followers import LogReader
 from storage.transactions.check import TableScrub
+from storage.transactions.redo_log import NO_REDO_LOG
 from storage.transactions.table import TransactionTable
 from storage.transactions.units import UNIT_BYTES
 from tests.support.fake_disk import FakeDisk
@@ -66,7 +67,7 @@ def _change_state(disk: FakeDisk) -> None:
     ("spoil", "reason"),
     [
         (_cut_crc, "damaged"),
-        (_remove_redo_log, "there was none"),
+        (_remove_redo_log, NO_REDO_LOG),
         (_empty_redo_log, "cut off"),
         (_remove_file, "does not follow"),
         (_remove_last_file, "is missing"),

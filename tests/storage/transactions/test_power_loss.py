@@ -12,6 +12,7 @@ import pytest
 from storage.append import blank
 from storage.config import StoreConfig
 from storage.consume_queues import DispatchEntry
+from storage.transactions.redo_log import NO_REDO_LOG
 from storage.transactions.table import TransactionTable, UnsyncedTable
 from storage.unsynced import sync_files
 from tests.support.fake_disk import FakeDisk
@@ -128,7 +129,7 @@ class Run:
         end = self._surviving(flushed)
         self.records = {offset: data for offset, data in self.records.items() if offset < end}
         doubt = self.open(end)
-        assert doubt == "" or (doubt, was_saved) == ("there was none", False)
+        assert doubt == "" or (doubt, was_saved) == (NO_REDO_LOG, False)
         found = [(each.queue_offset, each.physical_offset) for each in self.table.pending(1000)]
         assert found == [(half[2], half[3]) for half in self.open_halves.values()]
         assert self.table.verify(self.log.entries()) == []
