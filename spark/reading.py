@@ -43,8 +43,9 @@ class RangeReader:
 
         Raises StoreError where messages are damaged or gone, unless their loss is accepted.
         """
+        store = self._open()
         for part in ranges:
-            for scanned in self._scan(part):
+            for scanned in self._scan(store, part):
                 if self.fail_on_data_loss:
                     _check_whole(part, scanned)
                 if scanned.records is None:
@@ -53,17 +54,14 @@ class RangeReader:
                 if len(records):
                     yield from batches(records, self.columns, self.broker_name)
 
-    def _scan(self, part: QueueRange) -> Iterator[Scanned]:
+    def _open(self) -> Store:
+        return Store(self.store, self.commit_log)
+
+    def _scan(self, store: Store, part: QueueRange) -> Iterator[Scanned]:
         """All of a range; where losses are accepted, what a deleted file held is passed over."""
-        at = part.first
+        at, failed_at = part.first, -1
         while at < part.end:
-            before = at
-            queue = Queue(
-                Store(self.store, self.commit_log),
-                part.topic,
-                part.queue_id,
-                self.published_offset,
-            )
+            queue = Queue(store, part.topic, part.queue_id, self.published_offset)
             try:
                 for scanned in queue.scan(at, part.end):
                     at = scanned.first + scanned.count
@@ -75,12 +73,11 @@ class RangeReader:
                     )
                 return
             except StoreError:
-                if self.fail_on_data_loss:
+                if self.fail_on_data_loss or at == failed_at:
                     raise
-            # What is there now, the store listed anew; a file that cannot be read ends the range.
-            at = max(at, queue.first_message(at) or part.end)
-            if at == before:
-                return
+            # Once more from here, with the store listed anew: without the file that has gone.
+            failed_at = at
+            store = self._open()
 
 
 def range_reader(

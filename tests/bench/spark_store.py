@@ -41,8 +41,8 @@ def make_store(root: Path, messages: int, body_bytes: tuple[int, int] = (64, 192
         place = number * 13 % 65536
         body = pool[place : place + random.randint(*body_bytes)]
         properties = (
-            f"KEYS\x01order-{number}\x02UNIQ_KEY\x017F00000100002A9F{number:016X}"
-            f"\x02CLUSTER\x01DefaultCluster\x02TAGS\x01{TAGS[number % len(TAGS)]}"
+            f"KEYS\x01order-no-{number}\x02UNIQ_KEY\x017F00000100002A9F{number:016X}"
+            f"\x02CLUSTER\x01c\x02TAGS\x01{TAGS[number % len(TAGS)]}"
         ).encode()
         size = HEAD_V4.size + len(body) + 3 + len(topic) + len(properties)
         if len(log) + size + _BLANK.size > FILE_BYTES:
