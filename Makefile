@@ -11,11 +11,11 @@ python := $(VENV)/bin/python
 ready_to_run := $(VENV)/.ready-to-run
 ready_to_test := $(VENV)/.ready-to-test
 
-.PHONY: help run test check lint types interop trials bench clean
+.PHONY: help run test check lint types interop trials bench bench-spark clean
 .DEFAULT_GOAL := help
 
 help:                        ## list these targets
-	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1	\2/p' Makefile | expand -t 16
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1	\2/p' Makefile | expand -t 16
 
 run: $(ready_to_run)         ## name server, broker and a tour; then serve until Ctrl-C (ARGS=--once: end after it)
 	@$(python) -m troupemq run $(ARGS)
@@ -40,6 +40,9 @@ trials: $(ready_to_test)     ## the long counts: ROUNDS= of each trial, from SEE
 
 bench: $(ready_to_test)      ## our broker and the official one under the same loads: needs a JDK and Maven
 	@$(python) -m tests.bench $(ARGS)
+
+bench-spark: $(ready_to_test)  ## what reading a store costs: decoder, source, Parquet (ARGS=--messages=N)
+	@$(python) -m tests.bench.spark_speed $(ARGS)
 
 clean:                       ## remove what can be made again; never data
 	rm -rf .venv build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis tests/compat/*/target

@@ -4,11 +4,10 @@ The stored CRC is masked to 31 bits because the original keeps it in a signed in
 negative one (common/UtilAll.java, crc32). CRC-32C (Castagnoli) is for files of our own.
 """
 
+from collections.abc import Callable
+from functools import cache
 from zlib import crc32
 
-from crcmod.predefined import mkPredefinedCrcFun  # type: ignore[import-untyped]
-
-_CRC32C = mkPredefinedCrcFun("crc-32c")
 _31_BITS = 0x7FFFFFFF
 
 
@@ -19,4 +18,13 @@ def body_crc(data: bytes | bytearray | memoryview) -> int:
 
 def crc32c(data: bytes | bytearray | memoryview, previous: int = 0) -> int:
     """CRC-32C of `data`, continuing from `previous`; 32 bits, unsigned."""
-    return int(_CRC32C(bytes(data), previous))
+    return _castagnoli()(bytes(data), previous)
+
+
+@cache
+def _castagnoli() -> Callable[[bytes, int], int]:
+    # Only here: who reads records, as a worker of Spark does, need not have the package.
+    from crcmod.predefined import mkPredefinedCrcFun  # type: ignore[import-untyped]
+
+    function: Callable[[bytes, int], int] = mkPredefinedCrcFun("crc-32c")
+    return function

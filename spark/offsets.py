@@ -167,16 +167,16 @@ def _listed(names: Iterable[QueueName]) -> str:
 def within(name: QueueName, wanted: Bounds, there: Bounds, *, fail_on_data_loss: bool) -> Bounds:
     """What is wanted and there. Raises StoreError where that is less, if a loss is an error."""
     topic, queue_id = name
-    if fail_on_data_loss and wanted.first < wanted.end:
-        for is_lost, what in (
-            (wanted.first < there.first, f"begins at {there.first}, not at {wanted.first}"),
-            (wanted.end > there.end, f"ends at {there.end}, not at {wanted.end}"),
-        ):
-            if is_lost:
-                raise StoreError(
-                    f"queue {queue_id} of {topic} {what}: messages are gone, or never were; "
-                    "failOnDataLoss=false reads what is there"
-                )
+    lost = None
+    if wanted.first < min(wanted.end, there.first):
+        lost = f"begins at {there.first}, not at {wanted.first}"
+    elif max(wanted.first, wanted.end) > there.end:
+        lost = f"ends at {there.end}, not at {max(wanted.first, wanted.end)}"
+    if lost is not None and fail_on_data_loss:
+        raise StoreError(
+            f"queue {queue_id} of {topic} {lost}: messages are gone, or never were; "
+            "failOnDataLoss=false reads what is there"
+        )
     first = min(max(wanted.first, there.first), there.end)
     return Bounds(first, max(first, min(wanted.end, there.end)))
 

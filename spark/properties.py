@@ -32,6 +32,15 @@ class PropertyTexts:
         # Both have one element a pair; sorted, the n-th start belongs to the n-th end.
         self._starts = np.sort(np.concatenate((self._rows[:-1], separators + 1)), kind="stable")
         self._ends = np.sort(np.concatenate((self._rows[1:], separators)), kind="stable")
+        self._sizes = self._ends - self._starts
+        pairs = np.diff(np.searchsorted(separators, self._rows)) + 1
+        self._row_of_pair = np.repeat(np.arange(self._count), pairs)
+        # An empty pair may start behind the last byte; it is too short for any name.
+        self._first_bytes = (
+            self._data[np.minimum(self._starts, len(self._data) - 1)]
+            if len(self._data)
+            else np.zeros(len(self._starts), np.uint8)
+        )
 
     def column(self, name: str) -> pa.Array:
         """The values of one property as strings; null where a text does not have it.
@@ -39,35 +48,40 @@ class PropertyTexts:
         Bytes that are not UTF-8 become replacement characters, as in the protocol's reader.
         """
         wanted = np.frombuffer(f"{name}{NAME_VALUE_SEPARATOR}".encode(), np.uint8)
-        long_enough = self._ends - self._starts > len(wanted)
-        starts, ends = self._starts[long_enough], self._ends[long_enough]
-        likely = self._data[starts] == wanted[0]
-        starts, ends = starts[likely], ends[likely]
-        found = np.ones(len(starts), np.bool_)
+        likely = (self._first_bytes == wanted[0]) & (self._sizes > len(wanted))
+        pairs = np.flatnonzero(likely)
+        starts = self._starts[pairs]
+        found = np.ones(len(pairs), np.bool_)
         for index, byte in enumerate(wanted[1:], 1):
             found &= self._data[starts + index] == byte
-        starts, ends = starts[found], ends[found]
-        rows = np.searchsorted(self._rows, starts, side="right") - 1
+        pairs = pairs[found]
         value_starts = np.zeros(self._count, np.int64)
         value_bytes = np.zeros(self._count, np.int64)
-        value_starts[rows] = starts + len(wanted)  # of a name written twice the last one stays
-        value_bytes[rows] = ends - value_starts[rows]
+        rows = self._row_of_pair[pairs]
+        value_starts[rows] = starts[found] + len(wanted)  # of a name written twice the last stays
+        value_bytes[rows] = self._ends[pairs] - value_starts[rows]
         value_starts = np.maximum.accumulate(value_starts)  # also where there is no value
         return as_text(slices(self._data, value_starts, value_bytes, value_bytes > 0))
 
     def maps(self) -> pa.Array:
         """All pairs of each text, as maps in the order of the text."""
-        name_ends = np.append(np.flatnonzero(self._data == _NAME_END), len(self._data))
-        at = name_ends[np.searchsorted(name_ends, self._starts)]
-        pair = (at > self._starts) & (at + 1 < self._ends)
-        starts, at, ends = self._starts[pair], at[pair], self._ends[pair]
+        at = self._name_ends()
+        pairs = np.flatnonzero((at > self._starts) & (at + 1 < self._ends))
+        starts, at, ends = self._starts[pairs], at[pairs], self._ends[pairs]
         names = as_text(slices(self._data, starts, at - starts))
         values = as_text(slices(self._data, at + 1, ends - at - 1))
-        edges = np.searchsorted(starts, self._rows).astype(np.int32)
-        # A text that ends where the next one begins has no pair there, but an empty one has a
-        # start: edges are told by starts, and every pair that is left has at least three bytes.
+        counts = np.bincount(self._row_of_pair[pairs], minlength=self._count)
+        edges = np.concatenate(([0], np.cumsum(counts))).astype(np.int32)
         maps = pa.MapArray.from_arrays(pa.array(edges), names, values)
         return _without_repeats(maps) if _has_repeats(names, edges) else maps
+
+    def _name_ends(self) -> NumpyArray:
+        """Where the name of each pair ends, somewhere behind the pair if it has no end."""
+        ends = np.flatnonzero(self._data == _NAME_END)
+        if len(ends) == len(self._starts) and ((ends >= self._starts) & (ends < self._ends)).all():
+            return ends  # nearly always: one in each
+        ends = np.append(ends, len(self._data))
+        return ends[np.searchsorted(ends, self._starts)]
 
 
 def _has_repeats(names: pa.Array, edges: NumpyArray) -> bool:

@@ -1,19 +1,29 @@
 """Reads the ranges of one task: Arrow batches of the wanted columns, of the wanted messages.
 
-Runs wherever Spark runs tasks, and knows nothing of Spark.
+Runs wherever Spark runs tasks; all that it needs is in it or in its partition.
 """
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa  # type: ignore[import-untyped]
+from pyspark.sql.datasource import InputPartition
 
 from spark.decode import batches
+from spark.options import Options
 from spark.plan import QueueRange
 from spark.records import Queue, Scanned
 from spark.row_filter import RowFilter
 from spark.store_files import Store
 from storage.errors import StoreError
+
+
+class RangesPartition(InputPartition):
+    """What one task reads."""
+
+    def __init__(self, ranges: Sequence[QueueRange]) -> None:
+        super().__init__(None)
+        self.ranges = ranges
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +43,9 @@ class RangeReader:
 
         Raises StoreError where messages are damaged or gone, unless their loss is accepted.
         """
+        store = self._open()
         for part in ranges:
-            for scanned in self._scan(part):
+            for scanned in self._scan(store, part):
                 if self.fail_on_data_loss:
                     _check_whole(part, scanned)
                 if scanned.records is None:
@@ -43,17 +54,14 @@ class RangeReader:
                 if len(records):
                     yield from batches(records, self.columns, self.broker_name)
 
-    def _scan(self, part: QueueRange) -> Iterator[Scanned]:
+    def _open(self) -> Store:
+        return Store(self.store, self.commit_log)
+
+    def _scan(self, store: Store, part: QueueRange) -> Iterator[Scanned]:
         """All of a range; where losses are accepted, what a deleted file held is passed over."""
-        at = part.first
+        at, failed_at = part.first, -1
         while at < part.end:
-            before = at
-            queue = Queue(
-                Store(self.store, self.commit_log),
-                part.topic,
-                part.queue_id,
-                self.published_offset,
-            )
+            queue = Queue(store, part.topic, part.queue_id, self.published_offset)
             try:
                 for scanned in queue.scan(at, part.end):
                     at = scanned.first + scanned.count
@@ -65,12 +73,26 @@ class RangeReader:
                     )
                 return
             except StoreError:
-                if self.fail_on_data_loss:
+                if self.fail_on_data_loss or at == failed_at:
                     raise
-            # What is there now, the store listed anew; a file that cannot be read ends the range.
-            at = max(at, queue.first_message(at) or part.end)
-            if at == before:
-                return
+            # Once more from here, with the store listed anew: without the file that has gone.
+            failed_at = at
+            store = self._open()
+
+
+def range_reader(
+    options: Options, columns: tuple[str, ...], tags: frozenset[str] | None = None
+) -> RangeReader:
+    """What the tasks of a read are told; `tags` by the filters of Spark."""
+    return RangeReader(
+        store=options.store,
+        commit_log=options.commit_log,
+        published_offset=options.published_offset,
+        broker_name=options.broker_name,
+        columns=columns,
+        wanted=RowFilter(options.expression, tags),
+        fail_on_data_loss=options.fail_on_data_loss,
+    )
 
 
 def _check_whole(part: QueueRange, scanned: Scanned) -> None:

@@ -4,7 +4,7 @@ A tags code is a hash, a due time in the delayed topic, or the place of the unit
 may let too much pass, never too little. The message's own properties decide.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from re import search
 
@@ -14,7 +14,6 @@ from pyarrow import compute
 
 from protocol.errors import RemoteError
 from protocol.properties import TAGS
-from protocol.sql92 import EvaluationError, SqlError, compile_filter
 from protocol.tags import ALL_TAGS, TagFilter, java_hash_code
 from protocol.topic_names import SCHEDULE_TOPIC
 from spark.decode import stored_properties
@@ -43,10 +42,10 @@ class Expression:
         is_sql = kind == SQL92 if kind else bool(search(r"[^|\s]\s+[^|\s]|[=<>'()]", text.strip()))
         try:
             if is_sql:
-                compile_filter(text)
+                _compiled(text)
                 return cls(None, text)
             wanted = TagFilter.parse(text)
-        except (SqlError, RemoteError) as error:
+        except RemoteError as error:
             raise StoreError(f"subExpression {text} cannot be read: {error}") from None
         if wanted.codes is not None and not wanted.tags:
             raise StoreError(f"subExpression is {text}: name tags, as in a || b, or {ALL_TAGS}")
@@ -86,14 +85,26 @@ def _with_tags(records: Records, tags: frozenset[str]) -> Records:
 
 
 def _with_properties(records: Records, sql: str) -> Records:
-    matches = compile_filter(sql)
+    is_match = _compiled(sql)
     found = PropertyTexts(stored_properties(records)).maps().to_pylist()
-    wanted = [row for row, pairs in enumerate(found) if _is_true(matches, dict(pairs))]
+    wanted = [row for row, pairs in enumerate(found) if is_match(dict(pairs))]
     return records.take(np.array(wanted, np.int64))
 
 
-def _is_true(matches: object, properties: Mapping[str, str]) -> bool:
-    try:
-        return matches(properties) is True  # type: ignore[operator]
-    except EvaluationError:
-        return False  # as in the broker: what cannot be told is no match
+def _compiled(sql: str) -> Callable[[Mapping[str, str]], bool]:
+    """Whether properties match; as in the broker, what cannot be told is no match.
+
+    Raises SqlError, a RemoteError.
+    """
+    # Only here: no other reader needs the parser's package.
+    from protocol.sql92 import EvaluationError, compile_filter
+
+    matches = compile_filter(sql)
+
+    def is_match(properties: Mapping[str, str]) -> bool:
+        try:
+            return matches(properties) is True
+        except EvaluationError:
+            return False
+
+    return is_match

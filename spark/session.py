@@ -73,7 +73,10 @@ def session_settings(overrides: Mapping[str, str], work_directory: str) -> dict[
         settings.setdefault("spark.driver.host", "127.0.0.1")
         settings.setdefault("spark.driver.bindAddress", "127.0.0.1")
     options = settings.get(EXTRA_JAVA_OPTIONS, "")
-    settings[EXTRA_JAVA_OPTIONS] = f"{options} -Djava.io.tmpdir={work_directory}".strip()
+    scratch = f"-Djava.io.tmpdir={work_directory}"
+    if " " in scratch:
+        scratch = f'"{scratch}"'  # Spark takes its options apart as a shell would
+    settings[EXTRA_JAVA_OPTIONS] = f"{options} {scratch}".strip()
     return settings
 
 

@@ -32,10 +32,10 @@ from spark.offsets import (
 from spark.options import EARLIEST, LATEST, Options, QueueName, parse_options
 from spark.plan import QueueRange, pack
 from spark.pushdown import Pushed, narrow
-from spark.reading import RangeReader
-from spark.row_filter import RowFilter
+from spark.reading import RangesPartition, range_reader
 from spark.splits import tasks
 from spark.store_files import Store
+from spark.stream import StoreStreamReader
 from storage.errors import StoreError
 
 _CLOCK_SLACK_MS = 60_000
@@ -68,6 +68,10 @@ class TroupeMQ(DataSource):
         reader = FilteringReader if _filters_are_pushed() else StoreReader
         return reader(self._options, column_names(schema, self._options))
 
+    def streamReader(self, schema: StructType) -> StoreStreamReader:
+        self._options.check_stream()
+        return StoreStreamReader(self._options, column_names(schema, self._options))
+
 
 def column_names(schema: StructType, options: Options) -> tuple[str, ...]:
     """The columns of a schema. Raises StoreError for one that a message does not have."""
@@ -76,14 +80,6 @@ def column_names(schema: StructType, options: Options) -> tuple[str, ...]:
     if "properties" in names and not options.include_properties:
         raise StoreError("includeProperties is false, but the schema has properties: drop one")
     return tuple(names)
-
-
-class RangesPartition(InputPartition):
-    """What one task reads."""
-
-    def __init__(self, ranges: Sequence[QueueRange]) -> None:
-        super().__init__(None)
-        self.ranges = ranges
 
 
 class StoreReader(DataSourceReader):
@@ -110,7 +106,8 @@ class StoreReader(DataSourceReader):
         """Record batches. Raises StoreError if a range does not hold what was planned."""
         if not isinstance(partition, RangesPartition):
             return iter(())  # Spark's own placeholder: there is nothing to read
-        return range_reader(self._options, self._columns, self._pushed).read(partition.ranges)
+        reader = range_reader(self._options, self._columns, self._pushed.tags)
+        return reader.read(partition.ranges)
 
 
 class FilteringReader(StoreReader):
@@ -133,21 +130,6 @@ def _filters_are_pushed() -> bool:
     main = getattr(sys.modules.get("__main__"), "__spec__", None)
     names = [*sys.modules, "" if main is None else main.name]
     return any(name.endswith(".data_source_pushdown_filters") for name in names)
-
-
-def range_reader(
-    options: Options, columns: tuple[str, ...], pushed: Pushed | None = None
-) -> RangeReader:
-    """What the tasks of a read are told."""
-    return RangeReader(
-        store=options.store,
-        commit_log=options.commit_log,
-        published_offset=options.published_offset,
-        broker_name=options.broker_name,
-        columns=columns,
-        wanted=RowFilter(options.expression, None if pushed is None else pushed.tags),
-        fail_on_data_loss=options.fail_on_data_loss,
-    )
 
 
 def wanted(store: Store, options: Options, pushed: Pushed) -> dict[QueueName, Bounds]:

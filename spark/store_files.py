@@ -72,10 +72,13 @@ class LogFile:
         """One unaligned `layout` from each position; the caller has checked that they fit."""
         if not len(positions):
             return np.empty(0, layout)
+        # As one opaque item each, which numpy copies at once: 0.11 → 0.01 µs for 88 bytes; an item
+        # with fields it copies field by field.
+        opaque = np.dtype((np.void, layout.itemsize))
         everywhere: NumpyArray = np.ndarray(
-            (self.size - layout.itemsize + 1,), layout, buffer=self.map, strides=(1,)
+            (self.size - layout.itemsize + 1,), opaque, buffer=self.map, strides=(1,)
         )
-        return everywhere[positions]
+        return everywhere[positions].view(layout)
 
 
 class LogFiles:

@@ -3,9 +3,12 @@
     spark.dataSource.register(TroupeMQ)
     messages = spark.read.format("troupemq").option("store", "/path/of/store").load()
 
+`behind(query.lastProgress)` tells how many messages of each queue a stream has yet to read.
+
 It needs the extra `spark`: pip install "troupemq[spark]". docs/pipeline.md has columns and options.
 """
 
 from spark.source import TroupeMQ
+from spark.stream import behind
 
-__all__ = ["TroupeMQ"]
+__all__ = ["TroupeMQ", "behind"]

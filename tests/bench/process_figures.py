@@ -11,6 +11,8 @@ from pathlib import Path
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 _USER_TIME = 11  # fields of /proc/<pid>/stat behind the name, which may hold blanks
 _SYSTEM_TIME = 12
+_ENDED_CHILDREN_TIMES = (13, 14)
+_PARENT = 1
 _IDLE_TIMES = (3, 4)  # fields of the first line of /proc/stat: idle, and waiting for the disk
 _STOLEN_TIME = 7  # the first one that is not this machine's
 
@@ -27,6 +29,22 @@ def cpu_seconds(pid: int) -> float:
     """User and system time of the process until now."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[_USER_TIME]) + int(fields[_SYSTEM_TIME])) / _TICKS_PER_S
+
+
+def tree_cpu_seconds(pid: int) -> float:
+    """The same of the process and all below it, children that have ended included."""
+    stats: dict[int, list[str]] = {}
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            stats[int(path.parent.name)] = path.read_text().rpartition(")")[2].split()
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+    below = {pid}
+    while more := {n for n, fields in stats.items() if int(fields[_PARENT]) in below} - below:
+        below |= more
+    times = (_USER_TIME, _SYSTEM_TIME, *_ENDED_CHILDREN_TIMES)
+    ticks = sum(int(stats[one][time]) for one in below if one in stats for time in times)
+    return ticks / _TICKS_PER_S
 
 
 def scheduled_us(pid: int) -> float:

@@ -6,20 +6,25 @@ DIRECTORY/steps.json has the steps by name; their results go to DIRECTORY/result
     {"do": "job", "job": …, "arguments": …}                        → its report
     {"do": "rows", "store": …, "options", "schema", "where": …}    → rows of the data source
     {"do": "read", "path": …}                                      → count and columns of Parquet
+    {"do": "copy", "from": …, "to": …}                             → one more copy of a store
+    {"do": "stream", "store": …, "options", "checkpoint": …, "fail_at": …}
+        → one run with AvailableNow: each batch that was begun, its number and its rows; the lag
+          after each; with `fail_at` the batch of this number fails after it was written
 """
 
 import json
 import sys
 from pathlib import Path
+from shutil import copytree
 from typing import TYPE_CHECKING, Any
 
 from spark.jobs import archive, load_job
 from spark.runner import sentence_of
 from spark.session import DEFAULTS, start_session
-from troupemq.datasource import TroupeMQ
+from troupemq.datasource import TroupeMQ, behind
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 QUICK = {
     "spark.master": "local[2]",
@@ -48,6 +53,32 @@ def read(spark: "SparkSession", step: dict[str, Any]) -> dict[str, Any]:
     return {"count": found.count(), "columns": found.columns}
 
 
+def stream(spark: "SparkSession", step: dict[str, Any]) -> dict[str, Any]:
+    batches: list[Any] = []
+
+    def write(batch: "DataFrame", number: int) -> None:
+        rows = batch.select("topic", "queueId", "queueOffset").collect()
+        batches.append([number, [list(row) for row in rows]])
+        if number == step.get("fail_at"):
+            raise RuntimeError(f"batch {number} fails")
+
+    reader = spark.readStream.format(TroupeMQ.name()).options(**step.get("options", {}))
+    writer = reader.load(step["store"]).writeStream.foreachBatch(write)
+    query = writer.option("checkpointLocation", step["checkpoint"]).trigger(availableNow=True)
+    started = query.start()
+    error = None
+    try:
+        started.awaitTermination()
+    except Exception as failure:
+        error = sentence_of(failure)
+    lags = [behind(json.loads(progress.json)) for progress in started.recentProgress]
+    return {"batches": batches, "lags": lags, "error": error}
+
+
+def copy(step: dict[str, Any]) -> None:
+    copytree(step["from"], step["to"], dirs_exist_ok=True)
+
+
 def run(spark: "SparkSession", step: dict[str, Any]) -> Any:
     try:
         match step["do"]:
@@ -59,6 +90,10 @@ def run(spark: "SparkSession", step: dict[str, Any]) -> Any:
                 return rows(spark, step)
             case "read":
                 return read(spark, step)
+            case "copy":
+                return copy(step)
+            case "stream":
+                return stream(spark, step)
     except Exception as error:
         return {"error": sentence_of(error)}
 

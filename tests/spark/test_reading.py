@@ -16,15 +16,14 @@ from pyspark.sql.datasource import (
 
 from protocol.tags import java_hash_code
 from spark.offsets import bounds, chosen_queues, first_stored_at, queue_end
-from spark.options import Options, parse_options
-from spark.plan import QueueRange
+from spark.options import parse_options
 from spark.pushdown import Pushed, narrow
+from spark.reading import range_reader
 from spark.records import Queue
-from spark.source import range_reader, wanted
-from spark.splits import tasks
 from spark.store_files import Store
 from storage.errors import StoreError
-from tests.spark.store_writer import NOVEMBER_ROOT_MS, UNIT, StoreWriter, patch
+from tests.spark.planned import numbers, options, planned
+from tests.spark.store_writer import NOVEMBER_ROOT_MS, StoreWriter, patch
 from tests.support import golden
 
 MESSAGES = 600
@@ -51,26 +50,6 @@ def write(writer: StoreWriter, end: int) -> None:
             store_timestamp=NOVEMBER_ROOT_MS + number * MINUTE_MS,
             tags_code=java_hash_code(tags["TAGS"]) if tags else 0,
         )
-
-
-def options(writer: StoreWriter, **given: str) -> Options:
-    return parse_options({"store": str(writer.root), **given})
-
-
-def planned(given: Options, pushed: Pushed | None = None) -> list[list[QueueRange]]:
-    store = Store(given.store, given.commit_log)
-    return tasks(store, wanted(store, given, pushed or Pushed()), given)
-
-
-def numbers(given: Options, pushed: Pushed | None = None) -> list[int]:
-    """Which messages are read, by the numbers in their bodies."""
-    reader = range_reader(given, ("body",), pushed)
-    return sorted(
-        int(row["body"])
-        for task in planned(given, pushed)
-        for batch in reader.read(task)
-        for row in batch.to_pylist()
-    )
 
 
 def of(*topics: str) -> list[int]:
@@ -148,6 +127,7 @@ def test_a_read_begins_and_ends_where_it_was_told(
             {"startingOffsets": '{"paid":{"0":1,"1":1},"orders":{"0":1}}'},
             "startingOffsets names queue 0 of orders, which is not read: leave it out",
         ),
+        ({"startingOffsets": '{"paid":{"0":1,"1":61}}'}, "queue 1 of paid ends at 60, not at 61"),
         (
             {"endingOffsets": '{"paid":{"0":1,"1":61}}'},
             "queue 1 of paid ends at 60, not at 61: messages are gone, or never were; "
@@ -311,79 +291,6 @@ def test_a_message_is_found_by_its_time_behind_a_damaged_one(tmp_path: Path) -> 
         ]
         first = sum(time < int(minute(number)) for time in times)
         assert found <= first and set(range(found, first)) <= {4, 5}
-
-
-class Damaged:
-    """A store of 300 messages in one queue, a few of them damaged."""
-
-    def __init__(self, root: Path) -> None:
-        self.writer = StoreWriter(root)
-        for number in range(300):
-            self.writer.append("t", 0, b"%d" % number)
-        self.writer.close()
-        self.log = root / "commitlog" / f"{0:020}"
-        self.units = root / "consumequeue/t/0" / f"{0:020}"
-
-    def damage(self) -> list[int]:
-        """Damages some, each in another way; which ones."""
-        at = [record.physical_offset for record in self.writer.records]
-        patch(self.log, at[7] + 4, b"####")  # magic
-        patch(self.log, at[100] + 12, b"#")  # queue id
-        patch(self.log, at[101] + 84, b"#")  # length of the body
-        patch(self.units, 200 * UNIT.size, UNIT.pack(10**15, 100, 0))
-        patch(self.units, 201 * UNIT.size, UNIT.pack(at[7], 100, 0))
-        patch(self.units, 202 * UNIT.size, bytes(UNIT.size))
-        return [7, 100, 101, 200, 201, 202]
-
-
-def test_damage_is_a_loss_and_exactly_the_damaged_ones_are_missing(tmp_path: Path) -> None:
-    store = Damaged(tmp_path)
-    damaged = store.damage()
-    with pytest.raises(
-        StoreError, match=r"^message 7 in queue 0 of t is damaged or gone \(3 of 200"
-    ):
-        numbers(options(store.writer))
-    found = numbers(options(store.writer, failOnDataLoss="false"))
-    assert found == [number for number in range(300) if number not in damaged]
-
-
-def test_files_that_go_while_they_are_read_are_a_loss(tmp_path: Path) -> None:
-    writer = StoreWriter(tmp_path, log_file_bytes=8192)
-    for number in range(300):
-        writer.append("t", 0, b"%d" % number)
-    writer.close()
-    given = options(writer)
-    tasks_before = planned(given)
-    gone = [record.queue_offset for record in writer.records if record.physical_offset < 8192]
-    (tmp_path / "commitlog" / f"{0:020}").unlink()
-    with pytest.raises(StoreError, match=r"message 0 in queue 0 of t is damaged or gone"):
-        list(range_reader(given, ("body",)).read(tasks_before[0]))
-    accepted = range_reader(options(writer, failOnDataLoss="false"), ("queueOffset",))
-    found = [r["queueOffset"] for b in accepted.read(tasks_before[0]) for r in b.to_pylist()]
-    assert found == list(range(len(gone), 300))
-    assert numbers(given) == found, "what has expired before is no loss"
-    told = options(writer, startingOffsets='{"t":{"0":0}}')
-    with pytest.raises(StoreError, match=f"begins at {len(gone)}, not at 0: messages are gone"):
-        planned(told)
-
-
-def test_a_record_inside_of_a_body_is_none(tmp_path: Path) -> None:
-    """A unit that points to it is damage, however right the record looks."""
-    writer = StoreWriter(tmp_path)
-    writer.append("t", 0, b"0")
-    inner = StoreWriter(
-        tmp_path / "inner", log_first_offset=writer.end_offset + 88, log_file_bytes=200
-    )
-    inner.queue_firsts["t", 0] = 2
-    forged = inner.append("t", 0, b"666")
-    content = (inner.close().root / "commitlog" / f"{forged.physical_offset:020}").read_bytes()
-    writer.append("t", 0, content)
-    writer.queues["t", 0] += UNIT.pack(forged.physical_offset, forged.record_bytes, 0)
-    writer.close()
-    given = options(writer, failOnDataLoss="false")
-    reader = range_reader(given, ("queueOffset",))
-    rows = [row for task in planned(given) for b in reader.read(task) for row in b.to_pylist()]
-    assert [row["queueOffset"] for row in rows] == [0, 1]
 
 
 def test_all_golden_stores_are_planned_up_to_their_last_message(tmp_path: Path) -> None:

@@ -151,6 +151,8 @@ def test_a_session_keeps_its_files_and_its_ports_to_itself() -> None:
     assert settings["spark.local.dir"] == "/work"
     assert settings["spark.driver.bindAddress"] == "127.0.0.1"
     assert settings["spark.driver.extraJavaOptions"] == "-Xss1m -Djava.io.tmpdir=/work"
+    with_blank = session_settings({}, "/my work")["spark.driver.extraJavaOptions"]
+    assert with_blank == '"-Djava.io.tmpdir=/my work"'
     cluster = session_settings({"spark.master": "spark://host:7077"}, "/work")
     assert "spark.driver.host" not in cluster
 

@@ -63,6 +63,7 @@ class Ran:
         self.results: dict[str, Any] = {}
         self.first = write_messages(StoreWriter(directory / "first"), FIRST_MESSAGES)
         self.all = write_messages(StoreWriter(directory / "all"), ALL_MESSAGES)
+        self.grown = write_messages(StoreWriter(directory / "grown"), ALL_MESSAGES)
         self.has_golden = True
 
     def damage(self) -> None:
@@ -146,6 +147,8 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> Ran:
     ran.rows("no queue", where="topic = 'unheard of'")
     ran.rows("not exact", where="topic = 'orders' and (queueId = 1 or keys = 'key0')")
     ran.rows("a moment", where="storeTimestamp >= '2026-11-20 18:00:00' and tags = 'a'")
+    plan_streams(ran)
+    ran.rows("wrong option", options={"startingOffset": "earliest"})
     ran.rows("wrong column", schema="topic string, color string")
     gone = [QueueRange("orders", 0, 0, 5000, 1)]
     ran.rows("too far", options={"ranges": ranges_to_json(gone)})
@@ -157,6 +160,29 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> Ran:
         ran.has_golden = False
     ran.run()
     return ran
+
+
+def plan_streams(ran: Ran) -> None:
+    """A stream over a store that grows, failing once, restarted each time from its checkpoint."""
+    growing = ran.directory / "growing"
+    step = {
+        "do": "stream",
+        "store": str(growing),
+        "options": {"startingOffsets": "earliest", "maxOffsetsPerTrigger": "100"},
+        "checkpoint": str(ran.directory / "checkpoint"),
+    }
+    ran.steps["grow"] = {"do": "copy", "from": str(ran.first.root), "to": str(growing)}
+    ran.steps["stream fails"] = {**step, "fail_at": 2}
+    ran.grown.append("new", 0, b"")
+    ran.grown.append("orders", 5, b"")
+    ran.steps["grow more"] = {"do": "copy", "from": str(ran.grown.close().root), "to": str(growing)}
+    ran.steps["stream goes on"] = step
+    ran.steps["nothing new"] = step
+    ran.steps["stream with an end"] = {
+        **step,
+        "options": {"endingOffsets": "latest"},
+        "checkpoint": str(ran.directory / "other checkpoint"),
+    }
 
 
 def expected(writer: StoreWriter) -> list[Row]:
@@ -354,6 +380,36 @@ def test_filters_that_choose_neither_are_left_to_spark(ran: Ran) -> None:
     assert len(ran.results["a moment"]) == len(late) > 1
 
 
+def test_a_stream_that_failed_goes_on_without_gap_or_duplicate(ran: Ran) -> None:
+    failed, went_on = ran.results["stream fails"], ran.results["stream goes on"]
+    assert failed["error"].startswith("StreamingQueryException")
+    assert [number for number, _ in failed["batches"]] == [0, 1, 2]
+    assert went_on["error"] is None
+    assert [number for number, _ in went_on["batches"]] == [2, 3, 4, 5]
+    assert sorted(failed["batches"][2][1]) == sorted(went_on["batches"][0][1])
+    assert all(len(rows) <= 100 for _, rows in failed["batches"] + went_on["batches"])
+    read = [row for _, rows in failed["batches"][:2] + went_on["batches"] for row in rows]
+    wanted = [
+        [record.topic, record.queue_id, record.queue_offset]
+        for record in ran.grown.records
+        if record.topic[0] != "%"
+    ]
+    assert sorted(read) == sorted(wanted)
+    assert ran.results["nothing new"]["batches"] == []
+
+
+def test_the_progress_of_a_stream_has_its_lag(ran: Ran) -> None:
+    again, *lags = ran.results["stream goes on"]["lags"]
+    rows = [len(rows) for _, rows in ran.results["stream goes on"]["batches"]]
+    assert again == {}, "Spark asks for no end when it reads a batch again"
+    found = [sum(count for queues in lag.values() for count in queues.values()) for lag in lags]
+    assert found[: len(rows) - 1] == [sum(rows[done:]) for done in range(2, len(rows) + 1)]
+
+
 def test_what_the_source_cannot_do_is_one_sentence(ran: Ran) -> None:
+    assert ran.results["wrong option"]["error"] == (
+        "troupemq has no option startingoffset: did you mean startingOffsets?"
+    )
+    assert ran.results["stream with an end"]["error"].startswith("endingOffsets is for reads with")
     assert ran.results["wrong column"]["error"].startswith("a message has no column color")
     assert ran.results["too far"]["error"].startswith("message 125 in queue 0 of orders")

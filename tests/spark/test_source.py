@@ -1,0 +1,24 @@
+"""What importing the data source brings into a process that runs tasks."""
+
+import subprocess
+import sys
+
+from spark import source
+from tests.support.golden import REPOSITORY
+
+WHAT_A_WORKER_HAS = {"numpy", "pyarrow", "pyspark", "py4j"}
+
+
+def test_a_worker_needs_nothing_but_pyarrow_and_numpy() -> None:
+    """pyspark and py4j are what Spark itself brings; a SQL92 expression needs lark, too."""
+    program = (
+        f"import sys, {source.__name__};"
+        "there = {name.partition('.')[0] for name in sys.modules} - sys.stdlib_module_names;"
+        "print(*(name for name in there if not name.startswith(('_', 'cython_runtime'))))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=REPOSITORY, capture_output=True, text=True, timeout=60
+    )
+    assert done.stderr == ""
+    ours = {"protocol", "storage", "spark"}
+    assert set(done.stdout.split()) - WHAT_A_WORKER_HAS == ours
