@@ -58,6 +58,7 @@ class Arguments:
     topics: Collection[str] | None = None
     system_topics: bool = False
     range_bytes: int = RANGE_BYTES
+    verify: bool = False
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> "Arguments":

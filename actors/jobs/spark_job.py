@@ -18,10 +18,11 @@ import signal
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from fcntl import LOCK_EX, LOCK_NB, flock
 from pathlib import Path
 from select import select
 from subprocess import PIPE, Popen
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, BinaryIO, ClassVar, TypeAlias
 
 from structlog import get_logger
 
@@ -44,6 +45,8 @@ TAIL_BYTES_MAX = 16 * 1024
 
 LINE_BYTES_MAX = 8 * 1024 * 1024
 _READ_BYTES = 65_536
+_LOCK = "lock"
+"""In a work directory: locked by whoever runs there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,6 +172,7 @@ class SparkJob(Actor):
         self._work_directory = directory / state.run
         self._tell_jobs = tell_jobs
         self._child: ChildProcess | None = None
+        self._lock: BinaryIO | None = None
         self._step = 0
         self._because: str | None = None
         """Why it failed, as far as is known."""
@@ -180,7 +184,9 @@ class SparkJob(Actor):
         )
         try:
             self._work_directory.mkdir(parents=True)
+            self._lock = claimed(self._work_directory)
             self._drop_old_logs()
+            drop_leftovers(self._directory)
             command = self._make_command(self._order, str(self._work_directory))
             self._child = ChildProcess(command, log_path)
         except OSError as error:
@@ -278,11 +284,29 @@ class SparkJob(Actor):
             self._child.end()
             self._child = None
         shutil.rmtree(self._work_directory, ignore_errors=True)
+        if self._lock is not None:
+            self._lock.close()
+            self._lock = None
 
     def _drop_old_logs(self) -> None:
         logs = sorted(self._directory.glob("*.log"), key=lambda path: path.stat().st_mtime)
         for path in logs[: -LOGS_MAX + 1]:
             path.unlink(missing_ok=True)
+
+
+def claimed(work_directory: Path) -> BinaryIO:
+    """Says that a work directory is in use, as long as the file is open."""
+    lock = (work_directory / _LOCK).open("wb")
+    flock(lock, LOCK_EX)
+    return lock
+
+
+def drop_leftovers(directory: Path) -> None:
+    """Removes the work directories of runs whose broker or command was killed."""
+    for path in directory.iterdir():
+        with suppress(OSError), (path / _LOCK).open("rb") as lock:
+            flock(lock, LOCK_EX | LOCK_NB)  # OSError: somebody has it
+            shutil.rmtree(path, ignore_errors=True)
 
 
 def tail_of(

@@ -8,19 +8,25 @@
     topics             list of topics                                        all but system ones
     system_topics      archive due, half and retry messages, too             false
     range_bytes        record bytes of one task                              67108864
+    verify             compare what is archived with the log, write nothing  false
 
 The CRC of every body is compared. A message that is damaged, between others that are not, is left
 out, counted and named in report and manifest, with the reason.
+
+With `verify` (`--verify`) every file is compared with its manifest, and every row with the log as
+far as that still has it; what differs is named.
 
 It needs no broker and takes no lock of the store's. A run goes on where the last manifest ended,
 and reads in one task what lies together in one queue, so that nothing is shuffled.
 """
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from spark.arguments import check_output, check_store, check_topics
 from spark.jobs import Report
+from spark.parts import spark_pays
 from storage.errors import StoreError
 
 if TYPE_CHECKING:
@@ -34,14 +40,28 @@ def check(given: Mapping[str, Any]) -> None:
             raise StoreError(f"archive needs the argument {name}")
     check_store(given["store"], given.get("commit_log"))
     check_topics(given["store"], given.get("topics"))
+    if given.get("verify"):
+        if not any(Path(given["output"]).glob("run=*")):
+            raise StoreError(f"there is no archive at {given['output']}: nothing to verify")
+        return
     check_output(given["output"])
 
 
-def main(spark: "SparkSession", arguments: Mapping[str, Any]) -> Report:
+def needs_spark(given: Mapping[str, Any]) -> bool:
+    """Comparing a small archive does not."""
+    return not given.get("verify") or spark_pays(given["store"], given.get("commit_log"))
+
+
+def main(spark: "SparkSession | None", given: Mapping[str, Any]) -> Report:
     """Archives what is new. Raises StoreError; nothing is published then."""
     # Only here: the broker's process imports this module for its name, but never Spark.
     from spark.archive_run import Arguments, archive
+    from spark.archive_verify import verify
 
-    report = archive(spark, Arguments.of(arguments))
+    wanted = Arguments.of(given)
+    if wanted.verify:
+        return verify(spark, wanted)
+    assert spark is not None
+    report = archive(spark, wanted)
     print(report["text"], flush=True)
     return report

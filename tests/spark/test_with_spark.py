@@ -7,6 +7,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 import pytest
 from pyarrow import parquet  # type: ignore[import-untyped]
@@ -293,6 +294,31 @@ def test_jobs_give_the_same_by_spark_as_without_it(ran: Ran) -> None:
     for name in ("traffic", "duplicates"):
         alone = load_job(name).main(None, arguments)
         assert ran.results[name] == json.loads(json.dumps(alone)), name
+
+
+@pytest.mark.parametrize("output", ["archive", "damaged-archive"])
+def test_an_archive_is_what_the_log_has(ran: Ran, output: str) -> None:
+    store = ran.all.root if output == "archive" else ran.damaged.root
+    given = {"store": str(store), "output": str(ran.directory / output), "verify": True}
+    assert not load_job("archive").needs_spark(given)
+    report = load_job("archive").main(None, given)
+    rows = len(ran.archived(output))
+    assert (report["clean"], report["compared"], report["expired"]) == (True, rows, 0)
+    assert report["damaged"] == (0 if output == "archive" else 2)
+
+
+def test_what_differs_from_the_log_is_named(ran: Ran, tmp_path: Path) -> None:
+    store = write_messages(StoreWriter(tmp_path / "other"), FIRST_MESSAGES)
+    other = store.records[401]  # of 123, and not damaged in itself: another body, with its CRC
+    start, size = other.physical_offset % 65_536 + 88, len(other.body)
+    path = store.root / "commitlog" / f"{other.physical_offset // 65_536 * 65_536:020}"
+    patch(path, start, bytes([7]) * size)
+    patch(path, start - 80, (crc32(bytes([7]) * size) & 0x7FFFFFFF).to_bytes(4))
+    given = {"store": str(store.root), "output": str(ran.directory / "archive"), "verify": True}
+    report = load_job("archive").main(None, given)
+    where = f"message {other.queue_offset} in queue {other.queue_id} of 123"
+    assert report["differences"] == [f"{where}: bodyCrc differs", f"{where}: body differs"]
+    assert report["expired"] == (ALL_MESSAGES - FIRST_MESSAGES) * 3 // 4  # of the second run
 
 
 def test_nothing_is_left_in_staging(ran: Ran) -> None:

@@ -74,6 +74,7 @@ def list_jobs(as_json: bool) -> None:
     help="Settings of Spark. [default: conf/spark.conf, if it is there]",
 )
 @broker_option(None)
+@click.option("--verify", is_flag=True, help="Of archive: compare it with the log, write nothing.")
 @click.option("--no-wait", is_flag=True, help="With -b: do not wait for its end.")
 @json_option
 def run_job(
@@ -85,6 +86,7 @@ def run_job(
     spark_conf: Path | None,
     broker: str | None,
     no_wait: bool,
+    verify: bool,
     as_json: bool,
 ) -> None:
     """Runs the job NAME to its end; prints its report. Ctrl-C cancels it.
@@ -96,6 +98,8 @@ def run_job(
     arguments: dict[str, Any] = dict(_argument(text) for text in further)
     if topics:
         arguments["topics"] = list(topics)
+    if verify:
+        arguments["verify"] = True
     if broker is not None:
         paths = {"store": store, "output": output}
         named = {key: str(path) for key, path in paths.items() if path is not None}

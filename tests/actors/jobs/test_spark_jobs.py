@@ -13,7 +13,7 @@ from actors.engine.supervisor import ChildSpec
 from actors.engine.system import ActorSystem
 from actors.jobs import spark_job, spark_jobs
 from actors.jobs.messages import CancelJob, JobOrder, JobState, JobStates, RunJob
-from actors.jobs.spark_job import JobCommand
+from actors.jobs.spark_job import JobCommand, claimed
 from actors.jobs.spark_jobs import SparkJobs
 from storage.errors import StoreError
 from tests.support.actors import WAIT_S, Arrivals
@@ -140,6 +140,18 @@ def test_what_it_prints_is_in_its_log_and_its_work_directory_is_gone(jobs: Jobs)
     assert ended.tail == ()
     assert ended.report["work"].startswith(str(jobs.directory))
     assert not Path(ended.report["work"]).exists()
+
+
+def test_what_killed_runs_have_left_is_removed_but_not_what_is_in_use(jobs: Jobs) -> None:
+    left, used = jobs.directory / "archive-1", jobs.directory / "archive-2"
+    for directory in (left, used):
+        (directory / "spark-temporary").mkdir(parents=True)
+    claimed(left).close()  # its owner is gone
+    in_use = claimed(used)
+    jobs.start("finishes").take()
+    assert not left.exists()
+    assert (used / "spark-temporary").is_dir()
+    in_use.close()
 
 
 @pytest.mark.parametrize(
