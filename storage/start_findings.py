@@ -62,7 +62,8 @@ def file_findings(config: StoreConfig, disk: Disk, record: CleanStop | None) -> 
     path = config.replica_mark_path
     if not disk.exists(path):
         if path in known:
-            text = f"{path} is missing, which says that this was a slave's store: it is made anew"
+            text = f"{path} is missing, which says that this was a slave's store: a slave's start"
+            text += " makes it again, a master's does not look for topics that no table names"
             found.append(Finding("store", text))
     elif disk.is_dir(path) or disk.read_bytes(path):
         text = f"{path} is no empty file, as it should be: it counts as the mark of a slave's store"
