@@ -141,7 +141,7 @@ def decoder(root: Path, table: Table) -> None:
         ("decoder, 12 columns, by queue", lambda: count(by_queue(store), TWELVE)),
         ("decoder, 12 columns, by file", lambda: count(by_file(store), TWELVE)),
         ("decoder, 4 columns, by queue", lambda: count(by_queue(store), FOUR)),
-        ("decoder, all 19 columns, CRC checked", lambda: count(by_queue(store), ALL)),
+        ("decoder, all 19 columns", lambda: count(by_queue(store), ALL)),
     ):
         table.best(what, work, process_time, ROUNDS)
 
@@ -176,7 +176,7 @@ def in_spark(root: Path, table: Table, scratch: Path) -> None:
     def used() -> float:
         return tree_cpu_seconds(os.getpid())
 
-    for what, columns in (("12", TWELVE), ("4", FOUR), ("all 19, CRC checked,", ALL)):
+    for what, columns in (("12", TWELVE), ("4", FOUR), ("all 19", ALL)):
         work = to_nothing(messages(columns))
         table.best(f"Spark, source, {what} columns", work, used, ROUNDS)
     table.best("Spark, source → Parquet (zstd), 12 columns", to_parquet, used, ROUNDS - 1)
