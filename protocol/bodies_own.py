@@ -91,6 +91,7 @@ class JobRun(Body):
     sentence: str = ""
     """Why it failed."""
     report: dict[str, Any] = field(default_factory=dict)
+    """Of the run that was asked about; empty for the others."""
     tail: list[str] = field(default_factory=list)
     """The last lines of the log of one that failed."""
     started_ms: int = 0

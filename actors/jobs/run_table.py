@@ -33,12 +33,12 @@ class RunTable:
             for run in ended[:-ENDED_MAX]:
                 del self.states[run]
 
-    def bodies(self) -> Sequence[JobRun]:
-        """For who asks over the network."""
-        return [body_of(state) for state in self.states.values()]
+    def bodies(self, wanted: str | None) -> Sequence[JobRun]:
+        """For who asks over the network; with the report of one of them."""
+        return [body_of(state, state.run == wanted) for state in self.states.values()]
 
 
-def body_of(state: JobState) -> JobRun:
+def body_of(state: JobState, with_report: bool = False) -> JobRun:
     """A run as it is answered."""
     return JobRun(
         run=state.run,
@@ -48,7 +48,7 @@ def body_of(state: JobState) -> JobRun:
         done=state.done,
         tasks=state.tasks,
         sentence=state.sentence or "",
-        report=dict(state.report or {}),
+        report=dict(state.report or {}) if with_report else {},
         tail=list(state.tail),
         started_ms=state.started_ms,
         ended_ms=state.ended_ms,

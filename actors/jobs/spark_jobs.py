@@ -31,7 +31,7 @@ from protocol.bodies_own import JobLog, Jobs
 from protocol.codes import RequestCode, ResponseCode
 from protocol.command import RemotingCommand
 from protocol.errors import RemoteError
-from protocol.headers.jobs import JobLogHeader, JobRunHeader, RunJobHeader
+from protocol.headers.jobs import GetJobsHeader, JobLogHeader, JobRunHeader, RunJobHeader
 
 log = get_logger(__name__)
 
@@ -331,8 +331,9 @@ class SparkJobs(Responder):
 
     @serves(RequestCode.GET_JOBS)
     def on_jobs(self, request: Request) -> RemotingCommand | None:
+        header = GetJobsHeader.decode(request.command.fields)
         schedule = self._scheduled.bodies(self.system.clock.now_ms())
-        body = Jobs(list(self._job_names), list(self._table.bodies()), schedule)
+        body = Jobs(list(self._job_names), list(self._table.bodies(header.run)), schedule)
         return self._answer_long(request, body)
 
     @serves(RequestCode.GET_JOB_LOG)

@@ -34,7 +34,7 @@ from protocol.headers.client import (
     UnregisterClientHeader,
 )
 from protocol.headers.fields import Header
-from protocol.headers.jobs import JobLogHeader, JobRunHeader, RunJobHeader
+from protocol.headers.jobs import GetJobsHeader, JobLogHeader, JobRunHeader, RunJobHeader
 from protocol.headers.namesrv import (
     AddWritePermResponseHeader,
     BrokerIdentityHeader,
@@ -118,6 +118,7 @@ REQUEST_HEADERS: dict[int, type[Header]] = {
     Code.GET_OPEN_TRANSACTIONS: OpenTransactionsHeader,
     Code.RUN_JOB: RunJobHeader,
     Code.CANCEL_JOB: JobRunHeader,
+    Code.GET_JOBS: GetJobsHeader,
     Code.GET_JOB_LOG: JobLogHeader,
     Code.GET_PRODUCER_CONNECTION_LIST: ProducerGroupHeader,
     Code.GET_CONSUME_STATS: GetConsumeStatsHeader,

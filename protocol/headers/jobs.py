@@ -15,6 +15,13 @@ class RunJobHeader(Header):
 
 
 @dataclass(slots=True)
+class GetJobsHeader(Header):
+    """Everything about jobs: GET_JOBS. Reports may be long: only that of `run` comes along."""
+
+    run: str | None = wire("run", default=None)
+
+
+@dataclass(slots=True)
 class JobRunHeader(Header):
     """One run: CANCEL_JOB."""
 

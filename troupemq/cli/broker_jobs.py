@@ -11,7 +11,7 @@ import click
 
 from protocol.bodies_own import JobLog, JobRun, Jobs
 from protocol.codes import RequestCode
-from protocol.headers.jobs import JobLogHeader, JobRunHeader, RunJobHeader
+from protocol.headers.jobs import GetJobsHeader, JobLogHeader, JobRunHeader, RunJobHeader
 from troupemq.cli.admin.output import Output, Row, Time
 from troupemq.cli.admin.session import Session
 from troupemq.cli.admin.text import one_line
@@ -84,7 +84,7 @@ def status(run: str | None, broker: str, as_json: bool) -> None:
     """Shows the runs that the broker remembers, or all about RUN and its report."""
     out = Output(as_json=as_json)
     with asking() as session:
-        runs = session.read(Jobs, broker, RequestCode.GET_JOBS).runs
+        runs = session.read(Jobs, broker, RequestCode.GET_JOBS, GetJobsHeader(run)).runs
     if run is None:
         out.table([_row(each) for each in runs], "The broker has run no job since its start.")
         return
@@ -153,7 +153,7 @@ def _wait_for(session: Session, broker: str, run: str) -> JobRun:
     shown = ""
     try:
         while True:
-            runs = session.read(Jobs, broker, RequestCode.GET_JOBS).runs
+            runs = session.read(Jobs, broker, RequestCode.GET_JOBS, GetJobsHeader(run)).runs
             found = next((each for each in runs if each.run == run), None)
             if found is None:
                 leave(f"{broker} does not remember the run {run} any more: it was restarted.")

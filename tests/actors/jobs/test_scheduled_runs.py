@@ -301,7 +301,8 @@ def test_who_asks_over_the_network_hears_of_jobs_runs_and_schedule() -> None:
     run = JobRun.decode(world.ask(RequestCode.RUN_JOB, name="archive").body)
     assert (run.job, run.state) == ("archive", "waiting")
     world.advance(RUN_MS)
-    found = Jobs.decode(world.ask(RequestCode.GET_JOBS).body)
+    assert Jobs.decode(world.ask(RequestCode.GET_JOBS).body).runs[0].report == {}
+    found = Jobs.decode(world.ask(RequestCode.GET_JOBS, run=run.run).body)
     assert found.jobs == ["archive"]
     assert [(each.run, each.state, each.report) for each in found.runs] == [
         (run.run, "finished", {"rows": 7})
