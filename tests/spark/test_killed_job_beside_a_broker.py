@@ -21,7 +21,7 @@ from troupemq.client.consumer import PushConsumer
 from troupemq.client.consumer_offsets import ConsumeFrom
 from troupemq.client.message import Message, MessageView, SendResult, SendStatus
 from troupemq.client.producer import Producer, ProducerSettings
-from troupemq.servers import SPARK_JOBS, Servers
+from troupemq.servers import SPARK_JOBS, JobsPlace, Servers
 
 pytestmark = pytest.mark.slow
 
@@ -52,10 +52,7 @@ def servers(tmp_path: Path) -> Iterator[Servers]:
     }
     with servers.stopped_on_failure():
         broker, store, _ = parse_broker_config("", settings)
-    servers.start_broker(broker, store)
-    conf = tmp_path / "spark.conf"
-    conf.write_text("".join(f"{name} = {value}\n" for name, value in QUICK.items()))
-    servers.start_spark_jobs(tmp_path / "jobs", conf)
+    servers.start_broker(broker, store, JobsPlace(tmp_path / "jobs"))
     yield servers
     assert servers.stop(STOP_S), "not stopped in order"
     assert gave_up == []
@@ -128,7 +125,7 @@ def test_clients_notice_nothing_of_a_killed_job_and_nothing_of_it_is_left(
     archive = Archive(str(tmp_path / "archive"))
     with Load(namesrv) as load:
         jobs = servers.system.address(SPARK_JOBS)
-        jobs.tell(RunJob("archive", arguments, ended, progress))
+        jobs.tell(RunJob("archive", arguments, ended, progress, QUICK))
         running = take_until_writing(progress)
         load.wait_for(len(load.sent))
         (runner,) = [pid for pid in processes_of(running.run) if os.getpgid(pid) == pid]

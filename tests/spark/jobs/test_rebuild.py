@@ -10,6 +10,7 @@ from spark.rebuild import StagingDisk
 from storage.config import StoreConfig
 from storage.disk import RealDisk
 from storage.errors import StoreError
+from storage.json_config import save
 from storage.lock_file import StoreLock
 from storage.store_check import StoreCheck
 from storage.store_layout import with_sizes_of_files
@@ -24,6 +25,7 @@ SENT = 250
 def whole() -> FakeDisk:
     small = SmallStore()
     small.send(SENT)
+    save(small.disk, "/store/config/topics.json", '{"topicConfigTable":{"Topic":{"perm":6}}}')
     small.store.flush()
     small.store.close()
     return small.disk
