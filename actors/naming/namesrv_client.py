@@ -18,6 +18,7 @@ from time import monotonic
 from protocol.command import ONEWAY_FLAG, RemotingCommand
 from protocol.errors import FrameError
 from protocol.frame import FrameBuffer, encode
+from storage.errors import reason_of
 
 CONNECT_TIMEOUT_S = 3.0
 """As 4.9.7: a name server that is down must not hold up the others for long."""
@@ -52,9 +53,12 @@ class NamesrvClient:
         deadline = monotonic() + timeout_s
         try:
             return self._exchange(request, deadline)
-        except (OSError, FrameError) as error:
+        except OSError as error:
             self.close()
-            raise NamesrvUnreachable(str(error) or type(error).__name__) from error
+            raise _unreachable(error) from error
+        except FrameError as error:
+            self.close()
+            raise NamesrvUnreachable(str(error)) from error
 
     def tell(self, request: RemotingCommand, timeout_s: float) -> None:
         """Sends without waiting for an answer. Raises NamesrvUnreachable."""
@@ -65,7 +69,7 @@ class NamesrvClient:
             self._send(encode(request), monotonic() + timeout_s)
         except OSError as error:
             self.close()
-            raise NamesrvUnreachable(str(error) or type(error).__name__) from error
+            raise _unreachable(error) from error
 
     def is_connected(self) -> bool:
         """Whether there is a connection that the other end has not closed, as far as it is known
@@ -143,3 +147,7 @@ def _left(deadline: float) -> float:
     if left <= 0:
         raise TimeoutError("no answer in time")
     return left
+
+
+def _unreachable(error: OSError) -> NamesrvUnreachable:
+    return NamesrvUnreachable(reason_of(error) or type(error).__name__)

@@ -10,6 +10,7 @@ from typing import ClassVar
 
 from actors.engine.actor import Actor, Where, handles
 from actors.engine.address import Address
+from storage.errors import reason_of
 
 DIAL_TIMEOUT_S = 3.0
 
@@ -50,7 +51,10 @@ class Dialler(Actor):
         host, _, port = message.address.rpartition(":")
         try:
             sock = create_connection((host.strip("[]"), int(port)), DIAL_TIMEOUT_S)
-        except (OSError, ValueError) as error:
+        except OSError as error:
+            message.reply_to.tell(Dialed(None, reason_of(error)))
+            return
+        except ValueError as error:  # no port
             message.reply_to.tell(Dialed(None, str(error)))
             return
         sock.setblocking(False)

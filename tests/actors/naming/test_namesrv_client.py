@@ -127,13 +127,13 @@ def test_whether_the_other_end_has_closed_can_be_seen_without_a_call() -> None:
         assert not namesrv.is_connected(), "over loopback the end is here at once"
 
 
-def test_nobody_there_is_an_error() -> None:
+def test_nobody_there_is_an_error_in_words() -> None:
     with create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
     with client(f"127.0.0.1:{port}") as namesrv:
-        with pytest.raises(NamesrvUnreachable):
+        with pytest.raises(NamesrvUnreachable, match=r"^Connection refused$"):
             namesrv.call(RemotingCommand(105), 1)
-        with pytest.raises(NamesrvUnreachable):
+        with pytest.raises(NamesrvUnreachable, match=r"^Connection refused$"):
             namesrv.tell(RemotingCommand(105), 1)
 
 
