@@ -1,12 +1,11 @@
 """Plans a read of a written store and reads it, as driver and tasks do, without Spark."""
 
 from spark.options import Options, parse_options
+from spark.origin import opened
 from spark.plan import QueueRange
 from spark.pushdown import Pushed
 from spark.reading import range_reader
 from spark.source import wanted
-from spark.splits import tasks
-from spark.store_files import Store
 from tests.spark.store_writer import StoreWriter
 
 
@@ -15,8 +14,8 @@ def options(writer: StoreWriter, **given: str) -> Options:
 
 
 def planned(given: Options, pushed: Pushed | None = None) -> list[list[QueueRange]]:
-    store = Store(given.store, given.commit_log)
-    return tasks(store, wanted(store, given, pushed or Pushed()), given)
+    with opened(given) as origin:
+        return origin.tasks(wanted(origin, given, pushed or Pushed()))
 
 
 def numbers(given: Options, pushed: Pushed | None = None) -> list[int]:
