@@ -1,6 +1,6 @@
 """What is read over the network from our broker: the same as from its files; without a JVM."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,15 +18,11 @@ from protocol.headers.admin import CreateTopicHeader
 from protocol.sysflag import COMPRESSED
 from protocol.tags import java_hash_code
 from remoting.line import Line
-from spark.columns import MESSAGE_COLUMNS
 from spark.options import parse_options
-from spark.origin import opened, partitions
-from spark.pushdown import Pushed
-from spark.reading import RangesPartition, read_partition
-from spark.source import wanted
+from spark.reading import RangesPartition
 from spark.stream import StoreStreamReader
 from storage.errors import StoreError
-from tests.spark.rows import in_order
+from tests.spark.planned import rows_of, tasks_of
 from tests.spark.store_writer import HOST_V6, NOVEMBER_ROOT_MS, StoreWriter
 from tests.support.brokers import send_command
 from tests.support.sockets import HOST, serving_broker
@@ -71,19 +67,21 @@ def write(root: Path) -> None:
     writer.close()
 
 
-def tell_routes(name_server: FakeServer, brokers: dict[str, str], queues: int = 2) -> None:
+def tell_routes(
+    name_server: FakeServer, brokers: dict[str, str], topics: Sequence[str] = TOPICS
+) -> None:
     """Of all topics; "gone" is in the list and has no route."""
-    topics = TopicList([*TOPICS, "TBW102", "broker-a", "gone"])
+    listed = TopicList([*topics, "TBW102", "broker-a", "gone"])
     name_server.on(
         RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER,
-        lambda command: command.answer(body=topics.encode()),
+        lambda command: command.answer(body=listed.encode()),
     )
 
     def route(command: RemotingCommand) -> RemotingCommand:
-        if (command.fields or {})["topic"] not in (*TOPICS, "broker-a"):
+        if (command.fields or {})["topic"] not in (*topics, "broker-a"):
             return command.answer(17, remark="no route")
         data = TopicRouteData(
-            [QueueData(name, queues, queues, 6) for name in brokers],
+            [QueueData(name, 2, 2, 6) for name in brokers],
             [BrokerData("c", name, {0: address}) for name, address in brokers.items()],
         )
         return command.answer(body=data.encode(standard_json=True))
@@ -114,27 +112,10 @@ def send_a_batch(address: str) -> None:
         line.ask(send_command(body, topic="orders", queue_id=1, batch=True))
 
 
-def tasks(given: dict[str, str]) -> list[Any]:
-    options = parse_options(given)
-    with opened(options) as origin:
-        return partitions(origin, wanted(origin, options, Pushed()))
-
-
-def rows(given: dict[str, str], columns: tuple[str, ...] = tuple(MESSAGE_COLUMNS)) -> list[Any]:
-    options = parse_options(given)
-    found = [
-        row
-        for task in tasks(given)
-        for batch in read_partition(task, options, columns)
-        for row in batch.to_pylist()
-    ]
-    return in_order(found) if "topic" in columns else found
-
-
 def both(served: Served, **given: str) -> tuple[list[Any], list[Any]]:
     """Over the network, and from the files."""
     store = {"store": str(served.store), "brokerName": "broker-a"}
-    return rows(served.given(**given)), rows({**store, **given})
+    return rows_of(served.given(**given)), rows_of({**store, **given})
 
 
 def test_every_column_of_every_message_is_that_of_the_store(served: Served) -> None:
@@ -166,17 +147,17 @@ def test_options_mean_what_they_mean_for_a_store(served: Served, given: dict[str
 
 def test_offsets_are_told_for_each_broker_and_queue(served: Served) -> None:
     offsets = '{"paid":{"broker-a":{"0":5,"1":-1}}}'
-    found = rows(served.given(topic="paid", startingOffsets=offsets), ("queueId", "queueOffset"))
+    found = rows_of(served.given(topic="paid", startingOffsets=offsets), ("queueId", "queueOffset"))
     assert [tuple(row.values()) for row in found] == [(0, number) for number in range(5, 25)]
 
 
 def test_tasks_have_no_more_messages_than_they_may_and_are_as_many_as_wanted(
     served: Served,
 ) -> None:
-    limited = tasks(served.given(topic="paid", maxRecordsPerPartition="7"))
+    limited = tasks_of(served.given(topic="paid", maxRecordsPerPartition="7"))
     assert max(sum(p.end - p.first for p in task.ranges) for task in limited) == 7
-    assert len(tasks(served.given(topic="paid"))) == 1
-    assert len(tasks(served.given(topic="paid", minPartitions="3"))) >= 3
+    assert len(tasks_of(served.given(topic="paid"))) == 1
+    assert len(tasks_of(served.given(topic="paid", minPartitions="3"))) >= 3
 
 
 @pytest.mark.parametrize(
@@ -195,11 +176,11 @@ def test_tasks_have_no_more_messages_than_they_may_and_are_as_many_as_wanted(
 )
 def test_what_is_not_there_is_refused(served: Served, given: dict[str, str], sentence: str) -> None:
     with pytest.raises(StoreError, match=sentence):
-        tasks(served.given(**given))
+        tasks_of(served.given(**given))
 
 
 def test_no_group_appears_at_the_broker_and_no_offset_is_committed(served: Served) -> None:
-    rows(served.given())
+    rows_of(served.given())
     with Line(served.broker) as line:
         groups = line.ask(RemotingCommand(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, {})).body
         offsets = line.ask(RemotingCommand(RequestCode.GET_ALL_CONSUMER_OFFSET, {})).body
@@ -235,6 +216,6 @@ def test_a_name_server_that_is_gone_is_passed_over_for_the_next(served: Served) 
     with FakeServer() as gone:
         pass
     given = {"nameServer": f"{gone.address};{served.name_server}", "topic": "paid"}
-    assert len(rows(given)) == 50
+    assert len(rows_of(given)) == 50
     with pytest.raises(StoreError, match=f"nameServer {gone.address}: .*refused"):
-        tasks({"nameServer": gone.address})
+        tasks_of({"nameServer": gone.address})
