@@ -14,7 +14,7 @@ from typing import Any
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 FRONT = "troupemq"
-BELOW = ("protocol", "storage", "actors", "spark")
+BELOW = ("protocol", "storage", "remoting", "actors", "spark")
 
 
 class Namespace(BuildHookInterface[Any]):

@@ -1,4 +1,4 @@
-"""What the log says, in bulk: PySpark jobs over a store directory.
+"""What the log says, in bulk: PySpark jobs over a store; a data source, over the network, too.
 
     file              what it does                                                 needs Spark
     store_files.py    a store's files as a reader sees them, without a lock         no
@@ -12,6 +12,9 @@
     options.py        the options of the data source, refused by name               no
     offsets.py        where queues begin and end, what of them options ask for      no
     splits.py         the tasks of a read                                           no
+    origin.py         a store or a cluster, as a plan sees it                       its partition
+    cluster.py        over the network: routes, ends of queues, places by time      its partition
+    pulling.py        over the network: a task pulls its ranges                     its partition
     row_filter.py     which messages are wanted: tags, SQL92                        no
     reading.py        what a task does: ranges → record batches                     its partition
     pushdown.py       what filters of Spark leave of a read                         yes

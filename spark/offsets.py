@@ -5,11 +5,12 @@ what lies behind is not there yet, or was lost with the power. Offsets told in o
 with that; what they ask for and the store has no more is a loss, which failOnDataLoss decides.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from protocol.topic_names import DLQ_TOPIC_PREFIX, RETRY_TOPIC_PREFIX
-from spark.options import EARLIEST, LATEST, Options, Position, QueueName
+from spark.options import EARLIEST, LATEST, Options, Position, QueueName, queue_text
 from spark.plan import is_system_topic
 from spark.records import Queue
 from spark.store_files import Store
@@ -39,7 +40,7 @@ def open_store(options: Options) -> Store:
 
 
 def open_queue(store: Store, name: QueueName, options: Options) -> Queue:
-    return Queue(store, *name, options.published_offset)
+    return Queue(store, name[0], name[1], options.published_offset)
 
 
 def is_ordinary(topic: str) -> bool:
@@ -68,14 +69,20 @@ def wants_topic(topic: str, options: Options) -> bool:
 
 def check_topics(queues: Iterable[QueueName], store: Store, options: Options) -> None:
     """Raises StoreError for a topic that is named and not there."""
-    missing = sorted((options.topics or frozenset()) - {topic for topic, _ in queues})
+    missing = sorted((options.topics or frozenset()) - {name[0] for name in queues})
     if missing:
-        there = sorted({topic for topic, _ in store.queue_names() if is_ordinary(topic)})
-        name = "topic" if "topic" in options.given else "topics"
-        raise StoreError(
-            f"{name}: {options.store} has no topic {missing[0]}; it has "
-            f"{', '.join(there[:_NAMED_MAX]) or 'none'}{' and more' * (len(there) > _NAMED_MAX)}"
-        )
+        there = {topic for topic, _ in store.queue_names() if is_ordinary(topic)}
+        raise no_topic(options, options.store, missing[0], there)
+
+
+def no_topic(options: Options, where: str, missing: str, there: Iterable[str]) -> StoreError:
+    """That a topic is not `where` one would read it, and which are."""
+    known = sorted(there)
+    name = "topic" if "topic" in options.given else "topics"
+    return StoreError(
+        f"{name}: {where} has no topic {missing}; it has "
+        f"{', '.join(known[:_NAMED_MAX]) or 'none'}{' and more' * (len(known) > _NAMED_MAX)}"
+    )
 
 
 def bounds(queue: Queue, known_end: int = 0) -> Bounds:
@@ -105,10 +112,19 @@ def first_stored_at(queue: Queue, there: Bounds, timestamp_ms: int) -> int:
 
     Supposes that store timestamps rise along the queue, as the broker's clock does.
     """
+    return first_at_time(there, timestamp_ms, lambda first, end: _time_from(queue, first, end))
+
+
+def first_at_time(
+    there: Bounds,
+    timestamp_ms: int,
+    time_from: Callable[[int, int], tuple[int, int] | None],
+) -> int:
+    """By halves; `time_from` tells offset and time of the first message of a range."""
     low, high = there.first, there.end
     while low < high:
         middle = (low + high) // 2
-        found = _time_from(queue, middle, high)
+        found = time_from(middle, high)
         if found is None or found[1] >= timestamp_ms:
             high = middle
         else:
@@ -125,9 +141,17 @@ def _time_from(queue: Queue, first: int, end: int) -> tuple[int, int] | None:
     return None
 
 
-def resolve(position: Position | None, default: int, queue: Queue, there: Bounds) -> int:
-    """The queue offset of a position; may lie outside of what is there."""
-    name = queue.topic, queue.queue_id
+def resolve(
+    position: Position | None,
+    default: int,
+    name: QueueName,
+    there: Bounds,
+    stored_at: Callable[[int], int],
+) -> int:
+    """The queue offset of a position; may lie outside of what is there.
+
+    `stored_at` tells the first message stored at a time (ms since 1970) or later.
+    """
     offset: int | None = default
     timestamp_ms = None
     if position is not None:
@@ -137,7 +161,7 @@ def resolve(position: Position | None, default: int, queue: Queue, there: Bounds
         if position.timestamps_ms is not None:
             timestamp_ms = position.timestamps_ms[name]
     if timestamp_ms is not None:
-        return first_stored_at(queue, there, timestamp_ms)
+        return stored_at(timestamp_ms)
     return {EARLIEST: there.first, LATEST: there.end}.get(offset or 0, offset or 0)
 
 
@@ -159,14 +183,13 @@ def check_named(position: Position | None, queues: Iterable[QueueName]) -> None:
 
 
 def _listed(names: Iterable[QueueName]) -> str:
-    texts = [f"queue {queue_id} of {topic}" for topic, queue_id in sorted(names)]
+    texts = [queue_text(*name) for name in sorted(names)]
     more = f" and {len(texts) - _NAMED_MAX} more" if len(texts) > _NAMED_MAX else ""
     return ", ".join(texts[:_NAMED_MAX]) + more
 
 
 def within(name: QueueName, wanted: Bounds, there: Bounds, *, fail_on_data_loss: bool) -> Bounds:
     """What is wanted and there. Raises StoreError where that is less, if a loss is an error."""
-    topic, queue_id = name
     lost = None
     if wanted.first < min(wanted.end, there.first):
         lost = f"begins at {there.first}, not at {wanted.first}"
@@ -174,24 +197,30 @@ def within(name: QueueName, wanted: Bounds, there: Bounds, *, fail_on_data_loss:
         lost = f"ends at {there.end}, not at {max(wanted.first, wanted.end)}"
     if lost is not None and fail_on_data_loss:
         raise StoreError(
-            f"queue {queue_id} of {topic} {lost}: messages are gone, or never were; "
+            f"{queue_text(*name)} {lost}: messages are gone, or never were; "
             "failOnDataLoss=false reads what is there"
         )
     first = min(max(wanted.first, there.first), there.end)
     return Bounds(first, max(first, min(wanted.end, there.end)))
 
 
-def to_json(offsets: Mapping[QueueName, int]) -> dict[str, dict[str, int]]:
-    """As startingOffsets takes them: topic, queue id, offset."""
-    found: dict[str, dict[str, int]] = {}
-    for (topic, queue_id), offset in sorted(offsets.items()):
-        found.setdefault(topic, {})[str(queue_id)] = offset
+def to_json(offsets: Mapping[QueueName, int]) -> dict[str, Any]:
+    """As startingOffsets takes them: topic, broker where it is known, queue id, offset."""
+    found: dict[str, Any] = {}
+    for name, offset in sorted(offsets.items()):
+        queues = found.setdefault(name[0], {})
+        for broker in name[2:]:
+            queues = queues.setdefault(broker, {})
+        queues[str(name[1])] = offset
     return found
 
 
-def from_json(found: Mapping[str, Mapping[str, int]]) -> dict[QueueName, int]:
-    return {
-        (topic, int(queue_id)): offset
-        for topic, queues in found.items()
-        for queue_id, offset in queues.items()
-    }
+def from_json(found: Mapping[str, Mapping[str, Any]]) -> dict[QueueName, int]:
+    offsets: dict[QueueName, int] = {}
+    for topic, queues in found.items():
+        for key, value in queues.items():
+            if isinstance(value, Mapping):
+                offsets.update({(topic, int(number), key): value[number] for number in value})
+            else:
+                offsets[topic, int(key)] = value
+    return offsets

@@ -12,6 +12,7 @@ from re import Pattern, compile
 from re import error as PatternError
 from typing import Any, TypeAlias
 
+from remoting.address import split_addresses
 from spark.plan import RANGE_BYTES
 from spark.row_filter import Expression
 from storage.errors import StoreError
@@ -19,11 +20,12 @@ from storage.errors import StoreError
 LATEST, EARLIEST = -1, -2
 """In place of a queue offset, as in Kafka's JSON."""
 
-QueueName: TypeAlias = tuple[str, int]
-"""Topic and queue id."""
+QueueName: TypeAlias = tuple[str, int] | tuple[str, int, str]
+"""Topic and queue id; and the name of the broker, over the network."""
 
 NAMES = (
     "store",
+    "nameServer",
     "commitLog",
     "publishedOffset",
     "brokerName",
@@ -50,6 +52,16 @@ NAMES = (
 )
 _FOR_STREAMS = ("maxOffsetsPerTrigger", "maxBytesPerTrigger")
 _FOR_BATCHES = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp", "ranges")
+_OF_STORES = {
+    "store": "give one of them",
+    "commitLog": "it is of a store: leave it out",
+    "publishedOffset": "it is of a store: leave it out",
+    "brokerName": "brokers tell their names themselves: leave it out",
+    "maxBytesPerTrigger": "brokers tell no message lengths: give maxOffsetsPerTrigger",
+    "maxBytesPerPartition": "brokers tell no message lengths: give maxRecordsPerPartition",
+    "ranges": "they are of a store: leave it out",
+}
+"""What cannot be said together with nameServer, and what to do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +92,11 @@ class Options:
 
     given: Mapping[str, str]
     store: str
+    """Empty over the network."""
+
+    name_servers: tuple[str, ...]
+    """Empty for a store."""
+
     commit_log: str | None
     published_offset: int | None
     broker_name: str | None
@@ -123,9 +140,8 @@ def parse_options(raw: Mapping[str, str]) -> Options:
     _one_of(given, "topic", "topics", "topicPattern")
     for edge in ("starting", "ending"):
         _one_of(given, f"{edge}Offsets", f"{edge}Timestamp", f"{edge}OffsetsByTimestamp")
-    broker_name = given.get("brokerName")
-    starting = _position(given, "starting", broker_name, refused=None)
-    ending = _position(given, "ending", broker_name, refused=EARLIEST)
+    starting = _position(given, "starting", refused=None)
+    ending = _position(given, "ending", refused=EARLIEST)
     _check_order(starting, ending)
     expression = given.get("subExpression")
     kind = given.get("expressionType")
@@ -133,10 +149,11 @@ def parse_options(raw: Mapping[str, str]) -> Options:
         raise StoreError("expressionType says what subExpression is: give that, too")
     return Options(
         given=given,
-        store=given["store"],
+        store=given.get("store", ""),
+        name_servers=_name_servers(given),
         commit_log=given.get("commitLog"),
         published_offset=_number(given, "publishedOffset", 0),
-        broker_name=broker_name,
+        broker_name=given.get("brokerName"),
         topics=_topics(given),
         topic_pattern=_pattern(given),
         include_system_topics=_flag(given, "includeSystemTopics", False),
@@ -159,10 +176,6 @@ def _known(raw: Mapping[str, str]) -> dict[str, str]:
     spelling = {name.lower(): name for name in NAMES}
     given: dict[str, str] = {}
     for name, value in raw.items():
-        if name.lower() == "nameserver":
-            raise StoreError(
-                "nameServer cannot be read from: give store, the broker's storePathRootDir"
-            )
         known = "path" if name.lower() == "path" else spelling.get(name.lower())
         if known is None:
             close = get_close_matches(name.lower(), spelling, 1)
@@ -172,9 +185,25 @@ def _known(raw: Mapping[str, str]) -> dict[str, str]:
     path = given.pop("path", None)
     if path is not None and given.setdefault("store", path) != path:
         raise StoreError("store and the path of load() name two stores: give one of them")
-    if not given.get("store"):
-        raise StoreError("store is missing: give the broker's storePathRootDir")
+    if "nameServer" in given:
+        for name, what_to_do in _OF_STORES.items():
+            if name in given:
+                raise StoreError(f"nameServer and {name} contradict each other: {what_to_do}")
+    elif not given.get("store"):
+        raise StoreError(
+            "store is missing: give the broker's storePathRootDir, or nameServer to read over the "
+            "network"
+        )
     return given
+
+
+def _name_servers(given: Mapping[str, str]) -> tuple[str, ...]:
+    if "nameServer" not in given:
+        return ()
+    try:
+        return split_addresses(given["nameServer"])
+    except ValueError as error:
+        raise StoreError(f"nameServer: {error}; several have ; between them") from None
 
 
 def _one_of(given: Mapping[str, str], *names: str) -> None:
@@ -222,9 +251,7 @@ def _pattern(given: Mapping[str, str]) -> Pattern[str] | None:
         raise StoreError(f"topicPattern is no regular expression: {error}") from None
 
 
-def _position(
-    given: Mapping[str, str], edge: str, broker_name: str | None, refused: int | None
-) -> Position | None:
+def _position(given: Mapping[str, str], edge: str, refused: int | None) -> Position | None:
     """`refused`: EARLIEST where a read cannot end there."""
     name = f"{edge}Offsets"
     if name in given:
@@ -236,24 +263,33 @@ def _position(
         if not text.startswith("{"):
             raise StoreError(f'{name} is {text}: it must be {words}, or JSON {{"topic":{{"0":7}}}}')
         least = EARLIEST if refused is None else LATEST
-        return Position(name, offsets=_by_queue(name, text, broker_name, least))
+        return Position(name, offsets=_by_queue(name, given, least))
     name = f"{edge}Timestamp"
     if name in given:
         return Position(name, timestamp_ms=_number(given, name, 0))
     name = f"{edge}OffsetsByTimestamp"
     if name in given:
-        return Position(name, timestamps_ms=_by_queue(name, given[name], broker_name, 0))
+        return Position(name, timestamps_ms=_by_queue(name, given, 0))
     return None
 
 
-def _by_queue(name: str, text: str, broker_name: str | None, least: int) -> dict[QueueName, int]:
+def _by_queue(name: str, given: Mapping[str, str], least: int) -> dict[QueueName, int]:
     """JSON of topic, broker where it is named, queue id, number."""
+    broker_name = given.get("brokerName")
+    over_network = "nameServer" in given
     right = f'{name} must be JSON {{"topic":{{"0":7,"1":9}}}} or {{"topic":{{"broker":{{"0":7}}}}}}'
+    if over_network:
+        right = f'{name} must be JSON {{"topic":{{"broker":{{"0":7,"1":9}}}}}} with nameServer'
     found: dict[QueueName, int] = {}
-    for topic, queues in _object(text, right).items():
+    for topic, queues in _object(given[name], right).items():
         if not isinstance(queues, dict):
             raise StoreError(right)
         for key, value in queues.items():
+            if over_network:
+                for number, offset in _part(value, right).items():
+                    queue = topic, _queue_id(number, right), key
+                    found[queue] = _at_least(offset, least, name, right)
+                continue
             if not isinstance(value, dict):
                 found[topic, _queue_id(key, right)] = _at_least(value, least, name, right)
                 continue
@@ -272,6 +308,12 @@ def _object(text: str, right: str) -> dict[str, Any]:
         value = json.loads(text)
     except ValueError:
         raise StoreError(right) from None
+    if not isinstance(value, dict):
+        raise StoreError(right)
+    return value
+
+
+def _part(value: object, right: str) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise StoreError(right)
     return value
@@ -309,6 +351,16 @@ def _check_order(starting: Position | None, ending: Position | None) -> None:
             raise StoreError(
                 f"{ending.option} {end} is before {starting.option} {start}: exchange them"
             )
+
+
+def broker_of(name: QueueName) -> str | None:
+    """Whose queue it is, if that is said."""
+    return name[2] if len(name) == 3 else None
+
+
+def queue_text(topic: str, queue_id: int, broker: str | None = None) -> str:
+    """A queue, as sentences call it."""
+    return f"queue {queue_id} of {topic}" + (f" at {broker}" if broker else "")
 
 
 def _offsets_of(position: Position) -> Mapping[QueueName, int]:

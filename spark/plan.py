@@ -46,6 +46,8 @@ class QueueRange:
     first: int
     end: int
     record_bytes: int = 0
+    broker: str | None = None
+    """Whose queue it is, where that must be known: over the network."""
 
 
 @dataclass(frozen=True, slots=True)

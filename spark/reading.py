@@ -3,14 +3,14 @@
 Runs wherever Spark runs tasks; all that it needs is in it or in its partition.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa  # type: ignore[import-untyped]
 from pyspark.sql.datasource import InputPartition
 
 from spark.decode import batches
-from spark.options import Options
+from spark.options import Options, queue_text
 from spark.plan import QueueRange
 from spark.records import Queue, Scanned
 from spark.row_filter import RowFilter
@@ -21,9 +21,13 @@ from storage.errors import StoreError
 class RangesPartition(InputPartition):
     """What one task reads."""
 
-    def __init__(self, ranges: Sequence[QueueRange]) -> None:
+    def __init__(
+        self, ranges: Sequence[QueueRange], addresses: Mapping[str, str] | None = None
+    ) -> None:
+        """`addresses` of the brokers that the ranges name."""
         super().__init__(None)
         self.ranges = ranges
+        self.addresses = addresses or {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +51,7 @@ class RangeReader:
         for part in ranges:
             for scanned in self._scan(store, part):
                 if self.fail_on_data_loss:
-                    _check_whole(part, scanned)
+                    check_whole(part, scanned)
                 if scanned.records is None:
                     continue
                 records = self.wanted.keep(scanned.records)
@@ -68,7 +72,7 @@ class RangeReader:
                     yield scanned
                 if at < part.end and self.fail_on_data_loss:
                     raise StoreError(
-                        f"queue {part.queue_id} of {part.topic} ended at {at} while it was read, "
+                        f"{_text(part)} ended at {at} while it was read, "
                         f"but at {part.end} when the job started: run the job again"
                     )
                 return
@@ -78,6 +82,30 @@ class RangeReader:
             # Once more from here, with the store listed anew: without the file that has gone.
             failed_at = at
             store = self._open()
+
+
+def read_partition(
+    partition: RangesPartition,
+    options: Options,
+    columns: tuple[str, ...],
+    tags: frozenset[str] | None = None,
+) -> Iterator[pa.RecordBatch]:
+    """The messages of one task, of a store or over the network; `tags` as in `range_reader`.
+
+    Raises StoreError if a range does not hold what was planned.
+    """
+    if not options.name_servers:
+        return range_reader(options, columns, tags).read(partition.ranges)
+    # Only here: readers of files need no package for JSON.
+    from spark.pulling import PullReader
+
+    reader = PullReader(
+        addresses=partition.addresses,
+        columns=columns,
+        wanted=RowFilter(options.expression, tags),
+        fail_on_data_loss=options.fail_on_data_loss,
+    )
+    return reader.read(partition.ranges)
 
 
 def range_reader(
@@ -95,16 +123,22 @@ def range_reader(
     )
 
 
-def _check_whole(part: QueueRange, scanned: Scanned) -> None:
+def check_whole(part: QueueRange, scanned: Scanned) -> None:
     """Raises StoreError if one of the units scanned has no whole record."""
     records = scanned.records
     whole = 0 if records is None else len(records)
     if whole == scanned.count:
         return
-    there = [] if records is None else records.heads["queue_offset"].tolist()
-    missing = min(set(range(scanned.first, scanned.first + scanned.count)).difference(there))
+    missing = scanned.first
+    if records is not None:
+        there = records.heads["queue_offset"].tolist()
+        missing = min(set(range(missing, missing + scanned.count)).difference(there))
     raise StoreError(
-        f"message {missing} in queue {part.queue_id} of {part.topic} is damaged or gone "
+        f"message {missing} in {_text(part)} is damaged or gone "
         f"({scanned.count - whole} of {scanned.count} there are): failOnDataLoss=false reads the "
         "others"
     )
+
+
+def _text(part: QueueRange) -> str:
+    return queue_text(part.topic, part.queue_id, part.broker)

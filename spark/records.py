@@ -31,7 +31,7 @@ import numpy as np
 from protocol.host import HOST_V4_BYTES, HOST_V6_BYTES
 from protocol.message import RECORD_MAGIC, TOPIC_BYTES_MAX
 from protocol.sysflag import BORN_HOST_V6, STORE_HOST_V6
-from spark.store_files import GAP_FILLER_BYTES, LogFile, NumpyArray, Store
+from spark.store_files import GAP_FILLER_BYTES, LogBytes, LogFile, NumpyArray, Store
 
 HEAD = np.dtype(
     [
@@ -76,12 +76,12 @@ _SPAN_BYTES_MAX = 2**31 - 1
 
 @dataclass(slots=True)
 class Records:
-    """Messages that lie behind one another in one log file; all arrays have one row each."""
+    """Messages that lie behind one another in the same bytes; all arrays have one row each."""
 
     topic: str | None
     """Of all of them; None where each may have its own."""
 
-    file: LogFile
+    file: LogBytes
     tags_codes: NumpyArray
     """Of the units; zeros where they were found without."""
 
@@ -283,7 +283,7 @@ class Places:
 
 
 def whole_records(
-    file: LogFile,
+    file: LogBytes,
     places: Places,
     is_own: Callable[[NumpyArray, NumpyArray | slice], NumpyArray],
     topic: str | None,
@@ -303,7 +303,7 @@ def whole_records(
     return _with_texts(_with_hosts(file, places.take(rows), heads[rows], topic))
 
 
-def _with_hosts(file: LogFile, places: Places, heads: NumpyArray, topic: str | None) -> Records:
+def _with_hosts(file: LogBytes, places: Places, heads: NumpyArray, topic: str | None) -> Records:
     """Finds the fields that an IPv6 host moves; only then they are gathered a second time."""
     sys_flag = heads["sys_flag"]
     born = np.full(len(heads), HOST_V4_BYTES, np.int64)

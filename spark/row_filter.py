@@ -72,8 +72,8 @@ class RowFilter:
 
 
 def _with_tags(records: Records, tags: frozenset[str]) -> Records:
-    if records.topic != SCHEDULE_TOPIC:
-        codes = records.tags_codes.astype(np.int64)
+    codes = records.tags_codes.astype(np.int64)
+    if records.topic != SCHEDULE_TOPIC and codes.any():  # a broker tells none over the network
         hashes = np.array([java_hash_code(tag) for tag in tags], np.int32)
         likely = np.isin(codes.astype(np.int32), hashes) | (codes <= EXT_ADDRESS_MAX)
         records = records.take(np.flatnonzero(likely))

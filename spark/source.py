@@ -1,7 +1,8 @@
-"""The PySpark data source `troupemq`: the messages of a store, one row each.
+"""The PySpark data source `troupemq`: the messages of a store or of a cluster, one row each.
 
     spark.dataSource.register(TroupeMQ)
     spark.read.format("troupemq").option("store", "/path/of/store").load()
+    spark.read.format("troupemq").option("nameServer", "host:9876").option("topic", "T").load()
 
 Columns: spark/columns.py; options: spark/options.py; both as tables for people: docs/pipeline.md.
 `.schema("topic string, queueId int")` before load() computes these columns only (Spark prunes no
@@ -11,30 +12,19 @@ columns of a Python source by itself).
 import json
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPartition
 from pyspark.sql.types import StructType
 
 from spark.columns import MESSAGE_COLUMNS, check_columns, sql_schema
-from spark.offsets import (
-    Bounds,
-    bounds,
-    check_named,
-    check_topics,
-    chosen_queues,
-    first_stored_at,
-    open_queue,
-    open_store,
-    resolve,
-    within,
-)
+from spark.offsets import Bounds, check_named, open_store, resolve, within
 from spark.options import EARLIEST, LATEST, Options, QueueName, parse_options
+from spark.origin import Origin, opened, partitions
 from spark.plan import QueueRange, pack
 from spark.pushdown import Pushed, narrow
-from spark.reading import RangesPartition, range_reader
-from spark.splits import tasks
-from spark.store_files import Store
+from spark.reading import RangesPartition, read_partition
 from spark.stream import StoreStreamReader
 from storage.errors import StoreError
 
@@ -43,13 +33,14 @@ _CLOCK_SLACK_MS = 60_000
 
 
 class TroupeMQ(DataSource):
-    """Messages of a store directory."""
+    """Messages of a store directory, or over the network."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
         """Raises StoreError for options that are wrong, and for a path that is no store."""
         super().__init__(dict(options))
         self._options = parse_options(options)
-        open_store(self._options)
+        if not self._options.name_servers:
+            open_store(self._options)
 
     @classmethod
     def name(cls) -> str:
@@ -83,7 +74,7 @@ def column_names(schema: StructType, options: Options) -> tuple[str, ...]:
 
 
 class StoreReader(DataSourceReader):
-    """Plans on the driver; reads in the tasks, which need the same path."""
+    """Plans on the driver; reads in the tasks, which need the same path or reach the brokers."""
 
     def __init__(self, options: Options, columns: tuple[str, ...]) -> None:
         self._options = options
@@ -92,22 +83,21 @@ class StoreReader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         """Raises StoreError if the store does not have what the options ask for."""
-        return [RangesPartition(together) for together in self._planned()]
-
-    def _planned(self) -> Iterable[list[QueueRange]]:
         options = self._options
         if options.ranges is not None:
             ranges = self._pushed.chosen(ranges_from_json(options.ranges))
-            return pack(ranges, options.max_bytes_per_partition)
-        store = open_store(options)
-        return tasks(store, wanted(store, options, self._pushed), options)
+            return [
+                RangesPartition(together)
+                for together in pack(ranges, options.max_bytes_per_partition)
+            ]
+        with opened(options) as origin:
+            return partitions(origin, wanted(origin, options, self._pushed))
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """Record batches. Raises StoreError if a range does not hold what was planned."""
         if not isinstance(partition, RangesPartition):
             return iter(())  # Spark's own placeholder: there is nothing to read
-        reader = range_reader(self._options, self._columns, self._pushed.tags)
-        return reader.read(partition.ranges)
+        return read_partition(partition, self._options, self._columns, self._pushed.tags)
 
 
 class FilteringReader(StoreReader):
@@ -132,29 +122,29 @@ def _filters_are_pushed() -> bool:
     return any(name.endswith(".data_source_pushdown_filters") for name in names)
 
 
-def wanted(store: Store, options: Options, pushed: Pushed) -> dict[QueueName, Bounds]:
+def wanted(origin: Origin, options: Options, pushed: Pushed) -> dict[QueueName, Bounds]:
     """What a read with an end asks for of each queue, as far as it is there."""
-    queues = chosen_queues(store, options)
-    check_topics(queues, store, options)
+    queues = origin.queues()
+    origin.check_topics(queues)
     check_named(options.starting, queues)
     check_named(options.ending, queues)
     found: dict[QueueName, Bounds] = {}
     for name in queues:
-        if not pushed.wants(*name):
+        if not pushed.wants(name[0], name[1]):
             continue
-        queue = open_queue(store, name, options)
-        there = bounds(queue)
+        there = origin.bounds(name)
+        stored_at = partial(origin.first_stored_at, name, there)
         asked = Bounds(
-            resolve(options.starting, EARLIEST, queue, there),
-            resolve(options.ending, LATEST, queue, there),
+            resolve(options.starting, EARLIEST, name, there, stored_at),
+            resolve(options.ending, LATEST, name, there, stored_at),
         )
         part = within(name, asked, there, fail_on_data_loss=options.fail_on_data_loss)
         first, end = pushed.between(part.first, part.end)
         if pushed.since_ms is not None and first < end:
-            since = first_stored_at(queue, there, pushed.since_ms - _CLOCK_SLACK_MS)
+            since = stored_at(pushed.since_ms - _CLOCK_SLACK_MS)
             first = max(first, since)
         if pushed.until_ms is not None and first < end:
-            until = first_stored_at(queue, there, pushed.until_ms + _CLOCK_SLACK_MS + 1)
+            until = stored_at(pushed.until_ms + _CLOCK_SLACK_MS + 1)
             end = min(end, until)
         found[name] = Bounds(first, max(first, end))
     return found

@@ -5,11 +5,12 @@ no task begins anywhere else than at a unit of a queue.
 """
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 import numpy as np
 
 from spark.offsets import Bounds, open_queue
-from spark.options import Options, QueueName
+from spark.options import Options, QueueName, broker_of
 from spark.plan import QueueRange, pack
 from spark.records import Queue
 from spark.store_files import GAP_FILLER_BYTES, NumpyArray, Store
@@ -33,8 +34,28 @@ def tasks(
         for name in sizes
         for part in cut(open_queue(store, name, options), wanted[name], bytes_max, rows_max)
     ]
-    together = list(pack(ranges, bytes_max, rows_max))
-    while len(together) < (options.min_partitions or 0):
+    return at_least(list(pack(ranges, bytes_max, rows_max)), options.min_partitions or 0)
+
+
+def tasks_by_rows(
+    wanted: Mapping[QueueName, Bounds], options: Options, rows_max: int
+) -> list[list[QueueRange]]:
+    """The same where nobody knows how many bytes messages have; `rows_max` is of one task."""
+    total = sum(part.end - part.first for part in wanted.values())
+    rows_max = options.max_records_per_partition or rows_max
+    if options.min_partitions is not None:
+        rows_max = min(rows_max, max(1, total // options.min_partitions))
+    ranges = [
+        QueueRange(name[0], name[1], first, min(first + rows_max, part.end), 0, broker_of(name))
+        for name, part in wanted.items()
+        for first in range(part.first, part.end, rows_max)
+    ]
+    return at_least(list(pack(ranges, rows_max=rows_max)), options.min_partitions or 0)
+
+
+def at_least(together: list[list[QueueRange]], count: int) -> list[list[QueueRange]]:
+    """So many tasks, if there are as many messages: the largest ones are halved."""
+    while len(together) < count:
         largest = max(range(len(together)), key=lambda place: _rows(together[place]), default=-1)
         if largest < 0 or _rows(together[largest]) < 2:
             break  # there are not that many messages
@@ -103,8 +124,8 @@ def _halves(task: list[QueueRange]) -> list[list[QueueRange]]:
         share = part.record_bytes * count // (part.end - part.first)
         middle = part.first + count
         if count:
-            left.append(QueueRange(part.topic, part.queue_id, part.first, middle, share))
+            left.append(replace(part, end=middle, record_bytes=share))
         if middle < part.end:
             rest = part.record_bytes - share
-            right.append(QueueRange(part.topic, part.queue_id, middle, part.end, rest))
+            right.append(replace(part, first=middle, record_bytes=rest))
     return [left, right]

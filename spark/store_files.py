@@ -55,18 +55,14 @@ class StoreFile:
         return self.first + self.size
 
 
-class LogFile:
-    """One mapped file of the commit log."""
+class LogBytes:
+    """Bytes that have whole records in them: a file of the log, or what a broker answered."""
 
-    def __init__(self, file: StoreFile) -> None:
-        self.first = file.first
-        self.size = file.size
-        try:
-            with open(file.path, "rb") as opened:
-                self.map = mmap(opened.fileno(), file.size, access=ACCESS_READ)
-        except (FileNotFoundError, ValueError) as error:
-            raise _gone(file.path) from error
-        self.bytes: NumpyArray = np.frombuffer(self.map, np.uint8)
+    def __init__(self, first: int, data: mmap | bytes) -> None:
+        self.first = first
+        self.size = len(data)
+        self.map = data
+        self.bytes: NumpyArray = np.frombuffer(data, np.uint8)
 
     def gather(self, positions: NumpyArray, layout: np.dtype[Any]) -> NumpyArray:
         """One unaligned `layout` from each position; the caller has checked that they fit."""
@@ -79,6 +75,18 @@ class LogFile:
             (self.size - layout.itemsize + 1,), opaque, buffer=self.map, strides=(1,)
         )
         return everywhere[positions].view(layout)
+
+
+class LogFile(LogBytes):
+    """One mapped file of the commit log."""
+
+    def __init__(self, file: StoreFile) -> None:
+        try:
+            with open(file.path, "rb") as opened:
+                mapped = mmap(opened.fileno(), file.size, access=ACCESS_READ)
+        except (FileNotFoundError, ValueError) as error:
+            raise _gone(file.path) from error
+        super().__init__(file.first, mapped)
 
 
 class LogFiles:

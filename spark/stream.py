@@ -1,13 +1,15 @@
-"""The stream of a store: what each batch reads, from where to where.
+"""The stream of a store or a cluster: what each batch reads, from where to where.
 
-An offset of the stream is the next queue offset of every queue, {topic: {queue id: offset}}. Spark
+An offset of the stream is the next queue offset of every queue, {topic: {queue id: offset}}, over
+the network {topic: {broker: {queue id: offset}}}. Spark
 keeps it in the checkpoint, and a batch that is run again reads the same messages again. A queue
 that the last offset does not name has appeared since and is read from its beginning.
 """
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import (
@@ -18,24 +20,13 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from spark.offsets import (
-    Bounds,
-    bounds,
-    check_named,
-    chosen_queues,
-    from_json,
-    open_queue,
-    open_store,
-    queue_end,
-    resolve,
-    to_json,
-    within,
-)
-from spark.options import LATEST, Options, QueueName
-from spark.reading import RangesPartition, range_reader
-from spark.splits import offset_at_bytes, queue_bytes, tasks
-from spark.store_files import Store
+from spark.offsets import Bounds, check_named, from_json, resolve, to_json, within
+from spark.options import LATEST, Options, QueueName, queue_text
+from spark.origin import Origin, opened, partitions
+from spark.reading import RangesPartition, read_partition
 from storage.errors import StoreError
+
+Name = TypeVar("Name", bound=QueueName)
 
 
 class StoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -50,17 +41,17 @@ class StoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def initialOffset(self) -> dict[str, Any]:
         """Where a new query begins. Raises StoreError if the store does not have it."""
         options = self._options
-        store = open_store(options)
-        queues = chosen_queues(store, options)
-        check_named(options.starting, queues)
         found = {}
-        for name in queues:
-            queue = open_queue(store, name, options)
-            there = bounds(queue)
-            first = resolve(options.starting, LATEST, queue, there)
-            asked = Bounds(first, max(first, there.end))
-            loss = options.fail_on_data_loss
-            found[name] = within(name, asked, there, fail_on_data_loss=loss).first
+        with opened(options) as origin:
+            queues = origin.queues()
+            check_named(options.starting, queues)
+            for name in queues:
+                there = origin.bounds(name)
+                stored_at = partial(origin.first_stored_at, name, there)
+                first = resolve(options.starting, LATEST, name, there, stored_at)
+                asked = Bounds(first, max(first, there.end))
+                loss = options.fail_on_data_loss
+                found[name] = within(name, asked, there, fail_on_data_loss=loss).first
         return to_json(found)
 
     def getDefaultReadLimit(self) -> ReadLimit:
@@ -74,20 +65,20 @@ class StoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def prepareForTriggerAvailableNow(self) -> None:
         """What is there now is all that the query reads."""
-        self._target = self._find_ends(open_store(self._options))
+        with opened(self._options) as origin:
+            self._target = self._find_ends(origin)
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """How far the next batch goes. Raises StoreError for a queue that has lost messages."""
-        store = open_store(self._options)
         begun = from_json(start)
-        ends = self._find_ends(store) if self._target is None else self._target
-        parts = self._parts(store, begun, ends)
-        if isinstance(limit, ReadMaxRows):
-            parts = within_rows(parts, limit.max_rows)
-        if self._options.max_bytes_per_trigger is not None and not isinstance(
-            limit, ReadAllAvailable
-        ):
-            parts = self._within_bytes(store, parts, self._options.max_bytes_per_trigger)
+        bytes_max = self._options.max_bytes_per_trigger
+        with opened(self._options) as origin:
+            ends = self._find_ends(origin) if self._target is None else self._target
+            parts = self._parts(origin, begun, ends)
+            if isinstance(limit, ReadMaxRows):
+                parts = within_rows(parts, limit.max_rows)
+            if bytes_max is not None and not isinstance(limit, ReadAllAvailable):
+                parts = _within_bytes(origin, parts, bytes_max)
         return to_json({**begun, **{name: part.end for name, part in parts.items()}})
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
@@ -96,32 +87,29 @@ class StoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """The tasks of a batch. Raises StoreError if some of its messages are gone."""
-        store = open_store(self._options)
         begun, ends = from_json(start), from_json(end)
         found = {}
-        for name, part in self._parts(store, begun, ends).items():
-            there = bounds(open_queue(store, name, self._options))
-            if name not in begun:
-                part = Bounds(min(there.first, part.end), part.end)
-            loss = self._options.fail_on_data_loss
-            found[name] = within(name, part, there, fail_on_data_loss=loss)
-        return [RangesPartition(together) for together in tasks(store, found, self._options)]
+        with opened(self._options) as origin:
+            for name, part in self._parts(origin, begun, ends).items():
+                there = origin.bounds(name)
+                if name not in begun:
+                    part = Bounds(min(there.first, part.end), part.end)
+                loss = self._options.fail_on_data_loss
+                found[name] = within(name, part, there, fail_on_data_loss=loss)
+            return partitions(origin, found)
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """Record batches. Raises StoreError if a range does not hold what was planned."""
         assert isinstance(partition, RangesPartition)
-        return range_reader(self._options, self._columns).read(partition.ranges)
+        return read_partition(partition, self._options, self._columns)
 
-    def _find_ends(self, store: Store) -> dict[QueueName, int]:
+    def _find_ends(self, origin: Origin) -> dict[QueueName, int]:
         """Where every queue ends now; looked for behind where it ended before."""
-        self._ends = {
-            name: queue_end(open_queue(store, name, self._options), self._ends.get(name, 0))
-            for name in chosen_queues(store, self._options)
-        }
+        self._ends = {name: origin.end(name, self._ends.get(name, 0)) for name in origin.queues()}
         return dict(self._ends)
 
     def _parts(
-        self, store: Store, begun: Mapping[QueueName, int], ends: Mapping[QueueName, int]
+        self, origin: Origin, begun: Mapping[QueueName, int], ends: Mapping[QueueName, int]
     ) -> dict[QueueName, Bounds]:
         """From where to where each queue is read, before any limit."""
         parts = {name: Bounds(begun.get(name, 0), end) for name, end in ends.items()}
@@ -132,33 +120,32 @@ class StoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if self._options.fail_on_data_loss:
                 there = f"ends at {end}" if name in ends else "is gone"
                 raise StoreError(
-                    f"queue {name[1]} of {name[0]} {there}, but the stream has read up to {first}: "
+                    f"{queue_text(*name)} {there}, but the stream has read up to {first}: "
                     "it was made anew, or lost messages; failOnDataLoss=false reads what is there"
                 )
             if name in ends:
-                parts[name] = Bounds(bounds(open_queue(store, name, self._options)).first, end)
+                parts[name] = Bounds(origin.bounds(name).first, end)
         return parts
 
-    def _within_bytes(
-        self, store: Store, parts: Mapping[QueueName, Bounds], bytes_max: int
-    ) -> dict[QueueName, Bounds]:
-        """Parts that have no more record bytes together, but at least one message."""
-        queues = {name: open_queue(store, name, self._options) for name in parts}
-        sizes = {name: queue_bytes(queues[name], part) for name, part in parts.items()}
-        total = sum(sizes.values())
-        if total <= bytes_max:
-            return dict(parts)
-        cut = {
-            name: Bounds(
-                part.first,
-                offset_at_bytes(queues[name], part, bytes_max * sizes[name] // total),
-            )
-            for name, part in parts.items()
-        }
-        return cut if any(part.first < part.end for part in cut.values()) else within_rows(parts, 1)
+
+def _within_bytes(
+    origin: Origin, parts: Mapping[QueueName, Bounds], bytes_max: int
+) -> dict[QueueName, Bounds]:
+    """Parts that have no more record bytes together, but at least one message."""
+    sizes = {name: origin.record_bytes(name, part) for name, part in parts.items()}
+    total = sum(sizes.values())
+    if total <= bytes_max:
+        return dict(parts)
+    cut = {
+        name: Bounds(
+            part.first, origin.offset_at_bytes(name, part, bytes_max * sizes[name] // total)
+        )
+        for name, part in parts.items()
+    }
+    return cut if any(part.first < part.end for part in cut.values()) else within_rows(parts, 1)
 
 
-def within_rows(parts: Mapping[QueueName, Bounds], rows_max: int) -> dict[QueueName, Bounds]:
+def within_rows(parts: Mapping[Name, Bounds], rows_max: int) -> dict[Name, Bounds]:
     """Parts that have no more messages together: of each queue as large a share as it has of all.
 
     What rounding leaves goes to the queues in order, so that the limit is used up.
@@ -176,7 +163,7 @@ def within_rows(parts: Mapping[QueueName, Bounds], rows_max: int) -> dict[QueueN
     return {name: Bounds(part.first, part.first + shares[name]) for name, part in parts.items()}
 
 
-def behind(progress: Any) -> dict[str, dict[str, int]]:
+def behind(progress: Any) -> dict[str, Any]:
     """How many messages of each queue a query has yet to read, by one of its progress reports.
 
     `progress` is what `query.lastProgress` gives, or None, before the first batch. Empty for a

@@ -15,9 +15,10 @@ ROOT = Path(__file__).resolve().parents[1]
 MAY_IMPORT: dict[str, set[str]] = {
     "protocol": set(),
     "storage": {"protocol"},
+    "remoting": {"protocol"},  # below the two that ask servers: tasks of Spark and the client
     "actors": {"protocol", "storage"},
-    "spark": {"protocol", "storage"},
-    "troupemq": {"protocol", "storage", "actors", "spark"},
+    "spark": {"protocol", "storage", "remoting"},
+    "troupemq": {"protocol", "storage", "remoting", "actors", "spark"},
 }
 
 CONCURRENCY = {"asyncio", "concurrent", "multiprocessing", "pykka", "queue", "threading"}
@@ -29,6 +30,7 @@ HEAVY = {"numpy", "pyarrow", "pyspark"}
 BANNED = {
     "protocol": CONCURRENCY | NETWORK | FILES | HEAVY | {"io", "os", "subprocess", "sys", "time"},
     "storage": CONCURRENCY | NETWORK | HEAVY | {"subprocess"},
+    "remoting": CONCURRENCY | FILES | HEAVY | {"subprocess"},
     "actors": HEAVY | {"asyncio", "concurrent", "multiprocessing", "mmap"},
     "spark": {"asyncio", "concurrent", "multiprocessing", "pykka"},
     "troupemq": HEAVY | {"asyncio", "mmap", "multiprocessing"},

@@ -7,7 +7,7 @@ from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-PACKAGES = ("protocol", "storage", "actors", "spark", "troupemq")
+PACKAGES = ("protocol", "storage", "remoting", "actors", "spark", "troupemq")
 FOLDERS = (*PACKAGES, "tests", "docs", "conf", ".ci")
 
 FILE_LINES_MAX = 400

@@ -1,12 +1,15 @@
-"""Plans a read of a written store and reads it, as driver and tasks do, without Spark."""
+"""Plans a read and reads it, as driver and tasks do, without Spark."""
 
+from typing import Any
+
+from spark.columns import MESSAGE_COLUMNS
 from spark.options import Options, parse_options
+from spark.origin import opened, partitions
 from spark.plan import QueueRange
 from spark.pushdown import Pushed
-from spark.reading import range_reader
+from spark.reading import range_reader, read_partition
 from spark.source import wanted
-from spark.splits import tasks
-from spark.store_files import Store
+from tests.spark.rows import in_order
 from tests.spark.store_writer import StoreWriter
 
 
@@ -15,8 +18,8 @@ def options(writer: StoreWriter, **given: str) -> Options:
 
 
 def planned(given: Options, pushed: Pushed | None = None) -> list[list[QueueRange]]:
-    store = Store(given.store, given.commit_log)
-    return tasks(store, wanted(store, given, pushed or Pushed()), given)
+    with opened(given) as origin:
+        return origin.tasks(wanted(origin, given, pushed or Pushed()))
 
 
 def numbers(given: Options, pushed: Pushed | None = None) -> list[int]:
@@ -28,3 +31,22 @@ def numbers(given: Options, pushed: Pushed | None = None) -> list[int]:
         for batch in reader.read(task)
         for row in batch.to_pylist()
     )
+
+
+def tasks_of(given: dict[str, str]) -> list[Any]:
+    """The tasks, as Spark hands them out."""
+    told = parse_options(given)
+    with opened(told) as origin:
+        return partitions(origin, wanted(origin, told, Pushed()))
+
+
+def rows_of(given: dict[str, str], columns: tuple[str, ...] = tuple(MESSAGE_COLUMNS)) -> list[Any]:
+    """What is read with these options; in order, if the columns have it."""
+    told = parse_options(given)
+    found = [
+        row
+        for task in tasks_of(given)
+        for batch in read_partition(task, told, columns)
+        for row in batch.to_pylist()
+    ]
+    return in_order(found) if "topic" in columns else found

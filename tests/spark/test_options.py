@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from spark.columns import COLUMNS
-from spark.options import EARLIEST, LATEST, NAMES, Options, Position, parse_options
+from spark.options import EARLIEST, LATEST, NAMES, Options, Position, QueueName, parse_options
 from spark.plan import RANGE_BYTES
 from spark.row_filter import Expression
 from storage.errors import StoreError
@@ -95,7 +95,7 @@ def test_an_option_is_read(given: dict[str, str], name: str, value: Any) -> None
         ({"xyzzy": "1"}, "troupemq has no option xyzzy: it has store, "),
         ({"path": "/other"}, "store and the path of load() name two stores: give one of them"),
         ({"store": ""}, "store is missing: give the broker's storePathRootDir"),
-        ({"nameServer": "h:1"}, "nameServer cannot be read from: give store"),
+        ({"nameServer": "h:1"}, "nameServer and store contradict each other: give one of them"),
         ({"topic": "t", "topics": "u"}, "topic and topics contradict each other: give one"),
         ({"topics": "u", "topicPattern": "u"}, "topics and topicPattern contradict each other"),
         ({"topic": "t,u"}, "topic is one topic: several with commas between are given as topics"),
@@ -153,6 +153,38 @@ def test_what_is_wrong_or_contradicts_itself_is_refused_by_its_name(
     with pytest.raises(StoreError) as refused:
         parsed(**given)
     assert sentence in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        ({"nameServer": "host"}, "nameServer: 'host' is not an address of the form host:port"),
+        ({"path": "/s"}, "nameServer and store contradict each other: give one of them"),
+        ({"commitLog": "/s"}, "nameServer and commitLog contradict each other: it is of a store"),
+        ({"brokerName": "b"}, "brokers tell their names themselves: leave it out"),
+        ({"maxBytesPerTrigger": "9"}, "brokers tell no message lengths: give maxOffsetsPerTrigger"),
+        (
+            {"maxBytesPerPartition": "9"},
+            "brokers tell no message lengths: give maxRecordsPerPartition",
+        ),
+        ({"startingOffsets": A_QUEUE}, 'must be JSON {"topic":{"broker":{"0":7,"1":9}}} with name'),
+        ({"startingOffsets": '{"t":{"b":{"0":-3}}}'}, "startingOffsets has -3 in it"),
+    ],
+)
+def test_what_means_nothing_over_the_network_is_refused_by_its_name(
+    given: dict[str, str], sentence: str
+) -> None:
+    with pytest.raises(StoreError) as refused:
+        parse_options({"nameServer": "h:1", **given})
+    assert sentence in str(refused.value)
+
+
+def test_over_the_network_queues_are_named_by_broker_and_servers_may_be_several() -> None:
+    given = {"nameServer": "h:1; i:2", "startingOffsets": '{"t":{"b":{"0":7},"c":{"0":-2}}}'}
+    options = parse_options(given)
+    assert (options.store, options.name_servers) == ("", ("h:1", "i:2"))
+    offsets: dict[QueueName, int] = {("t", 0, "b"): 7, ("t", 0, "c"): -2}
+    assert options.starting == Position("startingOffsets", offsets=offsets)
 
 
 def test_a_batch_has_no_triggers_and_a_stream_has_no_end() -> None:

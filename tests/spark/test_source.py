@@ -20,5 +20,5 @@ def test_a_worker_needs_nothing_but_pyarrow_and_numpy() -> None:
         [sys.executable, "-c", program], cwd=REPOSITORY, capture_output=True, text=True, timeout=60
     )
     assert done.stderr == ""
-    ours = {"protocol", "storage", "spark"}
+    ours = {"protocol", "storage", "remoting", "spark"}
     assert set(done.stdout.split()) - WHAT_A_WORKER_HAS == ours

@@ -19,7 +19,7 @@ from tests.compat.patience import wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
 HOST = "127.0.0.1"
-OUR_NAMES = ("protocol", "storage", "actors", "spark")
+OUR_NAMES = ("protocol", "storage", "remoting", "actors", "spark")
 COMMAND_TIMEOUT_S = 240.0
 STOP_TIMEOUT_S = 30.0
 SMALL_FILES = {

@@ -30,6 +30,7 @@ from typing import Protocol
 from protocol.command import RemotingCommand
 from protocol.errors import FrameError
 from protocol.frame import FrameBuffer, encode
+from remoting.address import split_address as host_and_port
 from troupemq.client.errors import ClientBusy, ClientError, ConnectionFailed, RequestTimeout
 
 RECEIVE_BYTES = 256 << 10
@@ -42,7 +43,6 @@ DIRECT_SENDS_MAX = 8
 that each make their own calls get into each other's way."""
 
 PARTS_OF_A_SEND_MAX = 256
-PORT_MAX = 65_535
 
 EXPIRY_STEP_MS = 10
 """Requests whose time ends within one step are given up together: one timer for all of them."""
@@ -245,7 +245,7 @@ class Connection:
 
 def split_address(address: str) -> tuple[str, int]:
     """Host and port of `host:port` or `[v6]:port`. Raises ConnectionFailed for other texts."""
-    host, _, port = address.rpartition(":")
-    if not host or not port.isdecimal() or int(port) > PORT_MAX:
-        raise ConnectionFailed(f"{address!r} is not an address of the form host:port")
-    return host.removeprefix("[").removesuffix("]"), int(port)
+    try:
+        return host_and_port(address)
+    except ValueError as error:
+        raise ConnectionFailed(str(error)) from None

@@ -1,0 +1,19 @@
+"""Addresses of servers as people write them: `host:port`, `[v6]:port`, several with `;` between."""
+
+PORT_MAX = 65_535
+
+
+def split_address(address: str) -> tuple[str, int]:
+    """Host and port of `host:port` or `[v6]:port`. Raises ValueError for other texts."""
+    host, _, port = address.rpartition(":")
+    if not host or not (port.isascii() and port.isdecimal()) or int(port) > PORT_MAX:
+        raise ValueError(f"{address!r} is not an address of the form host:port")
+    return host.removeprefix("[").removesuffix("]"), int(port)
+
+
+def split_addresses(text: str) -> tuple[str, ...]:
+    """The addresses of `a:9876;b:9876`. Raises ValueError unless all of them are, and one is."""
+    addresses = tuple(part.strip() for part in text.replace(",", ";").split(";") if part.strip())
+    for address in addresses or (text,):
+        split_address(address)
+    return addresses
