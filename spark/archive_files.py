@@ -229,11 +229,18 @@ class Archive:
         """Compares every file of a run with its manifest. Raises StoreError for the first lie."""
         directory = self.run_directory(run)
         for file in self.manifest(run).files:
-            path = directory / file.path
-            if not path.is_file():
-                raise StoreError(f"{path} is missing: restore it from a copy")
-            if (path.stat().st_size, file_checksum(path)) != (file.bytes, file.crc32c):
-                raise StoreError(f"{path} is not what was archived: restore it from a copy")
+            fault = fault_of(directory / file.path, file)
+            if fault is not None:
+                raise StoreError(fault)
+
+
+def fault_of(path: Path, file: ArchivedFile) -> str | None:
+    """What is wrong with a file, against its manifest; None if nothing."""
+    if not path.is_file():
+        return f"{path} is missing: restore it from a copy"
+    if (path.stat().st_size, file_checksum(path)) != (file.bytes, file.crc32c):
+        return f"{path} is not what was archived: restore it from a copy"
+    return None
 
 
 def file_checksum(path: Path) -> str:

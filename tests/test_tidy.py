@@ -51,7 +51,6 @@ TESTED_ELSEWHERE = {
     "actors/tables/tables.py": "tests/actors/tables/test_topics.py: names them all",
     "protocol/headers/": "tests/protocol/test_headers.py: every header of every code, one table",
     "protocol/sql92/values.py": "tests/protocol/sql92/test_compile.py: what expressions come to",
-    "spark/archive_verify.py": "tests/spark/test_with_spark.py: as the job calls it",
     "spark/jobs/archive.py": "tests/spark/test_with_spark.py: the job as Spark runs it",
     "spark/parts.py": "tests/spark/jobs/test_traffic.py: with a session and without one",
     "spark/scan.py": "tests/spark/jobs/test_duplicates.py: what jobs read",
