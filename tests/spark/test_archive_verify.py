@@ -67,6 +67,19 @@ def test_runs_of_both_formats_are_compared_with_the_log(
     assert (report["compared"], report["expired"]) == (ALL * 3 // 4, 0)
 
 
+def test_messages_whose_queue_files_have_been_deleted_are_expired(tmp_path: Path) -> None:
+    """The second store is the first one a while later: its queue begins with message 300."""
+    archive = Archive(str(tmp_path / "archive"))
+    for first in (0, 300):
+        writer = StoreWriter(tmp_path / str(first), log_first_offset=65_536 * first)
+        writer.queue_firsts["t", 0] = first
+        for number in range(3):
+            writer.append("t", 0, b"%d" % number)
+        add_run(archive, writer.close().root)
+    report = verify(writer, archive)
+    assert (report["compared"], report["expired"], report["clean"]) == (3, 3, True)
+
+
 @pytest.mark.parametrize("number", [41, FIRST + 41], ids=["the first format", "the one of today"])
 def test_a_message_that_differs_is_named_in_either_format(
     store: StoreWriter, archive: Archive, number: int
