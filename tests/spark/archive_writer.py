@@ -34,11 +34,11 @@ def add_run(archive: Archive, root: Path, end: int | None = None, *, is_old: boo
     plans = plan(store, selection, published_offset=end)
     staged = archive.stage(f"run{len(runs)}") / "data"
     for queue in plans:
-        _write(staged, store, queue, ARCHIVE_COLUMNS, end)
+        _write(staged, store, queue, ARCHIVE_COLUMNS, end, is_whole=is_old)
     files = describe_files(staged)
     if is_old:
         for queue in plans:
-            _write(staged, store, queue, (*OLD_COLUMNS, "topic", "day"), end)
+            _write(staged, store, queue, (*OLD_COLUMNS, "topic", "day"), end, is_whole=True)
         files = [
             replace(
                 file,
@@ -69,14 +69,22 @@ def add_run(archive: Archive, root: Path, end: int | None = None, *, is_old: boo
 
 
 def _write(
-    staged: Path, store: Store, queue: QueuePlan, columns: tuple[str, ...], end: int | None
+    staged: Path,
+    store: Store,
+    queue: QueuePlan,
+    columns: tuple[str, ...],
+    end: int | None,
+    *,
+    is_whole: bool,
 ) -> None:
-    """One queue's rows, a file for each day."""
+    """One queue's rows, a file for each day; `is_whole`: with those whose body is damaged."""
     records = Queue(store, queue.topic, queue.queue_id, end).records(queue.first)
     batches = [decode(each, list(columns)) for each in records]
     if not batches:
         return
     table = pa.Table.from_batches(batches)
+    if not is_whole:
+        table = table.filter(table["bodyCrcOk"])
     for day in table["day"].unique().to_pylist():
         rows = table.filter(compute.equal(table["day"], day)).drop_columns(["topic", "day"])
         path = staged / f"topic={quote(queue.topic)}" / f"day={day}"

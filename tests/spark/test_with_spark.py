@@ -46,6 +46,10 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> Ran:
     ran.archive("chosen", ran.all.root, "chosen", topics=["%RETRY%group"], published_offset=end)
     add_run(Archive(str(ran.directory / "mixed")), ran.first.root, is_old=True)
     ran.archive("beside an old run", ran.all.root, "mixed")
+    paths = {name: str(ran.directory / name) for name in ("mixed", "compacted")}
+    ran.steps["copied"] = {"do": "copy", "from": paths["mixed"], "to": paths["compacted"]}
+    ran.archive("compacted", ran.all.root, "compacted", compact=True)
+    ran.steps["read compacted"] = {"do": "read", "path": paths["compacted"]}
     ran.damage()
     ran.archive("damaged", ran.damaged.root, "damaged-archive")
     ran.steps["audit"] = {
@@ -141,6 +145,14 @@ def test_a_run_goes_on_behind_one_with_the_names_of_the_first_format(ran: Ran) -
     assert ran.archived("mixed") == user_rows(ran.all)
 
 
+def test_files_compacted_in_tasks_are_the_table_that_the_job_writes(ran: Ran) -> None:
+    report = ran.results["compacted"]
+    assert report["rows"] == ALL_MESSAGES * 3 // 4
+    assert report["files"] < report["files_before"]
+    assert ran.archived("compacted", run=3) == user_rows(ran.all)
+    assert ran.results["read compacted"] == ran.results["read"]
+
+
 def test_without_anything_new_nothing_is_published(ran: Ran) -> None:
     report = ran.results["same again"]
     assert (report["output"], report["rows"]) == (None, 0)
@@ -221,7 +233,7 @@ def test_jobs_give_the_same_by_spark_as_without_it(ran: Ran) -> None:
         assert ran.results[name] == json.loads(json.dumps(alone)), name
 
 
-@pytest.mark.parametrize("output", ["archive", "damaged-archive", "mixed"])
+@pytest.mark.parametrize("output", ["archive", "damaged-archive", "mixed", "compacted"])
 def test_an_archive_is_what_the_log_has(ran: Ran, output: str) -> None:
     store = ran.damaged.root if output == "damaged-archive" else ran.all.root
     given = {"store": str(store), "output": str(ran.directory / output), "verify": True}
