@@ -11,7 +11,7 @@ from spark.archive_check import compare, damages_in, describe_files
 from spark.archive_columns import ARCHIVE_COLUMNS
 from spark.archive_files import Archive, Manifest, file_checksum
 from spark.columns import COLUMNS, NAMES_OF_FORMAT_1
-from spark.decode import decode
+from spark.decode import batches
 from spark.plan import QueuePlan, Selection, is_system_topic, plan
 from spark.records import Queue
 from spark.store_files import Store
@@ -79,10 +79,10 @@ def _write(
 ) -> None:
     """One queue's rows, a file for each day; `is_whole`: with those whose body is damaged."""
     records = Queue(store, queue.topic, queue.queue_id, end).records(queue.first)
-    batches = [decode(each, list(columns)) for each in records]
-    if not batches:
+    decoded = [batch for each in records for batch in batches(each, columns)]
+    if not decoded:
         return
-    table = pa.Table.from_batches(batches)
+    table = pa.Table.from_batches(decoded)
     if not is_whole:
         table = table.filter(table["bodyCrcOk"])
     for day in table["day"].unique().to_pylist():
