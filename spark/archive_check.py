@@ -31,7 +31,7 @@ Damages: TypeAlias = Callable[[QueuePlan, int, int], list[DamagedMessage]]
 
 def describe_files(directory: Path) -> list[ArchivedFile]:
     """Every Parquet file below a run's directory `topic=…/day=…`, with its checksum and rows."""
-    return [_describe(directory, path) for path in sorted(directory.rglob("*.parquet"))]
+    return [describe_file(directory, path) for path in sorted(directory.rglob("*.parquet"))]
 
 
 def compare(
@@ -126,7 +126,8 @@ def _holes(parts: Sequence[QueueRows], first: int, end: int) -> list[tuple[int, 
     return [*holes, (first, end)] if first < end else holes
 
 
-def _describe(directory: Path, path: Path) -> ArchivedFile:
+def describe_file(directory: Path, path: Path) -> ArchivedFile:
+    """One of them, with the names of today."""
     names = dict(part.split("=", 1) for part in path.relative_to(directory).parent.parts)
     with parquet.ParquetFile(path) as file:
         table = file.read(columns=["queueId", "queueOffset"])

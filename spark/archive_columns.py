@@ -21,6 +21,9 @@ ARCHIVE_COLUMNS = tuple(
     name for name in COLUMNS if name not in ("brokerName", "storedBody", "storedProperties")
 )
 
+ALL_DIFFERENT = ("body", "keys", "commitLogOffset", "msgId", "queueOffset", "uniqKey")
+"""Columns for which Parquet need not try a dictionary first: 8.4 → 6.9 CPU s for 1 M messages."""
+
 _CRC_MASK = 0x7FFFFFFF
 
 

@@ -16,8 +16,14 @@ with `run`, `topic` and `day` as partition columns, gives exactly what the manif
     files    path, topic, day, bytes, crc32c, rows, and per queue: queue_id, first, last, rows
     queues   what this run holds: topic, queue_id, first, last, rows, missed (expired before it),
              damaged (left out)
+    replaces numbers of runs whose messages this one holds: they are not read any more, and removed
     ends     the last archived message of every queue, over all runs: topic, queue_id, queue_offset,
              physical_offset, store_timestamp; the next run goes on behind it
+
+A run that replaces others (spark/archive_compact.py) is published by the same rename. Who reads by
+the manifests sees either the old runs or the new one. Who reads the directory itself sees messages
+twice from that rename until the old runs are removed right after it, or, if that was killed, until
+something writes to the archive again.
 
 Because a run and the place where the next one starts are published together, a message is archived
 once whatever is killed when.
@@ -32,6 +38,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
+from uuid import uuid4
 
 from protocol.checksum import crc32c
 from spark.plan import LastMessage
@@ -39,8 +46,12 @@ from storage.errors import StoreError, reason_of
 
 FORMAT = 1
 MANIFEST = "_manifest.json"
+DAMAGED_MAX = 10_000
+"""Damaged messages that a manifest names; all of them are counted."""
+
 _RUN_PREFIX = "run="
 _STAGING = "_staging"
+_REPLACED = "replaced-"
 _LOCK = "_lock"
 _READ_BYTES = 1024 * 1024
 
@@ -109,6 +120,7 @@ class Manifest:
     queues: tuple[ArchivedQueue, ...]
     ends: Ends
     damaged: tuple[DamagedMessage, ...] = ()
+    replaces: tuple[int, ...] = ()
 
     def encode(self) -> bytes:
         ends = [
@@ -123,6 +135,7 @@ class Manifest:
             "published_offset": self.published_offset,
             "finished_ms": self.finished_ms,
             "damaged": [asdict(each) for each in self.damaged],
+            "replaces": list(self.replaces),
             "files": [asdict(file) for file in self.files],
             "queues": [asdict(queue) for queue in self.queues],
             "ends": ends,
@@ -149,6 +162,7 @@ class Manifest:
             published_offset=content["published_offset"],
             finished_ms=content["finished_ms"],
             damaged=tuple(DamagedMessage(**entry) for entry in content.get("damaged", ())),
+            replaces=tuple(content.get("replaces", ())),
             files=tuple(_file(entry) for entry in content["files"]),
             queues=tuple(ArchivedQueue(**entry) for entry in content["queues"]),
             ends={
@@ -168,7 +182,13 @@ class Archive:
         return self.output / f"{_RUN_PREFIX}{run:08}"
 
     def runs(self) -> list[int]:
-        """Numbers of the published runs, in order."""
+        """Numbers of the published runs that no other one replaces, in order. Raises StoreError."""
+        there = self._runs_there()
+        # All but the newest had a writer behind them, which has removed what they replace.
+        replaced = self.manifest(there[-1]).replaces if there else ()
+        return [run for run in there if run not in replaced]
+
+    def _runs_there(self) -> list[int]:
         if not self.output.is_dir():
             return []
         names = (path.name for path in self.output.iterdir())
@@ -185,7 +205,10 @@ class Archive:
 
     @contextmanager
     def writing(self) -> Iterator[None]:
-        """Keeps other runs out; ends with the process at the latest. Raises StoreError."""
+        """Keeps other runs out; ends with the process at the latest. Raises StoreError.
+
+        Removes first what a killed run had replaced.
+        """
         try:
             self.output.mkdir(parents=True, exist_ok=True)
             lock = (self.output / _LOCK).open("wb")
@@ -196,6 +219,7 @@ class Archive:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError as error:
                 raise StoreError(f"another run is writing to {self.output}: wait for it") from error
+            self.remove_replaced()
             yield
 
     def stage(self, run_id: str) -> Path:
@@ -222,6 +246,15 @@ class Archive:
         _sync(self.output)
         return target
 
+    def remove_replaced(self) -> None:
+        """Removes the runs that the newest one replaces; each is gone at once."""
+        there = self._runs_there()
+        for run in set(there[:-1]) & set(self.manifest(there[-1]).replaces if there else ()):
+            gone = self.output / _STAGING / f"{_REPLACED}{run}-{uuid4().hex}"
+            gone.parent.mkdir(exist_ok=True)
+            self.run_directory(run).rename(gone)
+            shutil.rmtree(gone)
+
     def clear_staging(self) -> None:
         shutil.rmtree(self.output / _STAGING, ignore_errors=True)
 
@@ -229,11 +262,18 @@ class Archive:
         """Compares every file of a run with its manifest. Raises StoreError for the first lie."""
         directory = self.run_directory(run)
         for file in self.manifest(run).files:
-            path = directory / file.path
-            if not path.is_file():
-                raise StoreError(f"{path} is missing: restore it from a copy")
-            if (path.stat().st_size, file_checksum(path)) != (file.bytes, file.crc32c):
-                raise StoreError(f"{path} is not what was archived: restore it from a copy")
+            fault = fault_of(directory / file.path, file)
+            if fault is not None:
+                raise StoreError(fault)
+
+
+def fault_of(path: Path, file: ArchivedFile) -> str | None:
+    """What is wrong with a file, against its manifest; None if nothing."""
+    if not path.is_file():
+        return f"{path} is missing: restore it from a copy"
+    if (path.stat().st_size, file_checksum(path)) != (file.bytes, file.crc32c):
+        return f"{path} is not what was archived: restore it from a copy"
+    return None
 
 
 def file_checksum(path: Path) -> str:

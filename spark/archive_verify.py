@@ -10,10 +10,10 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa  # type: ignore[import-untyped]
-from pyarrow import compute, parquet
+from pyarrow import compute
 
-from spark.archive_columns import renewed
-from spark.archive_files import Archive, ArchivedFile, Manifest, QueueRows, file_checksum
+from spark.archive_files import Archive, ArchivedFile, Manifest, QueueRows, fault_of
+from spark.archive_read import read_file, rows_of_queue
 from spark.jobs import Report
 from spark.parts import run_parts
 from spark.plan import QueueRange
@@ -43,11 +43,6 @@ COLUMNS = (
 )
 NAMED_MAX = 1000
 SHOWN_MAX = 20
-
-_READ = ("queueId", *COLUMNS, "queue_id", "queue_offset", "physical_offset", "sys_flag",
-         "body_crc", "born_timestamp", "born_host", "store_timestamp", "store_host",
-         "reconsume_times", "uniq_key")  # fmt: skip
-"""Columns by the names of either format."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,13 +116,10 @@ def _counts(manifests: Sequence[Manifest]) -> dict[str, Any]:
 def verify_part(part: VerifyPart) -> dict[str, Any]:
     """Runs in a task."""
     path = Path(part.path)
-    if not path.is_file():
-        return _found(0, 0, [f"{path} is missing: restore it from a copy"])
-    if (path.stat().st_size, file_checksum(path)) != (part.file.bytes, part.file.crc32c):
-        return _found(0, 0, [f"{path} is not what was archived: restore it from a copy"])
-    with parquet.ParquetFile(path) as opened:
-        names = [name for name in opened.schema_arrow.names if name in _READ]
-        archived = renewed(opened.read(columns=names))
+    fault = fault_of(path, part.file)
+    if fault is not None:
+        return _found(0, 0, [fault])
+    archived = read_file(path, ("queueId", *COLUMNS))
     parts = [_compare(part, archived, rows) for rows in part.file.queues]
     return _sum(parts)
 
@@ -135,15 +127,7 @@ def verify_part(part: VerifyPart) -> dict[str, Any]:
 def _compare(part: VerifyPart, archived: pa.Table, rows: QueueRows) -> dict[str, Any]:
     """One queue's rows of a file with the log."""
     topic = part.file.topic
-    mine = archived.filter(
-        compute.and_(
-            compute.equal(archived["queueId"], rows.queue_id),
-            compute.and_(
-                compute.greater_equal(archived["queueOffset"], rows.first),
-                compute.less_equal(archived["queueOffset"], rows.last),
-            ),
-        )
-    ).sort_by("queueOffset")
+    mine = rows_of_queue(archived, rows)
     wanted = QueueRange(topic, rows.queue_id, rows.first, rows.last + 1)
     batches = list(part.reader.read([wanted]))
     log = pa.Table.from_batches(batches) if batches else mine.slice(0, 0)

@@ -65,6 +65,13 @@ class RangeReader:
         """All of a range; where losses are accepted, what a deleted file held is passed over."""
         at, failed_at = part.first, -1
         while at < part.end:
+            first = store.queue(part.topic, part.queue_id).min_offset
+            if at < first and self.fail_on_data_loss:
+                raise StoreError(
+                    f"messages {at} to {min(first, part.end) - 1} in queue {part.queue_id} of "
+                    f"{part.topic} are gone: failOnDataLoss=false reads the others"
+                )
+            at = max(at, first)
             queue = Queue(store, part.topic, part.queue_id, self.published_offset)
             try:
                 for scanned in queue.scan(at, part.end):

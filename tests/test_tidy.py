@@ -51,7 +51,7 @@ TESTED_ELSEWHERE = {
     "actors/tables/tables.py": "tests/actors/tables/test_topics.py: names them all",
     "protocol/headers/": "tests/protocol/test_headers.py: every header of every code, one table",
     "protocol/sql92/values.py": "tests/protocol/sql92/test_compile.py: what expressions come to",
-    "spark/archive_verify.py": "tests/spark/test_with_spark.py: as the job calls it",
+    "spark/archive_messages.py": "tests/troupemq/client/test_restore.py: what reads them",
     "spark/jobs/archive.py": "tests/spark/test_with_spark.py: the job as Spark runs it",
     "spark/parts.py": "tests/spark/jobs/test_traffic.py: with a session and without one",
     "spark/scan.py": "tests/spark/jobs/test_duplicates.py: what jobs read",
@@ -65,7 +65,10 @@ TESTED_ELSEWHERE = {
     "troupemq/cli/options.py": "tests/troupemq/cli/test_servers.py: options of every command",
     "troupemq/client/log.py": "tests/troupemq/test_logs.py: beside the servers' lines",
     "troupemq/cli/redrive.py": "tests/troupemq/client/test_redrive.py: what it runs",
+    "troupemq/cli/restore.py": "tests/troupemq/client/test_restore.py: beside what it runs",
+    "troupemq/copier.py": "tests/troupemq/client/test_redrive.py: one of its two uses",
     "troupemq/redrive.py": "tests/troupemq/client/test_redrive.py: beside the other clients",
+    "troupemq/restore.py": "tests/troupemq/client/test_restore.py: beside the other clients",
     "troupemq/servers.py": "tests/troupemq/cli/test_servers.py: the processes made of them",
 }
 """Modules and folders whose tests stand somewhere else: where, and why there."""

@@ -1,15 +1,12 @@
 """Sends a group's dead letters to the topics that they came from: at a rate, resumable, none twice.
 
 How far it has come is what the group `REDRIVE_<group>` has committed at the brokers of the
-dead-letter topic. Each copy has one more key, `redrive:<broker's id of the dead letter>`: after an
-interruption, and after a send whose answer did not come, the copy is looked up by it before it is
-sent (again). As dead letters are sent one after the other, only the first that are not committed
-can be in doubt.
+dead-letter topic. Each copy has one more key, `redrive:<broker's id of the dead letter>`, by which
+troupemq/copier.py sends none twice.
 """
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from time import monotonic
 
 from protocol.properties import RESERVED_NAMES, RETRY_TOPIC
 from protocol.topic_names import DLQ_TOPIC_PREFIX
@@ -20,16 +17,16 @@ from troupemq.client.message import Message, MessageQueue, MessageView
 from troupemq.client.producer import Producer
 from troupemq.client.pull_consumer import PullConsumer
 from troupemq.client.queue_choice import RoundRobin
+from troupemq.copier import Copier
 
 MARK = "redrive:"
 GROUP_PREFIX = "REDRIVE_"
-TRIES = 5
 POLL_MS = 1000.0
 SILENT_POLLS_MAX = 30
 """Polls without a message before the end that was there at the start: then something is wrong."""
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Redriven:
     """What became of the dead letters."""
 
@@ -57,10 +54,15 @@ class Redrive:
         self.topic = DLQ_TOPIC_PREFIX + group
         self._namesrv = namesrv
         self._group = GROUP_PREFIX + group
-        self._pause_s = 1 / rate
         self._count_max = count_max
-        self._wait = wait
-        self.done = Redriven()
+        self._copier = Copier(rate, wait)
+        self._choose = RoundRobin()
+        self._without_origin = 0
+
+    @property
+    def done(self) -> Redriven:
+        """What became of them up to now."""
+        return Redriven(self._copier.sent, self._copier.found, self._without_origin)
 
     def run(self) -> Redriven:
         """Up to the end that the dead letters have now. Raises ClientError; another run goes on."""
@@ -87,37 +89,18 @@ class Redrive:
         end = admin.offsets(queue)[1]
         if (consumer.committed(queue) or 0) >= end:
             return
-        in_doubt = True
-        next_s = monotonic()
+        self._copier.begin()
         consumer.assign([queue])
         for view in _views(consumer, queue, end):
-            if self._count_max is not None and self.done.sent >= self._count_max:
+            if self._count_max is not None and self._copier.sent >= self._count_max:
                 return
             origin = view.properties.get(RETRY_TOPIC)
-            if not origin:
-                self.done.without_origin += 1
-            elif in_doubt and _is_there(admin, origin, view):
-                self.done.found += 1
+            if origin:
+                mark = MARK + view.offset_message_id
+                self._copier.copy(_copy(view, origin, mark), mark, self._choose, admin, producer)
             else:
-                in_doubt = False
-                self._wait(max(0.0, next_s - monotonic()))
-                next_s = max(next_s, monotonic()) + self._pause_s
-                self._send(_copy(view, origin), view, admin, producer)
-                self.done.sent += 1
+                self._without_origin += 1
             consumer.commit({queue: view.queue_offset + 1})
-
-    def _send(self, message: Message, view: MessageView, admin: Admin, producer: Producer) -> None:
-        """Until it is there. With a choice of its own a send has one try only."""
-        for number in range(1, TRIES + 1):
-            try:
-                producer.send(message, choose=RoundRobin())
-                return
-            except ClientError:
-                if number == TRIES:
-                    raise
-            self._wait(number)
-            if _is_there(admin, message.topic, view):
-                return
 
 
 def _views(consumer: PullConsumer, queue: MessageQueue, end: int) -> Iterator[MessageView]:
@@ -134,16 +117,8 @@ def _views(consumer: PullConsumer, queue: MessageQueue, end: int) -> Iterator[Me
     raise ClientError(f"{queue} gives no message, though it has some up to {end}")
 
 
-def _is_there(admin: Admin, origin: str, view: MessageView) -> bool:
-    try:
-        return bool(admin.query_by_key(origin, MARK + view.offset_message_id, 1))
-    except RouteNotFound:
-        return False
-
-
-def _copy(view: MessageView, origin: str) -> Message:
+def _copy(view: MessageView, origin: str, mark: str) -> Message:
     properties = {
         name: value for name, value in view.properties.items() if name not in RESERVED_NAMES
     }
-    keys = (*view.keys, MARK + view.offset_message_id)
-    return Message(origin, view.body, view.tags, keys, properties, view.flag)
+    return Message(origin, view.body, view.tags, (*view.keys, mark), properties, view.flag)

@@ -9,12 +9,16 @@
     system_topics      archive due, half and retry messages, too             false
     range_bytes        record bytes of one task                              67108864
     verify             compare what is archived with the log, write nothing  false
+    compact            make few files of many small ones, archive nothing    false
 
 The CRC of every body is compared. A message that is damaged, between others that are not, is left
 out, counted and named in report and manifest, with the reason.
 
 With `verify` (`--verify`) every file is compared with its manifest, and every row with the log as
 far as that still has it; what differs is named.
+
+With `compact=true` the files of each topic and day are joined up to 128 MiB, as one run in the
+place of those before; runs of an older version come out with the columns of today.
 
 It needs no broker and takes no lock of the store's. A run goes on where the last manifest ended,
 and reads in one task what lies together in one queue, so that nothing is shuffled.
@@ -26,7 +30,7 @@ from typing import TYPE_CHECKING, Any
 
 from spark.arguments import check_output, check_store, check_topics
 from spark.jobs import Report
-from spark.parts import spark_pays
+from spark.parts import PAYS_BYTES, spark_pays
 from storage.errors import StoreError
 
 if TYPE_CHECKING:
@@ -38,30 +42,47 @@ def check(given: Mapping[str, Any]) -> None:
     for name in ("store", "output"):
         if not given.get(name):
             raise StoreError(f"archive needs the argument {name}")
+    if given.get("compact") and given.get("verify"):
+        raise StoreError("archive does one of both at a time: leave compact or verify out")
+    if given.get("compact"):
+        _check_archive(given["output"], "compact")
+        check_output(given["output"])
+        return
     check_store(given["store"], given.get("commit_log"))
     check_topics(given["store"], given.get("topics"))
     if given.get("verify"):
-        if not any(Path(given["output"]).glob("run=*")):
-            raise StoreError(f"there is no archive at {given['output']}: nothing to verify")
+        _check_archive(given["output"], "verify")
         return
     check_output(given["output"])
 
 
+def _check_archive(output: str, what: str) -> None:
+    if not any(Path(output).glob("run=*")):
+        raise StoreError(f"there is no archive at {output}: nothing to {what}")
+
+
 def needs_spark(given: Mapping[str, Any]) -> bool:
-    """Comparing a small archive does not."""
+    """Comparing or compacting a small archive does not."""
+    if given.get("compact"):
+        files = Path(given["output"]).glob("run=*/topic=*/day=*/*.parquet")
+        return sum(path.stat().st_size for path in files) >= PAYS_BYTES
     return not given.get("verify") or spark_pays(given["store"], given.get("commit_log"))
 
 
 def main(spark: "SparkSession | None", given: Mapping[str, Any]) -> Report:
     """Archives what is new. Raises StoreError; nothing is published then."""
     # Only here: the broker's process imports this module for its name, but never Spark.
+    from spark.archive_compact import compact
     from spark.archive_run import Arguments, archive
     from spark.archive_verify import verify
 
     wanted = Arguments.of(given)
     if wanted.verify:
         return verify(spark, wanted)
-    assert spark is not None
-    report = archive(spark, wanted)
+    if wanted.compact:
+        report = compact(spark, wanted.output)
+    else:
+        assert spark is not None
+        report = archive(spark, wanted)
     print(report["text"], flush=True)
     return report

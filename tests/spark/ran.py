@@ -7,10 +7,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from pyarrow import parquet  # type: ignore[import-untyped]
-
 from protocol.tags import java_hash_code
+from spark.archive_columns import ARCHIVE_COLUMNS
 from spark.archive_files import Archive
+from spark.archive_read import read_file
 from spark.runner import environment
 from tests.spark import probe
 from tests.spark.rows import Row, in_order
@@ -89,9 +89,7 @@ class Ran:
         for number in archive.runs() if run is None else [run]:
             archive.check(number)
             for file in archive.manifest(number).files:
-                path = archive.run_directory(number) / file.path
-                with parquet.ParquetFile(path) as opened:
-                    table = opened.read()
+                table = read_file(archive.run_directory(number) / file.path, ARCHIVE_COLUMNS)
                 for row in table.to_pylist():
                     rows.append({**row, "topic": file.topic, "day": file.day})
         return in_order(rows)

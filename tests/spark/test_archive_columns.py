@@ -7,15 +7,13 @@ import pyarrow as pa  # type: ignore[import-untyped]
 import pytest
 
 from spark.archive_columns import ARCHIVE_COLUMNS, renewed
-from spark.columns import COLUMNS, NAMES_OF_FORMAT_1
 from spark.decode import decode
 from spark.plan import Selection, plan
 from spark.records import Queue
 from spark.store_files import Store
+from tests.spark.archive_writer import OLD_COLUMNS, as_format_1
 from tests.spark.rows import row_of_record
 from tests.spark.store_writer import HOST_V6, StoreWriter, patch
-
-OLD_NAMES = {new: old for old, new in NAMES_OF_FORMAT_1.items()}
 
 
 @pytest.fixture
@@ -45,19 +43,13 @@ def read(writer: StoreWriter, columns: list[str]) -> pa.Table:
     return pa.Table.from_batches(batches)
 
 
-def as_format_1(writer: StoreWriter) -> pa.Table:
+def of_format_1(writer: StoreWriter) -> pa.Table:
     """What the archive job of the first format wrote: stored bodies and texts, times in ms."""
-    old = [name for name in COLUMNS if name in OLD_NAMES or name in ("flag", "keys", "tags", "day")]
-    table = read(writer, old)
-    for name in ("bornTimestamp", "storeTimestamp"):
-        place = table.column_names.index(name)
-        times = table[name].cast(pa.timestamp("ms", "UTC")).cast(pa.int64())
-        table = table.set_column(place, name, times)
-    return table.rename_columns([OLD_NAMES.get(name, name) for name in table.column_names])
+    return as_format_1(read(writer, [*OLD_COLUMNS, "day"]))
 
 
 def test_the_first_format_has_every_column_of_today_but_the_partition(writer: StoreWriter) -> None:
-    old = as_format_1(writer)
+    old = of_format_1(writer)
     assert "queue_id" in old.column_names
     rows = renewed(old).to_pylist()
     wanted = [
@@ -71,8 +63,8 @@ def test_the_first_format_has_every_column_of_today_but_the_partition(writer: St
 def test_a_part_of_a_table_of_the_first_format_is_a_part_of_the_new_one(
     writer: StoreWriter,
 ) -> None:
-    old = as_format_1(writer).slice(7, 9)
-    assert renewed(old).to_pylist() == renewed(as_format_1(writer)).to_pylist()[7:16]
+    old = of_format_1(writer).slice(7, 9)
+    assert renewed(old).to_pylist() == renewed(of_format_1(writer)).to_pylist()[7:16]
     few = renewed(old.select(["queue_id", "queue_offset", "properties"]))
     assert few.column_names == ["queueId", "queueOffset", "properties"]
     assert renewed(old.slice(0, 0)).num_rows == 0
@@ -81,7 +73,7 @@ def test_a_part_of_a_table_of_the_first_format_is_a_part_of_the_new_one(
 def test_a_damaged_body_of_the_first_format_is_told(writer: StoreWriter) -> None:
     record = writer.records[22]
     patch(writer.root / "commitlog" / f"{0:020}", record.physical_offset + 88, b"#")
-    found = renewed(as_format_1(writer))["bodyCrcOk"].to_pylist()
+    found = renewed(of_format_1(writer))["bodyCrcOk"].to_pylist()
     assert [number for number, is_ok in enumerate(found) if not is_ok] == [22]
 
 

@@ -16,6 +16,7 @@ from spark.jobs import load_job
 from spark.plan import QueueRange
 from spark.source import ranges_to_json
 from tests.spark import probe
+from tests.spark.archive_writer import add_run
 from tests.spark.jobs.test_duplicates import WANTED, as_tuples, with_repeats
 from tests.spark.ran import ALL_MESSAGES, FIRST_MESSAGES, QUARTER_DAY_MS, Ran, write_messages
 from tests.spark.rows import Row, in_order, message_rows, moment, row_of_record, rows_of_manifest
@@ -43,6 +44,12 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> Ran:
     ran.archive("another store", other.root, "archive")
     end = ran.all.records[499].physical_offset
     ran.archive("chosen", ran.all.root, "chosen", topics=["%RETRY%group"], published_offset=end)
+    add_run(Archive(str(ran.directory / "mixed")), ran.first.root, is_old=True)
+    ran.archive("beside an old run", ran.all.root, "mixed")
+    paths = {name: str(ran.directory / name) for name in ("mixed", "compacted")}
+    ran.steps["copied"] = {"do": "copy", "from": paths["mixed"], "to": paths["compacted"]}
+    ran.archive("compacted", ran.all.root, "compacted", compact=True)
+    ran.steps["read compacted"] = {"do": "read", "path": paths["compacted"]}
     ran.damage()
     ran.archive("damaged", ran.damaged.root, "damaged-archive")
     ran.steps["audit"] = {
@@ -133,6 +140,19 @@ def test_a_run_goes_on_where_the_last_one_ended(ran: Ran) -> None:
     assert not old & {(row["topic"], row["queueId"], row["queueOffset"]) for row in new}
 
 
+def test_a_run_goes_on_behind_one_with_the_names_of_the_first_format(ran: Ran) -> None:
+    assert len(ran.archived("mixed", run=2)) == (ALL_MESSAGES - FIRST_MESSAGES) * 3 // 4
+    assert ran.archived("mixed") == user_rows(ran.all)
+
+
+def test_files_compacted_in_tasks_are_the_table_that_the_job_writes(ran: Ran) -> None:
+    report = ran.results["compacted"]
+    assert report["rows"] == ALL_MESSAGES * 3 // 4
+    assert report["files"] < report["files_before"]
+    assert ran.archived("compacted", run=3) == user_rows(ran.all)
+    assert ran.results["read compacted"] == ran.results["read"]
+
+
 def test_without_anything_new_nothing_is_published(ran: Ran) -> None:
     report = ran.results["same again"]
     assert (report["output"], report["rows"]) == (None, 0)
@@ -213,15 +233,15 @@ def test_jobs_give_the_same_by_spark_as_without_it(ran: Ran) -> None:
         assert ran.results[name] == json.loads(json.dumps(alone)), name
 
 
-@pytest.mark.parametrize("output", ["archive", "damaged-archive"])
+@pytest.mark.parametrize("output", ["archive", "damaged-archive", "mixed", "compacted"])
 def test_an_archive_is_what_the_log_has(ran: Ran, output: str) -> None:
-    store = ran.all.root if output == "archive" else ran.damaged.root
+    store = ran.damaged.root if output == "damaged-archive" else ran.all.root
     given = {"store": str(store), "output": str(ran.directory / output), "verify": True}
     assert not load_job("archive").needs_spark(given)
     report = load_job("archive").main(None, given)
     rows = len(ran.archived(output))
     assert (report["clean"], report["compared"], report["expired"]) == (True, rows, 0)
-    assert report["damaged"] == (0 if output == "archive" else 2)
+    assert report["damaged"] == (2 if output == "damaged-archive" else 0)
 
 
 def test_what_differs_from_the_log_is_named(ran: Ran, tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from troupemq.cli.admin.output import Output
 from troupemq.cli.broker_jobs import broker_option, cancel, logs, run_there, schedule, status
 from troupemq.cli.options import json_option
 from troupemq.cli.redrive import redrive
+from troupemq.cli.restore import restore
 from troupemq.daemon import Serving, serve
 from troupemq.logs import set_up_logs
 from troupemq.servers import SPARK_JOBS, Servers
@@ -35,7 +36,7 @@ def job() -> None:
     """Spark jobs: what the stored log says, in bulk. `run` and `list` need no broker."""
 
 
-for command in (schedule, status, logs, cancel, redrive):
+for command in (schedule, status, logs, cancel, redrive, restore):
     job.add_command(command)
 
 

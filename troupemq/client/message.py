@@ -104,7 +104,7 @@ class Message:
             properties[names.TAGS] = self.tags
         if self.delay_level:
             properties[names.DELAY] = str(self.delay_level)
-        properties[names.UNIQ_KEY] = message_id
+        properties.setdefault(names.UNIQ_KEY, message_id)
         properties[names.WAIT] = "true" if self.wait_store_ok else "false"
         text = format(properties)
         if len(text) > PROPERTIES_BYTES_MAX:

@@ -1,0 +1,102 @@
+"""Writes runs of an archive without Spark: with the columns of today, or of the first format."""
+
+from dataclasses import replace
+from pathlib import Path
+from urllib.parse import quote
+
+import pyarrow as pa  # type: ignore[import-untyped]
+from pyarrow import compute, parquet
+
+from spark.archive_check import compare, damages_in, describe_files
+from spark.archive_columns import ARCHIVE_COLUMNS
+from spark.archive_files import Archive, Manifest, file_checksum
+from spark.columns import COLUMNS, NAMES_OF_FORMAT_1
+from spark.decode import batches
+from spark.plan import QueuePlan, Selection, is_system_topic, plan
+from spark.records import Queue
+from spark.store_files import Store
+
+OLD_NAMES = {new: old for old, new in NAMES_OF_FORMAT_1.items()}
+OLD_COLUMNS = [name for name in COLUMNS if name in OLD_NAMES or name in ("flag", "keys", "tags")]
+
+
+def add_run(archive: Archive, root: Path, end: int | None = None, *, is_old: bool = False) -> None:
+    """Archives what is new of the store at `root` below the log's offset `end`: all by default.
+
+    `is_old`: with the column names, stored bodies and stored properties of the first format.
+    """
+    store, runs = Store(str(root)), archive.runs()
+    ends = archive.manifest(runs[-1]).ends if runs else {}
+    selection = Selection(
+        topics={topic for topic, _ in store.queue_names() if not is_system_topic(topic)},
+        starts={queue: last.queue_offset + 1 for queue, last in ends.items()},
+    )
+    plans = plan(store, selection, published_offset=end)
+    staged = archive.stage(f"run{len(runs)}") / "data"
+    for queue in plans:
+        _write(staged, store, queue, ARCHIVE_COLUMNS, end, is_whole=is_old)
+    files = describe_files(staged)
+    if is_old:
+        for queue in plans:
+            _write(staged, store, queue, (*OLD_COLUMNS, "topic", "day"), end, is_whole=True)
+        files = [
+            replace(
+                file,
+                bytes=(staged / file.path).stat().st_size,
+                crc32c=file_checksum(staged / file.path),
+            )
+            for file in files
+        ]
+    queues, damaged = compare(
+        files,
+        plans,
+        lambda each, first, end: damages_in(Queue(store, each.topic, each.queue_id), first, end),
+    )
+    new_ends = {(each.topic, each.queue_id): each.last for each in plans if each.last is not None}
+    manifest = Manifest(
+        run=runs[-1] + 1 if runs else 1,
+        run_id=f"run{len(runs)}",
+        store=str(root),
+        published_offset=end,
+        finished_ms=5,
+        files=tuple(files),
+        queues=tuple(queues),
+        ends={**ends, **new_ends},
+        damaged=tuple(damaged),
+    )
+    archive.publish(staged, manifest)
+    archive.clear_staging()
+
+
+def _write(
+    staged: Path,
+    store: Store,
+    queue: QueuePlan,
+    columns: tuple[str, ...],
+    end: int | None,
+    *,
+    is_whole: bool,
+) -> None:
+    """One queue's rows, a file for each day; `is_whole`: with those whose body is damaged."""
+    records = Queue(store, queue.topic, queue.queue_id, end).records(queue.first)
+    decoded = [batch for each in records for batch in batches(each, columns)]
+    if not decoded:
+        return
+    table = pa.Table.from_batches(decoded)
+    if not is_whole:
+        table = table.filter(table["bodyCrcOk"])
+    for day in table["day"].unique().to_pylist():
+        rows = table.filter(compute.equal(table["day"], day)).drop_columns(["topic", "day"])
+        path = staged / f"topic={quote(queue.topic)}" / f"day={day}"
+        path.mkdir(parents=True, exist_ok=True)
+        rows = rows if "body" in columns else as_format_1(rows)
+        parquet.write_table(rows, path / f"part-{queue.queue_id}.parquet")
+
+
+def as_format_1(table: pa.Table) -> pa.Table:
+    """Times in ms, and the names of the first format."""
+    for name in ("bornTimestamp", "storeTimestamp"):
+        place = table.column_names.index(name)
+        times = table[name].cast(pa.timestamp("ms", "UTC")).cast(pa.int64())
+        table = table.set_column(place, name, times)
+    return table.rename_columns([OLD_NAMES.get(name, name) for name in table.column_names])

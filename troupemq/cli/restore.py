@@ -1,0 +1,86 @@
+"""`job restore`: messages of an archive, sent to a topic again."""
+
+from pathlib import Path
+from threading import Event
+from time import time_ns
+
+import click
+
+from storage.errors import StoreError
+from troupemq.cli.admin.output import Output
+from troupemq.cli.admin.text import one_line
+from troupemq.cli.admin.times import NEWEST, parse_time
+from troupemq.cli.options import json_option, leave, namesrv_option
+from troupemq.client.errors import ClientError
+from troupemq.restore import Restore, wanted_of
+
+SHOWN_MAX = 20
+
+
+@click.command()
+@click.argument("archive", type=click.Path(path_type=Path))
+@click.argument("topic")
+@namesrv_option
+@click.option("--to", metavar="TOPIC", help="Send them there. [default: the archived topic]")
+@click.option("--queue", "queue_id", type=click.IntRange(0), help="Only this queue of the archive.")
+@click.option("--from-offset", type=click.IntRange(0), default=0, help="First queue offset.")
+@click.option("--to-offset", type=click.IntRange(0), help="The queue offset behind the last one.")
+@click.option("--from-time", metavar="TIME", help="Stored then or later: ISO, or ms since 1970.")
+@click.option("--to-time", metavar="TIME", help="Stored before then.")
+@click.option(
+    "--rate",
+    type=click.FloatRange(0.01, 10_000),
+    default=100,
+    show_default=True,
+    help="Messages a second, at most.",
+)
+@json_option
+def restore(
+    archive: Path,
+    topic: str,
+    namesrv: str | None,
+    to: str | None,
+    queue_id: int | None,
+    from_offset: int,
+    to_offset: int | None,
+    from_time: str | None,
+    to_time: str | None,
+    rate: float,
+    as_json: bool,
+) -> None:
+    """Sends what the directory ARCHIVE has of TOPIC to a topic of a running broker.
+
+    The same command again goes on where it was interrupted, and sends nothing twice. Keys, tags,
+    the application's properties, flag and body are those of the archive; offsets, times, hosts and
+    message ids are new.
+    """
+    from_ms, until_ms = _time_ms(from_time), _time_ms(to_time)
+    run = None
+    try:
+        wanted = wanted_of(topic, queue_id, from_offset, to_offset, from_ms, until_ms)
+        run = Restore(str(archive), wanted, to or topic, namesrv, rate=rate, wait=Event().wait)
+        done = run.run()
+    except (ClientError, StoreError) as error:
+        sent = 0 if run is None else run.done.sent
+        leave(f"{one_line(str(error))} ({sent} were sent; run it again to go on)")
+    sentence = f"{done.sent} messages of {topic} were sent to {to or topic}."
+    if done.found:
+        sentence += f" {done.found} had been sent before an interruption."
+    if done.left_out_count:
+        sentence += f" {done.left_out_count} cannot be sent: " + "; ".join(
+            done.left_out[:SHOWN_MAX]
+        )
+    Output(as_json=as_json).done(
+        sentence,
+        sent=done.sent,
+        found=done.found,
+        left_out=done.left_out_count,
+        reasons=list(done.left_out),
+    )
+
+
+def _time_ms(text: str | None) -> int | None:
+    if text is None:
+        return None
+    time_ms = parse_time(text)
+    return time_ns() // 1_000_000 if time_ms == NEWEST else time_ms

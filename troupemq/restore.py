@@ -1,0 +1,158 @@
+"""Sends messages of an archive to a topic again: at a rate, resumable, none twice.
+
+Queues come one after the other, each in its order, into one queue of the topic each. How far it
+has come is what the group `RESTORE_<checksum of what was asked for>` has committed at a broker of
+the topic, under the numbers of the archived queues. A copy's message id (UNIQ_KEY) is the broker's
+id of what was archived, by which troupemq/copier.py sends none twice.
+"""
+
+import json
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from protocol.checksum import crc32c
+from protocol.properties import KEYS, RESERVED_NAMES, TAGS, UNIQ_KEY
+from storage.errors import StoreError
+from troupemq.client.admin import Admin
+from troupemq.client.consumer_offsets import ConsumeFrom
+from troupemq.client.errors import MessageIllegal, RouteNotFound
+from troupemq.client.message import Message, MessageQueue
+from troupemq.client.producer import Producer
+from troupemq.client.pull_consumer import PullConsumer
+from troupemq.client.queue_choice import QueueChoice
+from troupemq.copier import Copier
+
+if TYPE_CHECKING:
+    from spark.archive_messages import ArchivedMessage, Wanted
+
+GROUP_PREFIX = "RESTORE_"
+_KEPT = (KEYS, TAGS)
+NAMED_MAX = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Restored:
+    """What became of the messages."""
+
+    sent: int
+    found: int
+    """Copies that were there already, from a run that was interrupted."""
+
+    left_out: tuple[str, ...]
+    """A sentence for each of the first that cannot be sent."""
+
+    left_out_count: int
+
+
+class Restore:
+    """One run."""
+
+    def __init__(
+        self,
+        archive: str,
+        wanted: "Wanted",
+        to: str,
+        namesrv: str | None,
+        *,
+        rate: float,
+        wait: Callable[[float], object],
+    ) -> None:
+        """`rate`: messages a second. `wait` is called with seconds between two of them."""
+        self._archive = str(Path(archive).absolute())
+        self._wanted = wanted
+        self._to = to
+        self._namesrv = namesrv
+        asked = json.dumps([self._archive, asdict(wanted), to])
+        self.group = f"{GROUP_PREFIX}{crc32c(asked.encode()):08x}"
+        self._copier = Copier(rate, wait)
+        self._left_out: list[str] = []
+        self._left_out_count = 0
+
+    @property
+    def done(self) -> Restored:
+        """What became of them up to now."""
+        copier = self._copier
+        return Restored(copier.sent, copier.found, tuple(self._left_out), self._left_out_count)
+
+    def run(self) -> Restored:
+        """All that was asked for. Raises ClientError and StoreError; another run goes on."""
+        from spark.archive_messages import queue_ids
+
+        ids = queue_ids(self._archive, self._wanted)
+        with (
+            Admin(self._namesrv) as admin,
+            Producer(self.group, self._namesrv) as producer,
+            PullConsumer(
+                self.group, self._namesrv, auto_commit=False, begin=ConsumeFrom.FIRST_OFFSET
+            ) as consumer,
+        ):
+            try:
+                queues = consumer.fetch_queues(self._to)
+            except RouteNotFound:
+                raise RouteNotFound(f"there is no topic {self._to}: create it first") from None
+            for queue_id in ids:
+                place = MessageQueue(self._to, queues[0].broker_name, queue_id)
+                self._queue(place, admin, producer, consumer)
+        return self.done
+
+    def _queue(
+        self, place: MessageQueue, admin: Admin, producer: Producer, consumer: PullConsumer
+    ) -> None:
+        """The archived queue of this number; `place` is where its progress is kept."""
+        from spark.archive_messages import messages
+
+        self._copier.begin()
+        committed = consumer.committed(place) or 0
+        choose = _always(place.queue_id)
+        for message in messages(self._archive, self._wanted, place.queue_id, committed):
+            try:
+                copy = copy_of(message, self._to)
+                self._copier.copy(copy, message.msg_id, choose, admin, producer)
+            except MessageIllegal as error:
+                self._left_out_count += 1
+                if len(self._left_out) < NAMED_MAX:
+                    self._left_out.append(
+                        f"message {message.queue_offset} in queue {message.queue_id}: {error}"
+                    )
+            consumer.commit({place: message.queue_offset + 1})
+
+
+def copy_of(message: "ArchivedMessage", topic: str) -> Message:
+    """Body, keys, tags, flag and the application's properties. Raises MessageIllegal."""
+    if message.body is None or not message.is_intact:
+        raise MessageIllegal("its body is damaged in the archive")
+    kept = {name: message.properties[name] for name in _KEPT if name in message.properties}
+    return Message(
+        topic,
+        message.body,
+        properties={
+            name: value for name, value in message.properties.items() if name not in RESERVED_NAMES
+        },
+        flag=message.flag,
+        system_properties={**kept, UNIQ_KEY: message.msg_id},
+    )
+
+
+def wanted_of(
+    topic: str,
+    queue_id: int | None = None,
+    first: int = 0,
+    end: int | None = None,
+    from_ms: int | None = None,
+    until_ms: int | None = None,
+) -> "Wanted":
+    """A range of one topic. Raises StoreError where what reads Parquet is not installed."""
+    try:
+        from spark.archive_messages import Wanted
+    except ModuleNotFoundError as error:
+        raise StoreError(
+            "reading an archive needs pyarrow and numpy: pip install 'troupemq[spark]'"
+        ) from error
+    return Wanted(topic, queue_id, first, end, from_ms, until_ms)
+
+
+def _always(queue_id: int) -> QueueChoice:
+    """The same queue for all of an archived queue, so that their order stays."""
+    return lambda queues, message: queues[queue_id % len(queues)]
