@@ -2,6 +2,7 @@
 
     spark.dataSource.register(TroupeMQ)
     messages = spark.read.format("troupemq").option("store", "/path/of/store").load()
+    messages = spark.read.format("troupemq").option("nameServer", "host:9876").load()
 
 `behind(query.lastProgress)` tells how many messages of each queue a stream has yet to read.
 

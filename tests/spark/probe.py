@@ -4,7 +4,8 @@ DIRECTORY/steps.json has the steps by name; their results go to DIRECTORY/result
 
     {"do": "archive", "arguments": …}                              → its report, or {"error": …}
     {"do": "job", "job": …, "arguments": …}                        → its report
-    {"do": "rows", "store": …, "options", "schema", "where": …}    → rows of the data source
+    {"do": "rows", "store": …, "options", "schema", "where": …}    → rows of the data source;
+                                                                     null: the options say where
     {"do": "read", "path": …}                                      → count and columns of Parquet
     {"do": "copy", "from": …, "to": …}                             → one more copy of a store
     {"do": "stream", "store": …, "options", "checkpoint": …, "fail_at": …}
@@ -38,7 +39,7 @@ def rows(spark: "SparkSession", step: dict[str, Any]) -> list[dict[str, Any]]:
     reader = spark.read.format(TroupeMQ.name()).options(**step.get("options", {}))
     if "schema" in step:
         reader = reader.schema(step["schema"])
-    messages = reader.load(step["store"]).where(step.get("where", "true"))
+    messages = reader.load(step.get("store")).where(step.get("where", "true"))
     if "conf" in step:
         spark.conf.set(*step["conf"])
     try:
@@ -63,7 +64,7 @@ def stream(spark: "SparkSession", step: dict[str, Any]) -> dict[str, Any]:
             raise RuntimeError(f"batch {number} fails")
 
     reader = spark.readStream.format(TroupeMQ.name()).options(**step.get("options", {}))
-    writer = reader.load(step["store"]).writeStream.foreachBatch(write)
+    writer = reader.load(step.get("store")).writeStream.foreachBatch(write)
     query = writer.option("checkpointLocation", step["checkpoint"]).trigger(availableNow=True)
     started = query.start()
     error = None

@@ -1,7 +1,8 @@
 """The archive job and the data source in a real Spark session: one for all tests of this file."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from zlib import crc32
@@ -21,7 +22,10 @@ from tests.spark.jobs.test_duplicates import WANTED, as_tuples, with_repeats
 from tests.spark.ran import ALL_MESSAGES, FIRST_MESSAGES, QUARTER_DAY_MS, Ran, write_messages
 from tests.spark.rows import Row, in_order, message_rows, moment, row_of_record, rows_of_manifest
 from tests.spark.store_writer import NOVEMBER_ROOT_MS, StoreWriter, patch
+from tests.spark.test_cluster import tell_routes
 from tests.support import golden
+from tests.support.sockets import HOST, serving_broker
+from tests.troupemq.fake_server import FakeServer
 
 pytestmark = pytest.mark.slow
 
@@ -82,8 +86,26 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> Ran:
             ran.archive(f"golden {name}", store, f"golden-{name}", system_topics=True)
     except pytest.skip.Exception:
         ran.has_golden = False
-    ran.run()
+    with over_the_network(ran):
+        ran.run()
     return ran
+
+
+@contextmanager
+def over_the_network(ran: Ran) -> Iterator[None]:
+    """Steps that read from a broker, which serves meanwhile."""
+    root = ran.directory / "served"
+    write_messages(StoreWriter(root, log_file_bytes=16 << 20, queue_file_bytes=60_000), 200)
+    with serving_broker(root) as running, FakeServer() as name_server:
+        tell_routes(name_server, {"broker-a": f"{HOST}:{running.ports.main}"}, ["orders", "123"])
+        given = {"nameServer": name_server.address, "topicPattern": "orders|123"}
+        ran.rows("over the network", store=None, options=given, where="queueId = 1")
+        ran.steps["stream over the network"] = {
+            "do": "stream",
+            "options": {**given, "startingOffsets": "earliest", "maxOffsetsPerTrigger": "60"},
+            "checkpoint": str(ran.directory / "network checkpoint"),
+        }
+        yield
 
 
 def plan_streams(ran: Ran) -> None:
@@ -333,6 +355,21 @@ def test_a_stream_that_failed_goes_on_without_gap_or_duplicate(ran: Ran) -> None
     ]
     assert sorted(read) == sorted(wanted)
     assert ran.results["nothing new"]["batches"] == []
+
+
+def test_a_batch_and_a_stream_are_read_over_the_network(ran: Ran) -> None:
+    rows = in_order(ran.results["over the network"])
+    wanted = [row for row in expected(ran.all) if row["topic"] in ("orders", "123")]
+    batch = [row for row in wanted if row["queueId"] == 1 and row["queueOffset"] < 25]
+    assert [row["body"] for row in rows] == [row["body"].hex() for row in batch]
+    assert {row["brokerName"] for row in rows} == {"broker-a"}
+    stream = ran.results["stream over the network"]
+    assert stream["error"] is None
+    assert [len(rows) for _, rows in stream["batches"]] == [60, 40]
+    read = sorted(row for _, rows in stream["batches"] for row in rows)
+    names = [[row["topic"], row["queueId"], row["queueOffset"]] for row in wanted]
+    assert read == sorted(name for name in names if name[2] < 25)
+    assert stream["lags"][-1]["orders"] == {"broker-a": {"0": 0, "1": 0}}
 
 
 def test_the_progress_of_a_stream_has_its_lag(ran: Ran) -> None:
