@@ -62,7 +62,8 @@ def restore(
         done = run.run()
     except (ClientError, StoreError) as error:
         sent = 0 if run is None else run.done.sent
-        leave(f"{one_line(str(error))} ({sent} were sent; run it again to go on)")
+        further = f" ({sent} were sent; run it again to go on)" if sent else ""
+        leave(one_line(str(error)) + further)
     sentence = f"{done.sent} messages of {topic} were sent to {to or topic}."
     if done.found:
         sentence += f" {done.found} had been sent before an interruption."
