@@ -26,7 +26,7 @@ from troupemq.servers import SPARK_JOBS, JobsPlace, Servers
 pytestmark = pytest.mark.slow
 
 HOST = "127.0.0.1"
-STORED_BEFORE = 800
+STORED_BEFORE = 3_200
 BODY_BYTES = 16_384
 PAUSE_S = 0.002
 STOP_S = 20.0
