@@ -47,7 +47,7 @@ bench-spark: $(ready_to_test)  ## what reading a store costs: decoder, source, P
 
 clean:                       ## remove what can be made again; never data
 	rm -rf .venv build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis tests/compat/*/target
-	find $(wildcard actors protocol spark storage tests troupemq) -name __pycache__ -prune -exec rm -rf {} +
+	find $(wildcard actors protocol remoting spark storage tests troupemq) -name __pycache__ -prune -exec rm -rf {} +
 
 $(ready_to_run): pyproject.toml hatch_build.py
 	@$(call install,spark$(comma)java)
