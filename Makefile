@@ -7,11 +7,14 @@ ARGS   ?=
 ROUNDS ?=
 SEED   ?=
 
+# Where it is set, every server, job and test process would compile all its modules anew.
+unexport PYTHONDONTWRITEBYTECODE
+
 python := $(VENV)/bin/python
 ready_to_run := $(VENV)/.ready-to-run
 ready_to_test := $(VENV)/.ready-to-test
 
-.PHONY: help run test check lint types interop trials bench bench-spark clean
+.PHONY: help run test test-quick check lint types interop interop-whole trials bench bench-quick profile bench-spark bench-jobs cluster-demo clean
 .DEFAULT_GOAL := help
 
 help:                        ## list these targets
@@ -20,8 +23,14 @@ help:                        ## list these targets
 run: $(ready_to_run)         ## name server, broker and a tour; then serve until Ctrl-C (ARGS=--once: end after it)
 	@$(python) -m troupemq run $(ARGS)
 
+cluster-demo: $(ready_to_run)  ## a Spark job over a live broker's log on two workers, one of which is killed
+	@$(python) -m troupemq.cluster_demo $(ARGS)
+
 test: $(ready_to_test)       ## the whole suite but interop and trials (ARGS: what to give pytest)
-	@$(python) -m pytest -q $(or $(ARGS),$(in_parallel) --dist=loadfile --no-loadscope-reorder)
+	@$(python) -m pytest -q $(or $(ARGS),$(in_parallel) $(by_file))
+
+test-quick: $(ready_to_test)  ## of it what starts no process: no Spark, no servers, no kills
+	@$(python) -m pytest -q -m "not slow" $(in_parallel) $(by_file) $(ARGS)
 
 check: lint types test       ## everything a change must pass
 
@@ -31,8 +40,11 @@ lint: $(ready_to_test)       ## ruff: faults and format
 types: $(ready_to_test)      ## mypy, strict
 	@$(python) -m mypy
 
-interop: $(ready_to_test)    ## the official Java and Go clients against our broker: needs a JDK, Maven and Go
-	@$(python) -m pytest -q -o faulthandler_timeout=1200 tests/compat $(ARGS)
+interop: $(ready_to_test)    ## the official clients, tools and slaves against our broker: needs a JDK, Maven and Go
+	@$(compat) -m "not whole" $(ARGS)
+
+interop-whole: $(ready_to_test)  ## the same, every client in every case: before a release
+	@$(compat) $(ARGS)
 
 trials: $(ready_to_test)     ## the long counts: ROUNDS= of each trial, from SEED= on (one again: ROUNDS=1 SEED=7)
 	@$(python) -m pytest -q -o faulthandler_timeout=3600 --trials \
@@ -42,8 +54,17 @@ trials: $(ready_to_test)     ## the long counts: ROUNDS= of each trial, from SEE
 bench: $(ready_to_test)      ## our broker and the official one under the same loads: needs a JDK and Maven
 	@$(python) -m tests.bench $(ARGS)
 
+bench-quick: $(ready_to_test)  ## two commits of ours in turn, in 3 minutes (ARGS="main ." is what is here against main)
+	@$(python) -m tests.bench.quick $(ARGS)
+
+profile: $(ready_to_test)    ## where the time of a send and a pull goes, by function: needs a JDK, Maven and a C compiler
+	@$(python) -m tests.bench.profile $(ARGS)
+
 bench-spark: $(ready_to_test)  ## what reading a store costs: decoder, source, Parquet (ARGS=--messages=N)
 	@$(python) -m tests.bench.spark_speed $(ARGS)
+
+bench-jobs: $(ready_to_test)  ## what clients notice of a Spark job that is killed beside a broker (ARGS=--rate=N)
+	@$(python) -m tests.bench.beside_a_job $(ARGS)
 
 clean:                       ## remove what can be made again; never data
 	rm -rf .venv build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis tests/compat/*/target
@@ -55,8 +76,12 @@ $(ready_to_run): pyproject.toml hatch_build.py
 $(ready_to_test): pyproject.toml hatch_build.py
 	@$(call install,spark$(comma)java$(comma)dev)
 
-# A process for each processor, four at most. With ARGS there is one, which a debugger can stop in.
+compat := $(python) -m pytest -q -o faulthandler_timeout=1200 tests/compat
+
+# A process more than there are processors (tests/conftest.py), four at most for the sake of the disk.
+# With ARGS there is one, which a debugger can stop in.
 in_parallel := -n auto --maxprocesses=4
+by_file := --dist=loadfile --no-loadscope-reorder
 
 comma := ,
 spark_version := 4.2.1# the one that is tested; its range is in pyproject.toml

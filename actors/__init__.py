@@ -1,24 +1,25 @@
-"""Who does what, when: state, sockets, timers and in-flight requests, each owned by one actor.
+"""The actors: each owns a part of the state, a socket, a timer or requests under way.
 
     actor               owns                                on     file
     Supervisor          the children, restart policy        loop   engine/supervisor.py
     Connections         live connections, idle sweep        loop   network/connections.py
     Acceptor            listening sockets                   loop   network/connections.py
-    Connection          one socket, its half-read frame     loop   network/connection.py
+    Connection          one socket, what is in flight       loop   network/connection.py
     Dialler             opens connections to brokers        thread network/dial.py
     LongAnswers         bodies of long answers              thread network/long_answers.py
     ClientCalls         our requests to clients             loop   network/client_calls.py
     PutMessage          the end of the log: the append lock loop   sending/put_message.py
+    Sink                batches of sinks, each once         loop   sending/sink.py
     GroupCommit         sends that wait for disk or slave   loop   sending/group_commit.py
     Flusher             one fdatasync of the log at a time  thread sending/flusher.py
     FlushRealTime       the async rhythm, the checkpoint    thread sending/flush_real_time.py
     AllocateFile        the next file of the log            thread sending/allocate_file.py
     SendBack            takes messages back from consumers  thread sending/send_back.py
     ReplyMessage        replies on their way to who asked   loop   sending/reply_message.py
-    CleanFiles          files that are out of use           thread following/clean_files.py
-    Reput               consume queues, index               loop   following/reput.py
-    CatchUp             the index behind a start            thread following/catch_up.py
-    Scrubber            what of the log is damaged          thread following/scrubber.py
+    CleanFiles          files out of use, readers' leases   thread retention/clean_files.py
+    Reput               consume queues, index               loop   dispatching/reput.py
+    CatchUp             the index behind a start            thread dispatching/catch_up.py
+    Scrubber            what of the log is damaged          thread scrubbing/scrubber.py
     HaMaster            links to slaves, how far they are   loop   replication/ha_master.py
     HaSlave             the connection to the master        loop   replication/ha_slave.py
     PutReplica          the log's end, on a slave           loop   replication/put_replica.py
@@ -29,6 +30,7 @@
     QueueOffsets        answers about a queue's ends        loop   pulling/queue_offsets.py
     QueryMessage        finds messages by key and by id     thread pulling/query_message.py
     QueueView           shows units of a queue              loop   pulling/queue_view.py
+    RawRead             answers reads in bulk               loop   pulling/raw_read.py
     TopicTable          topics.json                         loop   tables/topics.py
     GroupTable          subscriptionGroup.json              loop   tables/groups.py
     ConsumerOffsets     consumerOffset.json                 loop   tables/consumer_offsets.py
@@ -44,9 +46,11 @@
     Transactions        which transactions are being ended  loop   transactions/transactions.py
     OpenTransactionView which of them nobody has ended      loop   transactions/open_transactions.py
     HalfMessageList     reads those                         thread transactions/open_transactions.py
-    BrokerSettings      the settings file, while it serves  thread settings/settings.py
-    NamesrvSettings     that of a name server               thread settings/settings.py
-    BrokerInfo          answers about the broker            loop   statistics/broker_info.py
+    BrokerSettings      the settings file, while it serves  thread admin/settings.py
+    AccessControl       the accounts, and their files       thread admin/access_control.py
+    AclWatch            those of a name server              thread admin/access_control.py
+    NamesrvSettings     that of a name server               thread admin/settings.py
+    BrokerInfo          answers about the broker            loop   admin/broker_info.py
     Statistics          what went through in a minute … day thread statistics/statistics.py
     Registration        which name server counts            loop   naming/registration.py
     NamesrvLink         the broker's place at a name server thread naming/namesrv_link.py
@@ -58,5 +62,28 @@
 An actor's class, handlers and failures: engine/actor.py.  Where it runs: engine/dispatchers.py
 (loop.py, and simulated.py for tests).  How it is reached: engine/address.py.  A broker's children
 in start order: broker.py, and what each is made with: children/; its ports: broker_server.py; a
-name server's: naming/namesrv_server.py.
+name server's: namesrv_server.py.
+
+The rooms, each importing only those before it (tests/test_architecture.py):
+
+    engine/        actors, addresses, the loop, the supervisor; interfaces.py: what they share
+    settings/      settings files, addresses of this machine; config.py: the settings
+    access/        who asks, and may it
+    network/       sockets, requests, calls to clients
+    tables/        topics, groups, offsets, filters; views of them that others read
+    statistics/    counters
+    dispatching/   from the log to consume queues, index, transaction table
+    retention/     leases, cleaning
+    scrubbing/     the search for damage
+    naming/        the name server, and the broker's place at it
+    sending/       from a send to its answer
+    pulling/       from a pull to its answer
+    consumers/     clients and groups
+    delays/        delayed messages
+    transactions/  open transactions, their ends and check-backs
+    replication/   master and slave
+    admin/         settings and accounts that change while it serves, answers about the broker
+    jobs/          Spark jobs
+    parts.py       what a broker is made of before any actor runs
+    children/      what each actor is made with
 """

@@ -10,11 +10,14 @@ What each child is made with: `actors/children/`, one file for each floor.
 from collections.abc import Sequence
 from socket import socket
 
+from actors.admin.access_control import AccessControl
+from actors.admin.broker_info import BrokerInfo
+from actors.admin.settings import BrokerSettings
 from actors.children.log import log_children
+from actors.children.network import network_children
 from actors.children.reading import reading_children
 from actors.children.replication import master_children, slave_children
 from actors.children.tables import table_children
-from actors.children.talking import talking_children
 from actors.consumers.clients import Clients
 from actors.consumers.consume_stats import ConsumeStats
 from actors.consumers.consumer_calls import ConsumerCalls
@@ -22,7 +25,6 @@ from actors.consumers.offset_reset import OffsetReset
 from actors.delays.delay_offsets import DelayOffsets
 from actors.delays.schedule import schedule_children
 from actors.engine.supervisor import ChildSpec
-from actors.following.clean_files import CleanFiles
 from actors.network.connections import Connections, Listener
 from actors.network.request import Responders, codes_of
 from actors.network.service import Service
@@ -31,10 +33,11 @@ from actors.pulling.pull_message import PullMessage
 from actors.pulling.query_message import QueryMessage
 from actors.pulling.queue_offsets import QueueOffsets
 from actors.pulling.queue_view import QueueView
+from actors.pulling.raw_read import RawRead
+from actors.retention.clean_files import CleanFiles
 from actors.sending.reply_message import ReplyMessage
 from actors.sending.send_back import SendBack
-from actors.settings.settings import BrokerSettings
-from actors.statistics.broker_info import BrokerInfo
+from actors.sending.sink import Sink
 from actors.statistics.statistics import Statistics
 from actors.tables.consumer_offsets import ConsumerOffsets
 from actors.tables.groups import GroupTable
@@ -53,7 +56,9 @@ RESPONDERS: Responders = (
     ("queue_offsets", QueueOffsets),
     ("queue_view", QueueView),
     ("query_message", QueryMessage),
+    ("raw_read", RawRead),
     ("send_back", SendBack),
+    ("sink", Sink),
     ("consumer_calls", ConsumerCalls),
     ("consume_stats", ConsumeStats),
     ("offset_reset", OffsetReset),
@@ -63,9 +68,18 @@ RESPONDERS: Responders = (
     ("broker_info", BrokerInfo),
     ("clean_files", CleanFiles),
     ("settings", BrokerSettings),
+    ("access_control", AccessControl),
     ("statistics", Statistics),
 )
 """Which address serves which request codes: those its class declares."""
+
+NOT_ON_THE_FAST_PORT = (
+    RequestCode.PULL_MESSAGE,
+    RequestCode.LITE_PULL_MESSAGE,
+    RequestCode.READ_RECORDS,
+    RequestCode.READ_UNITS,
+)
+"""Whatever reads messages in numbers: that port is for those who must not wait behind them."""
 
 TOLD_OF_CLOSED_PEERS = ("client_calls", "clients", "pull_hold")
 
@@ -84,13 +98,15 @@ class Broker(Parts):
         codes = codes_of([*RESPONDERS, *more])
         routes = {code: self.system.address(name) for code, name in codes.items()}
         if fast:
-            del routes[RequestCode.PULL_MESSAGE], routes[RequestCode.LITE_PULL_MESSAGE]
+            for code in NOT_ON_THE_FAST_PORT:
+                del routes[code]
         return Service(
             routes,
             self.system.address("put_message"),
             is_fast=fast,
             tell_closed=[self.system.address(name) for name in TOLD_OF_CLOSED_PEERS],
             answers_to=self.system.address("client_calls"),
+            guard=self.guard,
         )
 
     # --- the children, in start order
@@ -104,9 +120,9 @@ class Broker(Parts):
         schedule = schedule_children(self.store, recent_bytes, self.system.address)
         return [*table_children(self), *master_children(self), *shared, *schedule]
 
-    def talking_children(self, listeners: Sequence[tuple[Listener, socket]]) -> list[ChildSpec]:
+    def network_children(self, listeners: Sequence[tuple[Listener, socket]]) -> list[ChildSpec]:
         """What needs sockets: stopped first, except that connections may send what is left."""
-        return talking_children(self, listeners)
+        return network_children(self, listeners)
 
     def connections_child(self) -> ChildSpec:
         """Started before everything else, stopped after it."""

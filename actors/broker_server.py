@@ -89,7 +89,7 @@ def start_broker(
             broker.connections_child(),
             *broker.children(),
             *make_more(broker),
-            *broker.talking_children(listeners),
+            *broker.network_children(listeners),
         )
     except BaseException:
         system.stop(STOP_AFTER_FAILURE_S)

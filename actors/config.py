@@ -1,8 +1,8 @@
 """The settings of a broker and of a name server: RocketMQ's key beside each field.
 
 A file in java properties syntax fills them.  Every key of 4.9.7 is accepted; those that do nothing
-here, that nobody knows or that are spelled as long ago are kept in `Findings`, for one line at
-start-up.
+here, that nobody knows or that are spelled as long ago are kept in `ConfigFindings`, for one line
+at start-up.
 """
 
 import os
@@ -12,18 +12,25 @@ from re import ASCII
 from re import compile as compile_pattern
 from typing import Any, TypeVar
 
+from actors.settings.access_settings import (
+    AccessSettings,
+    BrokerAccessSettings,
+    with_environment,
+)
 from actors.settings.known_keys import BROKER_FILE_KEYS, NAMESRV_FILE_KEYS, OLD_SPELLINGS
 from actors.settings.local_address import address_of, local_address, local_host_name
 from actors.settings.properties_file import parse_properties
 from protocol.bloom import BloomFilter
 from protocol.ha import TRANSFER_BYTES_MAX, TRANSFER_HEAD_BYTES
-from storage.config import StoreConfig, key, keys_of
+from storage.config import StoreConfig, key, keys_of, secret_keys_of
 from storage.errors import StoreError, reason_of
 
 PERM_READ = 4
 PERM_WRITE = 2
 PERM_INHERIT = 1
 MASTER_ID = 0
+MASTERS_MAX = 64
+"""Of one process: each has a core's work, and ten ports."""
 ROLES = ("ASYNC_MASTER", "SYNC_MASTER", "SLAVE")
 _PORT_MAX = 65_535
 _REGISTER_PERIOD_MS = (10_000, 60_000)
@@ -47,7 +54,7 @@ class ConfigError(StoreError):
 
 
 @dataclass(frozen=True)
-class BrokerConfig:
+class BrokerConfig(BrokerAccessSettings):
     """What a broker needs to know besides its store. Raises ConfigError."""
 
     broker_name: str = key("brokerName", default="")
@@ -119,10 +126,17 @@ class BrokerConfig:
     channel_max_idle_seconds: int = key("serverChannelMaxIdleTimeSeconds", default=120)
     config_black_list: str = key("configBlackList", default="")
     """More keys that nobody may change over the network, with `;` between them."""
+    masters: int = key("masters", default=1)
+    """How many brokers run under one process; this and the next are ours."""
+    monitoring_port: int = key("monitoringPort", default=0)
+    """Kept free for the process above several brokers; 0: none."""
+    one_of: str = ""
+    """Of several under one process the name of the first; empty: it is alone."""
     config_path: str = ""
     """The file that these come from, and that changes go to; empty: there is none."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         set_value = object.__setattr__
         shortest_ms, longest_ms = _REGISTER_PERIOD_MS
         set_value(self, "broker_name", self.broker_name or local_host_name())
@@ -131,7 +145,8 @@ class BrokerConfig:
         set_value(
             self, "register_period_ms", min(max(self.register_period_ms, shortest_ms), longest_ms)
         )
-        _check_port(self.listen_port, below=2, above=1)
+        _check_port("listenPort", self.listen_port, below=2, above=1)
+        _check_port("monitoringPort", self.monitoring_port)
         if self.broker_role not in ROLES:
             raise ConfigError(f"brokerRole is {self.broker_role}: it may be {', '.join(ROLES)}.")
         if self.is_slave and self.broker_id <= MASTER_ID:
@@ -166,15 +181,13 @@ class BrokerConfig:
         ):
             if value <= 0:
                 raise ConfigError(f"{name} is {value}: it must be greater than 0.")
-        if not 1 <= self.filter_error_percent < 100:
-            raise ConfigError(
-                f"maxErrorRateOfBloomFilter is {self.filter_error_percent}: it must be 1 to 99."
-            )
-        if not 1 <= self.expected_filter_count <= _FILTERS_MAX:
-            raise ConfigError(
-                f"expectConsumerNumUseFilter is {self.expected_filter_count}: it must be"
-                f" 1 to {_FILTERS_MAX}."
-            )
+        for name, value, most in (
+            ("maxErrorRateOfBloomFilter", self.filter_error_percent, 99),
+            ("expectConsumerNumUseFilter", self.expected_filter_count, _FILTERS_MAX),
+            ("masters", self.masters, MASTERS_MAX),
+        ):
+            if not 1 <= value <= most:
+                raise ConfigError(f"{name} is {value}: it must be 1 to {most}.")
 
     @property
     def bloom(self) -> BloomFilter:
@@ -210,7 +223,7 @@ class BrokerConfig:
 
 
 @dataclass(frozen=True)
-class NamesrvConfig:
+class NamesrvConfig(AccessSettings):
     """What a name server needs to know. Raises ConfigError."""
 
     listen_port: int = key("listenPort", default=9876)
@@ -225,14 +238,16 @@ class NamesrvConfig:
     """Where changes of these settings go: the -c file, where one is given."""
     config_black_list: str = key("configBlackList", default="")
     """More keys that nobody may change over the network, with `;` between them."""
+    acl_route_perm_enable: bool = key("aclRoutePermEnable", default=False)
+    """With access control: routes only of topics that the asker may use; a setting of ours."""
 
     def __post_init__(self) -> None:
-        _check_port(self.listen_port)
+        _check_port("listenPort", self.listen_port)
         _check_host("bindAddress", self.bind_address)
 
 
 @dataclass(frozen=True)
-class Findings:
+class ConfigFindings:
     """What is to be said about a file of settings that could be used."""
 
     without_effect: tuple[str, ...] = ()
@@ -257,7 +272,7 @@ class Findings:
 
 def load_broker_config(
     path: str, overrides: Mapping[str, str] | None = None
-) -> tuple[BrokerConfig, StoreConfig, Findings]:
+) -> tuple[BrokerConfig, StoreConfig, ConfigFindings]:
     """The settings in the file at `path`; see `parse_broker_config`."""
     broker, store, findings = parse_broker_config(_read(path), overrides)
     return replace(broker, config_path=os.path.realpath(path)), store, findings
@@ -265,12 +280,12 @@ def load_broker_config(
 
 def parse_broker_config(
     text: str, overrides: Mapping[str, str] | None = None
-) -> tuple[BrokerConfig, StoreConfig, Findings]:
+) -> tuple[BrokerConfig, StoreConfig, ConfigFindings]:
     """A broker's settings out of java properties; `overrides` (by the same keys) go over the text.
 
     Raises ConfigError, or StoreError for a store that cannot work, with one sentence.
     """
-    values = _values(text, overrides)
+    values = with_environment(_values(text, overrides), overrides or {})
     values.setdefault("namesrvAddr", os.environ.get("NAMESRV_ADDR", ""))
     broker, store = _filled(BrokerConfig, values), _filled(StoreConfig, values)
     own = keys_of(BrokerConfig).keys() | keys_of(StoreConfig).keys()
@@ -279,7 +294,7 @@ def parse_broker_config(
 
 def load_namesrv_config(
     path: str, overrides: Mapping[str, str] | None = None
-) -> tuple[NamesrvConfig, Findings]:
+) -> tuple[NamesrvConfig, ConfigFindings]:
     """The settings in the file at `path`; see `parse_namesrv_config`."""
     config, findings = parse_namesrv_config(_read(path), overrides)
     return replace(config, config_store_path=os.path.realpath(path)), findings
@@ -287,7 +302,7 @@ def load_namesrv_config(
 
 def parse_namesrv_config(
     text: str, overrides: Mapping[str, str] | None = None
-) -> tuple[NamesrvConfig, Findings]:
+) -> tuple[NamesrvConfig, ConfigFindings]:
     """A name server's settings out of java properties. Raises ConfigError."""
     values = _values(text, overrides)
     own = keys_of(NamesrvConfig).keys()
@@ -299,6 +314,8 @@ def settings_of(*configs: Any) -> dict[str, str]:
     found: dict[str, str] = {}
     for config in configs:
         for external, name in keys_of(type(config)).items():
+            if external in secret_keys_of(type(config)):
+                continue
             value = getattr(config, name)
             found[external] = str(value).lower() if isinstance(value, bool) else str(value)
     return found
@@ -363,20 +380,20 @@ def _converted(external: str, text: str, kind: object) -> int | float | bool | s
     return text
 
 
-def _findings(values: Mapping[str, str], own: Set[str], known: frozenset[str]) -> Findings:
+def _findings(values: Mapping[str, str], own: Set[str], known: frozenset[str]) -> ConfigFindings:
     idle = [name for name in values if name not in own]
-    return Findings(
+    return ConfigFindings(
         tuple(name for name in idle if name in known),
         tuple(name for name in idle if name not in known and name not in OLD_SPELLINGS),
         tuple(name for name in idle if name in OLD_SPELLINGS),
     )
 
 
-def _check_port(port: int, *, below: int = 0, above: int = 0) -> None:
+def _check_port(setting: str, port: int, *, below: int = 0, above: int = 0) -> None:
     """`below` and `above`: how far from it other ports lie."""
     lowest, highest = below + 1, _PORT_MAX - above
     if port and not lowest <= port <= highest:
-        raise ConfigError(f"listenPort is {port}: it must be 0 or between {lowest} and {highest}.")
+        raise ConfigError(f"{setting} is {port}: it must be 0 or between {lowest} and {highest}.")
 
 
 def _check_host(setting: str, host: str) -> None:

@@ -1,4 +1,4 @@
-"""What a broker is made of before any actor runs: settings, open store, tables, counters."""
+"""Parts of a broker that exist before any actor runs: settings, open store, tables, counters."""
 
 import os
 from collections.abc import Sequence
@@ -6,26 +6,38 @@ from copy import copy
 from dataclasses import dataclass
 from random import Random
 
+from structlog import get_logger
+
+from actors.access.acl_store import AclStore
+from actors.access.guard import Guard, new_guard
+from actors.access.refusals import Refusals
+from actors.access.rights import BROKER_RIGHTS
 from actors.config import BrokerConfig
-from actors.consumers.offset_guard import OffsetStats
+from actors.dispatching.recovery_log import log_recovery, log_reserve
+from actors.dispatching.reput import Following
+from actors.engine.published import Published
 from actors.engine.system import ActorSystem
-from actors.following.recovery_log import log_recovery, log_reserve
-from actors.following.reput import Following
 from actors.network.hooks import Hook, Hooks
-from actors.replication.replicas import Replicas
+from actors.retention.keeping import KeepingReport
+from actors.sending.replicas import Replicas
+from actors.settings.access_settings import AccessSettings
 from actors.statistics.pull_stats import PullStats
 from actors.statistics.put_stats import PutStats
 from actors.tables.groups import GroupFinder
+from actors.tables.offset_guard import OffsetStats
 from actors.tables.tables import Tables
 from protocol.host import pack_host
+from protocol.topic_names import REPLY_TOPIC_SUFFIX
 from storage.config import StoreConfig
-from storage.consumer_filters import FilterBitMaps
-from storage.dispatch import delay_levels_ms
+from storage.dispatching.dispatch import delay_levels_ms
 from storage.message_store import MessageStore
-from storage.queue_generations import QueueGenerations
-from storage.replica_log import ReplicaLog
-from storage.replica_mark import is_marked, mark_replica, queued_topics
-from storage.reserve import require_room, reserve_of
+from storage.replica.queue_generations import QueueGenerations
+from storage.replica.replica_log import ReplicaLog
+from storage.replica.replica_mark import is_marked, mark_replica, queued_topics
+from storage.retention.reserve import require_room, reserve_of
+from storage.tables.consumer_filters import FilterBitMaps
+
+log = get_logger(__name__)
 
 
 @dataclass(frozen=True)
@@ -62,6 +74,14 @@ class Parts:
         self.offset_stats = OffsetStats()
         self.hooks = Hooks(hooks)
         self.random = random or Random()
+        self.refusals = Refusals(system.clock.now_ms)
+        self.acl: AclStore | None = None
+        """The accounts; None where there is no access control."""
+        self.guard: Guard | None = None
+        """Who looks at requests, of all ports."""
+        if config.acl_enable:
+            self.acl = opened_acl(system, config, config.config_path)
+            self.guard = self._new_guard(self.acl)
         store_address = config.store_address()  # before the store is opened: it may not work
         require_room(store_config, system.disk)
         self.store = MessageStore(store_config, system.disk, system.clock)
@@ -73,6 +93,7 @@ class Parts:
         self.store.commit_log.store_host = pack_host(store_address, ports.main)
         end_offset = self.store.commit_log.end_offset
         self.following = Following(end_offset)
+        self.kept = Published(KeepingReport())
         self.replicas = Replicas()
         delays_ms = delay_levels_ms(store_config.message_delay_level)
         queues = self.store.consume_queues if config.is_slave else ()
@@ -92,9 +113,34 @@ class Parts:
             view = self.store.commit_log.view
             self.store.consume_queues.bit_maps = FilterBitMaps(lambda: filters.value, view)
 
+    def _new_guard(self, acl: AclStore) -> Guard:
+        return new_guard(
+            acl.published,
+            BROKER_RIGHTS,
+            self.system.clock.now_ms,
+            self.refusals,
+            is_white_admin=self.config.is_white_admin,
+            reply_topic=self.config.broker_cluster_name + REPLY_TOPIC_SUFFIX,
+            trace_topic=self.config.trace_topic_name,
+        )
+
     def group_finder(self) -> GroupFinder:
         """Finds the settings of a group, as far as they are known."""
         return GroupFinder(self.tables.groups, self.system.address("groups"), self.config)
+
+
+def opened_acl(system: ActorSystem, settings: AccessSettings, settings_path: str) -> AclStore:
+    """The accounts of a server, read for the first time. Raises StoreError."""
+    store = AclStore(
+        system.disk,
+        settings.acl_path(settings_path),
+        system.clock.now_ms,
+        takes_samples=settings.takes_samples,
+    )
+    store.load()
+    if settings.is_white_admin:
+        log.warning("white addresses may administer", because="aclWhiteListAdmin=true")
+    return store
 
 
 def physical_memory_bytes() -> int:

@@ -3,7 +3,7 @@
 errors.py          whose fault it was
 codes.py           every number with a name
 command.py         the value that travels in a frame
-frame.py           length-prefixed frames
+frame.py           length-prefixed frames         stream.py          a peer's bytes in, events out
 header_json.py     header serialisation 0         header_binary.py   serialisation 1
 headers/           typed command headers (extFields)
 bodies.py          typed JSON bodies              bodies_admin.py    those of administrators
@@ -16,5 +16,5 @@ sql92/             property filters               bloom.py           bits of the
 send_wire.py       sends decoded at full speed    send_layout.py     where their fields lie
 send_reply.py      their answers                  pull_wire.py       pulls, as fast
 pull_reply.py      their answers                  header_pattern.py  what both share
-checksum.py        CRC-32 and CRC-32C
+checksum.py        CRC-32 and CRC-32C                sink.py            batches that may be repeated
 """

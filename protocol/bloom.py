@@ -72,9 +72,9 @@ class BloomFilter:
         return bits.to_bytes(self.bit_count // 8, "little")
 
 
-def murmur3_first_64(data: bytes, seed: int = 0) -> int:
-    """The first half of MurmurHash3_x64_128."""
-    h1 = h2 = seed
+def murmur3_first_64(data: bytes) -> int:
+    """The first half of MurmurHash3_x64_128, seed 0."""
+    h1 = h2 = 0
     whole = len(data) // _BLOCK.size * _BLOCK.size
     for k1, k2 in _BLOCK.iter_unpack(data[:whole]):
         h1 ^= _mixed(k1, _C1, 31, _C2)

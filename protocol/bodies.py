@@ -1,12 +1,13 @@
-"""The JSON bodies of a broker's, a name server's and a client's daily talk.
+"""The JSON bodies of the ordinary traffic between brokers, name servers and clients.
 
-Names are the original's; each class says where it travels. What administrators alone ask for is in
+Names are RocketMQ's; each class says where it travels. What administrators alone ask for is in
 bodies_admin.py.
 
 Source: common/protocol/body/*.java, route/*.java, heartbeat/*.java, common/TopicConfig.java,
 common/DataVersion.java, common/subscription/SubscriptionGroupConfig.java.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from struct import Struct
 from struct import error as StructError
@@ -223,6 +224,11 @@ class HeartbeatData(Body):
     client_id: str = field(metadata=named("clientID"))
     producer_data_set: list[ProducerData] = field(default_factory=list)
     consumer_data_set: list[ConsumerData] = field(default_factory=list)
+
+    def subscribed(self) -> Iterator[tuple[str, list[str]]]:
+        """Each group of consumers, and the topics that it subscribes."""
+        for each in self.consumer_data_set:
+            yield each.group_name, [one.topic for one in each.subscription_data_set]
 
 
 @dataclass(slots=True)

@@ -50,7 +50,7 @@ class OffsetWrapper(Body):
 
 
 @dataclass(slots=True)
-class ConsumeStats(Body):
+class ConsumeStatsBody(Body):
     """How far a group is behind: GET_CONSUME_STATS."""
 
     offset_table: dict[MessageQueue, OffsetWrapper] = field(default_factory=dict)
@@ -61,13 +61,13 @@ class ConsumeStats(Body):
 class ConsumeStatsList(Body):
     """How far all groups are behind: GET_BROKER_CONSUME_STATS."""
 
-    consume_stats_list: list[dict[str, list[ConsumeStats]]] = field(default_factory=list)
+    consume_stats_list: list[dict[str, list[ConsumeStatsBody]]] = field(default_factory=list)
     broker_addr: str | None = None
     total_diff: int = 0
 
 
 @dataclass(slots=True)
-class Connection(Body):
+class ClientConnection(Body):
     """One client of a group."""
 
     client_id: str
@@ -80,14 +80,14 @@ class Connection(Body):
 class ProducerConnection(Body):
     """Who produces: GET_PRODUCER_CONNECTION_LIST."""
 
-    connection_set: list[Connection] = field(default_factory=list)
+    connection_set: list[ClientConnection] = field(default_factory=list)
 
 
 @dataclass(slots=True)
 class ConsumerConnection(Body):
     """Who consumes, and what: GET_CONSUMER_CONNECTION_LIST."""
 
-    connection_set: list[Connection] = field(default_factory=list)
+    connection_set: list[ClientConnection] = field(default_factory=list)
     subscription_table: dict[str, SubscriptionData] = field(default_factory=dict)
     consume_type: str | None = None
     message_model: str | None = None

@@ -1,7 +1,7 @@
 """The JSON bodies of requests that 4.9.7 does not know: ours alone.
 
-Their codes lie far from all of the original's, later versions included; clients of the original
-never ask them, and the original answers 3 to them.
+Their codes lie far from all of RocketMQ's, later versions included; RocketMQ's clients
+never ask them, and its brokers answer 3 to them.
 """
 
 from dataclasses import dataclass, field
@@ -42,6 +42,27 @@ class SubscriptionMismatch(Body):
 
 
 @dataclass(slots=True)
+class AclRefusal(Body):
+    """How often an account was refused something: GET_ACL_REFUSALS, GET_GROUP_CHANGES."""
+
+    account: str
+    group: str
+    code: int
+    count: int
+    last_timestamp: int
+    remark: str
+    address: str
+    """Of the last one."""
+
+
+@dataclass(slots=True)
+class AclRefusals(Body):
+    """All of them: GET_ACL_REFUSALS."""
+
+    refusals: list[AclRefusal] = field(default_factory=list)
+
+
+@dataclass(slots=True)
 class GroupChanges(Body):
     """What has happened to a group lately, oldest first; how its subscriptions differ now."""
 
@@ -49,6 +70,7 @@ class GroupChanges(Body):
     members: int = 0
     changes: list[GroupChange] = field(default_factory=list)
     mismatches: list[SubscriptionMismatch] = field(default_factory=list)
+    refusals: list[AclRefusal] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -77,6 +99,22 @@ class OpenTransactions(Body):
 
 
 @dataclass(slots=True)
+class LeasedQueue(Body):
+    """A queue that somebody reads, from an offset on: LEASE_LOG."""
+
+    topic: str
+    queue_id: int
+    queue_offset: int
+
+
+@dataclass(slots=True)
+class LeasedQueues(Body):
+    """What a lease is to keep: LEASE_LOG. A queue that is not there needs nothing."""
+
+    queues: list[LeasedQueue] = field(default_factory=list)
+
+
+@dataclass(slots=True)
 class JobRun(Body):
     """One run of a Spark job: GET_JOBS; the answer to RUN_JOB. Times in ms, 0: not yet."""
 
@@ -88,6 +126,13 @@ class JobRun(Body):
     """Of the schedule; empty for one that somebody asked for."""
     done: int = 0
     tasks: int = 0
+    stage: str = ""
+    """What the job is doing; done, tasks and what follows are of it."""
+    rows_done: int = 0
+    rows: int = 0
+    """Messages that it will read; 0: not known."""
+    remaining_ms: int | None = None
+    """Until its end, estimated with the last progress."""
     sentence: str = ""
     """Why it failed."""
     report: dict[str, Any] = field(default_factory=dict)

@@ -1,6 +1,6 @@
 """Checksums: CRC-32 of message bodies, CRC-32C of manifests.
 
-The stored CRC is masked to 31 bits because the original keeps it in a signed int and never wants a
+The stored CRC is masked to 31 bits because RocketMQ keeps it in a signed int and never wants a
 negative one (common/UtilAll.java, crc32). CRC-32C (Castagnoli) is for files of our own.
 """
 

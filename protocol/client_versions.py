@@ -1,4 +1,4 @@
-"""Which of the original's versions a client says to be: the ordinals that still matter.
+"""Versions of clients that a broker treats differently: their ordinals in 4.9.7's list.
 
 Source: common/MQVersion.java.
 """

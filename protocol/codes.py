@@ -12,9 +12,6 @@ VERSION = 407
 VERSION_STANDARD_JSON_ROUTE = 401
 """V4_9_4: from this request version on route data has quoted keys."""
 
-VERSION_MAX_RECONSUME_TIMES = 121
-"""V3_4_9: from this request version on the client's retry limit counts."""
-
 
 class RequestCode(IntEnum):
     """What is asked."""
@@ -120,12 +117,18 @@ class RequestCode(IntEnum):
     DELETE_EXPIRED_COMMITLOG = 329
     LITE_PULL_MESSAGE = 361  # 5.x clients ask it; 4.9.7 answers 3
 
-    GET_GROUP_CHANGES = 30_001  # ours alone: no version of the original has codes up here
+    GET_GROUP_CHANGES = 30_001  # ours alone: no version of RocketMQ has codes up here
     GET_OPEN_TRANSACTIONS = 30_002
+    READ_RECORDS = 30_003
+    READ_UNITS = 30_004
+    LEASE_LOG = 30_005
+    SEND_SINK_BATCH = 30_006
+    GET_SINK_PROGRESS = 30_007
     RUN_JOB = 30_010
     CANCEL_JOB = 30_011
     GET_JOBS = 30_012
     GET_JOB_LOG = 30_013
+    GET_ACL_REFUSALS = 30_014
 
 
 class ResponseCode(IntEnum):
@@ -170,6 +173,9 @@ class ResponseCode(IntEnum):
     DELETE_ACL_CONFIG_FAILED = 210
     UPDATE_GLOBAL_WHITE_ADDRS_CONFIG_FAILED = 211
     FLOW_CONTROL = 215
+
+    SINK_BATCH_DIFFERS = 30_006  # ours alone, answers to SEND_SINK_BATCH
+    SINK_BATCH_HAS_GAP = 30_007
 
 
 class LanguageCode(IntEnum):

@@ -39,7 +39,11 @@ def compress(body: bytes, sys_flag: int = 0) -> tuple[bytes, int]:
 
 
 def decompress(body: bytes, sys_flag: int, max_bytes: int = DECOMPRESSED_BYTES_MAX) -> bytes:
-    """The body as its producer gave it; returned unchanged when it is not compressed."""
+    """The body as its producer gave it; returned unchanged when it is not compressed.
+
+    Raises CompressionError for a kind of compression that is not served, for a body that is broken,
+    and for one of more than `max_bytes`.
+    """
     if not sys_flag & COMPRESSED:
         return body
     name = _NAMES.get(sys_flag & COMPRESSION_TYPE_MASK, "unknown")

@@ -1,4 +1,4 @@
-"""What can go wrong on the wire, told apart by whose fault it is."""
+"""Errors of the wire, told apart by whose fault they are."""
 
 
 class ProtocolError(Exception):
@@ -14,9 +14,13 @@ class RemoteError(ProtocolError):
     """The peer's fault: answered on the wire with `code` and `remark`."""
 
 
-class LocalError(ProtocolError):
-    """Ours: the peer is told, and we have something to repair."""
-
-
 class FrameError(RemoteError):
     """The stream cannot be trusted any more: close the connection, as 4.9.7 does."""
+
+
+class FrameTooLong(FrameError):
+    """A frame that is longer than this side takes; `frame_bytes` with its length field."""
+
+    def __init__(self, code: int, remark: str, frame_bytes: int) -> None:
+        super().__init__(code, remark)
+        self.frame_bytes = frame_bytes

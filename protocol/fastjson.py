@@ -15,10 +15,8 @@ from re import Match
 from re import compile as compile_pattern
 from typing import TypeAlias
 
-from orjson import JSONDecodeError
-from orjson import loads as standard_loads
-
 from protocol.fastjson_reader import DEPTH_MAX, FastjsonError, read
+from protocol.standard_json import loads as standard_loads
 
 Key: TypeAlias = "str | int | tuple[tuple[str, object], ...]"
 
@@ -48,7 +46,7 @@ def loads(data: bytes | bytearray | memoryview | str) -> object:
             try:
                 plain: object = standard_loads(raw)
                 return plain
-            except JSONDecodeError:
+            except ValueError:
                 pass  # a dialect text, or a broken one: the reader below tells
         data = raw.decode("utf-8", "replace")
     return read(data)
@@ -65,7 +63,6 @@ def loads_object(data: bytes | bytearray | memoryview | str | None) -> dict[Key,
 def dumps(
     value: object,
     *,
-    quote_int_keys: bool = False,
     pretty: bool = False,
     browser_compatible: bool = False,
     sort_keys: bool = False,
@@ -79,7 +76,7 @@ def dumps(
     Raises FastjsonError for more than DEPTH_MAX levels, TypeError for what is no JSON value.
     """
     quote_text = _quote_ascii if browser_compatible else quote
-    writer = _Writer(quote_text, quote_int_keys or browser_compatible, pretty, sort_keys)
+    writer = _Writer(quote_text, browser_compatible, pretty, sort_keys)
     writer.write(value)
     return "".join(writer.parts).encode("utf-8", "replace")
 

@@ -1,4 +1,4 @@
-"""Frames: how commands are cut out of a stream of bytes, and written into one.
+"""Frames: one command of a stream each, read and written.
 
 All integers big-endian.
 
@@ -10,10 +10,9 @@ All integers big-endian.
     8+h     rest  bytes  body             none when nothing is left
 
 Source: remoting/netty/NettyDecoder.java, remoting/protocol/RemotingCommand.java (decode, encode).
-Whatever makes the original close the connection raises FrameError here.
+Whatever makes RocketMQ close the connection raises FrameError here.
 """
 
-from collections.abc import Iterator
 from struct import Struct
 
 from protocol.codes import ResponseCode, SerializeType
@@ -25,73 +24,18 @@ from protocol.header_json import decode_header as decode_json_header
 from protocol.header_json import encode_header as encode_json_header
 
 FRAME_BYTES_MAX = 16_777_216
-"""With its length field; com.rocketmq.remoting.frameMaxLength of the original."""
+"""With its length field; com.rocketmq.remoting.frameMaxLength of RocketMQ."""
 
-_LENGTH = Struct(">i")
 _MARK = Struct(">I")
 _LENGTH_AND_MARK = Struct(">iI")
 _HEADER_LENGTH_MASK = 0xFFFFFF
 _SERIALIZE_TYPE_SHIFT = 24
 
 
-class FrameBuffer:
-    """Collects bytes from one peer and yields whole commands."""
-
-    def __init__(self) -> None:
-        self._waiting = bytearray()
-        self._needed_bytes = 0
-
-    def receive(self, data: bytes | bytearray | memoryview) -> Iterator[RemotingCommand]:
-        """Adds `data` at once; yields each command that is now complete.
-
-        Raises FrameError, after the commands before it, at a frame that cannot be trusted: close
-        the connection then.
-        """
-        self._waiting += data
-        return self._complete() if len(self._waiting) >= self._needed_bytes else iter(())
-
-    def _complete(self) -> Iterator[RemotingCommand]:
-        taken = bytes(self._waiting)
-        done = 0
-        try:
-            for start, end in split_frames(taken):
-                done = end
-                yield decode_frame(memoryview(taken)[start:end])
-        finally:
-            del self._waiting[:done]
-            self._needed_bytes = 0
-            if len(self._waiting) >= _LENGTH.size:
-                needed_bytes = _LENGTH.size + _LENGTH.unpack_from(self._waiting)[0]
-                self._needed_bytes = min(needed_bytes, FRAME_BYTES_MAX)
-
-
-def split_frames(
-    buffer: bytes | bytearray | memoryview, position: int = 0
-) -> Iterator[tuple[int, int]]:
-    """(start, end) of each whole frame from `position` on, its length field left out.
-
-    The next incomplete frame begins where the last one yielded ended. Raises FrameError at a
-    length that is negative, too short for a frame, or longer than FRAME_BYTES_MAX; a frame that
-    long is refused before it has arrived.
-    """
-    available = len(buffer)
-    while available - position >= _LENGTH.size:
-        (length,) = _LENGTH.unpack_from(buffer, position)
-        start = position + _LENGTH.size
-        if length < _MARK.size:
-            raise _broken(f"a frame length of {length}")
-        if length + _LENGTH.size > FRAME_BYTES_MAX:
-            raise _broken(f"a frame of {length + _LENGTH.size} bytes; at most {FRAME_BYTES_MAX}")
-        position = start + length
-        if position > available:
-            return
-        yield start, position
-
-
 def decode_frame(frame: bytes | memoryview) -> RemotingCommand:
     """The command of a whole frame, given without its length field; the body is copied out.
 
-    Raises FrameError where the original closes the connection.
+    Raises FrameError where RocketMQ closes the connection.
     """
     total = len(frame)
     if total < _MARK.size:

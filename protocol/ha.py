@@ -57,7 +57,7 @@ class ReportBuffer:
     def receive(self, data: bytes) -> int | None:
         """Adds `data`; the newest report that is whole now, None without a new one.
 
-        Of several that arrive together only the last counts, as for the original.
+        Of several that arrive together only the last counts, as in RocketMQ.
         """
         data = self._waiting + data
         end = len(data) - len(data) % REPORT_BYTES

@@ -37,7 +37,7 @@ assert _HEAD.size == 17
 
 
 def encode_header(command: RemotingCommand) -> bytes:
-    """The header; code and version are cut to 16 bits, as the original cuts them."""
+    """The header; code and version are cut to 16 bits, as RocketMQ cuts them."""
     remark = command.remark.encode("utf-8", "replace") if command.remark else b""
     parts: list[bytes] = []
     for name, value in (command.fields or {}).items():
@@ -62,7 +62,7 @@ def encode_header(command: RemotingCommand) -> bytes:
 
 
 def decode_header(data: bytes | memoryview) -> RemotingCommand:
-    """The command of a header, without a body. Raises FrameError where the original closes."""
+    """The command of a header, without a body. Raises FrameError where RocketMQ closes."""
     return read_header(data, 0, len(data))[0]
 
 
@@ -71,8 +71,9 @@ def read_header(
 ) -> tuple[RemotingCommand, int]:
     """The header that starts at `position`, and where it ended.
 
-    `header_bytes` is what the frame says of its length. The original reads on by the lengths
-    inside and takes the body from wherever that ended, so a caller must too.
+    `header_bytes` is what the frame says of its length. RocketMQ reads on by the lengths inside and
+    takes the body from wherever that ended, so a caller must too. Raises FrameError for a header
+    that ends too early or holds lengths that cannot be.
     """
     try:
         code, language, version, opaque, flag, remark_length = _HEAD.unpack_from(frame, position)

@@ -12,12 +12,11 @@ internal/remote/codec.go.
 
 from re import compile as compile_pattern
 
-from orjson import dumps as standard_dumps
-
 from protocol.codes import LanguageCode, ResponseCode, SerializeType
 from protocol.command import RemotingCommand
 from protocol.errors import FrameError
 from protocol.fastjson import FastjsonError, dumps, loads, quote
+from protocol.standard_json import dumps as standard_dumps
 
 _LANGUAGE_NAMES = {int(code): code.name for code in LanguageCode}
 _LANGUAGES = {code.name: int(code) for code in LanguageCode}
@@ -74,8 +73,8 @@ def _encode_go(command: RemotingCommand) -> bytes:
 def decode_header(data: bytes | memoryview) -> RemotingCommand:
     """The command of a header, without a body.
 
-    As lenient as the original: numbers may be strings, ext fields may be of any type and become
-    text, unknown keys are passed over. Raises FrameError where the original closes, and for a wrong
+    As lenient as RocketMQ: numbers may be strings, ext fields may be of any type and become
+    text, unknown keys are passed over. Raises FrameError where RocketMQ closes, and for a wrong
     separator behind a value, over which fastjson sometimes stumbles on.
     """
     try:

@@ -1,4 +1,4 @@
-"""What the fast decoders share: how a binary header begins, and numbers among its fields.
+"""Parts that the fast decoders share: the head of a binary header, numbers among its fields.
 
     0    5   code, language, version
     5    4   opaque

@@ -1,4 +1,4 @@
-"""How a dataclass becomes a JSON body and comes back: names, order and leniency of fastjson.
+"""Dataclasses as JSON bodies and back, with the names, order and leniency of fastjson.
 
 A field's wire name is its own in camelCase unless it names another. Written are all fields in
 alphabetical order of their wire names, None left out. When read, unknown keys are passed over,
@@ -185,7 +185,10 @@ def text_of(value: object) -> str:
 
 
 def integer_of(value: object) -> int:
-    """A long at the most: what no Java reads must not come into a table that Java may read."""
+    """A long at the most: what no Java reads must not come into a table that Java may read.
+
+    Raises ValueError for anything else; an empty text is 0.
+    """
     if isinstance(value, str):
         try:
             number = int(value) if value else 0

@@ -133,17 +133,6 @@ class RecordHead(NamedTuple):
     properties: bytes
 
 
-def record_size(sys_flag: int, body_bytes: int, topic_bytes: int, properties_bytes: int) -> int:
-    """Bytes of the record that holds these parts."""
-    return (
-        HEADS[sys_flag >> 4 & 3].size
-        + body_bytes
-        + LENGTH_FIELDS_BYTES
-        + topic_bytes
-        + properties_bytes
-    )
-
-
 def encode_record(record: MessageRecord) -> bytes:
     """The record's bytes; size and body CRC are taken from what is there, not from its fields.
 
@@ -241,11 +230,11 @@ def decode_record(buffer: Buffer, position: int = 0, *, check_crc: bool = True) 
     )
 
 
-def decode_records(body: Buffer, *, check_crc: bool = True) -> Iterator[MessageRecord]:
+def decode_records(body: Buffer) -> Iterator[MessageRecord]:
     """Every record of a pull answer, one after the other. Raises RecordError at a broken one."""
     position = 0
     while position < len(body):
-        record = decode_record(body, position, check_crc=check_crc)
+        record = decode_record(body, position)
         position += record.record_bytes
         yield record
 

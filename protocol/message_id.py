@@ -18,7 +18,7 @@ from protocol.host import HOST_V4_BYTES, HOST_V6_BYTES, unpack_host
 _OFFSET = Struct(">q")
 _PROCESS = Struct(
     ">H"  # process id, low 16 bits
-    "I"  # seed: one per process (the original's class loader hash)
+    "I"  # seed: one per process (RocketMQ's class loader hash)
 )
 _MOMENT = Struct(
     ">I"  # ms since the month began, local time

@@ -1,4 +1,4 @@
-"""Properties of messages at full speed: the names are compared, only the values are taken.
+"""The fast parser of message properties: the names are compared, only the values are cut out.
 
 One producer's messages carry the same names in the same order (a Java client's hash map puts them
 so).  The sequence of names is learnt from one message as a regular expression that cuts out the

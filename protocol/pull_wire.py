@@ -1,4 +1,4 @@
-"""Pull requests at full speed: what a consumer says every time is compared, not decoded.
+"""The fast decoder of pull requests: what a consumer says every time is compared, not decoded.
 
     binary header of a pull (codes 11 and 361), from its first byte
     0    5   code, language, version        part of what is learnt
@@ -11,7 +11,7 @@
                                             one regular expression
              subscription … bname           learnt: the tail
 
-The six numbers are written in this order by the original's own encoder of this header, whatever the
+The six numbers are written in this order by RocketMQ's own encoder of this header, whatever the
 client's version. A JSON header has its fields in any order, which changes with the client and in Go
 with every request: there the JSON reader does the work, and the numbers are checked all at once.
 
@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from operator import itemgetter
 from re import DOTALL
 from re import compile as compile_pattern
-from typing import Final
+from typing import ClassVar, Final
 
 from orjson import JSONDecodeError
 from orjson import loads as json_loads
@@ -49,10 +49,6 @@ Pull = tuple[RemotingCommand, PullMessageHeader]
 
 _CODES: Final = (int(RequestCode.PULL_MESSAGE), int(RequestCode.LITE_PULL_MESSAGE))
 _ROCKETMQ: Final = int(SerializeType.ROCKETMQ)
-BINARY_PULLS: Final = tuple(code.to_bytes(2) for code in _CODES)
-"""How the binary header of a pull begins."""
-JSON_PULLS: Final = tuple(b'{"code":%d,' % code for code in _CODES)
-"""How its JSON header begins."""
 
 _NUMBERS: Final = compile_pattern(
     number_field("queueId", 1, INT_DIGITS)
@@ -125,6 +121,10 @@ class PullDecoder:
     """Recognises the pulls of one connection; keeps what it has learnt of them."""
 
     __slots__ = ("_heads", "_tails")
+    BINARY_HEADS: ClassVar = tuple(code.to_bytes(2) for code in _CODES)
+    """How the binary header of a pull begins."""
+    JSON_HEADS: ClassVar = tuple(b'{"code":%d,' % code for code in _CODES)
+    """How its JSON header begins."""
 
     def __init__(self) -> None:
         self._heads: dict[bytes, _Head] = {}

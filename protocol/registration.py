@@ -26,7 +26,7 @@ Slice: TypeAlias = Mapping[str, TopicConfig]
 
 
 @dataclass(slots=True)
-class Registration:
+class BrokerRegistration:
     """What a broker registers; `slices` is to be gone through once."""
 
     version: DataVersion
@@ -35,14 +35,14 @@ class Registration:
     slices: Iterator[Slice]
 
 
-def read_registration(body: bytes, broker_version: int, *, compressed: bool) -> Registration:
+def read_registration(body: bytes, broker_version: int, *, compressed: bool) -> BrokerRegistration:
     """The registration of a broker that speaks this version of the protocol.
 
     Raises RemoteError; so does the iterator, at a topic that cannot be read, or whose numbers no
     client of Java's could read.
     """
     found = _read(body, broker_version, compressed=compressed)
-    return Registration(found.version, found.filter_servers, map(_checked, found.slices))
+    return BrokerRegistration(found.version, found.filter_servers, map(_checked, found.slices))
 
 
 def _checked(topics: Slice) -> Slice:
@@ -59,25 +59,25 @@ def _checked(topics: Slice) -> Slice:
     return topics
 
 
-def _read(body: bytes, broker_version: int, *, compressed: bool) -> Registration:
+def _read(body: bytes, broker_version: int, *, compressed: bool) -> BrokerRegistration:
     if not body:
-        return Registration(DataVersion(), [], iter(()))
+        return BrokerRegistration(DataVersion(), [], iter(()))
     if broker_version < VERSION_FILTER_SERVERS:
         table = TopicConfigTable.decode(body)
-        return Registration(table.data_version, None, _sliced(table))
+        return BrokerRegistration(table.data_version, None, _sliced(table))
     if compressed:
         decoded = RegisterBrokerBody.decode(body, compressed=True)
         table = decoded.topic_config_table
-        return Registration(table.data_version, decoded.filter_servers, _sliced(table))
+        return BrokerRegistration(table.data_version, decoded.filter_servers, _sliced(table))
     spans = _entry_spans(body)
     if spans is None:
         decoded = RegisterBrokerBody.decode(body)
         table = decoded.topic_config_table
-        return Registration(table.data_version, decoded.filter_servers, _sliced(table))
+        return BrokerRegistration(table.data_version, decoded.filter_servers, _sliced(table))
     first, last = spans[0][0], spans[-1][1]
     around = RegisterBrokerBody.decode(body[:first] + body[last:])
     slices = (_topics(body[start:end]) for start, end in spans)
-    return Registration(around.topic_config_table.data_version, around.filter_servers, slices)
+    return BrokerRegistration(around.topic_config_table.data_version, around.filter_servers, slices)
 
 
 def _sliced(table: TopicConfigTable) -> Iterator[Slice]:

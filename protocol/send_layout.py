@@ -1,4 +1,4 @@
-"""Where a binary send has its fields: as one structure where they are as usual, else as a pattern.
+"""The positions of the fields in the binary header of a send: a struct as a rule, else a pattern.
 
     offset in the header
     0    5   code, language, version

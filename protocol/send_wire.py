@@ -1,4 +1,4 @@
-"""Send requests at full speed: the head of a header is compared, not decoded.
+"""The fast decoder of send requests: the head of a header is compared, not decoded.
 
 A producer's requests differ in a handful of fields.  What stays the same from one to the next (the
 group, the topic, the default topic; and behind the properties, the retry fields) is learnt once by
@@ -25,19 +25,29 @@ Measured, one core, 128-byte bodies: 1.0 µs a request for the binary form, 2.6 
 from dataclasses import dataclass
 from re import compile as compile_pattern
 from struct import error as StructError
-from typing import TypeVar
+from typing import ClassVar
 
 from orjson import JSONDecodeError
 from orjson import loads as json_loads
 
 from protocol.codes import RequestCode, SerializeType
 from protocol.command import RESPONSE_FLAG, RemotingCommand
-from protocol.header_pattern import FIXED, HEAD_AT, INT_DIGITS, PREFIX_BYTES
+from protocol.header_pattern import FIXED, HEAD_AT, PREFIX_BYTES
 from protocol.headers.send import SendMessageHeader
 from protocol.send_layout import ENTRY_E, F_TO_G, H_TO_I, MIDDLE, NUMBERS, usual_header
+from protocol.send_tail import (
+    JsonTails,
+    SendTail,
+    SignedTail,
+    all_text,
+    binary_tail,
+    is_number,
+    json_tail,
+    keep,
+    signed_tail,
+    tail_of,
+)
 from protocol.topic_names import RETRY_TOPIC_PREFIX
-
-Learnt = TypeVar("Learnt")
 
 
 @dataclass(slots=True, eq=False)
@@ -57,22 +67,31 @@ class SendShape:
 class LearntShape(SendShape):
     """A shape that stands for the next send of its kind too, so that it may be a key."""
 
-    __slots__ = ()
+    __slots__ = ("values",)
+    values: bytes
+    """Of its fields, as they are signed."""
 
 
 @dataclass(slots=True, eq=False)
-class SendTail:
-    """The fields of a send behind its properties."""
+class Send:
+    """One send as its producer made it; times in ms."""
 
-    reconsume_times: int
-    unit_mode: bool
-    max_reconsume_times: int | None
-    batch: bool
+    shape: SendShape
+    tail: SendTail | SignedTail
+    opaque: int
+    flag: int
+    """Of the command."""
+    queue_id: int
+    """Negative: any."""
+    sys_flag: int
+    born_timestamp: int
+    message_flag: int
+    properties: bytes
+    body: bytes
 
 
-Send = tuple[SendShape, SendTail, int, int, int, int, int, int, bytes, bytes]
-"""shape, tail, opaque, flag of the command, queue_id (negative: any), sys_flag,
-born_timestamp (ms), flag of the message, properties text, body."""
+new_object = object.__new__
+"""To be filled in by hand: docs/decisions/0021-a-send-is-an-object-filled-in-by-name.md."""
 
 _OPAQUE_LIMIT = 1 << 31
 
@@ -84,8 +103,11 @@ _JSON_REST = compile_pattern(
     rb'"flag":(0|[1-9][0-9]{0,8}),"language":"[A-Z]+","opaque":(0|-?[1-9][0-9]{0,9}),'
     rb'"serializeTypeCurrentRPC":"JSON","version":(0|[1-9][0-9]{0,8})\}'
 )
-_LEARNT_MAX = 64
-"""How many shapes or tails one connection keeps; a producer of more topics learns again."""
+SEND_CODES = frozenset(
+    (RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE)
+)
+"""What `send_of` takes."""
+_USUAL = (int(RequestCode.SEND_MESSAGE_V2), int(RequestCode.SEND_BATCH_MESSAGE))
 
 
 class SendDecoder:
@@ -99,10 +121,16 @@ class SendDecoder:
         "_born",
         "_born_text",
         "_json",
+        "_signed",
         "_tails",
         "_usual",
         "_usual_head",
     )
+    CODES: ClassVar = SEND_CODES
+    BINARY_HEADS: ClassVar = tuple(code.to_bytes(2) for code in _USUAL)
+    """How the binary header of a usual send begins."""
+    JSON_HEADS: ClassVar = tuple(b'{"code":%d,' % code for code in _USUAL)
+    """How its JSON header begins."""
 
     def __init__(self) -> None:
         self._binary: dict[bytes, SendShape] = {}
@@ -111,7 +139,8 @@ class SendDecoder:
         self._binary_shape: SendShape | None = None
         self._usual, self._usual_head = usual_header(0, 1), b""
         self._born_text, self._born = b"", 0
-        self._json: dict[bytes, SendShape] = {}
+        self._json: dict[bytes, LearntShape] = {}
+        self._signed = JsonTails()
         self._tails: dict[bytes, SendTail] = {}
 
     def binary(self, data: bytes, start: int, header_end: int, end: int) -> Send | None:
@@ -148,21 +177,21 @@ class SendDecoder:
         tail_bytes = data[properties_end:header_end]
         tail = self._tails.get(tail_bytes)
         if tail is None:
-            tail = self._learn_tail(tail_bytes, _binary_tail(tail_bytes))
+            tail = self._learn_tail(tail_bytes, binary_tail(tail_bytes))
             if tail is None:
                 return None
-        return (
-            self._binary_shape,  # type: ignore[return-value]
-            tail,
-            opaque,
-            flag,
-            queue_id,
-            sys_flag,
-            born,
-            flag_of_message,
-            properties,
-            data[header_end:end],
-        )
+        send = new_object(Send)
+        send.shape = self._binary_shape  # type: ignore[assignment]
+        send.tail = tail
+        send.opaque = opaque
+        send.flag = flag
+        send.queue_id = queue_id
+        send.sys_flag = sys_flag
+        send.born_timestamp = born
+        send.message_flag = flag_of_message
+        send.properties = properties
+        send.body = data[header_end:end]
+        return send
 
     def _learn_born(self, text: bytes) -> bool:
         if not text.isdigit():
@@ -204,9 +233,17 @@ class SendDecoder:
         shape = self._json.get(data[start:split])
         if shape is None or shape.version != int(version):
             shape = self._learn_json(data[start:split], int(version))
-        tail = self._tails.get(tail_bytes)
-        if tail is None:
-            tail = self._learn_tail(tail_bytes, _json_tail(tail_bytes))
+        if b"\\" in properties:
+            properties = properties.replace(b"\\u0001", b"\x01").replace(b"\\u0002", b"\x02")
+        tail: SendTail | SignedTail | None = None
+        signed = self._signed
+        if not signed.seen:
+            tail = self._tails.get(tail_bytes)
+        if tail is None and shape is not None:
+            before = (shape.values, queue_id, sys_flag, born, flag_of_message, properties)
+            tail = signed.read(tail_bytes, before) or self._tails.get(tail_bytes)
+            if tail is None:
+                tail = self._learn_tail(tail_bytes, json_tail(tail_bytes))
         flag_number, opaque_number = int(flag), int(opaque)
         if (
             tail is None
@@ -216,7 +253,7 @@ class SendDecoder:
             or not (properties.isascii() or _is_utf8(properties))
         ):
             return None
-        return (
+        return Send(
             shape,
             tail,
             opaque_number,
@@ -225,9 +262,13 @@ class SendDecoder:
             int(sys_flag),
             int(born),
             int(flag_of_message),
-            properties.replace(b"\\u0001", b"\x01").replace(b"\\u0002", b"\x02"),
+            properties,
             data[header_end:end],
         )
+
+    def general(self, command: RemotingCommand) -> Send:
+        """The send of any command of CODES. Raises RemoteError."""
+        return send_of(command)
 
     def _switch_binary(self, data: bytes, start: int, header_end: int) -> bytes | None:
         """Finds or learns the shape of this header; gives the bytes of its fields a to d."""
@@ -253,12 +294,12 @@ class SendDecoder:
             shape = _shape(code, version, int(SerializeType.ROCKETMQ), fields)
             if shape is None:
                 return None
-            _keep(self._binary, prefix + head, shape)
+            keep(self._binary, prefix + head, shape)
         self._binary_prefix, self._binary_head, self._binary_shape = prefix, head, shape
         self._usual_head = b""  # it was that of another shape
         return head
 
-    def _learn_json(self, head: bytes, version: int) -> SendShape | None:
+    def _learn_json(self, head: bytes, version: int) -> LearntShape | None:
         if not head.startswith(_JSON_HEADS):
             return None
         try:
@@ -266,22 +307,17 @@ class SendDecoder:
         except JSONDecodeError:
             return None
         fields = decoded["extFields"]
-        if [*fields] != ["a", "b", "c", "d"] or not _all_text(fields):
+        if [*fields] != ["a", "b", "c", "d"] or not all_text(fields):
             return None
         shape = _shape(decoded["code"], version, int(SerializeType.JSON), [*fields.values()])
         if shape is not None:
-            _keep(self._json, head, shape)
+            keep(self._json, head, shape)
         return shape
 
     def _learn_tail(self, tail_bytes: bytes, fields: dict[str, str] | None) -> SendTail | None:
-        if fields is None or not fields.keys() <= {"j", "k", "l", "m", "n"}:
-            return None
-        if not (_is_number(fields.get("j", "0")) and _is_number(fields.get("l", "0"))):
-            return None
-        limit = int(fields["l"]) if "l" in fields else None
-        unit_mode, batch = (fields.get(name, "").lower() == "true" for name in "km")
-        tail = SendTail(int(fields.get("j", "0")), unit_mode, limit, batch)
-        _keep(self._tails, tail_bytes, tail)
+        tail = tail_of(fields)
+        if tail is not None:
+            keep(self._tails, tail_bytes, tail)
         return tail
 
 
@@ -306,9 +342,9 @@ def send_of(command: RemotingCommand) -> Send:
     )
     properties = (header.properties or "").encode("utf-8", "surrogatepass")
     body = bytes(command.body) if command.body is not None else b""
-    return (
+    return Send(
         shape,
-        tail,
+        signed_tail(tail, command.fields or {}),
         command.opaque,
         command.flag,
         header.queue_id,
@@ -320,13 +356,12 @@ def send_of(command: RemotingCommand) -> Send:
     )
 
 
-def _shape(code: int, version: int, serialize_type: int, fields: list[str]) -> SendShape | None:
+def _shape(code: int, version: int, serialize_type: int, fields: list[str]) -> LearntShape | None:
     """None where the general decoder has to look: other codes, retry topics, odd numbers."""
     group, topic, default_topic, queue_nums = fields
-    sends = (RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE)
-    if code not in sends or topic.startswith(RETRY_TOPIC_PREFIX) or not _is_number(queue_nums):
+    if code not in _USUAL or topic.startswith(RETRY_TOPIC_PREFIX) or not is_number(queue_nums):
         return None
-    return LearntShape(
+    shape = LearntShape(
         code,
         version,
         serialize_type,
@@ -336,37 +371,8 @@ def _shape(code: int, version: int, serialize_type: int, fields: list[str]) -> S
         default_topic,
         int(queue_nums),
     )
-
-
-def _binary_tail(tail: bytes) -> dict[str, str] | None:
-    fields, at = {}, 0
-    while at < len(tail):
-        key_end = at + 2 + int.from_bytes(tail[at : at + 2])
-        value_end = key_end + 4 + int.from_bytes(tail[key_end : key_end + 4])
-        if value_end > len(tail):
-            return None
-        fields[tail[at + 2 : key_end].decode("latin-1")] = tail[key_end + 4 : value_end].decode(
-            "latin-1"
-        )
-        at = value_end
-    return fields
-
-
-def _json_tail(tail: bytes) -> dict[str, str] | None:
-    try:
-        fields = json_loads(b"{" + tail[1:] + b"}")
-    except JSONDecodeError:
-        return None
-    return fields if _all_text(fields) else None
-
-
-def _all_text(fields: dict[str, object]) -> bool:
-    return all(isinstance(value, str) for value in fields.values())
-
-
-def _is_number(text: str) -> bool:
-    """Whether Java and Python read the same small number in this."""
-    return text.isascii() and text.isdigit() and len(text) <= INT_DIGITS
+    shape.values = "".join(fields).encode("utf-8", "replace")
+    return shape
 
 
 def _is_utf8(text: bytes) -> bool:
@@ -375,9 +381,3 @@ def _is_utf8(text: bytes) -> bool:
     except UnicodeDecodeError:
         return False
     return True
-
-
-def _keep(learnt: dict[bytes, Learnt], key: bytes, value: Learnt) -> None:
-    if len(learnt) >= _LEARNT_MAX:
-        learnt.clear()
-    learnt[key] = value

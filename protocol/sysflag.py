@@ -33,11 +33,6 @@ def transaction_type(sys_flag: int) -> int:
     return sys_flag & TRANSACTION_MASK
 
 
-def with_transaction_type(sys_flag: int, kind: int) -> int:
-    """`sys_flag` with its transaction bits replaced by `kind`."""
-    return sys_flag & ~TRANSACTION_MASK | kind
-
-
 def has_queue_unit(sys_flag: int) -> bool:
     """Whether a record is visible to consumers: neither prepared nor rolled back."""
     return not sys_flag & TRANSACTION_PREPARED

@@ -1,4 +1,4 @@
-"""What an entry of a table may be: asked by who is told to change one, and by who loads one.
+"""Rules for the entries of tables, applied to changes and to what is loaded.
 
 The tables are the JSON files of a broker and of a name server. What a request would put there and
 the next start would leave out is refused at the request; what is loaded by these rules may be

@@ -42,6 +42,19 @@ SYSTEM_TOPICS = REFUSED_TOPICS | {AUTO_CREATE_TOPIC, BENCHMARK_TOPIC, TRACE_TOPI
 """Administrators may not touch these."""
 
 
+_SYSTEM_PREFIXES = ("RMQ_SYS_", SYSTEM_TOPIC_PREFIX, RETRY_TOPIC_PREFIX)
+_OWN_TOPICS = SYSTEM_TOPICS - {BENCHMARK_TOPIC}
+
+
+def is_system_topic(topic: str) -> bool:
+    """Whether a topic holds the broker's own messages, or copies of messages on their way back.
+
+    Half messages, due messages and retries appear in their own topic when they are delivered; dead
+    letters (%DLQ%) stay where they are and so count as the user's.
+    """
+    return topic in _OWN_TOPICS or topic.startswith(_SYSTEM_PREFIXES)
+
+
 def is_legal_name(name: str, chars_max: int = TOPIC_CHARS_MAX) -> bool:
     """Whether a topic or group may be called so: it may become a directory and a table's key."""
     return len(name) <= chars_max and bool(_LEGAL.fullmatch(name))

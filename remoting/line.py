@@ -1,7 +1,8 @@
 """One blocking connection to a server: a request goes out, and its answer is waited for.
 
 For programs that ask one thing after the other, such as the tasks of a Spark job. The client of
-applications (`troupemq/client/remoting.py`) has many requests under way at once and a thread.
+applications (`troupemq/client/connection/remoting.py`) has many requests under way at once, and a
+thread.
 """
 
 from itertools import count
@@ -13,7 +14,8 @@ from typing import Self
 from protocol.codes import ResponseCode
 from protocol.command import RemotingCommand
 from protocol.errors import FrameError
-from protocol.frame import FrameBuffer, encode
+from protocol.frame import encode
+from protocol.stream import CommandStream
 from remoting.address import split_address
 
 CONNECT_TIMEOUT_MS = 3000
@@ -53,21 +55,14 @@ class Refused(RemotingFailed):
 class Line:
     """Connects with the first request. Not shared between threads."""
 
-    def __init__(
-        self,
-        address: str,
-        *,
-        timeout_ms: int = TIMEOUT_MS,
-        connect_timeout_ms: int = CONNECT_TIMEOUT_MS,
-    ) -> None:
+    def __init__(self, address: str, *, timeout_ms: int = TIMEOUT_MS) -> None:
         """Raises ValueError for a text that is no address."""
         self.address = address
         self._host_and_port = split_address(address)
         self._timeout_s = timeout_ms / 1000
-        self._connect_timeout_s = connect_timeout_ms / 1000
         self._opaques = count(1)
         self._socket: socket | None = None
-        self._frames = FrameBuffer()
+        self._frames = CommandStream()
 
     def __enter__(self) -> Self:
         return self
@@ -85,7 +80,7 @@ class Line:
         if self._socket is not None:
             self._socket.close()
         self._socket = None
-        self._frames = FrameBuffer()
+        self._frames = CommandStream()
 
     def ask(self, command: RemotingCommand, *, repeats: bool = False) -> RemotingCommand:
         """The answer, if it is a success. Raises Refused for any other code, and what `call` does.
@@ -133,9 +128,9 @@ class Line:
         """Raises OSError, ConnectionBroken if nobody takes the connection in time."""
         if self._socket is None:
             try:
-                made = create_connection(self._host_and_port, self._connect_timeout_s)
+                made = create_connection(self._host_and_port, CONNECT_TIMEOUT_MS / 1000)
             except TimeoutError:
-                waited = f"no connection in {self._connect_timeout_s * 1000:.0f} ms"
+                waited = f"no connection in {CONNECT_TIMEOUT_MS} ms"
                 raise ConnectionBroken(self.address, waited) from None
             made.setsockopt(IPPROTO_TCP, TCP_NODELAY, 1)
             self._socket = made

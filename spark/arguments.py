@@ -1,15 +1,43 @@
-"""What a job was told, as the fields of a dataclass; and refusals before Spark starts."""
+"""Arguments of a job as the fields of a dataclass; and refusals before Spark starts."""
 
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import MISSING, fields
+from dataclasses import MISSING, dataclass, fields
 from pathlib import Path
 from types import NoneType
 from typing import Any, TypeVar, get_args, get_type_hints
 
+from spark.parts import spark_pays
 from storage.errors import StoreError
 
+
+@dataclass(frozen=True, slots=True)
+class OfStore:
+    """What every job over a store is told; each has a class of its own made from one of these."""
+
+    store: str
+    commit_log: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class OfShared(OfStore):
+    """Of a job whose work Spark may share out."""
+
+    published_offset: int | None = None
+    with_spark: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class OfMessages(OfShared):
+    """Of a job that reads messages."""
+
+    since: Any = None
+    until: Any = None
+    range_bytes: int = 64 * 1024 * 1024
+
+
 Arguments = TypeVar("Arguments")
+StoreArguments = TypeVar("StoreArguments", bound=OfStore)
 
 GIVEN_BY_BROKERS = ("store", "commit_log", "published_offset", "output")
 """What a broker adds to every run; a job that has no such argument passes them over."""
@@ -33,6 +61,18 @@ def read_arguments(kind: type[Arguments], job: str, given: Mapping[str, Any]) ->
         if required and not found.get(name):
             raise StoreError(f"{job} needs the argument {name}")
     return kind(**found)
+
+
+def checked(kind: type[StoreArguments], job: str, given: Mapping[str, Any]) -> StoreArguments:
+    """The arguments of a job over a store. Raises StoreError for what is no store besides."""
+    wanted = read_arguments(kind, job, given)
+    check_store(wanted.store, wanted.commit_log)
+    return wanted
+
+
+def pays(wanted: OfShared) -> bool:
+    """Whether to start Spark: somebody said so, or the log is long enough."""
+    return spark_pays(wanted.store, wanted.commit_log, wanted.with_spark)
 
 
 def _checked(job: str, name: str, value: Any, hint: Any) -> Any:

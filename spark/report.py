@@ -2,6 +2,10 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
+from typing import Any, TypeAlias
+
+Report: TypeAlias = dict[str, Any]
+"""What a job returns: what JSON can hold; spark/jobs/__init__.py says what is in it."""
 
 Row = Mapping[str, object]
 

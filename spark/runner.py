@@ -4,7 +4,8 @@ On its standard output, one JSON object a line and nothing else:
 
     {"event": "starting", "job": …, "pid": …}          before the JVM starts
     {"event": "running"}                               the session is there
-    {"event": "progress", "done": 3, "tasks": 80}      tasks of the Spark stages that are running
+    {"event": "progress", "stage": …, "done": 3, "tasks": 80, "rows_done": …, "rows": …,
+     "remaining_ms": …}                                how far it is (spark/progress.py)
     {"event": "finished", "report": {…}}               and then exit 0
     {"event": "failed", "sentence": …}                 and then exit 1
     {"event": "cancelled"}                             and then exit 4
@@ -23,11 +24,14 @@ import sys
 import traceback
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, replace
 from subprocess import TimeoutExpired
 from threading import Event, Thread
 from typing import TYPE_CHECKING, Any, BinaryIO, TextIO
 
-from spark.jobs import Job, Report, load_job
+from spark.jobs import Job, load_job
+from spark.progress import PROGRESS, HowFar
+from spark.report import Report
 from spark.session import python_path, read_settings, start_session
 from storage.errors import StoreError
 
@@ -105,11 +109,20 @@ class Runner:
         self._options = options
         self._output = output
         self._cancelled = Event()
+        self._told = HowFar()
+        """What was said last, without what remains: that changes all the time."""
 
     def emit(self, event: str, **fields: Any) -> None:
         """One line to the parent."""
         self._output.write(json.dumps({"event": event, **fields}) + "\n")
         self._output.flush()
+
+    def tell(self, how_far: HowFar) -> None:
+        """How far the job is, if it came further since."""
+        seen = replace(how_far, remaining_ms=None)
+        if seen != self._told:
+            self._told = seen
+            self.emit("progress", **asdict(how_far))
 
     def listen(self, commands: BinaryIO) -> None:
         """Reads the parent's commands to their end, which is also ours."""
@@ -150,12 +163,24 @@ class Runner:
     def _main(self, job: Job, spark: "SparkSession | None", arguments: Mapping[str, Any]) -> Report:
         if spark is not None:
             spark.sparkContext.setJobGroup(_GROUP, self._options.job, interruptOnCancel=True)
-        return job.main(spark, arguments)
+        if not arguments.get("store"):
+            return job.main(spark, arguments)
+        # Only here: the broker's process imports this module for its name.
+        from spark.leasing.store_lease import StoreLease
+        from storage.retention.leases import holder_text
+
+        job_text = holder_text(f"job {self._options.job}")
+        lease = StoreLease(arguments["store"], arguments.get("commit_log"), job_text)
+        try:
+            return job.main(spark, arguments)
+        finally:
+            lease.release()
 
     def _ended_without_spark(self, thread: JobThread) -> int:
         """Waits for the job; what is cancelled ends with this process, wherever it is."""
         while thread.is_alive() and not self._cancelled.is_set():
             thread.join(_POLL_S)
+            self.tell(PROGRESS.now())
         if thread.is_alive():
             self.emit("cancelled")
             return EXIT_CANCELLED
@@ -166,20 +191,14 @@ class Runner:
 
     def _watch(self, thread: JobThread, context: "SparkContext") -> None:
         tracker = context.statusTracker()
-        reported = (-1, -1)
         while thread.is_alive():
             thread.join(_POLL_S)
             if self._cancelled.is_set():
                 context.cancelJobGroup(_GROUP)  # each time: the job may have started another one
             stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
             there = [stage for stage in stages if stage is not None]
-            progress = (
-                sum(stage.numCompletedTasks for stage in there),
-                sum(stage.numTasks for stage in there),
-            )
-            if there and progress != reported:
-                self.emit("progress", done=progress[0], tasks=progress[1])
-                reported = progress
+            done = sum(stage.numCompletedTasks for stage in there)
+            self.tell(PROGRESS.now(done, sum(stage.numTasks for stage in there)))
 
     def _ended(self, thread: JobThread, spark: "SparkSession") -> int:
         if thread.failure is not None:

@@ -4,17 +4,32 @@ The file has Spark's own names, one `name = value` a line, with # for comments.
 """
 
 import os
+import shlex
 import sys
 from collections.abc import Mapping, MutableMapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from spark.class_data import with_class_data
+from spark.masters import (
+    DEPLOY_MODE,
+    DRIVER_HOST,
+    MASTER,
+    PY_FILES,
+    PYTHON,
+    check_settings,
+    is_local,
+    is_on_this_machine,
+    set_private_apart,
+    write_private,
+)
+from spark.shipping import write_zip
 from storage.errors import StoreError, reason_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-MASTER = "spark.master"
+SUBMIT_ARGS = "PYSPARK_SUBMIT_ARGS"
 EXTRA_JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 
 DEFAULTS: dict[str, str] = {
@@ -69,8 +84,8 @@ def session_settings(overrides: Mapping[str, str], work_directory: str) -> dict[
     settings = {**DEFAULTS, **overrides}
     settings.setdefault("spark.local.dir", work_directory)
     settings.setdefault("spark.sql.warehouse.dir", str(Path(work_directory) / "warehouse"))
-    if is_local(settings):
-        settings.setdefault("spark.driver.host", "127.0.0.1")
+    if is_on_this_machine(settings):
+        settings.setdefault(DRIVER_HOST, "127.0.0.1")
         settings.setdefault("spark.driver.bindAddress", "127.0.0.1")
     options = settings.get(EXTRA_JAVA_OPTIONS, "")
     scratch = f"-Djava.io.tmpdir={work_directory}"
@@ -80,16 +95,12 @@ def session_settings(overrides: Mapping[str, str], work_directory: str) -> dict[
     return settings
 
 
-def is_local(settings: Mapping[str, str]) -> bool:
-    """Whether everything runs on this machine."""
-    return settings[MASTER].startswith("local")
-
-
 def prepare_environment(settings: Mapping[str, str], environment: MutableMapping[str, str]) -> None:
     """Sets what the JVM and the Python workers inherit; before the session starts."""
-    environment["PYSPARK_PYTHON"] = environment["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    environment["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    environment["PYSPARK_PYTHON"] = settings.get(PYTHON, sys.executable)
     environment["PYTHONPATH"] = python_path(environment.get("PYTHONPATH", ""))
-    if is_local(settings):
+    if is_on_this_machine(settings):
         # Only this puts every port on loopback; driver.host and bindAddress leave some out.
         environment["SPARK_LOCAL_IP"] = "127.0.0.1"
 
@@ -101,9 +112,24 @@ def python_path(inherited: str) -> str:
 
 
 def start_session(overrides: Mapping[str, str], work_directory: str) -> "SparkSession":
-    """Starts the JVM; takes 4 to 8 seconds, and more memory than the broker."""
+    """Starts the JVM; takes 4 to 8 seconds, and more memory than the broker. Raises StoreError."""
     from pyspark.sql import SparkSession
 
-    settings = session_settings(overrides, work_directory)
+    settings = with_class_data(session_settings(overrides, work_directory), os.environ)
+    check_settings(settings, os.environ)
     prepare_environment(settings, os.environ)
-    return SparkSession.builder.config(map=dict(settings)).getOrCreate()
+    if not is_local(settings):
+        settings = with_our_code(settings, work_directory)
+    shown, private = set_private_apart(settings)
+    if private:
+        file = shlex.quote(write_private(private, work_directory))
+        others = os.environ.get(SUBMIT_ARGS, "pyspark-shell")
+        os.environ[SUBMIT_ARGS] = f"--load-spark-defaults --properties-file {file} {others}"
+    return SparkSession.builder.config(map=dict(shown)).getOrCreate()
+
+
+def with_our_code(settings: Mapping[str, str], work_directory: str) -> dict[str, str]:
+    """The settings of a run whose workers have nothing of ours. Raises StoreError."""
+    files = [name for name in settings.get(PY_FILES, "").split(",") if name]
+    shipped = ",".join([*files, write_zip(work_directory)])
+    return {**settings, PY_FILES: shipped, DEPLOY_MODE: "client"}

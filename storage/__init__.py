@@ -20,7 +20,9 @@
     ├── troupemq/                       ours                                   checked_json
     │   ├── clean_stop.json             how a clean stop left it all           clean_stop
     │   ├── queues.json                 which queues there are                 queue_list
+    │   ├── leases/                     readers that keep old log files        retention/leases
     │   ├── jobs.json                   which Spark jobs have had their run    json_config
+    │   ├── sinks.json                  how far Spark queries have written     sink_table
     │   ├── rebuild                     make all that is derived anew          store_rebuild
     │   ├── removed/                    queues on their way out                trimming
     │   └── replica                     a slave has this store                 replica_mark
@@ -37,11 +39,24 @@
         ├── delayOffset.json                                                   delay_offsets
         └── consumerFilter.json                                                consumer_filters
 
-`message_store` opens, recovers and closes all of it; `recovery` and `log_scan` say where the log
-ends and what of it is damaged; `queue_numbers` gives records behind damage their places;
-`queue_generations` sees where a slave's queues begin anew; `dispatch` derives queue units and index
-entries from records; `get_message` reads what a consumer wants; `scrub` looks for damage while a
-broker runs, `store_check` while none does; `dump` prints any file for a human; `disk` is the only
-way to all of them. Names, layouts and bytes are those of RocketMQ
-4.9.7, which can open the directory too.
+The rooms, each importing only those above it (tests/test_architecture.py):
+
+    files/         disks, mapped files, the lock
+    access/        the files of access control, which lie elsewhere
+    log/           the commit log
+    queues/        the consume queues
+    index/         the index files
+    tables/        the JSON files of config/
+    dispatching/   from the record to queue units and index entries
+    recovery/      where a log ends, what is damaged, what a start makes anew
+    reading/       what a pull gets
+    transactions/  the table of open transactions
+    message_store  opens, recovers and closes all of these
+    retention/     room on the disk; old files and what is derived of them
+    replica/       the log of a slave
+    scrub/         looks for damage while a broker runs
+    checking/      `troupemq store check`, while none does
+    dump/          any file, printed for people
+
+Names, layouts and bytes are those of RocketMQ 4.9.7, which can open the directory too.
 """

@@ -1,4 +1,4 @@
-"""What time it is, handed in from outside so that tests and simulations own it.
+"""Wall and monotonic time, handed in from outside so that tests and simulations own it.
 
 Wall time is for what is stored (timestamps, retention); monotonic time is for intervals and
 deadlines, and never goes backwards.

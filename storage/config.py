@@ -13,13 +13,15 @@ _DISK_MAX_USED_PERCENT = (10, 95)
 _WRONG_HOURS = "deleteWhen is %s: write hours of the day from 00 to 23, several with ; between."
 
 
-def key(name: str, *, default: Any, live: bool = False) -> Any:
+def key(name: str, *, default: Any, live: bool = False, secret: bool = False) -> Any:
     """A field that is filled from the setting `name` of a server's properties file.
 
     `live`: everybody reads it where it is used, so that an administrator may change it while the
-    server runs; whatever keeps a copy of it takes the next value at its next start.
+    server runs; whatever keeps a copy of it takes the next value at its next start. `secret`: it is
+    shown nowhere.
     """
-    return field(default=default, metadata={"key": name, "live": live})
+    metadata = {"key": name, "live": live, "secret": secret}
+    return field(default=default, repr=not secret, metadata=metadata)
 
 
 def keys_of(config: type[Any]) -> dict[str, str]:
@@ -31,6 +33,11 @@ def live_keys_of(config: type[Any]) -> dict[str, str]:
     """The same of those that may change while the server runs."""
     live = {item.name for item in fields(config) if item.metadata.get("live")}
     return {external: name for external, name in keys_of(config).items() if name in live}
+
+
+def secret_keys_of(config: type[Any]) -> set[str]:
+    """The external keys whose values are shown nowhere."""
+    return {item.metadata["key"] for item in fields(config) if item.metadata.get("secret")}
 
 
 @dataclass(frozen=True)
@@ -98,10 +105,19 @@ class StoreConfig:
         "deleteConsumeQueueFilesInterval", default=100, live=True
     )
 
+    retention_archive_dir: str = key("retentionArchivePath", default="")
+    """TroupeMQ's own: no file goes by its age before this archive has its messages. Empty: off."""
+
     scrub_enable: bool = key("scrubEnable", default=True)
     """This and the next are TroupeMQ's own."""
     scrub_duty_percent: int = key("scrubDutyPercent", default=10, live=True)
     """Percent of one processor."""
+
+    sink_progress_days: int = key("sinkProgressDays", default=30)
+    """How long after its last message it is known how far a sink was; TroupeMQ's own, as the next.
+    """
+    sink_progress_max: int = key("sinkProgressMax", default=20_000)
+    """Of how many pairs of a task and a topic that is known."""
 
     max_transfer_bytes_in_memory: int = key(
         "maxTransferBytesOnMessageInMemory", default=256 << 10, live=True
@@ -159,6 +175,8 @@ class StoreConfig:
             raise StoreError(_WRONG_HOURS % self.delete_when)
         if not 1 <= self.scrub_duty_percent <= 100:
             raise StoreError("scrubDutyPercent must be between 1 and 100.")
+        if self.sink_progress_days < 1 or self.sink_progress_max < 1:
+            raise StoreError("sinkProgressDays and sinkProgressMax must be 1 or more.")
         if self.flush_disk_type not in ("ASYNC_FLUSH", "SYNC_FLUSH"):
             raise StoreError(
                 f"flushDiskType is {self.flush_disk_type}: it may be ASYNC_FLUSH or SYNC_FLUSH."
@@ -203,6 +221,10 @@ class StoreConfig:
     @property
     def queue_list_path(self) -> str:
         return f"{self.root}/troupemq/queues.json"
+
+    @property
+    def sinks_path(self) -> str:
+        return f"{self.root}/troupemq/sinks.json"
 
     @property
     def replica_mark_path(self) -> str:

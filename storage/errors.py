@@ -1,4 +1,4 @@
-"""What can go wrong between the store and its disk, each told in one sentence for the operator."""
+"""Errors between the store and its disk, each one sentence for the operator."""
 
 import errno
 

@@ -1,4 +1,4 @@
-"""The store of one broker: its files behind one door, in the order of a day.
+"""The store of one broker as a whole: opened and recovered, written and read, flushed, closed.
 
     open   lock, load, mark as in use (`abort`), recover
     …      append to the log, dispatch, read, flush, save the checkpoint
@@ -7,9 +7,22 @@
 Source: store/DefaultMessageStore.java.
 """
 
-from protocol.message import RecordError, scan_head
-from storage.checkpoint import Checkpoint
-from storage.clean_stop import (
+from storage.clock import Clock
+from storage.config import StoreConfig
+from storage.dispatching.dispatch import Dispatcher, Follower, delay_levels_ms, entry_of
+from storage.dispatching.followers import DispatchReader, Lagging
+from storage.dispatching.sink_table import NO_SINK_FILE, SinkTable
+from storage.errors import store_error
+from storage.files.disk import Disk
+from storage.files.lock_file import StoreLock, create_abort, remove_abort, was_stopped_cleanly
+from storage.finding import Finding
+from storage.index.index import Index
+from storage.log.commit_log import CommitLog
+from storage.log.damage import Damage
+from storage.queues.consume_queues import ConsumeQueues, DispatchEntry
+from storage.queues.queue_list import QueueList
+from storage.recovery.checkpoint import Checkpoint
+from storage.recovery.clean_stop import (
     OWN_FILES,
     CleanStop,
     index_headers,
@@ -17,22 +30,8 @@ from storage.clean_stop import (
     remove_clean_stop,
     write_clean_stop,
 )
-from storage.clock import Clock
-from storage.commit_log import CommitLog
-from storage.config import StoreConfig
-from storage.consume_queues import ConsumeQueues, DispatchEntry
-from storage.damage import Damage
-from storage.disk import Disk
-from storage.dispatch import Dispatcher, Follower, delay_levels_ms, entry_of
-from storage.errors import OffsetError, store_error
-from storage.finding import Finding
-from storage.followers import Lagging, LogReader
-from storage.index import Index
-from storage.lock_file import StoreLock, create_abort, remove_abort, was_stopped_cleanly
-from storage.queue_list import QueueList
-from storage.queue_times import QueueTimes
-from storage.recovery import Recovery, RecoveryReport
-from storage.start_findings import (
+from storage.recovery.recovery import Recovery, RecoveryReport
+from storage.recovery.start_findings import (
     REBUILD_ORDERED,
     checkpoint_findings,
     file_findings,
@@ -42,8 +41,8 @@ from storage.start_findings import (
     made_anew,
     record_findings,
 )
-from storage.store_rebuild import rebuild_is_done, rebuild_is_ordered, remove_derived
-from storage.table_counts import count_entries
+from storage.recovery.store_rebuild import rebuild_is_done, rebuild_is_ordered, remove_derived
+from storage.tables.table_counts import count_entries
 from storage.transactions.redo_log import NO_REDO_LOG
 from storage.transactions.table import TransactionTable
 
@@ -53,7 +52,7 @@ _CATCH_UP_RECORDS = 2048
 
 STOP_CATCH_UP_MS = 2000
 """At a clean stop the followers that are behind get so long: what is then still missing in the
-index the original would never add. We do, at the next start."""
+index RocketMQ would never add. We do, at the next start."""
 
 
 class MessageStore:
@@ -80,9 +79,11 @@ class MessageStore:
             config, disk, log.view, lambda: log.flushed_offset
         )
         self.followers.append(self.transaction_table)
+        self.sink_table = SinkTable(config, disk, log.view, lambda: log.flushed_offset)
+        self.followers.append(self.sink_table)
         self.dispatcher = Dispatcher(self.consume_queues)
         delay_levels = delay_levels_ms(config.message_delay_level)
-        reader = LogReader(self.commit_log, self.damage, delay_levels)
+        reader = DispatchReader(self.commit_log, delay_levels)
         self.lagging = Lagging(self.followers, reader, self.dispatcher)
         self.found_end_offset = 0
         """Where the log ended when it was opened: what follows was written by this process."""
@@ -162,16 +163,24 @@ class MessageStore:
             self.checkpoint.save()
         if self.index is not None:
             report.findings += [Finding("index", doubt) for doubt in self.index.doubts]
-        doubt = self.transaction_table.load(self.commit_log.min_offset(), report.end_offset)
-        # There may be none in another broker's store, nor in one that was new when it crashed.
-        if doubt and (doubt != NO_REDO_LOG or (was_ours and report.clean)):
-            report.findings.append(Finding("transaction table", made_anew(doubt)))
+        self._load_tables(report, was_ours=was_ours)
         if is_ordered:
             report.findings = [REBUILD_ORDERED]
         self.dispatcher.dispatched_offset = report.end_offset
         self.lagging.start_at(report.end_offset)
         self.found_end_offset = report.end_offset
         return report
+
+    def _load_tables(self, report: RecoveryReport, *, was_ours: bool) -> None:
+        """Those that follow the log; what cannot be believed of them is made anew behind."""
+        min_offset, end_offset = self.commit_log.min_offset(), report.end_offset
+        doubt = self.transaction_table.load(min_offset, end_offset)
+        # There may be none in another broker's store, nor in one that was new when it crashed.
+        if doubt and (doubt != NO_REDO_LOG or (was_ours and report.clean)):
+            report.findings.append(Finding("transaction table", made_anew(doubt)))
+        doubt = self.sink_table.load(min_offset, end_offset)
+        if doubt and doubt != NO_SINK_FILE:
+            report.findings.append(Finding("sink table", made_anew(doubt)))
 
     def _last_stop(self, report: RecoveryReport, record: CleanStop | None) -> CleanStop | None:
         """The record of the last clean stop, if nobody has changed the store since."""
@@ -273,6 +282,7 @@ class MessageStore:
         try:
             self.consume_queues.sync_all()
             self.transaction_table.sync()
+            self.sink_table.sync()
             if self.index is not None:
                 self.index.write_out()
                 full = self.index.unsynced()
@@ -311,16 +321,3 @@ class MessageStore:
                 entries = []
         dispatcher.dispatch(entries)
         return log.end_offset
-
-    def offset_by_time(self, topic: str, queue_id: int, timestamp: int) -> int:
-        """The queue offset stored nearest to a time (ms); 0 for a queue that does not exist."""
-        queue = self.consume_queues.get(topic, queue_id)
-        return QueueTimes(self.commit_log, self.damage).offset_at(queue, timestamp)
-
-    def store_time(self, physical_offset: int, record_bytes: int) -> int:
-        """When the record that lies there was stored, ms; -1 if there is none (any more)."""
-        try:
-            view = self.commit_log.view(physical_offset, record_bytes)
-            return scan_head(view, 0).store_timestamp
-        except (OffsetError, RecordError):
-            return -1

@@ -9,18 +9,27 @@ Of a trial there are a few in `make test` and many in `make trials`:
 with the seeds 0 to 499; ROUNDS= says how many instead, SEED= the first one. The seed of a failure
 is in its test's name; ROUNDS=1 SEED=<it> repeats it.
 
-`short` is so many that the trial takes a second or two.
+`short` is so many that the trial takes half a second. Trials that are too slow for every seed
+share them: with every=3, turn=1 a trial takes the seeds 1, 4, 7, … of those.
 
-Both targets run in several processes. Files with slow tests begin, so that no process is left with
-one at the end.
+What starts processes is marked `slow`, with the `seconds` that it takes where they are many:
+`-m "not slow"` leaves it out, and who starts one without the mark fails.
+
+Both targets run in several processes. Files with slow tests begin, the longest first, so that no
+process is left with one at the end. Slow tests mostly wait, so there is one process more than there
+are processors.
 """
 
 import gc
+import os
+from collections import Counter
 from collections.abc import Generator
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
 
+from tests.support import processes
 from tests.support.golden import NO_GOLDEN_DATA
 from tests.support.telling import tally, tell, told
 
@@ -28,6 +37,16 @@ __all__ = ["tally", "tell"]
 
 settings.register_profile("suite", derandomize=True, deadline=None)
 settings.load_profile("suite")
+
+
+def pytest_configure() -> None:
+    processes.watch()
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """What `-n auto` means, but for --maxprocesses."""
+    return len(os.sched_getaffinity(0)) + 1
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -46,28 +65,42 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if config.getoption("--rounds") is not None:
         rounds = config.getoption("--rounds")
     first = config.getoption("--seed")
-    seeds = range(first, first + rounds)
+    every, turn = trial.kwargs.get("every", 1), trial.kwargs.get("turn", 0)
+    seeds = [seed for seed in range(first, first + rounds) if seed % every == turn]
     metafunc.parametrize("seed", seeds, ids=[f"seed={seed}" for seed in seeds])
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leaves out what is no trial in `make trials`, and trials without seeds in `make test`.
 
-    Files with slow tests come first.
+    Files with slow tests come first, the longest before the others.
     """
     long = config.getoption("--trials")
     left_out = [item for item in items if not _belongs(item, long=long)]
     if left_out:
         config.hook.pytest_deselected(items=left_out)
         items[:] = [item for item in items if _belongs(item, long=long)]
-    slow = {item.path for item in items if item.get_closest_marker("slow")}
-    items.sort(key=lambda item: item.path not in slow)
+    seconds: Counter[Path] = Counter()
+    for item in items:
+        if slow := item.get_closest_marker("slow"):
+            seconds[item.path] += slow.kwargs.get("seconds", 1)
+    items.sort(key=lambda item: -seconds[item.path])
 
 
 def pytest_collection_finish() -> None:
     """What was imported stays to the end: no collection of garbage need go through it again."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """Who is not marked `slow` starts no process."""
+    processes.begins(item)
+    try:
+        return (yield)
+    finally:
+        processes.ends()
 
 
 @pytest.hookimpl(wrapper=True)
@@ -89,4 +122,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 def _belongs(item: pytest.Item, *, long: bool) -> bool:
     trial = item.get_closest_marker("trial")
-    return not long if trial is None else long or trial.kwargs["short"] > 0
+    if trial is None:
+        return not long
+    # Without a seed there is one case all the same, which would be skipped.
+    return isinstance(item, pytest.Function) and isinstance(item.callspec.params["seed"], int)

@@ -45,6 +45,7 @@ def test_no_module_asks_for_golden_data_while_it_is_imported(
         golden_root()
 
 
+@pytest.mark.slow
 def test_without_golden_data_one_line_says_what_was_skipped_and_where_it_is_looked_for(
     tmp_path: Path,
 ) -> None:
@@ -67,6 +68,7 @@ def test_without_golden_data_one_line_says_what_was_skipped_and_where_it_is_look
     assert f"no golden data at {nowhere}" in line
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("script", "code", "said"),
     [
@@ -86,3 +88,32 @@ def test_what_is_left_in_the_temporary_folder_is_a_failure(
     )
     assert done.returncode == code
     assert said in done.stdout + done.stderr
+
+
+STARTS_ONE = """
+import subprocess
+import sys
+import pytest
+
+def test_without_a_mark():
+    subprocess.run([sys.executable, "-c", ""], check=True)
+
+@pytest.mark.slow
+def test_with_it():
+    subprocess.run([sys.executable, "-c", ""], check=True)
+"""
+
+
+@pytest.mark.slow
+def test_who_starts_a_process_and_is_not_marked_slow_fails(tmp_path: Path) -> None:
+    tests = tmp_path / "test_two.py"
+    tests.write_text(STARTS_ONE)
+    done = subprocess.run(
+        [*PYTEST, f"--rootdir={REPOSITORY}", f"--basetemp={tmp_path}/run", str(tests)],
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert "1 failed, 1 passed" in done.stdout
+    assert "test_without_a_mark starts a process: mark it `slow`" in done.stdout

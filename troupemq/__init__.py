@@ -1,17 +1,20 @@
 """TroupeMQ from Python: `from troupemq import Producer, PushConsumer, Message`."""
 
+from protocol.signature import Credentials
 from troupemq.client.admin import Admin
-from troupemq.client.assignment import (
+from troupemq.client.consuming.assignment import (
     averagely,
     averagely_by_circle,
     by_config,
     by_machine_room,
     consistent_hash,
 )
-from troupemq.client.batches import split_batch
-from troupemq.client.consumer import PushConsumer
-from troupemq.client.consumer_offsets import ConsumeFrom, timestamp_ms
-from troupemq.client.consumer_settings import ConsumerSettings
+from troupemq.client.consuming.consumer import PushConsumer
+from troupemq.client.consuming.consumer_offsets import ConsumeFrom, timestamp_ms
+from troupemq.client.consuming.consumer_settings import ConsumerSettings
+from troupemq.client.consuming.idempotent import Idempotent, MemorySeen, Seen, SeenStore, SqliteSeen
+from troupemq.client.consuming.listener import DEAD_LETTER, ConsumeResult, Listener, RetryLater
+from troupemq.client.consuming.pull_consumer import PullConsumer
 from troupemq.client.errors import (
     ArgumentIllegal,
     BadAnswer,
@@ -25,14 +28,21 @@ from troupemq.client.errors import (
     RequestTimeout,
     RouteNotFound,
 )
-from troupemq.client.idempotent import Idempotent, MemorySeen, Seen, SeenStore, SqliteSeen
-from troupemq.client.listener import DEAD_LETTER, ConsumeResult, Listener, RetryLater
 from troupemq.client.message import Message, MessageQueue, MessageView, SendResult, SendStatus
-from troupemq.client.producer import Producer, ProducerSettings
-from troupemq.client.pull_consumer import PullConsumer
-from troupemq.client.queue_choice import FaultAvoiding, LowestLatency, RoundRobin, by_hash_of
-from troupemq.client.request_reply import create_reply_message
-from troupemq.client.transaction import TransactionProducer, TransactionResult, TransactionState
+from troupemq.client.producing.batches import split_batch
+from troupemq.client.producing.producer import Producer, ProducerSettings
+from troupemq.client.producing.queue_choice import (
+    FaultAvoiding,
+    LowestLatency,
+    RoundRobin,
+    by_hash_of,
+)
+from troupemq.client.producing.request_reply import create_reply_message
+from troupemq.client.producing.transaction import (
+    TransactionProducer,
+    TransactionResult,
+    TransactionState,
+)
 
 __all__ = [
     "DEAD_LETTER",
@@ -47,6 +57,7 @@ __all__ = [
     "ConsumeFrom",
     "ConsumeResult",
     "ConsumerSettings",
+    "Credentials",
     "FaultAvoiding",
     "Idempotent",
     "Listener",

@@ -3,7 +3,7 @@
 Each copy bears a mark, a key or a message id by which brokers find it. What is committed has been
 sent. As copies go one after the other, only the first ones behind that can be in doubt after an
 interruption: they are looked up by their marks before they are sent. So is a copy whose send had no
-answer, before it is tried again.
+answer, before it is tried again; and each of them, where others may have sent the same ones.
 """
 
 from collections.abc import Callable
@@ -12,8 +12,8 @@ from time import monotonic
 from troupemq.client.admin import Admin
 from troupemq.client.errors import ClientError, MessageIllegal, RouteNotFound
 from troupemq.client.message import Message
-from troupemq.client.producer import Producer
-from troupemq.client.queue_choice import QueueChoice
+from troupemq.client.producing.producer import Producer
+from troupemq.client.producing.queue_choice import QueueChoice
 
 TRIES = 5
 
@@ -21,8 +21,14 @@ TRIES = 5
 class Copier:
     """Counts what it sends, and what it finds there already."""
 
-    def __init__(self, rate: float, wait: Callable[[float], object]) -> None:
-        """`rate`: messages a second. `wait` is called with seconds between two of them."""
+    def __init__(
+        self, rate: float, wait: Callable[[float], object], *, doubts_all: bool = False
+    ) -> None:
+        """`rate`: messages a second. `wait` is called with seconds between two of them.
+
+        `doubts_all`: each copy is looked up before it is sent.
+        """
+        self._doubts_all = doubts_all
         self._pause_s = 1 / rate
         self._wait = wait
         self._next_s = 0.0
@@ -41,7 +47,7 @@ class Copier:
         if self._in_doubt and _is_there(admin, message.topic, mark):
             self.found += 1
             return
-        self._in_doubt = False
+        self._in_doubt = self._doubts_all
         self._wait(max(0.0, self._next_s - monotonic()))
         self._next_s = max(self._next_s, monotonic()) + self._pause_s
         self._send(message, mark, choose, admin, producer)

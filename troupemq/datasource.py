@@ -6,10 +6,16 @@
 
 `behind(query.lastProgress)` tells how many messages of each queue a stream has yet to read.
 
+`read_archive(spark, path)` is an archive as a DataFrame, `archive_files(path)` its files.
+
+`ship_code(spark)` gives the code of the tasks to a cluster whose workers do not have it.
+
 It needs the extra `spark`: pip install "troupemq[spark]". docs/pipeline.md has columns and options.
 """
 
-from spark.source import TroupeMQ
-from spark.stream import behind
+from spark.archive.frame import archive_files, read_archive
+from spark.shipping import ship_code
+from spark.source.data_source import TroupeMQ
+from spark.source.stream import behind
 
-__all__ = ["TroupeMQ", "behind"]
+__all__ = ["TroupeMQ", "archive_files", "behind", "read_archive", "ship_code"]

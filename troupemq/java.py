@@ -20,6 +20,7 @@ from pathlib import Path
 from tempfile import NamedTemporaryFile
 from zlib import crc32
 
+from spark.class_data import user_cache
 from storage.errors import StoreError, reason_of
 
 JAVA_VERSION_MIN = 17
@@ -106,7 +107,8 @@ def packaged_java() -> Path | None:
 def shim_home(java: Path, cache_directory: Path) -> Path:
     """A directory to use as JAVA_HOME whose `java` runs `java` as Spark needs it.
 
-    Made once for each Java; several processes may do so at the same time.
+    Made once for each Java; several processes may do so at the same time. Raises NoJava if it
+    cannot be written.
     """
     script = _SHIM.replace("{option}", _SPARK_OPTION).replace("{java}", shlex.quote(str(java)))
     home = cache_directory / f"java-{crc32(script.encode()):08x}"
@@ -121,12 +123,6 @@ def shim_home(java: Path, cache_directory: Path) -> Path:
     except OSError as error:
         raise NoJava(f"cannot write {target}: {reason_of(error)}; set JAVA_HOME instead") from error
     return home
-
-
-def user_cache(environment: Mapping[str, str]) -> Path:
-    """Where this user's programs keep what they can make again."""
-    named = environment.get("XDG_CACHE_HOME")
-    return (Path(named) if named else Path.home() / ".cache") / "troupemq"
 
 
 def _candidates(environment: Mapping[str, str]) -> Iterator[tuple[str, Path | None]]:

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from protocol.properties import RESERVED_NAMES, RETRY_TOPIC
 from protocol.topic_names import DLQ_TOPIC_PREFIX
 from troupemq.client.admin import Admin
-from troupemq.client.consumer_offsets import ConsumeFrom
+from troupemq.client.consuming.consumer_offsets import ConsumeFrom
+from troupemq.client.consuming.pull_consumer import PullConsumer
 from troupemq.client.errors import ClientError, RouteNotFound
 from troupemq.client.message import Message, MessageQueue, MessageView
-from troupemq.client.producer import Producer
-from troupemq.client.pull_consumer import PullConsumer
-from troupemq.client.queue_choice import RoundRobin
+from troupemq.client.producing.producer import Producer
+from troupemq.client.producing.queue_choice import RoundRobin
 from troupemq.copier import Copier
 
 MARK = "redrive:"

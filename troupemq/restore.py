@@ -3,7 +3,8 @@
 Queues come one after the other, each in its order, into one queue of the topic each. How far it
 has come is what the group `RESTORE_<checksum of what was asked for>` has committed at a broker of
 the topic, under the numbers of the archived queues. A copy's message id (UNIQ_KEY) is the broker's
-id of what was archived, by which troupemq/copier.py sends none twice.
+id of what was archived, by which troupemq/copier.py sends none twice: neither after a kill, nor if
+another range, or another archive of the same messages, was restored before.
 """
 
 import json
@@ -16,16 +17,16 @@ from protocol.checksum import crc32c
 from protocol.properties import KEYS, RESERVED_NAMES, TAGS, UNIQ_KEY
 from storage.errors import StoreError
 from troupemq.client.admin import Admin
-from troupemq.client.consumer_offsets import ConsumeFrom
+from troupemq.client.consuming.consumer_offsets import ConsumeFrom
+from troupemq.client.consuming.pull_consumer import PullConsumer
 from troupemq.client.errors import MessageIllegal, RouteNotFound
 from troupemq.client.message import Message, MessageQueue
-from troupemq.client.producer import Producer
-from troupemq.client.pull_consumer import PullConsumer
-from troupemq.client.queue_choice import QueueChoice
+from troupemq.client.producing.producer import Producer
+from troupemq.client.producing.queue_choice import QueueChoice
 from troupemq.copier import Copier
 
 if TYPE_CHECKING:
-    from spark.archive_messages import ArchivedMessage, Wanted
+    from spark.archive.messages import ArchivedMessage, WantedMessages
 
 GROUP_PREFIX = "RESTORE_"
 _KEPT = (KEYS, TAGS)
@@ -38,7 +39,7 @@ class Restored:
 
     sent: int
     found: int
-    """Copies that were there already, from a run that was interrupted."""
+    """Copies that were there already, from an interrupted run or another range."""
 
     left_out: tuple[str, ...]
     """A sentence for each of the first that cannot be sent."""
@@ -52,7 +53,7 @@ class Restore:
     def __init__(
         self,
         archive: str,
-        wanted: "Wanted",
+        wanted: "WantedMessages",
         to: str,
         namesrv: str | None,
         *,
@@ -66,7 +67,7 @@ class Restore:
         self._namesrv = namesrv
         asked = json.dumps([self._archive, asdict(wanted), to])
         self.group = f"{GROUP_PREFIX}{crc32c(asked.encode()):08x}"
-        self._copier = Copier(rate, wait)
+        self._copier = Copier(rate, wait, doubts_all=True)
         self._left_out: list[str] = []
         self._left_out_count = 0
 
@@ -78,7 +79,7 @@ class Restore:
 
     def run(self) -> Restored:
         """All that was asked for. Raises ClientError and StoreError; another run goes on."""
-        from spark.archive_messages import queue_ids
+        from spark.archive.messages import queue_ids
 
         ids = queue_ids(self._archive, self._wanted)
         with (
@@ -101,7 +102,7 @@ class Restore:
         self, place: MessageQueue, admin: Admin, producer: Producer, consumer: PullConsumer
     ) -> None:
         """The archived queue of this number; `place` is where its progress is kept."""
-        from spark.archive_messages import messages
+        from spark.archive.messages import messages
 
         self._copier.begin()
         committed = consumer.committed(place) or 0
@@ -142,15 +143,15 @@ def wanted_of(
     end: int | None = None,
     from_ms: int | None = None,
     until_ms: int | None = None,
-) -> "Wanted":
+) -> "WantedMessages":
     """A range of one topic. Raises StoreError where what reads Parquet is not installed."""
     try:
-        from spark.archive_messages import Wanted
+        from spark.archive.messages import WantedMessages
     except ModuleNotFoundError as error:
         raise StoreError(
             "reading an archive needs pyarrow and numpy: pip install 'troupemq[spark]'"
         ) from error
-    return Wanted(topic, queue_id, first, end, from_ms, until_ms)
+    return WantedMessages(topic, queue_id, first, end, from_ms, until_ms)
 
 
 def _always(queue_id: int) -> QueueChoice:

@@ -18,18 +18,19 @@ from actors.engine.supervisor import ChildSpec
 from actors.engine.system import ActorSystem
 from actors.jobs.jobs_conf import ScheduledJob, load_jobs
 from actors.jobs.messages import JobOrder
-from actors.jobs.scheduled_runs import Kept, Schedule
+from actors.jobs.scheduled_runs import JobSchedule, KeptRuns
 from actors.jobs.spark_job import JobCommand, MakeCommand
 from actors.jobs.spark_jobs import SparkJobs
-from actors.naming.namesrv_server import start_namesrv
+from actors.namesrv_server import start_namesrv
 from spark.jobs import job_names
 from spark.runner import command, environment
 from storage.config import StoreConfig
-from storage.disk import RealDisk
 from storage.errors import StoreError
-from storage.reserve import Reserve
+from storage.files.disk import RealDisk
+from storage.retention.reserve import Reserve
 from troupemq.daemon import Serving
 from troupemq.java import find_java
+from troupemq.masters.stores import check_none_is_left_out
 
 log = get_logger(__name__)
 
@@ -91,6 +92,7 @@ class Servers:
         Raises PortTaken, StoreError, StartFailed; then everything is stopped.
         """
         with self.stopped_on_failure():
+            check_none_is_left_out(store, config.masters)
             entries = [] if jobs is None else scheduled_jobs(jobs.schedule)
             self.broker = start_broker(
                 config,
@@ -103,9 +105,15 @@ class Servers:
         self.ports.update(broker=ports.main, fast=ports.fast, ha=ports.ha)
         log.info("broker serves", name=config.broker_name, port=ports.main, root=store.root)
 
-    def start_spark_jobs(self, directory: Path, spark_conf: Path | None = None) -> None:
+    def start_spark_jobs(
+        self,
+        directory: Path,
+        spark_conf: Path | None = None,
+        settings: Mapping[str, str] | None = None,
+    ) -> None:
         """Jobs without a broker; they keep their logs in `directory`."""
-        jobs = ChildSpec(SPARK_JOBS, lambda _: SparkJobs(job_commands(spark_conf), str(directory)))
+        make = job_commands(spark_conf, settings)
+        jobs = ChildSpec(SPARK_JOBS, lambda _: SparkJobs(make, str(directory)))
         with self.stopped_on_failure():
             self._new_system().start(jobs)
 
@@ -148,8 +156,8 @@ def scheduled_jobs(path: Path | None) -> list[ScheduledJob]:
 
 def _child(jobs: JobsPlace, broker: Broker, entries: Sequence[ScheduledJob]) -> ChildSpec:
     """Jobs beside a broker: they begin with what it knows."""
-    kept, store, address = Kept(), broker.store, broker.system.address
-    schedule = Schedule(
+    kept, store, address = KeptRuns(), broker.store, broker.system.address
+    schedule = JobSchedule(
         entries, f"{store.config.root}/troupemq/jobs.json", address("config_writer")
     )
 
@@ -175,8 +183,12 @@ def _child(jobs: JobsPlace, broker: Broker, entries: Sequence[ScheduledJob]) -> 
     )
 
 
-def job_commands(spark_conf: Path | None) -> MakeCommand:
-    """How a Spark job's child process is started here; looks for Java when one is."""
+def job_commands(spark_conf: Path | None, settings: Mapping[str, str] | None = None) -> MakeCommand:
+    """How a Spark job's child process is started here; looks for Java when one is.
+
+    `settings` are Spark's, over those of the file. What is returned raises StoreError if Spark is
+    not installed, NoJava if there is no Java for it.
+    """
     conf = spark_conf
     if conf is None and LOCAL_SPARK_CONF.is_file():
         conf = LOCAL_SPARK_CONF
@@ -189,7 +201,7 @@ def job_commands(spark_conf: Path | None) -> MakeCommand:
                 order.name,
                 order.arguments,
                 work_directory=work_directory,
-                settings=order.settings,
+                settings={**(settings or {}), **order.settings},
                 conf=None if conf is None else str(conf.absolute()),
             ),
             environment(os.environ, find_java(os.environ)),

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import click
 
-from storage.disk import RealDisk
 from storage.dump.any_file import dump as dump_items
 from storage.dump.item import DumpError
 from storage.dump.text import lines_of
 from storage.errors import reason_of
+from storage.files.disk import RealDisk
 from troupemq.cli.options import json_option, leave
 
 

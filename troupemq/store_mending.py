@@ -12,15 +12,15 @@ from orjson import dumps
 
 from actors.config import ConfigError, load_broker_config
 from actors.tables.topic_set import Topics
+from storage.checking.store_check import CheckReport, StoreCheck
+from storage.checking.store_layout import with_sizes_of_files
+from storage.checking.table_check import TableSettings
 from storage.clock import SystemClock
 from storage.config import StoreConfig
-from storage.disk import RealDisk
 from storage.errors import StoreError, reason_of
+from storage.files.disk import RealDisk
 from storage.message_store import MessageStore
-from storage.store_check import CheckReport, StoreCheck
-from storage.store_layout import with_sizes_of_files
-from storage.store_rebuild import order_rebuild
-from storage.table_check import TableSettings
+from storage.recovery.store_rebuild import order_rebuild
 from troupemq.cli.options import json_option, leave
 
 _LINES_MAX = 20

@@ -4,7 +4,6 @@ Each step says what it does while it does it; a table at the end says what becam
 """
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -17,12 +16,13 @@ from actors.jobs.messages import JobState, RunJob
 from spark.jobs import archive, job_names
 from storage.errors import StoreError
 from troupemq.client.admin import Admin
-from troupemq.client.consumer import PushConsumer
-from troupemq.client.consumer_offsets import ConsumeFrom
+from troupemq.client.consuming.consumer import PushConsumer
+from troupemq.client.consuming.consumer_offsets import ConsumeFrom
 from troupemq.client.errors import RouteNotFound
 from troupemq.client.message import Message, MessageView
-from troupemq.client.producer import Producer
+from troupemq.client.producing.producer import Producer
 from troupemq.servers import SPARK_JOBS, Servers
+from troupemq.steps import Steps
 
 TOPIC = "TourOrders"
 GROUP = "TourReaders"
@@ -51,7 +51,7 @@ class TourFailed(StoreError):
 
 
 @dataclass
-class Figures:
+class TourFigures:
     """What the table is made of."""
 
     found: int = 0
@@ -66,28 +66,26 @@ class Figures:
 class Tour:
     """Runs beside the servers that it shows; `over` says that nobody wants to see its end."""
 
-    def __init__(
-        self, servers: Servers, data: Path, output: TextIO, over: Event, count: int = MESSAGE_COUNT
-    ) -> None:
+    def __init__(self, servers: Servers, data: Path, output: TextIO, over: Event) -> None:
         self._servers = servers
         self._data = data
-        self._output = output
+        steps = Steps(output)
+        self._step, self._progress, self._say = steps.step, steps.progress, steps.say
         self._over = over
-        self._count = count
         self._namesrv = f"127.0.0.1:{servers.ports['namesrv']}"
-        self._figures = Figures()
+        self._figures = TourFigures()
         self._seen: dict[str, int] = {}
         self._seen_lock = Lock()
         self._run = ""
 
-    def run(self) -> Figures:
+    def run(self) -> TourFigures:
         """All steps. Raises StoreError and ClientError with a sentence."""
         with Admin(self._namesrv) as admin:
             self._create_topic(admin)
             before = self._figures.found = admin.message_count(TOPIC)
             if before:
                 self._say(f"Found {before:,} messages of earlier tours in {TOPIC}.")
-            with self._step(f"Sending {self._count:,} messages with tags, keys and properties"):
+            with self._step(f"Sending {MESSAGE_COUNT:,} messages with tags, keys and properties"):
                 self._send()
             self._figures.stored = admin.message_count(TOPIC) - before
         with self._step(f"Consuming them in the group {GROUP}"):
@@ -124,7 +122,7 @@ class Tour:
                     self._progress(f"{number:,}")
 
     def _messages(self) -> Iterator[Message]:
-        for number in range(self._count):
+        for number in range(MESSAGE_COUNT):
             yield Message(
                 TOPIC,
                 f"order {number} of {self._run}".encode(),
@@ -140,10 +138,10 @@ class Tour:
             consumer.subscribe(TOPIC, " || ".join(TAGS))
             deadline_s = monotonic() + CONSUME_TIMEOUT_S
             shown = 0
-            while len(self._seen) < self._count:
+            while len(self._seen) < MESSAGE_COUNT:
                 self._wait_a_little(
                     deadline_s,
-                    f"only {len(self._seen):,} of {self._count:,} messages were consumed "
+                    f"only {len(self._seen):,} of {MESSAGE_COUNT:,} messages were consumed "
                     f"in {CONSUME_TIMEOUT_S:.0f} s",
                 )
                 if len(self._seen) - shown >= 250:
@@ -164,7 +162,9 @@ class Tour:
         shown: list[str] = []
 
         def progress(state: JobState) -> None:
-            text = f"{state.done}/{state.tasks} tasks" if state.tasks else state.state
+            text = (
+                f"{state.done}/{state.tasks} tasks" if state.tasks else state.stage or state.state
+            )
             if text not in shown:
                 shown.append(text)
                 self._progress(text)
@@ -207,29 +207,8 @@ class Tour:
         if monotonic() > deadline_s:
             raise TourFailed(f"The tour failed: {failure}.")
 
-    @contextmanager
-    def _step(self, what: str) -> Iterator[None]:
-        self._output.write(f"{what} ...")
-        self._output.flush()
-        begun_s = monotonic()
-        try:
-            yield
-        except BaseException:
-            self._output.write("\n")
-            raise
-        self._output.write(f" done in {monotonic() - begun_s:.1f} s\n")
-        self._output.flush()
 
-    def _progress(self, text: str) -> None:
-        self._output.write(f" {text}")
-        self._output.flush()
-
-    def _say(self, line: str) -> None:
-        self._output.write(line + "\n")
-        self._output.flush()
-
-
-def table(figures: Figures, data: Path) -> Iterator[str]:
+def table(figures: TourFigures, data: Path) -> Iterator[str]:
     """The figures as lines of a table."""
     consumed = f"group {GROUP}, tags {', '.join(TAGS)}"
     if figures.twice:

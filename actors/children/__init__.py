@@ -1,1 +1,1 @@
-"""What each actor of a broker is given: one file for each floor, in start order."""
+"""The making of a broker's actors: one file for each floor, in start order."""

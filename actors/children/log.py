@@ -1,31 +1,34 @@
-"""Who writes the log, who flushes it, who follows it."""
-
-from functools import partial
+"""The making of the actors that write, flush and follow the log."""
 
 from actors.config import BrokerConfig
 from actors.delays.delay_offsets import DelayOffsets
+from actors.dispatching.reput import Reput
 from actors.engine.supervisor import ChildSpec
-from actors.following.reput import Reput
 from actors.parts import Parts
 from actors.replication.put_replica import PutReplica
-from actors.replication.replicas import ReplicaWait, Slaves
+from actors.sending.admission import Admission
 from actors.sending.allocate_file import AllocateFile
+from actors.sending.appender import Appender
 from actors.sending.flush_real_time import FlushRealTime
 from actors.sending.flusher import Flusher
 from actors.sending.group_commit import GroupCommit
+from actors.sending.internal_append import InternalAppends
+from actors.sending.log_end import LogEnd
 from actors.sending.put_answers import PutAnswers
 from actors.sending.put_message import PutMessage
+from actors.sending.replicas import ReplicaWait, Slaves
 from actors.sending.send_prepare import Preparer
+from actors.sending.sink import Sink
 from protocol.codes import LanguageCode
 from protocol.send_reply import SendReplies
-from storage.dispatch import delay_levels_ms
+from storage.dispatching.dispatch import delay_levels_ms
 
 LOG_GROUP = "log"
 """PutMessage restarts together with who answers for its writes and who follows them."""
 
 
 def log_children(parts: Parts) -> list[ChildSpec]:
-    """From the flusher up to the one who appends."""
+    """From the flusher up to those who append, and who have appended for them."""
     store, config, address = parts.store, parts.config, parts.system.address
     replies = SendReplies(
         store.commit_log.store_host,
@@ -33,7 +36,7 @@ def log_children(parts: Parts) -> list[ChildSpec]:
         trace_on=config.trace_on,
         language=LanguageCode.PYTHON,
     )
-    answers = PutAnswers(replies, parts.hooks)
+    answers = PutAnswers(replies, parts.hooks, parts.put_stats)
     slaves = Slaves(parts.replicas, address("ha_master"), store.config.is_sync_flush)
     return [
         ChildSpec("flusher", lambda _: Flusher(store.commit_log)),
@@ -72,27 +75,78 @@ def log_children(parts: Parts) -> list[ChildSpec]:
             lambda _: _put_message(parts, answers, slaves),
             group=LOG_GROUP,
         ),
+        ChildSpec("sink", lambda _: _sink(parts), group=LOG_GROUP),
     ]
 
 
-def _put_message(parts: Parts, answers: PutAnswers, slaves: Slaves) -> PutMessage:
+def _put_message(parts: Parts, answers: PutAnswers, slaves: Slaves) -> PutMessage | PutReplica:
     """The one who appends: for producers, or on a slave for the master."""
-    config, store_config, address = parts.config, parts.store.config, parts.system.address
-    delays_ms = delay_levels_ms(store_config.message_delay_level)
-    names = ("topics", "group_commit", "allocate_file", "reput", "slave_sync")
-    make = partial(PutReplica, parts.replica_log) if config.is_slave else PutMessage
-    return make(
-        store=parts.store,
-        config=config,
-        topics=parts.tables.topics,
+    store, config, topics, address = (
+        parts.store,
+        parts.config,
+        parts.tables.topics,
+        parts.system.address,
+    )
+    owner, names = address("put_message"), ("allocate_file", "reput", "slave_sync")
+    addresses = {name: address(name) for name in names}
+    appender = Appender(store.commit_log, topics, parts.put_stats)
+    admission = Admission(
+        config,
+        store.config,
+        topics=topics,
         groups=parts.group_finder(),
-        preparer=Preparer(config.broker_cluster_name, delays_ms),
+        preparer=Preparer(
+            config.broker_cluster_name, delay_levels_ms(store.config.message_delay_level)
+        ),
+        appender=appender,
         answers=answers,
-        hooks=parts.hooks,
+        random=parts.random,
+        topic_table=address("topics"),
+        owner=owner,
+    )
+    internal_appends = InternalAppends(appender, address("topics"), owner)
+    log_end = LogEnd(
+        store.commit_log,
+        store.config,
+        parts.system.disk,
+        parts.put_stats,
+        addresses=addresses,
+        owner=owner,
+    )
+    if config.is_slave:
+        return PutReplica(
+            parts.replica_log,
+            store.commit_log,
+            topics=topics,
+            admission=admission,
+            internal_appends=internal_appends,
+            log_end=log_end,
+            addresses=addresses,
+        )
+    return PutMessage(
+        store,
+        config,
+        topics=topics,
+        appender=appender,
+        admission=admission,
+        internal_appends=internal_appends,
+        log_end=log_end,
+        answers=answers,
         stats=parts.put_stats,
         slaves=slaves,
+        group_commit=address("group_commit"),
+    )
+
+
+def _sink(parts: Parts) -> Sink:
+    delays_ms = delay_levels_ms(parts.store.config.message_delay_level)
+    return Sink(
+        parts.store,
+        parts.config,
+        topics=parts.tables.topics,
+        preparer=Preparer(parts.config.broker_cluster_name, delays_ms),
         random=parts.random,
-        addresses={name: address(name) for name in names},
+        put_message=parts.system.address("put_message"),
     )
 
 

@@ -1,14 +1,13 @@
-"""Who answers from the log, and who looks after what has been written."""
+"""The making of the actors that answer from the log, and of those that look after it."""
 
 from functools import partial
 
+from actors.admin.broker_info import BrokerInfo
 from actors.consumers.consume_stats import ConsumeStats
 from actors.consumers.consumer_calls import ConsumerCalls
 from actors.consumers.offset_reset import OffsetReset
+from actors.dispatching.catch_up import CatchUp
 from actors.engine.supervisor import ChildSpec
-from actors.following.catch_up import CatchUp
-from actors.following.clean_files import CleanFiles
-from actors.following.scrubber import Scrubber
 from actors.network.long_answers import LongAnswers
 from actors.parts import Parts, physical_memory_bytes
 from actors.pulling.cold_read import ColdRead
@@ -17,15 +16,17 @@ from actors.pulling.pull_message import PullMessage
 from actors.pulling.query_message import QueryMessage
 from actors.pulling.queue_offsets import QueueOffsets
 from actors.pulling.queue_view import QueueView
+from actors.pulling.raw_read import RawRead
+from actors.retention.clean_files import CleanFiles
+from actors.scrubbing.scrubber import Scrubber
 from actors.sending.reply_message import ReplyMessage
 from actors.sending.send_back import SendBack
-from actors.statistics.broker_info import BrokerInfo
 from actors.statistics.statistics import Statistics
 from actors.transactions.open_transactions import HalfMessageList, OpenTransactionView
 from actors.transactions.transactions import Transactions
-from storage.dispatch import delay_levels_ms
-from storage.get_message import GetLimits
-from storage.page_probe import PageProbe
+from storage.dispatching.dispatch import delay_levels_ms
+from storage.reading.get_message import GetLimits
+from storage.reading.page_probe import PageProbe
 
 
 def reading_children(parts: Parts) -> list[ChildSpec]:
@@ -64,6 +65,12 @@ def reading_children(parts: Parts) -> list[ChildSpec]:
             "queue_view",
             lambda _: QueueView(
                 store, consumers=parts.tables.consumers, filters=parts.tables.filters
+            ),
+        ),
+        ChildSpec(
+            "raw_read",
+            lambda _: RawRead(
+                store, config, probe, topics=parts.tables.topics, cold_read=address("cold_read")
             ),
         ),
         ChildSpec("cold_read", lambda _: ColdRead()),
@@ -172,6 +179,7 @@ def _clean_files(parts: Parts) -> CleanFiles:
         parts.following,
         topics=parts.tables.topics,
         addresses={name: parts.system.address(name) for name in names},
+        kept=parts.kept,
     )
 
 

@@ -1,4 +1,4 @@
-"""Who gives the log to slaves; who takes it from the master."""
+"""The making of the actors of replication: of a master, and of a slave."""
 
 from actors.engine.published import Published
 from actors.engine.supervisor import ChildSpec
@@ -8,7 +8,7 @@ from actors.pulling.cold_read import ColdRead
 from actors.replication.ha_master import HaMaster
 from actors.replication.ha_slave import HaSlave
 from actors.replication.slave_sync import SlaveSync
-from storage.page_probe import PageProbe
+from storage.reading.page_probe import PageProbe
 
 
 def master_children(parts: Parts) -> list[ChildSpec]:
@@ -26,6 +26,7 @@ def master_children(parts: Parts) -> list[ChildSpec]:
                 parts.replicas,
                 probe,
                 addresses={name: address(name) for name in names},
+                guard=parts.guard,
             ),
         ),
     ]
@@ -56,6 +57,7 @@ def slave_children(parts: Parts) -> list[ChildSpec]:
                 commit_log=parts.store.commit_log,
                 agrees=agrees,
                 addresses={name: address(name) for name in tables},
+                credentials=parts.config.credentials,
             ),
         ),
     ]

@@ -1,19 +1,20 @@
-"""Topics, groups, offsets, filters, clients, and who writes their files."""
+"""The making of the actors that own tables: topics, groups, offsets, filters, clients."""
 
 from functools import partial
 
+from actors.admin.access_control import AccessControl
+from actors.admin.settings import BrokerSettings
 from actors.consumers.clients import Clients
 from actors.engine.supervisor import ChildSpec
 from actors.network.client_calls import ClientCalls, Waiting
 from actors.parts import Parts, physical_memory_bytes
-from actors.settings.settings import BrokerSettings
 from actors.tables.config_writer import ConfigWriter
 from actors.tables.consumer_filters import FilterTable
 from actors.tables.consumer_offsets import ConsumerOffsets
 from actors.tables.groups import GroupTable
 from actors.tables.table_encoder import TableEncoder
 from actors.tables.topics import TopicTable
-from storage.replica_mark import retried_groups
+from storage.replica.replica_mark import retried_groups
 
 
 def table_children(parts: Parts) -> list[ChildSpec]:
@@ -69,11 +70,23 @@ def table_children(parts: Parts) -> list[ChildSpec]:
         ChildSpec(
             "settings", lambda _: BrokerSettings(config, parts.store.config, address("topics"))
         ),
+        ChildSpec("access_control", lambda _: _access_control(parts)),
         ChildSpec(
             "clients",
             lambda _: _clients(parts),
         ),
     ]
+
+
+def _access_control(parts: Parts) -> AccessControl:
+    config = parts.config
+    return AccessControl(
+        parts.acl,
+        parts.refusals,
+        broker_name=config.broker_name,
+        broker_address=f"{config.broker_ip1}:{parts.ports.main}",
+        cluster_name=config.broker_cluster_name,
+    )
 
 
 def _clients(parts: Parts) -> Clients:
@@ -89,6 +102,7 @@ def _clients(parts: Parts) -> Clients:
         group_table=address("groups"),
         filter_table=address("consumer_filters"),
         client_calls=address("client_calls"),
+        refusals=parts.refusals,
     )
 
 

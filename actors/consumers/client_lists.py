@@ -1,4 +1,4 @@
-"""Who is connected, as administrators are told: bodies made of the groups, as plain functions.
+"""Lists of who is connected, as administrators get them; plain functions.
 
 Source: AdminBrokerProcessor (getConsumerConnectionList, getProducerConnectionList,
 getAllProducerInfo), ProducerManager.getProducerTable.
@@ -6,9 +6,10 @@ getAllProducerInfo), ProducerManager.getProducerTable.
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from actors.consumers.consumer_groups import ConsumerGroup, Member
+from actors.consumers.consumer_groups import ConsumerGroup
+from actors.tables.consumer_views import Member
 from protocol.bodies_admin import (
-    Connection,
+    ClientConnection,
     ConsumerConnection,
     ProducerConnection,
     ProducerInfo,
@@ -68,16 +69,16 @@ def group_changes(
 
 
 def language_name(code: int) -> str:
-    """The name that the original writes for a language; OTHER for one it does not know."""
+    """The name that RocketMQ writes for a language; OTHER for one it does not know."""
     try:
         return LanguageCode(code).name
     except ValueError:
         return LanguageCode.OTHER.name
 
 
-def _connections(members: Iterable[Member]) -> list[Connection]:
+def _connections(members: Iterable[Member]) -> list[ClientConnection]:
     return [
-        Connection(
+        ClientConnection(
             member.client_id, member.peer.remote, language_name(member.language), member.version
         )
         for member in members

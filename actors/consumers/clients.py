@@ -17,6 +17,7 @@ from dataclasses import dataclass
 
 from structlog import get_logger
 
+from actors.access.refusals import Refusals
 from actors.config import BrokerConfig
 from actors.consumers.client_lists import (
     consumer_connection,
@@ -24,26 +25,19 @@ from actors.consumers.client_lists import (
     producer_connection,
     producer_table,
 )
-from actors.consumers.consumer_groups import (
-    Consumers,
-    ConsumerView,
-    Left,
-    Member,
-    Producers,
-    Subscription,
-)
-from actors.consumers.group_changes import Change, GroupChanges, change_of, log_mismatches
+from actors.consumers.consumer_groups import Consumers, Left, Producers
+from actors.consumers.group_changes import GroupEvent, GroupHistory, change_of, log_mismatches
 from actors.consumers.queue_locks import QueueLocks
 from actors.engine.actor import handles
 from actors.engine.address import Address
-from actors.engine.inbox import refuse
 from actors.engine.published import Published
-from actors.naming.registration import WhenRegistered
-from actors.network.client_calls import CallClient, next_opaque
+from actors.network.client_calls import AskProducer, CallClient, NoProducer, next_opaque
 from actors.network.request import Peer, PeerClosed, Request, Responder, serves, short_body
 from actors.pulling.property_filters import TAG_EXPRESSIONS, compiled, not_supported
 from actors.tables.consumer_filters import RegisterFilters, UnregisterFilters
+from actors.tables.consumer_views import ConsumerView, Member, Subscription
 from actors.tables.groups import GroupConfigs, GroupFinder
+from actors.tables.registering import WhenRegistered
 from actors.tables.topic_set import UNIT_SUB_FLAG
 from actors.tables.topics import CreateSystemTopic
 from protocol.bodies import (
@@ -66,38 +60,13 @@ from protocol.headers.client import (
     UnregisterClientHeader,
 )
 from protocol.topic_names import RETRY_TOPIC_PREFIX
-from storage.consumer_filters import ConsumerFilters
+from storage.tables.consumer_filters import ConsumerFilters
 
 __all__ = ["Clients", "ConsumerView", "Subscription"]
 
 log = get_logger(__name__)
 
 SCAN_MS = 10_000
-
-
-@dataclass(slots=True)
-class NoProducer:
-    """There is no producer with the clientId of an AskProducer; this is its context."""
-
-    context: object
-
-    def refuse(self, remark: str) -> None:
-        """Who asked is gone: so is who waits for that, unless the context can be refused."""
-        refuse(self.context, remark)
-
-
-@dataclass(slots=True)
-class AskProducer:
-    """Ask the producer with this clientId; `then` is told CallDone, or NoProducer."""
-
-    client_id: str
-    command: RemotingCommand
-    then: Address
-    context: object
-
-    def refuse(self, _remark: str) -> None:
-        """Nobody knows any producer."""
-        self.then.tell(NoProducer(self.context))
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +104,7 @@ class Clients(Responder):
         group_table: Address,
         filter_table: Address,
         client_calls: Address,
+        refusals: Refusals,
     ) -> None:
         """Reads `topics`, `groups` and `filters`, publishes `consumers` and `producers`."""
         super().__init__()
@@ -147,7 +117,8 @@ class Clients(Responder):
         self._consumers = Consumers()
         self._producers = Producers()
         self._locks = QueueLocks()
-        self._changes = GroupChanges()
+        self._changes = GroupHistory()
+        self._refusals = refusals
 
     def on_start(self) -> None:
         self._published.value = {}
@@ -161,6 +132,8 @@ class Clients(Responder):
         """A client says what it is; one that filters is answered when pulls know its filters."""
         command = request.command
         data = HeartbeatData.decode(short_body(command))
+        if request.grant is not None:
+            request.grant.require_consumers(command.code, data.subscribed())
         member = Member(
             request.peer,
             data.client_id,
@@ -216,7 +189,7 @@ class Clients(Responder):
         if done.mismatched:
             self._log_mismatches(name)
         if done.rebalance:
-            self._note(name, member, Change.JOINED if done.joined else Change.SUBSCRIBED)
+            self._note(name, member, GroupEvent.JOINED if done.joined else GroupEvent.SUBSCRIBED)
             log.info(
                 "consumer group changed",
                 group=name,
@@ -291,11 +264,11 @@ class Clients(Responder):
         self._publish(name)
         if left.is_gone:
             self._filter_table.tell(UnregisterFilters(name))
-        self._note(name, left.member, Change.LEFT, why)
+        self._note(name, left.member, GroupEvent.LEFT, why)
         if left.mismatched:
             self._log_mismatches(name)
 
-    def _note(self, name: str, member: Member, kind: Change, why: str = "") -> None:
+    def _note(self, name: str, member: Member, kind: GroupEvent, why: str = "") -> None:
         group = self._consumers.groups.get(name)
         count = 0 if group is None else len(group.members)
         self._changes.note(name, change_of(member, kind, why, count, self.system.clock.now_ms()))
@@ -355,6 +328,7 @@ class Clients(Responder):
         """What has happened to a consumer group lately, and how its subscriptions differ."""
         name = ConsumerGroupHeader.decode(request.command.fields).consumer_group
         body = group_changes(name, self._changes.of(name), self._consumers.groups.get(name))
+        body.refusals = [each.shown() for each in self._refusals.of_group(name)]
         return request.command.answer(body=body.encode())
 
     # --- what clients ask
@@ -372,7 +346,9 @@ class Clients(Responder):
     @serves(RequestCode.CHECK_CLIENT_CONFIG)
     def check_config(self, request: Request) -> RemotingCommand:
         """Whether a subscription can work here: its expression, if it has one, must compile."""
-        data = CheckClientRequest.decode(short_body(request.command)).subscription_data
+        asked = CheckClientRequest.decode(short_body(request.command))
+        self._check_group(request, asked.group)
+        data = asked.subscription_data
         if data is not None and data.expression_type not in TAG_EXPRESSIONS:
             if not self._config.property_filter_enable:
                 raise not_supported(data.expression_type)
@@ -383,6 +359,7 @@ class Clients(Responder):
     def lock(self, request: Request) -> RemotingCommand:
         """Locks queues for an orderly consumer; those of others are missing in the answer."""
         wanted = LockBatchRequest.decode(short_body(request.command))
+        self._check_group(request, wanted.consumer_group)
         granted = self._locks.lock(
             wanted.consumer_group or "",
             wanted.client_id or "",
@@ -395,5 +372,11 @@ class Clients(Responder):
     def unlock(self, request: Request) -> RemotingCommand:
         """Gives queues back."""
         wanted = LockBatchRequest.decode(short_body(request.command))
+        self._check_group(request, wanted.consumer_group)
         self._locks.unlock(wanted.consumer_group or "", wanted.client_id or "", wanted.mq_set)
         return request.command.answer()
+
+    def _check_group(self, request: Request, group: str | None) -> None:
+        """Raises AccessRefused for who may not consume with this group."""
+        if request.grant is not None:
+            request.grant.require_group(request.command.code, group or "")

@@ -1,4 +1,4 @@
-"""How far consumer groups are, and how far they could be: what administrators watch.
+"""Progress of consumer groups: how far they are, and how far they could be.
 
 Owns: nothing; reads the published tables and, below the watermark, the store.
 Told by: connections (`Request`), ConsumerOffsets (`OffsetsTold`), ColdRead (`QueueWork`).
@@ -26,9 +26,7 @@ from actors.tables.consumer_offsets import OffsetsTold, TellOffsets
 from actors.tables.tables import Tables
 from protocol.bodies import MessageQueue, TopicConfig
 from protocol.bodies_admin import (
-    ConsumeStats as ConsumeStatsBody,
-)
-from protocol.bodies_admin import (
+    ConsumeStatsBody,
     ConsumeStatsList,
     ConsumeTimeSpans,
     CorrectionOffsets,
@@ -49,11 +47,11 @@ from protocol.headers.admin import (
     TopicHeader,
 )
 from protocol.json_body import Body
-from storage.consume_queue import ConsumeQueue
 from storage.message_store import MessageStore
-from storage.offsets import offset_key
-from storage.page_probe import PageProbe
-from storage.queue_times import QueueTimes
+from storage.queues.consume_queue import ConsumeQueue
+from storage.reading.page_probe import PageProbe
+from storage.reading.queue_times import QueueTimes
+from storage.tables.offsets import offset_key
 
 log = get_logger(__name__)
 

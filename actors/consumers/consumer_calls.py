@@ -17,12 +17,12 @@ from typing import ClassVar
 from structlog import get_logger
 
 from actors.config import BrokerConfig
-from actors.consumers.consumer_groups import ConsumerView, Member
 from actors.engine.actor import Where, handles
 from actors.engine.address import Address
 from actors.engine.published import Published
 from actors.network.client_calls import CallClient, CallDone, CallEnd
 from actors.network.request import Request, Responder, serves
+from actors.tables.consumer_views import ConsumerView, Member
 from protocol.bodies import MessageQueue
 from protocol.bodies_admin import ConsumerStatusBody
 from protocol.client_versions import V3_0_7_SNAPSHOT, V3_1_8_SNAPSHOT, version_name
@@ -35,8 +35,8 @@ from protocol.headers.client import (
     GetConsumerStatusHeader,
 )
 from protocol.message_id import parse_message_id
+from protocol.signature import CREDENTIALS
 from storage.message_store import MessageStore
-from storage.read_whole import read_whole
 
 log = get_logger(__name__)
 
@@ -121,7 +121,7 @@ class ConsumerCalls(Responder):
             _, offset = parse_message_id(header.msg_id or "")
         except ValueError as error:
             raise RemoteError(ResponseCode.SYSTEM_ERROR, str(error)) from None
-        record = read_whole(self._store.commit_log, self._store.damage, offset)
+        record = self._store.commit_log.read_whole(offset, self._store.damage)
         if record is None:
             remark = f"can not find message by the offset, {offset}"
             raise RemoteError(ResponseCode.SYSTEM_ERROR, remark)
@@ -136,7 +136,7 @@ class ConsumerCalls(Responder):
         body: bytes | memoryview | None,
         more: Mapping[str, str] | None = None,
     ) -> None:
-        """With all ext fields, whatever they are: the consumer checks the same signature."""
+        """With all ext fields but those that say who asks: clients do not look at them."""
         view = self._consumers.value.get(group)
         member = None if view is None else view.member_of(client_id)
         if member is None:
@@ -149,7 +149,9 @@ class ConsumerCalls(Responder):
                 f"The Consumer <{client_id}> Version <{version_name(member.version)}> too low to"
                 " finish, please upgrade it to V3_1_8_SNAPSHOT",
             )
-        fields = {**(request.command.fields or {}), **(more or {})}
+        given = (request.command.fields or {}).items()
+        fields = {name: value for name, value in given if name not in CREDENTIALS}
+        fields.update(more or {})
         command = RemotingCommand(request.command.code, fields, body)
         context = _PassedOn(request, group, client_id)
         self._client_calls.tell(CallClient(member.peer, command, self.address, context))
@@ -197,7 +199,7 @@ class ConsumerCalls(Responder):
 
 
 def check_versions(members: list[Member]) -> None:
-    """Refuses to reset or ask a group in which a client is too old for it."""
+    """Raises RemoteError if a client of a group that shall be reset or asked is too old for it."""
     for member in members:
         if member.version < V3_0_7_SNAPSHOT:
             raise RemoteError(

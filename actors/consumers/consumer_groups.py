@@ -1,4 +1,4 @@
-"""Which clients are there: producers and consumers by group, as plain classes.
+"""The registry of connected producers and consumers by group; plain classes.
 
 A client is known by its connection; one connection may be in many groups.  Times are monotonic.
 
@@ -8,53 +8,13 @@ Source: broker/client/ConsumerManager.java, ConsumerGroupInfo.java, ProducerMana
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from actors.consumers.mismatches import Mismatch, mismatches_of
+from actors.consumers.mismatches import mismatches_of
 from actors.network.request import Peer
+from actors.tables.consumer_views import ConsumerView, Member, Mismatch, Subscription
 from protocol.bodies import ConsumerData, SubscriptionData
 
 CLIENT_EXPIRES_MS = 120_000
 SUBSCRIBE_ALL = "*"
-
-
-@dataclass(slots=True)
-class Member:
-    """One client in one group."""
-
-    peer: Peer
-    client_id: str
-    language: int
-    version: int
-    updated_ms: float
-    joined_ms: float = 0.0
-    """When this connection came into the group; heartbeats later than that do not change it."""
-    wants: Mapping[str, SubscriptionData] = field(default_factory=dict)
-    """What this client alone said last, by topic; for a producer nothing."""
-
-
-@dataclass(frozen=True, slots=True)
-class Subscription:
-    """What a group wants of a topic; `codes` are its tags' hash codes, None: every message."""
-
-    data: SubscriptionData
-    codes: frozenset[int] | None
-
-
-@dataclass(frozen=True, slots=True)
-class ConsumerView:
-    """A consumer group as others may see it."""
-
-    message_model: str | None
-    subscriptions: Mapping[str, Subscription]
-    members: Mapping[int, Member] = field(default_factory=dict)
-    """By connection. `updated_ms` and `wants` are those of the time of publishing."""
-    consume_type: str | None = None
-    consume_from_where: str | None = None
-    mismatches: Sequence[Mismatch] = ()
-    """Topics that its members do not subscribe alike."""
-
-    def member_of(self, client_id: str | None) -> Member | None:
-        """The member of that name; of several connections the first."""
-        return next((each for each in self.members.values() if each.client_id == client_id), None)
 
 
 @dataclass(slots=True)
@@ -121,7 +81,7 @@ def _codes(data: SubscriptionData) -> frozenset[int] | None:
 
 
 @dataclass(slots=True)
-class Registered:
+class HeartbeatResult:
     """What one heartbeat did to one consumer group."""
 
     rebalance: bool
@@ -151,7 +111,7 @@ class Consumers:
     def __init__(self) -> None:
         self.groups: dict[str, ConsumerGroup] = {}
 
-    def register(self, data: ConsumerData, member: Member) -> Registered:
+    def register(self, data: ConsumerData, member: Member) -> HeartbeatResult:
         """A consumer says that it is there."""
         group = self.groups.get(data.group_name)
         is_new = group is None
@@ -170,7 +130,7 @@ class Consumers:
         renamed = known is not None and known.client_id != member.client_id
         mismatched = (known is None or renamed or known.wants != wants) and group.compare()
         joined = known is None
-        return Registered(
+        return HeartbeatResult(
             rebalance=joined or came_or_went,
             published=is_new or joined or renamed or changed or came_or_went or newer or mismatched,
             joined=joined,
@@ -229,7 +189,7 @@ class Producers:
         return is_new
 
     def find(self, client_id: str) -> Peer | None:
-        """The connection of the producer with this clientId."""
+        """The connection of the producer with this clientId; None if it is not there any more."""
         member = self._by_client.get(client_id)
         if member is None:
             return None

@@ -1,4 +1,4 @@
-"""Who joined, left or changed a consumer group, when: the last of each, for operators.
+"""The last changes of each consumer group: who joined, left or changed it, and when.
 
 Bounded: CHANGES_MAX of each group, and of GROUPS_MAX groups, those that changed last.  Lost with a
 restart, like the groups themselves.  Times are of the wall clock, ms.
@@ -10,8 +10,7 @@ from enum import StrEnum
 
 from structlog import get_logger
 
-from actors.consumers.consumer_groups import Member
-from actors.consumers.mismatches import Mismatch
+from actors.tables.consumer_views import Member, Mismatch
 from protocol.bodies_own import GroupChange
 
 log = get_logger(__name__)
@@ -20,7 +19,7 @@ CHANGES_MAX = 64
 GROUPS_MAX = 1000
 
 
-class Change(StrEnum):
+class GroupEvent(StrEnum):
     """What has happened."""
 
     JOINED = "joined"
@@ -28,7 +27,7 @@ class Change(StrEnum):
     SUBSCRIBED = "changed its subscription"
 
 
-def change_of(member: Member, kind: Change, why: str, members: int, now_ms: int) -> GroupChange:
+def change_of(member: Member, kind: GroupEvent, why: str, members: int, now_ms: int) -> GroupChange:
     """What has happened to a member; `members` are left, or there, after it."""
     return GroupChange(now_ms, kind, member.client_id, member.peer.remote, why, members)
 
@@ -46,7 +45,7 @@ def log_mismatches(group: str, mismatches: Sequence[Mismatch]) -> None:
         )
 
 
-class GroupChanges:
+class GroupHistory:
     """Owned by one actor."""
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""Whether the members of a consumer group subscribe alike.
+"""Members of a consumer group that do not subscribe alike.
 
 The broker keeps one subscription for a group, that of the newest heartbeat.  Members that want
 something else get the messages of others, or never get some: a mistake that 4.9.7 does not notice.
@@ -7,45 +7,16 @@ A client that is in the group by several connections counts once, with what it s
 topics do not count, clients add those by themselves; the order of tags does not either.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 
+from actors.tables.consumer_views import NOT_SUBSCRIBED, Mismatch, Wanting
 from protocol.bodies import SubscriptionData
 from protocol.topic_names import RETRY_TOPIC_PREFIX
-
-NOT_SUBSCRIBED = ""
-"""Stands for a member that does not want a topic at all."""
 
 CLIENTS_MAX = 8
 """Clients named for each expression; the number is exact."""
 
 _TAG_EXPRESSIONS = (None, "", "TAG")
-
-
-@dataclass(frozen=True, slots=True)
-class Wanting:
-    """The members that want one expression of a topic."""
-
-    expression: str
-    """`*`, tags sorted and joined with ` || `, `SQL92: a > 1`; NOT_SUBSCRIBED."""
-    count: int
-    client_ids: Sequence[str]
-
-
-@dataclass(frozen=True, slots=True)
-class Mismatch:
-    """A topic of which the members of a group want different things."""
-
-    topic: str
-    wanted: Sequence[Wanting]
-
-    def sentence(self) -> str:
-        """For logs: what is wanted, by whom."""
-        return "; ".join(
-            f"{each.expression or 'not subscribed'} by {each.count}:"
-            f" {', '.join(each.client_ids)}{', …' if each.count > len(each.client_ids) else ''}"
-            for each in self.wanted
-        )
 
 
 def mismatches_of(wants: Mapping[str, Mapping[str, SubscriptionData]]) -> tuple[Mismatch, ...]:

@@ -33,8 +33,8 @@ from protocol.command import ONEWAY_FLAG, RemotingCommand
 from protocol.errors import RemoteError
 from protocol.headers.client import ResetOffsetHeader
 from storage.message_store import MessageStore
-from storage.page_probe import PageProbe
-from storage.queue_times import QueueTimes
+from storage.reading.page_probe import PageProbe
+from storage.reading.queue_times import QueueTimes
 
 log = get_logger(__name__)
 

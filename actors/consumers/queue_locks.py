@@ -1,4 +1,4 @@
-"""Which consumer holds which queue, for orderly consumption.
+"""Locks of queues by consumers, for orderly consumption.
 
 A lock lives for a minute; consumers renew theirs every 20 s.  Times are monotonic.
 

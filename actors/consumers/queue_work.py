@@ -15,8 +15,8 @@ from actors.pulling.cold_read import ReadCold
 from protocol.command import RemotingCommand
 from protocol.errors import RemoteError
 from storage.message_store import MessageStore
-from storage.page_probe import PageProbe
-from storage.queue_times import ColdPages, QueueTimes
+from storage.reading.page_probe import PageProbe
+from storage.reading.queue_times import ColdPages, QueueTimes
 
 JOBS_PER_TURN = 100
 """A few milliseconds' worth."""

@@ -1,4 +1,4 @@
-"""How far each delay level has been delivered.
+"""Offsets of the delay levels: how far each has been delivered.
 
 Owns: the table of delay offsets and delayOffset.json.
 Told by: Schedule (`WhereWasI`, `Delivered`), the flusher (`Synced`), connections (`Request`),
@@ -25,8 +25,8 @@ from actors.tables.persisted import TickedTable
 from protocol.bodies import DelayOffsetTable
 from protocol.codes import RequestCode
 from protocol.command import RemotingCommand
-from storage.commit_log import CommitLog
-from storage.delay_offsets import format_delay_offsets, parse_delay_offsets
+from storage.log.commit_log import CommitLog
+from storage.tables.delay_offsets import format_delay_offsets, parse_delay_offsets
 
 
 @dataclass(slots=True)

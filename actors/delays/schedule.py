@@ -1,10 +1,10 @@
 """Delivers the delayed messages of one level when they are due; one actor per level.
 
 Owns: how far its level has come.
-Told by: its own timer, DelayOffsets (`StartAt`), PutMessage (`OwnPut`), ColdRead (`_Warm`), the
-scrubber (`Settled`).
-Tells: PutMessage (`PutOwn`), DelayOffsets (`WhereWasI`, `Delivered`), ColdRead (`ReadCold`), the
-scrubber (`Settle`).
+Told by: its own timer, DelayOffsets (`StartAt`), PutMessage (`InternalAppended`), ColdRead
+(`_ColdReadForSchedule`), the scrubber (`UnitVerified`).
+Tells: PutMessage (`InternalAppend`), DelayOffsets (`WhereWasI`, `Delivered`), ColdRead
+(`ReadCold`), the scrubber (`VerifyUnit`).
 
 One batch is under way at a time, and the level goes on behind what is stored: so the order is kept
 and a put that fails is tried again, never passed.  Only what can never be delivered is skipped,
@@ -21,20 +21,20 @@ from functools import partial
 from structlog import get_logger
 
 from actors.delays.delay_offsets import Delivered, StartAt, WhereWasI
+from actors.dispatching.verify_unit import UnitVerified, VerifyUnit
 from actors.engine.actor import Actor, handles
 from actors.engine.address import Address
+from actors.engine.interfaces import System
 from actors.engine.supervisor import ChildSpec
-from actors.engine.system import ActorSystem
-from actors.following.settle import Settle, Settled
 from actors.pulling.cold_read import ReadCold
-from actors.sending.own_put import OwnPut, OwnRecord, PutOwn
+from actors.sending.internal_append import InternalAppend, InternalAppended, InternalRecord
 from protocol.codes import ResponseCode
 from protocol.topic_names import SCHEDULE_TOPIC
-from storage.consume_queue import ConsumeQueue
-from storage.delayed import Due, DueMessage, DueReader
-from storage.dispatch import delay_levels_ms
+from storage.dispatching.dispatch import delay_levels_ms
 from storage.message_store import MessageStore
-from storage.page_probe import PageProbe
+from storage.queues.consume_queue import ConsumeQueue
+from storage.reading.delayed import Due, DueMessage, DueReader
+from storage.reading.page_probe import PageProbe
 
 log = get_logger(__name__)
 
@@ -43,7 +43,7 @@ LOOK_MS = 1000.0
 LOOK_MIN_MS = 100.0
 """The sleep of a level without a delay that finds nothing."""
 RETRY_MS = 500.0
-SETTLE_MS = 5000.0
+VERIFY_MS = 5000.0
 """How long a doubt may take; then a message that cannot be read is skipped."""
 
 
@@ -53,14 +53,14 @@ class _Look:
 
 
 @dataclass(frozen=True, slots=True)
-class _SettleIsOver:
+class _VerificationIsOver:
     """The unit at this offset has been looked into long enough."""
 
     offset: int
 
 
 @dataclass(slots=True)
-class _Warm:
+class _ColdReadForSchedule:
     """What was not in memory is there now."""
 
     schedule: Address
@@ -68,7 +68,7 @@ class _Warm:
 
     def refuse(self, _remark: str) -> None:
         """The disk could not be read; ColdRead has logged that."""
-        self.schedule.tell(_Warm(self.schedule, False))
+        self.schedule.tell(_ColdReadForSchedule(self.schedule, False))
 
 
 class Schedule(Actor):
@@ -91,8 +91,8 @@ class Schedule(Actor):
         self._offset = 0
         self._under_way: Due | None = None
         """Told to PutMessage; the token of its answer."""
-        self._settled = -1
-        self._settling = -1
+        self._verified = -1
+        self._verifying = -1
         self._failing = False
 
     def on_start(self) -> None:
@@ -113,8 +113,8 @@ class Schedule(Actor):
         self._probe.forget()
         self._look()
 
-    @handles(_Warm)
-    def on_warm(self, message: _Warm) -> None:
+    @handles(_ColdReadForSchedule)
+    def on_warm(self, message: _ColdReadForSchedule) -> None:
         """Goes on with what had to be read from the disk."""
         if message.is_read:
             self._look(warm=True)
@@ -130,15 +130,17 @@ class Schedule(Actor):
             self._sleep(None)
             return
         now_ms = self.system.clock.now_ms()
-        due = self._reader.read(queue, self._offset, now_ms, settled=self._settled, warm=warm)
+        due = self._reader.read(queue, self._offset, now_ms, verified=self._verified, warm=warm)
         if due.cold:
-            self._to["cold_read"].tell(ReadCold(due.cold, _Warm(self.address), self.address))
+            self._to["cold_read"].tell(
+                ReadCold(due.cold, _ColdReadForSchedule(self.address), self.address)
+            )
         elif due.in_doubt and not due.skipped:
-            self._settle(due.next_offset)
+            self._verify(due.next_offset)
         elif due.messages:
             self._under_way = due
             records = [_own_record(message) for message in due.messages]
-            self._to["put_message"].tell(PutOwn(records, self.address, due))
+            self._to["put_message"].tell(InternalAppend(records, self.address, due))
         else:
             self._done(due, due.next_offset, 0)
             self._sleep(due.wait_ms)
@@ -168,32 +170,32 @@ class Schedule(Actor):
 
     # --- what cannot be read
 
-    def _settle(self, offset: int) -> None:
+    def _verify(self, offset: int) -> None:
         """Has somebody look into the unit, and waits for that."""
-        self._settling = offset
-        settle = Settle(SCHEDULE_TOPIC, self._level - 1, offset, self.address)
-        self._to["scrubber"].tell(settle)
-        self.after(SETTLE_MS, _SettleIsOver(offset))
+        self._verifying = offset
+        doubtful = VerifyUnit(SCHEDULE_TOPIC, self._level - 1, offset, self.address)
+        self._to["scrubber"].tell(doubtful)
+        self.after(VERIFY_MS, _VerificationIsOver(offset))
 
-    @handles(Settled)
-    def on_settled(self, message: Settled) -> None:
+    @handles(UnitVerified)
+    def on_unit_verified(self, message: UnitVerified) -> None:
         """The unit is right now, or there is nothing to be read."""
         self._go_on_behind_doubt(message.queue_offset)
 
-    @handles(_SettleIsOver)
-    def on_settle_is_over(self, message: _SettleIsOver) -> None:
+    @handles(_VerificationIsOver)
+    def on_verification_is_over(self, message: _VerificationIsOver) -> None:
         """Nobody has answered."""
         self._go_on_behind_doubt(message.offset)
 
     def _go_on_behind_doubt(self, offset: int) -> None:
-        if offset == self._settling:
-            self._settling, self._settled = -1, offset
+        if offset == self._verifying:
+            self._verifying, self._verified = -1, offset
             self._look()
 
     # --- what was put
 
-    @handles(OwnPut)
-    def on_own_put(self, message: OwnPut) -> None:
+    @handles(InternalAppended)
+    def on_internal_appended(self, message: InternalAppended) -> None:
         """Goes on behind what is stored; what is not is tried again."""
         due = self._under_way
         if due is None or message.token is not due:
@@ -252,7 +254,7 @@ def schedule_children(
     names = ("put_message", "delay_offsets", "cold_read", "scrubber")
     to = {name: address(name) for name in names}
 
-    def new(level: int, delay_ms: int, _: ActorSystem) -> Schedule:
+    def new(level: int, delay_ms: int, _: System) -> Schedule:
         return Schedule(store, level, delay_ms, PageProbe(store.commit_log, recent_bytes), to)
 
     delays_ms = delay_levels_ms(store.config.message_delay_level)
@@ -262,10 +264,10 @@ def schedule_children(
     ]
 
 
-def _own_record(message: DueMessage) -> OwnRecord:
+def _own_record(message: DueMessage) -> InternalRecord:
     """As 4.9.7 delivers: the properties still have DELAY, REAL_TOPIC and REAL_QID."""
     record = message.record
-    return OwnRecord(
+    return InternalRecord(
         message.topic,
         message.queue_id,
         record.body,

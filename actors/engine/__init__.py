@@ -1,3 +1,3 @@
-"""What actors are made of: mail, loops and threads, time, supervision; knows nothing of
+"""The engine of all actors: mail, loops and threads, time, supervision; it knows nothing of
 messages of a broker.
 """

@@ -1,4 +1,4 @@
-"""What every actor is: state, an address, and one handler per message type.
+"""The base class of all actors: state, an address, and one handler per message type.
 
 A real Pykka actor, bound to a dispatcher when its system starts it. These seams of Pykka are used,
 each with a test that fails loudly when an upgrade moves it:
@@ -20,7 +20,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, TypeVar
+from typing import Any, ClassVar, Literal, TypeAlias, TypeVar
 
 from pykka import ActorRegistry, ThreadingActor
 from pykka._envelope import Envelope
@@ -29,12 +29,9 @@ from structlog import get_logger
 from actors.engine.address import Address, Handler
 from actors.engine.future import GuardedFuture
 from actors.engine.inbox import BatchEnd, Inbox, Refusable, Stop, refuse
+from actors.engine.interfaces import ActorDispatcher, System
 from actors.engine.timer import TimerHandle
 from storage.errors import StoreError
-
-if TYPE_CHECKING:
-    from actors.engine.dispatchers import Dispatcher
-    from actors.engine.system import ActorSystem
 
 __all__ = [
     "Actor",
@@ -115,10 +112,10 @@ class Actor(ThreadingActor):
     wants_batch_end: ClassVar[bool] = False
     _handler_names: ClassVar[dict[type, str]] = {}
 
-    system: "ActorSystem"
+    system: System
     """Set before `on_start`: `.clock`, `.disk`, `.loop`, `.address(name)`."""
     address: Address
-    dispatcher: "Dispatcher"
+    dispatcher: ActorDispatcher
     actor_inbox: Inbox
     incarnation: int = 0
 

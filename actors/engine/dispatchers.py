@@ -1,4 +1,4 @@
-"""Where an actor runs: on the loop, on a thread of its own, or in a simulation.
+"""Dispatchers: an actor runs on the loop, on a thread of its own, or in a simulation.
 
 The loop (loop.py) and the simulation (simulated.py) run their actors one message at a time; what is
 the same for both is here. A thread is Pykka's own.
@@ -7,7 +7,7 @@ the same for both is here. A thread is Pykka's own.
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from threading import current_thread, main_thread
-from typing import TYPE_CHECKING, ClassVar, NamedTuple, Protocol
+from typing import ClassVar, NamedTuple
 
 from pykka import ActorRegistry
 from structlog import get_logger
@@ -15,29 +15,13 @@ from structlog import get_logger
 from actors.engine.actor import Actor, Exited
 from actors.engine.address import Address, Receiver
 from actors.engine.inbox import Mail, refuse
+from actors.engine.interfaces import HasFileno, SocketHandler, System
 from actors.engine.timer import TimerHandle, Timers
-
-if TYPE_CHECKING:
-    from actors.engine.system import ActorSystem
 
 log = get_logger(__name__)
 
 SLOW_HANDLER_MS = 50.0
 """A handler on the loop that takes longer keeps everybody else waiting: it is logged."""
-
-
-class SocketHandler(Protocol):
-    """Whoever is called when a socket is ready: the actor itself, or a part of it."""
-
-    def on_readable(self) -> None:
-        """There is something to read, the end of the stream, or an error to collect."""
-
-    def on_writable(self) -> None:
-        """There is room to write."""
-
-
-class HasFileno(Protocol):
-    def fileno(self) -> int: ...
 
 
 class Watch(NamedTuple):
@@ -56,36 +40,12 @@ class LongestHandler:
     ms: float = 0.0
 
 
-class Dispatcher(Protocol):
-    """Runs actors."""
-
-    gives_threads: bool
-
-    def bind(self, actor: Actor) -> None:
-        """Prepares the address and the inbox of an actor that is about to start."""
-
-    def begin(self, actor: Actor) -> None:
-        """Starts an actor that has no thread of its own."""
-
-    def stop_asked(self, actor: Actor) -> None:
-        """The actor got Stop: ask it `can_stop` from now on."""
-
-    def gone(self, actor: Actor) -> None:
-        """The actor has ended, one way or another."""
-
-    def abandon(self, actor: Actor) -> None:
-        """The actor hangs: as if it had ended, but nobody may take its place."""
-
-    def must_raise(self, error: BaseException | None) -> bool:
-        """Whether an exception is not the actor's, but meant for the program."""
-
-
 class ThreadDispatcher:
     """Runs each actor on a Pykka thread, its mail in a queue that is drained in batches."""
 
     gives_threads = True
 
-    def __init__(self, system: "ActorSystem") -> None:
+    def __init__(self, system: System) -> None:
         self._system = system
 
     def bind(self, actor: Actor) -> None:
@@ -150,7 +110,7 @@ class Stepper:
     gives_threads = False
     wants_batch_end: ClassVar[bool] = False
 
-    def __init__(self, system: "ActorSystem", mail: Mail, name: str) -> None:
+    def __init__(self, system: System, mail: Mail, name: str) -> None:
         self.system = system
         self.post = mail
         self.timers = Timers()
@@ -162,7 +122,6 @@ class Stepper:
         self._watches: dict[int, Watch] = {}
 
     def take_waiting(self, address: Address) -> list[object]:
-        """Takes out the mail that waits for one actor."""
         raise NotImplementedError
 
     def put_first(self, address: Address, messages: list[object]) -> None:
@@ -281,7 +240,6 @@ class Stepper:
     # --- timers
 
     def arm(self, timer: TimerHandle) -> None:
-        """Arms a timer; any thread."""
         raise NotImplementedError
 
     def _on_arm(self, message: Arm) -> None:
@@ -292,12 +250,6 @@ class Stepper:
     def watch(
         self, sock: HasFileno, events: int, handler: SocketHandler, *, owner: Actor | None = None
     ) -> None:
-        """Calls `handler` when `sock` is ready for `events` (select.EPOLLIN, EPOLLOUT).
-
-        `owner` is the actor that fails if the handler does, and with which the watch ends; the
-        handler itself unless given. The descriptor must be non-blocking: after others closed and
-        opened sockets in the same round a call may find nothing to do. Only on the loop.
-        """
         actor = owner if owner is not None else handler
         assert isinstance(actor, Actor), "a watch belongs to an actor"
         fd = sock.fileno()
@@ -307,11 +259,9 @@ class Stepper:
         self._watch_fd(fd, events)
 
     def modify(self, sock: HasFileno, events: int) -> None:
-        """Changes the events that are waited for."""
         raise NotImplementedError
 
     def unwatch(self, sock: HasFileno) -> None:
-        """Forgets a socket; call it before closing the socket."""
         fd = sock.fileno()
         watch = self._watches.get(fd)
         if watch is not None:

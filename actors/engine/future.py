@@ -31,12 +31,8 @@ def leave_loop() -> None:
     _here.on_loop = False
 
 
-def on_loop() -> bool:
-    """Whether the current thread runs the actors of a loop or of a simulation right now."""
-    return _here.on_loop
-
-
 def assert_may_wait() -> None:
+    """Raises RuntimeError on the loop, where waiting would stop every other actor."""
     if _here.on_loop:
         raise RuntimeError("an actor on the loop must not wait for an answer")
 
@@ -50,7 +46,7 @@ class GuardedFuture(ThreadingFuture[T]):
         return super().get(timeout=timeout)
 
 
-class Refused(Exception):
+class MessageRefused(Exception):
     """The message was not handled: its actor had stopped, or failed with it in hand."""
 
 
@@ -68,7 +64,7 @@ class Future(Generic[T]):
         return self._arrived.is_set()
 
     def result(self, timeout_s: float) -> T:
-        """The answer. Raises Refused, TimeoutError, or RuntimeError on the loop."""
+        """The answer. Raises MessageRefused, TimeoutError, or RuntimeError on the loop."""
         if not self._arrived.is_set():
             assert_may_wait()
             self._wait(self._arrived, timeout_s)
@@ -102,4 +98,4 @@ class Reply(Generic[T]):
         self.future.resolve(value)
 
     def refuse(self, remark: str) -> None:
-        self.future.fail(Refused(remark))
+        self.future.fail(MessageRefused(remark))

@@ -1,4 +1,4 @@
-"""Where mail waits: one deque for the whole loop, one queue for each actor on a thread.
+"""Inboxes: one deque for the whole loop, one queue for each actor on a thread.
 
 Everything that leans on the interpreter lock is in this file. `tell` appends and then reads
 `asleep`; the reader sets `asleep` and then looks whether something was appended. As both are in
@@ -18,19 +18,18 @@ from contextlib import suppress
 from dataclasses import dataclass
 from queue import Empty, Full, SimpleQueue
 from socket import socket, socketpair
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias
 
 from pykka import ActorDeadError
 from pykka._envelope import Envelope
 from pykka.messages import _ActorStop
 from structlog import get_logger
 
-if TYPE_CHECKING:
-    from actors.engine.address import Address
-
 log = get_logger(__name__)
 
-Item: TypeAlias = tuple["Address", object]
+
+Item: TypeAlias = tuple[Any, object]
+"""The Address that a message is for, which is a class above this file, and the message."""
 
 KEPT_MAX = 10_000
 """Messages kept for an actor that is down: a tenth of a second of a busy broker."""
@@ -134,7 +133,7 @@ class LoopMail:
     def drain_wake_bytes(self) -> None:
         self.wake_socket.recv(4096)
 
-    def take(self, address: "Address") -> list[object]:
+    def take(self, address: Any) -> list[object]:
         """Takes out what waits for one actor. Only on the loop; tellers may append meanwhile."""
         items = self.items
         taken: list[object] = []
@@ -148,11 +147,11 @@ class LoopMail:
         items.extendleft(reversed(others))
         return taken
 
-    def depths(self) -> Counter["Address"]:
+    def depths(self) -> Counter[Any]:
         """How many messages wait for each actor. Any thread; looks at all mail."""
         return Counter(address for address, _ in self.items.copy())
 
-    def put_first(self, address: "Address", messages: list[object]) -> None:
+    def put_first(self, address: Any, messages: list[object]) -> None:
         """Puts messages before everything else, in their order. Only on the loop."""
         self.items.extendleft([(address, message) for message in reversed(messages)])
 

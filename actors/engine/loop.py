@@ -11,18 +11,15 @@ from contextlib import suppress
 from select import EPOLLIN, EPOLLOUT, epoll
 from threading import Thread, get_ident
 from time import perf_counter
-from typing import TYPE_CHECKING
 
 from structlog import get_logger
 
 from actors.engine.address import Address, Receiver
-from actors.engine.dispatchers import Arm, HasFileno, Stepper
+from actors.engine.dispatchers import Arm, Stepper
 from actors.engine.future import enter_loop
 from actors.engine.inbox import BATCH_END, BatchEnd, LoopMail
+from actors.engine.interfaces import HasFileno, System
 from actors.engine.timer import TimerHandle
-
-if TYPE_CHECKING:
-    from actors.engine.system import ActorSystem
 
 log = get_logger(__name__)
 
@@ -38,7 +35,7 @@ POLL_S_MAX = 60.0
 class Loop(Stepper):
     """Runs on a thread of its own, from `start` to `end`."""
 
-    def __init__(self, system: "ActorSystem") -> None:
+    def __init__(self, system: System) -> None:
         self.mail = LoopMail()
         super().__init__(system, self.mail, "loop")
         self.round_count = 0
@@ -64,11 +61,6 @@ class Loop(Stepper):
     def here(self) -> bool:
         """Whether the caller is on the loop."""
         return get_ident() == self._ident
-
-    @property
-    def waiting_count(self) -> int:
-        """Messages that wait, for all actors of the loop together."""
-        return len(self.mail.items)
 
     def take_waiting(self, address: Address) -> list[object]:
         return self.mail.take(address)

@@ -11,16 +11,14 @@ from collections import Counter, deque
 from collections.abc import Callable, Mapping
 from random import Random
 from select import EPOLLIN, EPOLLOUT
-from typing import TYPE_CHECKING, ClassVar, Final, TypeAlias
+from typing import ClassVar, Final, TypeAlias
 
 from actors.engine.address import Address, Receiver
-from actors.engine.dispatchers import Begin, HasFileno, Stepper
+from actors.engine.dispatchers import Begin, Stepper
 from actors.engine.future import enter_loop, leave_loop
 from actors.engine.inbox import BATCH_END, BatchEnd, Item, refuse
+from actors.engine.interfaces import HasFileno, System
 from actors.engine.timer import TimerHandle
-
-if TYPE_CHECKING:
-    from actors.engine.system import ActorSystem
 
 STEPS_MAX = 10_000_000
 """Messages without a pause in virtual time, after which actors are taken to chase each other."""
@@ -112,7 +110,7 @@ class Post:
 class Simulation(Stepper):
     """The scheduler of a simulated system."""
 
-    def __init__(self, system: "ActorSystem", clock: SimulatedClock, seed: int) -> None:
+    def __init__(self, system: System, clock: SimulatedClock, seed: int) -> None:
         self._post = Post()
         super().__init__(system, self._post, "simulation")
         self.seed = seed
@@ -153,7 +151,8 @@ class Simulation(Stepper):
         self._clock.wind_to(target_ms)
 
     def drain(self) -> None:
-        """Runs until nothing is waiting; no time passes."""
+        """Runs until nothing is waiting; no time passes. Raises RuntimeError after STEPS_MAX
+        steps."""
         last = self.step_count + STEPS_MAX
         while self._step():
             if self.step_count > last:
@@ -177,10 +176,6 @@ class Simulation(Stepper):
     def depths(self) -> Counter[Address]:
         count = self._post.waiting_count
         return Counter({address: count(address) for address in self._post.channels})
-
-    @property
-    def waiting_count(self) -> int:
-        return self.depths().total()
 
     def _on_begin(self, message: Begin) -> None:
         self._post.sender = message.actor.address  # whatever on_start tells, the actor tells

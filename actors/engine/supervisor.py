@@ -11,15 +11,13 @@ else is under way is restarted after it.
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 from structlog import get_logger
 
 from actors.engine.actor import Actor, Drain, Exited, Started, Stop, TimerHandle, Where, handles
 from actors.engine.address import Address
-
-if TYPE_CHECKING:
-    from actors.engine.system import ActorSystem
+from actors.engine.interfaces import System
 
 log = get_logger(__name__)
 
@@ -42,7 +40,7 @@ class ChildSpec:
     """How to make an actor, where it runs, and what to do when it ends."""
 
     name: str
-    factory: "Callable[[ActorSystem], Actor]"
+    factory: Callable[[System], Actor]
     where: Where | None = None
     """None: where its class says."""
     restart: Restart = "permanent"

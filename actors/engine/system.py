@@ -17,13 +17,14 @@ from structlog import get_logger
 
 from actors.engine.actor import Actor, Where
 from actors.engine.address import Address
-from actors.engine.dispatchers import Dispatcher, ThreadDispatcher
-from actors.engine.future import Future, Refused, Reply, assert_may_wait
+from actors.engine.dispatchers import ThreadDispatcher
+from actors.engine.future import Future, MessageRefused, Reply, assert_may_wait
+from actors.engine.interfaces import ActorDispatcher
 from actors.engine.loop import Loop
 from actors.engine.simulated import SimulatedClock, Simulation
 from actors.engine.supervisor import ChildSpec, Launch, Shut, Supervisor
 from storage.clock import Clock, SystemClock
-from storage.disk import Disk
+from storage.files.disk import Disk
 
 log = get_logger(__name__)
 
@@ -72,7 +73,7 @@ class ActorSystem:
         self.on_give_up = on_give_up
         self._stopped: bool | None = None
         self._addresses: dict[str, Address] = {}
-        self._threads: Dispatcher = ThreadDispatcher(self)
+        self._threads: ActorDispatcher = ThreadDispatcher(self)
 
     @classmethod
     def real(
@@ -181,8 +182,8 @@ class ActorSystem:
     def ask(self, address: Address, make: Callable[[Reply[Any]], object]) -> Future[Any]:
         """Tells the message that `make` builds around a `reply`; the future has the answer.
 
-        For tests, start-up and shutdown. `result` raises Refused when the actor died with the
-        message, if the message has `refuse` or keeps the reply in a field `reply`.
+        For tests, start-up and shutdown. `result` raises MessageRefused when the actor died with
+        the message, if that has `refuse` or keeps the reply in a field `reply`.
         """
         future: Future[Any] = Future(self._wait)
         address.tell(make(Reply(future)))
@@ -220,7 +221,7 @@ class ActorSystem:
             return self._stopped
         try:
             unclean = self.ask(self.supervisor, Shut).result(timeout_s)
-        except (Refused, TimeoutError) as error:
+        except (MessageRefused, TimeoutError) as error:
             log.error("not stopped", error=f"{type(error).__name__}: {error}")
             unclean = ["supervisor"]
         loop = self.loop

@@ -1,4 +1,4 @@
-"""conf/jobs.conf: which Spark jobs run when, an entry in brackets each; conf/jobs.conf shows it.
+"""The file conf/jobs.conf: which Spark jobs run when; each has an entry with its name in brackets.
 
 Read strictly: what cannot be meant ends the start with one sentence that names file and entry.
 """
@@ -9,15 +9,18 @@ from collections.abc import Callable, Collection, Mapping
 from configparser import ConfigParser, SectionProxy
 from configparser import Error as ConfigError
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from actors.jobs.messages import DEADLINE_MS
+from actors.jobs.messages import DEADLINE_MS, NICE, NICE_MAX
 from actors.jobs.timetable import BadExpression, Occasions
 from storage.errors import StoreError
 
 RETRIES_MAX = 20
+"""The system knows no more."""
+
 ENTRIES_MAX = 100
 """Each costs a look a minute, and a place in the queue of runs."""
 
@@ -28,7 +31,7 @@ _UNIT_MS = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _MEMORY_MIN_MB = 512
 """Spark refuses to start with less than 450 MiB."""
 
-_KEYS = ("job", "cron", "timeZone", "deadline", "memory", "master", "retries")
+_KEYS = ("job", "cron", "timeZone", "deadline", "memory", "master", "retries", "nice")
 _ARGUMENT = "argument."
 
 
@@ -48,6 +51,8 @@ class ScheduledJob:
 
     retries: int = 0
     """How often a run that failed is tried again."""
+
+    nice: int = NICE
 
 
 def load_jobs(path: Path, jobs: Collection[str]) -> list[ScheduledJob]:
@@ -94,7 +99,8 @@ class _Entry:
             arguments=self._arguments(),
             settings=self._settings(),
             deadline_ms=self._optional("deadline", DEADLINE_MS, self._duration_ms),
-            retries=self._optional("retries", 0, self._retries),
+            retries=self._optional("retries", 0, partial(self._count, "retries", RETRIES_MAX)),
+            nice=self._optional("nice", NICE, partial(self._count, "nice", NICE_MAX)),
         )
 
     def _occasions(self) -> Occasions:
@@ -142,9 +148,9 @@ class _Entry:
             raise self._wrong(f"deadline = {text} is none: write it like 90s, 30m, 6h or 1d")
         return float(int(found[1]) * _UNIT_MS[found[2]])
 
-    def _retries(self, text: str) -> int:
-        if not text.isdecimal() or int(text) > RETRIES_MAX:
-            raise self._wrong(f"retries = {text} is not a number from 0 to {RETRIES_MAX}")
+    def _count(self, key: str, most: int, text: str) -> int:
+        if not text.isdecimal() or int(text) > most:
+            raise self._wrong(f"{key} = {text} is not a number from 0 to {most}")
         return int(text)
 
     def _optional(self, key: str, default: Any, read: Callable[[str], Any]) -> Any:

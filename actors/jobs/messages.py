@@ -1,4 +1,4 @@
-"""What is told to SparkJobs and by its runs, and what is known of a run."""
+"""Messages to SparkJobs and from its runs, and the state of a run."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -6,6 +6,12 @@ from typing import Any, Literal
 
 DEADLINE_MS = 6 * 3_600_000
 """For one try of a job, unless somebody says otherwise."""
+
+NICE = 10
+"""How far a job stands back behind the broker for a processor, 0 to 19, as `nice` counts."""
+
+NICE_MAX = 19
+"""It runs where nobody else wants the processor, and whoever wakes up takes it away at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +24,7 @@ class JobOrder:
     """Of Spark, over those of conf/spark.conf."""
 
     deadline_ms: float
+    nice: int = NICE
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +36,17 @@ class JobState:
     state: Literal["waiting", "starting", "running", "finished", "failed", "cancelled"] = "waiting"
     done: int = 0
     tasks: int = 0
-    """Tasks of the Spark stages that are running, and how many of them are done."""
+    """Tasks of the stage that is running, and how many of them are done."""
+
+    stage: str = ""
+    """What the job is doing."""
+
+    rows_done: int = 0
+    rows: int = 0
+    """Messages that the stage will read, 0 if that is not known, and how many it has read."""
+
+    remaining_ms: int | None = None
+    """Of the stage, as was estimated with the last progress; None: not known."""
 
     sentence: str | None = None
     """Why it failed."""
@@ -70,6 +87,7 @@ class RunJob:
 
     settings: Mapping[str, str] = field(default_factory=dict)
     deadline_ms: float = DEADLINE_MS
+    nice: int = NICE
     entry: str = ""
 
     def refuse(self, remark: str) -> None:

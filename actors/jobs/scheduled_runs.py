@@ -1,4 +1,4 @@
-"""What becomes of the runs of a schedule: begun, tried again, ended; and what is saved of them.
+"""Runs of a schedule: begun, tried again, ended; and what is saved of them.
 
 A plain class above the timetable; SparkJobs drives it and owns its file, `jobs.json`.
 """
@@ -11,11 +11,11 @@ from structlog import get_logger
 from actors.engine.address import Address
 from actors.jobs.jobs_conf import ScheduledJob
 from actors.jobs.messages import JobState
-from actors.jobs.timetable import Line, timetable_from, timetable_json
+from actors.jobs.timetable import TimetableLine, timetable_from, timetable_json
 from protocol.bodies_own import JobEntry
 from protocol.fastjson import dumps
-from storage.disk import Disk
-from storage.json_config import load, parsed_object
+from storage.files.disk import Disk
+from storage.tables.json_config import load, parsed_object
 
 log = get_logger(__name__)
 
@@ -25,7 +25,7 @@ BACK_OFF_MAX_MS = 1_800_000
 
 
 @dataclass(frozen=True, slots=True)
-class Schedule:
+class JobSchedule:
     """The entries of conf/jobs.conf, where their state is kept, and who writes it."""
 
     entries: Sequence[ScheduledJob]
@@ -34,17 +34,17 @@ class Schedule:
 
 
 @dataclass(slots=True)
-class Kept:
+class KeptRuns:
     """What outlives an actor that fails and is made anew: the lines, the runs that go on."""
 
-    lines: dict[str, Line] = field(default_factory=dict)
+    lines: dict[str, TimetableLine] = field(default_factory=dict)
     running: dict[str, Address] = field(default_factory=dict)
 
 
 class ScheduledRuns:
     """The entries and their lines."""
 
-    def __init__(self, entries: Sequence[ScheduledJob], lines: dict[str, Line]) -> None:
+    def __init__(self, entries: Sequence[ScheduledJob], lines: dict[str, TimetableLine]) -> None:
         """`lines`: filled by `load`, unless they are there already."""
         self.entries = {entry.name: entry for entry in entries}
         self.lines = lines
@@ -76,6 +76,13 @@ class ScheduledRuns:
                 line.begin(due_ms, now_ms)
                 begun.append(name)
         return begun
+
+    def was_ahead_of(self, now_ms: int) -> bool:
+        """Whether the clock has been set back since the last look: also that must be saved.
+
+        Else what comes again, and has had no run, would be passed over by a restart.
+        """
+        return any(line.open is None and now_ms < line.seen_ms for line in self.lines.values())
 
     def next_ms(self, now_ms: int) -> int:
         """When the next one comes due; only with entries."""

@@ -27,7 +27,7 @@ from typing import Any, BinaryIO, ClassVar, TypeAlias
 from structlog import get_logger
 
 from actors.engine.actor import Actor, Where, handles
-from actors.jobs.messages import JobChanged, JobOrder, JobState
+from actors.jobs.messages import NICE_MAX, JobChanged, JobOrder, JobState
 from storage.errors import StoreError, os_sentence
 
 log = get_logger(__name__)
@@ -45,6 +45,7 @@ TAIL_BYTES_MAX = 16 * 1024
 
 LINE_BYTES_MAX = 8 * 1024 * 1024
 _READ_BYTES = 65_536
+_PROGRESS = ("stage", "done", "tasks", "rows_done", "rows", "remaining_ms")
 _LOCK = "lock"
 """In a work directory: locked by whoever runs there."""
 
@@ -85,7 +86,8 @@ class _EndChild:
 class ChildProcess:
     """The child of one run; every method returns within `POLL_S`, `end` within some more."""
 
-    def __init__(self, command: JobCommand, log_path: Path) -> None:
+    def __init__(self, command: JobCommand, log_path: Path, nice: int = 0) -> None:
+        """`nice`: how far it stands back for a processor, and all that it starts."""
         with log_path.open("ab") as errors:
             self._process = Popen(
                 command.argv,
@@ -95,6 +97,11 @@ class ChildProcess:
                 env=dict(command.environment),
                 process_group=0,
             )
+        # It has one thread yet: what it starts inherits this.
+        own = os.getpriority(os.PRIO_PROCESS, 0)
+        os.setpriority(os.PRIO_PROCESS, self.pid, own + nice)
+        if nice == NICE_MAX:
+            os.sched_setscheduler(self.pid, os.SCHED_IDLE, os.sched_param(0))
         assert self._process.stdin is not None and self._process.stdout is not None
         self._input = self._process.stdin
         self._output = self._process.stdout
@@ -188,7 +195,7 @@ class SparkJob(Actor):
             self._drop_old_logs()
             drop_leftovers(self._directory)
             command = self._make_command(self._order, str(self._work_directory))
-            self._child = ChildProcess(command, log_path)
+            self._child = ChildProcess(command, log_path, self._order.nice)
         except OSError as error:
             self._end(state="failed", sentence=os_sentence(error).rstrip("."), log_path=None)
             return
@@ -250,7 +257,7 @@ class SparkJob(Actor):
             case "running":
                 self._change(state="running")
             case "progress":
-                self._change(done=event["done"], tasks=event["tasks"])
+                self._change(**{name: event[name] for name in _PROGRESS if name in event})
             case "finished":
                 self._state = replace(self._state, report=event["report"])
             case "failed":
@@ -272,7 +279,7 @@ class SparkJob(Actor):
         self._clean_up()
         if changes["state"] == "failed":
             changes["tail"] = tail_of(self._state.log_path)
-        self._change(ended_ms=self.system.clock.now_ms(), **changes)
+        self._change(ended_ms=self.system.clock.now_ms(), remaining_ms=None, **changes)
         self.stop()
 
     def _change(self, **changes: Any) -> None:

@@ -22,7 +22,7 @@ from actors.engine.address import Address
 from actors.engine.timer import TimerHandle
 from actors.jobs.messages import CancelJob, JobChanged, JobOrder, JobState, JobStates, RunJob
 from actors.jobs.run_table import RunTable, body_of
-from actors.jobs.scheduled_runs import Kept, Schedule, ScheduledRuns
+from actors.jobs.scheduled_runs import JobSchedule, KeptRuns, ScheduledRuns
 from actors.jobs.spark_job import Cancel, MakeCommand, SparkJob, tail_of
 from actors.network.long_answers import LongAnswer
 from actors.network.request import Request, Responder, serves
@@ -84,10 +84,10 @@ class SparkJobs(Responder):
         directory: str,
         *,
         job_names: Sequence[str] = (),
-        schedule: Schedule | None = None,
+        schedule: JobSchedule | None = None,
         known_arguments: Callable[[str], Mapping[str, Any]] = lambda name: {},
         long_answers: Address | None = None,
-        kept: Kept | None = None,
+        kept: KeptRuns | None = None,
         make_job: Callable[..., Any] = SparkJob,
     ) -> None:
         """`directory`: for logs and work directories. `known_arguments` gives what a live broker
@@ -102,7 +102,7 @@ class SparkJobs(Responder):
         self._known_arguments = known_arguments
         self._long_answers = long_answers
         self._make_job = make_job
-        kept = kept or Kept()
+        kept = kept or KeptRuns()
         self._scheduled = ScheduledRuns(schedule.entries if schedule else (), kept.lines)
         self._running = kept.running
         self._table = RunTable()
@@ -188,6 +188,7 @@ class SparkJobs(Responder):
             arguments={**entry.arguments, **message.arguments},
             settings={**entry.settings, **message.settings},
             deadline_ms=entry.deadline_ms,
+            nice=entry.nice,
         )
 
     def _put(self, message: RunJob) -> JobState:
@@ -219,7 +220,7 @@ class SparkJobs(Responder):
             arguments = {**self._known_arguments(state.name), **asked.arguments}
             job = self._make_job(
                 state,
-                JobOrder(state.name, arguments, asked.settings, asked.deadline_ms),
+                JobOrder(state.name, arguments, asked.settings, asked.deadline_ms, asked.nice),
                 self._make_command,
                 self._directory,
                 self.address.tell,
@@ -269,8 +270,9 @@ class SparkJobs(Responder):
         if self._draining or not self._scheduled.lines:
             return
         now_ms = self.system.clock.now_ms()
+        was_ahead = self._scheduled.was_ahead_of(now_ms)
         begun = self._scheduled.begin_due(now_ms)
-        if begun:
+        if begun or was_ahead:
             self._unsaved += [(self._serial + 1, name) for name in begun]
             self._save()
         if self._timer is not None:
@@ -296,6 +298,7 @@ class SparkJobs(Responder):
                     lambda state: None,
                     settings=entry.settings,
                     deadline_ms=entry.deadline_ms,
+                    nice=entry.nice,
                     entry=name,
                 )
             )

@@ -1,4 +1,4 @@
-"""When the jobs of conf/jobs.conf run: each occasion once, whatever becomes of clock and broker.
+"""The timetable of conf/jobs.conf: each occasion once, whatever becomes of clock and broker.
 
 An occasion is a moment that an entry's cron expression names, in its time zone. Where the clocks go
 forward, one that is skipped comes at the end of the hour that is missing; where they go back, one
@@ -14,7 +14,7 @@ Several occasions that were missed have one run together, that of the last. A ru
 broker interrupts stays open, and begins anew with the next start.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -88,7 +88,7 @@ class Open:
 
 
 @dataclass(slots=True)
-class Line:
+class TimetableLine:
     """One entry's line of the timetable."""
 
     occasions: Occasions
@@ -143,9 +143,9 @@ class Line:
         }
 
 
-def line_from(saved: Any, occasions: Occasions, now_ms: int) -> Line:
+def line_from(saved: Any, occasions: Occasions, now_ms: int) -> TimetableLine:
     """An entry's line as it was saved. A new entry, or one with other times, begins now."""
-    line = Line(occasions, now_ms)
+    line = TimetableLine(occasions, now_ms)
     if not isinstance(saved, Mapping) or (saved.get("cron"), saved.get("timeZone")) != (
         occasions.expression,
         occasions.zone.key,
@@ -158,24 +158,18 @@ def line_from(saved: Any, occasions: Occasions, now_ms: int) -> Line:
             due_ms, tries = saved["open"]
             line.open = Open(int(due_ms), int(tries))
     except (KeyError, TypeError, ValueError):
-        return Line(occasions, now_ms)
+        return TimetableLine(occasions, now_ms)
     return line
 
 
-def timetable_from(saved: Any, occasions: Mapping[str, Occasions], now_ms: int) -> dict[str, Line]:
+def timetable_from(
+    saved: Any, occasions: Mapping[str, Occasions], now_ms: int
+) -> dict[str, TimetableLine]:
     """The lines of all entries; those that are in no file any more are forgotten."""
     lines = saved.get("entries") if isinstance(saved, Mapping) else None
     found = lines if isinstance(lines, Mapping) else {}
     return {name: line_from(found.get(name), each, now_ms) for name, each in occasions.items()}
 
 
-def timetable_json(lines: Mapping[str, Line]) -> dict[str, Any]:
+def timetable_json(lines: Mapping[str, TimetableLine]) -> dict[str, Any]:
     return {"entries": {name: line.to_json() for name, line in lines.items()}}
-
-
-def occasions_between(occasions: Occasions, after_ms: int, until_ms: int) -> Sequence[int]:
-    """All of them, for who wants to see them."""
-    found = []
-    while (after_ms := occasions.after(after_ms)) <= until_ms:
-        found.append(after_ms)
-    return found

@@ -7,7 +7,7 @@ Source: namesrv/kvconfig/KVConfigManager.java.
 
 from collections.abc import Mapping
 
-from storage.kv_config import KvTable, format_kv
+from storage.tables.kv_config import KvTable, format_kv
 
 ORDER_TOPIC_CONFIG = "ORDER_TOPIC_CONFIG"
 
@@ -23,6 +23,7 @@ class KvConfig:
         self._table.setdefault(namespace, {})[key] = value
 
     def get(self, namespace: str, key: str) -> str | None:
+        """The value; None without such a key."""
         return self._table.get(namespace, {}).get(key)
 
     def delete(self, namespace: str, key: str) -> None:

@@ -2,7 +2,7 @@
 
 Owns: the RouteTable, the KvConfig.
 Told by: connections (`Request`, `PeerClosed`), its own tick, config_writer; RegistrationReader
-(`Began`, `TopicSlice`, `Ended`, `Unreadable`; `PassedOn`).
+(`Began`, `TopicSlice`, `Ended`, `UnreadableRegistration`; `PassedOn`).
 Tells: config_writer; RegistrationReader (`ReadRegistration`, `PassOn`).
 
 A code that is not served here gets no answer at all, as in 4.9.7; that is up to the connection.
@@ -19,6 +19,7 @@ from structlog import get_logger
 from actors.config import NamesrvConfig
 from actors.engine.actor import handles
 from actors.engine.address import Address
+from actors.naming.holders import Holders, check_address
 from actors.naming.kv_config import ORDER_TOPIC_CONFIG, KvConfig
 from actors.naming.registration_reader import (
     Began,
@@ -27,7 +28,7 @@ from actors.naming.registration_reader import (
     PassOn,
     ReadRegistration,
     TopicSlice,
-    Unreadable,
+    UnreadableRegistration,
     check_crc,
 )
 from actors.naming.route_table import RouteTable
@@ -56,7 +57,7 @@ from protocol.headers.namesrv import (
 )
 from protocol.registration import read_registration
 from protocol.table_rules import key_fault
-from storage.kv_config import parse_kv
+from storage.tables.kv_config import parse_kv
 
 log = get_logger(__name__)
 
@@ -87,6 +88,7 @@ class Namesrv(PersistedTable):
         self._is_passed_on = self._takes_topics = False
         self._config = config
         self._routes = RouteTable()
+        self._holders = Holders()
         self._kv = KvConfig()
 
     def on_start(self) -> None:
@@ -119,6 +121,9 @@ class Namesrv(PersistedTable):
         """Takes over a broker's topics; the answer holds the ordered topics, if there are any."""
         command = request.command
         header = RegisterBrokerHeader.decode(command.fields)
+        check_address(header.broker_address)
+        rival = self._routes.rival(header)
+        self._holders.claim(request.grant, header.broker_name, header.broker_id, rival)
         body = bytes(command.body or b"")
         limit = LARGE_COMPRESSED_BYTES if header.compressed else LARGE_BODY_BYTES
         if self._read_elsewhere or len(body) > limit:
@@ -173,7 +178,7 @@ class Namesrv(PersistedTable):
     def on_topic_slice(self, message: TopicSlice) -> None:
         """Some of its topics."""
         if self._takes_topics:
-            self._routes.take(message.broker_name, message.queues)
+            self._routes.put_queues(message.broker_name, message.queues)
 
     @handles(Ended)
     def on_ended(self, message: Ended) -> None:
@@ -190,8 +195,8 @@ class Namesrv(PersistedTable):
         )
         request.respond(self._registered(request.command, header, answer, is_new=is_new))
 
-    @handles(Unreadable)
-    def on_unreadable(self, message: Unreadable) -> None:
+    @handles(UnreadableRegistration)
+    def on_unreadable(self, message: UnreadableRegistration) -> None:
         """It is refused, as a whole."""
         self._read_elsewhere = max(0, self._read_elsewhere - 1)
         log.warning("registration refused", peer=message.request.peer.remote, why=message.remark)
@@ -219,6 +224,7 @@ class Namesrv(PersistedTable):
         if self._waits(request):
             return None
         header = BrokerIdentityHeader.decode(request.command.fields)
+        self._holders.leave(request.grant, header.broker_name, header.broker_id)
         self._routes.unregister(header.broker_name, header.broker_address, header.broker_id)
         log.info("broker unregistered", broker=header.broker_address, name=header.broker_name)
         return request.command.answer()

@@ -13,11 +13,13 @@ from socket import (
     create_connection,
     socket,
 )
-from time import monotonic
+from time import monotonic, time_ns
 
 from protocol.command import ONEWAY_FLAG, RemotingCommand
 from protocol.errors import FrameError
-from protocol.frame import FrameBuffer, encode
+from protocol.frame import encode
+from protocol.signature import Credentials
+from protocol.stream import CommandStream
 from storage.errors import reason_of
 
 CONNECT_TIMEOUT_S = 3.0
@@ -35,14 +37,20 @@ class NamesrvUnreachable(Exception):
 class NamesrvClient:
     """Calls one name server. Not for several threads at once; `close` it."""
 
-    def __init__(self, address: str, gives_up: Callable[[], bool] = lambda: False) -> None:
-        """`gives_up` is asked while an answer is waited for."""
+    def __init__(
+        self,
+        address: str,
+        gives_up: Callable[[], bool] = lambda: False,
+        credentials: Credentials | None = None,
+    ) -> None:
+        """`gives_up` is asked while an answer is waited for; with `credentials` all is signed."""
         host, _, port = address.rpartition(":")
         self.address = address
         self._host_port = (host.strip("[]"), int(port))
         self._socket: socket | None = None
-        self._frames = FrameBuffer()
+        self._frames = CommandStream()
         self._gives_up = gives_up
+        self._credentials = credentials
         self._opaques = count(1)
         self.connection_count = 0
         """How many connections it took so far."""
@@ -66,7 +74,7 @@ class NamesrvClient:
         request.flag |= ONEWAY_FLAG
         try:
             self._drop_if_closed()
-            self._send(encode(request), monotonic() + timeout_s)
+            self._send(self._signed(request), monotonic() + timeout_s)
         except OSError as error:
             self.close()
             raise _unreachable(error) from error
@@ -83,6 +91,11 @@ class NamesrvClient:
             self._socket.close()
             self._socket = None
 
+    def _signed(self, request: RemotingCommand) -> bytes:
+        if self._credentials is not None:
+            self._credentials.sign(request, time_ns() // 1_000_000)
+        return encode(request)
+
     def _drop_if_closed(self) -> None:
         """A write to a connection that its other end has closed would be lost without a word."""
         if self._socket is None:
@@ -98,7 +111,7 @@ class NamesrvClient:
             self.close()
 
     def _exchange(self, request: RemotingCommand, deadline: float) -> RemotingCommand:
-        frame = encode(request)
+        frame = self._signed(request)
         self._drop_if_closed()
         reused = self._socket is not None
         try:
@@ -119,7 +132,7 @@ class NamesrvClient:
             except UnicodeError:  # longer than any name
                 raise OSError(f"no host is called {self._host_port[0]}") from None
             self._socket.setsockopt(IPPROTO_TCP, TCP_NODELAY, 1)
-            self._frames = FrameBuffer()
+            self._frames = CommandStream()
             self.connection_count += 1
         self._socket.settimeout(_left(deadline))
         self._socket.sendall(frame)

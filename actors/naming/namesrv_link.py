@@ -1,7 +1,8 @@
 """Keeps this broker registered at one name server, whatever the others do.
 
 Owns: one connection to it; what it has accepted over that connection.
-Told by: Registration (`Listening`, `RegisterTopic`, `RegisterAll`, `SayWhenSent`), its tick.
+Told by: Registration (`Listening`, `RegisterTopic`, `RegisterAll`, `BarrierForRegistrations`), its
+tick.
 Tells: Registration (`Registered`, `Sent`).
 
 Registers at the start, after 10 s, then every registerNameServerPeriod; at the stop it says
@@ -32,6 +33,7 @@ from actors.engine.actor import Actor, BatchEnd, Where, handles
 from actors.engine.address import Address
 from actors.engine.published import Published
 from actors.naming.namesrv_client import NamesrvClient, NamesrvUnreachable
+from actors.tables.registering import RegisterAll, RegisterTopic
 from protocol.bodies import DataVersion, RegisterBrokerBody, TopicConfig, TopicConfigTable
 from protocol.checksum import body_crc
 from protocol.codes import RequestCode, ResponseCode
@@ -57,8 +59,8 @@ WHOLE_TOPICS_MAX = 5_000
 PART_TOPICS = 2_000
 
 
-class Client(Protocol):
-    """One name server, as the registration needs it."""
+class BlockingConnection(Protocol):
+    """A connection to a name server or a master: one request at a time, which `call` waits for."""
 
     address: str
     connection_count: int
@@ -82,20 +84,7 @@ class Listening:
 
 
 @dataclass(frozen=True, slots=True)
-class RegisterTopic:
-    """An administrator has changed one topic; `version` is that of the table with it."""
-
-    config: TopicConfig
-    version: DataVersion
-
-
-@dataclass(frozen=True, slots=True)
-class RegisterAll:
-    """Topics have come: tell the name servers soon, without waiting for their answers."""
-
-
-@dataclass(frozen=True, slots=True)
-class SayWhenSent:
+class BarrierForRegistrations:
     """Say `Sent` when everything that came before this is on its way to the name server."""
 
     serial: int
@@ -138,7 +127,7 @@ class NamesrvLink(Actor):
         *,
         table: Published[TopicConfigTable],
         registration: Address,
-        connect: Callable[[str], Client] = NamesrvClient,
+        connect: Callable[[str], BlockingConnection] = NamesrvClient,
     ) -> None:
         super().__init__()
         self._config = config
@@ -149,7 +138,7 @@ class NamesrvLink(Actor):
         self._identity: BrokerIdentityHeader | None = None
         self._ha_address = ""
         self._all_wanted = False
-        self._asked: list[SayWhenSent] = []
+        self._asked: list[BarrierForRegistrations] = []
         self._accepted: TopicConfigTable | None = None
         """The last whole table that it has taken, over the connection with this number."""
         self._accepted_over = 0
@@ -205,8 +194,8 @@ class NamesrvLink(Actor):
         """Several of these in a batch are one registration."""
         self._all_wanted = True
 
-    @handles(SayWhenSent)
-    def on_say_when_sent(self, message: SayWhenSent) -> None:
+    @handles(BarrierForRegistrations)
+    def on_say_when_sent(self, message: BarrierForRegistrations) -> None:
         """Topics that came in this batch are registered at its end."""
         self._asked.append(message)
 

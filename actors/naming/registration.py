@@ -3,8 +3,9 @@
 Owns: the last answer of each name server; what waits until they have been told of topics.
 Told by: whoever opened the ports (`Listening`), topics (`RegisterTopic`, `RegisterAll`,
 `WhenRegistered`), the links (`Registered`, `Sent`).
-Tells: the links (`Listening`, `RegisterTopic`, `RegisterAll`, `SayWhenSent`); topics
-(`SetOrderTopics`); HaSlave (`MasterAt`) and SlaveSync (`MasterIs`); what waited, to whom it is for.
+Tells: the links (`Listening`, `RegisterTopic`, `RegisterAll`, `BarrierForRegistrations`); topics
+(`SetOrderTopics`); HaSlave (`MasterHaAddress`) and SlaveSync (`MasterClientAddress`); what waited,
+to whom it is for.
 
 Name servers share nothing, and may say different things: what counts is the answer of the first of
 namesrvAddr that is up.
@@ -22,15 +23,9 @@ from actors.config import BrokerConfig
 from actors.engine.actor import Actor, handles
 from actors.engine.address import Address
 from actors.engine.published import Published
-from actors.naming.namesrv_link import (
-    Listening,
-    RegisterAll,
-    Registered,
-    RegisterTopic,
-    SayWhenSent,
-    Sent,
-)
-from actors.replication.master_news import MasterAt, MasterIs
+from actors.naming.messages import MasterClientAddress, MasterHaAddress
+from actors.naming.namesrv_link import BarrierForRegistrations, Listening, Registered, Sent
+from actors.tables.registering import RegisterAll, RegisterTopic, SetOrderTopics, WhenRegistered
 from protocol.bodies import KVTable
 from protocol.command import RemotingCommand
 from protocol.errors import RemoteError
@@ -38,26 +33,8 @@ from protocol.headers.namesrv import RegisterBrokerResponseHeader
 
 log = get_logger(__name__)
 
-__all__ = ["Listening", "RegisterAll", "RegisterTopic", "Registration", "SetOrderTopics"]
-
 SENT_WITHIN_MS = 2000
 """So long at the most who asks waits for name servers; a client waits 3 s for its heartbeat."""
-
-
-@dataclass(frozen=True, slots=True)
-class WhenRegistered:
-    """Tell `message` to `to` when the name servers have been sent the topics that came before."""
-
-    message: object
-    to: Address
-
-    def pass_on(self) -> None:
-        """Now."""
-        self.to.tell(self.message)
-
-    def refuse(self, _remark: str) -> None:
-        """Nobody registers anything any more."""
-        self.pass_on()
 
 
 @dataclass(slots=True)
@@ -73,13 +50,6 @@ class _Enough:
     """It has waited long enough."""
 
     serial: int
-
-
-@dataclass(frozen=True, slots=True)
-class SetOrderTopics:
-    """Exactly these topics are ordered, says the name server."""
-
-    topics: frozenset[str]
 
 
 class Registration(Actor):
@@ -141,7 +111,7 @@ class Registration(Actor):
             return
         serial = next(self._serials)
         self._waiting[serial] = _Waiting(message, len(self._links))
-        self._pass_on(SayWhenSent(serial))
+        self._pass_on(BarrierForRegistrations(serial))
         self.after(SENT_WITHIN_MS, _Enough(serial))
 
     @handles(Sent)
@@ -186,8 +156,8 @@ class Registration(Actor):
             log.warning("master not understood", reason=error.remark)
             return
         if header.ha_server_address:
-            self._to["ha_slave"].tell(MasterAt(header.ha_server_address))
-        self._to["slave_sync"].tell(MasterIs(header.master_address or None))
+            self._to["ha_slave"].tell(MasterHaAddress(header.ha_server_address))
+        self._to["slave_sync"].tell(MasterClientAddress(header.master_address or None))
 
     def _take_order(self, answer: RemotingCommand) -> None:
         try:

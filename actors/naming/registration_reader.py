@@ -2,7 +2,7 @@
 
 Owns: nothing.
 Told by: Namesrv (`ReadRegistration`, `PassOn`).
-Tells: Namesrv (`Began`, `TopicSlice`, `Ended`, `Unreadable`; `PassedOn`).
+Tells: Namesrv (`Began`, `TopicSlice`, `Ended`, `UnreadableRegistration`; `PassedOn`).
 
 What comes of a broker while its registration is read has to wait behind it: it goes through here,
 too, and comes back as it was.
@@ -35,7 +35,7 @@ class ReadRegistration:
 
     def refuse(self, remark: str) -> None:
         """The reader died with it."""
-        self.reply_to.tell(Unreadable(self.request, ResponseCode.SYSTEM_ERROR, remark))
+        self.reply_to.tell(UnreadableRegistration(self.request, ResponseCode.SYSTEM_ERROR, remark))
 
 
 @dataclass(slots=True)
@@ -93,7 +93,7 @@ class Ended:
 
 
 @dataclass(slots=True)
-class Unreadable:
+class UnreadableRegistration:
     """It has to be refused."""
 
     request: Request
@@ -124,7 +124,7 @@ class RegistrationReader(Actor):
                 for topics in found.slices
             ]
         except RemoteError as error:
-            to.tell(Unreadable(request, error.code, error.remark))
+            to.tell(UnreadableRegistration(request, error.code, error.remark))
             return
         to.tell(Began(request, header, found.version))
         for each in slices:

@@ -1,4 +1,4 @@
-"""Which broker holds which topic: the memory of a name server, as a plain class.
+"""The route table of a name server: which broker holds which topic; a plain class.
 
     queues      topic → broker name → queues and permission
     brokers     broker name → cluster, and broker id → address
@@ -64,7 +64,7 @@ class RouteTable:
         """A broker is alive and has these topics; a slave is told where its live master is."""
         if self.begin(broker, topics.data_version, now_ms):
             name = broker.broker_name
-            self.take(name, queues_of(name, topics.topic_configs.values()))
+            self.put_queues(name, queues_of(name, topics.topic_configs.values()))
         return self.finish(broker, topics.data_version, filter_servers, peer_id, now_ms)
 
     def begin(self, broker: RegisterBrokerHeader, version: DataVersion, now_ms: float) -> bool:
@@ -87,7 +87,7 @@ class RouteTable:
         address = None if data is None else data.broker_addrs.get(broker.broker_id)
         return address if address in self._live and address != broker.broker_address else None
 
-    def take(self, broker_name: str, queues: Mapping[str, QueueData]) -> None:
+    def put_queues(self, broker_name: str, queues: Mapping[str, QueueData]) -> None:
         """Some of a broker's topics, as they are now."""
         for topic, data in queues.items():
             known = self._queues.get(topic)

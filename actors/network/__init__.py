@@ -1,3 +1,16 @@
-"""Connections, frames and requests: from the socket to the actor that serves a request code,
-and back.
+"""Connections and requests: from the socket to the actor that serves a request code, and back.
+
+    transport.py     a socket: bytes in, bytes out, and what its peer has not taken yet
+    connection.py    the actor of one connection: events of its stream out, answers in
+    connections.py   the actors of all of them, and of the ports where they come in
+    service.py       what a port serves: which actor takes which request
+    request.py       a request on its way, and the actors that answer requests
+    sends.py         the sends of one read on their way, and their answers
+    client_calls.py  the broker's own requests to clients
+    long_answers.py  bodies that take long to write out
+    local_client.py  a client in this process, without a socket
+    dial.py          connections that the broker opens
+    hooks.py         code of the operator before and after sends and pulls
+
+What is in the bytes: protocol/stream.py.
 """

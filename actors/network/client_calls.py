@@ -22,6 +22,7 @@ from structlog import get_logger
 
 from actors.engine.actor import Actor, TimerHandle, handles
 from actors.engine.address import Address
+from actors.engine.inbox import refuse
 from actors.network.request import ClientAnswer, Peer, PeerClosed
 from protocol.command import RemotingCommand
 
@@ -104,6 +105,31 @@ class _TooLate:
     """The time of a call is over."""
 
     key: tuple[int, int]
+
+
+@dataclass(slots=True)
+class NoProducer:
+    """There is no producer with the clientId of an AskProducer; this is its context."""
+
+    context: object
+
+    def refuse(self, remark: str) -> None:
+        """Who asked is gone: so is who waits for that, unless the context can be refused."""
+        refuse(self.context, remark)
+
+
+@dataclass(slots=True)
+class AskProducer:
+    """Ask the producer with this clientId; `then` is told CallDone, or NoProducer."""
+
+    client_id: str
+    command: RemotingCommand
+    then: Address
+    context: object
+
+    def refuse(self, _remark: str) -> None:
+        """Nobody knows any producer."""
+        self.then.tell(NoProducer(self.context))
 
 
 class ClientCalls(Actor):

@@ -1,6 +1,6 @@
-"""One TCP connection: bytes in, whole requests out to whoever serves their code; answers back.
+"""One TCP connection: what its peer asks goes to whoever serves it, answers go back.
 
-Owns: its socket, its half-read frame, its unsent answers.
+Owns: its socket (`transport.py`), its stream (`protocol/stream.py`), what is in flight.
 Told by: the selector (readable, writable); everybody who answers (Write).
 Tells: PutMessage, all sends of one read in one message; the actor that serves a code, one Request
 each; on its end, `PeerClosed` to those who may know the peer.
@@ -9,39 +9,32 @@ A frame that cannot be cut (too long, lying lengths, a header that is no header)
 connection, as in 4.9.7, with one log line; no other connection notices.
 """
 
-from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import count
 from select import EPOLLIN, EPOLLOUT
 from socket import socket
-from struct import Struct
 
 from structlog import get_logger
 
+from actors.access.gate import Gate, ShutOut
 from actors.engine.actor import Actor, BatchEnd, handles
 from actors.engine.address import Address
-from actors.network.request import ClientAnswer, PeerClosed, Request
+from actors.network.gatekeeping import admitted
+from actors.network.request import PeerClosed, Request
 from actors.network.sends import Buffer, Sends
 from actors.network.service import Service
-from actors.network.unsent import next_buffers, put_back
-from protocol.codes import RequestCode, ResponseCode, SerializeType
+from actors.network.transport import Transport
+from protocol.codes import RequestCode
 from protocol.command import RemotingCommand
-from protocol.errors import FrameError, RemoteError
-from protocol.frame import decode_frame, encode
+from protocol.errors import FrameError, FrameTooLong
+from protocol.frame import encode
 from protocol.host import pack_host
-from protocol.pull_wire import BINARY_PULLS, JSON_PULLS, PullDecoder
-from protocol.send_wire import Send, SendDecoder, send_of
+from protocol.pull_wire import PullDecoder
+from protocol.send_wire import SendDecoder
+from protocol.stream import SendGroup, Stream, UnreadableSend
 
 log = get_logger(__name__)
-
-_FRAME = Struct(
-    ">i"  # bytes after this field
-    "I"  # serialise type in the high byte, header bytes in the low three
-)
-assert _FRAME.size == 8
-RECEIVE_BYTES = 256 << 10
-"""How much one read takes: a few hundred small sends, or a part of a large one."""
 
 IN_FLIGHT_BYTES_MAX = 32 << 20
 """Sends taken from one connection and not answered yet; past it its socket is not read."""
@@ -52,13 +45,6 @@ UNSENT_BYTES_MAX = 64 << 20
 COPIED_BYTES_MAX = 8 << 20
 """Of answers that a peer has not taken when their log file is deleted; past it, it is closed."""
 
-SEND_CODES = frozenset(
-    (RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE)
-)
-_JSON, _ROCKETMQ = int(SerializeType.JSON), int(SerializeType.ROCKETMQ)
-_BINARY_SEND_CODES = (b"\x01\x36", b"\x01\x40")
-assert [int.from_bytes(code) for code in _BINARY_SEND_CODES] == [310, 320]
-_JSON_SEND_HEADS = (b'{"code":310,', b'{"code":320,')
 peer_ids = count(1)
 """Numbers for peers of every kind, connections and callers in this process."""
 
@@ -102,16 +88,18 @@ class Connection(Actor):
         self.host = pack_host(remote[0], remote[1])
         self.is_fast = service.is_fast
         self.last_traffic_ms = 0.0
-        self._socket = sock
+        self._transport = Transport(sock)
+        self._stream = Stream(
+            service.frame_bytes_max,
+            SendDecoder() if service.sends_to is not None else None,
+            # a signed pull goes the general way, which keeps what is signed
+            PullDecoder()
+            if service.guard is None and RequestCode.PULL_MESSAGE in service.routes
+            else None,
+        )
         self._service = service
         self._owner = owner
-        self._decoder = SendDecoder()
-        self._pulls = PullDecoder()
-        self._parts: list[bytes] = []
-        self._have = 0
-        self._need = _FRAME.size
-        self._unsent: deque[Buffer] = deque()
-        self._unsent_bytes = 0
+        self._gate = None if service.guard is None else Gate(service.guard, remote[0])
         self._in_flight_bytes = 0
         self._watched = 0
         self._stopping = False
@@ -127,128 +115,56 @@ class Connection(Actor):
     def on_readable(self) -> None:
         """Takes what the socket has and hands on every whole request in it."""
         try:
-            data = self._socket.recv(RECEIVE_BYTES)
-        except BlockingIOError:
-            return
+            data = self._transport.receive()
         except OSError as error:
             self.end(f"read failed: {error.strerror}")
+            return
+        if data is None:
             return
         if not data:
             self.end("closed by peer")
             return
         self.last_traffic_ms = self.system.clock.monotonic_ms()
-        self._have += len(data)
-        if self._parts or self._have < self._need:
-            self._parts.append(data)
-            if self._have < self._need:
-                return
-            data = b"".join(self._parts)
-            self._parts.clear()
         try:
-            taken = self._take(data)
-        except FrameError as error:
-            self.end(f"bad frame: {error.remark}")
-            return
-        self._have = len(data) - taken
-        if self._have:
-            self._parts.append(data[taken:])
+            for event in self._stream.receive(data):
+                if isinstance(event, tuple):
+                    command, header = event
+                    self._service.pass_on(command, self, header)
+                elif isinstance(event, SendGroup):
+                    self._tell_sends(event)
+                else:
+                    self._take(event)
+        except ShutOut as error:
+            self.end(error.text)
 
-    def _take(self, data: bytes) -> int:
-        """Cuts `data` into frames and passes the requests on; gives the bytes used up."""
-        sends: list[Send] = []
-        size, position, sends_bytes = len(data), 0, 0
-        decoder, serves_sends = self._decoder, self._service.sends_to is not None
-        frame_bytes_max = self._service.frame_bytes_max
-        try:
-            while size - position >= 8:
-                total, mark = _FRAME.unpack_from(data, position)
-                end = position + 4 + total
-                header_end = position + 8 + (mark & 0xFFFFFF)
-                if total < 4 or header_end > end or total + 4 > frame_bytes_max:
-                    raise FrameError(ResponseCode.SYSTEM_ERROR, self._lies(total, mark))
-                if end > size:
-                    self._need = end - position
-                    break
-                start = position + 8
-                send = None
-                if serves_sends:
-                    if mark >> 24 == _ROCKETMQ:
-                        if data.startswith(_BINARY_SEND_CODES, start):
-                            send = decoder.binary(data, start, header_end, end)
-                    elif mark >> 24 == _JSON and data.startswith(_JSON_SEND_HEADS, start):
-                        send = decoder.json(data, start, header_end, end)
-                if send is None and not (
-                    header_end == end and self._takes_pull(data, start, end, mark >> 24)
-                ):
-                    send = self._general(data[position + 4 : end])
-                if send is not None:
-                    sends.append(send)
-                    sends_bytes += end - position
-                position = end
-            else:
-                self._need = _FRAME.size
-        finally:
-            if sends:
-                self._pass_on(sends, sends_bytes)
-        return position
+    def _take(self, event: RemotingCommand | UnreadableSend | FrameError) -> None:
+        if isinstance(event, RemotingCommand):
+            self._service.pass_on(event, self, gate=self._gate)
+        elif isinstance(event, UnreadableSend):
+            Request(event.command, self).answer(event.error.code, remark=event.error.remark)
+        else:
+            self._refuse(event)
 
-    def _lies(self, total: int, mark: int) -> str:
-        text = f"a frame of {total} bytes with a header of {mark & 0xFFFFFF}"
-        most, cure = self._service.frame_bytes_max, self._service.cure
-        if cure and total + 4 > most:
-            log.warning("frame too long", peer=self.remote, bytes=total + 4, most=most, cure=cure)
-        return text
-
-    def _pass_on(self, sends: list[Send], sends_bytes: int) -> None:
+    def _tell_sends(self, group: SendGroup) -> None:
         assert self._service.sends_to is not None
-        self._in_flight_bytes += sends_bytes
-        self._service.sends_to.tell(Sends(self, sends, sends_bytes))
+        sends = group.sends
+        if self._gate is not None and not (sends := admitted(self._gate, self, sends)):
+            return
+        self._in_flight_bytes += group.frame_bytes
+        self._service.sends_to.tell(Sends(self, sends, group.frame_bytes))
         if self._in_flight_bytes > IN_FLIGHT_BYTES_MAX:
             self._watch()
 
-    def _takes_pull(self, data: bytes, start: int, end: int, kind: int) -> bool:
-        """Passes on what begins at `start` if it is a pull of the usual form."""
-        pull = None
-        if kind == _ROCKETMQ:
-            if data.startswith(BINARY_PULLS, start):
-                pull = self._pulls.binary(data, start, end)
-        elif kind == _JSON and data.startswith(JSON_PULLS, start):
-            pull = self._pulls.json(data, start, end)
-        if pull is None:
-            return False
-        command, header = pull
-        address = self._service.routes.get(command.code)
-        if address is None:
-            return False
-        address.tell(Request(command, self, None, header))
-        return True
-
-    def _general(self, frame: bytes) -> Send | None:
-        """Decodes any frame; gives the send, if it is one, and passes others on itself."""
-        command = decode_frame(frame)
-        if command.is_response:
-            if self._service.answers_to is not None:
-                self._service.answers_to.tell(ClientAnswer(command, self))
-            return None
-        if command.code in SEND_CODES and self._service.sends_to is not None:
-            try:
-                return send_of(command)
-            except RemoteError as error:
-                self._answer(command, error.code, error.remark)
-                return None
-        address = self._service.routes.get(command.code)
-        if address is not None:
-            address.tell(Request(command, self))
-        elif self._service.answer_unknown:
-            remark = f" request type {command.code} not supported"
-            self._answer(command, ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark)
-            log.warning("unsupported request", peer=self.remote, code=command.code)
-        else:
-            log.warning("unsupported request, not answered", peer=self.remote, code=command.code)
-        return None
-
-    def _answer(self, command: RemotingCommand, code: int, remark: str) -> None:
-        Request(command, self).answer(code, remark=remark)
+    def _refuse(self, error: FrameError) -> None:
+        if isinstance(error, FrameTooLong) and self._service.cure:
+            log.warning(
+                "frame too long",
+                peer=self.remote,
+                bytes=error.frame_bytes,
+                most=self._service.frame_bytes_max,
+                cure=self._service.cure,
+            )
+        self.end(f"bad frame: {error.remark}")
 
     # --- the server's side
 
@@ -267,8 +183,7 @@ class Connection(Actor):
         """Keeps the frames for the end of the batch."""
         if message.released_bytes:
             self._in_flight_bytes -= message.released_bytes
-        self._unsent += message.frames
-        self._unsent_bytes += sum(map(len, message.frames))
+        self._transport.queue(message.frames)
 
     @handles(BatchEnd)
     def on_batch_end(self, _: BatchEnd) -> None:
@@ -281,28 +196,17 @@ class Connection(Actor):
         self._flush()
 
     def _flush(self) -> None:
-        unsent = self._unsent
-        while unsent:
-            may_join = not self._watched & EPOLLOUT
-            buffers, offered = next_buffers(unsent, self._unsent_bytes, may_join=may_join)
-            try:
-                sent = self._socket.sendmsg(buffers)
-            except BlockingIOError:
-                sent = 0
-            except OSError as error:
-                self.end(f"write failed: {error.strerror}")
-                return
-            self._unsent_bytes -= sent
-            if sent:  # a peer that takes little at a time is not idle
-                self.last_traffic_ms = self.system.clock.monotonic_ms()
-            if sent < offered:
-                put_back(unsent, buffers, sent)
-                break
+        try:
+            sent_bytes = self._transport.flush()
+        except OSError as error:
+            self.end(f"write failed: {error.strerror}")
+            return
+        if sent_bytes:  # a peer that takes little at a time is not idle
+            self.last_traffic_ms = self.system.clock.monotonic_ms()
+        if self._close_reason is not None and not self._transport.has_unsent:
+            self.end(self._close_reason)
         else:
-            if self._close_reason is not None:
-                self.end(self._close_reason)
-                return
-        self._watch()
+            self._watch()
 
     @handles(CopyOut)
     def on_copy_out(self, message: CopyOut) -> None:
@@ -310,19 +214,11 @@ class Connection(Actor):
 
         A peer for which too much would have to be copied is not worth it.
         """
-        file = message.view.obj
-        pinned = [
-            number
-            for number, buffer in enumerate(self._unsent)
-            if isinstance(buffer, memoryview) and buffer.obj is file
-        ]
-        if sum(len(self._unsent[number]) for number in pinned) > COPIED_BYTES_MAX:
+        copied_bytes = self._transport.copy_out(message.view.obj, COPIED_BYTES_MAX)
+        if copied_bytes > COPIED_BYTES_MAX:
             self.end("too slow: its answers lie in a log file that was deleted")
-            return
-        if pinned:
+        elif copied_bytes:
             log.info("answers copied out of a deleted log file", peer=self.remote)
-        for number in pinned:
-            self._unsent[number] = bytes(self._unsent[number])
 
     @handles(StopReading)
     def on_stop_reading(self, _: StopReading) -> None:
@@ -344,7 +240,7 @@ class Connection(Actor):
     @property
     def unsent_bytes(self) -> int:
         """Answers queued and not taken by the peer."""
-        return self._unsent_bytes
+        return self._transport.unsent_bytes
 
     @property
     def in_flight_bytes(self) -> int:
@@ -358,11 +254,11 @@ class Connection(Actor):
         reading = (
             not self._stopping
             and self._in_flight_bytes <= IN_FLIGHT_BYTES_MAX
-            and self._unsent_bytes <= UNSENT_BYTES_MAX
+            and self._transport.unsent_bytes <= UNSENT_BYTES_MAX
         )
-        events = (EPOLLIN if reading else 0) | (EPOLLOUT if self._unsent else 0)
+        events = (EPOLLIN if reading else 0) | (EPOLLOUT if self._transport.has_unsent else 0)
         if events != self._watched:
-            self.system.loop.watch(self._socket, events, self)
+            self.system.loop.watch(self._transport.sock, events, self)
             self._watched = events
 
     def end(self, reason: str) -> None:
@@ -377,12 +273,10 @@ class Connection(Actor):
 
     def _release(self) -> None:
         if self._watched:
-            self.system.loop.unwatch(self._socket)
+            self.system.loop.unwatch(self._transport.sock)
             self._watched = 0
-        self._socket.close()
-        self._unsent.clear()
-        self._unsent_bytes = 0
-        self._parts.clear()
+        self._transport.close()
+        self._stream.clear()
 
     def on_stop(self) -> None:
         if not self._closed:

@@ -1,4 +1,5 @@
-"""Opens connections to other brokers, off the loop: names are looked up, and nobody may answer.
+"""The opening of connections to other brokers, off the loop: a name is looked up, and perhaps
+nobody answers.
 
 Owns: nothing that lasts; a socket belongs to whoever asked.
 Told by: HaSlave (`Dial`).   Tells: it (`Dialed`).

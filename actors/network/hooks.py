@@ -59,7 +59,7 @@ class PullContext:
     offset: int
     max_count: int
     held: bool = False
-    """It had to wait: for a message, the disk, or until a doubt was settled."""
+    """It had to wait: for a message, the disk, or until a doubt was resolved."""
     message_count: int = 0
     record_bytes: int = 0
     """Of the whole records, as they are sent."""

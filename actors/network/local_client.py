@@ -11,17 +11,19 @@ from collections.abc import Callable, Sequence
 from itertools import count
 from threading import Event
 
+from actors.access.gate import Gate
 from actors.engine.system import ActorSystem
-from actors.network.connection import SEND_CODES, peer_ids
-from actors.network.request import ClientAnswer, PeerClosed, Request
+from actors.network.connection import peer_ids
+from actors.network.gatekeeping import admitted
+from actors.network.request import PeerClosed, Request
 from actors.network.sends import Buffer, Sends
 from actors.network.service import Service
-from protocol.codes import ResponseCode
 from protocol.command import RemotingCommand
 from protocol.errors import RemoteError
-from protocol.frame import decode_frame, encode
+from protocol.frame import encode
 from protocol.host import pack_host
-from protocol.send_wire import send_of
+from protocol.send_wire import SEND_CODES, send_of
+from protocol.stream import CommandStream
 
 _opaques = count(1)
 
@@ -42,6 +44,7 @@ class LocalClient:
 
         self._system = system
         self._service = service
+        self._gate = None if service.guard is None else Gate(service.guard, host)
         self._waiting: dict[int, Callable[[RemotingCommand], None]] = {}
 
     # --- the peer's side
@@ -52,11 +55,7 @@ class LocalClient:
 
     def write(self, frames: Sequence[Buffer], released_bytes: int = 0) -> None:
         """Takes frames as a connection would send them; a pull's body comes in pieces."""
-        data = b"".join(frames)
-        while data:
-            end = 4 + int.from_bytes(data[:4])
-            command = decode_frame(data[4:end])
-            data = data[end:]
+        for command in CommandStream().receive(b"".join(frames)):
             if command.is_response:
                 taken = self._waiting.pop(command.opaque, None)
                 if taken is not None:
@@ -73,19 +72,16 @@ class LocalClient:
         command.opaque = next(_opaques)
         if taken is not None:
             self._waiting[command.opaque] = taken
-        service = self._service
-        if command.code in SEND_CODES and service.sends_to is not None:
-            try:
-                service.sends_to.tell(Sends(self, [send_of(command)], 0))
-            except RemoteError as error:
-                Request(command, self).answer(error.code, remark=error.remark)
+        sends_to = self._service.sends_to
+        if command.code not in SEND_CODES or sends_to is None:
+            self._service.pass_on(command, self, gate=self._gate)
             return
-        address = service.routes.get(command.code)
-        if address is not None:
-            address.tell(Request(command, self))
-        elif service.answer_unknown:
-            remark = f" request type {command.code} not supported"
-            Request(command, self).answer(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark=remark)
+        try:
+            sends = [send_of(command)]
+            if self._gate is None or (sends := admitted(self._gate, self, sends)):
+                sends_to.tell(Sends(self, sends, 0))
+        except RemoteError as error:
+            Request(command, self).answer(error.code, remark=error.remark)
 
     def request(self, command: RemotingCommand, timeout_s: float = 5.0) -> RemotingCommand:
         """Sends one request and waits for its answer. Raises TimeoutError."""
@@ -111,8 +107,7 @@ class LocalClient:
 
     def reply(self, answer: RemotingCommand) -> None:
         """Answers a request of the broker's (one of `received`)."""
-        if self._service.answers_to is not None:
-            self._service.answers_to.tell(ClientAnswer(answer, self))
+        self._service.pass_on(answer, self)
 
     def close(self) -> None:
         """Tells the broker that this client is gone."""

@@ -1,4 +1,4 @@
-"""Writes out the bodies of long answers, so that the loop does not stand still for them.
+"""Bodies of long answers, written out on a thread so that the loop does not stand still for them.
 
 Owns: nothing.   Told by: whoever has a long answer (`LongAnswer`).   Tells: who asked.
 """

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol, TypeAlias, TypeVar
 
+from actors.access.grant import Grant
 from actors.engine.actor import Actor, handles
 from protocol.codes import RequestCode, ResponseCode
 from protocol.command import RemotingCommand
@@ -52,6 +53,8 @@ class Request:
     """What the hooks see of it, where they see it."""
     header: Header | None = None
     """Its fields, where they were decoded with the command (which has none then)."""
+    grant: Grant | None = None
+    """What its sender may do; None where there is no access control."""
 
     def answer(
         self,
@@ -134,7 +137,8 @@ class Responder(Actor):
 
 
 def short_body(command: RemotingCommand) -> bytes | memoryview | None:
-    """A body that is read on the loop. Raises RemoteError for one that would hold it up."""
+    """A body that is read on the loop, None without one. Raises RemoteError for one that is so long
+    that it would hold the loop up."""
     if len(command.body or b"") > SHORT_BODY_BYTES_MAX:
         remark = f"the body is longer than {SHORT_BODY_BYTES_MAX} bytes"
         raise RemoteError(ResponseCode.SYSTEM_ERROR, remark)

@@ -64,9 +64,9 @@ class Sends:
 
 def answer_of(send: Send) -> RemotingCommand:
     """A command that stands for this send's request, to make a response from."""
-    shape = send[0]
+    shape = send.shape
     return RemotingCommand(
-        shape.code, opaque=send[2], flag=send[3], serialize_type=shape.serialize_type
+        shape.code, opaque=send.opaque, flag=send.flag, serialize_type=shape.serialize_type
     )
 
 
@@ -78,6 +78,6 @@ def failure(
     fields: dict[str, str] | None = None,
 ) -> bytes | None:
     """The frame that tells a producer why not; None for a one-way send."""
-    if send[3] & ONEWAY_FLAG:
+    if send.flag & ONEWAY_FLAG:
         return None
     return encode(answer_of(send).answer(code, fields, remark=remark))

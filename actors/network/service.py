@@ -1,10 +1,21 @@
-"""What a listening port serves: which actor takes which request."""
+"""The service of a listening port: which actor takes which request; what becomes of others."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from structlog import get_logger
+
+from actors.access.gate import Gate
+from actors.access.guard import Guard
 from actors.engine.address import Address
+from actors.network.gatekeeping import admits
+from actors.network.request import ClientAnswer, Peer, Request
+from protocol.codes import ResponseCode
+from protocol.command import RESPONSE_FLAG, RemotingCommand
 from protocol.frame import FRAME_BYTES_MAX
+from protocol.headers.fields import Header
+
+log = get_logger(__name__)
 
 
 @dataclass(frozen=True)
@@ -28,3 +39,33 @@ class Service:
     frame_bytes_max: int = FRAME_BYTES_MAX
     cure: str = ""
     """What its operator can do about a longer one."""
+    guard: Guard | None = None
+    """Who sees to it that everybody may what he asks; None where there is no access control."""
+
+    def pass_on(
+        self,
+        command: RemotingCommand,
+        peer: Peer,
+        header: Header | None = None,
+        gate: Gate | None = None,
+    ) -> None:
+        """Tells a request, with its header if that is known, to who serves it; an answer, too.
+
+        Raises ShutOut where `gate` wants the connection closed.
+        """
+        if command.flag & RESPONSE_FLAG:
+            if self.answers_to is not None:
+                self.answers_to.tell(ClientAnswer(command, peer))
+            return
+        address = self.routes.get(command.code)
+        if address is not None:
+            request = Request(command, peer, None, header)
+            if gate is None or admits(gate, request):
+                address.tell(request)
+        elif self.answer_unknown:
+            remark = f" request type {command.code} not supported"
+            code = ResponseCode.REQUEST_CODE_NOT_SUPPORTED
+            Request(command, peer).answer(code, remark=remark)
+            log.warning("unsupported request", peer=peer.remote, code=command.code)
+        else:
+            log.warning("unsupported request, not answered", peer=peer.remote, code=command.code)

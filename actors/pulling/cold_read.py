@@ -15,7 +15,7 @@ from structlog import get_logger
 
 from actors.engine.actor import Actor, Refusable, Where, handles
 from actors.engine.address import Address
-from storage.page_probe import ColdPart
+from storage.reading.page_probe import ColdPart
 
 log = get_logger(__name__)
 

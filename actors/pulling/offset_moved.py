@@ -1,24 +1,24 @@
-"""The message that a broker leaves about a pull outside of its queue.
+"""The message that a broker stores in OFFSET_MOVED_EVENT when a pull's offset is out of range.
 
 Source: PullMessageProcessor.generateOffsetMovedEvent.
 """
 
-from actors.sending.own_put import OwnRecord
+from actors.sending.internal_append import InternalRecord
 from protocol.bodies import MessageQueue, OffsetMovedEvent
 from protocol.headers.pull import PullMessageHeader
 from protocol.topic_names import OFFSET_MOVED_TOPIC
-from storage.dispatch import index_keys, tags_code
+from storage.dispatching.dispatch import index_keys, tags_code
 
 
 def offset_moved_record(
     header: PullMessageHeader, next_offset: int, *, broker_name: str, now_ms: int, host: bytes
-) -> OwnRecord:
+) -> InternalRecord:
     """For OFFSET_MOVED_EVENT: who asked for what, and where the broker has sent it."""
     queue = MessageQueue(header.topic, broker_name, header.queue_id)
     event = OffsetMovedEvent(header.consumer_group, queue, next_offset, header.queue_offset)
     group = header.consumer_group.encode()
     properties = b"KEYS\x01%b\x02DELAY\x010\x02TAGS\x01%b" % (group, group)
-    return OwnRecord(
+    return InternalRecord(
         OFFSET_MOVED_TOPIC,
         0,
         event.encode(),

@@ -1,4 +1,4 @@
-"""What a pull's expression over properties (SQL92) comes to: plain functions for PullRules.
+"""Filters of pulls over properties (SQL92), compiled: plain functions for PullRules.
 
 Source: ExpressionMessageFilter.java, ExpressionForRetryMessageFilter.java.
 """
@@ -11,8 +11,8 @@ from protocol.errors import RemoteError
 from protocol.properties import RETRY_TOPIC
 from protocol.sql92 import Filter, compile_filter
 from protocol.topic_names import RETRY_TOPIC_PREFIX
-from storage.consumer_filters import SQL92, ConsumerFilter, ConsumerFilters
-from storage.message_filter import MessageFilter
+from storage.queues.message_filter import MessageFilter
+from storage.tables.consumer_filters import SQL92, ConsumerFilter, ConsumerFilters
 
 TAG_EXPRESSIONS = (None, "", "TAG")
 """The kinds of a subscription that asks for nothing but tags."""
@@ -36,7 +36,7 @@ def compiled(kind: str | None, expression: str) -> Filter:
 
 
 def check_registered(found: ConsumerFilter | None, sub_version: int) -> ConsumerFilter:
-    """Refuses a pull whose expression is not known, or only an older one."""
+    """The filter itself. Raises RemoteError if it is not known, or only an older one."""
     if found is None:
         raise RemoteError(
             ResponseCode.FILTER_DATA_NOT_EXIST,

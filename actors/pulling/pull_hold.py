@@ -1,9 +1,9 @@
 """Long polling: pulls that found nothing wait here for a message or their deadline.
 
 Owns: the held pulls, by topic and queue.
-Told by: PullMessage (`Hold`), Reput (`Arrived`, `CaughtUp`), the scrubber (`Settled`), connections
-(`PeerClosed`), its own tick.
-Tells: PullMessage (`Woken`: process it again, but do not hold it again; `SayWhenAnswered`, when the
+Told by: PullMessage (`Hold`), Reput (`Arrived`, `CaughtUp`), the scrubber (`UnitVerified`),
+connections (`PeerClosed`), its own tick.
+Tells: PullMessage (`Woken`: process it again, but do not hold it again; `BarrierForHolds`, when the
 broker stops).
 
 A pull that filters by properties waits for a record whose properties match: for such pulls alone
@@ -18,16 +18,17 @@ Source: PullRequestHoldService.
 from collections.abc import Callable, Set
 from dataclasses import dataclass
 
+from actors.dispatching.reput import Arrived, CaughtUp
+from actors.dispatching.verify_unit import UnitVerified
 from actors.engine.actor import Actor, handles
 from actors.engine.address import Address
-from actors.following.reput import Arrived, CaughtUp
-from actors.following.settle import Settled
 from actors.network.request import PeerClosed, Request
 from actors.pulling.property_filters import Matches, is_true
 from protocol.codes import ResponseCode
-from protocol.message import RecordError, scan_head
+from protocol.message import RecordError
 from protocol.properties import parse
 from storage.errors import OffsetError
+from storage.log.reader import head_of
 
 TICK_MS = 100
 HELD_MAX = 200_000
@@ -51,7 +52,7 @@ class Hold:
 
     timeout_ms: float
     doubtful: int = -1
-    """The queue offset of the unit that has to be settled first; `offset` is NEVER then."""
+    """The queue offset of the unit that has to be verified first; `offset` is NEVER then."""
     deadline_ms: float = 0.0
     """By the monotonic clock; 0: `timeout_ms` from now."""
     matches: Matches | None = None
@@ -67,7 +68,7 @@ class Woken:
     """Process a held pull again."""
 
     request: Request
-    settled: int = -1
+    verified: int = -1
     """The queue offset of the unit whose doubt it waited for, if that has been looked into."""
     deadline_ms: float = 0.0
     """When its time is over, by the monotonic clock; if it has to wait again, until then."""
@@ -80,7 +81,7 @@ class Woken:
 
 
 @dataclass(slots=True)
-class SayWhenAnswered:
+class BarrierForHolds:
     """Tell PullHold `LastAnswered`, behind all pulls that it has woken."""
 
 
@@ -136,7 +137,9 @@ class HoldTable:
         """Those of them whose filter lets the record pass; one that cannot be read passes."""
         assert self._view is not None
         try:
-            properties = parse(scan_head(self._view(physical_offset, size), 0).properties)
+            properties = parse(
+                head_of(self._view(physical_offset, size), physical_offset).properties
+            )
         except (OffsetError, RecordError):
             return holds
         return [hold for hold in holds if hold.matches is None or is_true(hold.matches, properties)]
@@ -149,7 +152,7 @@ class HoldTable:
         """Takes out those whose queue holds more than they have seen."""
         return self._take_where(lambda hold: max_offset(hold.topic, hold.queue_id) > hold.offset)
 
-    def settled(self, topic: bytes, queue_id: int, queue_offset: int) -> list[Hold]:
+    def verified(self, topic: bytes, queue_id: int, queue_offset: int) -> list[Hold]:
         """Takes out those that waited for this unit."""
         holds = self._held.get((topic, queue_id), [])
         return self._take(
@@ -157,7 +160,7 @@ class HoldTable:
         )
 
     def doubtful(self) -> list[Hold]:
-        """Takes out those that wait for any unit to be settled."""
+        """Takes out those that wait for any unit to be verified."""
         return self._take_where(lambda hold: hold.doubtful >= 0)
 
     def of_peer(self, peer_id: int) -> list[Hold]:
@@ -239,11 +242,13 @@ class PullHold(Actor):
         self._wake(self._table.behind(self._max_offset))
         self._wake(self._table.doubtful())
 
-    @handles(Settled)
-    def on_settled(self, message: Settled) -> None:
+    @handles(UnitVerified)
+    def on_unit_verified(self, message: UnitVerified) -> None:
         """Wakes whoever waits for this unit."""
         topic = message.topic.encode("utf-8", "surrogateescape")
-        self._wake(self._table.settled(topic, message.queue_id, message.queue_offset), settled=True)
+        self._wake(
+            self._table.verified(topic, message.queue_id, message.queue_offset), verified=True
+        )
 
     @handles(_Tick)
     def on_tick(self, _: _Tick) -> None:
@@ -259,7 +264,7 @@ class PullHold(Actor):
         """The broker stops: held pulls are answered now."""
         self._draining = self._owes_answers = True
         self._wake(self._table.all(), is_over=True)
-        self._pull_message.tell(SayWhenAnswered())
+        self._pull_message.tell(BarrierForHolds())
 
     @handles(LastAnswered)
     def on_last_answered(self, _: LastAnswered) -> None:
@@ -279,7 +284,7 @@ class PullHold(Actor):
         for hold in self._table.all():
             hold.refuse("pull hold restarted")
 
-    def _wake(self, holds: list[Hold], *, settled: bool = False, is_over: bool = False) -> None:
+    def _wake(self, holds: list[Hold], *, verified: bool = False, is_over: bool = False) -> None:
         for hold in holds:
-            doubtful = hold.doubtful if settled else -1
+            doubtful = hold.doubtful if verified else -1
             self._pull_message.tell(Woken(hold.request, doubtful, hold.deadline_ms, is_over))

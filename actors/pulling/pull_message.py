@@ -1,11 +1,12 @@
 """Answers pulls: checks them, joins queue units with the log, or has them held.
 
 Owns: nothing; it reads the published tables and, below the watermark, the store.
-Told by: connections (`Request`), PullHold (`Woken`, `SayWhenAnswered`), ColdRead (`Warm`).
-Tells: the connection (header and views of the log), PullHold (`Hold`, when there is
-nothing yet, or the first message is in doubt; `LastAnswered`), the scrubber (`Settle`), ColdRead
-(`ReadCold`, when what is wanted is not in memory), ConsumerOffsets (`CommitOffset`, piggybacked on
-a pull), PutMessage (`PutOwn`, about a pull outside of its queue).
+Told by: connections (`Request`), PullHold (`Woken`, `BarrierForHolds`), ColdRead
+(`ColdReadForPull`).
+Tells: the connection (header and views of the log), PullHold (`Hold`, when there is nothing yet, or
+the first message is in doubt; `LastAnswered`), the scrubber (`VerifyUnit`), ColdRead (`ReadCold`,
+when what is wanted is not in memory), ConsumerOffsets (`CommitOffset`, piggybacked on a pull),
+PutMessage (`InternalAppend`, about a pull outside of its queue).
 
 Source: PullMessageProcessor.
 """
@@ -16,22 +17,22 @@ from dataclasses import dataclass, replace
 from structlog import get_logger
 
 from actors.config import MASTER_ID, BrokerConfig
-from actors.consumers.consumer_groups import ConsumerView
+from actors.dispatching.verify_unit import VerifyUnit
 from actors.engine.actor import handles
 from actors.engine.address import Address
 from actors.engine.published import Published
-from actors.following.settle import Settle
 from actors.network.hooks import Hooks, PullContext
 from actors.network.request import Request, Responder, serves
 from actors.network.sends import StreamPeer
 from actors.pulling.cold_read import ReadCold
 from actors.pulling.offset_moved import offset_moved_record
-from actors.pulling.pull_hold import NEVER, Hold, LastAnswered, SayWhenAnswered, Woken
+from actors.pulling.pull_hold import NEVER, BarrierForHolds, Hold, LastAnswered, Woken
 from actors.pulling.pull_rules import PullRules
-from actors.sending.own_put import PutOwn
+from actors.sending.internal_append import InternalAppend
 from actors.statistics.counts import Counts
 from actors.statistics.pull_stats import PullStats
 from actors.tables.consumer_offsets import CommitOffset
+from actors.tables.consumer_views import ConsumerView
 from actors.tables.groups import GroupFinder
 from protocol.bodies import SubscriptionGroupConfig, TopicConfig
 from protocol.codes import RequestCode, ResponseCode
@@ -40,11 +41,11 @@ from protocol.errors import RemoteError
 from protocol.headers.pull import PullMessageHeader
 from protocol.pull_reply import PullReplies
 from protocol.sysflag import PULL_COMMIT_OFFSET, PULL_SUSPEND
-from storage.consumer_filters import ConsumerFilters
-from storage.get_message import GetLimits, GetResult, GetStatus, get_message
-from storage.message_filter import MessageFilter
 from storage.message_store import MessageStore
-from storage.page_probe import PageProbe
+from storage.queues.message_filter import MessageFilter
+from storage.reading.get_message import GetLimits, GetResult, GetStatus, get_message
+from storage.reading.page_probe import PageProbe
+from storage.tables.consumer_filters import ConsumerFilters
 
 log = get_logger(__name__)
 
@@ -63,7 +64,7 @@ _EMPTY_QUEUE = (GetStatus.NO_MATCHED_LOGIC_QUEUE, GetStatus.NO_MESSAGE_IN_QUEUE)
 
 BELIEVED_MS = 5_000
 """How long what was found in memory counts as being there."""
-SETTLE_MS = 5_000
+VERIFY_MS = 5_000
 """How long a pull that does not want to wait does so while its first message is in doubt."""
 
 
@@ -73,7 +74,7 @@ class _Pass:
 
     may_hold: bool = True
     is_again: bool = False
-    is_settled: bool = False
+    is_verified: bool = False
     """The doubt about its first message has been looked into."""
     deadline_ms: float = 0.0
     is_over: bool = False
@@ -86,7 +87,7 @@ _FIRST = _Pass()
 
 
 @dataclass(slots=True)
-class Warm:
+class ColdReadForPull:
     """Look at a pull again: what it wanted has been read from the disk."""
 
     request: Request
@@ -151,16 +152,16 @@ class PullMessage(Responder):
     @handles(Woken)
     def on_woken(self, message: Woken) -> None:
         """A held pull again; it is answered now, unless its first message is in doubt."""
-        again = _Pass(False, True, message.settled >= 0, message.deadline_ms, message.is_over)
+        again = _Pass(False, True, message.verified >= 0, message.deadline_ms, message.is_over)
         self._pull(message.request, again)
 
-    @handles(Warm)
-    def on_warm(self, message: Warm) -> None:
+    @handles(ColdReadForPull)
+    def on_warm(self, message: ColdReadForPull) -> None:
         """A pull whose messages had to be read from the disk; now they are taken as they are."""
         self._pull(message.request, message.again)
 
-    @handles(SayWhenAnswered)
-    def on_say_when_answered(self, _: SayWhenAnswered) -> None:
+    @handles(BarrierForHolds)
+    def on_say_when_answered(self, _: BarrierForHolds) -> None:
         """The pulls woken before this are answered."""
         self._to["pull_hold"].tell(LastAnswered())
 
@@ -227,7 +228,7 @@ class PullMessage(Responder):
             self._limits,
             damage=self._store.damage,
             probe=None if this.is_warm else self._probe,
-            settled=this.is_settled,
+            verified=this.is_verified,
         )
         self._count(header, result, self.system.clock.monotonic_ms() - began_ms)
         if not this.is_again and header.sys_flag & PULL_COMMIT_OFFSET and not self._config.is_slave:
@@ -246,12 +247,12 @@ class PullMessage(Responder):
         if result.status is GetStatus.COLD:
             self.stats.cold_count += 1
             again = replace(this, is_again=True, is_warm=True)
-            warm = Warm(request, again)
+            warm = ColdReadForPull(request, again)
             self._to["cold_read"].tell(ReadCold(result.cold, warm, self.address))
             return
         if result.status is GetStatus.IN_DOUBT:
             if not this.is_over:
-                self._settle(request, header, this)
+                self._verify(request, header, this)
                 return
             result.status = GetStatus.OFFSET_FOUND_NULL
         code = self._code(header, result.status)
@@ -310,7 +311,7 @@ class PullMessage(Responder):
             now_ms=self.system.clock.now_ms(),
             host=self._store.commit_log.store_host,
         )
-        self._to["put_message"].tell(PutOwn([record], None))
+        self._to["put_message"].tell(InternalAppend([record], None))
 
     def _hold(
         self, request: Request, header: PullMessageHeader, wanted: MessageFilter | None
@@ -331,7 +332,7 @@ class PullMessage(Responder):
             )
         )
 
-    def _settle(self, request: Request, header: PullMessageHeader, this: "_Pass") -> None:
+    def _verify(self, request: Request, header: PullMessageHeader, this: "_Pass") -> None:
         """Has the first message looked into, and the pull wait for that, whatever it says."""
         suspends = header.sys_flag & PULL_SUSPEND
         hold = Hold(
@@ -340,13 +341,13 @@ class PullMessage(Responder):
             header.queue_id,
             NEVER,
             None,
-            header.suspend_timeout_ms if suspends else SETTLE_MS,
+            header.suspend_timeout_ms if suspends else VERIFY_MS,
             header.queue_offset,
             this.deadline_ms,
         )
         to = self._to["pull_hold"]
         to.tell(hold)
-        doubtful = Settle(header.topic, header.queue_id, header.queue_offset, to)
+        doubtful = VerifyUnit(header.topic, header.queue_id, header.queue_offset, to)
         self._to["scrubber"].tell(doubtful)
         self.stats.doubt_count += 1
 

@@ -1,4 +1,4 @@
-"""What a pull must honour before the store is asked: 4.9.7's checks, in its order and words.
+"""Checks of a pull before the store is asked: 4.9.7's, in its order and words.
 
 Plain functions over published tables; PullMessage calls them.
 
@@ -7,9 +7,9 @@ Source: PullMessageProcessor.processRequest.
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Protocol
 
 from actors.config import PERM_READ, BrokerConfig
-from actors.consumers.consumer_groups import ConsumerView, Subscription
 from actors.pulling.property_filters import (
     TAG_EXPRESSIONS,
     check_registered,
@@ -19,17 +19,25 @@ from actors.pulling.property_filters import (
     retry_matches,
 )
 from actors.sending.send_rules import FAQ
+from actors.tables.consumer_views import ConsumerView, Subscription
 from protocol.bodies import SubscriptionGroupConfig, TopicConfig
 from protocol.codes import ResponseCode
 from protocol.errors import RemoteError
 from protocol.headers.pull import PullMessageHeader
 from protocol.sysflag import PULL_SUBSCRIPTION
 from protocol.tags import TagFilter
-from storage.consumer_filters import ConsumerFilters
-from storage.message_filter import MessageFilter
+from storage.queues.message_filter import MessageFilter
+from storage.tables.consumer_filters import ConsumerFilters
 
 BROADCASTING = "BROADCASTING"
 PARSE_FAILED = "parse the consumer's subscription failed"
+
+
+class NamesQueue(Protocol):
+    """A request's header that says which queue it is about."""
+
+    topic: str
+    queue_id: int
 
 
 class PullRules:
@@ -39,7 +47,7 @@ class PullRules:
         self._config = config
 
     def check_readable(self) -> None:
-        """Refuses every pull of a broker without read permission."""
+        """Raises RemoteError if nothing may be read from this broker (brokerPermission)."""
         if not self._config.broker_permission & PERM_READ:
             raise RemoteError(
                 ResponseCode.NO_PERMISSION,
@@ -49,7 +57,8 @@ class PullRules:
     def check_group(
         self, group: str, config: SubscriptionGroupConfig | None
     ) -> SubscriptionGroupConfig:
-        """Refuses an unknown group, and one that may not consume."""
+        """The settings themselves. Raises RemoteError for an unknown group, or if it may not
+        consume."""
         if config is None:
             raise RemoteError(
                 ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
@@ -61,10 +70,8 @@ class PullRules:
             )
         return config
 
-    def check_queue(
-        self, header: PullMessageHeader, topic: TopicConfig | None, remote: str
-    ) -> None:
-        """Refuses a topic or queue that is not there, or may not be read."""
+    def check_queue(self, header: NamesQueue, topic: TopicConfig | None, remote: str) -> None:
+        """Raises RemoteError for a topic or queue that is not there, or may not be read."""
         if topic is None:
             raise RemoteError(
                 ResponseCode.TOPIC_NOT_EXIST,

@@ -6,7 +6,7 @@ Tells: Reput (`WriteOutIndex`: keys that are in its memory alone would not be fo
 
 While the index is made anew behind the log, answers come from what there is of it so far. Records
 that are damaged or gone are left out. A hit is encoded in the server's own serialisation, whatever
-the request's was, as the original does.
+the request's was, as in RocketMQ.
 
 Source: broker/processor/QueryMessageProcessor.java, DefaultMessageStore.java (queryMessage).
 """
@@ -15,9 +15,10 @@ from typing import ClassVar
 
 from structlog import get_logger
 
+from actors.access.real_topic import real_topic
+from actors.dispatching.hand_over import IndexWritten, WriteOutIndex
 from actors.engine.actor import Where, handles
 from actors.engine.address import Address
-from actors.following.follow import IndexWritten, WriteOutIndex
 from actors.network.request import Request, Responder, serves
 from protocol.codes import RequestCode, ResponseCode, SerializeType
 from protocol.command import RemotingCommand
@@ -29,8 +30,9 @@ from protocol.headers.pull import (
     QueryMessageResponseHeader,
     ViewMessageHeader,
 )
+from protocol.message import decode_record
+from storage.access.acl_file import SUB
 from storage.message_store import MessageStore
-from storage.read_whole import read_whole
 
 log = get_logger(__name__)
 
@@ -53,11 +55,13 @@ class QueryMessage(Responder):
     def on_view(self, request: Request) -> RemotingCommand:
         """One record by its offset."""
         offset = ViewMessageHeader.decode(request.command.fields).offset
-        record = read_whole(self._store.commit_log, self._store.damage, offset)
+        record = self._store.commit_log.read_whole(offset, self._store.damage)
         if record is None:
             raise RemoteError(
                 ResponseCode.SYSTEM_ERROR, f"can not find message by the offset, {offset}"
             )
+        if request.grant is not None:
+            request.grant.require_topic(request.command.code, _topic_of(record), SUB)
         return _hit(request, None, record)
 
     @serves(RequestCode.QUERY_MESSAGE)
@@ -82,9 +86,11 @@ class QueryMessage(Responder):
         records: list[tuple[int, bytes]] = []
         for offset, last_timestamp, last_offset in self._offsets(header, count):
             answer = QueryMessageResponseHeader(last_timestamp, last_offset)
-            record = read_whole(self._store.commit_log, self._store.damage, offset)
+            record = self._store.commit_log.read_whole(offset, self._store.damage)
             if record is None:
                 continue
+            if request.grant and not request.grant.may_use_topic(_topic_of(record), SUB):
+                continue  # the index knows only the hash of a topic and a key
             if sum(len(each) for _, each in records) + len(record) > BODY_BYTES_MAX:
                 break
             records.append((offset, record))
@@ -110,6 +116,11 @@ class QueryMessage(Responder):
             return []
         last = found.last_timestamp, found.last_physical_offset
         return [(offset, *last) for offset in dict.fromkeys(found.physical_offsets)]
+
+
+def _topic_of(data: bytes) -> str:
+    record = decode_record(data, check_crc=False)
+    return real_topic(record.topic, record.properties)
 
 
 def _hit(request: Request, fields: dict[str, str] | None, body: bytes) -> RemotingCommand:

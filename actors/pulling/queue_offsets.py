@@ -19,8 +19,8 @@ from protocol.codes import RequestCode
 from protocol.command import RemotingCommand
 from protocol.headers.offset import QueueHeader, SearchOffsetHeader
 from storage.message_store import MessageStore
-from storage.page_probe import PageProbe
-from storage.queue_times import ColdPages, QueueTimes
+from storage.reading.page_probe import PageProbe
+from storage.reading.queue_times import ColdPages, QueueTimes
 
 STEPS_MAX = 100
 Question: TypeAlias = Callable[[Request, QueueTimes], RemotingCommand]

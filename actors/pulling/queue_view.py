@@ -12,10 +12,10 @@ Source: AdminBrokerProcessor.queryConsumeQueue.
 from base64 import b64encode
 from collections.abc import Mapping
 
-from actors.consumers.consumer_groups import ConsumerView, Subscription
 from actors.engine.published import Published
 from actors.network.request import Request, Responder, serves
 from actors.pulling.property_filters import TAG_EXPRESSIONS, registered_filter
+from actors.tables.consumer_views import ConsumerView, Subscription
 from actors.tables.topics import NO_RESPONSE_CODE
 from protocol.bodies_admin import ConsumeQueueData, ConsumeQueueView
 from protocol.codes import RequestCode, ResponseCode
@@ -23,11 +23,11 @@ from protocol.command import RemotingCommand
 from protocol.errors import RemoteError
 from protocol.fastjson import dumps
 from protocol.headers.admin import QueryConsumeQueueHeader
-from storage.consume_queue import UNIT, ConsumeQueue
-from storage.consume_queue_ext import ExtUnit, is_address
-from storage.consumer_filters import ConsumerFilters, fields_of
-from storage.message_filter import MessageFilter
 from storage.message_store import MessageStore
+from storage.queues.consume_queue import UNIT, ConsumeQueue
+from storage.queues.consume_queue_ext import ExtUnit, is_address
+from storage.queues.message_filter import MessageFilter
+from storage.tables.consumer_filters import ConsumerFilters, fields_of
 
 UNITS_MAX = 2_000
 _EXT_HEAD_BYTES = 20

@@ -10,19 +10,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from select import EPOLLIN, EPOLLOUT
 from socket import socket
-from typing import TYPE_CHECKING
-
-from structlog import get_logger
+from typing import Protocol
 
 from actors.engine.address import Address
+from actors.engine.interfaces import System
 from actors.pulling.cold_read import ReadCold
 from protocol.ha import ReportBuffer, encode_transfer_head
 from storage.errors import OffsetError
-
-if TYPE_CHECKING:
-    from actors.replication.ha_master import HaMaster
-
-log = get_logger(__name__)
+from storage.reading.page_probe import ColdPart
 
 RECEIVE_BYTES = 64 << 10
 PUSH_BYTES = 1 << 20
@@ -37,7 +32,7 @@ class GoOn:
 
 
 @dataclass(slots=True)
-class Warm:
+class ColdReadForSlave:
     """What this slave gets next is in memory now."""
 
     link: "SlaveLink"
@@ -56,10 +51,54 @@ class Unreadable:
     reason: str
 
 
+class Master(Protocol):
+    """HaMaster, as a link to a slave uses it."""
+
+    system: System
+    address: Address
+    cold_read: Address
+    batch_bytes: int
+    file_bytes: int
+
+    @property
+    def log_begin(self) -> int:
+        """The first byte that is still there."""
+
+    @property
+    def log_end(self) -> int:
+        """No slave can have more."""
+
+    @property
+    def transfer_end(self) -> int:
+        """How far slaves may have the log."""
+
+    @property
+    def last_file_offset(self) -> int:
+        """Where a slave that has nothing begins."""
+
+    def view(self, offset: int, size: int) -> memoryview:
+        """Bytes of the log, uncopied. Raises OffsetError."""
+
+    def cold(self, start: int, end: int) -> Sequence[ColdPart]:
+        """What of these bytes is not in memory."""
+
+    def accepted(self, link: "SlaveLink", asked: int, begins: int) -> None:
+        """A slave has said from where on."""
+
+    def refused(self, link: "SlaveLink", reason: str) -> None:
+        """A slave cannot follow this log."""
+
+    def ended(self, link: "SlaveLink", reason: str) -> None:
+        """A slave is gone."""
+
+    def acked(self, offset: int) -> None:
+        """A slave has the log up to here."""
+
+
 class SlaveLink:
     """Called by the loop when the socket is ready, and by HaMaster when there is more."""
 
-    def __init__(self, master: "HaMaster", sock: socket, remote: tuple[str, int]) -> None:
+    def __init__(self, master: Master, sock: socket, remote: tuple[str, int]) -> None:
         self.host = remote[0]
         self.remote = f"{remote[0]}:{remote[1]}"
         self.acked_offset = -1
@@ -191,7 +230,7 @@ class SlaveLink:
         if cold:
             self._warming = True
             address = self._master.address
-            self._master.cold_read.tell(ReadCold(cold, Warm(self, address), address))
+            self._master.cold_read.tell(ReadCold(cold, ColdReadForSlave(self, address), address))
         return bool(cold)
 
     def warm(self) -> None:

@@ -2,7 +2,8 @@
 
 Owns: one link to each slave; what is published of them (`Replicas`).
 Told by: the HA port's acceptor (`Accepted`), PutMessage (`LogGrew`: more is published), under
-SYNC_FLUSH GroupCommit instead (more is flushed), ColdRead (`Warm`, `Unreadable`), its own tick.
+SYNC_FLUSH GroupCommit instead (more is flushed), ColdRead (`ColdReadForSlave`, `Unreadable`), its
+own tick.
 Tells: GroupCommit (`Acked`, of a SYNC_MASTER), ColdRead (`ReadCold`, for a slave far behind).
 
 Transferred is what is published; under SYNC_FLUSH what is flushed, so that no power cut leaves a
@@ -13,23 +14,30 @@ Source: store/ha/HAService.java, HAConnection.java.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from ipaddress import ip_address
 
 from structlog import get_logger
 
+from actors.access.guard import Guard
 from actors.config import BrokerConfig
 from actors.engine.actor import Actor, handles
 from actors.engine.address import Address
 from actors.network.connections import Accepted
-from actors.replication.ha_link import GoOn, SlaveLink, Unreadable, Warm
-from actors.replication.replicas import Acked, LogGrew, Replicas
-from storage.commit_log import CommitLog
-from storage.page_probe import ColdPart, PageProbe
+from actors.replication.ha_link import ColdReadForSlave, GoOn, SlaveLink, Unreadable
+from actors.sending.replicas import Acked, LogGrew, Replicas
+from storage.access.addresses import parse_addresses
+from storage.log.commit_log import CommitLog
+from storage.reading.page_probe import ColdPart, PageProbe
 
 log = get_logger(__name__)
 
 TICK_MS = 1000
 BELIEVED_MS = 5000
 """How long what was found in memory counts as being there."""
+LINKS_MAX = 64
+"""Slaves of one master."""
+LOG_STRANGERS_MS = 60_000
+STRANGERS_MAX = 1000
 STOP_MS = 1000
 """At a stop the slaves get so long to take the rest."""
 
@@ -50,9 +58,13 @@ class HaMaster(Actor):
         probe: PageProbe,
         *,
         addresses: Mapping[str, Address],
+        guard: Guard | None = None,
     ) -> None:
         super().__init__()
         self._config = config
+        self._guard = guard
+        self._allowed = parse_addresses(config.ha_allowed_addresses)
+        self._turned_away: dict[str, float] = {}
         self._log = commit_log
         self._replicas = replicas
         self._probe = probe
@@ -141,9 +153,32 @@ class HaMaster(Actor):
     @handles(Accepted)
     def on_accepted(self, message: Accepted) -> None:
         """A slave has connected; it speaks first."""
+        host = message.remote[0]
+        if not self._may_follow(host):
+            message.sock.close()
+            now_ms = self.system.clock.monotonic_ms()
+            if now_ms - self._turned_away.get(host, -LOG_STRANGERS_MS) >= LOG_STRANGERS_MS:
+                if len(self._turned_away) >= STRANGERS_MAX:
+                    self._turned_away.clear()
+                self._turned_away[host] = now_ms
+                log.warning("no slave is allowed from there", address=host)
+            return
+        if len(self._links) >= LINKS_MAX:
+            message.sock.close()
+            log.warning("too many slaves", address=host, most=LINKS_MAX)
+            return
         link = SlaveLink(self, message.sock, message.remote)
         self._links.append(link)
         self._replicas.link_count = len(self._links)
+
+    def _may_follow(self, host: str) -> bool:
+        """Whoever connects gets the log, and may say that it has it (H16 of docs/security.md)."""
+        if self._allowed:
+            try:
+                return ip_address(host) in self._allowed
+            except ValueError:
+                return False
+        return self._guard is None or self._guard.may_replicate(host)
 
     @handles(LogGrew)
     def on_log_grew(self, _: LogGrew) -> None:
@@ -155,8 +190,8 @@ class HaMaster(Actor):
         """The next share for a slave that is behind."""
         message.link.went_on()
 
-    @handles(Warm)
-    def on_warm(self, message: Warm) -> None:
+    @handles(ColdReadForSlave)
+    def on_warm(self, message: ColdReadForSlave) -> None:
         """What had to be read from the disk is in memory."""
         message.link.warm()
 

@@ -1,8 +1,8 @@
 """Follows the master: asks for its log, has it written as it comes, and says how far it is.
 
 Owns: the connection to the master's HA port.
-Told by: Registration (`MasterAt`), the dialler (`Dialed`), PutReplica (`Replicated`), the flusher
-(`Synced`), its own tick.
+Told by: Registration (`MasterHaAddress`), the dialler (`Dialed`), PutReplica (`Replicated`), the
+flusher (`Synced`), its own tick.
 Tells: the dialler (`Dial`), PutReplica (`AppendReplica`), the flusher (`Sync`, under SYNC_FLUSH:
 then only what is on the disk is reported).
 
@@ -26,14 +26,14 @@ from actors.config import BrokerConfig
 from actors.engine.actor import Actor, handles
 from actors.engine.address import Address
 from actors.engine.published import Published
+from actors.naming.messages import MasterHaAddress
 from actors.network.dial import Dial, Dialed
-from actors.replication.master_news import MasterAt
 from actors.replication.put_replica import AppendReplica, Replicated
 from actors.sending.flusher import Sync, Synced
 from protocol.errors import FrameError
 from protocol.ha import Transfer, TransferBuffer, encode_report
-from storage.commit_log import CommitLog
-from storage.replica_log import ReplicaLog
+from storage.log.commit_log import CommitLog
+from storage.replica.replica_log import ReplicaLog
 
 log = get_logger(__name__)
 
@@ -97,8 +97,8 @@ class HaSlave(Actor):
 
     # --- reaching the master
 
-    @handles(MasterAt)
-    def on_master_at(self, message: MasterAt) -> None:
+    @handles(MasterHaAddress)
+    def on_master_at(self, message: MasterHaAddress) -> None:
         """The name server knows a master, perhaps another one than before."""
         if self._config.ha_master_address or message.address == self._master:
             return

@@ -1,9 +1,10 @@
 """PutMessage of a slave: refuses what producers send, and appends what the master has.
 
-Owns, besides what PutMessage owns: the log's end as the master's bytes arrive (`ReplicaLog`).
+Owns: the log's end as the master's bytes arrive (`ReplicaLog`).
 Told by: HaSlave (`AppendReplica`), and by all that tell PutMessage.
 Tells: HaSlave (`Replicated`), Reput (what to dispatch), AllocateFile (make the next file, or the
-first one at another place), SlaveSync (`UnknownTopics`).
+first one at another place), SlaveSync (`UnknownTopics`), whoever wants something appended (not
+here).
 
 Bytes wait for the next file, and while the disk takes no queue units; what the disk refuses is
 asked of the master again.
@@ -14,22 +15,31 @@ them. 4.9.7 dispatches every millisecond.
 """
 
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from structlog import get_logger
 
-from actors.engine.actor import BatchEnd, handles
+from actors.dispatching.reput import WritesForbidden
+from actors.engine.actor import Actor, BatchEnd, handles
 from actors.engine.address import Address
-from actors.following.clean_files import DISK_USE
-from actors.following.reput import Appended
-from actors.replication.master_news import UnknownTopics
+from actors.engine.published import Published
+from actors.network.sends import Sends
+from actors.replication.messages import UnknownTopics
+from actors.retention.clean_files import DISK_USE, DropFiles, QueuesGone
+from actors.sending.admission import Admission
 from actors.sending.allocate_file import BeginLogAt, FileFailed, FilePrepared
-from actors.sending.put_message import PutMessage
-from storage.dispatch import DispatchEntry
+from actors.sending.internal_append import InternalAppend, InternalAppends
+from actors.sending.log_end import CREATE_FAILED, LogEnd
+from actors.sending.send_rules import RefusedError
+from actors.tables.topics import TopicReady
+from protocol.bodies import TopicConfig
+from protocol.codes import ResponseCode
+from storage.dispatching.dispatch import DispatchEntry
 from storage.errors import StoreError
-from storage.replica_log import ReplicaLog
-from storage.trimming import KEPT_TOPICS
+from storage.log.commit_log import CommitLog
+from storage.replica.replica_log import ReplicaLog
+from storage.retention.trimming import KEPT_TOPICS
 
 log = get_logger(__name__)
 
@@ -72,12 +82,27 @@ class _Dispatch:
     """Tell Reput what it has not heard of."""
 
 
-class PutReplica(PutMessage):
+class PutReplica(Actor):
     """Appends for the master alone. Lives on the loop."""
 
-    def __init__(self, replica: ReplicaLog, **of_put_message: Any) -> None:
-        super().__init__(**of_put_message)
+    def __init__(
+        self,
+        replica: ReplicaLog,
+        commit_log: CommitLog,
+        *,
+        topics: Published[Mapping[str, TopicConfig]],
+        admission: Admission,
+        internal_appends: InternalAppends,
+        log_end: LogEnd,
+        addresses: Mapping[str, Address],
+    ) -> None:
+        super().__init__()
         self._replica = replica
+        self._log = commit_log
+        self._topics = topics
+        self._admission, self._own = admission, internal_appends
+        self._end = log_end
+        self._to = addresses
         self._incoming: deque[AppendReplica] = deque()
         self._begins_at = -1
         self._damaged_at = -1
@@ -88,15 +113,42 @@ class PutReplica(PutMessage):
         self._looked_up: set[bytes] = set()
         """Topics that were looked up in this table."""
 
+    def on_start(self) -> None:
+        self._want_file()
+
+    # --- what a slave refuses
+
+    @handles(Sends)
+    def on_sends(self, message: Sends) -> None:
+        """Messages are put to the master."""
+        now_ms = self.system.clock.now_ms()
+        self._admission.refuse(message, self._end.not_available(), now_ms)
+
+    @handles(InternalAppend)
+    def on_internal_append(self, message: InternalAppend) -> None:
+        """Keeps it for the end of the batch: that is where PutMessage answers, too."""
+        self._own.keep(message, self._topics.value)
+
+    @handles(TopicReady)
+    def on_topic_ready(self, message: TopicReady) -> None:
+        """What waited for this topic waits for the end of the batch now."""
+        self._own.topic_ready(message, self._topics.value)
+
+    # --- what the master has
+
     @handles(AppendReplica)
     def on_append_replica(self, message: AppendReplica) -> None:
         """Keeps the bytes for the end of the batch."""
         self._incoming.append(message)
 
-    def on_batch_end(self, message: BatchEnd) -> None:
+    @handles(BatchEnd)
+    def on_batch_end(self, _: BatchEnd) -> None:
         """Writes what has gathered, as far as there is a place for it."""
-        super().on_batch_end(message)
-        if not self._incoming or self._waiting_for_file or self._takes_no_bytes:
+        if self._end.waits_for_file:
+            return
+        if self._own.pending:
+            self._own.refuse(self._end.not_available())
+        if not self._incoming or self._takes_no_bytes:
             return
         reply_to, done, failure = self._incoming[0].reply_to, 0, None
         enough = self._replica.received_offset + SHARE_BYTES
@@ -114,7 +166,7 @@ class PutReplica(PutMessage):
         self._want_file()
         if done or failure:
             reply_to.tell(Replicated(done, failure))
-        if self._incoming and not self._waiting_for_file:
+        if self._incoming and not self._end.waits_for_file:
             self.address.tell(_GoOn())
 
     @handles(_GoOn)
@@ -125,7 +177,7 @@ class PutReplica(PutMessage):
     def _takes_no_bytes(self) -> bool:
         """While queue units find no room, or a flush has failed. A disk that fills up is no
         reason: the master has stored the message already."""
-        return any(source != DISK_USE for source in self._forbidden)
+        return self._end.is_forbidden_but_by(DISK_USE)
 
     def _write(self, message: AppendReplica) -> bool:
         """Whether all of it is in the log now; if not, it waits for a file."""
@@ -140,13 +192,13 @@ class PutReplica(PutMessage):
         if done < len(message.data):
             message.offset += done
             message.data = message.data[done:]
-            self._waiting_for_file = True
+            self._end.waits_for_file = True
             return False
         return True
 
     def _begin_at(self, offset: int) -> None:
         self._begins_at = offset
-        self._waiting_for_file = True
+        self._end.waits_for_file = True
         unused = self._log.queue.files
         self._to["allocate_file"].tell(BeginLogAt(offset, unused, self.address))
 
@@ -177,9 +229,7 @@ class PutReplica(PutMessage):
     def _tell_reput(self) -> None:
         entries, self._undispatched = self._undispatched, []
         self._reput_end = self._log.end_offset
-        self.stats.put_count += len(entries)
-        self.stats.put_bytes += sum([entry[4] for entry in entries])
-        self._reput.tell(Appended(self._reput_end, entries))
+        self._end.dispatch(entries)
         self._look_up({entry[0] for entry in entries})
 
     def _look_up(self, topics: set[bytes]) -> None:
@@ -200,8 +250,8 @@ class PutReplica(PutMessage):
 
     def _want_file(self) -> None:
         """Nothing is made in advance for a log of which nobody knows where it begins."""
-        if not self._replica.is_empty or (self._waiting_for_file and self._begins_at < 0):
-            super()._want_file()
+        if not self._replica.is_empty or (self._end.waits_for_file and self._begins_at < 0):
+            self._end.want_file()
 
     @handles(FilePrepared)
     def on_file_prepared(self, message: FilePrepared) -> None:
@@ -209,17 +259,33 @@ class PutReplica(PutMessage):
         if message.offset == self._begins_at and self._replica.is_empty:
             log.info("the log begins where the master's last file does", offset=message.offset)
             self._begins_at = -1
-            self._waiting_for_file = False
+            self._end.waits_for_file = False
             self._replica.begin_at(message.file)
             return
-        super().on_file_prepared(message)
+        if self._end.adopt(message):
+            self.on_batch_end(BatchEnd())
 
     @handles(FileFailed)
     def on_file_failed(self, message: FileFailed) -> None:
         """The master is asked again, in a while."""
-        super().on_file_failed(message)
+        if self._end.give_up_file():
+            self._own.refuse(RefusedError(ResponseCode.SYSTEM_ERROR, CREATE_FAILED))
         self._begins_at = -1
         self._give_up_incoming(message.reason)
+
+    @handles(DropFiles)
+    def on_drop_files(self, message: DropFiles) -> None:
+        """The log begins behind these from now on; its last file stays."""
+        self._end.drop_files(message)
+
+    @handles(QueuesGone)
+    def on_queues_gone(self, _: QueuesGone) -> None:
+        """Whoever gives numbers to messages has to know; here the master does."""
+
+    @handles(WritesForbidden)
+    def on_writes_forbidden(self, message: WritesForbidden) -> None:
+        """The disk failed: nothing more is written until it is well again."""
+        self._end.forbid(message)
 
     def _give_up_incoming(self, reason: str) -> None:
         incoming = list(self._incoming)
@@ -230,7 +296,8 @@ class PutReplica(PutMessage):
     # --- the end
 
     def on_stop(self) -> None:
-        super().on_stop()
+        self.on_batch_end(BatchEnd())
+        self._own.refuse_all(self._end.not_available())
         self._give_up_incoming("the slave is stopping")
         self._tell_reput()
         try:
@@ -238,7 +305,7 @@ class PutReplica(PutMessage):
         except StoreError as error:
             log.error("a record that is not whole stays behind the log's end", reason=str(error))
 
-    def on_failure(self, *failure: object) -> None:
+    def on_failure(self, *_: object) -> None:
         """Nothing that was taken is left silent."""
-        super().on_failure(*failure)
+        self._own.refuse_all(RefusedError(ResponseCode.SYSTEM_ERROR, "put message restarted"))
         self._give_up_incoming("put message restarted")

@@ -1,8 +1,8 @@
 """Takes topics, groups and offsets over from the master, into a slave's own tables and files.
 
 Owns: one connection to the master's port for clients.
-Told by: Registration (`MasterIs`), PutReplica (`UnknownTopics`), CleanFiles (`QueuesBegunAnew`),
-its own tick.
+Told by: Registration (`MasterClientAddress`), PutReplica (`UnknownTopics`), CleanFiles
+(`QueuesBegunAnew`), its own tick.
 Tells: the tables (`TakeTopics`, `TakeOffsets`, `TakeDelayOffsets`, `TakeGroups`), CleanFiles
 (`RemoveTopic`).
 
@@ -18,19 +18,22 @@ Source: broker/slave/SlaveSynchronize.java.
 """
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar, TypeVar
 
 from structlog import get_logger
 
 from actors.delays.delay_offsets import TakeDelayOffsets
+from actors.dispatching.trim import QueuesBegunAnew
 from actors.engine.actor import Actor, Where, handles
 from actors.engine.address import Address
 from actors.engine.published import Published
-from actors.following.trim import QueuesBegunAnew
+from actors.naming.messages import MasterClientAddress
 from actors.naming.namesrv_client import NamesrvClient, NamesrvUnreachable
-from actors.naming.namesrv_link import Client
-from actors.replication.master_news import MasterIs, UnknownTopics
+from actors.naming.namesrv_link import BlockingConnection
+from actors.replication.messages import UnknownTopics
 from actors.tables.consumer_offsets import TakeOffsets
 from actors.tables.groups import TakeGroups
 from actors.tables.persisted import LEFT_OUT_LINES_MAX
@@ -41,12 +44,13 @@ from protocol.codes import RequestCode, ResponseCode
 from protocol.command import RemotingCommand
 from protocol.errors import RemoteError
 from protocol.headers.admin import TopicHeader
-from storage.commit_log import CommitLog
-from storage.delay_offsets import format_delay_offsets, parse_delay_offsets
-from storage.groups import parse_groups
-from storage.left_out import LeftOuts
-from storage.offsets import parse_offsets
-from storage.topics import parse_topics
+from protocol.signature import Credentials
+from storage.log.commit_log import CommitLog
+from storage.tables.delay_offsets import format_delay_offsets, parse_delay_offsets
+from storage.tables.groups import parse_groups
+from storage.tables.left_out import LeftOuts
+from storage.tables.offsets import parse_offsets
+from storage.tables.topics import parse_topics
 
 log = get_logger(__name__)
 
@@ -97,15 +101,17 @@ class SlaveSync(Actor):
         commit_log: CommitLog,
         agrees: Published[bool],
         addresses: Mapping[str, Address],
-        connect: Callable[[str], Client] = NamesrvClient,
+        credentials: Credentials | None = None,
+        connect: Callable[[str], BlockingConnection] | None = None,
     ) -> None:
         super().__init__()
         self._own_address = own_address
         self._log, self._agrees = commit_log, agrees
         self._early: _Early | None = None
         self._to = addresses
-        self._connect = connect
-        self._client: Client | None = None
+        self._connect = connect or partial(NamesrvClient, credentials=credentials)
+        self._signs = credentials is not None
+        self._client: BlockingConnection | None = None
         self._failure: str | None = ""
         self._asked_ms = 0.0
         self._is_wanted = False
@@ -122,8 +128,8 @@ class SlaveSync(Actor):
     def on_start(self) -> None:
         self.after(FIRST_AFTER_MS, _Tick())
 
-    @handles(MasterIs)
-    def on_master_is(self, message: MasterIs) -> None:
+    @handles(MasterClientAddress)
+    def on_master_is(self, message: MasterClientAddress) -> None:
         """There is a master, or there is none; this broker itself is none."""
         address = None if message.address == self._own_address else message.address
         if self._client is not None and self._client.address != address:
@@ -167,6 +173,7 @@ class SlaveSync(Actor):
         if not self._agrees.value:
             self._early, self._master_end = None, -1
             self._note("this slave does not follow the log of that master")
+            self._show_itself(self._client)
             return
         try:
             self._take_all(self._client)
@@ -177,7 +184,13 @@ class SlaveSync(Actor):
         else:
             self._note(None)
 
-    def _take_all(self, client: Client) -> None:
+    def _show_itself(self, client: BlockingConnection) -> None:
+        """To a master with access control: whom it does not know may not have its log."""
+        if self._signs:
+            with suppress(NamesrvUnreachable, RemoteError):
+                self._ask(client, RequestCode.GET_BROKER_RUNTIME_INFO)
+
+    def _take_all(self, client: BlockingConnection) -> None:
         own_end = self._log.end_offset
         has_all = 0 <= self._master_end <= own_end
         topics = self._table(client, RequestCode.GET_ALL_TOPIC_CONFIG, parse_topics)
@@ -202,7 +215,9 @@ class SlaveSync(Actor):
                 del self._begun[topic]
                 self._remove_empty(client, topic, place)
 
-    def _table(self, client: Client, code: RequestCode, parse: Callable[[bytes, LeftOuts], T]) -> T:
+    def _table(
+        self, client: BlockingConnection, code: RequestCode, parse: Callable[[bytes, LeftOuts], T]
+    ) -> T:
         """One of the master's tables, without what this broker's next start could not load."""
         left_out: LeftOuts = []
         table = parse(self._ask(client, code), left_out)
@@ -217,7 +232,7 @@ class SlaveSync(Actor):
                 log.warning("entry left out", table=code.name, entry=entry, reason=reason)
         self._left_out[code] = found
 
-    def _remove_empty(self, client: Client, topic: str, place: int) -> None:
+    def _remove_empty(self, client: BlockingConnection, topic: str, place: int) -> None:
         """What a queue has that is empty at the master is of before the topic was deleted."""
         header = TopicHeader(topic).encode()
         answer = client.call(RemotingCommand(RequestCode.GET_TOPIC_STATS_INFO, header), TIMEOUT_S)
@@ -244,7 +259,7 @@ class SlaveSync(Actor):
         self._to["delay_offsets"].tell(early.delays)
 
     @staticmethod
-    def _ask(client: Client, code: RequestCode) -> bytes:
+    def _ask(client: BlockingConnection, code: RequestCode) -> bytes:
         answer = client.call(RemotingCommand(code), TIMEOUT_S)
         if answer.code != ResponseCode.SUCCESS or not answer.body:
             raise NamesrvUnreachable(f"{code.name} is answered {answer.code}: {answer.remark}")

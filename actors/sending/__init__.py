@@ -1,3 +1,5 @@
-"""From a client's send to the answer: check, append, flush, wait for the replica; and what the
+"""Sending: check, append, flush, wait for the replica, answer; and the messages that the
 broker sends itself.
+
+The path of a send, from file to file: put_message.py.
 """

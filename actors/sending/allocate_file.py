@@ -13,10 +13,10 @@ from structlog import get_logger
 
 from actors.engine.actor import Actor, Where, handles
 from actors.engine.address import Address
-from storage.commit_log import prepare_file
 from storage.config import StoreConfig
 from storage.errors import StoreError
-from storage.mapped_file import MappedFile
+from storage.files.mapped_file import MappedFile
+from storage.log.commit_log import prepare_file
 
 log = get_logger(__name__)
 

@@ -1,6 +1,6 @@
 """The rhythm by which what is written reaches the disk, and the checkpoint that says so.
 
-Owns: the rhythm; the checkpoint file and the transaction table's redo log.
+Owns: the rhythm; the checkpoint file, the transaction table's redo log, the sinks' file.
 Told by: its own ticks, Reput (`QueuesWritten`), CatchUp (`LowerIndexTime`, `IndexSynced`),
 CleanFiles (`SyncSoon`).
 Tells: Reput (`WriteOutQueues`, `QueuesSynced`), CatchUp (`IndexTimeLowered`).
@@ -18,13 +18,14 @@ from typing import ClassVar
 
 from structlog import get_logger
 
+from actors.dispatching.hand_over import IndexSynced, IndexTimeLowered, LowerIndexTime
+from actors.dispatching.reput import QueuesSynced, QueuesWritten, WriteOutQueues
 from actors.engine.actor import Actor, Where, handles
 from actors.engine.address import Address
-from actors.following.follow import IndexSynced, IndexTimeLowered, LowerIndexTime
-from actors.following.reput import QueuesSynced, QueuesWritten, WriteOutQueues
+from actors.retention.clean_files import SyncSoon
 from storage.errors import StoreError
 from storage.message_store import MessageStore
-from storage.unsynced import sync_files
+from storage.queues.unsynced import sync_files
 
 log = get_logger(__name__)
 PAGE_BYTES = 4096
@@ -38,11 +39,6 @@ class _LogTick:
 @dataclass(slots=True)
 class _QueueTick:
     """Look whether the queues want one."""
-
-
-@dataclass(slots=True)
-class SyncSoon:
-    """Do not wait for the long interval."""
 
 
 class FlushRealTime(Actor):
@@ -112,7 +108,9 @@ class FlushRealTime(Actor):
             if message.table is not None:
                 sync_files(self.system.disk, message.table.files)
                 self._store.transaction_table.save(message.table)
-            self._reput.tell(QueuesSynced(unsynced, full_index, message.table))
+            if message.sinks is not None:
+                self._store.sink_table.save(message.sinks)
+            self._reput.tell(QueuesSynced(unsynced, full_index, message.table, message.sinks))
             if unsynced.store_timestamp is not None:
                 self._queues_flushed_ms = self.system.clock.monotonic_ms()
                 self._store.queue_list.save(unsynced.names)

@@ -15,8 +15,8 @@ from structlog import get_logger
 
 from actors.engine.actor import Actor, Where, handles
 from actors.engine.address import Address
-from storage.commit_log import CommitLog
 from storage.errors import StoreError
+from storage.log.commit_log import CommitLog
 
 log = get_logger(__name__)
 SLOW_SYNC_MS = 500.0

@@ -1,4 +1,4 @@
-"""Who waits for the disk or a slave: one sync for everybody, and nobody told OK too early.
+"""GroupCommit: sends that wait for the disk or a slave; one sync for all of them.
 
 Owns: the queue of sends that wait, and of other actors' messages that do.
 Told by: PutMessage (`CommitUpTo`), the flusher (`Synced`), HaMaster (`Acked`), its own tick
@@ -19,22 +19,30 @@ Source: CommitLog.java (GroupCommitService, submitReplicaRequest), HAService.Gro
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Protocol
 
+from actors.dispatching.reput import WritesForbidden
 from actors.engine.actor import Actor, handles
 from actors.engine.address import Address
-from actors.following.reput import WritesForbidden
-from actors.replication.replicas import Acked, ReplicaWait, Slaves
 from actors.sending.flusher import Sync, Synced
-from actors.sending.put_answers import PutAnswers, Stored
+from actors.sending.put_answers import PutAnswers, SendPut
+from actors.sending.replicas import Acked, ReplicaWait, Slaves
 from protocol.codes import ResponseCode
-from storage.commit_log import CommitLog
-
-if TYPE_CHECKING:
-    from actors.sending.own_put import PutOwn
+from storage.log.commit_log import CommitLog
 
 DEADLINE_TICK_MS = 100
 _OK = ResponseCode.SUCCESS
+
+
+class WaitsForFlush(Protocol):
+    """A message of the broker's own, whose sender is told how safe it is."""
+
+    @property
+    def first_offset(self) -> int:
+        """Where the first of its records lies."""
+
+    def flushed(self, code: ResponseCode) -> None:
+        """It is as safe as `code` says."""
 
 
 @dataclass(slots=True)
@@ -42,8 +50,8 @@ class CommitUpTo:
     """Answer `stored` when the log is safe up to `offset`; none: only wake the flusher."""
 
     offset: int
-    stored: Sequence[Stored]
-    own: "Sequence[PutOwn]" = ()
+    stored: Sequence[SendPut]
+    own: Sequence[WaitsForFlush] = ()
 
     def refuse(self, remark: str) -> None:
         """What is ours is told that nobody knows how safe it is; sends are answered elsewhere."""
@@ -61,8 +69,8 @@ class _Waiting:
     """One batch; what is None is still to come."""
 
     offset: int
-    stored: Sequence[Stored]
-    own: "Sequence[PutOwn]"
+    stored: Sequence[SendPut]
+    own: Sequence[WaitsForFlush]
     flush_deadline_ms: float
     replica_deadline_ms: float
     flush_code: ResponseCode | None = None
@@ -71,9 +79,7 @@ class _Waiting:
     @property
     def first_offset(self) -> int:
         """Where the first of its records lies."""
-        if self.stored:
-            return self.stored[0][2][0]
-        return self.own[0].results[0].physical_offset
+        return (self.stored or self.own)[0].first_offset
 
 
 class GroupCommit(Actor):
@@ -211,7 +217,7 @@ class GroupCommit(Actor):
 
     def _answer(self, touched: Sequence[_Waiting]) -> None:
         """Answers those for which both disk and slave are decided, one message per connection."""
-        by_code: dict[ResponseCode, list[Stored]] = {}
+        by_code: dict[ResponseCode, list[SendPut]] = {}
         for waiting in touched:
             if waiting.flush_code is None or waiting.replica_code is None:
                 continue

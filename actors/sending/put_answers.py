@@ -1,71 +1,113 @@
-"""What a producer is told once its message is stored, and what the hooks are told with it."""
+"""Answers to producers whose messages are stored, and what the hooks are told with them."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from actors.network.hooks import Hooks, SendContext
 from actors.network.sends import Sends, answer_of, failure
+from actors.sending.appender import Put
 from actors.sending.send_rules import RefusedError
+from actors.statistics.put_stats import PutStats
 from protocol.command import ONEWAY_FLAG
 from protocol.errors import RemoteError
 from protocol.frame import encode
 from protocol.send_reply import SendReplies
 from protocol.send_wire import Send
 
-Stored = tuple[Sends, Send, Sequence[int], int, int, int, SendContext | None]
-"""whose, which, physical offset of each record, queue_id as asked for, first queue offset, bytes,
-hook context"""
 
-STOPPED = (
-    "service not available now. It may be caused by one of the following reasons: "
-    "the broker's disk is full [%s], messages are put to the slave, "
-    "message store has been shut down, etc."
-)
+@dataclass(slots=True, eq=False)
+class SendPut(Put):
+    """A send of a producer, from its check to its answer."""
+
+    sends: Sends
+    send: Send
+    queue_id: int
+    """The one that its producer is told; a record may lie in another."""
+    waits: bool
+    """For the disk under SYNC_FLUSH, of a SYNC_MASTER for a slave."""
+    context: SendContext | None
+    """What the hooks are shown."""
+    arrived_ms: float
+    """Monotonic."""
+
+    @property
+    def first_offset(self) -> int:
+        """Where the first of the records lies."""
+        return self.records[0].physical_offset
 
 
 class PutAnswers:
     """Makes the answers of one broker and hands them to their `Sends`. Lives on the loop."""
 
-    def __init__(self, replies: SendReplies, hooks: Hooks) -> None:
+    def __init__(self, replies: SendReplies, hooks: Hooks, stats: PutStats) -> None:
         self._replies = replies
         self._hooks = hooks
+        self._stats = stats
+        self.see_sends = hooks.see_sends
+        """Whether there are hooks that `arrived` shows sends to."""
 
-    def stored(self, items: Sequence[Stored], code: int) -> None:
+    def arrived(self, sends: Sends, send: Send) -> SendContext | None:
+        """Shows the hooks a send; gives what they are shown again with its answer."""
+        if not self.see_sends:
+            return None
+        context = SendContext(
+            producer_group=send.shape.producer_group,
+            topic=send.shape.topic,
+            body_bytes=len(send.body),
+            properties=send.properties,
+            born_timestamp_ms=send.born_timestamp,
+            client=sends.peer.remote,
+            queue_id=send.queue_id,
+        )
+        self._hooks.before(context)
+        return context
+
+    def stored(self, puts: Sequence[SendPut], code: int) -> None:
         """These messages are in the log; `code` says whether they are as safe as they were to be.
 
         Hands the answers over, one message to each connection.
         """
         success = self._replies.success
         touched: dict[Sends, None] = {}
-        for item in items:
-            sends, send, offsets, queue_id, queue_offset, _, context = item
+        for put in puts:
+            sends, send, records = put.sends, put.send, put.records
             touched[sends] = None
-            if code or context is not None or len(offsets) != 1 or send[3] & ONEWAY_FLAG:
-                self._one(item, code)
+            if code or put.context is not None or len(records) != 1 or send.flag & ONEWAY_FLAG:
+                self._one(put, code)
                 continue
             sends.owed -= 1
+            record = records[0]
             sends.frames.append(
-                success(send[0].serialize_type, send[2], offsets[0], queue_id, queue_offset)
+                success(
+                    send.shape.serialize_type,
+                    send.opaque,
+                    record.physical_offset,
+                    put.queue_id,
+                    record.queue_offset,
+                )
             )
         for sends in touched:
             sends.hand_over()
 
-    def _one(self, item: Stored, code: int) -> None:
+    def _one(self, put: SendPut, code: int) -> None:
         """Anything but a plain success of one message."""
-        sends, send, offsets, queue_id, queue_offset, record_bytes, context = item
-        if send[3] & ONEWAY_FLAG:
+        sends, send, records, context = put.sends, put.send, put.records, put.context
+        ids = ",".join([self._replies.message_id(record.physical_offset) for record in records])
+        if send.flag & ONEWAY_FLAG:
             sends.done(None)
         else:
             fields = {
-                "msgId": ",".join(map(self._replies.message_id, offsets)),
-                "queueId": str(queue_id),
-                "queueOffset": str(queue_offset),
+                "msgId": ids,
+                "queueId": str(put.queue_id),
+                "queueOffset": str(records[0].queue_offset),
                 **self._replies.constant_fields,
             }
             sends.done(encode(answer_of(send).answer(code, fields)))
         if context is not None:
-            context.message_id = ",".join(map(self._replies.message_id, offsets))
-            context.queue_id, context.queue_offset = queue_id, queue_offset
-            context.record_bytes, context.success, context.code = record_bytes, True, code
+            context.message_id = ids
+            context.queue_id, context.queue_offset = put.queue_id, records[0].queue_offset
+            context.record_bytes = sum(record.record_bytes for record in records)
+            context.success, context.code = True, code
             self._hooks.after(context)
 
     def refused(
@@ -76,6 +118,7 @@ class PutAnswers:
         context: SendContext | None,
     ) -> None:
         """The message is not stored; what 4.9.7 answers as an exception carries no fields."""
+        self._stats.failed_count += 1
         fields = None if isinstance(error, RemoteError) else self._replies.constant_fields
         sends.done(failure(send, error.code, remark=error.remark, fields=fields))
         if context is not None:

@@ -2,7 +2,7 @@
 
 Owns: the end of the commit log, the next offset of every queue, the counters of puts.
 Told by: connections (`Sends`, all sends of one read); Schedule, SendBack, PullMessage, Transactions
-and ReplyMessage (`PutOwn`); AllocateFile (`FilePrepared`), the topic table (`TopicReady`),
+and ReplyMessage (`InternalAppend`); AllocateFile (`FilePrepared`), the topic table (`TopicReady`),
 GroupCommit, Reput and CleanFiles (`WritesForbidden`), CleanFiles (`DropFiles`, `QueuesGone`).
 Tells: the connections (answers, at the end of the batch), GroupCommit under SYNC_FLUSH and of a
 SYNC_MASTER, HaMaster (`LogGrew`), Reput (what to dispatch, so that nothing is parsed twice),
@@ -10,40 +10,47 @@ AllocateFile (make the next file), the topic table (make this topic; its sends a
 in order).
 
 A batch is whatever was waiting: checked one by one, written with one call, answered with one
-message per connection.
+message per connection. The path of a send:
+
+    protocol/send_wire.py      the connection cuts a frame: a `Send`, all of one read in one `Sends`
+    put_message.py             `on_sends` keeps what is admitted for the end of the batch
+    admission.py               a send becomes a `SendPut` with its records, is refused, or parked
+        send_rules.py              4.9.7's checks, codes and texts
+        send_prepare.py            the properties and the tags code that are stored
+        topic_parking.py           until its topic is made
+    appender.py                gives queue offsets, appends, says what is to be dispatched
+        storage/log/               one write; what finds no room waits for log_end.py's next file
+    put_answers.py             answers at once; group_commit.py when disk and slaves have it
+
+What other actors want stored (internal_append.py) takes the same path from appender.py on.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from random import Random
 
 from structlog import get_logger
 
 from actors.config import BrokerConfig
+from actors.dispatching.reput import WritesForbidden
 from actors.engine.actor import Actor, BatchEnd, handles
 from actors.engine.address import Address
 from actors.engine.published import Published
-from actors.following.clean_files import DropFiles, FilesDropped, QueuesGone
-from actors.following.reput import Appended, WritesForbidden
-from actors.network.hooks import Hooks, SendContext
 from actors.network.sends import Sends
-from actors.replication.replicas import Slaves
-from actors.sending.allocate_file import FileFailed, FilePrepared, PrepareFile
-from actors.sending.append_batch import AppendBatch, Pending
+from actors.retention.clean_files import DropFiles, QueuesGone
+from actors.sending.admission import BUSY, Admission
+from actors.sending.allocate_file import FileFailed, FilePrepared
+from actors.sending.appender import Appender, Put
 from actors.sending.group_commit import CommitUpTo
-from actors.sending.own_put import COMMIT_RECORDS, OwnPuts, PutOwn
-from actors.sending.put_answers import STOPPED, PutAnswers, Stored
-from actors.sending.send_prepare import Preparer
+from actors.sending.internal_append import COMMIT_RECORDS, InternalAppend, InternalAppends
+from actors.sending.log_end import CREATE_FAILED, LogEnd
+from actors.sending.put_answers import PutAnswers, SendPut
+from actors.sending.replicas import Slaves
 from actors.sending.send_rules import RefusedError
-from actors.sending.take_send import BUSY, SendTaker
 from actors.statistics.put_stats import PutStats
-from actors.tables.groups import GroupFinder
-from actors.tables.topics import CreateSystemTopic, CreateTopicOnSend, TopicReady
+from actors.tables.topics import TopicReady
 from protocol.bodies import TopicConfig
 from protocol.codes import ResponseCode
-from protocol.errors import RemoteError
-from protocol.send_wire import Send
-from storage.cleaning import disk_use
+from storage.dispatching.dispatch import DispatchEntry
 from storage.errors import StoreError
 from storage.message_store import MessageStore
 
@@ -54,11 +61,6 @@ COMMIT_BYTES = 1 << 20
 
 SLOW_PUT_MS = 500.0
 TICK_MS = 100
-DLQ_QUEUES = 1
-CREATE_FAILED = "create mapped file failed, server is busy or broken."
-
-
-Refusal = RefusedError | RemoteError
 
 
 @dataclass(slots=True)
@@ -75,162 +77,63 @@ class PutMessage(Actor):
         config: BrokerConfig,
         *,
         topics: Published[Mapping[str, TopicConfig]],
-        groups: GroupFinder,
-        preparer: Preparer,
+        appender: Appender,
+        admission: Admission,
+        internal_appends: InternalAppends,
+        log_end: LogEnd,
         answers: PutAnswers,
-        hooks: Hooks,
         stats: PutStats,
         slaves: Slaves,
-        random: Random,
-        addresses: Mapping[str, Address],
+        group_commit: Address,
     ) -> None:
         super().__init__()
-        self._store = store
+        self._store, self._config = store, config
         self._topics = topics
-        self._log = store.commit_log
-        self._config = config
-        self._answers, self._hooks = answers, hooks
-        self.stats, self._slaves = stats, slaves
-        self._to = addresses
-        self._reput = addresses["reput"]
-        self._batch = AppendBatch(self._log)
-        self._taker = SendTaker(
-            config,
-            store.config,
-            topics=topics,
-            groups=groups,
-            preparer=preparer,
-            random=random,
-            make_topic=self._make_topic,
-            group_bytes_max=self._log.group_bytes_max,
-            stats=stats,
-        )
+        self._appender, self._admission, self._own = appender, admission, internal_appends
+        self._end = log_end
+        self._answers = answers
+        self._stats, self._slaves = stats, slaves
+        self._group_commit = group_commit
         self._waits = store.config.is_sync_flush or config.is_sync_master
-        self._own = OwnPuts(
-            self._log,
-            self._taker.system_topic,
-            stats,
-            is_sync=self._waits,
-            addresses=addresses,
-            put_message=lambda: self.address,
-        )
-        self._pending: list[Pending] = []
+        self._pending: list[SendPut] = []
         self._pending_bytes = 0
         self._batch_started_ms = 0.0
-        self._file_wanted = -1
-        self._waiting_for_file = False
-        self._forbidden: dict[str, WritesForbidden] = {}
 
     def on_start(self) -> None:
-        self._taker.start_at(self._store.consume_queues.next_offsets())
-        self._want_file()
+        self._appender.start_at(self._store.consume_queues.next_offsets())
+        self._end.want_file()
         self.every(TICK_MS, _Tick())
 
-    # --- taking sends
+    # --- what is to be appended
 
     @handles(Sends)
     def on_sends(self, message: Sends) -> None:
         """Checks every send; what passes waits for the end of the batch."""
-        message.owed = len(message.sends)
         arrived_ms, now_ms = self.system.clock.monotonic_ms(), self.system.clock.now_ms()
+        if self._end.is_forbidden:
+            self._admission.refuse(message, self._end.not_available(), now_ms)
+            return
         if not self._pending:
             self._batch_started_ms = arrived_ms
-        self._taker.look_at_topics()
-        if self._takes_nothing:
-            refused = self._not_available()
-            for send in message.sends:
-                self._refuse_checked(message, send, refused, self._context(message, send), now_ms)
-        elif self._hooks.see_sends:
-            for send in message.sends:
-                self._take(message, send, self._context(message, send), now_ms, arrived_ms)
-        else:
-            take, pending, body_bytes = self._taker.take, self._pending, 0
-            for send in message.sends:  # as _take, unrolled: the call costs a tenth of its work
-                try:
-                    item = take(message, send, None, now_ms, arrived_ms)
-                except (RefusedError, RemoteError) as error:
-                    self._refuse(message, send, error, None)
-                    continue
-                if item is not None:
-                    pending.append(item)
-                    body_bytes += len(send[9])
-            self._pending_bytes += body_bytes
-        if message.frames or not message.owed:
-            message.hand_over()
-        if self._pending_bytes > COMMIT_BYTES and not self._waiting_for_file:
+        self._pending_bytes += self._admission.admit(message, self._pending, now_ms, arrived_ms)
+        if self._pending_bytes > COMMIT_BYTES and not self._end.waits_for_file:
             self._commit()
-
-    @property
-    def _takes_nothing(self) -> bool:
-        return bool(self._forbidden) or self._config.is_slave
-
-    def _take(
-        self,
-        message: Sends,
-        send: Send,
-        context: SendContext | None,
-        now_ms: int,
-        arrived_ms: float,
-    ) -> None:
-        try:
-            pending = self._taker.take(message, send, context, now_ms, arrived_ms)
-        except (RefusedError, RemoteError) as error:
-            self._refuse(message, send, error, context)
-        else:
-            if pending is not None:
-                self._pending.append(pending)
-                self._pending_bytes += len(send[9])
-
-    def _context(self, message: Sends, send: Send) -> SendContext | None:
-        if not self._hooks.see_sends:
-            return None
-        context = SendContext(
-            producer_group=send[0].producer_group,
-            topic=send[0].topic,
-            body_bytes=len(send[9]),
-            properties=send[8],
-            born_timestamp_ms=send[6],
-            client=message.peer.remote,
-            queue_id=send[4],
-        )
-        self._hooks.before(context)
-        return context
-
-    def _make_topic(self, topic: str, message: Sends, send: Send) -> None:
-        shape, tail = send[0], send[1]
-        if topic != shape.topic:
-            self._to["topics"].tell(CreateSystemTopic(topic, DLQ_QUEUES, self.address))
-            return
-        self._to["topics"].tell(
-            CreateTopicOnSend(
-                topic=shape.topic,
-                default_topic=shape.default_topic,
-                queue_nums=shape.default_topic_queue_nums,
-                unit_mode=tail.unit_mode,
-                producer=message.peer.remote,
-                reply_to=self.address,
-            )
-        )
 
     @handles(TopicReady)
     def on_topic_ready(self, message: TopicReady) -> None:
-        """The topic exists now, or may not: its parked sends go on, in order."""
+        """The topic exists now, or may not: what is parked for it goes on, in order."""
         self._own.topic_ready(message, self._topics.value)
+        error = self._end.not_available() if self._end.is_forbidden else None
         arrived_ms, now_ms = self.system.clock.monotonic_ms(), self.system.clock.now_ms()
-        for sends, send, context in self._taker.topic_ready(message.topic):
-            if message.config is None:
-                self._refuse(sends, send, self._taker.unknown_topic(message.topic), context)
-            elif self._takes_nothing:
-                self._refuse_checked(sends, send, self._not_available(), context, now_ms)
-            else:
-                self._take(sends, send, context, now_ms, arrived_ms)
-            sends.hand_over()
+        self._pending_bytes += self._admission.topic_ready(
+            message, self._pending, now_ms, arrived_ms, error
+        )
 
-    @handles(PutOwn)
-    def on_put_own(self, message: PutOwn) -> None:
+    @handles(InternalAppend)
+    def on_internal_append(self, message: InternalAppend) -> None:
         """Keeps what another actor has stored for the end of the batch."""
-        self._own.take(message, self._topics.value)
-        if self._own.pending_count >= COMMIT_RECORDS and not self._waiting_for_file:
+        self._own.keep(message, self._topics.value)
+        if self._own.pending_count >= COMMIT_RECORDS and not self._end.waits_for_file:
             self._commit_own()
 
     # --- the end of a batch
@@ -238,148 +141,119 @@ class PutMessage(Actor):
     @handles(BatchEnd)
     def on_batch_end(self, _: BatchEnd) -> None:
         """Writes what has gathered."""
-        if self._pending and not self._waiting_for_file:
+        if self._pending and not self._end.waits_for_file:
             self._commit()
-        if self._own.pending and not self._waiting_for_file:
+        if self._own.pending and not self._end.waits_for_file:
             self._commit_own()
-
-    def _commit_own(self) -> None:
-        if self._takes_nothing:
-            self._own.refuse_all(self._not_available())
-            return
-        self._waiting_for_file = self._own.append(self.system.clock.now_ms(), self._not_available)
-        self._slaves.log_grew()
-        self._want_file()
 
     def _commit(self) -> None:
         """One write for all pending sends, then their answers; what finds no room waits."""
-        pending = self._pending
-        try:
-            stored, waits, entries = self._batch.append(pending, self.system.clock.now_ms())
-        except (OSError, StoreError) as error:
-            self._pending, self._pending_bytes = [], 0
-            log.error("append failed", reason=str(error), sends=len(pending))
-            self._refuse_all(pending, self._not_available())
+        appended = self._append(self._pending)
+        if appended is None:
+            self._refuse_pending(self._end.not_available())
             return
-        self._pending, self._pending_bytes = pending[len(stored) :], 0
-        if self._pending:
-            self._waiting_for_file = True
-        self._want_file()
+        count, entries = appended
+        stored, self._pending = self._pending[:count], self._pending[count:]
+        self._pending_bytes = 0
         if entries:
-            stats = self.stats
-            stats.put_count += len(entries)
-            stats.put_bytes += sum([item[5] for item in stored])
-            end_offset = self._log.end_offset
-            self._slaves.log_grew()  # first of all: a slave works meanwhile
-            self._answer(stored, waits, end_offset)
-            self._reput.tell(Appended(end_offset, entries))
+            self._answer(stored)
+            self._end.dispatch(entries)
         took_ms = self.system.clock.monotonic_ms() - self._batch_started_ms
-        self.stats.took(took_ms, len(stored))
+        self._stats.took(took_ms, len(stored))
         if took_ms > SLOW_PUT_MS:
             log.warning("slow put", ms=round(took_ms), sends=len(stored))
 
-    def _answer(self, stored: list[Stored], waits: list[bool], end_offset: int) -> None:
+    def _answer(self, stored: Sequence[SendPut]) -> None:
         """Those that wait for the disk or a slave travel to GroupCommit, but where WAIT=false."""
         if self._waits:
-            group_commit = self._to["group_commit"]
-            later = [item for item, wait in zip(stored, waits, strict=True) if wait]
-            group_commit.tell(CommitUpTo(end_offset, later))
+            later = [put for put in stored if put.waits]
+            self._group_commit.tell(CommitUpTo(self._store.commit_log.end_offset, later))
             if len(later) == len(stored):
                 return
-            stored = [item for item, wait in zip(stored, waits, strict=True) if not wait]
+            stored = [put for put in stored if not put.waits]
         self._answers.stored(stored, ResponseCode.SUCCESS)
 
-    # --- files
+    def _commit_own(self) -> None:
+        """The same for what other actors have stored; again while something was not tried."""
+        if self._end.is_forbidden:
+            self._own.refuse(self._end.not_available())
+            return
+        while self._own.pending and not self._end.waits_for_file:
+            puts = self._own.puts()
+            appended = self._append(puts)
+            if appended is None:
+                self._own.refuse(self._end.not_available())
+                return
+            count, entries = appended
+            self._answer_own(self._own.stored(puts[:count]))
+            if entries:
+                self._end.dispatch(entries)
 
-    def _want_file(self) -> None:
-        offset = self._log.next_file_offset_to_prepare()
-        if offset is not None and offset != self._file_wanted:
-            self._file_wanted = offset
-            self._to["allocate_file"].tell(PrepareFile(offset, self.address))
+    def _answer_own(self, done: Sequence[InternalAppend]) -> None:
+        later = [each for each in done if self._waits and each.waits]
+        if self._waits:
+            self._group_commit.tell(CommitUpTo(self._store.commit_log.end_offset, (), later))
+        for each in done:
+            if not (self._waits and each.waits):
+                each.answer(ResponseCode.SUCCESS)
+
+    def _append(self, puts: Sequence[Put]) -> tuple[int, Sequence[DispatchEntry]] | None:
+        """How many of `puts` are in the log, and what to dispatch; None: the disk refuses all."""
+        try:
+            now_ms = self.system.clock.now_ms()
+            count, entries = self._appender.append(puts, now_ms) if puts else (0, [])
+        except (OSError, StoreError) as error:
+            log.error("append failed", reason=str(error), puts=len(puts))
+            return None
+        self._end.waits_for_file = count < len(puts)
+        self._end.want_file()
+        if entries:
+            self._slaves.log_grew()  # first of all: a slave works meanwhile
+        return count, entries
+
+    # --- files
 
     @handles(FilePrepared)
     def on_file_prepared(self, message: FilePrepared) -> None:
         """The log has room again, unless this file came to the PutMessage before this one."""
-        if message.offset != self._log.queue.capacity_end:
-            return
-        self._log.adopt(message.file)
-        self._waiting_for_file = False
-        self.on_batch_end(BatchEnd())
+        if self._end.adopt(message):
+            self.on_batch_end(BatchEnd())
 
     @handles(FileFailed)
     def on_file_failed(self, message: FileFailed) -> None:
         """Who waited for the file is refused; the next send asks for it again."""
-        self._file_wanted = -1
-        if self._waiting_for_file:
-            self._waiting_for_file = False
+        if self._end.give_up_file():
             error = RefusedError(ResponseCode.SYSTEM_ERROR, CREATE_FAILED)
-            self._own.refuse_all(error)
-            self._refuse_all(self._pending, error)
-            self._pending, self._pending_bytes = [], 0
+            self._own.refuse(error)
+            self._refuse_pending(error)
 
     @handles(DropFiles)
     def on_drop_files(self, message: DropFiles) -> None:
         """The log begins behind these from now on; its last file stays."""
-        message.reply_to.tell(FilesDropped(self._log.drop_before(message.offset)))
+        self._end.drop_files(message)
 
     @handles(QueuesGone)
     def on_queues_gone(self, message: QueuesGone) -> None:
         """The next message of such a queue has offset 0, unless one has come meanwhile."""
-        self._taker.forget_queues(message.queues)
+        self._appender.forget_queues(message.queues)
 
     @handles(_Tick)
     def on_tick(self, _: _Tick) -> None:
         """Refuses the sends that have waited for a file longer than a busy page cache may last."""
-        if not self._waiting_for_file:
+        if not self._end.waits_for_file:
             return
         oldest_ms = self.system.clock.monotonic_ms() - self._config.os_page_cache_busy_timeout_ms
-        late = [item for item in self._pending if item[10] <= oldest_ms]
+        late = [put for put in self._pending if put.arrived_ms <= oldest_ms]
         if late:
-            self._refuse_all(late, RefusedError(ResponseCode.SYSTEM_ERROR, BUSY))
-            self._pending = [item for item in self._pending if item[10] > oldest_ms]
+            self._admission.refuse_puts(late, RefusedError(ResponseCode.SYSTEM_ERROR, BUSY))
+            self._pending = [put for put in self._pending if put.arrived_ms > oldest_ms]
 
     @handles(WritesForbidden)
     def on_writes_forbidden(self, message: WritesForbidden) -> None:
         """The disk failed: nothing more is taken until it is well again."""
-        before = self._forbidden.get(message.source)
-        if before is not None and before.final:
-            return
-        if message.reason is not None:
-            self._forbidden[message.source] = message
-            if before is None:
-                log.error("no more messages are taken", reason=message.reason)
-        elif self._forbidden.pop(message.source, None) is not None and not self._forbidden:
-            log.info("messages are taken again")
+        self._end.forbid(message)
 
-    # --- refusals
-
-    def _not_available(self) -> RefusedError:
-        used = disk_use(self._store.config, self.system.disk)
-        return RefusedError(ResponseCode.SERVICE_NOT_AVAILABLE, STOPPED % used)
-
-    def _refuse_checked(
-        self, sends: Sends, send: Send, error: Refusal, context: SendContext | None, now_ms: int
-    ) -> None:
-        """Refuses a send that the store does not take, unless it should not have been sent."""
-        try:
-            self._taker.check(sends, send, now_ms)
-        except RefusedError as earlier:
-            error = earlier
-        self._refuse(sends, send, error, context)
-
-    def _refuse(
-        self, sends: Sends, send: Send, error: Refusal, context: SendContext | None
-    ) -> None:
-        self.stats.failed_count += 1
-        self._answers.refused(sends, send, error, context)
-
-    def _refuse_all(self, pending: Sequence[Pending], error: Refusal) -> None:
-        touched: dict[Sends, None] = {}
-        for item in pending:
-            self._refuse(item[0], item[1], error, item[9])
-            touched[item[0]] = None
-        for sends in touched:
-            sends.hand_over()
+    # --- the end
 
     def on_failure(self, *_: object) -> None:
         """Nothing that was taken is left silent."""
@@ -387,13 +261,15 @@ class PutMessage(Actor):
 
     def on_stop(self) -> None:
         self.on_batch_end(BatchEnd())
-        self._refuse_waiting(self._not_available())
+        self._refuse_waiting(self._end.not_available())
 
     def _refuse_waiting(self, error: RefusedError) -> None:
-        pending, self._pending = self._pending, []
         # What was in hand when this actor failed has been refused as a whole.
-        self._refuse_all([item for item in pending if item[0].owed], error)
-        for sends, send, context in self._taker.give_up_parked():
-            self._refuse(sends, send, error, context)
-            sends.hand_over()
-        self._own.give_up(error)
+        self._pending = [put for put in self._pending if put.sends.owed]
+        self._refuse_pending(error)
+        self._admission.refuse_parked(error)
+        self._own.refuse_all(error)
+
+    def _refuse_pending(self, error: RefusedError) -> None:
+        pending, self._pending, self._pending_bytes = self._pending, [], 0
+        self._admission.refuse_puts(pending, error)

@@ -2,8 +2,8 @@
 
 Owns: the replies that wait for their topic or for the producer's answer.
 Told by: connections (`Request`), topics (`TopicReady`), Clients (`NoProducer`), ClientCalls
-(`CallDone`), PutMessage (`OwnPut`).
-Tells: Clients (`AskProducer`), topics (`CreateTopicOnSend`), PutMessage (`PutOwn`).
+(`CallDone`), PutMessage (`InternalAppended`).
+Tells: Clients (`AskProducer`), topics (`CreateTopicOnSend`), PutMessage (`InternalAppend`).
 
 A request is an ordinary message with CORRELATION_ID and REPLY_TO_CLIENT; the reply is sent here by
 whoever consumed it.  Its answer says whether the producer has taken it: code 1 may mean that it is
@@ -19,16 +19,16 @@ from random import Random
 from structlog import get_logger
 
 from actors.config import BrokerConfig
-from actors.consumers.clients import AskProducer, NoProducer
 from actors.engine.actor import handles
 from actors.engine.address import Address
 from actors.engine.published import Published
-from actors.network.client_calls import CallDone, CallEnd
+from actors.network.client_calls import AskProducer, CallDone, CallEnd, NoProducer
 from actors.network.hooks import Hooks, SendContext
 from actors.network.request import Request, Responder, serves
-from actors.sending.own_put import OwnPut, OwnRecord, PutOwn
+from actors.sending.internal_append import InternalAppend, InternalAppended, InternalRecord
 from actors.sending.send_prepare import Redirect, delay_level, delayed
 from actors.sending.send_rules import PROPERTIES_BYTES_MAX, RefusedError, SendRules, new_state
+from actors.sending.topic_parking import TopicParking
 from actors.tables.topics import CreateTopicOnSend, TopicReady
 from protocol.bodies import TopicConfig
 from protocol.codes import RequestCode, ResponseCode
@@ -39,7 +39,7 @@ from protocol.message_id import offset_message_id
 from protocol.properties import PUSH_REPLY_TIME, REPLY_TO_CLIENT, TAGS, WAIT, parse
 from protocol.properties import format as properties_text
 from protocol.sysflag import COMPRESSED, COMPRESSION_TYPE_MASK
-from storage.dispatch import index_keys, tags_code
+from storage.dispatching.dispatch import index_keys, tags_code
 from storage.message_store import MessageStore
 
 log = get_logger(__name__)
@@ -94,7 +94,7 @@ class ReplyMessage(Responder):
             "MSG_REGION": config.region_id,
             "TRACE_ON": "true" if config.trace_on else "false",
         }
-        self._parked: dict[str, list[_Reply]] = {}
+        self._parking: TopicParking[_Reply] = TopicParking(addresses["topics"])
         self._pushing: dict[_Reply, None] = {}
         self._under_way = 0
 
@@ -110,7 +110,7 @@ class ReplyMessage(Responder):
         try:
             self._rules.check_accepting(self.system.clock.now_ms())
             config = self._rules.check_topic(header.topic, self._topics.value)
-            if config is None or header.topic in self._parked:
+            if config is None or header.topic in self._parking:
                 self._park(reply)
             else:
                 self._take(reply, config)
@@ -135,24 +135,22 @@ class ReplyMessage(Responder):
 
     def _park(self, reply: _Reply) -> None:
         header = reply.header
-        parked = self._parked.setdefault(header.topic, [])
-        parked.append(reply)
-        if len(parked) == 1:
-            self._to["topics"].tell(
-                CreateTopicOnSend(
-                    topic=header.topic,
-                    default_topic=header.default_topic,
-                    queue_nums=header.default_topic_queue_nums,
-                    unit_mode=header.unit_mode,
-                    producer=reply.request.peer.remote,
-                    reply_to=self.address,
-                )
-            )
+        self._parking.park(
+            reply,
+            CreateTopicOnSend(
+                topic=header.topic,
+                default_topic=header.default_topic,
+                queue_nums=header.default_topic_queue_nums,
+                unit_mode=header.unit_mode,
+                producer=reply.request.peer.remote,
+                reply_to=self.address,
+            ),
+        )
 
     @handles(TopicReady)
     def on_topic_ready(self, message: TopicReady) -> None:
         """The replies that waited for this topic go on, or may not."""
-        for reply in self._parked.pop(message.topic, ()):
+        for reply in self._parking.release(message.topic):
             try:
                 if message.config is None:
                     raise self._rules.unknown_topic(message.topic)
@@ -247,9 +245,9 @@ class ReplyMessage(Responder):
             self._answer(reply)
             return
         waits = reply.properties.get(WAIT, "true").lower() == "true"
-        self._to["put_message"].tell(PutOwn([record], self.address, reply, waits=waits))
+        self._to["put_message"].tell(InternalAppend([record], self.address, reply, waits=waits))
 
-    def _record(self, reply: _Reply) -> OwnRecord:
+    def _record(self, reply: _Reply) -> InternalRecord:
         """The properties as they came; but of a delayed one they say where it belongs."""
         header = reply.header
         text = (header.properties or "").encode()
@@ -259,7 +257,7 @@ class ReplyMessage(Responder):
         if level > 0:
             target = delayed(pairs, header.topic, reply.queue_id, level, self._delays_ms)
             text = b"\x02".join(name + b"\x01" + value for name, value in pairs.items())
-        return OwnRecord(
+        return InternalRecord(
             target.topic,
             target.queue_id,
             bytes(reply.request.command.body or b""),
@@ -275,8 +273,8 @@ class ReplyMessage(Responder):
             delay_ms=target.delay_ms,
         )
 
-    @handles(OwnPut)
-    def on_own_put(self, message: OwnPut) -> None:
+    @handles(InternalAppended)
+    def on_internal_appended(self, message: InternalAppended) -> None:
         """Stored or not, the answer says what became of the push."""
         reply = message.token
         assert isinstance(reply, _Reply)
@@ -318,6 +316,5 @@ class ReplyMessage(Responder):
 
     def on_failure(self, *_: object) -> None:
         """Those that wait for their topic wait for nothing; the others come back by themselves."""
-        for parked in self._parked.values():
-            for reply in parked:
-                reply.refuse("reply message restarted")
+        for reply in self._parking.release_all():
+            reply.refuse("reply message restarted")

@@ -1,7 +1,8 @@
 """Takes messages back from consumers that failed at them (CONSUMER_SEND_MSG_BACK).
 
 Owns: nothing; it reads the log.
-Told by: connections (`Request`), PutMessage (`OwnPut`).   Tells: PutMessage (`PutOwn`).
+Told by: connections (`Request`), PutMessage (`InternalAppended`).   Tells: PutMessage
+(`InternalAppend`).
 
 A copy goes to the group's retry topic, by way of a delay level that rises with every return; past
 the group's limit, or when the consumer says so, to its dead letters.  The answer comes when the
@@ -15,16 +16,16 @@ from dataclasses import dataclass
 from random import Random
 from typing import ClassVar
 
+from actors.access.real_topic import real_topic
 from actors.config import BrokerConfig
 from actors.engine.actor import Where, handles
 from actors.engine.address import Address
 from actors.engine.published import Published
 from actors.network.hooks import Hooks, SendBackContext
 from actors.network.request import Request, Responder, serves
-from actors.sending.own_put import OwnPut, OwnRecord, PutOwn
-from actors.sending.put_message import DLQ_QUEUES
+from actors.sending.internal_append import InternalAppend, InternalAppended, InternalRecord
 from actors.sending.send_prepare import Redirect, delayed
-from actors.sending.send_rules import FAQ, MAX_RECONSUME_FROM_VERSION
+from actors.sending.send_rules import DLQ_QUEUES, FAQ, MAX_RECONSUME_FROM_VERSION
 from actors.statistics.counts import Counts
 from actors.statistics.put_stats import PutStats
 from actors.tables.groups import GroupFinder
@@ -35,15 +36,15 @@ from protocol.codes import RequestCode, ResponseCode
 from protocol.command import RemotingCommand
 from protocol.errors import RemoteError
 from protocol.headers.client import ConsumerSendMsgBackHeader
-from protocol.message import MessageRecord, decode_record
+from protocol.message import MessageRecord
 from protocol.message_id import offset_message_id
 from protocol.properties import DELAY, ORIGIN_MESSAGE_ID, RETRY_TOPIC, TAGS, WAIT
 from protocol.property_shapes import find_pairs
 from protocol.sysflag import TRANSACTION_COMMIT, TRANSACTION_MASK
 from protocol.topic_names import DLQ_TOPIC_PREFIX, RETRY_TOPIC_PREFIX
-from storage.dispatch import index_keys, tags_code
+from storage.access.acl_file import SUB
+from storage.dispatching.dispatch import index_keys, tags_code
 from storage.message_store import MessageStore
-from storage.read_whole import read_whole
 
 _PERM_WRITE = 2
 _FIRST_LEVEL = 3
@@ -125,13 +126,15 @@ class SendBack(Responder):
             )
         sys_flag = UNIT_SUB_FLAG if header.unit_mode else 0
         wanted = [CreateSystemTopic(topic, group.retry_queue_nums, topic_sys_flag=sys_flag)]
-        data = read_whole(self._store.commit_log, self._store.damage, header.offset)
-        if data is None:
+        record = self._store.commit_log.read_record(header.offset, self._store.damage)
+        if record is None:
             raise RemoteError(
                 ResponseCode.SYSTEM_ERROR, f"look message by offset failed, {header.offset}"
             )
-        record, level = decode_record(data, check_crc=False), header.delay_level
-        limit = group.retry_max_times
+        if request.grant is not None:  # else any message could be had by a detour
+            topic_read = real_topic(record.topic, record.properties)
+            request.grant.require_topic(request.command.code, topic_read, SUB, header.group)
+        level, limit = header.delay_level, group.retry_max_times
         if request.command.version >= MAX_RECONSUME_FROM_VERSION:
             limit = limit if header.max_reconsume_times is None else header.max_reconsume_times
         if level < 0 or record.reconsume_times >= limit:
@@ -144,7 +147,7 @@ class SendBack(Responder):
         pairs = dict(find_pairs(record.properties))
         origin = pairs.get(RETRY_TOPIC.encode(), record.topic.encode()).decode("utf-8", "replace")
         token = _Return(request, origin, header.group)
-        self._put_message.tell(PutOwn([own], self.address, token, topics=wanted))
+        self._put_message.tell(InternalAppend([own], self.address, token, topics=wanted))
         return None
 
     def _checked_group(self, name: str) -> SubscriptionGroupConfig:
@@ -161,7 +164,7 @@ class SendBack(Responder):
             )
         return group
 
-    def _copy(self, record: MessageRecord, topic: str, queue_id: int, level: int) -> OwnRecord:
+    def _copy(self, record: MessageRecord, topic: str, queue_id: int, level: int) -> InternalRecord:
         """The message as it lies in its next topic, by way of a delay level if it has one."""
         pairs: dict[bytes, bytes] = dict(find_pairs(record.properties))
         pairs.setdefault(RETRY_TOPIC.encode(), record.topic.encode())
@@ -173,7 +176,7 @@ class SendBack(Responder):
         if level > 0 and record.sys_flag & TRANSACTION_MASK in (0, TRANSACTION_COMMIT):
             target = delayed(pairs, topic, queue_id, level, self._delays_ms)
         text = b"\x02".join(name + b"\x01" + value for name, value in pairs.items())
-        return OwnRecord(
+        return InternalRecord(
             target.topic,
             target.queue_id,
             record.body,
@@ -188,8 +191,8 @@ class SendBack(Responder):
             delay_ms=target.delay_ms,
         )
 
-    @handles(OwnPut)
-    def on_own_put(self, message: OwnPut) -> None:
+    @handles(InternalAppended)
+    def on_internal_appended(self, message: InternalAppended) -> None:
         """The copy is stored, or the consumer keeps its message."""
         self._under_way -= 1
         token = message.token

@@ -1,7 +1,7 @@
-"""What a send must honour before it may be appended: 4.9.7's checks, in its order and words.
+"""Checks of a send before it may be appended: 4.9.7's, in its order and words.
 
-Plain values and functions; PutMessage calls them.  A topic's part of the checks is done once per
-topic table and kept in a `TopicState`; what is left for each message is a few comparisons.
+Plain values and functions; Admission, ReplyMessage and Sink call them.  A topic's part of the
+checks is done once per topic table and kept in a `TopicState`.
 
 Source: AbstractSendMessageProcessor.msgCheck, SendMessageProcessor, TopicValidator,
 DefaultMessageStore.checkMessage, CommitLog.MessageExtEncoder.
@@ -18,7 +18,7 @@ from actors.statistics.counts import Counts
 from protocol.bodies import SubscriptionGroupConfig, TopicConfig
 from protocol.codes import ResponseCode
 from protocol.send_wire import Send
-from protocol.sysflag import MULTI_TAGS
+from protocol.sysflag import BORN_HOST_V6, MULTI_TAGS, STORE_HOST_V6
 from protocol.topic_names import (
     DLQ_TOPIC_PREFIX,
     REFUSED_TOPICS,
@@ -31,6 +31,10 @@ MAX_RECONSUME_FROM_VERSION = 121
 """From this client version on (3.4.9) the request's own limit of retries counts."""
 
 PROPERTIES_BYTES_MAX = 32_767
+NO_HOST_FLAGS = ~(BORN_HOST_V6 | STORE_HOST_V6)
+"""How long the hosts in a record are is not for its sender to say."""
+
+DLQ_QUEUES = 1
 _PERM_WRITE = 2
 
 
@@ -138,7 +142,7 @@ class SendRules:
 
         Raises RefusedError where the group is unknown.
         """
-        shape, tail = send[0], send[1]
+        shape, tail = send.shape, send.tail
         group = shape.topic[len(RETRY_TOPIC_PREFIX) :]
         config = groups.find(group)
         if config is None:

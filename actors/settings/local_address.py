@@ -1,4 +1,4 @@
-"""What this machine is called and where others reach it, when no setting says so.
+"""Name and address of this machine, for when no setting says them.
 
 Source: RemotingUtil.getLocalAddress, BrokerConfig.localHostName.
 """

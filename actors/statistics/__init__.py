@@ -1,1 +1,1 @@
-"""What is counted, and what a broker says of itself."""
+"""Counters: of sends, pulls, topics and groups."""

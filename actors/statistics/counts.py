@@ -1,4 +1,4 @@
-"""How much went through one topic or one group: written by one actor, read by whoever reports."""
+"""Counts of one topic or one group: written by one actor, read by whoever reports."""
 
 from dataclasses import dataclass
 

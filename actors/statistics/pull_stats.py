@@ -1,4 +1,4 @@
-"""What pulls have come to, counted."""
+"""Counts of pulls by outcome."""
 
 from dataclasses import dataclass, field
 

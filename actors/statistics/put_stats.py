@@ -1,4 +1,4 @@
-"""What PutMessage and SendBack count: puts and bytes, failures, how long a put takes."""
+"""Counts of PutMessage and SendBack: puts and bytes, failures, how long a put takes."""
 
 from bisect import bisect_left
 from dataclasses import dataclass, field

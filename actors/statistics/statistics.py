@@ -1,4 +1,4 @@
-"""What went through each topic and each group in the last minute, hour and day.
+"""Statistics of each topic and each group over the last minute, hour and day.
 
 Owns: the samples behind the figures.
 Told by: connections (`Request`), its own ticks.
@@ -45,7 +45,7 @@ from protocol.command import RemotingCommand
 from protocol.errors import RemoteError
 from protocol.headers.admin import ViewBrokerStatsHeader
 from protocol.topic_names import SCHEDULE_TOPIC
-from storage.consume_queues import ConsumeQueues
+from storage.queues.consume_queues import ConsumeQueues
 
 SECOND_MS = 1000
 MINUTE_SAMPLE_MS = 10 * SECOND_MS

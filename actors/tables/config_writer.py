@@ -16,8 +16,8 @@ from structlog import get_logger
 from actors.engine.actor import Actor, BatchEnd, Where, handles
 from actors.engine.address import Address
 from storage.errors import StoreError
-from storage.json_config import save
-from storage.left_out import LeftOut
+from storage.tables.json_config import save
+from storage.tables.left_out import LeftOut
 
 log = get_logger(__name__)
 
@@ -95,6 +95,11 @@ class ConfigWriter(Actor):
 
     def on_stop(self) -> None:
         self._write_all()
+
+    def on_failure(self, *_: object) -> None:
+        """What it had taken and not written yet goes with it: nobody may wait for that."""
+        for message in self._waiting.values():
+            message.refuse("the writer of the files has failed")
 
     def _write_all(self) -> None:
         for path, message in list(self._waiting.items()):

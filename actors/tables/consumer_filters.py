@@ -1,4 +1,4 @@
-"""By which expressions the consumer groups filter messages (SQL92).
+"""The table of consumer filters: the SQL92 expressions by which groups filter messages.
 
 Owns: the filters by topic and group, and consumerFilter.json.
 Told by: Clients (`RegisterFilters` with each heartbeat that concerns it, `UnregisterFilters`), its
@@ -23,7 +23,7 @@ from actors.network.request import Request
 from actors.tables.persisted import TickedTable
 from protocol.bodies import ConsumerData
 from protocol.topic_names import GROUP_CHARS_MAX, is_legal_name
-from storage.consumer_filters import ConsumerFilters, format_filters, parse_filters
+from storage.tables.consumer_filters import ConsumerFilters, format_filters, parse_filters
 
 log = get_logger(__name__)
 

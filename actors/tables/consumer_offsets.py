@@ -1,4 +1,4 @@
-"""How far every consumer group has come in every queue.
+"""The table of consumer offsets: how far every group has come in every queue.
 
 Owns: the table of offsets and consumerOffset.json.
 Told by: connections (`Request`), PullMessage, Transactions (`CommitOffset`), OffsetReset
@@ -18,13 +18,13 @@ from dataclasses import dataclass
 
 from structlog import get_logger
 
-from actors.consumers.consumer_groups import ConsumerView
-from actors.consumers.offset_guard import OffsetGuard, OffsetStats
 from actors.engine.actor import handles
 from actors.engine.address import Address
 from actors.engine.published import Published
 from actors.network.request import Peer, Request, serves
+from actors.tables.consumer_views import ConsumerView
 from actors.tables.names import check_group_name, check_topic_name
+from actors.tables.offset_guard import OffsetGuard, OffsetStats
 from actors.tables.persisted import TickedTable
 from protocol.bodies import ConsumerOffsetTable, TopicConfig
 from protocol.codes import RequestCode, ResponseCode
@@ -43,7 +43,7 @@ from protocol.topic_names import (
     group_name_fault,
     topic_name_fault,
 )
-from storage.offsets import (
+from storage.tables.offsets import (
     TOPIC_GROUP_SEPARATOR,
     format_offsets,
     group_of,

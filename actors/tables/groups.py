@@ -1,4 +1,4 @@
-"""The consumer groups of a broker.
+"""The table of consumer groups and their settings.
 
 Owns: the table of groups and subscriptionGroup.json.
 Told by: connections (`Request`), everybody who meets an unknown group (`CreateGroup`),
@@ -28,8 +28,8 @@ from protocol.errors import RemoteError
 from protocol.headers.admin import DeleteSubscriptionGroupHeader
 from protocol.table_rules import asked_group_fault
 from protocol.topic_names import GROUP_CHARS_MAX, is_legal_name
-from storage.groups import always_present, format_groups, parse_groups
-from storage.store_traces import restored_groups
+from storage.tables.groups import always_present, format_groups, parse_groups
+from storage.tables.store_traces import restored_groups
 
 log = get_logger(__name__)
 

@@ -1,4 +1,4 @@
-"""Names under which an administrator may make something: legal ones.
+"""Checks of the names of topics and groups that an administrator makes.
 
 Source: common/topic/TopicValidator.java, client/Validators.java.
 """

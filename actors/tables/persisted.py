@@ -1,4 +1,4 @@
-"""What the actors share whose table is a JSON file: they answer when a change is on disk.
+"""The base of actors whose table is a JSON file: they answer when a change is on disk.
 
 A file that is damaged does not stop the start: the newest version that can be used is taken, one
 log line says what was found, and the file is written again, the damaged one kept as .broken. An
@@ -23,8 +23,8 @@ from actors.engine.address import Address
 from actors.network.request import Request, Responder
 from actors.tables.config_writer import FileWritten, WriteFile
 from protocol.codes import ResponseCode
-from storage.json_config import Loaded, left_out_path, load
-from storage.left_out import LeftOut, Parse
+from storage.tables.json_config import Loaded, left_out_path, load
+from storage.tables.left_out import LeftOut, Parse
 
 log = get_logger(__name__)
 

@@ -1,15 +1,15 @@
-"""What the table actors publish, together: read by whoever answers requests."""
+"""Snapshots of all tables, together: read by whoever answers requests."""
 
 from collections.abc import Mapping, Sequence
 
-from actors.consumers.consumer_groups import ConsumerView
 from actors.engine.published import Published
 from actors.network.request import Peer
 from actors.tables.consumer_offsets import Offsets
+from actors.tables.consumer_views import ConsumerView
 from actors.tables.groups import GroupConfigs
 from protocol.bloom import BloomFilter
 from protocol.bodies import TopicConfig, TopicConfigTable
-from storage.consumer_filters import ConsumerFilters
+from storage.tables.consumer_filters import ConsumerFilters
 
 
 class Tables:

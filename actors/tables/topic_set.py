@@ -13,7 +13,7 @@ from protocol.topic_names import (
     SYSTEM_TOPIC_PREFIX,
     SYSTEM_TOPICS,
 )
-from storage.topics import READ_WRITE, always_present
+from storage.tables.topics import READ_WRITE, always_present
 
 UNIT_FLAG = 1
 UNIT_SUB_FLAG = 2

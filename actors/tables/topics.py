@@ -22,10 +22,16 @@ from actors.config import BrokerConfig
 from actors.engine.actor import handles
 from actors.engine.address import Address
 from actors.engine.published import Published
-from actors.naming.registration import RegisterAll, RegisterTopic, SetOrderTopics, WhenRegistered
 from actors.network.request import Request, serves
 from actors.tables.names import check_topic_name
 from actors.tables.persisted import PersistedTable
+from actors.tables.registering import (
+    NameServersTold,
+    RegisterAll,
+    RegisterTopic,
+    SetOrderTopics,
+    WhenRegistered,
+)
 from actors.tables.table_encoder import EncodeAnswer
 from actors.tables.topic_set import Topics
 from protocol.bodies import TopicConfig, TopicConfigTable
@@ -36,8 +42,8 @@ from protocol.errors import RemoteError
 from protocol.headers.admin import CreateTopicHeader, TopicHeader
 from protocol.table_rules import asked_topic_fault
 from protocol.topic_names import is_legal_name
-from storage.store_traces import restored_topics
-from storage.topics import READ_WRITE, format_topics, parse_topics
+from storage.tables.store_traces import restored_topics
+from storage.tables.topics import READ_WRITE, format_topics, parse_topics
 
 log = get_logger(__name__)
 
@@ -297,11 +303,20 @@ class TopicTable(PersistedTable):
         self._topics.put(config, self.system.clock.now_ms())
 
         def answer(table: TopicConfigTable, refusal: str) -> None:
+            """When the name servers know, as in 4.9.7: who was answered may ask for the route."""
             self._registration.tell(RegisterTopic(config, table.data_version))
-            self.answer_saved(request, refusal, remark=NO_RESPONSE_CODE)
+            told = WhenRegistered(NameServersTold(request, refusal), self.address)
+            if self._registration.is_up:
+                self._registration.tell(told)
+            else:
+                told.pass_on()
 
         self._changed(answer)
         return None
+
+    @handles(NameServersTold)
+    def on_name_servers_told(self, message: NameServersTold) -> None:
+        self.answer_saved(message.request, message.refusal, remark=NO_RESPONSE_CODE)
 
     def _check_new(self, topic: str) -> None:
         check_topic_name(topic)

@@ -1,1 +1,1 @@
-"""Half messages, verdicts, and asking producers again."""
+"""Transactions: half messages, their commit or rollback, and checks with their producers."""

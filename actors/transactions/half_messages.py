@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import count
 
-from actors.sending.own_put import OwnRecord
+from actors.sending.internal_append import InternalRecord
 from actors.sending.send_prepare import Redirect, delay_level, delayed
 from protocol.codes import RequestCode
 from protocol.command import ONEWAY_FLAG, RemotingCommand
@@ -28,7 +28,7 @@ from protocol.property_shapes import find_pairs
 from protocol.sysflag import TRANSACTION_COMMIT, TRANSACTION_MASK
 from protocol.tags import tags_code as tags_code_of
 from protocol.topic_names import HALF_TOPIC, OP_HALF_TOPIC, TRANS_CHECK_MAX_TIME_TOPIC
-from storage.dispatch import index_keys, tags_code
+from storage.dispatching.dispatch import index_keys, tags_code
 
 _OPERATION = b"WAIT\x01true\x02TAGS\x01d"
 _OPERATION_CODE = tags_code_of("d")
@@ -52,7 +52,7 @@ class HalfMessage:
 
     @property
     def group(self) -> str | None:
-        """Of its producers."""
+        """Of its producers; None where the message does not say."""
         return self.text(b"PGROUP")
 
     @property
@@ -81,7 +81,7 @@ class HalfMessage:
 
     # --- what is stored of it
 
-    def committed(self, prepared_offset: int, delays_ms: Sequence[int]) -> OwnRecord | None:
+    def committed(self, prepared_offset: int, delays_ms: Sequence[int]) -> InternalRecord | None:
         """The message itself; None if it does not say where it belongs."""
         target = self.target()
         if target is None:
@@ -97,7 +97,7 @@ class HalfMessage:
         own.prepared_offset, own.delay_ms = prepared_offset, redirect.delay_ms
         return own
 
-    def checked(self) -> OwnRecord:
+    def checked(self) -> InternalRecord:
         """Among the half messages again."""
         times = self.check_times
         pairs = {
@@ -108,19 +108,19 @@ class HalfMessage:
         own.reconsume_times = 0
         return own
 
-    def given_up(self) -> OwnRecord:
+    def given_up(self) -> InternalRecord:
         """Nobody is asked about it any more; an operator may look at it."""
         record = self.record
         return self._copy(TRANS_CHECK_MAX_TIME_TOPIC, 0, record.properties, record.sys_flag)
 
-    def resumed(self) -> OwnRecord:
+    def resumed(self) -> InternalRecord:
         """It is checked again, from the first time on."""
         text = _text({**self.pairs, b"TRANSACTION_CHECK_TIMES": b"0"})
         return self._copy(HALF_TOPIC, 0, text, self.record.sys_flag)
 
-    def _copy(self, topic: str, queue_id: int, text: bytes, sys_flag: int) -> OwnRecord:
+    def _copy(self, topic: str, queue_id: int, text: bytes, sys_flag: int) -> InternalRecord:
         record = self.record
-        return OwnRecord(
+        return InternalRecord(
             topic,
             queue_id,
             record.body,
@@ -137,9 +137,10 @@ class HalfMessage:
     # --- what its producer is asked
 
     def question(
-        self, own: OwnRecord, queue_offset: int, physical_offset: int, store_host: bytes
+        self, own: InternalRecord, queue_offset: int, physical_offset: int, store_host: bytes
     ) -> RemotingCommand | None:
-        """CHECK_TRANSACTION_STATE about its copy `own`, which lies there; one-way."""
+        """CHECK_TRANSACTION_STATE about its copy `own`, which lies there; one-way. None if the
+        message does not say which topic it is for."""
         target = self.target()
         if target is None:
             return None
@@ -170,9 +171,9 @@ class HalfMessage:
         )
 
 
-def operation(queue_id: int, queue_offset: int, now_ms: int, store_host: bytes) -> OwnRecord:
+def operation(queue_id: int, queue_offset: int, now_ms: int, store_host: bytes) -> InternalRecord:
     """What settles the half message with this queue offset."""
-    return OwnRecord(
+    return InternalRecord(
         OP_HALF_TOPIC,
         queue_id,
         b"%d" % queue_offset,

@@ -1,4 +1,4 @@
-"""One record of the log by its place, for somebody on the loop: read at once, or when it is warm.
+"""Reads one record of the log for an actor on the loop: at once, or once ColdRead has fetched it.
 
 A plain class; what is not in memory goes by way of ColdRead, which tells `Found` afterwards.
 """
@@ -8,17 +8,18 @@ from dataclasses import dataclass
 from actors.engine.address import Address
 from actors.engine.inbox import Refusable
 from actors.pulling.cold_read import AHEAD_BYTES, ReadCold
-from protocol.message import SIZE_AND_MAGIC, MessageRecord, RecordError, decode_record
+from protocol.message import SIZE_AND_MAGIC, MessageRecord, RecordError
 from storage.errors import OffsetError
+from storage.log.reader import message_of
 from storage.message_store import MessageStore
-from storage.page_probe import PageProbe
+from storage.reading.page_probe import PageProbe
 
 _FIRST_BYTES = 4096
 """Asked about first; most records are shorter."""
 
 
 @dataclass(slots=True)
-class Warmed:
+class ColdReadOfHalf:
     """The log at `offset` has been read from the disk for this one; look again."""
 
     offset: int
@@ -44,7 +45,7 @@ class HalfReader:
     ) -> tuple[bool, MessageRecord | None]:
         """Whether it is known what lies there, and the record; None if there is no whole one.
 
-        If it is not known, `reply_to` is told `Warmed`.
+        If it is not known, `reply_to` is told `ColdReadOfHalf`.
         """
         end = self._log.end_offset
         file = self._log.queue.find(offset) if 0 <= offset < end else None
@@ -60,10 +61,9 @@ class HalfReader:
             is_long = size > (_FIRST_BYTES if reads == 0 else AHEAD_BYTES)
             if reads < 2 and is_long and self._is_cold(offset, offset + size, asker, reply_to):
                 return False, None
-            record = decode_record(self._log.view(offset, size))
+            return True, message_of(self._log.view(offset, size), offset)
         except (OffsetError, RecordError):
             return True, None
-        return True, record if record.physical_offset == offset else None
 
     def _is_cold(self, start: int, end: int, asker: Refusable, reply_to: Address) -> bool:
         self._probe.forget()
@@ -71,5 +71,5 @@ class HalfReader:
         if not parts:
             return False
         reads = 1 if end - start <= _FIRST_BYTES else 2
-        self._cold_read.tell(ReadCold(parts, Warmed(start, asker, reads), reply_to))
+        self._cold_read.tell(ReadCold(parts, ColdReadOfHalf(start, asker, reads), reply_to))
         return True

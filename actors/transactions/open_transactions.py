@@ -18,10 +18,8 @@ from protocol.codes import RequestCode
 from protocol.command import RemotingCommand
 from protocol.headers.transaction import OpenTransactionsHeader
 from protocol.host import unpack_host
-from protocol.message import decode_record
 from protocol.message_id import offset_message_id
 from storage.message_store import MessageStore
-from storage.read_whole import read_whole
 
 LISTED_MAX = 1000
 """In one answer: whoever wants more asks again behind the last one."""
@@ -77,10 +75,9 @@ class HalfMessageList(Actor):
         message.request.answer(body=body.encode())
 
     def _read(self, offset: int) -> OpenTransaction | None:
-        data = read_whole(self._store.commit_log, self._store.damage, offset)
-        if data is None:
+        record = self._store.commit_log.read_record(offset, self._store.damage)
+        if record is None:
             return None
-        record = decode_record(data, check_crc=False)
         half = HalfMessage(record)
         ip, port = unpack_host(record.born_host)
         return OpenTransaction(

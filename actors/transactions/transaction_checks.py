@@ -13,14 +13,15 @@ from dataclasses import dataclass, field
 from structlog import get_logger
 
 from actors.config import BrokerConfig
-from actors.sending.own_put import OwnRecord
+from actors.sending.internal_append import InternalRecord
 from actors.transactions.half_messages import HalfMessage
 from actors.transactions.transaction_ends import End
 from actors.transactions.transaction_standing import Standings
-from protocol.message import RecordError, decode_record
+from protocol.message import RecordError
 from storage.errors import OffsetError
+from storage.log.reader import message_of
 from storage.message_store import MessageStore
-from storage.page_probe import ColdPart, PageProbe
+from storage.reading.page_probe import ColdPart, PageProbe
 from storage.transactions.ledger import PendingTransaction
 from storage.transactions.table import TransactionTable
 from storage.transactions.units import COMMITTING
@@ -45,14 +46,14 @@ class Check:
 
     pending: PendingTransaction
     half: HalfMessage
-    own: OwnRecord
+    own: InternalRecord
     is_given_up: bool
     is_passed: bool
-    """Whether progress passes it; else an original broker would find it pending."""
+    """Whether progress passes it; else a RocketMQ broker would find it pending."""
 
 
 @dataclass(slots=True)
-class Settle:
+class Finish:
     """One half message that is put an end to."""
 
     pending: PendingTransaction
@@ -65,11 +66,11 @@ class Batch:
     """What one step of a round has to do: first the ones, then the others."""
 
     checks: list[Check] = field(default_factory=list)
-    settles: list[Settle] = field(default_factory=list)
+    finishes: list[Finish] = field(default_factory=list)
 
-    def all(self) -> list[Check | Settle]:
+    def all(self) -> list[Check | Finish]:
         """Both."""
-        return [*self.checks, *self.settles]
+        return [*self.checks, *self.finishes]
 
 
 @dataclass(slots=True)
@@ -175,7 +176,7 @@ class Checks:
             checks.holds = True
             return
         if pending.state == COMMITTING:
-            batch.settles.append(Settle(pending, is_committed=True))
+            batch.finishes.append(Finish(pending, is_committed=True))
             return
         half = self._read(pending)
         if half is None:
@@ -193,7 +194,7 @@ class Checks:
         if offset in self.unreadable:
             return None
         try:
-            return HalfMessage(decode_record(self._log.view(offset, size)))
+            return HalfMessage(message_of(self._log.view(offset, size), offset))
         except (OffsetError, RecordError) as error:
             if offset >= self._log.min_offset():
                 log.error("half message cannot be read", offset=offset, reason=str(error))

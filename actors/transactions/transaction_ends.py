@@ -13,9 +13,16 @@ from dataclasses import dataclass
 
 from structlog import get_logger
 
+from actors.access.grant import AccessRefused
+from actors.access.real_topic import real_topic
 from actors.network.request import Request
-from actors.sending.own_put import OwnPut, OwnRecord, OwnResult, PutOwn
-from actors.sending.put_message import CREATE_FAILED
+from actors.sending.internal_append import (
+    InternalAppend,
+    InternalAppended,
+    InternalRecord,
+    InternalResult,
+)
+from actors.sending.log_end import CREATE_FAILED
 from actors.transactions.half_messages import HalfMessage, operation
 from actors.transactions.transaction_standing import Standing, Standings
 from protocol.codes import ResponseCode
@@ -23,8 +30,9 @@ from protocol.headers.transaction import EndTransactionHeader
 from protocol.message import MessageRecord
 from protocol.sysflag import TRANSACTION_COMMIT
 from protocol.topic_names import HALF_TOPIC
-from storage.commit_log import CommitLog
+from storage.access.acl_file import PUB
 from storage.config import StoreConfig
+from storage.log.commit_log import CommitLog
 from storage.transactions.units import (
     COMMITTED,
     COMMITTING,
@@ -94,11 +102,14 @@ class Ends:
         self._delays_ms = delays_ms
         self._now_ms = now_ms
 
-    def take(self, end: End, record: MessageRecord | None) -> PutOwn | None:
+    def records_for(self, end: End, record: MessageRecord | None) -> InternalAppend | None:
         """What is to be put for it; None if it is answered, or waits for what is being put."""
         fault = _fault(end.header, record)
         if fault is not None or record is None:
             end.answer(ResponseCode.SYSTEM_ERROR, fault)
+            return None
+        if (refused := _refused(end, record)) is not None:
+            end.answer(refused.code, refused.remark)
             return None
         standing = self._standings.of(record)
         waiting = self._standings.busy.get(standing.physical_offset)
@@ -115,7 +126,7 @@ class Ends:
         if state not in (PREPARED, COMMITTING, DISCARDED):  # replaced by one that is gone
             self._contradicts(end, standing)
             return None
-        half, settle = HalfMessage(record), self.settling(standing.queue_offset, record.queue_id)
+        half, settle = HalfMessage(record), self.operation(standing.queue_offset, record.queue_id)
         if not end.is_commit or state == COMMITTING:
             if state == COMMITTING and not end.is_commit:
                 log.warning("rollback of what is committed", **_names(end))
@@ -128,17 +139,17 @@ class Ends:
             records = [committed, settle]
         self._standings.busy[standing.physical_offset] = []
         token = EndPut(end, standing, COMMITTING if len(records) > 1 else state)
-        return PutOwn(records, None, token, waits=half.waits, is_chain=True)
+        return InternalAppend(records, None, token, waits=half.waits, is_chain=True)
 
     def _contradicts(self, end: End, standing: Standing) -> None:
         log.warning("transaction has ended otherwise", state=standing.state, **_names(end))
         end.answer(ResponseCode.SYSTEM_ERROR, NOT_FOUND)
 
-    def settling(self, queue_offset: int, queue_id: int) -> OwnRecord:
+    def operation(self, queue_offset: int, queue_id: int) -> InternalRecord:
         """What settles a half message."""
         return operation(queue_id, queue_offset, self._now_ms(), self._log.store_host)
 
-    def stored(self, token: EndPut, message: OwnPut) -> list[End]:
+    def stored(self, token: EndPut, message: InternalAppended) -> list[End]:
         """Answers a verdict whose records are stored, or refused; returns who waited for that."""
         end, offset = token.end, token.standing.physical_offset
         waiting = self._standings.busy.pop(offset, [])
@@ -155,7 +166,7 @@ class Ends:
             end.answer(*self._refusal(results[0], message.remark))
         return waiting
 
-    def _refusal(self, result: OwnResult, remark: str | None) -> tuple[int, str | None]:
+    def _refusal(self, result: InternalResult, remark: str | None) -> tuple[int, str | None]:
         """Code and text for a message that is not in the log."""
         if result.code == ResponseCode.MESSAGE_ILLEGAL:
             return result.code, _ILLEGAL % self._config.max_message_bytes
@@ -174,6 +185,19 @@ def _fault(header: EndTransactionHeader, record: MessageRecord | None) -> str | 
         return "The producer group wrong"
     if record.queue_offset != header.tran_state_table_offset:
         return "The transaction state table offset wrong"
+    return None
+
+
+def _refused(end: End, record: MessageRecord) -> AccessRefused | None:
+    """Why its sender may not end it: who may send to a topic may end transactions of it."""
+    grant = end.request.grant
+    if grant is None:
+        return None
+    topic = real_topic(record.topic, record.properties)
+    try:
+        grant.require_topic(end.request.command.code, topic, PUB, end.header.producer_group)
+    except AccessRefused as refused:
+        return refused
     return None
 
 

@@ -1,6 +1,6 @@
-"""How far CID_RMQ_SYS_TRANS has come, the group in whose name 4.9.7 checks transactions.
+"""Progress of CID_RMQ_SYS_TRANS, the group in whose name 4.9.7 checks transactions.
 
-Here the transaction table knows what is pending and nobody reads these offsets; but an original
+Here the transaction table knows what is pending and nobody reads these offsets; but a RocketMQ
 broker that takes over the store begins at them.
 
     half messages   the first that is pending: what lies before it is settled, replaced or given up
@@ -10,15 +10,15 @@ broker that takes over the store begins at them.
 from typing import NamedTuple
 
 from protocol.topic_names import HALF_TOPIC, OP_HALF_TOPIC
-from storage.consume_queue import ConsumeQueue
 from storage.message_store import MessageStore
+from storage.queues.consume_queue import ConsumeQueue
 from storage.transactions.table import TransactionTable
 
 _QUEUE_ID = 0
 """Half messages have one queue, and so has what settles them."""
 
 
-class Progress(NamedTuple):
+class TransactionProgress(NamedTuple):
     """Queue offsets; true once the log is on the disk up to `log_end`."""
 
     half_offset: int
@@ -28,7 +28,7 @@ class Progress(NamedTuple):
 
 def progress_of(
     store: MessageStore, table: TransactionTable, unreadable: set[int], op_offset: int = 0
-) -> Progress | None:
+) -> TransactionProgress | None:
     """As the table and the queues have it now; None if there has never been a half message.
 
     `op_offset`: as it was before, to begin the search with.
@@ -40,12 +40,12 @@ def progress_of(
     oldest = table.oldest_half(unreadable)
     log_end = table.covered_offset
     if oldest is None:
-        return Progress(halves.max_offset, 0 if ops is None else ops.max_offset, log_end)
+        return TransactionProgress(halves.max_offset, 0 if ops is None else ops.max_offset, log_end)
     if ops is None:
-        return Progress(oldest.queue_offset, 0, log_end)
+        return TransactionProgress(oldest.queue_offset, 0, log_end)
     low = min(max(op_offset, ops.min_offset), ops.max_offset)
     first = _first_behind(ops, low, oldest.physical_offset)
-    return Progress(oldest.queue_offset, first, log_end)
+    return TransactionProgress(oldest.queue_offset, first, log_end)
 
 
 def _first_behind(queue: ConsumeQueue, low: int, physical_offset: int) -> int:

@@ -1,4 +1,4 @@
-"""What has become of a half message: what the transaction table says, and what it cannot know yet.
+"""The state of a half message: from the transaction table, and from puts not dispatched yet.
 
 The table follows the log; between a put and its dispatch only whoever had it put knows of it.  Such
 knowledge is kept until the table has it too.
@@ -57,7 +57,7 @@ class Standings(Generic[W]):
         return None if table.name in self._store.lagging.behind else table
 
     def whole_table(self) -> TransactionTable | None:
-        """The table, if it knows all that the queues know."""
+        """The table, if it knows all that the queues know; else None."""
         table = self.table()
         if table is None or table not in self._store.dispatcher.followers:
             return None

@@ -1,11 +1,11 @@
 """Ends transactions, and asks producers about those that nobody has ended.
 
 Owns: which half messages are being ended or checked at the moment.
-Told by: connections (`Request`), PutMessage (`OwnPut`), ColdRead (`Warmed`, `_StepWarm`), the
-flusher (`Synced`), its own timer.
-Tells: PutMessage (`PutOwn`), ColdRead (`ReadCold`), producers (CHECK_TRANSACTION_STATE), the topic
-table (`CreateSystemTopic`), consumer_offsets (`CommitOffset`, how far CID_RMQ_SYS_TRANS has come),
-the flusher (`Sync`, before that).
+Told by: connections (`Request`), PutMessage (`InternalAppended`), ColdRead (`ColdReadOfHalf`,
+`_ColdReadForStep`), the flusher (`Synced`), its own timer.
+Tells: PutMessage (`InternalAppend`), ColdRead (`ReadCold`), producers (CHECK_TRANSACTION_STATE),
+the topic table (`CreateSystemTopic`), consumer_offsets (`CommitOffset`, how far CID_RMQ_SYS_TRANS
+has come), the flusher (`Sync`, before that).
 
 What is being put about a half message bars it: who comes meanwhile waits, and then sees what became
 of it.  So neither a second commit nor a check beside a commit delivers a message twice.
@@ -26,14 +26,14 @@ from actors.engine.published import Published
 from actors.network.request import Peer, Request, Responder, serves
 from actors.pulling.cold_read import ReadCold
 from actors.sending.flusher import Sync, Synced
-from actors.sending.own_put import OwnPut, OwnResult, PutOwn
+from actors.sending.internal_append import InternalAppend, InternalAppended, InternalResult
 from actors.tables.consumer_offsets import CommitOffset
 from actors.tables.topics import CreateSystemTopic
 from actors.transactions.half_messages import HalfMessage
-from actors.transactions.half_reader import HalfReader, Warmed
-from actors.transactions.transaction_checks import Batch, Check, Checks, Round, Settle
+from actors.transactions.half_reader import ColdReadOfHalf, HalfReader
+from actors.transactions.transaction_checks import Batch, Check, Checks, Finish, Round
 from actors.transactions.transaction_ends import NOT_SET, End, EndPut, Ends
-from actors.transactions.transaction_progress import Progress, progress_of
+from actors.transactions.transaction_progress import TransactionProgress, progress_of
 from actors.transactions.transaction_standing import Standings
 from protocol.codes import RequestCode, ResponseCode
 from protocol.command import RemotingCommand
@@ -45,10 +45,10 @@ from protocol.message import MessageRecord
 from protocol.message_id import parse_message_id
 from protocol.sysflag import TRANSACTION_NONE
 from protocol.topic_names import HALF_TOPIC, OP_HALF_TOPIC, TRANS_CHECK_MAX_TIME_TOPIC
-from storage.dispatch import delay_levels_ms
-from storage.groups import TRANSACTION_GROUP
+from storage.dispatching.dispatch import delay_levels_ms
 from storage.message_store import MessageStore
-from storage.page_probe import PageProbe
+from storage.reading.page_probe import PageProbe
+from storage.tables.groups import TRANSACTION_GROUP
 from storage.transactions.units import COMMITTED, DISCARDED
 
 log = get_logger(__name__)
@@ -70,7 +70,7 @@ class _NextStep:
 
 
 @dataclass(slots=True)
-class _StepWarm:
+class _ColdReadForStep:
     """What the next step reads is in memory now."""
 
     transactions: Address
@@ -78,7 +78,7 @@ class _StepWarm:
 
     def refuse(self, _remark: str) -> None:
         """The disk could not be read; ColdRead has logged that."""
-        self.transactions.tell(_StepWarm(self.transactions, False))
+        self.transactions.tell(_ColdReadForStep(self.transactions, False))
 
 
 @dataclass(slots=True)
@@ -122,7 +122,7 @@ class Transactions(Responder):
         self._turn = 0
         self._resuming = 0
         self._told: tuple[int, int] = (0, 0)
-        self._unsafe: Progress | None = None
+        self._unsafe: TransactionProgress | None = None
         self._is_last_saved = False
 
     def on_start(self) -> None:
@@ -152,8 +152,8 @@ class Transactions(Responder):
         self._look_up(offset, _Resume(request))
         return None
 
-    @handles(Warmed)
-    def on_warmed(self, message: Warmed) -> None:
+    @handles(ColdReadOfHalf)
+    def on_warmed(self, message: ColdReadOfHalf) -> None:
         """What had to be read from the disk is in memory."""
         assert isinstance(message.asker, End | _Resume)
         self._look_up(message.offset, message.asker, message.reads)
@@ -163,7 +163,7 @@ class Transactions(Responder):
         if not is_known:
             return
         if isinstance(asker, End):
-            put = self._ends.take(asker, record)
+            put = self._ends.records_for(asker, record)
             if put is not None:
                 put.reply_to = self.address
                 self._to["put_message"].tell(put)
@@ -176,12 +176,12 @@ class Transactions(Responder):
             return
         self._resuming += 1
         own = HalfMessage(record).resumed()
-        self._to["put_message"].tell(PutOwn([own], self.address, resume))
+        self._to["put_message"].tell(InternalAppend([own], self.address, resume))
 
     # --- what was put
 
-    @handles(OwnPut)
-    def on_own_put(self, message: OwnPut) -> None:
+    @handles(InternalAppended)
+    def on_internal_appended(self, message: InternalAppended) -> None:
         """The records are stored, or refused."""
         token = message.token
         if isinstance(token, EndPut):
@@ -197,7 +197,7 @@ class Transactions(Responder):
             if token.checks:
                 self._checks_put(token, message)
             else:
-                self._settles_put(token, message)
+                self._finishes_put(token, message)
 
     def _go_on(self, waiting: Sequence[End]) -> None:
         """Those that came while something was put about their half message."""
@@ -223,8 +223,8 @@ class Transactions(Responder):
         """Whoever else had mail has been served."""
         self._step()
 
-    @handles(_StepWarm)
-    def on_step_warm(self, message: _StepWarm) -> None:
+    @handles(_ColdReadForStep)
+    def on_step_warm(self, message: _ColdReadForStep) -> None:
         """Goes on with what had to be read from the disk."""
         if message.is_read:
             self._step(warm=True)
@@ -242,13 +242,15 @@ class Transactions(Responder):
             self._end_round()
             return
         if not warm and (parts := self._checks.cold(checks, clock.now_ms())):
-            self._to["cold_read"].tell(ReadCold(parts, _StepWarm(self.address), self.address))
+            self._to["cold_read"].tell(
+                ReadCold(parts, _ColdReadForStep(self.address), self.address)
+            )
             return
         self._put(self._checks.step(checks, table, clock.now_ms()))
 
     def _put(self, batch: Batch) -> None:
         """Has the checks stored, or if there are none the rest, or goes on."""
-        if not batch.checks and not batch.settles:
+        if not batch.checks and not batch.finishes:
             self.address.tell(_NextStep())
             return
         for check in batch.all():
@@ -257,24 +259,24 @@ class Transactions(Responder):
             records = [check.own for check in batch.checks]
         else:
             records = [
-                self._ends.settling(check.pending.queue_offset, check.pending.queue_id)
-                for check in batch.settles
+                self._ends.operation(check.pending.queue_offset, check.pending.queue_id)
+                for check in batch.finishes
             ]
         wanted = []
         if any(check.is_given_up for check in batch.checks):
             wanted = [CreateSystemTopic(TRANS_CHECK_MAX_TIME_TOPIC, 1)]
-        self._to["put_message"].tell(PutOwn(records, self.address, batch, topics=wanted))
+        self._to["put_message"].tell(InternalAppend(records, self.address, batch, topics=wanted))
 
-    def _checks_put(self, batch: Batch, message: OwnPut) -> None:
+    def _checks_put(self, batch: Batch, message: InternalAppended) -> None:
         """Asks about those that are stored; what lies before others that wait is settled too."""
         again: list[Check] = []
-        settles = batch.settles
+        finishes = batch.finishes
         is_failing = False
         for check, result in zip(batch.checks, message.results, strict=True):
             if result.is_stored:
                 self._note_check(check, result)
                 if not check.is_passed:
-                    settles.append(Settle(check.pending, is_committed=False))
+                    finishes.append(Finish(check.pending, is_committed=False))
             elif result.code != ResponseCode.MESSAGE_ILLEGAL:
                 is_failing = True
             elif not check.is_given_up:  # it has no room for its count
@@ -282,7 +284,7 @@ class Transactions(Responder):
                 again.append(replace(check, own=own, is_given_up=True))
             else:
                 self._checks.unreadable.add(check.pending.physical_offset)
-        rest = Batch(again, settles)
+        rest = Batch(again, finishes)
         kept = {each.pending.physical_offset for each in rest.all()}
         self._release([each for each in batch.checks if each.pending.physical_offset not in kept])
         if is_failing:
@@ -292,7 +294,7 @@ class Transactions(Responder):
         else:
             self._put(rest)
 
-    def _note_check(self, check: Check, result: OwnResult) -> None:
+    def _note_check(self, check: Check, result: InternalResult) -> None:
         offset, known_at = check.pending.physical_offset, result.physical_offset + 1
         if check.is_given_up:
             self._standings.note(offset, DISCARDED, known_at)
@@ -304,7 +306,7 @@ class Transactions(Responder):
             self._round.checked_count += not check.is_given_up
             self._round.given_up_count += check.is_given_up
 
-    def _ask(self, check: Check, result: OwnResult) -> None:
+    def _ask(self, check: Check, result: InternalResult) -> None:
         """One of the producers of the group, in turn; none: it is checked again next time."""
         half = check.half
         peers = self._producers.value.get(half.group or "", ())
@@ -324,15 +326,15 @@ class Transactions(Responder):
     def _store_host(self) -> bytes:
         return self._store.commit_log.store_host
 
-    def _settles_put(self, batch: Batch, message: OwnPut) -> None:
-        for check, result in zip(batch.settles, message.results, strict=True):
+    def _finishes_put(self, batch: Batch, message: InternalAppended) -> None:
+        for check, result in zip(batch.finishes, message.results, strict=True):
             if result.is_stored and check.is_committed:
                 offset = check.pending.physical_offset
                 self._standings.note(offset, COMMITTED, result.physical_offset + 1)
-        self._release(batch.settles)
+        self._release(batch.finishes)
         self.address.tell(_NextStep())
 
-    def _release(self, checks: Sequence[Check | Settle]) -> None:
+    def _release(self, checks: Sequence[Check | Finish]) -> None:
         for check in checks:
             self._go_on(self._standings.busy.pop(check.pending.physical_offset, []))
 
@@ -374,7 +376,7 @@ class Transactions(Responder):
         if progress is not None and message.flushed_offset >= progress.log_end:
             self._tell_progress(progress)
 
-    def _tell_progress(self, progress: Progress) -> None:
+    def _tell_progress(self, progress: TransactionProgress) -> None:
         self._told = progress.half_offset, progress.op_offset
         for topic, offset in zip((HALF_TOPIC, OP_HALF_TOPIC), self._told, strict=True):
             self._to["consumer_offsets"].tell(CommitOffset(TRANSACTION_GROUP, topic, 0, offset))

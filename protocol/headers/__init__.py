@@ -8,6 +8,6 @@ client.py        unregister, consumer list, send back, what a broker asks of a c
 transaction.py   end transaction, check state
 admin.py         topics, groups, statistics, access control
 jobs.py          Spark jobs: ours alone
+sink.py          sinks of Spark queries: ours alone
 namesrv.py       broker registration, route, key-value config
-by_code.py       which header belongs to which request code
 """

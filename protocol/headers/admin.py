@@ -1,4 +1,4 @@
-"""What an administrator asks a broker: topics, groups, statistics, configuration, access control.
+"""Headers of an administrator's requests: topics, groups, statistics, settings, access control.
 
 Source: common/protocol/header/*.java.
 """
@@ -142,6 +142,8 @@ class CreateAccessConfigHeader(Header):
     default_group_perm: str | None = wire("defaultGroupPerm", default=None)
     topic_perms: str | None = wire("topicPerms", default=None)
     group_perms: str | None = wire("groupPerms", default=None)
+    keep_previous_secret: bool | None = wire("keepPreviousSecret", default=None)
+    """Ours alone: the secret that is replaced stays valid beside the new one."""
 
 
 @dataclass(slots=True)
@@ -168,3 +170,5 @@ class GetBrokerAclInfoResponseHeader(Header):
     broker_name: str = wire("brokerName")
     broker_address: str = wire("brokerAddr")
     cluster_name: str = wire("clusterName")
+    fingerprints: str | None = wire("aclFingerprints", default=None)
+    """Ours alone: of each file's content, as a JSON object."""

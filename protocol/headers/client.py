@@ -1,4 +1,4 @@
-"""What clients tell a broker of themselves, and what a broker asks of them.
+"""Headers of what clients tell a broker of themselves, and of what a broker asks of them.
 
 Source: common/protocol/header/UnregisterClientRequestHeader.java,
 GetConsumerListByGroupRequestHeader.java, ConsumerSendMsgBackRequestHeader.java and others.

@@ -2,7 +2,7 @@
 
 A header is a dataclass whose fields name their wire key. Without a default a field is mandatory:
 4.9.7 fails where it uses a missing one, and answers SYSTEM_ERROR with the exception's text. An
-optional number that cannot be read stays at its default, except in the headers the original
+optional number that cannot be read stays at its default, except in the headers RocketMQ
 decodes by hand (`by_hand`), where it is an error too.
 
 Source: remoting/protocol/RemotingCommand.java (decodeCommandCustomHeader), FastCodesHeader.java.
@@ -84,7 +84,7 @@ class Header:
         return header
 
     def check(self) -> None:
-        """Raises RemoteError for values that the original refuses while decoding."""
+        """Raises RemoteError for values that RocketMQ refuses while decoding."""
 
     def _encode(self, *, short: bool) -> dict[str, str]:
         encoded: dict[str, str] = {}

@@ -1,4 +1,4 @@
-"""What is asked about Spark jobs: ours alone, see protocol/bodies_own.py."""
+"""Headers of the requests about Spark jobs: ours alone, see protocol/bodies_own.py."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""What brokers and clients ask a name server.
+"""Headers of the requests to a name server.
 
 Source: common/protocol/header/namesrv/*.java.
 """
@@ -37,10 +37,6 @@ class BrokerIdentityHeader(Header):
     broker_address: str = wire("brokerAddr")
     cluster_name: str = wire("clusterName")
     broker_id: int = wire_long("brokerId")
-
-
-UnregisterBrokerHeader = BrokerIdentityHeader
-QueryDataVersionHeader = BrokerIdentityHeader
 
 
 @dataclass(slots=True)

@@ -3,7 +3,7 @@
     compile_filter("a BETWEEN 0 AND 3 AND color = 'red'")({"a": "2", "color": "red"})  → True
 
 The closure gives True, False, or None where SQL says unknown; only True is a match. It raises
-EvaluationError where the original's throws, which is no match either. The language, its number and
+EvaluationError where RocketMQ's throws, which is no match either. The language, its number and
 string rules and the texts of its errors are those of RocketMQ 4.9.7, oddities included:
 
 - what stands behind a complete expression is ignored;

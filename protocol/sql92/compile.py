@@ -1,4 +1,4 @@
-"""From the text of an expression to its closure, by a lark grammar.
+"""The compiler of SQL92 expressions: from text to closure, by a lark grammar.
 
 Source: filter/parser/SelectorParser.jj (the grammar), ParseException.java (the texts).
 """
@@ -226,7 +226,7 @@ def _parser_after(fed: Sequence[Token]) -> Any:
 def _parse_error(expression: str, fed: Sequence[Token], accepted: Set[str]) -> SqlError:
     """The last of these tokens does not fit."""
     token = fed[-1]
-    if accepted == {"BETWEEN", "IN"}:  # the original looks ahead, and takes offence at NOT
+    if accepted == {"BETWEEN", "IN"}:  # RocketMQ's parser looks ahead, and takes offence at NOT
         token, accepted = fed[-2], _COMPARISONS
     elif accepted == {"NULL", "NOT"}:
         accepted = {"NOT"}

@@ -1,4 +1,4 @@
-"""What is wrong with an expression, in the words of the original; what cannot be evaluated."""
+"""Errors of SQL92 expressions: wrong text, in RocketMQ's words, and what cannot be evaluated."""
 
 from typing import Final
 

@@ -22,12 +22,12 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from spark.report import Report
 from storage.errors import StoreError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-Report: TypeAlias = dict[str, Any]
 Main: TypeAlias = "Callable[[SparkSession | None, Mapping[str, Any]], Report]"
 
 

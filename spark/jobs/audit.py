@@ -13,23 +13,22 @@ of the records. It is what `troupemq store check` does, on all cores or machines
 and takes no lock. Beside a broker that writes, the newest part of the index may look unfinished.
 """
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
-from spark.arguments import check_store, read_arguments
-from spark.jobs import Report
-from spark.parts import spark_pays
-from spark.report import text_table
+from spark.arguments import OfShared, checked, pays
+from spark.report import Report, text_table
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from spark.audit import Audit
+    from spark.analysis.audit import Audit
 
-SHOWN_MAX = 100
-"""Lines of the table for people; --json has them all, up to 1,000 of each part."""
+SHOWN_MAX = 20
+"""Lines for people of each part; --json has them all, up to 1,000 of each."""
 
 NAMED_MAX = 10_000
 
@@ -42,35 +41,29 @@ _HEADINGS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Arguments:
+class Arguments(OfShared):
     """The table is above."""
 
-    store: str
-    commit_log: str | None = None
-    published_offset: int | None = None
     delay_levels: str | None = None
-    with_spark: bool | None = None
 
 
 def check(given: Mapping[str, Any]) -> Arguments:
-    """Refuses what is no store."""
-    wanted = read_arguments(Arguments, "audit", given)
-    check_store(wanted.store, wanted.commit_log)
+    """Raises StoreError for what is no store."""
+    wanted = checked(Arguments, "audit", given)
     return wanted
 
 
 def needs_spark(given: Mapping[str, Any]) -> bool:
     """Whether the log is long enough for it."""
-    wanted = check(given)
-    return spark_pays(wanted.store, wanted.commit_log, wanted.with_spark)
+    return pays(check(given))
 
 
 def main(spark: "SparkSession | None", given: Mapping[str, Any]) -> Report:
     """Reads everything once. Raises StoreError where the directory cannot be read."""
-    from spark.audit import Audit
+    from spark.analysis.audit import Audit
+    from storage.checking.store_layout import with_sizes_of_files
     from storage.config import StoreConfig
-    from storage.disk import RealDisk
-    from storage.store_layout import with_sizes_of_files
+    from storage.files.disk import RealDisk
 
     wanted, begun_s = check(given), monotonic()
     config = StoreConfig(root=wanted.store, commit_log_dir=wanted.commit_log or "")
@@ -108,8 +101,16 @@ def _text(report: Report, audit: "Audit") -> Iterator[str]:
     if report["messages"]:
         yield f"{report['damaged_messages']:,} damaged messages:"
         yield from text_table(report["messages"][:SHOWN_MAX], _HEADINGS)
-    for each in audit.report.findings[:SHOWN_MAX]:
-        yield f"{each.part}: {each.text}"
+        if report["damaged_messages"] > SHOWN_MAX:
+            yield f"and {report['damaged_messages'] - SHOWN_MAX:,} more"
+    shown: Counter[str] = Counter()
+    for each in audit.report.findings:
+        shown[each.part] += 1
+        if shown[each.part] <= SHOWN_MAX:
+            yield f"{each.part}: {each.text}"
+    for part, count in report["wrong"].items():
+        if count > SHOWN_MAX:
+            yield f"{part}: {count:,} are wrong in all; --json names the first 1,000"
     yield (
         "Nothing is wrong." if report["clean"] else "troupemq store rebuild mends what is derived."
     )

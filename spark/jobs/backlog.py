@@ -1,4 +1,4 @@
-"""How far consumer groups are behind, in messages and in time, and whether it grows; without Spark.
+"""Tells how far consumer groups are behind, in messages and in time, and whether it grows.
 
     argument       meaning                                                   default
     store          storePathRootDir                                          must be given
@@ -22,19 +22,19 @@ from pathlib import Path
 from time import time_ns
 from typing import TYPE_CHECKING, Any
 
-from spark.arguments import check_output, check_store, read_arguments
-from spark.jobs import Report
+from protocol.message import RecordHead
+from spark.arguments import OfStore, check_output, checked
 from spark.plot import Chart, write_page
-from spark.report import duration, text_table
+from spark.report import Report, duration, text_table
+from storage.checking.store_layout import queue_extents, with_sizes_of_files
 from storage.config import StoreConfig
-from storage.disk import RealDisk
 from storage.errors import StoreError
-from storage.json_config import load
-from storage.offsets import TOPIC_GROUP_SEPARATOR, parse_offsets
-from storage.read_only_disk import ReadOnlyDisk
-from storage.scrub.files import LogReader, UnitReader
-from storage.scrub.walk import whole_record
-from storage.store_layout import queue_extents, with_sizes_of_files
+from storage.files.disk import RealDisk
+from storage.files.read_only_disk import ReadOnlyDisk
+from storage.log.reader import NamedLogReader, record_at
+from storage.scrub.unit_reader import UnitReader
+from storage.tables.json_config import load
+from storage.tables.offsets import TOPIC_GROUP_SEPARATOR, parse_offsets
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -51,17 +51,15 @@ _HEADINGS = {
     "topic": "topic",
     "lag": "messages",
     "waits": "oldest waits",
-    "trend": "an hour",
+    "trend": "change an hour",
     "eta": "done in",
 }
 
 
 @dataclass(frozen=True, slots=True)
-class Arguments:
+class Arguments(OfStore):
     """The table is above."""
 
-    store: str
-    commit_log: str | None = None
     output: str | None = None
     groups: tuple[str, ...] | None = None
     topics: tuple[str, ...] | None = None
@@ -107,9 +105,8 @@ class GroupLag:
 
 
 def check(given: Mapping[str, Any]) -> Arguments:
-    """Refuses what is no store, and an output that cannot be written."""
-    wanted = read_arguments(Arguments, "backlog", given)
-    check_store(wanted.store, wanted.commit_log)
+    """Raises StoreError for what is no store, and an output that cannot be written."""
+    wanted = checked(Arguments, "backlog", given)
     if wanted.output is not None:
         check_output(wanted.output)
     return wanted
@@ -137,7 +134,10 @@ def main(spark: "SparkSession | None", given: Mapping[str, Any]) -> Report:
 
 
 def lags(wanted: Arguments) -> list[GroupLag]:
-    """Every wanted group and topic, the largest backlog first."""
+    """Every wanted group and topic, the largest backlog first; none where nobody has consumed.
+
+    Raises StoreError if the offsets of the groups cannot be read.
+    """
     disk = ReadOnlyDisk(RealDisk())
     config = with_sizes_of_files(
         disk, StoreConfig(root=wanted.store, commit_log_dir=wanted.commit_log or "")
@@ -166,7 +166,7 @@ class Looks:
         names = [int(name) for name in disk.listdir(config.commit_log_dir) if name.isdecimal()]
         end = max(names, default=-config.commit_log_file_bytes) + config.commit_log_file_bytes
         self._min_offset = min(names, default=0)
-        self._log = LogReader(disk, config, end)
+        self._log = NamedLogReader(disk, config, end)
         self._units = UnitReader(disk, config)
 
     def close(self) -> None:
@@ -188,8 +188,8 @@ class Looks:
     def stored_ms(self, topic: str, queue_id: int, queue_offset: int) -> int | None:
         """When a message was stored; None if its record is damaged or gone."""
         unit = self._units.unit(topic.encode(), queue_id, queue_offset)
-        head = None if unit is None else whole_record(self._log, unit[0])
-        return None if head is None else head.store_timestamp
+        head = None if unit is None else record_at(self._log, unit[0])
+        return head.store_timestamp if isinstance(head, RecordHead) else None
 
 
 def _group_lag(

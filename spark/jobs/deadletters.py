@@ -1,4 +1,4 @@
-"""What consumer groups have given up: how many, after how many tries, how old, from which topics.
+"""Tells what consumer groups have given up: how many, after how many tries, how old, from where.
 
     argument           meaning                                              default
     store              storePathRootDir                                     must be given
@@ -12,7 +12,10 @@
     with_spark         whether Spark shares the work out                    from 256 MiB of log
 
 A message comes here when its group has retried it as often as it may, or when a consumer gave it
-back with the wish never to see it again; what went wrong in the consumer is not stored anywhere.
+back with the wish never to see it again (delayLevel -1): `reasons` tells these two apart by how
+often it was delivered (reconsumeTimes). RocketMQ stores nothing of what went wrong in the consumer,
+neither an exception nor who it was: that is in the consumers' own logs, by the message's keys and
+its first id (ORIGIN_MESSAGE_ID), which --json has for each sample.
 `troupemq job redrive GROUP` sends dead letters to the topics that they came from.
 """
 
@@ -22,10 +25,8 @@ from time import time_ns
 from typing import TYPE_CHECKING, Any
 
 from protocol.topic_names import DLQ_TOPIC_PREFIX
-from spark.arguments import check_store, read_arguments, topic_names
-from spark.jobs import Report
-from spark.parts import spark_pays
-from spark.report import duration, text_table
+from spark.arguments import OfMessages, checked, pays, topic_names
+from spark.report import Report, duration, moment, text_table
 from storage.errors import StoreError
 
 if TYPE_CHECKING:
@@ -42,19 +43,12 @@ _HEADINGS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Arguments:
+class Arguments(OfMessages):
     """The table is above."""
 
-    store: str
-    commit_log: str | None = None
-    published_offset: int | None = None
     groups: tuple[str, ...] | None = None
-    since: Any = None
-    until: Any = None
     samples: int = 3
     now_ms: int | None = None
-    range_bytes: int = 64 * 1024 * 1024
-    with_spark: bool | None = None
 
     @property
     def topics(self) -> tuple[str, ...]:
@@ -70,9 +64,8 @@ class Arguments:
 
 
 def check(given: Mapping[str, Any]) -> Arguments:
-    """Refuses what is no store, and a group that has no dead letters."""
-    wanted = read_arguments(Arguments, "deadletters", given)
-    check_store(wanted.store, wanted.commit_log)
+    """Raises StoreError for what is no store, and a group that has no dead letters."""
+    wanted = checked(Arguments, "deadletters", given)
     for topic in set(wanted.topics) - topic_names(wanted.store):
         group = topic.removeprefix(DLQ_TOPIC_PREFIX)
         raise StoreError(f"the group {group} has no dead letters in {wanted.store}: leave it out")
@@ -81,20 +74,20 @@ def check(given: Mapping[str, Any]) -> Arguments:
 
 def needs_spark(given: Mapping[str, Any]) -> bool:
     """Whether the log is long enough for it."""
-    wanted = check(given)
-    return spark_pays(wanted.store, wanted.commit_log, wanted.with_spark)
+    return pays(check(given))
 
 
 def main(spark: "SparkSession | None", given: Mapping[str, Any]) -> Report:
     """Reads the dead-letter topics once. Raises StoreError."""
-    from spark.deadletters import COLUMNS, DeadPart, count_part, merged
+    from spark.analysis.deadletters import COLUMNS, DeadPart, count_part, merged
+    from spark.analysis.scan import scan_parts
     from spark.parts import run_parts
-    from spark.scan import scan_parts
 
     wanted = check(given)
     now_ms = wanted.now_ms or time_ns() // 1_000_000
     parts = [DeadPart(scan, wanted.samples) for scan in scan_parts(wanted, COLUMNS)]
-    groups = merged(run_parts(spark, count_part, parts), wanted.samples)
+    found = run_parts(spark, count_part, parts, "counting", lambda part: part.scan.rows)
+    groups = merged(found, wanted.samples)
     report: Report = {
         "output": None,
         "rows": sum(group["messages"] for group in groups),
@@ -125,6 +118,7 @@ def _text(groups: Sequence[Mapping[str, Any]], now_ms: int) -> Iterator[str]:
         for each in group["samples"]:
             yield (
                 f"{group['group']}: message {each['queue_offset']} of queue {each['queue_id']}, "
+                f"{moment(each['stored_ms'])}, after {each['retries']} deliveries, "
                 f"keys {each['keys'] or '-'}, from {each['origin_topic']}: {each['body']!r}"
             )
 

@@ -20,10 +20,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from spark.arguments import check_store, check_topics, read_arguments
-from spark.jobs import Report
-from spark.parts import spark_pays
-from spark.report import text_table
+from spark.arguments import OfMessages, check_topics, checked, pays
+from spark.report import Report, text_table
 from storage.errors import StoreError
 
 if TYPE_CHECKING:
@@ -42,19 +40,12 @@ _HEADINGS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Arguments:
+class Arguments(OfMessages):
     """The table is above."""
 
-    store: str
-    commit_log: str | None = None
-    published_offset: int | None = None
     topics: tuple[str, ...] | None = None
-    since: Any = None
-    until: Any = None
     by: str = "both"
     limit: int = 1000
-    range_bytes: int = 64 * 1024 * 1024
-    with_spark: bool | None = None
 
     @property
     def system_topics(self) -> bool:
@@ -63,9 +54,8 @@ class Arguments:
 
 
 def check(given: Mapping[str, Any]) -> Arguments:
-    """Refuses what is no store, and a topic that is not there."""
-    wanted = read_arguments(Arguments, "duplicates", given)
-    check_store(wanted.store, wanted.commit_log)
+    """Raises StoreError for what is no store, and a topic that is not there."""
+    wanted = checked(Arguments, "duplicates", given)
     check_topics(wanted.store, wanted.topics)
     if wanted.by not in _BY:
         raise StoreError(f"duplicates: by = {wanted.by} is none of {', '.join(_BY)}")
@@ -74,14 +64,13 @@ def check(given: Mapping[str, Any]) -> Arguments:
 
 def needs_spark(given: Mapping[str, Any]) -> bool:
     """Whether the log is long enough for it."""
-    wanted = check(given)
-    return spark_pays(wanted.store, wanted.commit_log, wanted.with_spark)
+    return pays(check(given))
 
 
 def main(spark: "SparkSession | None", given: Mapping[str, Any]) -> Report:
     """Reads every message once for each of the two. Raises StoreError."""
-    from spark.duplicates import COLUMNS, found_by_spark, found_here, messages_of
-    from spark.scan import scan_parts
+    from spark.analysis.duplicates import COLUMNS, found_by_spark, found_here, messages_of
+    from spark.analysis.scan import scan_parts
 
     wanted = check(given)
     rows: list[dict[str, Any]] = []

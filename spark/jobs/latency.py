@@ -1,4 +1,4 @@
-"""How long messages took from producer to store, and from store to consumers where traces tell.
+"""Tells how long messages took from producer to store, and to consumers where traces tell.
 
     argument           meaning                                              default
     store              storePathRootDir                                     must be given
@@ -15,8 +15,9 @@
 
 Born is the producer's clock, stored the broker's: a message that was stored before it was born says
 that the two differ, and is counted apart. Percentiles are exact below 1 s, and at most 0.8 % too
-large above. Consumed is the begin of a consumption that a client has traced, of the first 100,000
-messages with a trace; of others nothing is known.
+large above. Consumed is the begin of a consumption that a client has traced. Where traces tell of
+more than 100,000 messages, an even share of these is measured, and the report says which: one in 2,
+4, 8, … Of messages without a trace nothing is known.
 """
 
 from collections.abc import Iterator, Mapping
@@ -25,16 +26,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from protocol.topic_names import TRACE_TOPIC
-from spark.arguments import check_output, check_store, check_topics, read_arguments, topic_names
-from spark.jobs import Report
-from spark.parts import spark_pays
-from spark.report import text_table
+from spark.arguments import OfMessages, check_output, check_topics, checked, pays, topic_names
+from spark.report import Report, text_table
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 TRACED_MAX = 100_000
-"""Messages whose traces are looked at: they travel with each part, 8 MB of them."""
+"""Messages whose traces are looked at: they travel with each part, 8 MB of them. Of more, an even
+share is taken."""
 
 _MINUTE_MS = 60_000
 _SHARES = {"p50_ms": 0.5, "p99_ms": 0.99, "p999_ms": 0.999}
@@ -45,33 +45,26 @@ _HEADINGS = {
     "p50_ms": "p50 ms",
     "p99_ms": "p99 ms",
     "p999_ms": "p99.9 ms",
-    "largest_ms": "most ms",
+    "largest_ms": "largest ms",
     "negative": "clocks differ",
 }
 
 
 @dataclass(frozen=True, slots=True)
-class Arguments:
+class Arguments(OfMessages):
     """The table is above."""
 
-    store: str
-    commit_log: str | None = None
-    published_offset: int | None = None
     output: str | None = None
     topics: tuple[str, ...] | None = None
     system_topics: bool = False
-    since: Any = None
-    until: Any = None
     trace_topic: str = TRACE_TOPIC
     slot_minutes: int = 10
-    range_bytes: int = 64 * 1024 * 1024
-    with_spark: bool | None = None
 
 
 def check(given: Mapping[str, Any]) -> Arguments:
-    """Refuses what is no store, a topic that is not there, an output that cannot be written."""
-    wanted = read_arguments(Arguments, "latency", given)
-    check_store(wanted.store, wanted.commit_log)
+    """Raises StoreError for what is no store, a topic that is not there, an output that cannot be
+    written."""
+    wanted = checked(Arguments, "latency", given)
     check_topics(wanted.store, wanted.topics)
     if wanted.output is not None:
         check_output(wanted.output)
@@ -80,33 +73,37 @@ def check(given: Mapping[str, Any]) -> Arguments:
 
 def needs_spark(given: Mapping[str, Any]) -> bool:
     """Whether the log is long enough for it."""
-    wanted = check(given)
-    return spark_pays(wanted.store, wanted.commit_log, wanted.with_spark)
+    return pays(check(given))
 
 
 def main(spark: "SparkSession | None", given: Mapping[str, Any]) -> Report:
     """Reads every message once. Raises StoreError."""
-    from spark.latency import (
+    from spark.analysis.latency import (
         COLUMNS,
         COLUMNS_WITH_KEYS,
         TRACE_COLUMNS,
         LatencyPart,
-        begun_in,
+        Traces,
         measure_part,
         merged,
+        trace_bodies,
+        traces_in,
     )
+    from spark.analysis.scan import scan_parts
     from spark.parts import run_parts
-    from spark.scan import scan_parts
 
     wanted = check(given)
-    begun: dict[str, list[tuple[str, int]]] = {}
+    traces = Traces(TRACED_MAX)
     if wanted.trace_topic in topic_names(wanted.store):
-        traces = replace(wanted, topics=(wanted.trace_topic,), since=None, until=None)
-        begun = begun_in(scan_parts(traces, TRACE_COLUMNS), TRACED_MAX)
+        of_traces = replace(wanted, topics=(wanted.trace_topic,), since=None, until=None)
+        told = scan_parts(of_traces, TRACE_COLUMNS)
+        # Not by Spark: what the tasks would bring back is all of it.
+        bodies = run_parts(None, trace_bodies, told, "reading traces", lambda part: part.rows)
+        traces = traces_in(bodies, TRACED_MAX)
     slot_ms = max(1, wanted.slot_minutes) * _MINUTE_MS
-    scans = scan_parts(wanted, COLUMNS_WITH_KEYS if begun else COLUMNS)
-    parts = [LatencyPart(scan, slot_ms, begun) for scan in scans]
-    found = merged(run_parts(spark, measure_part, parts))
+    scans = scan_parts(wanted, COLUMNS_WITH_KEYS if traces.begun else COLUMNS)
+    parts = [LatencyPart(scan, slot_ms, traces.begun) for scan in scans]
+    found = merged(run_parts(spark, measure_part, parts, "measuring", lambda part: part.scan.rows))
     rows = rows_of(found)
     page = _page(wanted.output, found) if rows else None
     report: Report = {
@@ -114,15 +111,17 @@ def main(spark: "SparkSession | None", given: Mapping[str, Any]) -> Report:
         "rows": sum(histogram.total + histogram.negative for histogram in found.values()),
         "bytes": 0 if page is None else page.stat().st_size,
         "latencies": rows,
+        "traced_consumptions": traces.consumptions,
+        "traced_every": traces.every,
     }
-    report["text"] = "\n".join(_text(rows, page))
+    report["text"] = "\n".join(_text(rows, traces.every, page))
     print(report["text"], flush=True)
     return report
 
 
 def rows_of(found: Mapping[Any, Any]) -> list[dict[str, Any]]:
     """Each topic and way over all of its time."""
-    from spark.latency import Histogram
+    from spark.analysis.latency import Histogram
 
     whole: dict[tuple[str, str], Histogram] = {}
     for (name, way, _), histogram in found.items():
@@ -156,10 +155,12 @@ def _page(output: str | None, found: Mapping[Any, Any]) -> Path | None:
     return page
 
 
-def _text(rows: list[dict[str, Any]], page: Path | None) -> Iterator[str]:
+def _text(rows: list[dict[str, Any]], every: int, page: Path | None) -> Iterator[str]:
     if not rows:
         yield "No message was stored in that time."
         return
     yield from text_table(rows, _HEADINGS)
+    if every > 1:
+        yield f"stored → consumed: of one in {every:,} messages, as traces tell of very many."
     if page is not None:
         yield f"Plot: {page}"

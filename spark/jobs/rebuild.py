@@ -20,8 +20,9 @@ from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
-from spark.arguments import check_output, check_store, read_arguments
-from spark.jobs import Report
+from spark.arguments import OfStore, check_output, checked
+from spark.progress import PROGRESS
+from spark.report import Report
 from storage.errors import StoreError
 
 if TYPE_CHECKING:
@@ -31,21 +32,18 @@ NEEDS_SPARK = False
 SHOWN_MAX = 20
 
 
-@dataclass(frozen=True, slots=True)
-class Arguments:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Arguments(OfStore):
     """The table is above."""
 
-    store: str
     output: str
-    commit_log: str | None = None
     swap: bool = False
     delay_levels: str | None = None
 
 
 def check(given: Mapping[str, Any]) -> Arguments:
-    """Refuses what is no store, and a folder that has something in it."""
-    wanted = read_arguments(Arguments, "rebuild", given)
-    check_store(wanted.store, wanted.commit_log)
+    """Raises StoreError for what is no store, and a folder that has something in it."""
+    wanted = checked(Arguments, "rebuild", given)
     check_output(wanted.output)
     if any(Path(wanted.output).iterdir()):
         raise StoreError(f"{wanted.output} is not empty: name another output, or remove it")
@@ -59,10 +57,10 @@ def check(given: Mapping[str, Any]) -> Arguments:
 
 def main(spark: "SparkSession | None", given: Mapping[str, Any]) -> Report:
     """Reads the whole log. Raises StoreError; the store is as it was then."""
-    from spark.rebuild import differing, offline, rebuild, swap
+    from spark.analysis.rebuild import differing, offline, rebuild, swap
+    from storage.checking.store_layout import with_sizes_of_files
     from storage.config import StoreConfig
-    from storage.disk import RealDisk
-    from storage.store_layout import with_sizes_of_files
+    from storage.files.disk import RealDisk
 
     wanted, begun_s = check(given), monotonic()
     store = str(Path(wanted.store).absolute())
@@ -72,7 +70,9 @@ def main(spark: "SparkSession | None", given: Mapping[str, Any]) -> Report:
         config = replace(config, message_delay_level=wanted.delay_levels)
     staging = str(Path(wanted.output).absolute())
     with offline(config) if wanted.swap else nullcontext():
+        PROGRESS.begin("reading the log")
         made = rebuild(config, staging)
+        PROGRESS.begin("comparing")
         names = differing(store, staging)
         if wanted.swap:
             swap(config, staging)
@@ -100,6 +100,8 @@ def _text(report: Report) -> Iterator[str]:
         yield f"commit log: damaged from {start} to {end}: {why}"
     for name in report["differing"][:SHOWN_MAX]:
         yield f"differs: {name}"
+    if len(report["differing"]) > SHOWN_MAX:
+        yield f"and {len(report['differing']) - SHOWN_MAX:,} more; --json names them"
     if not report["differing"]:
         yield "They are the same as those of the store."
     place = "the store now" if report["swapped"] else report["output"]

@@ -1,4 +1,4 @@
-"""What deleting log files of before a time would remove, and what of it no archive has.
+"""Tells what deleting log files of before a time would remove, and what of it no archive has.
 
     argument           meaning                                              default
     store              storePathRootDir                                     must be given
@@ -10,19 +10,20 @@
     now_ms             the time that 72 hours are counted from              the clock's
 
 Nothing is deleted here. A broker deletes whole files of the log, from the oldest on, and never the
-last one: so does this count. A message counts as archived when the archive's newest manifest has it
-or a later one of its queue. Topics that the archive job leaves out (retries, half and due messages)
-are told apart.
+last one: so does this count. A message counts as archived by the rule of a broker with
+`retentionArchivePath` (storage/retention/unarchived.py): when the archive's newest manifest has it
+or a later one of its queue, and that one is still the same. Topics that the archive job leaves out
+(retries, half and due messages) are told apart; no file waits for them. `kept_files` are those of
+the old files that such a broker keeps until the archive has their messages.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from time import time_ns
 from typing import TYPE_CHECKING, Any
 
-from spark.arguments import check_store, read_arguments
-from spark.jobs import Report
-from spark.report import moment, text_table
+from spark.arguments import OfStore, checked
+from spark.report import Report, moment, text_table
 from storage.errors import StoreError
 
 if TYPE_CHECKING:
@@ -41,11 +42,9 @@ _HEADINGS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Arguments:
+class Arguments(OfStore):
     """The table is above."""
 
-    store: str
-    commit_log: str | None = None
     published_offset: int | None = None
     before: Any = None
     archive: str | None = None
@@ -53,11 +52,10 @@ class Arguments:
 
 
 def check(given: Mapping[str, Any]) -> Arguments:
-    """Refuses what is no store, and an archive that is not there."""
+    """Raises StoreError for what is no store, and an archive that is not there."""
     from pathlib import Path
 
-    wanted = read_arguments(Arguments, "retention", given)
-    check_store(wanted.store, wanted.commit_log)
+    wanted = checked(Arguments, "retention", given)
     if wanted.archive is not None and not Path(wanted.archive).is_dir():
         raise StoreError(
             f"there is no archive at {wanted.archive}: name where the archive job writes"
@@ -67,8 +65,8 @@ def check(given: Mapping[str, Any]) -> Arguments:
 
 def main(spark: "SparkSession | None", given: Mapping[str, Any]) -> Report:
     """Looks at units and at the last message of each file. Raises StoreError."""
-    from spark.retention import expiring, removed
-    from spark.scan import time_ms
+    from spark.analysis.retention import expiring, removed, unarchived
+    from spark.analysis.scan import time_ms
 
     wanted = check(given)
     now_ms = wanted.now_ms or time_ns() // 1_000_000
@@ -77,7 +75,10 @@ def main(spark: "SparkSession | None", given: Mapping[str, Any]) -> Report:
         before_ms = now_ms - RESERVED_MS
     files = expiring(wanted, before_ms)
     end = files[-1].end if files else 0
-    topics = removed(wanted, end) if files else []
+    missing = unarchived(wanted) if files else []
+    topics = removed(wanted, end, missing) if files else []
+    first = missing[0] if missing and missing[0].physical_offset < end else None
+    kept = [file.path for file in files if first is not None and first.physical_offset < file.end]
     report: Report = {
         "output": None,
         "rows": sum(topic["messages"] for topic in topics),
@@ -86,6 +87,8 @@ def main(spark: "SparkSession | None", given: Mapping[str, Any]) -> Report:
         "files": [file.path for file in files],
         "file_bytes": sum(file.size for file in files),
         "log_offset": end,
+        "kept_files": kept if wanted.archive is not None else [],
+        "first_not_archived": None if first is None else asdict(first),
         "topics": topics,
         "not_archived": sum(topic["not_archived"] for topic in topics if not topic["is_system"]),
     }
@@ -110,5 +113,12 @@ def _text(report: Report) -> Iterator[str]:
     yield from text_table(shown, _HEADINGS)
     if report["not_archived"]:
         yield f"{report['not_archived']:,} messages would be lost: no archive has them."
+        if report["kept_files"]:
+            first = report["first_not_archived"]
+            yield (
+                f"A broker with retentionArchivePath keeps {len(report['kept_files'])} of these "
+                f"files: from message {first['queue_offset']} in queue {first['queue_id']} of "
+                f"{first['topic']} on, unless its disk is full."
+            )
     else:
         yield "Nothing would be lost that the archive job keeps."

@@ -1,4 +1,4 @@
-"""What went through a store: rates and sizes by topic and minute, tags, producers.
+"""Tells what went through a store: rates and sizes by topic and minute, tags, producers.
 
     argument           meaning                                              default
     store              storePathRootDir                                     must be given
@@ -21,10 +21,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from spark.arguments import check_output, check_store, check_topics, read_arguments
-from spark.jobs import Report
-from spark.parts import spark_pays
-from spark.report import moment, text_table
+from spark.arguments import OfMessages, check_output, check_topics, checked, pays
+from spark.report import Report, moment, text_table
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -36,34 +34,27 @@ _HEADINGS = {
     "body_bytes": "body bytes",
     "average": "average",
     "largest_body": "largest",
-    "peak": "peak/s",
-    "peak_at": "in the minute (UTC)",
+    "peak_messages": "most a minute",
+    "peak_at": "in that of (UTC)",
     "top_tags": "tags",
     "top_producers": "producers",
 }
 
 
 @dataclass(frozen=True, slots=True)
-class Arguments:
+class Arguments(OfMessages):
     """The table is above."""
 
-    store: str
-    commit_log: str | None = None
-    published_offset: int | None = None
     output: str | None = None
     topics: tuple[str, ...] | None = None
     system_topics: bool = False
-    since: Any = None
-    until: Any = None
     top: int = 5
-    range_bytes: int = 64 * 1024 * 1024
-    with_spark: bool | None = None
 
 
 def check(given: Mapping[str, Any]) -> Arguments:
-    """Refuses what is no store, a topic that is not there, an output that cannot be written."""
-    wanted = read_arguments(Arguments, "traffic", given)
-    check_store(wanted.store, wanted.commit_log)
+    """Raises StoreError for what is no store, a topic that is not there, an output that cannot be
+    written."""
+    wanted = checked(Arguments, "traffic", given)
     check_topics(wanted.store, wanted.topics)
     if wanted.output is not None:
         check_output(wanted.output)
@@ -72,18 +63,18 @@ def check(given: Mapping[str, Any]) -> Arguments:
 
 def needs_spark(given: Mapping[str, Any]) -> bool:
     """Whether the log is long enough for it."""
-    wanted = check(given)
-    return spark_pays(wanted.store, wanted.commit_log, wanted.with_spark)
+    return pays(check(given))
 
 
 def main(spark: "SparkSession | None", given: Mapping[str, Any]) -> Report:
     """Reads every message once. Raises StoreError."""
+    from spark.analysis.scan import scan_parts
+    from spark.analysis.traffic import COLUMNS, Traffic, count_part, merged, topics_of
     from spark.parts import run_parts
-    from spark.scan import scan_parts
-    from spark.traffic import COLUMNS, Traffic, count_part, merged, topics_of
 
     wanted = check(given)
-    found: Traffic = merged(run_parts(spark, count_part, scan_parts(wanted, COLUMNS)))
+    parts = scan_parts(wanted, COLUMNS)
+    found: Traffic = merged(run_parts(spark, count_part, parts, "counting", lambda part: part.rows))
     topics = topics_of(found, wanted.top)
     page, size = _written(wanted.output, found) if topics else (None, 0)
     report: Report = {
@@ -126,7 +117,6 @@ def _text(topics: list[dict[str, Any]], page: Path | None) -> Iterator[str]:
         {
             **topic,
             "average": topic["body_bytes"] // topic["messages"],
-            "peak": topic["peak_messages"] / _MINUTE_S,
             "peak_at": moment(topic["peak_minute_ms"])[:16],
             "top_tags": _names(topic["tags"], "tags"),
             "top_producers": _names(topic["producers"], "host"),

@@ -11,8 +11,6 @@ known by its place, and one that was copied elsewhere by what is in it. A broker
 from collections.abc import Callable, Iterator
 
 from protocol.message import BLANK_MAGIC, RECORD_MAGIC, SIZE_AND_MAGIC
-from storage.crc_sidecar import Sidecar
-from storage.disk import Disk
 from storage.dump.index import dump_index
 from storage.dump.item import DumpError, Item, opened
 from storage.dump.log import dump_log
@@ -25,6 +23,7 @@ from storage.dump.small_files import (
     dump_queue_list,
     dump_redo_log,
     dump_sidecar,
+    dump_sinks,
 )
 from storage.dump.store import dump_directory
 from storage.dump.units import (
@@ -36,9 +35,11 @@ from storage.dump.units import (
     dump_transactions,
 )
 from storage.errors import StoreError, reason_of
-from storage.index_layout import HEADER_BYTES, IndexHeader
-from storage.mapped_file import first_offset_of
-from storage.queue_units import UNIT, UNIT_BYTES
+from storage.files.disk import Disk
+from storage.files.mapped_file import first_offset_of
+from storage.index.index_layout import HEADER_BYTES, IndexHeader
+from storage.queues.queue_units import UNIT, UNIT_BYTES
+from storage.tables.crc_sidecar import Sidecar
 from storage.transactions.units import UNIT as STATE_UNIT
 
 Dump = Callable[[Disk, str, int | None], Iterator[Item]]
@@ -79,6 +80,7 @@ _NAMES: dict[str, Dump] = {
     "rebuild": _whole(dump_mark),
     "clean_stop.json": _whole(dump_clean_stop),
     "queues.json": _whole(dump_queue_list),
+    "sinks.json": _whole(dump_sinks),
 }
 
 

@@ -9,9 +9,16 @@ from array import array
 from collections.abc import Iterator
 from struct import error as StructError
 
-from storage.disk import Disk, DiskFile
 from storage.dump.item import Item, opened, utc
-from storage.index_layout import ENTRY, ENTRY_BYTES, HEADER_BYTES, SLOT, SLOT_BYTES, IndexHeader
+from storage.files.disk import Disk, DiskFile
+from storage.index.index_layout import (
+    ENTRY,
+    ENTRY_BYTES,
+    HEADER_BYTES,
+    SLOT,
+    SLOT_BYTES,
+    IndexHeader,
+)
 
 _USUAL_SLOTS = 5_000_000
 _READ_ENTRIES = 8192

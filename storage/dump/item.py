@@ -1,10 +1,10 @@
-"""What a dump is made of: items, each a few named values, printed by `text` or as JSON."""
+"""Items of a dump, each a few named values, printed as text or as JSON."""
 
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
-from storage.disk import Disk, DiskFile
 from storage.errors import reason_of
+from storage.files.disk import Disk, DiskFile
 
 BODY_CHARS_MAX = 400
 """Of a text that is shown; more is said to be there."""

@@ -5,14 +5,7 @@ from collections.abc import Iterator
 from protocol.checksum import body_crc
 from protocol.compression import CompressionError, decompress
 from protocol.host import unpack_host
-from protocol.message import (
-    BLANK_MAGIC,
-    RECORD_MAGIC,
-    SIZE_AND_MAGIC,
-    MessageRecord,
-    RecordError,
-    decode_record,
-)
+from protocol.message import MessageRecord, RecordError, RecordHead, decode_record
 from protocol.properties import NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR
 from protocol.sysflag import (
     BORN_HOST_V6,
@@ -29,15 +22,19 @@ from protocol.sysflag import (
     TRANSACTION_ROLLBACK,
     transaction_type,
 )
-from storage.disk import Disk, DiskFile
 from storage.dump.item import Item, first_nonzero, opened, plain, shortened, utc
-from storage.mapped_file import first_offset_of
+from storage.files.disk import Disk, DiskFile
+from storage.files.mapped_file import MappedFile, first_offset_of
+from storage.log.reader import (
+    WINDOW_BYTES,
+    Fault,
+    LogReader,
+    is_sound_blank,
+    next_whole,
+    record_at,
+)
 
-_WINDOW_BYTES = 1 << 18
-_RECORD_BYTES_MAX = 64 << 20
-"""Of a length field that is believed: what a damaged one says is not to fill the memory."""
 _SHOWN_BODY_BYTES_MAX = 1 << 20
-_MAGIC_AT = 4
 _BITS = {
     MULTI_TAGS: "several tags",
     BORN_HOST_V6: "born host IPv6",
@@ -66,136 +63,72 @@ class _LogFile:
     """One file, read through a window: its memory does not grow with it."""
 
     def __init__(self, file: DiskFile, path: str) -> None:
-        self._file = file
-        self._size = file.size()
-        self._window = b""
-        self._window_at = 0
         named = first_offset_of(path.rpartition("/")[2])
-        self._first = self._told_by_first_record() if named is None else named
-
-    def _told_by_first_record(self) -> int:
-        """The offset of a file that has lost its name."""
-        try:
-            return decode_record(self._bytes(0, _WINDOW_BYTES), check_crc=False).physical_offset
-        except RecordError:
-            return 0
+        self._first = _told_by_first_record(file) if named is None else named
+        self._size = file.size()
+        self._end = self._first + self._size
+        self._file = MappedFile(file, self._first, self._size)
+        self._reader = LogReader(lambda _: self._file, self._end)
 
     def items(self, from_offset: int | None) -> Iterator[Item]:
-        first, end = self._first, self._first + self._size
         yield Item(
-            "commit log file", {"first_offset": first, "end_offset": end, "bytes": self._size}
+            "commit log file",
+            {"first_offset": self._first, "end_offset": self._end, "bytes": self._size},
         )
-        position = min(self._size, max(0, (from_offset or 0) - first))
-        if position and self._record(position) is None:
-            position = self._next_whole(position) or self._size
+        reader, end = self._reader, self._end
+        offset = min(end, max(self._first, from_offset or 0))
+        if offset > self._first and self._record(offset) is None:
+            offset = next_whole(reader, offset - 1, Fault(""), end) or end
         count = 0
-        while position < self._size:
-            size, magic = self._size_and_magic(position)
-            record = self._record(position)
+        while offset < end:
+            record = self._record(offset)
             if record is not None:
-                yield Item("record", record_fields(record, first + position), counted=True)
-                position += record.record_bytes
+                yield Item("record", record_fields(record, offset), counted=True)
+                offset += record.record_bytes
                 count += 1
-            elif magic == BLANK_MAGIC and size == self._size - position:
-                yield Item("blank", {"offset": first + position, "bytes": size}, counted=True)
-                position = self._size
+            elif is_sound_blank(reader, offset):
+                yield Item("blank", {"offset": offset, "bytes": end - offset}, counted=True)
+                offset = end
             else:
-                found = self._next_whole(position + 1)
+                fault = self._fault(offset)
+                found = next_whole(reader, offset, fault, end)
                 if found is None:
                     break
-                yield self._damage(position, found)
-                position = found
-        yield self._end(position, count)
+                fields = {"offset": offset, "end_offset": found, "bytes": found - offset}
+                reason = fault.reason.replace(f" at {offset}", "")
+                yield Item("damage", {**fields, "reason": reason}, counted=True)
+                offset = found
+        yield self._last(offset, count)
 
-    def _end(self, position: int, count: int) -> Item:
-        found = first_nonzero(self._file, position, self._size)
-        reason = "the file is full" if position >= self._size else "zeros follow"
+    def _last(self, offset: int, count: int) -> Item:
+        found = first_nonzero(self._file.file, offset - self._first, self._size)
+        reason = "the file is full" if offset >= self._end else "zeros follow"
         if found is not None:
             reason = f"no whole record follows, though not all is zero at {self._first + found}"
-        fields = {"offset": self._first + position, "records": count, "reason": reason}
-        return Item("end", fields)
+        return Item("end", {"offset": offset, "records": count, "reason": reason})
 
-    def _damage(self, start: int, end: int) -> Item:
-        reason = self._fault(start)
-        fields = {"offset": self._first + start, "end_offset": self._first + end}
-        return Item("damage", {**fields, "bytes": end - start, "reason": reason}, counted=True)
-
-    def _fault(self, position: int) -> str:
-        try:
-            decode_record(self._bytes(position, self._size_to_read(position)))
-        except RecordError as error:
-            return str(error).replace(" at 0", "")
-        return "the record says that it lies elsewhere"
-
-    def _record(self, position: int) -> MessageRecord | None:
+    def _record(self, offset: int) -> MessageRecord | None:
         """The record there; one whose body or offset is wrong counts, one with both does not."""
-        size, magic = self._size_and_magic(position)
-        if magic != RECORD_MAGIC or not 0 < size <= min(_RECORD_BYTES_MAX, self._size - position):
+        found = record_at(self._reader, offset, check_crc=False)
+        head = found.head if isinstance(found, Fault) else found
+        if head is None:
             return None
-        try:
-            record = decode_record(self._bytes(position, size), check_crc=False)
-        except RecordError:
-            return None
-        is_in_place = record.physical_offset == self._first + position
-        return record if is_in_place or _has_crc(record) else None
+        data, position = self._reader.at(offset, head.record_bytes)
+        record = decode_record(data, position, check_crc=False)
+        return record if isinstance(found, RecordHead) or _has_crc(record) else None
 
-    def _next_whole(self, position: int) -> int | None:
-        """Where the next record begins whose offset and CRC are right, or a BLANK."""
-        wanted = RECORD_MAGIC.to_bytes(4), BLANK_MAGIC.to_bytes(4)
-        at = position
-        while at < self._size:
-            start = first_nonzero(self._file, at, self._size)
-            if start is None:
-                return None
-            start = max(position, start - _MAGIC_AT)
-            data = self._file.pread(_WINDOW_BYTES, start)
-            places = sorted(_places(data, wanted[0]) | _places(data, wanted[1]))
-            for place in places:
-                candidate = start + place - _MAGIC_AT
-                if candidate >= position and self._is_whole(candidate):
-                    return candidate
-            if start + len(data) >= self._size:
-                return None
-            at = start + len(data) - _MAGIC_AT * 2
-        return None
-
-    def _is_whole(self, position: int) -> bool:
-        size, magic = self._size_and_magic(position)
-        if magic == BLANK_MAGIC:
-            return size == self._size - position
-        record = self._record(position)
-        return (
-            record is not None
-            and record.physical_offset == self._first + position
-            and _has_crc(record)
-        )
-
-    def _size_to_read(self, position: int) -> int:
-        size, _ = self._size_and_magic(position)
-        return size if 0 < size <= _RECORD_BYTES_MAX else _WINDOW_BYTES
-
-    def _size_and_magic(self, position: int) -> tuple[int, int]:
-        data = self._bytes(position, SIZE_AND_MAGIC.size)
-        if len(data) < SIZE_AND_MAGIC.size:
-            return 0, 0
-        size, magic = SIZE_AND_MAGIC.unpack(data)
-        return size, magic
-
-    def _bytes(self, position: int, count: int) -> bytes:
-        inside = position - self._window_at
-        if inside < 0 or inside + count > len(self._window):
-            self._window_at, inside = position, 0
-            self._window = self._file.pread(max(count, _WINDOW_BYTES), position)
-        return self._window[inside : inside + count]
+    def _fault(self, offset: int) -> Fault:
+        """Why none of those is there."""
+        found = record_at(self._reader, offset)
+        return found if isinstance(found, Fault) else Fault("one field of the BLANK is wrong")
 
 
-def _places(data: bytes, pattern: bytes) -> set[int]:
-    found: set[int] = set()
-    at = data.find(pattern)
-    while at >= 0:
-        found.add(at)
-        at = data.find(pattern, at + 1)
-    return found
+def _told_by_first_record(file: DiskFile) -> int:
+    """The offset of a file that has lost its name."""
+    try:
+        return decode_record(file.pread(WINDOW_BYTES, 0), check_crc=False).physical_offset
+    except RecordError:
+        return 0
 
 
 def _has_crc(record: MessageRecord) -> bool:

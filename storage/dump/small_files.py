@@ -10,13 +10,13 @@ from zlib import crc32
 from protocol.bloom import BloomFilter
 from protocol.errors import RemoteError
 from protocol.fastjson import FastjsonError, dumps, loads
-from storage.checkpoint import CHECKPOINT_BYTES, Checkpoint
-from storage.crc_sidecar import Digest, Sidecar, without_flipped_bit
-from storage.disk import Disk
 from storage.dump.item import DumpError, Item, opened, plain, shortened, utc
-from storage.left_out import LeftOuts
-from storage.read_only_disk import ReadOnlyDisk
-from storage.table_files import table_parsers
+from storage.files.disk import Disk
+from storage.files.read_only_disk import ReadOnlyDisk
+from storage.recovery.checkpoint import CHECKPOINT_BYTES, Checkpoint
+from storage.tables.crc_sidecar import Digest, Sidecar, without_flipped_bit
+from storage.tables.left_out import LeftOuts
+from storage.tables.table_files import table_parsers
 from storage.transactions.redo_log import Covered
 
 SMALL_BYTES_MAX = 64 << 20
@@ -24,7 +24,6 @@ _TIMES = Struct(">qqq")
 _REDO = Struct(">8sqqqqq")
 _CRC = Struct(">I")
 _REDO_MAGIC = b"TRPTXN01"
-_CRC_DIGITS = 8
 
 
 def content(disk: Disk, path: str) -> bytes:
@@ -195,6 +194,18 @@ def dump_queue_list(disk: Disk, path: str) -> Iterator[Item]:
     yield Item("list of queues", {**fields, "topics": len(topics)})
     for topic, queue_ids in topics.items():
         yield Item("queue", {"topic": plain(topic), "queue_ids": queue_ids}, counted=True)
+
+
+def dump_sinks(disk: Disk, path: str) -> Iterator[Item]:
+    """How far the sinks of Spark queries are, as of an offset of the log."""
+    found, fields = _checked(disk, path)
+    held = found if isinstance(found, dict) else {}
+    lanes = held.get("lanes", [])
+    yield Item("sinks", {**fields, "covered": held.get("covered"), "lanes": len(lanes)})
+    for query, partition, topic, batch, sequence, chain, timestamp in lanes:
+        shown = {"query": query, "partition": partition, "topic": plain(topic), "batch": batch}
+        shown |= {"next": sequence, "chain": chain, "store_timestamp": timestamp}
+        yield Item("sink", shown, counted=True)
 
 
 def dump_clean_stop(disk: Disk, path: str) -> Iterator[Item]:

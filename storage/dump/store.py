@@ -3,11 +3,11 @@
 from collections.abc import Iterator
 
 from storage.config import StoreConfig
-from storage.disk import Disk
 from storage.dump.item import DumpError, Item, opened, plain, utc
-from storage.index_layout import HEADER_BYTES, IndexHeader
-from storage.mapped_file import first_offset_of
-from storage.queue_units import UNIT, UNIT_BYTES
+from storage.files.disk import Disk
+from storage.files.mapped_file import first_offset_of
+from storage.index.index_layout import HEADER_BYTES, IndexHeader
+from storage.queues.queue_units import UNIT, UNIT_BYTES
 
 _ROOT_NAMES = {"commitlog", "consumequeue", "checkpoint", "config"}
 _STATE_DIR = "transaction/statetable"

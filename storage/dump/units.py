@@ -9,10 +9,10 @@ from itertools import groupby
 from struct import Struct
 
 from protocol.topic_names import SCHEDULE_TOPIC
-from storage.disk import Disk, DiskFile
 from storage.dump.item import Item, first_nonzero, opened, utc
-from storage.mapped_file import first_offset_of
-from storage.queue_units import FILLER_BYTES, UNIT, UNIT_BYTES
+from storage.files.disk import Disk, DiskFile
+from storage.files.mapped_file import first_offset_of
+from storage.queues.queue_units import FILLER_BYTES, UNIT, UNIT_BYTES
 from storage.transactions.units import (
     COMMITTED,
     COMMITTING,

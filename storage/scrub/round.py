@@ -3,7 +3,7 @@
 One round goes through the log from its newest file to its oldest. What holds no whole record is a
 damaged range. Each record that has a unit is compared with it: a unit that is wrong is to be
 repaired from the record. A record that its queue does not know is of an older life of its topic,
-and passed over. Units that no record confirmed are settled one by one (units).
+and passed over. Units that no record confirmed are verified one by one (units).
 
 Reads only: damaged ranges go to the `Damage` it was given, repairs and how far each queue has been
 verified are for the owner of the queues. The work is cut into steps of a millisecond or less.
@@ -17,10 +17,10 @@ from dataclasses import dataclass
 from protocol.message import RecordHead
 from protocol.sysflag import has_queue_unit
 from storage.config import StoreConfig
-from storage.damage import Damage
-from storage.disk import Disk
+from storage.files.disk import Disk
+from storage.log.damage import Damage
+from storage.log.reader import Gap, walk
 from storage.scrub.units import STEP_RECORDS, Findings, QueueKey, ScrubCounts, UnitScrub
-from storage.scrub.walk import Gap, walk
 
 
 @dataclass(slots=True)
@@ -32,7 +32,7 @@ class _Run:
 
 
 class Scrub:
-    """One round, or the settling of single units. One owner; nobody else may write to `damage`."""
+    """One round, or single units. One owner; nobody else may write to `damage`."""
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class Scrub:
         """The figures until now."""
         return self._check.counts
 
-    def take(self) -> Findings:
+    def pop_findings(self) -> Findings:
         """What was found since the last call."""
         taken, self._check.findings = self._check.findings, Findings()
         return taken
@@ -61,12 +61,12 @@ class Scrub:
         """Closes the files it has open."""
         self._check.close()
 
-    def settle(self, topic: bytes, queue_id: int, queue_offset: int) -> Iterator[None]:
+    def verify_unit(self, topic: bytes, queue_id: int, queue_offset: int) -> Iterator[None]:
         """Decides about one unit, in steps; then it is right, or points at a damaged range."""
         key = topic, queue_id
         self._check.forget()
         if 0 <= queue_offset < self._check.ends.get(key, 0):
-            yield from self._check.settle(key, queue_offset, walked=False)
+            yield from self._check.verify_unit(key, queue_offset, walked=False)
 
     def steps(self) -> Iterator[None]:
         """The whole round."""
@@ -78,20 +78,20 @@ class Scrub:
     def part(self, first: int, bounds: Mapping[QueueKey, tuple[int, int]]) -> Iterator[None]:
         """One file of the log, and the units [start, end) of each queue: a share of a round.
 
-        The units are those whose records begin in the file; others among them are settled, too.
+        The units are those whose records begin in the file; others among them are verified, too.
         """
         self._low.update((key, end) for key, (_, end) in bounds.items())
         yield from self._file(first)
         for key, (start, _) in bounds.items():
             for queue_offset in range(self._low[key] - 1, start - 1, -1):
-                yield from self._check.settle(key, queue_offset, walked=False)
+                yield from self._check.verify_unit(key, queue_offset, walked=False)
                 yield
 
     def _file(self, first: int) -> Iterator[None]:
         check, low = self._check, self._low
         runs: dict[QueueKey, _Run] = {}
         doubts: list[tuple[QueueKey, int, int]] = []
-        limit = check.log.limit(first)
+        limit = min(first + check.log.file_bytes, check.log.end_offset)
         check.begin_file()
         for number, item in enumerate(walk(check.log, first, limit)):
             if isinstance(item, Gap):
@@ -107,7 +107,7 @@ class Scrub:
         doubts += [(key, run.next, low[key]) for key, run in runs.items()]
         for key, start, end in doubts:
             for queue_offset in range(start, end):
-                yield from check.settle(key, queue_offset, walked=True)
+                yield from check.verify_unit(key, queue_offset, walked=True)
                 yield
         for key, run in runs.items():
             if run.first < low[key]:
@@ -152,6 +152,6 @@ class Scrub:
         for queue_offset in range(self._low[key] - 1, -1, -1):
             if check.is_expired(key, queue_offset) and check.is_expired(key, queue_offset - 1):
                 break
-            yield from check.settle(key, queue_offset, walked=True)
+            yield from check.verify_unit(key, queue_offset, walked=True)
             yield
         self._low[key] = check.findings.verified[key] = 0

@@ -16,12 +16,12 @@ from protocol.message import RecordHead
 from protocol.sysflag import has_queue_unit
 from protocol.topic_names import SCHEDULE_TOPIC
 from storage.config import StoreConfig
-from storage.consume_queue import FILLER_BYTES, UNIT
-from storage.damage import Damage
-from storage.disk import Disk
-from storage.dispatch import delay_levels_ms, entry_of
-from storage.scrub.files import LogReader, UnitReader
-from storage.scrub.walk import Gap, walk, whole_record
+from storage.dispatching.dispatch import delay_levels_ms, entry_of
+from storage.files.disk import Disk
+from storage.log.damage import Damage
+from storage.log.reader import ONE_RECORD_BYTES, Gap, NamedLogReader, record_at, walk
+from storage.queues.consume_queue import FILLER_BYTES, UNIT
+from storage.scrub.unit_reader import UnitReader
 
 QueueKey: TypeAlias = tuple[bytes, int]
 """Topic and queue id."""
@@ -40,7 +40,6 @@ _NEIGHBOURS_MAX = 32
 """How far to look for a unit that is right, to know where in the log a doubtful one belongs."""
 _STRAYS_MAX = 64
 _REPAIRED_KEPT = 4096
-_LOOK_BYTES = 4096
 _SIZE_MAX = FILLER_BYTES - 1
 
 
@@ -75,7 +74,7 @@ class ScrubCounts:
     """Records of queues that are not there (any more)."""
     shifted_count: int = 0
     """Units of queues that count differently from their records."""
-    unsettled_count: int = 0
+    unconfirmed_count: int = 0
     """Units of whose record the log shows no trace."""
 
 
@@ -88,7 +87,7 @@ class Findings:
     reasons: list[str] = field(default_factory=list)
     """One sentence for each repair."""
     verified: dict[QueueKey, int] = field(default_factory=dict)
-    """Units from here on, up to where the round began, are confirmed or settled."""
+    """Units from here on, up to where the round began, are confirmed or verified one by one."""
 
 
 class UnitScrub:
@@ -110,9 +109,9 @@ class UnitScrub:
         self.ends = {
             key: end for key, end in queue_ends.items() if not key[0].startswith(_LIGHT_QUEUE)
         }
-        self.log = LogReader(disk, config, log_end)
+        self.log = NamedLogReader(disk, config, log_end)
         self.log_min = 0
-        self._look = LogReader(disk, config, log_end, _LOOK_BYTES)
+        self._look = NamedLogReader(disk, config, log_end, ONE_RECORD_BYTES)
         self._units = UnitReader(disk, config)
         self._levels = delay_levels_ms(config.message_delay_level)
         self._repaired: dict[tuple[QueueKey, int], int] = {}
@@ -168,7 +167,7 @@ class UnitScrub:
 
     def _belongs(self, key: QueueKey, head: RecordHead, unit: Unit) -> bool:
         """Whether the unit should mean this record, though it names another place."""
-        meant = whole_record(self._look, unit[0])
+        meant = self._whole_record(unit[0])
         if meant is not None and meant.physical_offset != head.physical_offset:
             if _says(meant, key, head.queue_offset):
                 repaired_to = self._repaired.get((key, head.queue_offset))
@@ -179,9 +178,9 @@ class UnitScrub:
         start, stop = self._bounds(key, head.queue_offset)
         return start <= head.physical_offset < stop
 
-    # -- settling -------------------------------------------------------------------------------
+    # -- single units ---------------------------------------------------------------------------
 
-    def settle(self, key: QueueKey, queue_offset: int, *, walked: bool) -> Iterator[None]:
+    def verify_unit(self, key: QueueKey, queue_offset: int, *, walked: bool) -> Iterator[None]:
         """Decides about one unit, in steps; then it is right, or points at a damaged range.
 
         `walked`: the gaps of the log around it are known already.
@@ -193,8 +192,6 @@ class UnitScrub:
             self.counts.damaged_count += 1
             return
         meant = self._record_of(key, queue_offset, unit)
-        if meant is None:
-            meant = self._one_bit_away(key, queue_offset, unit)
         if meant is not None and self.agrees(key, meant):
             return
         start, stop = self._bounds(key, queue_offset)
@@ -235,7 +232,7 @@ class UnitScrub:
         if self._points_at_damage(unit):
             self.counts.damaged_count += 1
             return True
-        there = whole_record(self._look, unit[0])
+        there = self._whole_record(unit[0])
         if there is not None and self._is_shifted(key, queue_offset, there):
             self.counts.shifted_count += 1
             return True
@@ -259,7 +256,7 @@ class UnitScrub:
         """Lets a unit mean its neighbour's record: better twice than bytes that are no message."""
         unit = self._units.unit(*key, queue_offset)
         nearest = self._neighbour(key, queue_offset, -1) or self._neighbour(key, queue_offset, 1)
-        self.counts.unsettled_count += 1
+        self.counts.unconfirmed_count += 1
         if unit is not None and nearest is not None:
             code = entry_of(nearest, self._levels)[5]
             place = nearest.physical_offset, nearest.record_bytes, code
@@ -304,23 +301,19 @@ class UnitScrub:
             return False
         for each in (queue_offset - 1, queue_offset + 1):
             unit = self._units.unit(*key, each) if 0 <= each < self.ends[key] else None
-            record = None if unit is None else whole_record(self._look, unit[0])
+            record = None if unit is None else self._whole_record(unit[0])
             if record is not None and _says(record, key, each + there.queue_offset - queue_offset):
                 return True
         return False
 
     def _record_of(self, key: QueueKey, queue_offset: int, unit: Unit) -> RecordHead | None:
         """The record that a unit means, if it is whole and says so itself."""
-        head = whole_record(self._look, unit[0])
+        head = self._whole_record(unit[0])
         return head if head is not None and _says(head, key, queue_offset) else None
 
-    def _one_bit_away(self, key: QueueKey, queue_offset: int, unit: Unit) -> RecordHead | None:
-        """The same if one bit of the unit's offset is wrong: saves walking the log."""
-        for bit in (*range(self.log.end_offset.bit_length()), *range(62, 32, -1)):
-            flipped = unit[0] ^ 1 << bit, unit[1], unit[2]
-            if (head := self._record_of(key, queue_offset, flipped)) is not None:
-                return head
-        return None
+    def _whole_record(self, offset: int) -> RecordHead | None:
+        found = record_at(self._look, offset)
+        return found if isinstance(found, RecordHead) else None
 
     def _bounds(self, key: QueueKey, queue_offset: int) -> tuple[int, int]:
         """Between which offsets of the log a record must lie to have this number."""

@@ -1,4 +1,4 @@
-"""Whether the transaction table says what the log says: it is made a second time and compared.
+"""The check of the transaction table: it is made a second time from the log and compared.
 
 While a store is in use the table on disk follows the log at its own pace: a unit may be in any of
 the states that it has had since the offset that the redo log names. Where the log is damaged the
@@ -8,13 +8,14 @@ table may know more than is left of it.
 from collections.abc import Collection, Iterator, Sequence
 from itertools import islice
 
-from storage.commit_log import CommitLog
 from storage.config import StoreConfig
-from storage.consume_queues import DispatchEntry
-from storage.damage import Damage
-from storage.disk import Disk
-from storage.followers import SLICE_RECORDS, LogReader
-from storage.transactions.ledger import TransactionLedger, View
+from storage.dispatching.followers import SLICE_RECORDS, DispatchReader
+from storage.files.disk import Disk
+from storage.log.commit_log import CommitLog
+from storage.log.damage import Damage
+from storage.log.reader import View
+from storage.queues.consume_queues import DispatchEntry
+from storage.transactions.ledger import TransactionLedger
 from storage.transactions.redo_log import Covered, TransactionRedoLog
 from storage.transactions.units import STATES, UNIT, UNIT_BYTES, TransactionFiles, TransactionUnit
 
@@ -31,9 +32,9 @@ class ExpectedUnits:
         self._later: dict[int, set[int]] | None = None
         self._lost: tuple[tuple[int, int, str], ...] = ()
 
-    def take(self, entries: Sequence[DispatchEntry]) -> None:
+    def expect(self, entries: Sequence[DispatchEntry]) -> None:
         """The next records."""
-        for change in self._ledger.take(entries):
+        for change in self._ledger.changes_of(entries):
             if self._later is not None:
                 self._later.setdefault(change.number, set()).add(change.state)
             elif change.unit:
@@ -42,7 +43,7 @@ class ExpectedUnits:
                 unit = self._units[change.number]
                 self._units[change.number] = unit._replace(state=change.state)
 
-    def all_taken(self) -> None:
+    def all_expected(self) -> None:
         """What follows may be known to the table, or not yet."""
         self._later = {}
 
@@ -101,7 +102,7 @@ class TableScrub:
         config: StoreConfig,
         disk: Disk,
         log: CommitLog,
-        reader: LogReader,
+        reader: DispatchReader,
         damage: Damage,
     ) -> None:
         """`damage` is what is known of the log."""
@@ -127,7 +128,7 @@ class TableScrub:
         start = self._log.min_offset()
         for _ in self._walk(expected, start, covered.offset):
             yield False
-        expected.all_taken()
+        expected.all_expected()
         found: list[TransactionUnit] = []
         for _ in self._read(covered, start, found):
             yield False
@@ -142,7 +143,7 @@ class TableScrub:
         """Feeds the records that begin from `position` on, below `end`; yields now and then."""
         while position < end:
             part = self._reader.read(position, SLICE_RECORDS)
-            expected.take([entry for entry in part.entries if entry[3] < end])
+            expected.expect([entry for entry in part.entries if entry[3] < end])
             position = part.next_offset
             yield
 

@@ -9,8 +9,8 @@ from struct import Struct
 
 from protocol.message import MessageRecord
 from protocol.properties import PGROUP, TRANSACTION_CHECK_TIMES
-from storage.dispatch import property_of
-from storage.key_hash import java_hash
+from storage.dispatching.dispatch import property_of
+from storage.index.key_hash import java_hash
 from storage.transactions.units import UNIT, UNIT_BYTES, TransactionFiles, TransactionUnit
 
 _MARKS = Struct(">Ii")

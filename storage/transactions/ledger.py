@@ -1,4 +1,4 @@
-"""What the records of the log say about transactions: which are open, and how the others ended.
+"""The ledger of transactions as the log's records tell it: open ones, and how others ended.
 
     record                                         what it does
     of RMQ_SYS_TRANS_HALF_TOPIC                    opens one; with TRANSACTION_CHECK_TIMES or
@@ -13,12 +13,12 @@
 Source: broker/transaction/queue/TransactionalMessageBridge.java, TransactionalMessageServiceImpl.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from struct import Struct
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple
 
-from protocol.message import MessageRecord, RecordError, decode_record
+from protocol.message import MessageRecord, RecordError
 from protocol.properties import (
     PGROUP,
     TRAN_PREPARED_QUEUE_OFFSET,
@@ -32,10 +32,11 @@ from protocol.sysflag import (
     TRANSACTION_ROLLBACK,
 )
 from protocol.topic_names import HALF_TOPIC, OP_HALF_TOPIC, TRANS_CHECK_MAX_TIME_TOPIC
-from storage.consume_queues import DispatchEntry
-from storage.dispatch import property_of, tags_code
+from storage.dispatching.dispatch import property_of, tags_code
 from storage.errors import OffsetError
-from storage.key_hash import java_hash
+from storage.index.key_hash import java_hash
+from storage.log.reader import View, message_of
+from storage.queues.consume_queues import DispatchEntry
 from storage.transactions.units import (
     COMMITTED,
     COMMITTING,
@@ -46,9 +47,6 @@ from storage.transactions.units import (
     UNIT,
     TransactionUnit,
 )
-
-View: TypeAlias = Callable[[int, int], memoryview]
-"""Bytes of the log: offset and count; raises OffsetError (CommitLog.view)."""
 
 _HALF, _OP, _MAX_TIME = (
     topic.encode() for topic in (HALF_TOPIC, OP_HALF_TOPIC, TRANS_CHECK_MAX_TIME_TOPIC)
@@ -145,16 +143,16 @@ class TransactionLedger:
 
     # -- taking records (the loop is hot: nearly every record is of no interest) --------------
 
-    def take(self, entries: Sequence[DispatchEntry]) -> list[Change]:
+    def changes_of(self, entries: Sequence[DispatchEntry]) -> list[Change]:
         """What these records, in the order of the log, change."""
         changes: list[Change] = []
         topics, mask = _TOPICS, TRANSACTION_MASK
         for entry in entries:
             if entry[7] & mask or entry[0] in topics:
-                self._take(entry, changes)
+                self._note(entry, changes)
         return changes
 
-    def _take(self, entry: DispatchEntry, changes: list[Change]) -> None:
+    def _note(self, entry: DispatchEntry, changes: list[Change]) -> None:
         topic, offset, size, sys_flag = entry[0], entry[3], entry[4], entry[7]
         if topic == _OP and entry[5] != _REMOVE_TAG:
             return
@@ -218,7 +216,7 @@ class TransactionLedger:
         changes.append(Change(end, pending.number, state, b""))
 
     def newest(self, key: bytes) -> PendingTransaction | None:
-        """The pending copy that came last of the half message with this identity."""
+        """The pending copy that came last of the half message with this identity; None without."""
         same = self._by_key.get(key)
         return same[-1] if same else None
 
@@ -251,11 +249,9 @@ class TransactionLedger:
 
     def _read(self, offset: int, size: int, *, check_crc: bool) -> MessageRecord | None:
         try:
-            record = decode_record(self._view(offset, size), check_crc=check_crc)
+            return message_of(self._view(offset, size), offset, check_crc=check_crc)
         except (OffsetError, RecordError):
             return None
-        is_here = record.physical_offset == offset and record.record_bytes == size
-        return record if is_here else None
 
 
 def _pending_of(record: MessageRecord, number: int) -> PendingTransaction:

@@ -1,4 +1,4 @@
-"""How far into the commit log the transaction table on disk reaches: its redo log.
+"""The redo log of the transaction table: how far into the commit log it reaches on disk.
 
 `<root>/transaction/redolog/covered_offset`, all integers big-endian:
 
@@ -19,8 +19,8 @@ from struct import error as StructError
 from typing import Final, NamedTuple
 from zlib import crc32
 
-from storage.disk import Disk
 from storage.errors import store_error
+from storage.files.disk import Disk
 
 _MAGIC: Final = b"TRPTXN01"
 _LAYOUT: Final = Struct(

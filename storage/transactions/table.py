@@ -18,18 +18,20 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Final
 
-from protocol.message import MessageRecord, RecordError, scan_head
+from protocol.message import MessageRecord
 from storage.config import StoreConfig
-from storage.consume_queues import DispatchEntry
-from storage.disk import Disk
-from storage.errors import OffsetError, StoreError, store_error
+from storage.dispatching.followers import not_of_this_log
+from storage.errors import StoreError, store_error
+from storage.files.disk import Disk
+from storage.log.reader import View
+from storage.queues.consume_queues import DispatchEntry
+from storage.queues.unsynced import Unsynced, sync_files
 from storage.transactions.check import ExpectedUnits
 from storage.transactions.copies import copies_behind
 from storage.transactions.ledger import (
     Change,
     PendingTransaction,
     TransactionLedger,
-    View,
     identity,
 )
 from storage.transactions.redo_log import Covered, TransactionRedoLog
@@ -42,7 +44,6 @@ from storage.transactions.units import (
     TransactionUnit,
     fault_in,
 )
-from storage.unsynced import Unsynced, sync_files
 
 CHANGES_MAX: Final = 4096
 """In memory alone; then they are written out, as far as the log is on disk."""
@@ -60,7 +61,7 @@ class UnsyncedTable:
 
 
 class TransactionTable:
-    """A follower of the log (storage/dispatch.py). One owner.
+    """A follower of the log (storage/dispatching/dispatch.py). One owner.
 
     Another thread may sync what `unsynced` gave (`sync_files`, then `save`).
     """
@@ -109,28 +110,13 @@ class TransactionTable:
         return ""
 
     def _load(self, covered: Covered, min_offset: int, end_offset: int) -> str:
-        if reason := self._not_of_this_log(covered, min_offset, end_offset):
+        if reason := not_of_this_log(self._view, covered, min_offset, end_offset):
             return reason
         try:
             self._files.load(covered.end_number)
             return self._load_pending(covered, min_offset)
         except (OSError, StoreError) as error:
             return str(error)
-
-    def _not_of_this_log(self, covered: Covered, min_offset: int, end_offset: int) -> str:
-        """The redo log names its last record, which another log would not have in that place."""
-        if not min_offset <= covered.offset <= end_offset:
-            return f"it reaches {covered.offset}, the log from {min_offset} to {end_offset}"
-        last_offset = covered.last_offset
-        if last_offset < min_offset:
-            return ""
-        try:
-            head = scan_head(self._view(last_offset, covered.offset - last_offset), 0)
-        except (OffsetError, RecordError):
-            return f"the log has no record at {last_offset}"
-        if (head.physical_offset, head.store_timestamp) != (last_offset, covered.last_timestamp):
-            return f"the log has another record at {last_offset}"
-        return ""
 
     def _load_pending(self, covered: Covered, min_offset: int) -> str:
         files, ledger = self._files, self._ledger
@@ -189,7 +175,7 @@ class TransactionTable:
             entries = [entry for entry in entries if entry[3] >= covered]
         if not entries:
             return
-        for change in self._ledger.take(entries):
+        for change in self._ledger.changes_of(entries):
             self._changes.append(change)
             self._states[change.number] = change.state
         last, marks = entries[-1], self._marks
@@ -349,11 +335,11 @@ class TransactionTable:
         return found._replace(state=self._states.get(number, found.state))
 
     def get_pending(self, physical_offset: int) -> PendingTransaction | None:
-        """The pending transaction whose half message lies there. Not to be changed."""
+        """The pending transaction whose half message lies there, or None. Not to be changed."""
         return self._ledger.pending.get(physical_offset)
 
     def oldest_half(self, unless: Container[int] = ()) -> PendingTransaction | None:
-        """The first pending half message that does not lie at one of these offsets."""
+        """The first pending half message that lies at none of these offsets; None without one."""
         for offset, pending in self._ledger.pending.items():
             if pending.is_half and offset not in unless:
                 return pending
@@ -396,5 +382,5 @@ class TransactionTable:
         check = ExpectedUnits(self._view)
         for entry in entries:
             if entry[3] < self.covered_offset:
-                check.take((entry,))
+                check.expect((entry,))
         return check.differences(self.snapshot(), self._min_physical)

@@ -13,7 +13,7 @@ All integers big-endian. Unit n of the table starts at byte 24·n.
 Files `<root>/transaction/statetable/<first byte, 20 digits>`, sparse, of as many units each as a
 ConsumeQueue file. Units lie in the order of the log; only the state changes, in place.
 
-The original of the years before 3.1 had the same layout there, and today's ignores it.
+RocketMQ before 3.1 had the same layout there; 4.9.7 ignores it.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -21,11 +21,11 @@ from struct import Struct
 from typing import Final, NamedTuple
 
 from storage.config import CONSUME_QUEUE_UNIT_BYTES, StoreConfig
-from storage.disk import Disk
 from storage.errors import StoreError, store_error
-from storage.mapped_file import file_name, first_offset_of
-from storage.queue_files import QueueFiles
-from storage.unsynced import Unsynced
+from storage.files.disk import Disk
+from storage.files.mapped_file import file_name, first_offset_of
+from storage.queues.queue_files import QueueFiles
+from storage.queues.unsynced import Unsynced
 
 UNIT: Final = Struct(
     ">q"  # physical_offset

@@ -13,17 +13,18 @@ from actors.broker_server import start_broker
 from actors.children.log import LOG_GROUP
 from actors.engine import loop as loop_module
 from actors.engine.dispatchers import LongestHandler
+from actors.engine.interfaces import System
 from actors.engine.supervisor import ChildSpec
 from actors.engine.system import ActorSystem, StartFailed
-from actors.network.connection import SEND_CODES
 from actors.network.local_client import LocalClient
 from actors.network.request import codes_of
 from actors.sending.put_message import PutMessage
 from protocol.codes import RequestCode, ResponseCode
 from protocol.command import RemotingCommand
 from protocol.message import decode_records
-from storage.disk import RealDisk
+from protocol.send_wire import SEND_CODES
 from storage.errors import StoreError, StoreLocked
+from storage.files.disk import RealDisk
 from tests.support.actors import Arrivals
 from tests.support.brokers import BROKER, STORE, SimulatedBroker, pull_command, send_command
 
@@ -54,6 +55,7 @@ def test_the_fast_port_serves_all_but_pulls() -> None:
     made = SimulatedBroker(1)
     main, fast = made.broker.service(), made.broker.service(fast=True)
     pulls = {RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE}
+    pulls |= {RequestCode.READ_RECORDS, RequestCode.READ_UNITS}
     assert main.routes.keys() - fast.routes.keys() == pulls
     assert main.sends_to is fast.sends_to is made.system.address("put_message")
     made.stop()
@@ -67,7 +69,7 @@ def test_tables_come_before_the_log_and_the_log_before_its_readers() -> None:
     order += ["pull_message", "pull_hold"]
     assert [name for name in names if name in order] == order
     grouped = [spec.name for spec in made.broker.children() if spec.group == LOG_GROUP]
-    assert grouped == ["group_commit", "reput", "put_message"]
+    assert grouped == ["group_commit", "reput", "put_message", "sink"]
     made.stop()
 
 
@@ -145,7 +147,7 @@ def test_a_second_broker_on_the_same_store_is_refused_and_leaves_no_port_open(
 
 
 def test_a_start_that_fails_gives_the_store_back(tmp_path: Path, real_system: ActorSystem) -> None:
-    def never(_: ActorSystem) -> PutMessage:
+    def never(_: System) -> PutMessage:
         raise StoreError("one more actor cannot start: this is a test.")
 
     failing = ActorSystem.real(disk=RealDisk())

@@ -16,14 +16,14 @@ from actors.broker_server import open_ports, start_broker
 from actors.config import BrokerConfig, NamesrvConfig
 from actors.engine.supervisor import ChildSpec
 from actors.engine.system import ActorSystem, StartFailed
-from actors.naming.namesrv_server import start_namesrv
+from actors.namesrv_server import start_namesrv
 from actors.network.connections import PortTaken, open_listener
 from protocol.bodies import TopicRouteData
 from protocol.codes import RequestCode, ResponseCode
 from protocol.command import RemotingCommand
 from protocol.ha import TRANSFER_HEAD_BYTES, encode_report
-from storage.disk import RealDisk
 from storage.errors import StoreError, StoreLocked
+from storage.files.disk import RealDisk
 from tests.compat.servers import free_port
 from tests.support.brokers import BROKER, pull_command, send_command
 from tests.support.sockets import HOST, WAIT_S, Line, serving_broker, serving_namesrv, store_at

@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
+from actors.dispatching.reput import WritesForbidden
 from actors.engine.actor import BatchEnd, handles
-from actors.following.reput import WritesForbidden
-from actors.sending.append_batch import AppendBatch
+from actors.sending.admission import Admission
+from actors.sending.appender import Appender
 from actors.tables.config_writer import ConfigWriter
 from protocol.codes import RequestCode, ResponseCode
 from protocol.command import RemotingCommand
@@ -65,7 +66,7 @@ def test_a_failed_append_answers_everybody_and_sends_go_on(
 ) -> None:
     made = broker(seed)
     before = [made.send(b"before %d" % number, queue_id=number % 4) for number in range(6)]
-    monkeypatch.setattr(AppendBatch, "append", failing(AppendBatch.append, after=after))
+    monkeypatch.setattr(Appender, "append", failing(Appender.append, after=after))
     clients = [made.new_client(port=port) for port in range(2, 6)]
     answers: list[RemotingCommand] = []
     for number, client in enumerate(clients * 3):
@@ -88,7 +89,7 @@ def test_a_send_in_hand_is_answered_once_and_its_bytes_are_released(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     made, peer = broker(), FramesPeer()
-    monkeypatch.setattr(AppendBatch, "append", failing(AppendBatch.append))
+    monkeypatch.setattr(Appender, "append", failing(Appender.append))
     for first in (0, 3):
         sends = peer.sends(*[send_command(b"%d" % (first + each)) for each in range(3)])
         made.system.address("put_message").tell(sends)
@@ -103,9 +104,7 @@ def test_a_failure_while_a_send_is_taken_answers_all_that_came_with_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     made, peer = broker(), FramesPeer()
-    taker = type(made.system.address("put_message").receiver._taker)  # type: ignore[attr-defined]
-    original = taker.take
-    monkeypatch.setattr(taker, "take", poisoned(original))
+    monkeypatch.setattr(Admission, "put_of", poisoned(Admission.put_of))
     sends = peer.sends(*[send_command(body) for body in (b"1", b"2", b"poison", b"4")])
     made.system.address("put_message").tell(sends)
     made.system.advance(RESTART_MS)
@@ -118,19 +117,19 @@ def test_a_failure_while_a_send_is_taken_answers_all_that_came_with_it(
 
 
 def poisoned(original: Callable[..., Any]) -> Any:
-    def take(taker: Any, message: Any, send: Any, *others: Any) -> Any:
-        if send[9] == b"poison":
+    def put_of(admission: Any, sends: Any, send: Any, *others: Any) -> Any:
+        if send.body == b"poison":
             raise Bug("poisoned")
-        return original(taker, message, send, *others)
+        return original(admission, sends, send, *others)
 
-    return take
+    return put_of
 
 
 def test_sends_that_come_while_it_restarts_are_kept_for_the_next(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     made = broker()
-    monkeypatch.setattr(AppendBatch, "append", failing(AppendBatch.append))
+    monkeypatch.setattr(Appender, "append", failing(Appender.append))
     first = made.start_send(b"first")
     made.system.drain()
     assert first[0].code == ResponseCode.SYSTEM_ERROR
@@ -148,11 +147,11 @@ def test_sends_that_waited_for_the_disk_are_flushed_and_answered(
 ) -> None:
     made = broker(flush="SYNC_FLUSH")
     assert made.send(b"before").code == ResponseCode.SUCCESS
-    original = AppendBatch.append
+    original = Appender.append
     waiting = made.start_send(b"waits")
-    monkeypatch.setattr(AppendBatch, "append", failing(original, after=False, times=0))
+    monkeypatch.setattr(Appender, "append", failing(original, after=False, times=0))
     made.system.drain()
-    monkeypatch.setattr(AppendBatch, "append", failing(original))
+    monkeypatch.setattr(Appender, "append", failing(original))
     refused = made.start_send(b"refused")
     made.system.advance(RESTART_MS)
     assert waiting[0].code == ResponseCode.SUCCESS
@@ -174,7 +173,7 @@ class SlowWriter(ConfigWriter):
 
 def test_parked_sends_are_refused_when_it_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     made = SimulatedBroker(1, instead={"config_writer": lambda _: SlowWriter()})
-    monkeypatch.setattr(AppendBatch, "append", failing(AppendBatch.append))
+    monkeypatch.setattr(Appender, "append", failing(Appender.append))
     parked = made.start_send(topic="New")
     made.system.drain()
     assert not parked
@@ -188,7 +187,7 @@ def test_more_than_five_failures_in_ten_seconds_are_too_many(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     made = broker()
-    monkeypatch.setattr(AppendBatch, "append", failing(AppendBatch.append, times=100))
+    monkeypatch.setattr(Appender, "append", failing(Appender.append, times=100))
     for number in range(6):
         assert made.system.gave_up is None, number
         assert made.send().code == ResponseCode.SYSTEM_ERROR
@@ -200,9 +199,9 @@ def test_more_than_five_failures_in_ten_seconds_are_too_many(
 
 def test_failures_far_apart_are_not_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
     made = broker()
-    original = AppendBatch.append
+    original = Appender.append
     for _ in range(10):
-        monkeypatch.setattr(AppendBatch, "append", failing(original))
+        monkeypatch.setattr(Appender, "append", failing(original))
         assert made.send().code == ResponseCode.SYSTEM_ERROR
         made.system.advance(2500)
         assert made.send().code == ResponseCode.SUCCESS

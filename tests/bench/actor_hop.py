@@ -13,7 +13,7 @@ from actors.engine.address import Address
 from actors.engine.future import Reply
 from actors.engine.supervisor import ChildSpec
 from actors.engine.system import ActorSystem
-from storage.disk import RealDisk
+from storage.files.disk import RealDisk
 
 MESSAGES = 200_000
 ROUNDS = 5

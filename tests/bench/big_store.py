@@ -2,7 +2,7 @@
 
 Every record has 250 bytes (a body of 60 random bytes, UNIQ_KEY, TAGS, CLUSTER as a Java client's
 message has them) and lies in one of `queues` queues in turn.  Consume queues are written too; index
-and transaction table are left to the broker.
+and transaction table are left to the broker, unless they are said to know everything.
 """
 
 import struct
@@ -11,8 +11,15 @@ from pathlib import Path
 
 import numpy as np
 
-from protocol.message import HEAD_V4, RECORD_MAGIC
-from storage.append import blank
+from protocol.message import HEAD_V4, RECORD_MAGIC, scan_head
+from storage.clock import SystemClock
+from storage.config import StoreConfig
+from storage.dispatching.dispatch import entry_of
+from storage.dispatching.sink_table import SinkCopy, SinkCovered, SinkTable
+from storage.files.disk import RealDisk
+from storage.index.index import Index
+from storage.log.append import blank
+from storage.transactions.redo_log import Covered, TransactionRedoLog
 
 FILE_BYTES = 1 << 30
 QUEUE_FILE_UNITS = 300_000
@@ -38,6 +45,26 @@ def make_store(root: Path, gib: int, queues: int = 64) -> int:
     _write_queues(root, total, queues)
     _write_checkpoint(root, START_MS + total)
     return total
+
+
+def mark_followed(root: Path, gib: int) -> None:
+    """Makes it look as if all that follows the log had seen it: a start has nothing to catch up.
+
+    The index has only the key of the last record, by which it is known how far it is.
+    """
+    disk, config = RealDisk(), StoreConfig(root=str(root))
+    place = (RECORDS_PER_FILE - 1) * RECORD_BYTES
+    with (root / "commitlog" / f"{(gib - 1) * FILE_BYTES:020d}").open("rb") as file:
+        file.seek(place)
+        head = scan_head(memoryview(file.read(RECORD_BYTES)), 0)
+    last, end = head.physical_offset, head.physical_offset + RECORD_BYTES
+    index = Index(config, disk, SystemClock())
+    index.dispatch([entry_of(head, ())])
+    index.sync()
+    index.close()
+    TransactionRedoLog(disk, str(root)).save(Covered(end, last, head.store_timestamp))
+    sinks = SinkTable(config, disk, lambda *_: memoryview(b""), lambda: end)
+    sinks.save(SinkCopy(SinkCovered(end, last, head.store_timestamp), {}))
 
 
 def mark_crashed(root: Path, gib: int, dirty_gib: int) -> None:

@@ -11,12 +11,12 @@ from time import process_time_ns
 
 from storage.clock import SystemClock
 from storage.config import StoreConfig
-from storage.consume_queues import ConsumeQueues, DispatchEntry
-from storage.disk import RealDisk
-from storage.dispatch import Dispatcher, index_keys
-from storage.get_message import GetLimits, get_message
-from storage.index import Index
-from storage.key_hash import TopicHashes
+from storage.dispatching.dispatch import Dispatcher, index_keys
+from storage.files.disk import RealDisk
+from storage.index.index import Index
+from storage.index.key_hash import TopicHashes
+from storage.queues.consume_queues import ConsumeQueues, DispatchEntry
+from storage.reading.get_message import GetLimits, get_message
 
 RECORD_BYTES = 250
 ENTRY_COUNT = 200_000

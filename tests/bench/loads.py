@@ -1,22 +1,42 @@
-"""The loads of the broker benchmark, each run by the official Java client against one broker."""
+"""The loads of the broker benchmark, each run by the official Java client against one broker.
+
+Those with many connections are run by tests/bench/connections.py, for every official client in a
+process has threads of its own.
+"""
 
 import json
 import os
 import subprocess
-from collections.abc import Iterator
-from dataclasses import dataclass
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
+from typing import Any, Protocol
 
-from tests.bench.process_figures import Memory, cpu_seconds, machine_cpu_seconds, memory
+from tests.bench.process_figures import (
+    Memory,
+    cpu_seconds,
+    machine_cpu_seconds,
+    memory,
+    scheduled_us,
+)
 from tests.compat.patience import wait_until
 from tests.compat.remoting import has_route
-from tests.compat.servers import OPENS, Broker
+from tests.compat.servers import OPENS, ROOT, Broker
 from tests.compat.toolchain import Java
+from troupemq.client.admin import Admin
 
 CLIENT_JVM = ["-server", "-Xms1g", "-Xmx1g"]
-BENCHMARK_TOPIC = "BenchmarkTest"  # every broker has it, with this many queues
-BENCHMARK_QUEUES = 1024
+IDLE_CLIENTS = 10_000
+LARGE_BODY_BYTES = 64 << 10
+LARGE_MOST = (5 << 30) // LARGE_BODY_BYTES
+"""Of large messages, warm-up included: 5 GiB on the disk."""
+MANY = "many"
+"""The topics of the broker `topics` (tests/bench/brokers.py) are called many-0, many-1, …"""
+COLD_TOPIC = "BenchmarkTest"
+"""That of the messages of the broker `large`."""
 
 
 @dataclass(frozen=True)
@@ -33,14 +53,33 @@ class Plan:
 
 
 @dataclass(frozen=True)
+class Goal:
+    """Ours ÷ official: at least, at most, at most."""
+
+    rate: float = 1.0
+    cpu: float = 0.9
+    p99: float | None = 1.0
+
+
+@dataclass(frozen=True)
 class Load:
-    """One load; `threads` = 0 is the push consumer."""
+    """One load."""
 
     title: str
-    threads: int = 0
-    in_flight: int = 0
-    mode: str = "ASYNC_FLUSH"
-    """How brokers run for it; SYNC_MASTER: under ASYNC_FLUSH, with a slave of the same kind."""
+    arguments: Mapping[str, object]
+    """Of the client (Load.java, or connections.py)."""
+    broker: str = "async"
+    """Which one runs for it: a name of tests/bench/brokers.py."""
+    backlog: Mapping[str, object] | None = None
+    """What the messages are like that lie there before it begins; None: there are none."""
+    share: int = 1
+    """One message of so many of the backlog is consumed."""
+    idle_clients: int = 0
+    own_topic: bool = True
+    connections: bool = False
+    """Run by connections.py."""
+    is_new: bool = True
+    goal: Goal = field(default_factory=Goal)
 
 
 @dataclass(frozen=True)
@@ -58,6 +97,8 @@ class Figures:
     p50_ms: float | None
     p99_ms: float | None
     max_ms: float | None
+    others: int | None
+    """Messages that were consumed, or sent, at the same time and are not those counted."""
 
     @property
     def per_second(self) -> float:
@@ -85,47 +126,161 @@ class Figures:
         return max(others, 0) / self.seconds / (os.cpu_count() or 1)
 
 
+class Probe(Protocol):
+    """Somebody who looks at the broker during the measured time."""
+
+    def begin(self) -> None: ...
+
+    def end(self) -> None: ...
+
+
+def _send(threads: int, **more: object) -> dict[str, object]:
+    return {"load": "send", "threads": threads, **more}
+
+
+_CONSUME = {"load": "consume"}
+_TAGGED = {"keys": 1, "tags": "A,B,C"}
+_END_TO_END = _send(16, rate=5000, group="at-once", counts="listener", bodyBytes=256, **_TAGGED)
+_IN_CALLBACKS = {"load": "callbacks", "threads": 16, "inFlight": 256}
+
 LOADS = {
-    "send": Load("send, 64 threads", 64),
-    "one": Load("send, 1 thread", 1),
-    "callbacks": Load("send, 16 threads with callbacks, {in_flight} in flight", 16, 256),
-    "sync": Load("send, 64 threads, SYNC_FLUSH", 64, mode="SYNC_FLUSH"),
-    "sync-one": Load("send, 1 thread, SYNC_FLUSH", 1, mode="SYNC_FLUSH"),
-    "replica": Load("send, 64 threads, SYNC_MASTER", 64, mode="SYNC_MASTER"),
-    "replica-one": Load("send, 1 thread, SYNC_MASTER", 1, mode="SYNC_MASTER"),
-    "consume": Load("push-consume a backlog"),
+    "send": Load("send, 64 threads", _send(64), goal=Goal(1.4, 0.55, None), is_new=False),
+    "one": Load("send, 1 thread", _send(1), goal=Goal(1.4, 0.6), is_new=False),
+    "callbacks": Load(
+        "send, 16 threads with callbacks, 256 in flight",
+        _IN_CALLBACKS,
+        goal=Goal(1.4, 0.5, None),
+        is_new=False,
+    ),
+    "sync": Load(
+        "send, 64 threads, SYNC_FLUSH",
+        _send(64),
+        "sync",
+        goal=Goal(1.2, 0.6, None),
+        is_new=False,
+    ),
+    "sync-one": Load(
+        "send, 1 thread, SYNC_FLUSH", _send(1), "sync", goal=Goal(2.0, 0.6, None), is_new=False
+    ),
+    "replica": Load(
+        "send, 64 threads, SYNC_MASTER",
+        _send(64),
+        "replica",
+        goal=Goal(1.4, 0.6, None),
+        is_new=False,
+    ),
+    "replica-one": Load(
+        "send, 1 thread, SYNC_MASTER",
+        _send(1),
+        "replica",
+        goal=Goal(1.3, 0.6, None),
+        is_new=False,
+    ),
+    "consume": Load(
+        "push-consume a backlog",
+        _CONSUME,
+        backlog={},
+        goal=Goal(1.3, 0.6, None),
+        is_new=False,
+    ),
+    "both": Load(
+        "send, 64 threads, 256 B, keys and tags, and consume at once",
+        _send(64, bodyBytes=256, group="at-once", **_TAGGED),
+    ),
+    "1k": Load("send, 64 threads, 1 KiB", _send(64, bodyBytes=1024)),
+    "64k": Load(
+        "send, 16 threads, 64 KiB",
+        _send(16, bodyBytes=LARGE_BODY_BYTES, most=LARGE_MOST, warmUpMs=1000),
+    ),
+    "batches": Load("batches of 32, 16 threads", {"load": "batches", "threads": 16, "batch": 32}),
+    "filtered": Load(
+        "push-consume one tag of three",
+        {**_CONSUME, "expression": "A"},
+        backlog=_TAGGED,
+        share=3,
+    ),
+    "orderly": Load("push-consume a backlog, orderly", {**_CONSUME, "orderly": 1}, backlog={}),
+    "delayed": Load(
+        "delayed by 1 s, 16 threads; at the listener, from when it is due",
+        _send(16, delayLevel=1, group="at-once", counts="listener"),
+    ),
+    "transactions": Load("transactions, 64 threads", {"load": "transactions", "threads": 64}),
+    "end-to-end": Load("5,000/s, from send to listener", _END_TO_END),
+    "idle": Load(
+        f"send, 64 threads, beside {IDLE_CLIENTS:,} idle clients",
+        _send(64),
+        idle_clients=IDLE_CLIENTS,
+    ),
+    **{
+        f"connections-{number}": Load(
+            f"send, {number:,} connections, 64 in flight",
+            {"connections": number, "inFlight": 64},
+            connections=True,
+            own_topic=False,
+        )
+        for number in (1, 100, 1000)
+    },
+    **{
+        f"topics-{number}": Load(
+            f"send, 64 threads, {number:,} topics of one queue",
+            _send(64, topics=number, topic=MANY),
+            "topics",
+            own_topic=False,
+        )
+        for number in (1, 100, 10_000)
+    },
+    "large-send": Load("send, 64 threads, large store", _send(64), "large"),
+    "large-cold": Load(
+        "a cold backlog; 5,000/s from send to listener beside it",
+        {**_END_TO_END, "coldGroup": "cold", "coldTopic": COLD_TOPIC},
+        "large",
+    ),
 }
 
 _numbers = count(1)
 
 
-def run(load: Load, broker: Broker, plan: Plan, slave: Broker | None = None) -> Figures:
+def run(
+    load: Load,
+    broker: Broker,
+    plan: Plan,
+    slave: Broker | None = None,
+    probe: Probe | None = None,
+) -> Figures:
     """Runs `load` once; RuntimeError with the client's words if it fails."""
     number = next(_numbers)
-    topic = _topic(load, broker, plan, number)
-    arguments = {"topic": topic, "bodyBytes": plan.body_bytes, "threads": load.threads}
+    arguments: dict[str, Any] = {"bodyBytes": plan.body_bytes, "queues": plan.queues}
     arguments |= {"warmUpMs": plan.warm_up_ms, "measureMs": plan.measure_ms}
-    if not load.threads:
-        _client(broker, plan, {"load": "fill", "count": plan.backlog, **arguments}, number)
-        consume = {"load": "consume", "count": plan.backlog, "group": f"bench-{number}"}
-        return _measured(broker, slave, plan, {**arguments, **consume}, number)
-    if load.in_flight:
-        arguments |= {"load": "callbacks", "inFlight": load.in_flight}
-        return _measured(broker, slave, plan, arguments, number)
-    return _measured(broker, slave, plan, {"load": "send", **arguments}, number)
+    if load.own_topic:
+        arguments["topic"] = _create(broker, plan, number)
+    arguments |= load.arguments
+    for key in ("group", "coldGroup"):  # each run begins with the first message
+        if key in arguments:
+            arguments[key] = f"{arguments[key]}-{number}"
+    if load.backlog is not None:
+        backlog = {"load": "fill", "count": plan.backlog, **load.backlog}
+        _client(broker, plan, {**arguments, **backlog}, number)
+        arguments |= {"count": plan.backlog // load.share, "group": f"bench-{number}"}
+    with ExitStack() as stack:
+        if load.idle_clients:
+            stack.enter_context(_idle_clients(broker, plan, load.idle_clients))
+        if load.connections:
+            pairs = [f"{name}={value}" for name, value in arguments.items()]
+            command = [sys.executable, "-m", "tests.bench.connections", broker.address, *pairs]
+        else:
+            command = _java(broker, plan, arguments)
+        return _measured(command, broker, slave, plan.scratch / f"client-{number}.log", probe)
 
 
-def _topic(load: Load, broker: Broker, plan: Plan, number: int) -> str:
-    if plan.queues == BENCHMARK_QUEUES and load.threads:
-        return BENCHMARK_TOPIC
+def _create(broker: Broker, plan: Plan, number: int) -> str:
     topic = f"bench-{number}"
-    create = {"load": "create", "topic": topic, "queues": plan.queues, "bodyBytes": 0}
-    _client(broker, plan, create, number)
+    with Admin(broker.name_server.address) as admin:
+        admin.create_topic(topic, plan.queues)
     wait_until(lambda: has_route(broker.name_server.address, topic), f"a route to {topic}")
     return topic
 
 
-def _command(broker: Broker, plan: Plan, arguments: dict[str, object]) -> list[str]:
+def _java(broker: Broker, plan: Plan, arguments: Mapping[str, object]) -> list[str]:
     return [
         plan.java.executable,
         *CLIENT_JVM,
@@ -140,59 +295,86 @@ def _command(broker: Broker, plan: Plan, arguments: dict[str, object]) -> list[s
     ]
 
 
-def _client(broker: Broker, plan: Plan, arguments: dict[str, object], number: int) -> None:
+def _client(broker: Broker, plan: Plan, arguments: Mapping[str, object], number: int) -> None:
     """A load that is not measured."""
     log = plan.scratch / f"client-{number}.log"
     with log.open("ab") as errors:
         done = subprocess.run(
-            _command(broker, plan, arguments), stdout=subprocess.DEVNULL, stderr=errors, check=False
+            _java(broker, plan, arguments), stdout=subprocess.DEVNULL, stderr=errors, check=False
         )
     if done.returncode:
         raise RuntimeError(log.read_text())
 
 
-def _measured(
-    broker: Broker, slave: Broker | None, plan: Plan, arguments: dict[str, object], number: int
-) -> Figures:
-    """Reads the processes' figures at the moments at which the client says `begins` and `ends`."""
-    slave_pid = None if slave is None else slave.pid
-    os.sync()  # what other loads have left to write is not this one's
-    log = plan.scratch / f"client-{number}.log"
+@contextmanager
+def _idle_clients(broker: Broker, plan: Plan, number: int) -> Iterator[None]:
+    command = [sys.executable, "-m", "tests.bench.idle_clients", broker.address, str(number)]
     with (
-        log.open("ab") as errors,
-        subprocess.Popen(
-            _command(broker, plan, arguments), stdout=subprocess.PIPE, stderr=errors
-        ) as client,
+        (plan.scratch / "idle.log").open("ab") as errors,
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, cwd=ROOT) as idle,
     ):
         try:
+            assert idle.stdout
+            if not idle.stdout.readline():
+                raise RuntimeError((plan.scratch / "idle.log").read_text())
+            yield
+        finally:
+            idle.terminate()
+    used = [0.0]
+
+    def is_quiet() -> bool:
+        """Less than a tenth of a processor since the last look, some 50 ms ago."""
+        used.append(scheduled_us(broker.pid))
+        return used[-1] - used[-2] < 5_000
+
+    wait_until(is_quiet, "the broker has parted with the idle clients")
+
+
+def _measured(
+    command: list[str], broker: Broker, slave: Broker | None, log: Path, probe: Probe | None
+) -> Figures:
+    """Reads the processes' figures at the moments at which the client says `begins` and `ends`."""
+    os.sync()  # what other loads have left to write is not this one's
+    with (
+        log.open("ab") as errors,
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, cwd=ROOT) as client,
+    ):
+        pids = (broker.pid, None if slave is None else slave.pid, client.pid)
+        try:
             assert client.stdout
-            marks = _marks(iter(client.stdout), broker.pid, slave_pid, client.pid)
-            _, *began = next(marks)
-            told, *ended = next(marks)
+            lines = iter(client.stdout)
+            next(lines)
+            began = _used(*pids)
+            if probe is not None:
+                probe.begin()
+            told: dict[str, Any] = json.loads(next(lines))
+            ended = _used(*pids)
+            if probe is not None:
+                probe.end()
         except StopIteration:
             raise RuntimeError(log.read_text()) from None
         finally:
             if client.poll() is None:
                 client.wait(60)
+    used = [after - before for before, after in zip(began, ended, strict=True)]
     return Figures(
-        messages=int(told["messages"] or 0),
-        failures=int(told["failures"] or 0),
-        seconds=float(told["seconds"] or 0),
-        broker_cpu_s=ended[0] - began[0],
-        slave_cpu_s=ended[1] - began[1],
-        client_cpu_s=ended[2] - began[2],
-        machine_cpu_s=ended[3] - began[3],
+        messages=int(told["messages"]),
+        failures=int(told["failures"]),
+        seconds=float(told["seconds"]),
+        broker_cpu_s=used[0],
+        slave_cpu_s=used[1],
+        client_cpu_s=used[2],
+        machine_cpu_s=used[3],
         broker_memory=memory(broker.pid),
         p50_ms=told.get("p50Ms"),
         p99_ms=told.get("p99Ms"),
         max_ms=told.get("maxMs"),
+        others=told.get("others"),
     )
 
 
-def _marks(
-    lines: Iterator[bytes], broker_pid: int, slave_pid: int | None, client_pid: int
-) -> Iterator[tuple[dict[str, float | None], float, float, float, float]]:
-    for line in lines:
-        told = json.loads(line)
-        slave = 0.0 if slave_pid is None else cpu_seconds(slave_pid)
-        yield told, cpu_seconds(broker_pid), slave, cpu_seconds(client_pid), machine_cpu_seconds()
+def _used(
+    broker_pid: int, slave_pid: int | None, client_pid: int
+) -> tuple[float, float, float, float]:
+    slave = 0.0 if slave_pid is None else cpu_seconds(slave_pid)
+    return cpu_seconds(broker_pid), slave, cpu_seconds(client_pid), machine_cpu_seconds()

@@ -31,6 +31,15 @@ def cpu_seconds(pid: int) -> float:
     return (int(fields[_USER_TIME]) + int(fields[_SYSTEM_TIME])) / _TICKS_PER_S
 
 
+def context_switches(pid: int) -> int:
+    """How often threads of the process have given up a processor, or lost it."""
+    count = 0
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        lines = (task / "status").read_text().splitlines()
+        count += sum(int(line.split()[1]) for line in lines if "ctxt_switches" in line)
+    return count
+
+
 def tree_cpu_seconds(pid: int) -> float:
     """The same of the process and all below it, children that have ended included."""
     stats: dict[int, list[str]] = {}

@@ -15,7 +15,6 @@ from types import SimpleNamespace
 from typing import Any
 
 from actors.config import BrokerConfig
-from actors.consumers.consumer_groups import ConsumerView, Subscription
 from actors.engine.address import Address
 from actors.engine.inbox import BATCH_END, BatchEnd
 from actors.engine.published import Published
@@ -26,6 +25,7 @@ from actors.network.service import Service
 from actors.pulling.pull_message import PullMessage
 from actors.statistics.pull_stats import PullStats
 from actors.tables.consumer_offsets import ConsumerOffsets
+from actors.tables.consumer_views import ConsumerView, Subscription
 from actors.tables.groups import GroupConfigs, GroupFinder
 from protocol.bodies import SubscriptionData, SubscriptionGroupConfig, TopicConfig
 from protocol.codes import RequestCode, SerializeType
@@ -33,14 +33,14 @@ from protocol.frame import decode_frame
 from protocol.headers.pull import PullMessageHeader
 from protocol.pull_wire import PullDecoder
 from storage.clock import SystemClock
-from storage.commit_log import prepare_file
 from storage.config import StoreConfig
-from storage.consumer_filters import ConsumerFilters
-from storage.disk import RealDisk
-from storage.dispatch import entry_of
-from storage.get_message import GetLimits, get_message
+from storage.dispatching.dispatch import entry_of
+from storage.files.disk import RealDisk
+from storage.log.commit_log import prepare_file
 from storage.message_store import MessageStore
-from storage.page_probe import PageProbe
+from storage.reading.get_message import GetLimits, get_message
+from storage.reading.page_probe import PageProbe
+from storage.tables.consumer_filters import ConsumerFilters
 from tests.bench.pull_path import BATCH, GROUP, PROPERTIES, QUEUES, TOPIC, pull
 from tests.support.puts import HOST, put
 

@@ -12,11 +12,11 @@ from time import monotonic, process_time
 
 from tests.compat.servers import OurBroker, OurNameServer
 from troupemq.client.admin import Admin
-from troupemq.client.consumer import PushConsumer
-from troupemq.client.consumer_offsets import ConsumeFrom
-from troupemq.client.consumer_settings import ConsumerSettings
+from troupemq.client.consuming.consumer import PushConsumer
+from troupemq.client.consuming.consumer_offsets import ConsumeFrom
+from troupemq.client.consuming.consumer_settings import ConsumerSettings
 from troupemq.client.message import Message, MessageView
-from troupemq.client.producer import Producer
+from troupemq.client.producing.producer import Producer
 
 TOPIC = "Backlog"
 QUEUES = 8

@@ -11,7 +11,7 @@ from dataclasses import replace
 from tempfile import NamedTemporaryFile
 from time import perf_counter
 
-from storage.disk import RealDisk
+from storage.files.disk import RealDisk
 from tests.support import doubts
 from tests.support.doubts import LONG_QUEUES, OldStore
 

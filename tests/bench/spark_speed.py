@@ -1,15 +1,19 @@
 """What reading a store costs: the decoder alone, the source in Spark, Parquet beside them.
 
-Run as `python -m tests.bench.spark_speed [--messages N] [--no-spark]` (`make bench-spark`); prints
-tables, asserts nothing. Rates are for a second of processor time, of all processes together that
-a row needs: Spark's JVM and its Python workers, too. The best of some rounds counts, for other
-work on the machine only ever adds.
+Run as `python -m tests.bench.spark_speed [--messages N] [--no-spark] [--flat 0.5 2 8]` (`make
+bench-spark`); prints tables, asserts nothing. Rates are for a second of processor time, of
+all processes together that a row needs: Spark's JVM and its Python workers, too. The best of some
+rounds counts, for other work on the machine only ever adds.
 """
 
+import json
 import os
-from argparse import ArgumentParser
+import subprocess
+import sys
+from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from shutil import rmtree
 from tempfile import TemporaryDirectory
 from time import monotonic, process_time
 from typing import Any
@@ -17,15 +21,21 @@ from typing import Any
 import pyarrow as pa  # type: ignore[import-untyped]
 
 from protocol.message import HEAD_V4, RECORD_MAGIC
-from spark.columns import COLUMNS, MESSAGE_COLUMNS, sql_schema
-from spark.decode import batches
-from spark.log_walk import walk
-from spark.records import Queue, Records
+from spark.archive.run import Arguments, archive
+from spark.class_data import make_class_data
+from spark.decoding.columns import COLUMNS, MESSAGE_COLUMNS, sql_schema
+from spark.decoding.decode import batches
+from spark.decoding.log_walk import walk
+from spark.decoding.records import Queue, Records
+from spark.decoding.store_files import LogFile, Store
+from spark.runner import environment
 from spark.session import start_session
-from spark.source import TroupeMQ
-from spark.store_files import LogFile, Store
+from spark.source.data_source import TroupeMQ
+from tests.bench import spark_start
 from tests.bench.process_figures import tree_cpu_seconds
-from tests.bench.spark_store import make_store
+from tests.bench.spark_network import network
+from tests.bench.spark_start import PARTS
+from tests.bench.spark_store import make_large_store, make_store
 from troupemq.java import find_java
 
 TWELVE = (
@@ -46,6 +56,9 @@ TWELVE = (
 FOUR = ("topic", "queueId", "queueOffset", "storeTimestamp")
 ALL = tuple(MESSAGE_COLUMNS)
 ROUNDS = 3
+WARM_ROUNDS = 5
+"""The JVM compiles what it runs often: the third time costs half of the first."""
+
 STRUCT_ROWS = 100_000
 
 
@@ -146,13 +159,25 @@ def decoder(root: Path, table: Table) -> None:
         table.best(what, work, process_time, ROUNDS)
 
 
+def session(scratch: Path) -> Any:
+    """Two cores; on whatever Java there is."""
+    os.environ["JAVA_HOME"] = find_java(os.environ)
+    return start_session({"spark.master": "local[2]"}, str(scratch))
+
+
+def used() -> float:
+    """Of this process, the JVM and the Python workers."""
+    return tree_cpu_seconds(os.getpid())
+
+
+def archived(spark: Any, root: Path, target: Path) -> int:
+    """The job as it is: planned, CRCs compared, written, read back, published."""
+    rmtree(target, ignore_errors=True)
+    return int(archive(spark, Arguments(store=str(root), output=str(target)))["rows"])
+
+
 def in_spark(root: Path, table: Table, scratch: Path) -> None:
-    started = monotonic()
-    java = find_java(os.environ)
-    if java is not None:
-        os.environ["JAVA_HOME"] = java
-    spark = start_session({"spark.master": "local[2]"}, str(scratch))
-    session_s = monotonic() - started
+    spark = session(scratch)
     spark.dataSource.register(TroupeMQ)
 
     def messages(columns: tuple[str, ...]) -> Any:
@@ -160,7 +185,6 @@ def in_spark(root: Path, table: Table, scratch: Path) -> None:
         return reader.load(str(root))
 
     rows = messages(FOUR).count()
-    first_s = monotonic() - started
 
     def to_nothing(frame: Any) -> Callable[[], int]:
         def work() -> int:
@@ -173,47 +197,107 @@ def in_spark(root: Path, table: Table, scratch: Path) -> None:
         messages(TWELVE).write.mode("overwrite").parquet(str(scratch / "parquet"))
         return int(rows)
 
-    def used() -> float:
-        return tree_cpu_seconds(os.getpid())
-
     for what, columns in (("12", TWELVE), ("4", FOUR), ("all 19", ALL)):
         work = to_nothing(messages(columns))
-        table.best(f"Spark, source, {what} columns", work, used, ROUNDS)
+        table.best(f"Spark, source, {what} columns", work, used, WARM_ROUNDS)
+    output = scratch / "archive"
+    table.best(
+        "archive job, 23 columns, CRCs, read back",
+        lambda: archived(spark, root, output),
+        used,
+        ROUNDS,
+    )
     table.best("Spark, source → Parquet (zstd), 12 columns", to_parquet, used, ROUNDS - 1)
-    work = to_nothing(spark.read.parquet(str(scratch / "parquet")))
-    table.best("Spark, reading that Parquet", work, used, ROUNDS)
-    print(f"\nSession after {session_s:.1f} s, first count of all after {first_s:.1f} s.\n")
+    for what, path in (("that Parquet", scratch / "parquet"), ("the archive", output)):
+        work = to_nothing(spark.read.parquet(str(path)))
+        table.best(f"Spark, reading {what}", work, used, ROUNDS)
     spark.stop()
+
+
+def flat(gigabytes: list[float], directory: Path) -> None:
+    """What the archive job costs a GB, for logs of several sizes; one of them at a time."""
+    scratch = directory / "scratch"
+    scratch.mkdir()
+    spark = session(scratch)
+    print("\n| GB of log | messages | archive job, core-s/GB | s |\n| ---: | ---: | ---: | ---: |")
+    for number, size in enumerate([min(gigabytes), *gigabytes]):
+        root = directory / f"{number}"
+        messages = make_large_store(root, int(size * 1e9))
+        started, before = monotonic(), used()
+        assert archived(spark, root, directory / "archive") == messages
+        cpu, wall = used() - before, monotonic() - started
+        log = sum(path.stat().st_size for path in (root / "commitlog").iterdir()) / 1e9
+        name = f"{log:.2f}" if number else f"{log:.2f}, warming up"
+        print(f"| {name} | {messages:,} | {cpu / log:.1f} | {wall:.1f} |", flush=True)
+        rmtree(root)
+    spark.stop()
+
+
+def starts(root: Path) -> None:
+    """Import, session, first job, first Python worker: in processes of their own."""
+    make_class_data(environment(os.environ, find_java(os.environ)))
+    print(f"\n| start | {' | '.join(PARTS)} | to the first row, s | CPU s |")
+    print("| --- | " + "---: | " * (len(PARTS) + 2))
+    for what, setting in (("without class data", "false"), ("with class data", "true")):
+        line = [sys.executable, "-m", spark_start.__name__, str(root), setting]
+        found = [
+            json.loads(subprocess.run(line, check=True, stdout=subprocess.PIPE).stdout)
+            for _ in range(ROUNDS)
+        ]
+        best = min(found, key=lambda each: sum(each["s"]))
+        parts = " | ".join(f"{part:.1f}" for part in best["s"])
+        cpu = min(each["cpu_s"] for each in found)
+        print(f"| {what} | {parts} | {sum(best['s']):.1f} | {cpu:.1f} |", flush=True)
+
+
+SERVED_MESSAGES = 200_000
+"""Read over the network."""
+
+
+def tables(options: Namespace, root: Path) -> None:
+    for name, messages, sizes in (
+        ("small", options.messages, (64, 192)),
+        ("large", options.large, (1024, 1024)),
+    ):
+        if not messages:
+            continue
+        make_store(root / name, messages, sizes)
+        store = Store(str(root / name))
+        log_bytes = sum(int(records.record_bytes.sum()) for records in by_queue(store))
+        print(
+            f"\n{messages:,} messages, {log_bytes / messages:.0f} bytes a record; load average "
+            f"{os.getloadavg()[0]:.1f}\n"
+        )
+        table = Table(log_bytes / messages)
+        decoder(root / name, table)
+        if not options.no_spark:
+            scratch = root / f"{name}-scratch"
+            scratch.mkdir()
+            in_spark(root / name, table, scratch)
+            rmtree(scratch)
+        served = root / f"{name}-served"  # fewer: a broker looks through all of a store it gets
+        make_store(served, min(messages, SERVED_MESSAGES), sizes)
+        network(served, root / f"{name}-broker", log_bytes / messages)
+        rmtree(served)
+        if name == "small" and not (options.no_spark or options.no_start):
+            starts(root / name)
+        rmtree(root / name)
 
 
 def main() -> None:
     parser = ArgumentParser(prog="spark_speed", description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--messages", type=int, default=500_000)
-    parser.add_argument("--large", type=int, default=100_000, help="of 1 KiB; 0 for none")
+    parser.add_argument("--messages", type=int, default=2_000_000)
+    parser.add_argument("--large", type=int, default=200_000, help="of 1 KiB; 0 for none")
     parser.add_argument("--no-spark", action="store_true")
+    parser.add_argument("--no-start", action="store_true", help="no sessions for their start")
+    parser.add_argument(
+        "--flat", nargs="*", type=float, default=[], metavar="GB", help="0.5 2 8: 10 GB of disk"
+    )
     options = parser.parse_args()
     with TemporaryDirectory(prefix="spark-speed-") as directory:
-        root = Path(directory)
-        for name, messages, sizes in (
-            ("small", options.messages, (64, 192)),
-            ("large", options.large, (1024, 1024)),
-        ):
-            if not messages:
-                continue
-            make_store(root / name, messages, sizes)
-            record_bytes = (
-                sum(
-                    int(records.record_bytes.sum()) for records in by_queue(Store(str(root / name)))
-                )
-                / messages
-            )
-            print(f"\n{messages:,} messages, {record_bytes:.0f} bytes a record; load average "
-                  f"{os.getloadavg()[0]:.1f}\n")  # fmt: skip
-            table = Table(record_bytes)
-            decoder(root / name, table)
-            if not options.no_spark:
-                (root / f"{name} scratch").mkdir()
-                in_spark(root / name, table, root / f"{name} scratch")
+        tables(options, Path(directory))
+        if options.flat:
+            flat(options.flat, Path(directory))
 
 
 if __name__ == "__main__":

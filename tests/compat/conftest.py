@@ -1,7 +1,8 @@
 """The servers and clients of the interop suite, started once each.
 
 The suite runs when its path is named (`pytest tests/compat`, `make interop`), never as part of a
-plain `pytest`.
+plain `pytest`. What is marked `whole` is left to `make interop-whole`: the same promise, with
+another client or the other way round.
 Without Java, Maven or Go it is skipped, or fails where TROUPEMQ_CI is set.
 TROUPEMQ_INTEROP=official runs it against the official servers: that proves the suite itself.
 """
@@ -52,6 +53,13 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     """Leaves this folder out unless the command line names it or something in it."""
     asked = (Path(argument.split("::")[0]).resolve() for argument in config.args)
     return None if any(path.is_relative_to(HERE) for path in asked) else True
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """All of them need processes."""
+    for item in items:
+        if item.path.is_relative_to(HERE):
+            item.add_marker(pytest.mark.slow)
 
 
 def _needed(find: Callable[[], T]) -> T:

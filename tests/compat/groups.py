@@ -1,7 +1,33 @@
-"""Groups and their offsets, before a case counts on them."""
+"""Groups: what their members got and have committed, before a case counts on it."""
 
-from tests.compat.agent import Agent
-from tests.compat.patience import wait_until
+from collections.abc import Mapping
+
+from tests.compat.agent import Agent, Event
+from tests.compat.patience import PATIENCE_S, wait_until
+from tests.compat.remoting import stored_offset
+from tests.compat.servers import Broker
+
+
+def receive(agent: Agent, member: str, count: int, timeout_s: float = PATIENCE_S) -> list[Event]:
+    """What a member got, once so many came."""
+    what = f"{count} messages at {member}"
+    wait_until(lambda: len(agent.received(member)) >= count, what, timeout_s)
+    return agent.received(member)
+
+
+def wait_for_commits(broker: Broker, group: str, topic: str, offsets: Mapping[int, int]) -> None:
+    """Until the broker has stored these offsets of the group, by queue; each above 0.
+
+    A consumer commits seconds after it has consumed. What an administrator asks before that is
+    answered as of a group that has never been there.
+    """
+    wait_until(
+        lambda: all(
+            stored_offset(broker.address, group, topic, queue_id) == offset
+            for queue_id, offset in offsets.items()
+        ),
+        f"the offsets of {group} at the broker",
+    )
 
 
 def settle_group(agent: Agent, group: str, topic: str, queues: int) -> None:

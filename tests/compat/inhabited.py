@@ -1,9 +1,11 @@
 """A broker as its administrator finds it: a topic with messages, a producer and a live consumer."""
 
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from tests.compat.groups import wait_for_commits
 from tests.compat.patience import wait_until
 from tests.compat.servers import Broker
 from troupemq import Message, Producer, PushConsumer, SendResult
@@ -23,9 +25,9 @@ class Inhabited:
 
 @contextmanager
 def inhabited(broker: Broker, topic: str, group: str, key: str) -> Iterator[Inhabited]:
-    """MESSAGE_COUNT messages with that key, all consumed; both clients stay.
+    """MESSAGE_COUNT messages with that key, all consumed, and that committed; both clients stay.
 
-    The topic has QUEUE_COUNT queues. Offsets are committed some seconds later.
+    The topic has QUEUE_COUNT queues.
     """
     namesrv, seen = broker.name_server.address, set[str]()
     with (
@@ -40,4 +42,6 @@ def inhabited(broker: Broker, topic: str, group: str, key: str) -> Iterator[Inha
         ]
         consumer.subscribe(topic)
         wait_until(lambda: len(seen) == MESSAGE_COUNT, "all messages consumed")
+        ends = Counter(result.queue.queue_id for result in results)
+        wait_for_commits(broker, group, topic, ends)
         yield Inhabited(results, consumer.client_id)

@@ -10,10 +10,10 @@ from threading import Lock
 
 from tests.compat.patience import wait_until
 from tests.compat.servers import ROOT
-from troupemq.client.consumer import PushConsumer
-from troupemq.client.consumer_offsets import ConsumeFrom
-from troupemq.client.consumer_settings import ConsumerSettings
-from troupemq.client.listener import ConsumeResult, Listener
+from troupemq.client.consuming.consumer import PushConsumer
+from troupemq.client.consuming.consumer_offsets import ConsumeFrom
+from troupemq.client.consuming.consumer_settings import ConsumerSettings
+from troupemq.client.consuming.listener import ConsumeResult, Listener
 from troupemq.client.message import MessageView
 
 WAIT_S = 90.0

@@ -9,12 +9,16 @@ A frame, integers big-endian:
     8+n           -     body
 """
 
+import hmac
 import json
 import socket
+from base64 import b64encode
 from dataclasses import dataclass
 from struct import Struct
 from typing import Any
 
+QUERY_MESSAGE = 12
+QUERY_CONSUMER_OFFSET = 14
 GET_ROUTEINFO_BY_TOPIC = 105
 GET_BROKER_CLUSTER_INFO = 106
 SUCCESS = 0
@@ -69,13 +73,37 @@ def has_route(name_server: str, topic: str) -> bool:
     return code == SUCCESS
 
 
-def knows_broker(name_server: str, address: str) -> bool:
-    """True once the broker at `address` is registered; False while the name server is not up."""
+def knows_broker(name_server: str, address: str, account: tuple[str, str] | None = None) -> bool:
+    """True once the broker at `address` is registered; False while the name server is not up.
+
+    Asked as an account, key and secret, where there is access control.
+    """
+    fields = None if account is None else signed(*account)
     try:
-        code, body = ask(name_server, GET_BROKER_CLUSTER_INFO)
+        code, body = ask(name_server, GET_BROKER_CLUSTER_INFO, fields)
     except OSError:
         return False
     return code == SUCCESS and f'"{address}"'.encode() in body
+
+
+def stored_offset(address: str, group: str, topic: str, queue_id: int) -> int:
+    """How far a group has committed; 0 also of a young queue of which nothing is stored yet."""
+    queue = {"consumerGroup": group, "topic": topic, "queueId": str(queue_id)}
+    answer = exchange(address, QUERY_CONSUMER_OFFSET, queue)
+    return int((answer.fields or {}).get("offset", 0))
+
+
+def has_key(address: str, topic: str, key: str) -> bool:
+    """Whether the index has a message of that key: it follows the log."""
+    times = {"beginTimestamp": "0", "endTimestamp": str((1 << 63) - 1)}
+    code, _ = ask(address, QUERY_MESSAGE, {"topic": topic, "key": key, "maxNum": "1", **times})
+    return code == SUCCESS
+
+
+def signed(access_key: str, secret: str) -> dict[str, str]:
+    """The fields of a request that has none of its own, and no body."""
+    made = hmac.digest(secret.encode(), access_key.encode(), "sha1")
+    return {"AccessKey": access_key, "Signature": b64encode(made).decode()}
 
 
 def _exactly(connection: socket.socket, count: int) -> bytes:

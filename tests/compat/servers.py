@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from pathlib import Path
 from random import SystemRandom
-from typing import Self
+from typing import Any, Self
 
 from tests.compat.child import Child
 from tests.compat.patience import wait_until
@@ -135,6 +135,8 @@ class Broker(Server, ABC):
         super().__init__(scratch, settings)
         self.name_server = name_server
         self.store = store or scratch / "store"
+        self.asked_as: tuple[str, str] | None = None
+        """Key and secret for a name server with access control."""
 
     def _config(self, port: int) -> dict[str, str]:
         place = {
@@ -145,7 +147,9 @@ class Broker(Server, ABC):
         return shipped_config("broker.conf") | IDENTITY | place | self.settings
 
     def _serves(self) -> bool:
-        return bool(self.address) and knows_broker(self.name_server.address, self.address)
+        return bool(self.address) and knows_broker(
+            self.name_server.address, self.address, self.asked_as
+        )
 
 
 def shipped_config(name: str) -> dict[str, str]:
@@ -229,17 +233,21 @@ class OurProcess(Server, ABC):
     kind = "ours"
     wrapped_in: tuple[str, ...] = ()
     """A command that becomes ours, as `nsenter … --` does."""
+    program: tuple[str, ...] = ("-m", "troupemq")
+    checkout: Path = ROOT
+    """Whose code it runs."""
 
     def _run(self, command: str, config: Path, *options: str) -> None:
         self._command = command
         self._ready = self.scratch / "ready"
         self._ready.unlink(missing_ok=True)
-        front_door = [*self.wrapped_in, sys.executable, "-m", "troupemq", command]
+        front_door = [*self.wrapped_in, sys.executable, *self.program, command]
         arguments = ["-c", str(config), "--ready-file", str(self._ready), *options]
-        python_path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
-        self._child = Child(
-            front_door + arguments, self.scratch / "server.log", {"PYTHONPATH": python_path}
-        )
+        places = filter(None, [str(self.checkout), os.environ.get("PYTHONPATH")])
+        environment = {"PYTHONPATH": os.pathsep.join(places)}
+        if self.checkout != ROOT:
+            environment["PYTHONSAFEPATH"] = "1"  # or what lies here would be found first
+        self._child = Child(front_door + arguments, self.scratch / "server.log", environment)
 
     def _read_address(self) -> bool:
         if not self.address and self._ready.exists() and self._ready.read_text().strip():
@@ -260,11 +268,50 @@ class OurNameServer(OurProcess, NameServer):
 class OurBroker(OurProcess, Broker):
     """`troupemq broker`."""
 
+    more_options: tuple[str, ...] = ()
+
     def launch(self) -> None:
-        self._run("broker", self._write_config(self._config(0)), "-n", self.name_server.address)
+        config = self._write_config(self._config(0))
+        self._run("broker", config, "-n", self.name_server.address, *self.more_options)
 
     def _serves(self) -> bool:
         return self._read_address() and super()._serves()
+
+
+class OurMasters(OurBroker):
+    """`troupemq broker --masters N`; what is asked of one broker is asked of the first.
+
+    With one it is that broker, without a supervisor.
+    """
+
+    def __init__(
+        self,
+        scratch: Path,
+        name_server: NameServer,
+        count: int,
+        settings: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(scratch, name_server, settings)
+        self.settings.setdefault("listenPort", str(free_port(count)))
+        self.more_options = ("--masters", str(count))
+
+    def pids(self) -> dict[str, int]:
+        """Of the brokers that serve, by name; those that the ready file has."""
+        return {each["name"]: each["pid"] for each in self._masters()}
+
+    def addresses(self) -> dict[str, str]:
+        """Where each is, by name."""
+        return {each["name"]: f"{HOST}:{each['broker']}" for each in self._masters()}
+
+    def _masters(self) -> list[Any]:
+        found = json.loads(self._ready.read_text())
+        masters: list[Any] = found.get("masters", [{"name": BROKER_NAME, **found}])
+        return masters
+
+    def _serves(self) -> bool:
+        return super()._serves() and all(
+            knows_broker(self.name_server.address, address) for address in self.addresses().values()
+        )
 
 
 def official_home(scratch: Path) -> Path:
@@ -276,15 +323,16 @@ def official_home(scratch: Path) -> Path:
     return conf.parent
 
 
-def free_port() -> int:
+def free_port(masters: int = 1) -> int:
     """A port whose neighbours -2 (fast port) and +1 (replication) are free too.
 
-    Below those that the system gives away by itself: one of these could be a client's by the time
-    a server asks for it.
+    With more masters so are those of each, ten further on. Below those that the system gives away
+    by itself: one of these could be a client's by the time a server asks for it.
     """
+    steps = [10 * number + step for number in range(masters) for step in (-2, 0, 1)]
     while True:
         port = SystemRandom().randrange(10_000, 32_000)
-        if all(_is_free(port + step) for step in (-2, 0, 1)):
+        if all(_is_free(port + step) for step in steps):
             return port
 
 

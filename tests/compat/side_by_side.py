@@ -6,9 +6,8 @@ Most of a case is waiting, so that three take no longer than one.
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
-from tests.compat.agent import Agent, Event
+from tests.compat.agent import Agent
 from tests.compat.conftest import wait_for_route
-from tests.compat.patience import PATIENCE_S, wait_until
 
 KINDS = ("java", "java-5", "go")
 Agents = dict[str, Agent]
@@ -29,12 +28,6 @@ def new_topic(agents: Agents, topic: str, queues: int = 4) -> str:
     agents["java"].create_topic(topic, queues)
     wait_for_route(agents["java"].broker, topic)
     return topic
-
-
-def receive(agent: Agent, member: str, count: int, timeout_s: float = PATIENCE_S) -> list[Event]:
-    what = f"{count} messages at {member}"
-    wait_until(lambda: len(agent.received(member)) >= count, what, timeout_s)
-    return agent.received(member)
 
 
 def known_group(agent: Agent, group: str, topic: str) -> str:

@@ -165,7 +165,7 @@ def test_units_of_a_queue_are_shown(run: Shell, broker: Broker) -> None:
 
 def test_what_access_control_would_answer_is_refused_in_words(run: Shell, broker: Broker) -> None:
     assert "CODE: 210" in run("deleteAccessConfig", "-b", broker.address, "-a", "nobody")
-    assert "aclEnable has no effect" in run("clusterAclConfigVersion", "-b", broker.address)
+    assert "aclEnable is false" in run("clusterAclConfigVersion", "-b", broker.address)
 
 
 def test_configurations_are_exported(run: Shell, broker: Broker, tmp_path: Path) -> None:

@@ -15,8 +15,9 @@ from tests.compat.agent import Agent, Event, Sent
 from tests.compat.comparison import assert_same, serial_of
 from tests.compat.conftest import SHORT_DELAYS_MS, wait_for_route
 from tests.compat.corpus import Outgoing, varied
+from tests.compat.groups import receive
 from tests.compat.patience import wait_until
-from tests.compat.side_by_side import KINDS, Agents, each_kind, known_group, new_topic, receive
+from tests.compat.side_by_side import KINDS, Agents, each_kind, known_group, new_topic
 
 LATE_MS = 1000
 """What a busy machine may add; the broker itself is told apart in the simulated tests."""

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.compat.agent import Agent, Event, closing, java_agent
+from tests.compat.agent import Agent, closing, java_agent
 from tests.compat.conftest import SERVER_KIND, MakeBroker, MakeNameServer, wait_for_route
 from tests.compat.corpus import Outgoing
-from tests.compat.patience import wait_until
+from tests.compat.groups import receive
 from tests.compat.toolchain import Java
 
 LEVELS_S = (1, 2, 2, 3, 4)
@@ -20,6 +20,9 @@ LATE_MS = 1000
 
 RETRY_DEADLINE_S = 90.0
 """A client learns of its new retry topic with its next routes, every 30 s, and rebalance, 20 s."""
+
+
+pytestmark = pytest.mark.whole  # test_consuming.py has the same of every client
 
 
 @pytest.fixture(scope="module")
@@ -45,12 +48,6 @@ def topic_of(java: Agent, topic: str) -> str:
     return topic
 
 
-def received(java: Agent, member: str, count: int) -> list[Event]:
-    what = f"{count} messages at {member}"
-    wait_until(lambda: len(java.received(member)) >= count, what, RETRY_DEADLINE_S)
-    return java.received(member)
-
-
 def test_delayed_messages_arrive_at_their_time(java: Agent) -> None:
     topic = topic_of(java, "IT-delayed")
     java.join("delayed", "group-of-delayed", topic)
@@ -60,7 +57,7 @@ def test_delayed_messages_arrive_at_their_time(java: Agent) -> None:
     ]
     sent = java.send("sync", topic, messages)
     assert {result["status"] for result in sent.results} == {"SEND_OK"}
-    got = received(java, "delayed", len(messages))
+    got = receive(java, "delayed", len(messages), RETRY_DEADLINE_S)
     java.leave("delayed")
     assert len(got) == len(messages)
     by_serial = {event["properties"]["serial"]: event for event in got}
@@ -82,14 +79,14 @@ def test_a_failing_listener_gets_its_message_again_and_in_the_end_it_is_dead(jav
     topic, group = topic_of(java, "IT-failing"), "group-of-failing"
     java.send("sync", topic, [Outgoing("1", b"body", tags="t", keys="k")])
     java.join("failing", group, topic, fails=True, maxReconsumeTimes=2)
-    got = received(java, "failing", 3)
+    got = receive(java, "failing", 3, RETRY_DEADLINE_S)
     wait_for_route(java.broker, f"%DLQ%{group}")
     java.leave("failing")
     assert [event["reconsumeTimes"] for event in got] == [0, 1, 2]
     first, second, third = (event["storeTimestamp"] for event in got)
     assert second - first >= 2000 and third - second >= 3000  # levels 3 and 4
     java.join("undertaker", "group-of-undertaker", f"%DLQ%{group}")
-    (dead,) = received(java, "undertaker", 1)
+    (dead,) = receive(java, "undertaker", 1, RETRY_DEADLINE_S)
     java.leave("undertaker")
     assert (dead["reconsumeTimes"], dead["body"], dead["keys"]) == (3, got[0]["body"], "k")
     properties = dead["properties"]

@@ -13,7 +13,6 @@ import pytest
 from tests.compat.admin_shell import Shell, admin_shell
 from tests.compat.conftest import SERVER_KIND, MakeBroker, MakeNameServer, wait_for_route
 from tests.compat.inhabited import QUEUE_COUNT, Inhabited, inhabited
-from tests.compat.patience import wait_until
 from tests.compat.servers import BROKER_NAME, CLUSTER, Broker
 from tests.compat.toolchain import Java
 from troupemq import SendResult
@@ -170,11 +169,6 @@ def test_every_command_ends_and_prints_as_with_the_official_servers(
     assert differing == {}
 
 
-def has_consumed(run: Shell) -> bool:
-    """Whether the broker knows that the group has everything."""
-    return "Diff Total: 0" in run("consumerProgress", "-g", GROUP)
-
-
 def all_shapes(run: Shell, broker: Broker, folder: Path) -> dict[str, list[str]]:
     run(
         "updateTopic",
@@ -190,7 +184,6 @@ def all_shapes(run: Shell, broker: Broker, folder: Path) -> dict[str, list[str]]
     wait_for_route(broker, TOPIC)
     found = {}
     with inhabited(broker, TOPIC, GROUP, KEY) as inhabitants:
-        wait_until(lambda: has_consumed(run), "the group's offsets committed")
         for name, *options in commands(broker, inhabitants, folder):
             key = " ".join([name, *(option for option in options if option.startswith("-"))])
             found[key] = shape(name, run(name, *options), folder)

@@ -8,6 +8,8 @@ import pytest
 
 from tests.compat.conftest import wait_for_route
 from tests.compat.mqadmin import Mqadmin, mqadmin
+from tests.compat.patience import wait_until
+from tests.compat.remoting import has_key
 from tests.compat.servers import BROKER_NAME, CLUSTER, Broker
 from tests.compat.toolchain import Java
 from tests.support.brokers import send_command
@@ -157,6 +159,7 @@ def stored_messages(broker: Broker, topic: str) -> list[str]:
             for number in range(3)
         ]
     assert [answer.code for answer in answers] == [0, 0, 0]
+    wait_until(lambda: has_key(broker.address, topic, "k2"), "the last one in the index")
     return [(answer.fields or {})["msgId"] for answer in answers]
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from tests.compat.agent import SMALL_JVM
 from tests.compat.toolchain import Java
-from tests.troupemq.client.test_assignment import VECTORS, answer_of
+from tests.troupemq.client.consuming.test_assignment import VECTORS, answer_of
 
 SEED = 4711
 COUNT = 80

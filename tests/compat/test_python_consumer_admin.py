@@ -11,18 +11,19 @@ from protocol.bodies_admin import ConsumerStatusBody
 from protocol.codes import RequestCode
 from protocol.command import RemotingCommand
 from protocol.headers.client import GetConsumerStatusHeader
-from tests.compat.conftest import MakeBroker, MakeNameServer, wait_for_route
+from tests.compat.conftest import MakeBroker, MakeNameServer
+from tests.compat.groups import wait_for_commits
 from tests.compat.mqadmin import Mqadmin, mqadmin
 from tests.compat.patience import wait_until
+from tests.compat.python_clients import new_topic
 from tests.compat.python_members import SETTINGS, Got, member
 from tests.compat.servers import Broker
 from tests.compat.toolchain import Java
-from troupemq.client.admin import Admin
-from troupemq.client.consumer import PushConsumer
-from troupemq.client.consumer_settings import ConsumerSettings
+from troupemq.client.connection.remoting import Remoting
+from troupemq.client.consuming.consumer import PushConsumer
+from troupemq.client.consuming.consumer_settings import ConsumerSettings
 from troupemq.client.message import Message, MessageQueue
-from troupemq.client.producer import Producer
-from troupemq.client.remoting import Remoting
+from troupemq.client.producing.producer import Producer
 
 QUEUES = 4
 COUNT = 40
@@ -41,9 +42,7 @@ class Stage:
         return self.broker.name_server.address
 
     def topic(self, name: str) -> str:
-        with Admin(self.name_server) as admin:
-            admin.create_topic(name, QUEUES)
-        wait_for_route(self.broker, name)
+        new_topic(self.broker, name, QUEUES)
         for number in range(COUNT):
             queue = MessageQueue(name, "broker-a", number % QUEUES)
             self.producer.send(Message(name, b"%d" % number), queue=queue)
@@ -71,7 +70,7 @@ class Stage:
         return made
 
 
-@pytest.fixture(scope="module", params=["official", "ours"])
+@pytest.fixture(scope="module", params=[pytest.param("official", marks=pytest.mark.whole), "ours"])
 def stage(
     request: pytest.FixtureRequest,
     java_tools: Java,
@@ -93,7 +92,8 @@ def test_a_reset_while_it_runs_brings_everything_again(stage: Stage, orderly: bo
     topic, got = stage.topic(f"reset-{orderly}"), Got()
     with stage.member(topic, got, orderly=orderly) as consumer:
         got.wait(COUNT)
-        wait_until(lambda: sum(consumer.queues().values()) >= COUNT, "all of them consumed", 10)
+        ends = dict.fromkeys(range(QUEUES), COUNT // QUEUES)
+        wait_for_commits(stage.broker, consumer.group, topic, ends)
         done = stage.run("resetOffsetByTime", "-g", consumer.group, "-t", topic, "-s", "0")
         assert done.returncode == 0 and "Exception" not in done.stderr, done.stderr
         views = got.wait(2 * COUNT)

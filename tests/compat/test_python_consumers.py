@@ -18,19 +18,19 @@ from tests.compat.conftest import MakeBroker, MakeNameServer, wait_for_route
 from tests.compat.patience import wait_until
 from tests.compat.python_members import WAIT_S, ConsumerProcess, Got, member
 from tests.compat.toolchain import Java
-from troupemq.client.assignment import (
+from troupemq.client.consuming.assignment import (
     Assignment,
     averagely,
     averagely_by_circle,
     consistent_hash,
 )
-from troupemq.client.consumer import PushConsumer
-from troupemq.client.consumer_offsets import ConsumeFrom
-from troupemq.client.consumer_settings import ConsumerSettings
+from troupemq.client.consuming.consumer import PushConsumer
+from troupemq.client.consuming.consumer_offsets import ConsumeFrom
+from troupemq.client.consuming.consumer_settings import ConsumerSettings
+from troupemq.client.consuming.pull_consumer import PullConsumer
 from troupemq.client.errors import BrokerError
 from troupemq.client.message import Message, MessageQueue, MessageView
-from troupemq.client.producer import Producer
-from troupemq.client.pull_consumer import PullConsumer
+from troupemq.client.producing.producer import Producer
 
 LEVELS = "1s 1s 1s 2s 2s 2s"
 QUEUES = 8
@@ -41,7 +41,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("python-consumers")
 
 
-@pytest.fixture(scope="module", params=["official", "ours"])
+@pytest.fixture(scope="module", params=[pytest.param("official", marks=pytest.mark.whole), "ours"])
 def java(
     request: pytest.FixtureRequest,
     java_tools: Java,
@@ -124,9 +124,9 @@ def wait_for_shares(python: PushConsumer, java: Agent, name: str, topic: str) ->
 @pytest.mark.parametrize(
     "rule, orderly",
     [
-        ("averagely", False),
+        pytest.param("averagely", False, marks=pytest.mark.whole),
         ("averagely", True),
-        ("averagely_by_circle", True),
+        pytest.param("averagely_by_circle", True, marks=pytest.mark.whole),
         ("consistent_hash", False),
     ],
 )
@@ -306,6 +306,7 @@ def test_sql92_filters_and_a_wrong_one_is_refused_at_the_start(
     assert refused.value.code == ResponseCode.SUBSCRIPTION_PARSE_FAILED
 
 
+@pytest.mark.whole
 def test_no_message_is_lost_when_consumers_are_killed_under_load(
     java: Agent, producer: Producer, topic: str, tmp_path: Path
 ) -> None:

@@ -13,7 +13,8 @@ from tests.compat.conftest import MakeBroker, MakeNameServer
 from tests.compat.corpus import SERIAL, Outgoing, varied
 from tests.compat.mqadmin import mqadmin
 from tests.compat.patience import wait_until
-from tests.compat.python_clients import PATIENT, Collector, listening, new_topic
+from tests.compat.python_clients import PATIENT, new_topic
+from tests.compat.python_members import Got, member
 from tests.compat.servers import Broker
 from tests.compat.toolchain import Java
 from troupemq import (
@@ -23,6 +24,7 @@ from troupemq import (
     MessageQueue,
     Producer,
     ProducerSettings,
+    PushConsumer,
     SendResult,
     SendStatus,
 )
@@ -41,6 +43,12 @@ def message_of(topic: str, outgoing: Outgoing, *, wait: bool) -> Message:
         flag=outgoing.flag,
         wait_store_ok=wait,
     )
+
+
+def listening(broker: Broker, topic: str, listener: Got) -> PushConsumer:
+    consumer = member(f"python-group-of-{topic}", listener, broker.name_server.address)
+    consumer.subscribe(topic)
+    return consumer
 
 
 def send(producer: Producer, way: str, messages: list[Message]) -> list[SendResult]:
@@ -73,10 +81,10 @@ def test_java_and_python_consumers_get_what_the_python_producer_sent(
     with Producer("python-sender", any_broker.name_server.address, settings=settings) as producer:
         results = send(producer, way, messages)
     assert {result.status for result in results} <= {SendStatus.OK}
-    collector = Collector()
+    collector = Got()
     java_beside.join(topic, f"java-group-of-{topic}", topic)
     with listening(any_broker, topic, collector):
-        collector.wait_for(COUNT)
+        collector.wait(COUNT)
     wait_until(lambda: len(java_beside.received(topic)) >= COUNT, f"{COUNT} messages at Java's")
     java_beside.leave(topic)
     wanted = {each.serial: (each.body, each.tags, each.flag) for each in outgoing}
@@ -127,6 +135,7 @@ def under_load(acknowledged: set[str]) -> None:
     wait_until(lambda: len(acknowledged) >= enough, "a load", 90.0)
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("kind", ["official", "ours"])
 def test_what_was_acknowledged_is_there_after_the_broker_was_killed(
     kind: str,
@@ -174,10 +183,10 @@ def test_what_was_acknowledged_is_there_after_the_broker_was_killed(
                 producer.stop(60.0)
             # An official broker on a crowded machine refuses some; no error leaves doubt.
             assert {getattr(error, "code", error) for error in failed} <= {ResponseCode.SYSTEM_BUSY}
-            collector = Collector()
+            collector = Got()
             with listening(broker, topic, collector):
                 wait_until(
-                    lambda: acknowledged <= {view.message_id for view in list(collector.views)},
+                    lambda: acknowledged <= {view.message_id for view in collector.views},
                     "every acknowledged message",
                     60.0,
                 )

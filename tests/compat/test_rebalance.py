@@ -48,8 +48,8 @@ def check_delivery(sent: Sent, members: list[Member], broker: Broker) -> None:
     "first_kind, second_kind, goodbye",
     [
         ("java", "java", "leaves"),
-        ("java-binary", "java", "is killed"),
-        ("go", "go", "leaves"),
+        pytest.param("java-binary", "java", "is killed", marks=pytest.mark.whole),
+        pytest.param("go", "go", "leaves", marks=pytest.mark.whole),
         ("java", "go", "is killed"),
     ],
 )

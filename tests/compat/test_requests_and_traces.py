@@ -14,9 +14,10 @@ from tests.compat.agent import Agent, Event
 from tests.compat.comparison import assert_same, order_differences, serial_of
 from tests.compat.conftest import wait_for_route
 from tests.compat.corpus import Outgoing, varied
+from tests.compat.groups import receive
 from tests.compat.patience import wait_until
 from tests.compat.remoting import ask, has_route
-from tests.compat.side_by_side import KINDS, Agents, each_kind, new_topic, receive
+from tests.compat.side_by_side import KINDS, Agents, each_kind, new_topic
 
 PULL_MESSAGE = 11
 PULL_WITH_SUBSCRIPTION = 4

@@ -4,22 +4,16 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.compat.agent import Agent, Event
+from tests.compat.agent import Agent
 from tests.compat.comparison import assert_same, gaps, order_differences
 from tests.compat.conftest import CLIENTS, MakeTopic, wait_for_route
 from tests.compat.corpus import tagged, varied
-from tests.compat.groups import settle_group
-from tests.compat.patience import wait_until
+from tests.compat.groups import receive, settle_group
 from tests.compat.servers import Broker
 
 WAYS = ("sync", "async", "oneway", "batch")
 HALF = 42
 ClientOf = Callable[[str], Agent]
-
-
-def receive(client: Agent, member: str, count: int) -> list[Event]:
-    wait_until(lambda: len(client.received(member)) >= count, f"{count} messages at {member}")
-    return client.received(member)
 
 
 @pytest.mark.parametrize("way", WAYS)

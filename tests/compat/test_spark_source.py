@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
-from spark.columns import MESSAGE_COLUMNS
-from spark.options import parse_options
-from spark.reading import RangesPartition
-from spark.stream import StoreStreamReader
+from spark.decoding.columns import MESSAGE_COLUMNS
+from spark.source.options import parse_options
+from spark.source.reading import RangesPartition
+from spark.source.stream import StoreStreamReader
 from tests.compat.corpus import SERIAL, Outgoing, varied
 from tests.compat.patience import wait_until
 from tests.compat.python_clients import PATIENT, new_topic

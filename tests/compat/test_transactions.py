@@ -30,7 +30,11 @@ OFTEN = {
 PATIENT = {**OFTEN, "transactionCheckMax": "90"}
 MAX_TIME = "TRANS_CHECK_MAX_TIME_TOPIC"
 KINDS = ("official",) if SERVER_KIND == "official" else ("official", "ours")
-CLIENTS = ("java", "java-5", "go")
+CLIENTS = (
+    "java",
+    pytest.param("java-5", marks=pytest.mark.whole),
+    pytest.param("go", marks=pytest.mark.whole),
+)
 FOREVER = "forever"
 CHECK_DEADLINE_S = 60.0
 WARM_DEADLINE_S = 40.0

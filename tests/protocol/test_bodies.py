@@ -22,7 +22,7 @@ from protocol.bodies import (
     TopicConfigTable,
     TopicRouteData,
 )
-from protocol.bodies_admin import ConsumeStats, OffsetWrapper, ResetOffsetBody, TopicList
+from protocol.bodies_admin import ConsumeStatsBody, OffsetWrapper, ResetOffsetBody, TopicList
 from protocol.codes import ResponseCode
 from protocol.errors import RemoteError
 from protocol.json_body import Body
@@ -61,7 +61,7 @@ CASES: list[tuple[Body, bytes]] = [
     ),
     (LockBatchResponse([QUEUE]), b'{"lockOKMQSet":[{"brokerName":"b","queueId":3,"topic":"T"}]}'),
     (
-        ConsumeStats({QUEUE: OffsetWrapper(6, 2, 8)}, 2.0),
+        ConsumeStatsBody({QUEUE: OffsetWrapper(6, 2, 8)}, 2.0),
         b'{"consumeTps":2.0,"offsetTable":{{"brokerName":"b","queueId":3,"topic":"T"}:'
         b'{"brokerOffset":6,"consumerOffset":2,"lastTimestamp":8}}}',
     ),
@@ -151,7 +151,7 @@ def test_numbers_may_be_strings_and_keys_too() -> None:
     )
     quoted = b'{"offsetTable":{"{\\"topic\\":\\"T\\",\\"brokerName\\":\\"b\\",\\"queueId\\":3}":4}}'
     assert ResetOffsetBody.decode(quoted) == ResetOffsetBody({QUEUE: 4})
-    assert ConsumeStats.decode(b'{"consumeTps":"2.5"}').consume_tps == 2.5
+    assert ConsumeStatsBody.decode(b'{"consumeTps":"2.5"}').consume_tps == 2.5
 
 
 ODD = [b"", b"null", b"[]", b"5", b"not json", b"{", b'{"codeSet":5}', b'{"codeSet":[[]]}']

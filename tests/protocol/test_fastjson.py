@@ -112,7 +112,7 @@ def test_the_standard_form_quotes_sorts_and_stays_in_ascii() -> None:
     value = {"b": {10: "x/é🚀", 9: "\x7f"}, "a": ['"\\']}
     expected = b'{"a":["\\"\\\\"],"b":{"9":"\\u007F","10":"x\\/\\u00E9\\uD83D\\uDE80"}}'
     assert dumps(value, browser_compatible=True, sort_keys=True) == expected
-    assert dumps({1: 2}, quote_int_keys=True) == b'{"1":2}'
+    assert dumps({1: 2}, browser_compatible=True) == b'{"1":2}'
 
 
 def test_the_pretty_form_is_that_of_the_config_files() -> None:

@@ -29,7 +29,7 @@ from protocol.bodies_admin import (
     ConsumeQueueView,
     ConsumerConnection,
     ConsumerStatusBody,
-    ConsumeStats,
+    ConsumeStatsBody,
     ConsumeStatsList,
     ConsumeTimeSpans,
     CorrectionOffsets,
@@ -46,12 +46,13 @@ from protocol.command import RemotingCommand
 from protocol.compression import inflate
 from protocol.errors import RemoteError
 from protocol.fastjson import dumps, loads
-from protocol.frame import FrameBuffer, encode
-from protocol.headers.by_code import REQUEST_HEADERS, RESPONSE_HEADERS
+from protocol.frame import encode
 from protocol.headers.send import SendMessageHeader
 from protocol.json_body import Body
+from protocol.stream import CommandStream
 from tests.support.by_hand import BY_HAND
 from tests.support.golden import frames
+from tests.support.headers_by_code import REQUEST_HEADERS, RESPONSE_HEADERS
 
 FILES = ("java-4.9.7", "acl", "binary-header", "java-5.3.3", "negative", "go-v2", BY_HAND)
 LONG_NAMES = (RequestCode.SEND_MESSAGE, RequestCode.SEND_REPLY_MESSAGE)
@@ -81,7 +82,7 @@ RESPONSE_BODIES: dict[int, type[Body]] = {
     203: ConsumerConnection,
     204: ProducerConnection,
     206: TopicList,
-    208: ConsumeStats,
+    208: ConsumeStatsBody,
     219: KVTable,
     221: ConsumerStatusBody,
     222: ResetOffsetBody,
@@ -107,7 +108,7 @@ NOT_4_9_7 = {"heartbeatFingerprint", "withoutSub", "onlyThisBroker"}
 
 
 def decoded(record: dict[str, Any]) -> RemotingCommand:
-    (command,) = FrameBuffer().receive(record["frame"])
+    (command,) = CommandStream().receive(record["frame"])
     return command
 
 

@@ -8,7 +8,6 @@ from protocol.codes import RequestCode, ResponseCode
 from protocol.command import RemotingCommand
 from protocol.errors import RemoteError
 from protocol.headers.admin import CreateTopicHeader
-from protocol.headers.by_code import REQUEST_HEADERS, RESPONSE_HEADERS
 from protocol.headers.client import ConsumerSendMsgBackHeader, UnregisterClientHeader
 from protocol.headers.fields import Header
 from protocol.headers.namesrv import GetRouteInfoHeader, RegisterBrokerResponseHeader
@@ -16,6 +15,7 @@ from protocol.headers.offset import OffsetResponseHeader, QueueHeader
 from protocol.headers.pull import PullMessageHeader, PullMessageResponseHeader
 from protocol.headers.send import SendMessageHeader, SendMessageResponseHeader
 from protocol.headers.transaction import EndTransactionHeader
+from tests.support.headers_by_code import REQUEST_HEADERS, RESPONSE_HEADERS
 
 SEND = SendMessageHeader(
     "PG", "T", "TBW102", 4, 2, 0, 1795189028865, 0, "TAGS\x01a", 0, False, None, False, "broker-a"

@@ -12,7 +12,7 @@ from protocol.command import ONEWAY_FLAG, RESPONSE_FLAG, RemotingCommand
 from protocol.errors import RemoteError
 from protocol.frame import decode_frame, encode
 from protocol.headers.pull import PullMessageHeader
-from protocol.pull_wire import BINARY_PULLS, JSON_PULLS, Pull, PullDecoder
+from protocol.pull_wire import Pull, PullDecoder
 from tests.support.by_hand import BY_HAND
 from tests.support.golden import frames
 
@@ -45,8 +45,9 @@ def fast(frame: bytes, decoder: PullDecoder | None = None) -> Pull | None:
     start = len(b"before") + 8
     end = start - 8 + len(frame)
     if frame[4] == SerializeType.ROCKETMQ:
-        return decoder.binary(data, start, end) if data.startswith(BINARY_PULLS, start) else None
-    return decoder.json(data, start, end) if data.startswith(JSON_PULLS, start) else None
+        is_pull = data.startswith(decoder.BINARY_HEADS, start)
+        return decoder.binary(data, start, end) if is_pull else None
+    return decoder.json(data, start, end) if data.startswith(decoder.JSON_HEADS, start) else None
 
 
 def general(frame: bytes) -> Pull:

@@ -8,9 +8,10 @@ from protocol.codes import LanguageCode, SerializeType
 from protocol.command import RemotingCommand
 from protocol.errors import FrameError
 from protocol.fastjson import FastjsonError, dumps, loads
-from protocol.frame import FrameBuffer, encode
+from protocol.frame import encode
 from protocol.message import MessageRecord, RecordError, decode_record, encode_record, scan_head
 from protocol.properties import format, parse
+from protocol.stream import CommandStream
 from protocol.tags import java_hash_code
 
 settings.register_profile("here", derandomize=True, max_examples=60, deadline=None)
@@ -46,7 +47,7 @@ def commands(draw: st.DrawFn) -> RemotingCommand:
 @given(st.lists(commands(), max_size=4), st.integers(1, 40))
 def test_commands_survive_any_stream(sent: list[RemotingCommand], piece_bytes: int) -> None:
     stream = b"".join(map(encode, sent))
-    buffer = FrameBuffer()
+    buffer = CommandStream()
     received: list[RemotingCommand] = []
     for start in range(0, len(stream), piece_bytes):
         received += buffer.receive(stream[start : start + piece_bytes])
@@ -61,7 +62,7 @@ def test_a_frame_with_a_changed_byte_is_read_or_refused_never_worse(
     wire = bytearray(encode(command))
     wire[data.draw(st.integers(0, len(wire) - 1))] = data.draw(st.integers(0, 255))
     try:
-        list(FrameBuffer().receive(wire))
+        list(CommandStream().receive(bytes(wire)))
     except FrameError as error:
         assert error.remark
 

@@ -31,7 +31,7 @@ INT_MAX = (1 << 31) - 1
 
 
 def plain(send: Send) -> tuple[Any, ...]:
-    return astuple(send[0]), astuple(send[1]), *send[2:]
+    return astuple(send)
 
 
 def fast(frame: bytes, decoder: SendDecoder | None = None) -> Send | None:
@@ -112,9 +112,9 @@ def test_a_send_is_decoded_into_what_its_client_wrote(kind: SerializeType) -> No
     frame = frame_of(kind, fields, code=320, opaque=-5, flag=ONEWAY_FLAG, version=401)
     send = fast(frame)
     assert send is not None
-    shape, tail, *rest = send
-    assert astuple(shape) == (320, 401, kind, "group", "Topic", b"Topic", "TBW102", 4)
-    assert astuple(tail) == (2, True, 16, True)
+    shape, tail, *rest = astuple(send)
+    assert shape == (320, 401, kind, "group", "Topic", b"Topic", "TBW102", 4)
+    assert tail == (2, True, 16, True)
     assert rest == [-5, 2, -1, 769, 1_700_000_000_000, 7, b"KEYS\x01k\x02WAIT\x01true", b"body"]
     assert plain(send) == plain(general(frame))
 
@@ -127,8 +127,8 @@ def test_sends_of_one_producer_share_their_shape_and_their_tail(kind: SerializeT
     other = fast(frame_of(kind, {"b": "Other", "j": "1"}), decoder)
     again = fast(frame_of(kind), decoder)
     assert first and second and other and again
-    assert first[0] is second[0] is again[0] is not other[0]
-    assert first[1] is second[1] is again[1] is not other[1]
+    assert first.shape is second.shape is again.shape is not other.shape
+    assert first.tail is second.tail is again.tail is not other.tail
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
@@ -357,12 +357,14 @@ def test_sends_with_changed_bytes_are_never_understood_differently(
 def test_the_go_clients_long_names_are_read_from_the_command() -> None:
     command = RemotingCommand(10, HEADER.encode(), b"body", opaque=3, language=LanguageCode.GO)
     send = send_of(command)
-    assert (send[0].code, send[0].topic, send[2], send[4], send[9]) == (10, "Topic", 3, 3, b"body")
+    assert (send.shape.code, send.shape.topic, send.opaque) == (10, "Topic", 3)
+    assert (send.queue_id, send.body) == (3, b"body")
 
 
 def test_a_send_without_body_and_properties_has_empty_ones() -> None:
     header = replace(HEADER, properties=None)
-    assert send_of(RemotingCommand(310, header.encode_v2()))[8:] == (b"", b"")
+    send = send_of(RemotingCommand(310, header.encode_v2()))
+    assert (send.properties, send.body) == (b"", b"")
     for kind in KINDS:
         assert same(encode(RemotingCommand(310, HEADER.encode_v2(), serialize_type=kind)))
 

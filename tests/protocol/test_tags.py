@@ -10,7 +10,6 @@ from protocol.sysflag import (
     TRANSACTION_ROLLBACK,
     has_queue_unit,
     transaction_type,
-    with_transaction_type,
 )
 from protocol.tags import TagFilter, java_hash_code, tags_code
 
@@ -74,4 +73,3 @@ def test_only_prepared_and_rolled_back_records_have_no_queue_unit() -> None:
     assert not has_queue_unit(TRANSACTION_PREPARED | 0x1)
     assert not has_queue_unit(TRANSACTION_ROLLBACK)
     assert transaction_type(0x301 | TRANSACTION_PREPARED) == TRANSACTION_PREPARED
-    assert with_transaction_type(0x305, TRANSACTION_COMMIT) == 0x309

@@ -7,6 +7,7 @@ from protocol.topic_names import (
     SYSTEM_TOPICS,
     group_name_fault,
     is_legal_name,
+    is_system_topic,
     topic_name_fault,
 )
 
@@ -38,3 +39,20 @@ def test_names_have_an_end_and_a_beginning() -> None:
 
 def test_whoever_may_not_send_to_a_topic_may_not_touch_it() -> None:
     assert REFUSED_TOPICS < SYSTEM_TOPICS and all(map(is_legal_name, SYSTEM_TOPICS))
+
+
+@pytest.mark.parametrize(
+    ("topic", "is_system"),
+    [
+        ("orders", False),
+        ("%DLQ%group", False),
+        ("BenchmarkTest", False),
+        ("%RETRY%group", True),
+        ("SCHEDULE_TOPIC_XXXX", True),
+        ("RMQ_SYS_TRANS_HALF_TOPIC", True),
+        ("RMQ_SYS_TRANS_OP_HALF_TOPIC", True),
+        ("TBW102", True),
+    ],
+)
+def test_dead_letters_are_the_users_and_retries_are_not(topic: str, is_system: bool) -> None:
+    assert is_system_topic(topic) == is_system

@@ -7,14 +7,15 @@ from urllib.parse import quote
 import pyarrow as pa  # type: ignore[import-untyped]
 from pyarrow import compute, parquet
 
-from spark.archive_check import compare, damages_in, describe_files
-from spark.archive_columns import ARCHIVE_COLUMNS
-from spark.archive_files import Archive, Manifest, file_checksum
-from spark.columns import COLUMNS, NAMES_OF_FORMAT_1
-from spark.decode import batches
-from spark.plan import QueuePlan, Selection, is_system_topic, plan
-from spark.records import Queue
-from spark.store_files import Store
+from protocol.topic_names import is_system_topic
+from spark.archive.check import compare, damages_in, describe_files
+from spark.archive.columns import ARCHIVE_COLUMNS
+from spark.archive.files import Archive, Manifest, file_checksum
+from spark.decoding.columns import COLUMNS, NAMES_OF_FORMAT_1
+from spark.decoding.decode import batches
+from spark.decoding.records import Queue
+from spark.decoding.store_files import Store
+from spark.source.plan import QueuePlan, Selection, plan
 
 OLD_NAMES = {new: old for old, new in NAMES_OF_FORMAT_1.items()}
 OLD_COLUMNS = [name for name in COLUMNS if name in OLD_NAMES or name in ("flag", "keys", "tags")]
@@ -25,6 +26,14 @@ def add_run(archive: Archive, root: Path, end: int | None = None, *, is_old: boo
 
     `is_old`: with the column names, stored bodies and stored properties of the first format.
     """
+    archive.publish(*staged_run(archive, root, end, is_old=is_old))
+    archive.clear_staging()
+
+
+def staged_run(
+    archive: Archive, root: Path, end: int | None = None, *, is_old: bool = False
+) -> tuple[Path, Manifest]:
+    """The same before it is published."""
     store, runs = Store(str(root)), archive.runs()
     ends = archive.manifest(runs[-1]).ends if runs else {}
     selection = Selection(
@@ -64,8 +73,7 @@ def add_run(archive: Archive, root: Path, end: int | None = None, *, is_old: boo
         ends={**ends, **new_ends},
         damaged=tuple(damaged),
     )
-    archive.publish(staged, manifest)
-    archive.clear_staging()
+    return staged, manifest
 
 
 def _write(
@@ -78,8 +86,9 @@ def _write(
     is_whole: bool,
 ) -> None:
     """One queue's rows, a file for each day; `is_whole`: with those whose body is damaged."""
-    records = Queue(store, queue.topic, queue.queue_id, end).records(queue.first)
-    decoded = [batch for each in records for batch in batches(each, columns)]
+    scanned = Queue(store, queue.topic, queue.queue_id, end).scan(queue.first)
+    found = [each.records for each in scanned if each.records is not None]
+    decoded = [batch for records in found for batch in batches(records, columns)]
     if not decoded:
         return
     table = pa.Table.from_batches(decoded)

@@ -2,13 +2,14 @@
 
 from typing import Any
 
-from spark.columns import MESSAGE_COLUMNS
-from spark.options import Options, parse_options
-from spark.origin import opened, partitions
-from spark.plan import QueueRange
-from spark.pushdown import Pushed
-from spark.reading import range_reader, read_partition
-from spark.source import wanted
+from spark.decoding.columns import MESSAGE_COLUMNS
+from spark.source.data_source import wanted
+from spark.source.options import Options, parse_options
+from spark.source.origin import opened, partitions
+from spark.source.plan import QueueRange
+from spark.source.pushdown import Pushed
+from spark.source.reading import range_reader
+from spark.source.tasks import read_partition
 from tests.spark.rows import in_order
 from tests.spark.store_writer import StoreWriter
 

@@ -7,6 +7,12 @@ DIRECTORY/steps.json has the steps by name; their results go to DIRECTORY/result
     {"do": "rows", "store": …, "options", "schema", "where": …}    → rows of the data source;
                                                                      null: the options say where
     {"do": "read", "path": …}                                      → count and columns of Parquet
+    {"do": "frame", "path": …}                                     → an archive's rows by manifests
+    {"do": "to Parquet", "options", "schema", "to": …}             → Parquet, a file for each task
+    {"do": "write", "store": …, "options", "read", "columns": …}   → a batch of a store to a topic
+    {"do": "write stream", …, "checkpoint": …}                     → the same as a stream, until all
+                                                                     is there: each batch's number
+    {"do": "forget commit", "checkpoint": …}                       → the last batch is run again
     {"do": "copy", "from": …, "to": …}                             → one more copy of a store
     {"do": "stream", "store": …, "options", "checkpoint": …, "fail_at": …}
         → one run with AvailableNow: each batch that was begun, its number and its rows; the lag
@@ -22,7 +28,7 @@ from typing import TYPE_CHECKING, Any
 from spark.jobs import archive, load_job
 from spark.runner import sentence_of
 from spark.session import DEFAULTS, start_session
-from troupemq.datasource import TroupeMQ, behind
+from troupemq.datasource import TroupeMQ, behind, read_archive
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -54,6 +60,11 @@ def read(spark: "SparkSession", step: dict[str, Any]) -> dict[str, Any]:
     return {"count": found.count(), "columns": found.columns}
 
 
+def frame(spark: "SparkSession", step: dict[str, Any]) -> list[dict[str, Any]]:
+    rows = read_archive(spark, step["path"]).collect()
+    return [row.asDict() for row in rows]
+
+
 def stream(spark: "SparkSession", step: dict[str, Any]) -> dict[str, Any]:
     batches: list[Any] = []
 
@@ -76,6 +87,36 @@ def stream(spark: "SparkSession", step: dict[str, Any]) -> dict[str, Any]:
     return {"batches": batches, "lags": lags, "error": error}
 
 
+def to_parquet(spark: "SparkSession", step: dict[str, Any]) -> None:
+    messages = spark.read.format(TroupeMQ.name()).options(**step["options"]).schema(step["schema"])
+    messages.load().write.parquet(step["to"])
+
+
+def write(spark: "SparkSession", step: dict[str, Any]) -> None:
+    reader = spark.read.format(TroupeMQ.name()).options(**step.get("read", {}))
+    rows = reader.load(step["store"]).selectExpr(*step["columns"])
+    writer = rows.write.format(TroupeMQ.name()).mode(step.get("mode", "append"))
+    writer.options(**step["options"]).save()
+
+
+def write_stream(spark: "SparkSession", step: dict[str, Any]) -> list[int]:
+    reader = spark.readStream.format(TroupeMQ.name()).options(**step["read"])
+    rows = reader.load(step["store"]).selectExpr(*step["columns"])
+    writer = rows.writeStream.format(TroupeMQ.name()).options(**step["options"])
+    started = writer.option("checkpointLocation", step["checkpoint"]).trigger(availableNow=True)
+    query = started.start()
+    query.awaitTermination()
+    return [progress.batchId for progress in query.recentProgress if progress.numInputRows]
+
+
+def forget_commit(step: dict[str, Any]) -> None:
+    """What a crash between the sink's end and Spark's own note leaves."""
+    commits = Path(step["checkpoint"]) / "commits"
+    last = max(int(path.name) for path in commits.iterdir() if path.name.isdecimal())
+    (commits / f"{last}").unlink()
+    (commits / f".{last}.crc").unlink(missing_ok=True)
+
+
 def copy(step: dict[str, Any]) -> None:
     copytree(step["from"], step["to"], dirs_exist_ok=True)
 
@@ -91,6 +132,16 @@ def run(spark: "SparkSession", step: dict[str, Any]) -> Any:
                 return rows(spark, step)
             case "read":
                 return read(spark, step)
+            case "frame":
+                return frame(spark, step)
+            case "write":
+                return write(spark, step)
+            case "to Parquet":
+                return to_parquet(spark, step)
+            case "write stream":
+                return write_stream(spark, step)
+            case "forget commit":
+                return forget_commit(step)
             case "copy":
                 return copy(step)
             case "stream":

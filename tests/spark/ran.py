@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from protocol.tags import java_hash_code
-from spark.archive_columns import ARCHIVE_COLUMNS
-from spark.archive_files import Archive
-from spark.archive_read import read_file
+from spark.archive.columns import ARCHIVE_COLUMNS
+from spark.archive.files import Archive
+from spark.archive.read import read_file
 from spark.runner import environment
 from tests.spark import probe
 from tests.spark.rows import Row, in_order
@@ -39,6 +39,42 @@ def write_messages(writer: StoreWriter, count: int) -> StoreWriter:
     return writer.close()
 
 
+def as_json(row: Row) -> Row:
+    """As collected rows come back: maps as maps, times as Spark gives them to Python."""
+    row = {**row, "brokerName": "broker-a", "properties": dict(row["properties"])}
+    for name in ("bornTimestamp", "storeTimestamp"):
+        row[name] = row[name].replace(tzinfo=None)
+    return json.loads(json.dumps(row, default=probe.text_of))  # type: ignore[no-any-return]
+
+
+def archived_rows(rows: list[Row]) -> list[Row]:
+    """Partition columns come last, and days from their directories' names."""
+    return [
+        {name: row[name] for name in ARCHIVE_COLUMNS if name in row} | {"day": str(row["day"])}
+        for row in rows
+    ]
+
+
+def run_steps(
+    directory: Path, steps: dict[str, dict[str, Any]], timeout_s: float = TIMEOUT_S
+) -> dict[str, Any]:
+    """Their results, by their names, from one Spark session in a process of its own."""
+    (directory / "steps.json").write_text(json.dumps(steps))
+    with (directory / "log").open("wb") as log:
+        done = subprocess.run(
+            [sys.executable, "-m", probe.__name__, str(directory)],
+            cwd=REPOSITORY,
+            env=environment(os.environ, find_java(os.environ)),
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            timeout=timeout_s,
+        )
+    assert done.returncode == 0, (directory / "log").read_text()[-4000:]
+    results: dict[str, Any] = json.loads((directory / "results.json").read_text())
+    return results
+
+
 class Ran:
     """What all steps gave, and the stores and archives that they used."""
 
@@ -50,6 +86,7 @@ class Ran:
         self.all = write_messages(StoreWriter(directory / "all"), ALL_MESSAGES)
         self.grown = write_messages(StoreWriter(directory / "grown"), ALL_MESSAGES)
         self.has_golden = True
+        self.sunk: dict[str, list[tuple[str, bytes]]] = {}
 
     def damage(self) -> None:
         """A store of which one body and one head are not what was written."""
@@ -68,19 +105,7 @@ class Ran:
         self.steps[name] = {"do": "rows", "store": str(self.all.root), **step}
 
     def run(self) -> None:
-        (self.directory / "steps.json").write_text(json.dumps(self.steps))
-        with (self.directory / "log").open("wb") as log:
-            done = subprocess.run(
-                [sys.executable, "-m", probe.__name__, str(self.directory)],
-                cwd=REPOSITORY,
-                env=environment(os.environ, find_java(os.environ)),
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                timeout=TIMEOUT_S,
-            )
-        assert done.returncode == 0, (self.directory / "log").read_text()[-4000:]
-        self.results = json.loads((self.directory / "results.json").read_text())
+        self.results = run_steps(self.directory, self.steps)
 
     def archived(self, output: str, *, run: int | None = None) -> list[Row]:
         """Rows of an archive, or of one run, read without Spark and checked by the manifests."""

@@ -1,4 +1,4 @@
-"""What the columns of spark/columns.py should hold, told from other sources than the decoder."""
+"""The columns of spark/decoding/columns.py, told from other sources than the decoder."""
 
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
@@ -12,7 +12,7 @@ from protocol.message import MessageRecord
 from protocol.message_id import offset_message_id
 from protocol.properties import KEYS, TAGS, parse
 from protocol.properties import UNIQ_KEY as UNIQUE_KEY
-from spark.columns import COLUMNS, MESSAGE_COLUMNS
+from spark.decoding.columns import COLUMNS, MESSAGE_COLUMNS
 
 Row: TypeAlias = dict[str, Any]
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

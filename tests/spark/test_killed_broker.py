@@ -7,25 +7,25 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from threading import Event
-from time import monotonic
+from random import Random
 from zoneinfo import ZoneInfo
 
 import pytest
 
-from actors.jobs.timetable import Line, Occasions, timetable_json
+from actors.jobs.timetable import Occasions, TimetableLine, timetable_json
 from protocol.bodies_own import JobRun, Jobs
 from protocol.codes import RequestCode
-from spark.archive_files import Archive
-from storage.disk import RealDisk
-from storage.json_config import save
+from spark.archive.files import Archive
+from storage.files.disk import RealDisk
+from storage.tables.json_config import save
+from tests.compat.patience import wait_until
 from tests.spark.probe import QUICK
 from tests.spark.store_writer import StoreWriter
-from tests.spark.test_killed_job import processes_of
+from tests.spark.test_killed_job import SHARE_MAX, are_gone, processes_of
 from tests.support.golden import REPOSITORY
 from troupemq.cli.admin.session import Session
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.slow(seconds=40)
 
 MESSAGES = 2_500
 WAIT_S = 180
@@ -69,20 +69,12 @@ def broker(root: Path) -> Iterator[tuple["subprocess.Popen[bytes]", str]]:
             stderr=log,
         )
     try:
-        wait_until(lambda: ready.exists() and ready.stat().st_size > 0)
+        wait_until(lambda: ready.exists() and ready.stat().st_size > 0, "a broker", WAIT_S)
         ports = json.loads(ready.read_text())
         yield process, f"127.0.0.1:{ports['broker']}"
     finally:
         process.kill()
         process.wait()
-
-
-def wait_until(condition: object) -> None:
-    deadline_s = monotonic() + WAIT_S
-    assert callable(condition)
-    while not condition():
-        assert monotonic() < deadline_s, "it took too long"
-        Event().wait(0.1)
 
 
 def run_of(session: Session, address: str) -> JobRun:
@@ -91,29 +83,39 @@ def run_of(session: Session, address: str) -> JobRun:
     return run
 
 
-def test_a_killed_broker_leaves_no_process_and_no_half_archive_and_goes_on(tmp_path: Path) -> None:
+@pytest.mark.trial(short=0, long=30, every=3, turn=2)
+def test_a_killed_broker_leaves_no_process_and_no_half_archive_and_goes_on(
+    tmp_path: Path, seed: int
+) -> None:
     writer = StoreWriter(tmp_path / "store", log_file_bytes=LOG_FILE_BYTES, queue_file_bytes=60_000)
     for number in range(MESSAGES):
         writer.append("t", 0, number.to_bytes(16_384, "big"))
     writer.close()
     (tmp_path / "jobs.conf").write_text(CONF.format(range_bytes=MANY_TASKS))
-    line = Line(Occasions("0 0 1 1 *", ZoneInfo("UTC")), DUE_MS)
+    line = TimetableLine(Occasions("0 0 1 1 *", ZoneInfo("UTC")), DUE_MS)
     line.begin(DUE_MS, DUE_MS)  # as if a start before had been interrupted
     state = json.dumps(timetable_json({"nightly": line}))
     save(RealDisk(), str(tmp_path / "store" / "troupemq" / "jobs.json"), state)
     archive = Archive(str(tmp_path / "archive"))
     with broker(tmp_path) as (process, address), Session("127.0.0.1:1") as session:
-        wait_until(lambda: run_of(session, address).done > 0)
+        share = Random(seed).random() * SHARE_MAX
+
+        def is_writing() -> bool:
+            run = run_of(session, address)
+            return run.done > share * run.tasks
+
+        wait_until(is_writing, "a job that writes", WAIT_S)
         run = run_of(session, address)
         assert (run.entry, run.state) == ("nightly", "running")
-        assert "java" in processes_of(run.run).values()
+        processes = processes_of(run.run)
+        assert "java" in processes.values()
         process.kill()
         process.wait()
-        wait_until(lambda: processes_of(run.run) == {})
+        wait_until(lambda: are_gone(run.run, processes), "no process left", WAIT_S)
     assert archive.runs() == []
     (tmp_path / "jobs.conf").write_text(CONF.format(range_bytes=FEW_TASKS))
     with broker(tmp_path) as (_, address), Session("127.0.0.1:1") as session:
-        wait_until(lambda: run_of(session, address).state == "finished")
+        wait_until(lambda: run_of(session, address).state == "finished", "its end", WAIT_S)
         found = session.read(Jobs, address, RequestCode.GET_JOBS)
         assert found.schedule[0].due_ms == 0
     left = [path.name for path in (tmp_path / "store" / "jobs").iterdir() if path.is_dir()]

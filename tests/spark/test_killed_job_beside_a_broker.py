@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from pathlib import Path
 from queue import SimpleQueue
+from random import Random
 from signal import SIGKILL
 from threading import Event, Thread
 
@@ -12,18 +13,25 @@ import pytest
 
 from actors.config import parse_broker_config, parse_namesrv_config
 from actors.jobs.messages import JobState, RunJob
-from spark.archive_files import Archive
+from spark.archive.files import Archive
 from tests.compat.patience import wait_until
 from tests.spark.probe import QUICK
-from tests.spark.test_killed_job import JOB_TIMEOUT_S, processes_of, take_until_writing
+from tests.spark.test_killed_job import (
+    JOB_TIMEOUT_S,
+    SHARE_MAX,
+    are_gone,
+    child_of,
+    processes_of,
+    take_until_writing,
+)
 from tests.support.actors import WAIT_S, Arrivals
-from troupemq.client.consumer import PushConsumer
-from troupemq.client.consumer_offsets import ConsumeFrom
+from troupemq.client.consuming.consumer import PushConsumer
+from troupemq.client.consuming.consumer_offsets import ConsumeFrom
 from troupemq.client.message import Message, MessageView, SendResult, SendStatus
-from troupemq.client.producer import Producer, ProducerSettings
+from troupemq.client.producing.producer import Producer, ProducerSettings
 from troupemq.servers import SPARK_JOBS, JobsPlace, Servers
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.slow(seconds=40)
 
 HOST = "127.0.0.1"
 STORED_BEFORE = 3_200
@@ -115,8 +123,9 @@ def fill(namesrv: str) -> None:
         assert all(each.result(WAIT_S).status is SendStatus.OK for each in sends)
 
 
+@pytest.mark.trial(short=1, long=30, every=3, turn=0)
 def test_clients_notice_nothing_of_a_killed_job_and_nothing_of_it_is_left(
-    servers: Servers, tmp_path: Path
+    servers: Servers, tmp_path: Path, seed: int
 ) -> None:
     namesrv = f"{HOST}:{servers.ports['namesrv']}"
     fill(namesrv)
@@ -126,10 +135,10 @@ def test_clients_notice_nothing_of_a_killed_job_and_nothing_of_it_is_left(
     with Load(namesrv) as load:
         jobs = servers.system.address(SPARK_JOBS)
         jobs.tell(RunJob("archive", arguments, ended, progress, QUICK))
-        running = take_until_writing(progress)
+        running = take_until_writing(progress, Random(seed).random() * SHARE_MAX)
         load.wait_for(len(load.sent))
-        (runner,) = [pid for pid in processes_of(running.run) if os.getpgid(pid) == pid]
-        os.kill(runner, SIGKILL)
+        processes = processes_of(running.run)
+        os.kill(child_of(running.run), SIGKILL)
         failed: JobState = ended.get(timeout=JOB_TIMEOUT_S)
         load.wait_for(len(load.sent) + 50)
     assert (failed.state, failed.sentence) == (
@@ -138,7 +147,7 @@ def test_clients_notice_nothing_of_a_killed_job_and_nothing_of_it_is_left(
     )
     assert load.failed == []
     assert sorted(load.consumed) == sorted(load.sent), "each once"
-    wait_until(lambda: processes_of(failed.run) == {}, "the job's processes are gone")
+    wait_until(lambda: are_gone(failed.run, processes), "the job's processes are gone")
     assert archive.runs() == []
     assert all(path.name.startswith("_") for path in archive.output.iterdir())
     assert not (tmp_path / "jobs" / failed.run).exists()

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Mapping
 from io import StringIO
 from pathlib import Path
 from threading import Event, Thread
@@ -12,8 +13,9 @@ from typing import Any
 import pytest
 
 from spark import runner
-from spark.archive_run import Arguments
+from spark.archive.run import Arguments
 from spark.jobs import Job, archive, job_names, load_job
+from spark.progress import HowFar
 from spark.runner import (
     EXIT_CANCELLED,
     EXIT_PARENT_GONE,
@@ -25,6 +27,7 @@ from spark.runner import (
 )
 from spark.session import DEFAULTS, PACKAGE_ROOT, read_settings, session_settings
 from storage.errors import StoreError
+from storage.retention.leases import leases_dir
 from tests.support.actors import WAIT_S
 from tests.support.golden import REPOSITORY
 
@@ -52,6 +55,7 @@ def test_the_child_finds_our_packages_and_its_java() -> None:
     assert environment(changed)["PYTHONPATH"] == changed["PYTHONPATH"]
 
 
+@pytest.mark.slow
 def test_naming_the_runner_imports_nothing_heavy() -> None:
     script = (
         "import sys; from spark import runner; from spark.jobs import archive; "
@@ -112,6 +116,7 @@ def run_child(arguments: list[str], commands: str) -> subprocess.CompletedProces
     )
 
 
+@pytest.mark.slow
 def test_a_child_whose_parent_is_gone_exits(tmp_path: Path) -> None:
     waiting = tmp_path / "conf"
     os.mkfifo(waiting)  # so that it cannot be quicker than we are
@@ -213,7 +218,9 @@ def test_a_job_that_is_cancelled_while_it_runs_says_so(
     assert json.loads(output.getvalue().splitlines()[-1])["event"] == last
 
 
-def run_job(monkeypatch: pytest.MonkeyPatch, job: Job) -> tuple[int, list[dict[str, object]]]:
+def run_job(
+    monkeypatch: pytest.MonkeyPatch, job: Job, **arguments: str
+) -> tuple[int, list[dict[str, object]]]:
     """A run in this process: its exit code, and what it said. A session must not be started."""
 
     def never(settings: object, directory: object) -> None:
@@ -222,7 +229,8 @@ def run_job(monkeypatch: pytest.MonkeyPatch, job: Job) -> tuple[int, list[dict[s
     monkeypatch.setattr(runner, "load_job", lambda name: job)
     monkeypatch.setattr(runner, "start_session", never)
     output = StringIO()
-    code = Runner(parse(["archive", "--work-directory", "/work"]), output).run()
+    given = ["--work-directory", "/work", "--arguments", json.dumps(arguments)]
+    code = Runner(parse(["any", *given]), output).run()
     return code, [json.loads(line) for line in output.getvalue().splitlines()]
 
 
@@ -238,6 +246,44 @@ def test_a_job_that_needs_no_spark_gets_none(monkeypatch: pytest.MonkeyPatch) ->
     code, said = run_job(monkeypatch, Job(lambda spark, given: {"spark": str(spark)}, bool, bool))
     assert code == 0
     assert said[-1] == {"event": "finished", "report": {"spark": "None"}}
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_job_has_a_lease_on_its_store_from_its_start_to_its_end(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, fails: bool
+) -> None:
+    directory = Path(leases_dir(str(tmp_path)))
+    directory.mkdir(parents=True)
+
+    def main(spark: object, given: Mapping[str, Any]) -> dict[str, Any]:
+        (lease,) = directory.iterdir()
+        seen = json.loads(lease.read_text())
+        assert seen["offset"] == 0 and seen["job"].startswith("job any (process ")
+        if fails:
+            raise StoreError("it fails")
+        return {"seen": True}
+
+    code, said = run_job(monkeypatch, Job(main, bool, lambda _: False), store=str(tmp_path))
+    assert (code, said[-1]["event"]) == ((1, "failed") if fails else (0, "finished"))
+    assert said[-1].get("sentence", "it fails") == "it fails"
+    assert list(directory.iterdir()) == []
+
+
+def test_how_far_a_job_is_is_told_when_it_came_further() -> None:
+    output = StringIO()
+    run = Runner(parse(["archive", "--work-directory", "/work"]), output)
+    for how_far in (
+        HowFar("writing", 1, 4, 10, 40, None),
+        HowFar("writing", 1, 4, 10, 40, 9000),
+        HowFar("writing", 2, 4, 20, 40, 6000),
+    ):
+        run.tell(how_far)
+    said = [json.loads(line) for line in output.getvalue().splitlines()]
+    whole = {"event": "progress", "stage": "writing", "tasks": 4, "rows": 40}
+    assert said == [
+        {**whole, "done": 1, "rows_done": 10, "remaining_ms": None},
+        {**whole, "done": 2, "rows_done": 20, "remaining_ms": 6000},
+    ]
 
 
 def test_such_a_job_ends_when_it_is_cancelled(monkeypatch: pytest.MonkeyPatch) -> None:

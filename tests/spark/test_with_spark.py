@@ -1,8 +1,8 @@
 """The archive job and the data source in a real Spark session: one for all tests of this file."""
 
 import json
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 from zlib import crc32
@@ -10,26 +10,29 @@ from zlib import crc32
 import pytest
 
 from protocol.tags import java_hash_code
-from spark.archive_columns import ARCHIVE_COLUMNS
-from spark.archive_files import Archive
-from spark.columns import MESSAGE_COLUMNS
+from spark.archive.files import Archive
+from spark.decoding.columns import MESSAGE_COLUMNS, sql_schema
 from spark.jobs import load_job
-from spark.plan import QueueRange
-from spark.source import ranges_to_json
-from tests.spark import probe
 from tests.spark.archive_writer import add_run
 from tests.spark.jobs.test_duplicates import WANTED, as_tuples, with_repeats
-from tests.spark.ran import ALL_MESSAGES, FIRST_MESSAGES, QUARTER_DAY_MS, Ran, write_messages
+from tests.spark.ran import (
+    ALL_MESSAGES,
+    FIRST_MESSAGES,
+    QUARTER_DAY_MS,
+    Ran,
+    archived_rows,
+    as_json,
+    write_messages,
+)
 from tests.spark.rows import Row, in_order, message_rows, moment, row_of_record, rows_of_manifest
 from tests.spark.store_writer import NOVEMBER_ROOT_MS, StoreWriter, patch
-from tests.spark.test_cluster import tell_routes
+from tests.spark.writes import check_written, over_the_network
 from tests.support import golden
-from tests.support.sockets import HOST, serving_broker
-from tests.troupemq.fake_server import FakeServer
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.slow(seconds=2)  # each of them, of one session
 
 GOLDEN = ["clean", "ext", "v6"]
+EVERY = {"includeSystemTopics": "true", "brokerName": "broker-a"}
 OF_A_QUEUE = "topic = '123' and queueId = 0 and queueOffset >= 10 and queueOffset < 17"
 PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 
@@ -54,6 +57,8 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> Ran:
     ran.steps["copied"] = {"do": "copy", "from": paths["mixed"], "to": paths["compacted"]}
     ran.archive("compacted", ran.all.root, "compacted", compact=True)
     ran.steps["read compacted"] = {"do": "read", "path": paths["compacted"]}
+    ran.steps["frame"] = {"do": "frame", "path": str(ran.directory / "compacted")}
+    ran.steps["old frame"] = {"do": "frame", "path": str(ran.directory / "mixed")}
     ran.damage()
     ran.archive("damaged", ran.damaged.root, "damaged-archive")
     ran.steps["audit"] = {
@@ -65,10 +70,9 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> Ran:
     for job in ("traffic", "duplicates"):
         ran.steps[job] = {"do": "job", "job": job, "arguments": repeats}
     ran.archive("nothing there", ran.directory / "nowhere", "nowhere")
-    every = {"includeSystemTopics": "true", "brokerName": "broker-a"}
-    ran.rows("every row", options=every)
+    ran.rows("every row", options=EVERY)
     ran.rows("unasked", schema="topic string")
-    small = {"maxBytesPerPartition": "40000", **every}
+    small = {"maxBytesPerPartition": "40000", **EVERY}
     ran.rows("narrow", schema="queueOffset bigint, topic string", options=small)
     ran.rows("one queue", where=OF_A_QUEUE)
     ran.rows("one queue, filtered by Spark", where=OF_A_QUEUE, conf=[PUSHDOWN, "false"])
@@ -78,34 +82,28 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> Ran:
     plan_streams(ran)
     ran.rows("wrong option", options={"startingOffset": "earliest"})
     ran.rows("wrong column", schema="topic string, color string")
-    gone = [QueueRange("orders", 0, 0, 5000, 1)]
-    ran.rows("too far", options={"ranges": ranges_to_json(gone)})
-    try:
-        for name in GOLDEN:
-            store = golden.store(name, ran.directory / "golden")
-            ran.archive(f"golden {name}", store, f"golden-{name}", system_topics=True)
-    except pytest.skip.Exception:
-        ran.has_golden = False
+    gone = ["orders", 0, 0, 5000, 1]
+    ran.rows("too far", options={"ranges": json.dumps([gone])})
+    plan_golden(ran)
     with over_the_network(ran):
         ran.run()
     return ran
 
 
-@contextmanager
-def over_the_network(ran: Ran) -> Iterator[None]:
-    """Steps that read from a broker, which serves meanwhile."""
-    root = ran.directory / "served"
-    write_messages(StoreWriter(root, log_file_bytes=16 << 20, queue_file_bytes=60_000), 200)
-    with serving_broker(root) as running, FakeServer() as name_server:
-        tell_routes(name_server, {"broker-a": f"{HOST}:{running.ports.main}"}, ["orders", "123"])
-        given = {"nameServer": name_server.address, "topicPattern": "orders|123"}
-        ran.rows("over the network", store=None, options=given, where="queueId = 1")
-        ran.steps["stream over the network"] = {
-            "do": "stream",
-            "options": {**given, "startingOffsets": "earliest", "maxOffsetsPerTrigger": "60"},
-            "checkpoint": str(ran.directory / "network checkpoint"),
-        }
-        yield
+def plan_golden(ran: Ran) -> None:
+    """Recorded stores, where they are at hand."""
+    try:
+        for name in GOLDEN:
+            store = golden.store(name, ran.directory / "golden")
+            ran.archive(f"golden {name}", store, f"golden-{name}", system_topics=True)
+            ran.rows(
+                f"golden rows {name}",
+                store=str(store),
+                options=EVERY,
+                schema=sql_schema(tuple(rows_of_manifest(golden.manifest(name))[0])),
+            )
+    except pytest.skip.Exception:
+        ran.has_golden = False
 
 
 def plan_streams(ran: Ran) -> None:
@@ -142,14 +140,6 @@ def user_rows(writer: StoreWriter) -> list[Row]:
     return archived_rows(rows)
 
 
-def archived_rows(rows: list[Row]) -> list[Row]:
-    """Partition columns come last, and days from their directories' names."""
-    return [
-        {name: row[name] for name in ARCHIVE_COLUMNS if name in row} | {"day": str(row["day"])}
-        for row in rows
-    ]
-
-
 def test_all_that_was_stored_is_archived_once(ran: Ran) -> None:
     assert ran.archived("archive") == user_rows(ran.all)
 
@@ -172,7 +162,6 @@ def test_files_compacted_in_tasks_are_the_table_that_the_job_writes(ran: Ran) ->
     assert report["rows"] == ALL_MESSAGES * 3 // 4
     assert report["files"] < report["files_before"]
     assert ran.archived("compacted", run=3) == user_rows(ran.all)
-    assert ran.results["read compacted"] == ran.results["read"]
 
 
 def test_without_anything_new_nothing_is_published(ran: Ran) -> None:
@@ -200,6 +189,15 @@ def test_the_directory_itself_can_be_read_as_parquet(ran: Ran) -> None:
     read = ran.results["read"]
     assert read["count"] == ALL_MESSAGES * 3 // 4
     assert read["columns"][-3:] == ["run", "topic", "day"]
+
+
+def test_a_compacted_archive_is_read_by_its_manifests(ran: Ran) -> None:
+    assert ran.results["read compacted"]["count"] == 2 * ran.results["read"]["count"], "for an hour"
+    rows = in_order(ran.results["frame"])
+    assert {row.pop("run") for row in rows} == {3}
+    wanted = [{**as_json(row), "day": row["day"]} for row in user_rows(ran.all)]
+    assert rows == [{name: row[name] for name in rows[0]} for row in wanted]
+    assert ran.results["old frame"]["error"].startswith("run 1 of ")
 
 
 def test_another_store_is_not_taken_for_the_archived_one(ran: Ran) -> None:
@@ -285,20 +283,23 @@ def test_nothing_is_left_in_staging(ran: Ran) -> None:
 
 
 @pytest.mark.parametrize("name", GOLDEN)
+def test_the_data_frame_of_a_golden_store_has_every_column(ran: Ran, name: str) -> None:
+    if not ran.has_golden:
+        golden.golden_root()
+    found = [
+        {**row, "storedBody": sha256(bytes.fromhex(row["storedBody"])).hexdigest()}
+        for row in in_order(ran.results[f"golden rows {name}"])
+    ]
+    assert found == [as_json(row) for row in rows_of_manifest(golden.manifest(name))]
+
+
+@pytest.mark.parametrize("name", GOLDEN)
 def test_a_golden_store_is_archived_with_every_column(ran: Ran, name: str) -> None:
     if not ran.has_golden:
         golden.golden_root()
     wanted = archived_rows(rows_of_manifest(golden.manifest(name)))
     archived = ran.archived(f"golden-{name}")
     assert [{name: row[name] for name in row if name != "body"} for row in archived] == wanted
-
-
-def as_json(row: Row) -> Row:
-    """As collected rows come back: maps as maps, times as Spark gives them to Python."""
-    row = {**row, "brokerName": "broker-a", "properties": dict(row["properties"])}
-    for name in ("bornTimestamp", "storeTimestamp"):
-        row[name] = row[name].replace(tzinfo=None)
-    return json.loads(json.dumps(row, default=probe.text_of))  # type: ignore[no-any-return]
 
 
 def test_the_data_source_gives_every_column_of_every_message(ran: Ran) -> None:
@@ -370,6 +371,11 @@ def test_a_batch_and_a_stream_are_read_over_the_network(ran: Ran) -> None:
     names = [[row["topic"], row["queueId"], row["queueOffset"]] for row in wanted]
     assert read == sorted(name for name in names if name[2] < 25)
     assert stream["lags"][-1]["orders"] == {"broker-a": {"0": 0, "1": 0}}
+
+
+def test_what_is_written_is_there_once(ran: Ran) -> None:
+    """A batch with a version, twice, and a stream whose last batch was repeated."""
+    check_written(ran)
 
 
 def test_the_progress_of_a_stream_has_its_lag(ran: Ran) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from protocol.message import BLANK_MAGIC, RecordError, RecordHead, scan_head
 from storage.config import StoreConfig
-from storage.consume_queues import DispatchEntry
+from storage.queues.consume_queues import DispatchEntry
 
 UNITS_PER_FILE = 300
 RECORD_BYTES = 100

@@ -7,15 +7,15 @@ import pytest
 
 from protocol.message import BLANK_MAGIC, HEADS, MessageRecord, decode_record, scan_head
 from protocol.sysflag import BORN_HOST_V6, STORE_HOST_V6
-from storage.append import PutRecord
-from storage.commit_log import prepare_file
-from storage.disk import RealDisk
-from storage.dispatch import entry_of
+from storage.dispatching.dispatch import entry_of
+from storage.files.disk import RealDisk
+from storage.log.append import PutRecord
 from storage.message_store import MessageStore
 from tests.storage.derived import DELAY_LEVELS_MS, config
 from tests.support.by_hand import BY_HAND
 from tests.support.clock import ManualClock
 from tests.support.golden import store
+from tests.support.puts import append
 
 FILE_BYTES = 65_536
 
@@ -56,17 +56,14 @@ def write(root: Path, records: list[MessageRecord]) -> None:
     for record in records:
         log.store_host = record.store_host
         clock.set_wall(record.store_timestamp)
-        while not log.append([[put_of(record)]], record.store_timestamp):
-            needed = log.next_file_offset_to_prepare()
-            assert needed is not None
-            log.adopt(prepare_file(needed, messages.config, messages.disk))
+        append(log, [put_of(record)], record.store_timestamp)
         head = scan_head(log.view(record.physical_offset, record.record_bytes), 0)
         messages.dispatcher.dispatch([entry_of(head, DELAY_LEVELS_MS)])
     messages.close()
 
 
 def put_of(record: MessageRecord) -> PutRecord:
-    return (
+    return PutRecord(
         record.topic.encode(),
         record.queue_id,
         record.queue_offset,

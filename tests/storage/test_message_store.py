@@ -6,8 +6,9 @@ import pytest
 
 from storage.config import StoreConfig
 from storage.errors import StoreError, StoreLocked
-from storage.get_message import GetLimits, GetResult, GetStatus, get_message
 from storage.message_store import MessageStore
+from storage.reading.get_message import GetLimits, GetResult, GetStatus, get_message
+from storage.reading.queue_times import QueueTimes
 from tests.support.clock import ManualClock
 from tests.support.fake_disk import FakeDisk
 from tests.support.store import CONFIG, SmallStore
@@ -120,9 +121,9 @@ def test_queue_offsets_are_found_by_time() -> None:
         made.clock.advance(1000)
         made.send(2)
     now_ms = made.clock.now_ms()
-    assert made.store.offset_by_time("Topic", 0, now_ms - 1000) == 1
-    assert made.store.offset_by_time("Other", 0, now_ms) == 0
-    assert made.store.store_time(0, 10) == -1
+    times, queues = QueueTimes(made.log, made.store.damage), made.store.consume_queues
+    assert times.offset_at(queues.get("Topic", 0), now_ms - 1000) == 1
+    assert times.offset_at(queues.get("Other", 0), now_ms) == 0
 
 
 def test_without_an_index_none_is_made() -> None:

@@ -9,13 +9,13 @@ from random import Random
 
 import pytest
 
-from storage.append import PutRecord
-from storage.commit_log import prepare_file
 from storage.config import StoreConfig
-from storage.consume_queue import UNIT
-from storage.dispatch import entry_of
+from storage.dispatching.dispatch import entry_of
 from storage.errors import StoreError
+from storage.log.append import PutRecord
+from storage.log.commit_log import prepare_file
 from storage.message_store import MessageStore
+from storage.queues.consume_queue import UNIT
 from tests.support.clock import ManualClock
 from tests.support.fake_disk import FakeDisk
 from tests.support.puts import HOST, put
@@ -67,7 +67,8 @@ class Run:
         done = [record for group in groups for record in group][: len(placed)]
         for (offset, size), record in zip(placed, done, strict=True):
             self.records[offset] = bytes(self.log.view(offset, size))
-            self.next_offsets[record[0].decode(), record[1]] = record[2] + 1
+            queue = record.topic.decode(), record.queue_id
+            self.next_offsets[queue] = record.queue_offset + 1
         if placed:
             heads = list(self.log.walk(placed[0][0]))
             self.store.dispatcher.dispatch([entry_of(head, ()) for head in heads])
@@ -165,7 +166,7 @@ def replay(seed: int, *, without_sync: bool = False) -> Run:
     return run
 
 
-@pytest.mark.trial(short=50, long=1000)
+@pytest.mark.trial(short=20, long=1000)
 def test_what_was_flushed_survives_every_power_cut_without_a_gap(seed: int) -> None:
     replay(seed)
 

@@ -1,7 +1,7 @@
 """What the tests of one queue share: a queue of small files, filled by number."""
 
-from storage.consume_queue import UNIT, ConsumeQueue
-from storage.queue_files import QueueFiles
+from storage.queues.consume_queue import UNIT, ConsumeQueue
+from storage.queues.queue_files import QueueFiles
 from tests.support.fake_disk import FakeDisk
 
 PER_FILE = 300

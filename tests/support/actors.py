@@ -14,7 +14,7 @@ import pytest
 from pykka import ActorRegistry
 
 from actors.engine.system import ActorSystem
-from storage.disk import RealDisk
+from storage.files.disk import RealDisk
 
 T = TypeVar("T")
 

@@ -23,17 +23,17 @@ from protocol.bodies import (
 )
 from protocol.codes import RequestCode
 from protocol.command import ONEWAY_FLAG, RemotingCommand
-from protocol.frame import FrameBuffer
 from protocol.headers.admin import CreateTopicHeader
 from protocol.headers.offset import QueueHeader
 from protocol.headers.pull import PullMessageHeader
 from protocol.headers.send import SendMessageHeader
 from protocol.message import MessageRecord, decode_records
 from protocol.send_wire import send_of
+from protocol.stream import CommandStream
 from protocol.sysflag import PULL_SUBSCRIPTION, PULL_SUSPEND
 from protocol.tags import TagFilter, java_hash_code
 from storage.config import StoreConfig
-from storage.disk import Disk
+from storage.files.disk import Disk
 from tests.support.fake_disk import FakeDisk
 from tests.support.peers import RecordingPeer
 
@@ -110,6 +110,15 @@ def pull_command(
     return RemotingCommand(RequestCode.PULL_MESSAGE, replace(header, **fields).encode())
 
 
+def subscription(
+    topic: str, expression: str = "*", version: int = 1, kind: str = "TAG"
+) -> SubscriptionData:
+    """What a consumer says that it wants of a topic, as a Java client makes it."""
+    tags = sorted(TagFilter.parse(expression).tags) if kind == "TAG" else []
+    codes = [java_hash_code(tag) for tag in tags]
+    return SubscriptionData(topic, expression, tags, codes, version, kind)
+
+
 class FramesPeer(RecordingPeer):
     """A peer that takes ready-made frames, as a connection does, and keeps them."""
 
@@ -120,7 +129,7 @@ class FramesPeer(RecordingPeer):
         self.released_bytes = 0
 
     def write(self, frames: Sequence[Buffer], released_bytes: int = 0) -> None:
-        commands = list(FrameBuffer().receive(b"".join(frames)))
+        commands = list(CommandStream().receive(b"".join(frames)))
         self.writes.append(len(commands))
         self.received += commands
         self.released_bytes += released_bytes
@@ -262,10 +271,7 @@ class SimulatedBroker:
         group: str = "consumers",
     ) -> None:
         """The heartbeat of a consumer."""
-        data = SubscriptionData(topic, expression, sub_version=version, expression_type=kind)
-        if kind == "TAG":
-            tags = sorted(TagFilter.parse(expression).tags)
-            data.tags_set, data.code_set = tags, [java_hash_code(tag) for tag in tags]
+        data = subscription(topic, expression, version, kind)
         consumer = ConsumerData(group, "CONSUME_PASSIVELY", model, None, [data])
         body = HeartbeatData("client", consumer_data_set=[consumer]).encode()
         assert self.ask(RemotingCommand(RequestCode.HEART_BEAT, body=body)).code == 0

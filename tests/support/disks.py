@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol
 
-from storage.disk import Disk, RealDisk
+from storage.files.disk import Disk, RealDisk
 from tests.support.fake_disk import FakeDisk
 
 _HOLDS_THE_LOCK = (

@@ -3,15 +3,14 @@
 from collections.abc import Collection
 from dataclasses import replace
 
-from storage.append import Placed
-from storage.commit_log import prepare_file
 from storage.config import StoreConfig
-from storage.consume_queue import UNIT, ConsumeQueue
-from storage.dispatch import delay_levels_ms, entry_of
-from storage.get_message import GetLimits, GetResult, get_message
-from storage.message_filter import MessageFilter
-from storage.page_probe import PageProbe
-from tests.support.puts import put
+from storage.dispatching.dispatch import delay_levels_ms, entry_of
+from storage.log.append import Placed
+from storage.queues.consume_queue import UNIT, ConsumeQueue
+from storage.queues.message_filter import MessageFilter
+from storage.reading.get_message import GetLimits, GetResult, get_message
+from storage.reading.page_probe import PageProbe
+from tests.support.puts import append, put
 from tests.support.store import CONFIG, SmallStore
 
 LONG_QUEUES = replace(CONFIG, consume_queue_file_bytes=6000)
@@ -44,11 +43,7 @@ class OldStore:
                 queue_offset=number,
                 properties=text.encode(),
             )
-            while not (done := first.log.append([[record]], first.clock.now_ms())):
-                needed = first.log.next_file_offset_to_prepare()
-                assert needed is not None
-                first.log.adopt(prepare_file(needed, config, first.disk))
-            self.placed += done
+            self.placed += append(first.log, [record], first.clock.now_ms())
         self._dispatch(first, self.placed[0][0])
         self.made = first.restarted()
         self.log = self.made.log
@@ -104,7 +99,7 @@ class OldStore:
         tags: Collection[int] | None = None,
         wanted: MessageFilter | None = None,
         count: int = 32,
-        settled: bool = False,
+        verified: bool = False,
         probe: PageProbe | None = None,
     ) -> GetResult:
         """One get."""
@@ -119,7 +114,7 @@ class OldStore:
             self.limits,
             damage=self.damage,
             probe=probe,
-            settled=settled,
+            verified=verified,
         )
 
     def bytes_of(self, first: int, end: int) -> bytes:

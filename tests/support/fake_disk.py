@@ -15,7 +15,7 @@ import os
 from dataclasses import dataclass
 from random import Random
 
-from storage.disk import DiskFile
+from storage.files.disk import DiskFile
 from tests.support.fake_inode import PAGE_BYTES, Inode
 
 
@@ -296,6 +296,10 @@ class FakeDisk:
     def copy_access(self, source: str, target: str) -> None:
         self.maybe_fail("copy_access", target)
         self._inode(target).access = self._inode(source).access
+
+    def make_private(self, path: str) -> None:
+        self.maybe_fail("make_private", path)
+        self._inode(path).access = "private"
 
     def remove_tree(self, path: str) -> None:
         path = os.path.normpath(path)

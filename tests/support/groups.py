@@ -3,19 +3,12 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from protocol.bodies import ConsumerData, HeartbeatData, ProducerData, SubscriptionData
+from protocol.bodies import ConsumerData, HeartbeatData, ProducerData
 from protocol.codes import LanguageCode, RequestCode
 from protocol.command import RemotingCommand
-from protocol.tags import TagFilter, java_hash_code
-from tests.support.brokers import SimulatedBroker
+from tests.support.brokers import SimulatedBroker, subscription
 
 Answer = Callable[[RemotingCommand], RemotingCommand | None]
-
-
-def subscription(topic: str, expression: str = "*", version: int = 1) -> SubscriptionData:
-    """As a Java client makes it."""
-    tags = sorted(TagFilter.parse(expression).tags)
-    return SubscriptionData(topic, expression, tags, [java_hash_code(tag) for tag in tags], version)
 
 
 class Client:

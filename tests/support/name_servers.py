@@ -4,19 +4,19 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from actors.admin.settings import NamesrvSettings
 from actors.config import NamesrvConfig
 from actors.engine.supervisor import ChildSpec
 from actors.engine.system import ActorSystem
 from actors.naming.namesrv import Namesrv
 from actors.naming.registration_reader import RegistrationReader
-from actors.settings.settings import NamesrvSettings
 from actors.tables.config_writer import ConfigWriter
 from protocol.bodies import DataVersion, RegisterBrokerBody, TopicConfig, TopicConfigTable
 from protocol.checksum import body_crc
 from protocol.codes import RequestCode
 from protocol.command import RemotingCommand
 from protocol.headers.namesrv import RegisterBrokerHeader
-from storage.disk import Disk
+from storage.files.disk import Disk
 from tests.support.peers import ask, request, simulated
 
 KV_PATH = "/data/kvConfig.json"

@@ -8,12 +8,12 @@ from typing import Any
 from actors.engine.address import Address
 from actors.engine.inbox import Item
 from actors.engine.system import ActorSystem
-from actors.naming.registration import WhenRegistered
 from actors.network.request import Request
+from actors.tables.registering import WhenRegistered
 from protocol.codes import LanguageCode
 from protocol.command import ONEWAY_FLAG, RemotingCommand
 from protocol.host import pack_host
-from storage.disk import Disk
+from storage.files.disk import Disk
 from tests.support.actors import new_seed
 from tests.support.fake_disk import FakeDisk
 

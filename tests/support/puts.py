@@ -1,7 +1,10 @@
-"""Messages for the commit log, made short."""
+"""Messages for the commit log, made short, and the appending of them without a broker."""
+
+from collections.abc import Sequence
 
 from protocol.checksum import body_crc
-from storage.append import PutRecord
+from storage.log.append import Placed, PutRecord
+from storage.log.commit_log import CommitLog, prepare_file
 
 HOST = bytes((127, 0, 0, 1, 0, 0, 0x27, 0x76))
 HOST_V6 = bytes(15) + bytes((1, 0, 0, 0x27, 0x76))
@@ -19,7 +22,7 @@ def put(
     prepared_offset: int = 0,
 ) -> PutRecord:
     """One message on its way into the log."""
-    return (
+    return PutRecord(
         topic.encode(),
         queue_id,
         queue_offset,
@@ -33,3 +36,12 @@ def put(
         properties,
         body_crc(body),
     )
+
+
+def append(log: CommitLog, records: Sequence[PutRecord], now_ms: int) -> list[Placed]:
+    """Appends them side by side; the log gets its next file where it needs one."""
+    while not (placed := log.append([[*records]], now_ms)):
+        needed = log.next_file_offset_to_prepare()
+        assert needed is not None
+        log.adopt(prepare_file(needed, log.config, log.queue.disk))
+    return placed

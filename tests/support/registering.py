@@ -10,16 +10,14 @@ from actors.engine.published import Published
 from actors.engine.supervisor import ChildSpec
 from actors.engine.system import ActorSystem
 from actors.naming.namesrv_client import NamesrvUnreachable
-from actors.naming.namesrv_link import NamesrvLink
-from actors.naming.registration import (
-    Listening,
-    Registration,
-)
+from actors.naming.namesrv_link import Listening, NamesrvLink
+from actors.naming.registration import Registration
 from protocol.bodies import DataVersion, RegisterBrokerBody, TopicConfig, TopicConfigTable
 from protocol.checksum import body_crc
 from protocol.codes import RequestCode
 from protocol.command import RemotingCommand
 from protocol.headers.namesrv import RegisterBrokerHeader
+from tests.support.brokers import SimulatedBroker
 from tests.support.peers import Told, simulated
 
 REGISTER = RequestCode.REGISTER_BROKER
@@ -135,3 +133,17 @@ def registered(request: RemotingCommand) -> RegisterBrokerBody:
     body = bytes(request.body or b"")
     assert header.body_crc == body_crc(body)
     return RegisterBrokerBody.decode(body, compressed=header.compressed)
+
+
+def register_at(made: SimulatedBroker, link: ChildSpec) -> None:
+    """Starts what keeps this broker registered, with this link."""
+    system = made.system
+    registration = Registration(
+        made.config,
+        links=[system.address(link.name)],
+        leaving=Published(False),
+        addresses={name: system.address(name) for name in ("topics", "ha_slave", "slave_sync")},
+    )
+    system.start(link, ChildSpec("registration", lambda _: registration))
+    system.address(link.name).tell(Listening(10911, 10912))
+    system.drain()

@@ -21,9 +21,9 @@ from actors.network.dial import Dial, Dialed
 from actors.network.service import Service
 from actors.sending.flusher import Flusher, Sync
 from protocol.command import RemotingCommand
-from storage.commit_log import CommitLog
 from storage.config import StoreConfig
-from storage.replica_log import ReplicaLog
+from storage.log.commit_log import CommitLog
+from storage.replica.replica_log import ReplicaLog
 from tests.support.brokers import BROKER, STORE, SimulatedBroker
 from tests.support.fake_disk import FakeDisk
 

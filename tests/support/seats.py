@@ -17,7 +17,7 @@ from actors.engine.timer import TimerHandle
 from actors.network.local_client import LocalClient
 from actors.network.sends import Buffer
 from protocol.command import RemotingCommand
-from protocol.frame import FrameBuffer
+from protocol.stream import CommandStream
 
 if TYPE_CHECKING:
     from tests.support.world import World
@@ -57,7 +57,7 @@ class Link(LocalClient):
     is_broken = False
 
     def write(self, frames: Sequence[Buffer], released_bytes: int = 0) -> None:
-        for command in FrameBuffer().receive(b"".join(frames)):
+        for command in CommandStream().receive(b"".join(frames)):
             self.client.seat.tell(Do(partial(self.client.came, self, command)))
 
 

@@ -7,13 +7,14 @@ from dataclasses import dataclass, field, replace
 from actors.broker import Broker
 from actors.engine.actor import Actor
 from actors.engine.published import Published
+from actors.naming.messages import MasterClientAddress
 from actors.naming.namesrv_client import NamesrvUnreachable
 from actors.replication.ha_slave import HaSlave
-from actors.replication.master_news import MasterIs
 from actors.replication.slave_sync import SlaveSync
 from protocol.codes import RequestCode
 from protocol.command import RemotingCommand
 from protocol.headers.offset import UpdateConsumerOffsetHeader
+from protocol.signature import Credentials
 from tests.support.brokers import BROKER, SimulatedBroker
 from tests.support.replication import Pair
 
@@ -49,13 +50,16 @@ class ToMaster:
         self.closed = True
 
 
-def slave_sync(client: ToMaster, agrees: Published[bool]) -> dict[str, Callable[[Broker], Actor]]:
+def slave_sync(
+    client: ToMaster, agrees: Published[bool], credentials: Credentials | None = None
+) -> dict[str, Callable[[Broker], Actor]]:
     def make(made: Broker) -> SlaveSync:
         return SlaveSync(
             "192.0.2.2:10911",
             commit_log=made.store.commit_log,
             agrees=agrees,
             addresses={name: made.system.address(name) for name in TABLES},
+            credentials=credentials,
             connect=lambda _: client,
         )
 
@@ -80,19 +84,22 @@ def following() -> Iterator[tuple[Pair, ToMaster]]:
 
     pair = Pair(3, slave_actors={**slave_sync(client, agrees), "ha_slave": ha_slave})
     client.master = pair.master
-    pair.slave.system.address("slave_sync").tell(MasterIs(MASTER))
+    pair.slave.system.address("slave_sync").tell(MasterClientAddress(MASTER))
     yield pair, client
     pair.close()
 
 
 @contextmanager
-def synced() -> Iterator[tuple[SimulatedBroker, SimulatedBroker, ToMaster]]:
+def synced(
+    *, agrees: bool = True, credentials: Credentials | None = None
+) -> Iterator[tuple[SimulatedBroker, SimulatedBroker, ToMaster]]:
     master = SimulatedBroker(3)
     client = ToMaster(master)
 
     config = replace(BROKER, broker_role="SLAVE", broker_id=1)
-    slave = SimulatedBroker(4, config=config, instead=slave_sync(client, Published(True)))
-    slave.system.address("slave_sync").tell(MasterIs(MASTER))
+    instead = slave_sync(client, Published(agrees), credentials)
+    slave = SimulatedBroker(4, config=config, instead=instead)
+    slave.system.address("slave_sync").tell(MasterClientAddress(MASTER))
     yield master, slave, client
     slave.stop()
     master.stop()

@@ -25,14 +25,15 @@ from typing import Any, Self
 from actors.broker_server import RunningBroker, start_broker
 from actors.config import NamesrvConfig
 from actors.engine.system import ActorSystem
-from actors.naming.namesrv_server import RunningNamesrv, start_namesrv
+from actors.namesrv_server import RunningNamesrv, start_namesrv
 from actors.network.connection import Connection
 from actors.network.connections import Accepted
 from protocol.command import RemotingCommand
-from protocol.frame import FrameBuffer, encode
+from protocol.frame import encode
+from protocol.stream import CommandStream
 from storage.clock import Clock
 from storage.config import StoreConfig
-from storage.disk import RealDisk
+from storage.files.disk import RealDisk
 from tests.support.brokers import BROKER, SimulatedBroker
 
 HOST = "127.0.0.1"
@@ -56,13 +57,13 @@ def store_at(root: Path | str) -> StoreConfig:
 
 @contextmanager
 def serving_broker(
-    root: Path, *, clock: Clock | None = None, **settings: Any
+    root: Path, *, clock: Clock | None = None, store: StoreConfig | None = None, **settings: Any
 ) -> Iterator[RunningBroker]:
-    """A broker on three free ports; stopped afterwards, cleanly."""
+    """A broker on three free ports; stopped afterwards, cleanly. `store`: if not `store_at`."""
     config = replace(BROKER, **{"listen_port": 0, "bind_address": HOST, **settings})
     system = ActorSystem.real(disk=RealDisk(), clock=clock)
     try:
-        running = start_broker(config, store_at(root), system=system)
+        running = start_broker(config, store or store_at(root), system=system)
         yield running
         assert running.stop(WAIT_S), "not stopped cleanly"
     finally:
@@ -103,7 +104,7 @@ class Line:
 
     def __init__(self, sock: socket) -> None:
         self._socket = sock
-        self._frames = FrameBuffer()
+        self._frames = CommandStream()
         self._received: list[RemotingCommand] = []
 
     @classmethod

@@ -1,15 +1,14 @@
 """A store on a fake disk, with a broker's part played by a few lines."""
 
-from storage.append import Placed
-from storage.commit_log import prepare_file
 from storage.config import StoreConfig
-from storage.consume_queue import UNIT
-from storage.dispatch import entry_of
+from storage.dispatching.dispatch import entry_of
+from storage.log.append import Placed
 from storage.message_store import MessageStore
-from storage.recovery import RecoveryReport
+from storage.queues.consume_queue import UNIT
+from storage.recovery.recovery import RecoveryReport
 from tests.support.clock import ManualClock
 from tests.support.fake_disk import FakeDisk
-from tests.support.puts import HOST, put
+from tests.support.puts import HOST, append, put
 
 CONFIG = StoreConfig(
     root="/store",
@@ -47,11 +46,7 @@ class SmallStore:
             self._next_offsets[queue] = offset + 1
             key = f"UNIQ_KEY\x01{topic}-{queue[1]}-{offset}".encode()
             record = put(topic=topic, queue_id=queue[1], queue_offset=offset, properties=key)
-            while not (done := self.log.append([[record]], self.clock.now_ms())):
-                needed = self.log.next_file_offset_to_prepare()
-                assert needed is not None
-                self.log.adopt(prepare_file(needed, self.config, self.disk))
-            placed += done
+            placed += append(self.log, [record], self.clock.now_ms())
         if dispatch and placed:
             heads = list(self.log.walk(placed[0][0]))
             self.store.dispatcher.dispatch([entry_of(head, ()) for head in heads])

@@ -1,19 +1,24 @@
-"""Producers of transactions at a simulated broker: half messages, verdicts, questions."""
+"""Transactions at a simulated broker, step by step: half messages, verdicts, questions.
+
+A producer that goes on by itself is in `transactors.py`.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol, Self
 
 from actors.config import BrokerConfig
+from actors.network.local_client import LocalClient
 from protocol.bodies import HeartbeatData, ProducerData
 from protocol.codes import RequestCode
 from protocol.command import ONEWAY_FLAG, RemotingCommand
 from protocol.headers.transaction import CheckTransactionStateHeader, EndTransactionHeader
 from protocol.message import MessageRecord, decode_record
 from protocol.property_shapes import find_pairs
+from protocol.sysflag import TRANSACTION_COMMIT, TRANSACTION_ROLLBACK
 from tests.support.brokers import BROKER, STORE, SimulatedBroker
 
-COMMIT, ROLLBACK, UNKNOWN = 8, 12, 0
+COMMIT, ROLLBACK, UNKNOWN = TRANSACTION_COMMIT, TRANSACTION_ROLLBACK, 0
 HALF = "RMQ_SYS_TRANS_HALF_TOPIC"
 OP = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
 MAX_TIME = "TRANS_CHECK_MAX_TIME_TOPIC"
@@ -27,6 +32,11 @@ class Question:
 
     header: CheckTransactionStateHeader
     half: MessageRecord
+
+    @classmethod
+    def of(cls, command: RemotingCommand) -> Self:
+        header = CheckTransactionStateHeader.decode(command.fields)
+        return cls(header, decode_record(command.body or b""))
 
     @property
     def properties(self) -> dict[bytes, bytes]:
@@ -54,20 +64,30 @@ def sending(
     return {"body": body, "properties": half_text(key, properties or {}), "sys_flag": 4, **send}
 
 
+class Place(Protocol):
+    """Where a half message lies: its record, or what the send was told."""
+
+    @property
+    def queue_offset(self) -> int: ...
+
+    @property
+    def physical_offset(self) -> int: ...
+
+
 def end_command(
-    record: MessageRecord | Question,
+    half: Place | Question,
     outcome: int,
     *,
     oneway: bool = False,
     **fields: Any,
 ) -> RemotingCommand:
     """END_TRANSACTION for a half message, or as the answer to a question about it."""
-    if isinstance(record, Question):
-        places = record.header.tran_state_table_offset, record.header.commit_log_offset
+    if isinstance(half, Question):
+        places = half.header.tran_state_table_offset, half.header.commit_log_offset
     else:
-        places = record.queue_offset, record.physical_offset
+        places = half.queue_offset, half.physical_offset
     header = EndTransactionHeader(
-        GROUP, *places, outcome, from_transaction_check=isinstance(record, Question)
+        GROUP, *places, outcome, from_transaction_check=isinstance(half, Question)
     )
     return RemotingCommand(
         RequestCode.END_TRANSACTION,
@@ -85,31 +105,24 @@ def end(
     return answer
 
 
-class Producer:
-    """A client with a heartbeat, which keeps the questions it is asked."""
+def producing(made: SimulatedBroker, port: int = 7, group: str = GROUP) -> LocalClient:
+    """A client that has said that it is a producer; it keeps the questions that come."""
+    client = made.new_client(port)
+    beat(client, group)
+    return client
 
-    def __init__(self, made: SimulatedBroker, group: str = GROUP, port: int = 7) -> None:
-        self._made = made
-        self.client = made.new_client(port)
-        self.group = group
-        self.beat()
 
-    def beat(self) -> None:
-        """Says that it is there."""
-        body = HeartbeatData("client", producer_data_set=[ProducerData(self.group)]).encode()
-        command = RemotingCommand(RequestCode.HEART_BEAT, body=body)
-        assert self.client.request(command, timeout_s=120).code == 0
+def beat(client: LocalClient, group: str = GROUP) -> None:
+    """A producer says that it is there."""
+    body = HeartbeatData("client", producer_data_set=[ProducerData(group)]).encode()
+    command = RemotingCommand(RequestCode.HEART_BEAT, body=body)
+    assert client.request(command, timeout_s=120).code == 0
 
-    def questions(self) -> list[Question]:
-        """What it was asked since the last call."""
-        commands, self.client.received = self.client.received, []
-        return [
-            Question(
-                CheckTransactionStateHeader.decode(command.fields),
-                decode_record(command.body or b""),
-            )
-            for command in commands
-        ]
+
+def questions(client: LocalClient) -> list[Question]:
+    """What a producer was asked since the last call."""
+    commands, client.received = client.received, []
+    return [Question.of(command) for command in commands]
 
 
 def broker(seed: int = 1, *, store: Any = STORE, **settings: Any) -> SimulatedBroker:

@@ -3,14 +3,14 @@
 from collections.abc import Callable
 
 from protocol.message import RecordHead
-from storage.append import PutRecord
-from storage.commit_log import CommitLog, prepare_file
 from storage.config import StoreConfig
-from storage.consume_queues import DispatchEntry
-from storage.dispatch import entry_of
+from storage.dispatching.dispatch import entry_of
+from storage.log.append import PutRecord
+from storage.log.commit_log import CommitLog
+from storage.queues.consume_queues import DispatchEntry
 from storage.transactions.table import TransactionTable
 from tests.support.fake_disk import FakeDisk
-from tests.support.puts import HOST, put
+from tests.support.puts import HOST, append, put
 
 HALF = "RMQ_SYS_TRANS_HALF_TOPIC"
 OP = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
@@ -40,11 +40,8 @@ class TransactionLog:
     def append(self, record: PutRecord) -> DispatchEntry:
         """Puts one record into the log; what is dispatched of it."""
         self.now_ms += 10
-        while not (placed := self.log.append([[record]], self.now_ms)):
-            needed = self.log.next_file_offset_to_prepare()
-            assert needed is not None
-            self.log.adopt(prepare_file(needed, self.config, self.disk))
-        return entry_of(next(self.log.walk(placed[0][0])), ())
+        ((offset, _),) = append(self.log, [record], self.now_ms)
+        return entry_of(next(self.log.walk(offset)), ())
 
     def entries(self, wanted: Callable[[RecordHead], bool] = lambda _: True) -> list[DispatchEntry]:
         """What is dispatched of all records."""

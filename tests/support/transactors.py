@@ -8,20 +8,21 @@ checkTransactionState, endTransaction).
 """
 
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING
 
 from protocol.codes import RequestCode
-from protocol.command import ONEWAY_FLAG, RemotingCommand
-from protocol.headers.transaction import CheckTransactionStateHeader, EndTransactionHeader
-from protocol.message import decode_record
+from protocol.command import RemotingCommand
 from protocol.properties import PGROUP, TRAN_MSG, UNIQ_KEY
-from protocol.sysflag import TRANSACTION_COMMIT, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
+from protocol.sysflag import TRANSACTION_PREPARED
 from tests.support.producers import Parcel, Producer, Sent
+from tests.support.transacting import UNKNOWN, Question, end_command
 
 if TYPE_CHECKING:
     from tests.support.world import World
 
-COMMIT, ROLLBACK, UNKNOWN = TRANSACTION_COMMIT, TRANSACTION_ROLLBACK, 0
+REPEATS_MS = ((0,), (0,), (0, 0), (0, 3000))
+"""When a verdict is told, after it is known."""
 
 
 @dataclass(slots=True)
@@ -81,26 +82,18 @@ class Transactor(Producer):
         sent = self.verdicts.halves[body] = self.world.acknowledged.pop(body)
         local = self.verdicts.local[body]
         if local is not None:
-            self._end(sent.queue_offset, sent.physical_offset, body, local, asked=False)
+            self._end(sent, body, local)
 
     def on_notice(self, command: RemotingCommand) -> None:
         if command.code == RequestCode.CHECK_TRANSACTION_STATE:
-            header = CheckTransactionStateHeader.decode(command.fields)
-            body = decode_record(command.body or b"").body
-            places = header.tran_state_table_offset, header.commit_log_offset
-            self._end(*places, body, self.verdicts.answer(body), asked=True)
+            question = Question.of(command)
+            body = question.half.body
+            self._end(question, body, self.verdicts.answer(body))
 
-    def _end(
-        self, queue_offset: int, physical_offset: int, body: bytes, verdict: int, *, asked: bool
-    ) -> None:
-        header = EndTransactionHeader(
-            self.group,
-            queue_offset,
-            physical_offset,
-            verdict,
-            msg_id=body.decode(),
-            from_transaction_check=asked,
-        )
-        code = RequestCode.END_TRANSACTION
-        for _ in range(self.world.random.choice((1, 1, 2))):  # some say it twice
-            self.tell(RemotingCommand(code, header.encode(), flag=ONEWAY_FLAG))
+    def _end(self, half: Sent | Question, body: bytes, verdict: int) -> None:
+        """Some say it twice, some long after; a few want to hear that it arrived."""
+        fields = {"producer_group": self.group, "msg_id": body.decode()}
+        random = self.world.random
+        for delay_ms in random.choice(REPEATS_MS):
+            command = end_command(half, verdict, oneway=random.random() < 0.9, **fields)
+            self.after(delay_ms, partial(self.tell, command))

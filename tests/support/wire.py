@@ -6,8 +6,9 @@ from socket import create_connection
 from typing import Self
 
 from protocol.command import RemotingCommand
-from protocol.frame import FrameBuffer, encode
+from protocol.frame import encode
 from protocol.message import MessageRecord, decode_records
+from protocol.stream import CommandStream
 from tests.support.brokers import pull_command
 
 TIMEOUT_S = 30.0
@@ -19,7 +20,7 @@ class Wire:
     def __init__(self, address: str) -> None:
         host, _, port = address.rpartition(":")
         self._socket = create_connection((host, int(port)), TIMEOUT_S)
-        self._buffer = FrameBuffer()
+        self._buffer = CommandStream()
         self._opaques = count(1)
         self._answers: Iterator[RemotingCommand] = iter(())
 

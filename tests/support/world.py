@@ -21,16 +21,15 @@ from random import Random
 from typing import Any, TypeVar
 
 from actors.config import BrokerConfig
+from actors.dispatching.reput import WritesForbidden
 from actors.engine.supervisor import ChildSpec
-from actors.following.reput import WritesForbidden
-from protocol.bodies import MessageQueue, SubscriptionData
+from protocol.bodies import MessageQueue
 from protocol.command import RemotingCommand
 from protocol.message import MessageRecord
 from protocol.properties import parse
-from protocol.tags import TagFilter, java_hash_code
 from storage.config import StoreConfig
 from tests.support.askers import Asker
-from tests.support.brokers import BROKER, STORE, SimulatedBroker
+from tests.support.brokers import BROKER, STORE, SimulatedBroker, subscription
 from tests.support.consumers import HEARTBEAT_MS, Consumer
 from tests.support.fake_disk import FakeDisk
 from tests.support.producers import Producer, Sent
@@ -142,7 +141,7 @@ class World:
     ) -> Consumer:
         """A new member of a group; `subscriptions` are expressions by topic."""
         data = {
-            topic: subscription(topic, expression, kind)
+            topic: subscription(topic, expression, kind=kind)
             for topic, expression in subscriptions.items()
         }
         return self._seated(
@@ -354,12 +353,3 @@ class World:
     def stop(self) -> None:
         self.made.stop()
         self.check_failures()
-
-
-def subscription(topic: str, expression: str, kind: str = "TAG") -> SubscriptionData:
-    """What a consumer says that it wants of a topic."""
-    data = SubscriptionData(topic, expression, sub_version=1, expression_type=kind)
-    if kind == "TAG":
-        tags = sorted(TagFilter.parse(expression).tags)
-        data.tags_set, data.code_set = tags, [java_hash_code(tag) for tag in tags]
-    return data

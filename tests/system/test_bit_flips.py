@@ -24,7 +24,7 @@ from protocol.command import RemotingCommand
 from protocol.headers.pull import QueryMessageHeader, ViewMessageHeader
 from protocol.message import HEADS, RecordHead, scan_head
 from protocol.sysflag import PULL_COMMIT_OFFSET
-from storage.json_config import parsed_object
+from storage.tables.json_config import parsed_object
 from tests.support.brokers import BROKER, STORE, SimulatedBroker
 from tests.support.fake_disk import FakeDisk
 
@@ -145,7 +145,7 @@ def compare_the_rest(
 
 
 @pytest.mark.parametrize("stopped", ["cleanly", "killed"])
-@pytest.mark.trial(short=10, long=1500)
+@pytest.mark.trial(short=5, long=1500)
 def test_every_message_but_the_hit_one_is_served(
     seed: int, stopped: str, tally: Counter[str]
 ) -> None:

@@ -17,8 +17,8 @@ from structlog.testing import capture_logs
 from protocol.codes import RequestCode
 from protocol.command import RemotingCommand
 from protocol.headers.offset import UpdateConsumerOffsetHeader
-from storage.store_check import CheckReport, StoreCheck
-from storage.table_check import entry_left_out, found_again
+from storage.checking.store_check import CheckReport, StoreCheck
+from storage.checking.table_check import entry_left_out, found_again
 from tests.support.brokers import BROKER, STORE, SimulatedBroker
 from tests.support.fake_disk import FakeDisk
 

@@ -10,7 +10,7 @@ from random import Random
 
 import pytest
 
-from actors.following.clean_files import FIRST_ROUND_MS
+from actors.retention.clean_files import FIRST_ROUND_MS
 from protocol.codes import RequestCode, ResponseCode
 from protocol.command import RemotingCommand
 from storage.errors import StoreError
@@ -110,7 +110,7 @@ def live(seed: int, *, with_sync: bool = True) -> int:
     return life.deleted_until
 
 
-@pytest.mark.trial(short=6, long=400)
+@pytest.mark.trial(short=3, long=400)
 def test_a_power_cut_while_files_are_deleted_loses_nothing_that_is_left(seed: int) -> None:
     live(seed)
 

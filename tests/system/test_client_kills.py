@@ -83,6 +83,7 @@ class Member:
             self.bodies += [view.body for view in views]
 
 
+@pytest.mark.slow(seconds=10)
 @pytest.mark.trial(short=1, long=10)
 def test_a_group_consumes_whatever_was_acknowledged_before_between_and_after_kills(
     seed: int, tmp_path: Path

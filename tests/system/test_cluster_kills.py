@@ -131,6 +131,7 @@ def start_cluster(
     return names, master, slave, other
 
 
+@pytest.mark.slow(seconds=20)
 @pytest.mark.trial(short=1, long=32)
 def test_a_cluster_goes_on_whoever_is_killed(seed: int, tmp_path: Path) -> None:
     random, over = Random(seed), Event()

@@ -7,9 +7,9 @@ import pytest
 from structlog.testing import capture_logs
 
 from protocol.codes import ResponseCode
-from storage.disk import RealDisk
-from storage.groups import parse_groups
-from storage.topics import parse_topics
+from storage.files.disk import RealDisk
+from storage.tables.groups import parse_groups
+from storage.tables.topics import parse_topics
 from tests.support.brokers import SimulatedBroker
 from tests.support.fake_disk import FakeDisk
 from tests.support.golden import store

@@ -66,7 +66,7 @@ def check(made: SimulatedBroker, known: Expressions, version: int) -> None:
         assert pulled(made, group, version) == wanted, (group, expression)
 
 
-@pytest.mark.trial(short=4, long=300)
+@pytest.mark.trial(short=1, long=300)
 @pytest.mark.parametrize("with_bits", [True, False])
 def test_a_group_finds_exactly_what_matches(seed: int, with_bits: bool) -> None:
     print(f"seed {seed}")

@@ -198,6 +198,7 @@ def full_while_a_topic_is_written(disk: SmallDisk, producer: Producer) -> None:
     producer.resumes()
 
 
+@pytest.mark.slow(seconds=10)
 def test_a_full_disk_refuses_sends_and_loses_nothing(small_disk: SmallDisk, tmp_path: Path) -> None:
     with OurNameServer(tmp_path / "namesrv") as name_server:
         with FullDiskBroker(tmp_path / "broker", name_server, small_disk) as broker:

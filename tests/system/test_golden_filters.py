@@ -10,7 +10,7 @@ from protocol.codes import RequestCode, ResponseCode
 from protocol.command import RemotingCommand
 from protocol.message import decode_records
 from storage.config import StoreConfig
-from storage.disk import RealDisk
+from storage.files.disk import RealDisk
 from tests.support.brokers import BROKER, SimulatedBroker, pull_command
 from tests.support.golden import manifest, store
 

@@ -17,7 +17,7 @@ from protocol.message import scan_head
 from protocol.properties import KEYS, UNIQ_KEY, parse
 from protocol.topic_names import HALF_TOPIC, OP_HALF_TOPIC
 from storage.config import StoreConfig
-from storage.disk import RealDisk
+from storage.files.disk import RealDisk
 from tests.support.brokers import SimulatedBroker
 from tests.support.by_hand import BY_HAND
 from tests.support.golden import manifest, store

@@ -61,6 +61,7 @@ class Producer(Thread):
                     os.kill(self._pid, signal.SIGKILL)
 
 
+@pytest.mark.slow(seconds=10)
 @pytest.mark.trial(short=1, long=13)
 def test_every_acknowledged_message_survives_kill_9(seed: int, tmp_path: Path) -> None:
     print(f"seed {seed}")

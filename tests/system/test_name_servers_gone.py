@@ -33,6 +33,7 @@ class BrokerOfBoth(OurBroker):
         self._run("broker", self._write_config(self._config(0)), "-n", self.addresses)
 
 
+@pytest.mark.slow(seconds=15)
 @pytest.mark.trial(short=1, long=2)
 def test_clients_with_a_route_go_on_without_name_servers(
     seed: int, tmp_path: Path, pytestconfig: pytest.Config

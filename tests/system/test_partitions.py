@@ -84,6 +84,7 @@ class Producer(Thread):
                 count += 1
 
 
+@pytest.mark.slow(seconds=20)
 @pytest.mark.trial(short=1, long=10)
 def test_what_was_acknowledged_is_on_the_other_side_of_every_partition(
     seed: int, tmp_path: Path

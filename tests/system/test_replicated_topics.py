@@ -4,7 +4,7 @@ from random import Random
 
 import pytest
 
-from actors.replication.master_news import MasterIs
+from actors.naming.messages import MasterClientAddress
 from protocol.codes import RequestCode
 from protocol.command import RemotingCommand
 from protocol.headers.admin import TopicHeader
@@ -55,7 +55,7 @@ class Story:
         self._tell_master()
 
     def _tell_master(self) -> None:
-        self.pair.slave.system.address("slave_sync").tell(MasterIs(MASTER))
+        self.pair.slave.system.address("slave_sync").tell(MasterClientAddress(MASTER))
 
     def step(self) -> None:
         self.send_some(self.random.choice((0, 1, 2, 10)))
@@ -87,7 +87,7 @@ def queued(made: SimulatedBroker, topics: set[str]) -> dict[tuple[str, int], lis
     return found
 
 
-@pytest.mark.trial(short=5, long=500)
+@pytest.mark.trial(short=3, long=500)
 def test_the_slaves_queues_are_its_masters(seed: int) -> None:
     with following() as (pair, _):
         pair.master.make_topic("Other")

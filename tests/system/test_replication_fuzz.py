@@ -62,7 +62,7 @@ def say(pair: Pair, random: Random, made: SimulatedBroker, end: socket, far: soc
     pair.advance(random.choice((0, 50, 3000)))
 
 
-@pytest.mark.trial(short=5, long=300)
+@pytest.mark.trial(short=3, long=300)
 def test_a_master_minds_no_nonsense_from_slaves(seed: int) -> None:
     print(f"seed {seed}")
     random = Random(seed)
@@ -83,7 +83,7 @@ def test_a_master_minds_no_nonsense_from_slaves(seed: int) -> None:
             far.close()
 
 
-@pytest.mark.trial(short=5, long=300)
+@pytest.mark.trial(short=3, long=300)
 def test_a_slave_takes_no_nonsense_from_a_master(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -22,11 +22,11 @@ from protocol.codes import RequestCode as Code
 from protocol.codes import ResponseCode
 from protocol.command import ONEWAY_FLAG, RemotingCommand
 from protocol.header_json import decode_header
-from protocol.headers.by_code import REQUEST_HEADERS
 from protocol.message import decode_records
 from protocol.message_id import offset_message_id
 from tests.support.brokers import BROKER, STORE, SimulatedBroker
-from tests.support.transacting import COMMIT, Producer, end_command, half, sending
+from tests.support.headers_by_code import REQUEST_HEADERS
+from tests.support.transacting import COMMIT, end_command, half, producing, sending
 
 RANDOM_COUNT = 100
 SEND_CODES = (Code.SEND_MESSAGE, Code.SEND_MESSAGE_V2, Code.SEND_BATCH_MESSAGE)
@@ -116,7 +116,7 @@ class Fuzz:
         made = self.made
         made.make_topic()
         made.make_group()
-        self.producer = Producer(made)
+        producing(made)
         for n in range(5):
             record = made.stored(made.send(b"%d" % n, queue_id=n % 4, properties="KEYS\x01k\x02"))
             self._know(record.physical_offset)
@@ -255,7 +255,7 @@ def check_serves(fuzz: Fuzz, topic: str) -> None:
         assert [record.body for record in decode_records(answer.body or b"")] == [body]
 
 
-@pytest.mark.trial(short=6, long=1000)
+@pytest.mark.trial(short=5, long=1000)
 def test_whatever_is_asked_is_answered_and_harms_nobody(seed: int) -> None:
     print(f"seed {seed}")
     fuzz = Fuzz(seed)
@@ -293,7 +293,7 @@ def ask_everything(fuzz: Fuzz) -> dict[str, list[RemotingCommand]]:
     return answers
 
 
-@pytest.mark.trial(short=4, long=500)
+@pytest.mark.trial(short=2, long=500)
 def test_nobody_is_left_silent_when_an_actor_fails(seed: int) -> None:
     print(f"seed {seed}")
     fuzz = Fuzz(5 * seed)
@@ -310,7 +310,7 @@ def test_nobody_is_left_silent_when_an_actor_fails(seed: int) -> None:
     made.stop()
 
 
-@pytest.mark.trial(short=4, long=500)
+@pytest.mark.trial(short=2, long=500)
 def test_nobody_is_left_silent_by_a_stop(seed: int) -> None:
     print(f"seed {seed}")
     fuzz = Fuzz(seed)

@@ -18,24 +18,24 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
+from actors.admin.settings import NamesrvSettings
 from actors.broker import RESPONDERS
 from actors.engine.system import ActorSystem
 from actors.naming.namesrv import Namesrv
 from actors.network.request import codes_of
-from actors.settings.settings import NamesrvSettings
 from protocol.codes import RequestCode as Code
 from protocol.codes import ResponseCode
 from protocol.command import ONEWAY_FLAG, RemotingCommand
 from protocol.header_binary import decode_header as decode_binary
 from protocol.header_binary import encode_header as encode_binary
 from protocol.header_json import decode_header as decode_json
-from protocol.headers.by_code import REQUEST_HEADERS
 from protocol.headers.namesrv import PutKvConfigHeader
 from protocol.headers.offset import UpdateConsumerOffsetHeader
-from storage.json_config import load
-from storage.table_files import KV_TABLE, table_parsers
+from storage.tables.json_config import load
+from storage.tables.table_files import KV_TABLE, table_parsers
 from tests.support.brokers import BROKER, SimulatedBroker
 from tests.support.fake_disk import FakeDisk
+from tests.support.headers_by_code import REQUEST_HEADERS
 from tests.support.name_servers import KV_PATH, name_server
 from tests.support.peers import RecordingPeer, request, tell
 

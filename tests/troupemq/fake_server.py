@@ -11,7 +11,8 @@ from protocol.bodies import BrokerData, QueueData, TopicRouteData
 from protocol.codes import RequestCode, ResponseCode
 from protocol.command import RemotingCommand
 from protocol.errors import ProtocolError
-from protocol.frame import FrameBuffer, encode
+from protocol.frame import encode
+from protocol.stream import CommandStream
 
 WAIT_S = 10.0
 
@@ -98,7 +99,7 @@ class FakeServer:
             thread.start()
 
     def _serve(self, sock: socket) -> None:
-        frames = FrameBuffer()
+        frames = CommandStream()
         with suppress(OSError, ProtocolError):
             while data := sock.recv(65536):
                 for command in frames.receive(data):

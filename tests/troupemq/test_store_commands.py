@@ -66,6 +66,7 @@ def test_what_begins_behind_the_end_is_one_sentence_and_exit_code_1(tmp_path: Pa
     assert "ends before 65536" in err and err.count("\n") == 1
 
 
+@pytest.mark.slow
 def test_a_pipe_that_is_closed_early_ends_it_without_a_traceback(tmp_path: Path) -> None:
     path = store("clean", tmp_path) / LOG
     command = [sys.executable, "-m", "troupemq", "store", "dump", str(path)]

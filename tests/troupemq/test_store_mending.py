@@ -7,7 +7,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from storage.clock import SystemClock
-from storage.disk import RealDisk
+from storage.files.disk import RealDisk
 from storage.message_store import MessageStore
 from tests.storage.derived import config
 from tests.support.by_hand import BY_HAND

@@ -17,6 +17,7 @@ from troupemq.cli.admin.session import Session
 from troupemq.cli.admin.text import one_line
 from troupemq.cli.options import Command, json_option, leave
 from troupemq.client.errors import ClientError, understood
+from troupemq.job_line import job_line
 
 BROKER = "127.0.0.1:10911"
 LOOK_AGAIN_S = 0.5
@@ -86,17 +87,18 @@ def status(run: str | None, broker: str, as_json: bool) -> None:
     with asking() as session:
         runs = session.read(Jobs, broker, RequestCode.GET_JOBS, GetJobsHeader(run)).runs
     if run is None:
-        out.table([_row(each) for each in runs], "The broker has run no job since its start.")
+        show = _row if as_json else _short
+        out.table([show(each) for each in runs], "The broker has run no job since its start.")
         return
     found = next((each for each in runs if each.run == run), None)
     if found is None:
         leave(f"{broker} remembers no run {run}: `troupemq job status` lists those it does.")
     text = found.report.get("text", "")
-    fields = {**_row(found), "entry": found.entry or None, "log": found.tail}
+    further = {"entry": found.entry or None, "log": found.tail}
     if as_json:
-        out.fields({**fields, "report": found.report})
+        out.fields({**_row(found), **further, "report": found.report})
         return
-    out.fields(fields)
+    out.fields({**_short(found), **further})
     if text:
         click.echo(f"\n{text}")
 
@@ -109,15 +111,20 @@ def status(run: str | None, broker: str, as_json: bool) -> None:
 @broker_option()
 @json_option
 def logs(run: str, lines: int, broker: str, as_json: bool) -> None:
-    """Prints the end of the log of RUN."""
+    """Prints the end of the log of RUN, and how far it is if it has not ended."""
     header = JobLogHeader(run, lines)
     with asking() as session:
         found = session.read(JobLog, broker, RequestCode.GET_JOB_LOG, header)
+        runs = session.read(Jobs, broker, RequestCode.GET_JOBS, GetJobsHeader(run)).runs
+    here = next((each for each in runs if each.run == run), None)
     if as_json:
-        click.echo(json.dumps({"run": run, "lines": found.lines}))
+        progress = None if here is None else _progress(here)
+        click.echo(json.dumps({"run": run, "lines": found.lines, "progress": progress}))
         return
     for line in found.lines:
         click.echo(line)
+    if here is not None and here.state not in ENDED:
+        click.echo(f"{run}: {job_line(here)}", err=True)
 
 
 @click.command()
@@ -159,8 +166,7 @@ def _wait_for(session: Session, broker: str, run: str) -> JobRun:
                 leave(f"{broker} does not remember the run {run} any more: it was restarted.")
             if found.state in ENDED:
                 return found
-            tasks = f", {found.done} of {found.tasks} tasks" if found.tasks else ""
-            if shown != (shown := f"{run}: {found.state}{tasks}"):
+            if shown != (shown := f"{run}: {job_line(found)}"):
                 click.echo(shown, err=True)
             Event().wait(LOOK_AGAIN_S)
     except KeyboardInterrupt:
@@ -169,14 +175,36 @@ def _wait_for(session: Session, broker: str, run: str) -> JobRun:
         sys.exit(130)
 
 
+def _short(run: JobRun) -> Row:
+    """A run for people."""
+    return {
+        "run": run.run,
+        "job": run.job,
+        "state": job_line(run),
+        "started": Time(run.started_ms),
+        "ended": Time(run.ended_ms),
+        "sentence": run.sentence or None,
+    }
+
+
 def _row(run: JobRun) -> Row:
     return {
         "run": run.run,
         "job": run.job,
-        "state": run.state,
-        "done": run.done,
-        "tasks": run.tasks,
+        **_progress(run),
         "started_ms": Time(run.started_ms),
         "ended_ms": Time(run.ended_ms),
         "sentence": run.sentence or None,
+    }
+
+
+def _progress(run: JobRun) -> Row:
+    return {
+        "state": run.state,
+        "stage": run.stage or None,
+        "done": run.done,
+        "tasks": run.tasks,
+        "rows_done": run.rows_done,
+        "rows": run.rows or None,
+        "remaining_ms": run.remaining_ms,
     }

@@ -16,9 +16,11 @@ from storage.errors import StoreError
 from troupemq.cli.admin.output import Output
 from troupemq.cli.broker_jobs import broker_option, cancel, logs, run_there, schedule, status
 from troupemq.cli.options import json_option
+from troupemq.cli.prepare import prepare
 from troupemq.cli.redrive import redrive
 from troupemq.cli.restore import restore
 from troupemq.daemon import Serving, serve
+from troupemq.job_line import job_line
 from troupemq.logs import set_up_logs
 from troupemq.servers import SPARK_JOBS, Servers
 
@@ -36,14 +38,14 @@ def job() -> None:
     """Spark jobs: what the stored log says, in bulk. `run` and `list` need no broker."""
 
 
-for command in (schedule, status, logs, cancel, redrive, restore):
+for command in (schedule, status, logs, cancel, redrive, restore, prepare):
     job.add_command(command)
 
 
 @job.command("list")
 @json_option
 def list_jobs(as_json: bool) -> None:
-    """Names the jobs there are, and what each does."""
+    """Lists the jobs, and what each does."""
     rows = [{"job": name, "does": summary_of(name)} for name in job_names()]
     Output(as_json=as_json).table(rows, "There is no job.")
 
@@ -67,12 +69,16 @@ def list_jobs(as_json: bool) -> None:
     "further",
     multiple=True,
     metavar="NAME=VALUE",
-    help="JSON or text.",
+    help="A parameter of the job, JSON or text; repeatable.",
 )
 @click.option(
     "--spark-conf",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="Settings of Spark. [default: conf/spark.conf, if it is there]",
+)
+@click.option(
+    "--master",
+    help="Where its tasks run: local[*], spark://HOST:7077, yarn, k8s://…; overrides spark.master.",
 )
 @broker_option(None)
 @click.option("--verify", is_flag=True, help="Of archive: compare it with the log, write nothing.")
@@ -85,6 +91,7 @@ def run_job(
     topics: tuple[str, ...],
     further: tuple[str, ...],
     spark_conf: Path | None,
+    master: str | None,
     broker: str | None,
     no_wait: bool,
     verify: bool,
@@ -102,6 +109,8 @@ def run_job(
     if verify:
         arguments["verify"] = True
     if broker is not None:
+        if master is not None:
+            raise click.UsageError("--master is not for -b: the broker's conf/spark.conf says it.")
         paths = {"store": store, "output": output}
         named = {key: str(path) for key, path in paths.items() if path is not None}
         run_there(broker, name, {**named, **arguments}, wait=not no_wait, as_json=as_json)
@@ -116,7 +125,8 @@ def run_job(
 
     def start(on_give_up: Callable[[str], None]) -> Serving:
         servers = Servers(on_give_up)
-        servers.start_spark_jobs(output.with_name(JOBS_DIRECTORY), spark_conf)
+        settings = {} if master is None else {"spark.master": master}
+        servers.start_spark_jobs(output.with_name(JOBS_DIRECTORY), spark_conf, settings)
         started.append(servers)
         return servers.serving()
 
@@ -134,9 +144,7 @@ def _run_to_end(servers: Servers, name: str, arguments: dict[str, Any]) -> JobSt
     shown: list[str] = []
 
     def progress(state: JobState) -> None:
-        text = f"{name}: {state.state}"
-        if state.tasks:
-            text += f", {state.done} of {state.tasks} tasks"
+        text = f"{name}: {job_line(state)}"
         if text not in shown[-1:]:
             shown.append(text)
             click.echo(text, err=True)

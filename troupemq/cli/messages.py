@@ -13,13 +13,13 @@ from typing import Any
 
 import click
 
-from troupemq.cli.options import json_option, leave, namesrv_option
-from troupemq.client.consumer import PushConsumer
-from troupemq.client.consumer_offsets import ConsumeFrom
-from troupemq.client.consumer_settings import ConsumerSettings
+from troupemq.cli.options import acl_option, json_option, leave, namesrv_option
+from troupemq.client.consuming.consumer import PushConsumer
+from troupemq.client.consuming.consumer_offsets import ConsumeFrom
+from troupemq.client.consuming.consumer_settings import ConsumerSettings
 from troupemq.client.errors import ClientError, MessageIllegal
 from troupemq.client.message import Message, MessageView, SendResult
-from troupemq.client.producer import Producer
+from troupemq.client.producing.producer import Producer
 from troupemq.daemon import say
 
 IN_FLIGHT_MAX = 1000
@@ -27,12 +27,22 @@ IN_FLIGHT_MAX = 1000
 
 
 @click.command()
-@click.option("-t", "--topic", required=True, help="Created, if the broker creates topics.")
+@click.option(
+    "-t",
+    "--topic",
+    required=True,
+    help="Topic; the broker creates it if autoCreateTopicEnable says so.",
+)
 @click.option("-b", "--body", help="One message. Without it each line of stdin is one.")
 @click.option("--tags", help="The one tag that subscriptions filter by.")
-@click.option("-k", "--key", "keys", multiple=True, help="To find it by; repeatable.")
+@click.option("-k", "--key", "keys", multiple=True, help="A key to find it by; repeatable.")
 @click.option(
-    "-p", "--property", "properties", multiple=True, metavar="NAME=VALUE", help="Repeatable."
+    "-p",
+    "--property",
+    "properties",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="A property of each message; repeatable.",
 )
 @click.option(
     "--delay-level",
@@ -44,6 +54,7 @@ IN_FLIGHT_MAX = 1000
 @click.option("--count", type=click.IntRange(1), default=1, help="Send each that often.")
 @click.option("--timeout-ms", type=click.IntRange(1), default=3000, show_default=True)
 @namesrv_option
+@acl_option
 @json_option
 def send(
     topic: str,
@@ -113,7 +124,7 @@ def _print_result(result: SendResult, as_json: bool) -> None:
 
 
 @click.command()
-@click.option("-t", "--topic", required=True, help="May appear later.")
+@click.option("-t", "--topic", required=True, help="Topic; it need not exist yet.")
 @click.option(
     "-g",
     "--group",
@@ -123,7 +134,9 @@ def _print_result(result: SendResult, as_json: bool) -> None:
 )
 @click.option("--tags", default="*", show_default=True, help="`a || b`, or * for all.")
 @click.option(
-    "--sql", metavar="EXPRESSION", help="By properties instead; the broker's enablePropertyFilter."
+    "--sql",
+    metavar="EXPRESSION",
+    help="By properties instead, in SQL92; needs the broker's enablePropertyFilter.",
 )
 @click.option("--orderly", is_flag=True, help="Of each queue in its order, whoever else consumes.")
 @click.option("--broadcast", is_flag=True, help="Every member gets all; offsets are kept here.")
@@ -138,6 +151,7 @@ def _print_result(result: SendResult, as_json: bool) -> None:
     help="Where a group begins that has not consumed the topic yet.",
 )
 @namesrv_option
+@acl_option
 @json_option
 def consume(
     topic: str,

@@ -1,5 +1,6 @@
 """Options that several commands have, and how commands end."""
 
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -7,6 +8,8 @@ from typing import Any, NoReturn, TypeVar
 
 import click
 
+from storage.access.acl_file import read_keys
+from storage.errors import StoreError
 from troupemq.daemon import say
 
 HELP_OPTIONS = {"help_option_names": ["-h", "--help"]}
@@ -26,6 +29,35 @@ def namesrv_option(function: Command) -> Command:
         help="Name servers, several with ; between. "
         "[default: the environment's NAMESRV_ADDR, else 127.0.0.1:9876]",
     )(function)
+
+
+def acl_option(function: Command) -> Command:
+    """--acl-file: the account of servers with access control; it goes into the environment."""
+    return click.option(
+        "--acl-file",
+        type=click.Path(dir_okay=False, path_type=Path),
+        envvar="TROUPEMQ_ACL_FILE",
+        expose_value=False,
+        callback=_take_account,
+        metavar="FILE",
+        help="accessKey and secretKey, as in mqadmin's conf/tools.yml. "
+        "[default: the environment's TROUPEMQ_ACL_FILE, or TROUPEMQ_ACCESS_KEY and"
+        " TROUPEMQ_SECRET_KEY]",
+    )(function)
+
+
+def _take_account(_: click.Context, __: click.Parameter, path: Path | None) -> None:
+    if path is None:
+        return
+    try:
+        found = read_keys(str(path), path.read_bytes())
+    except (OSError, StoreError) as error:
+        raise click.UsageError(f"{path} cannot be read: {error}") from None
+    os.environ.update(
+        TROUPEMQ_ACCESS_KEY=found.get("accessKey", ""),
+        TROUPEMQ_SECRET_KEY=found.get("secretKey", ""),
+        TROUPEMQ_SECURITY_TOKEN=found.get("securityToken", ""),
+    )
 
 
 def json_option(function: Command) -> Command:

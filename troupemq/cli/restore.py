@@ -10,7 +10,7 @@ from storage.errors import StoreError
 from troupemq.cli.admin.output import Output
 from troupemq.cli.admin.text import one_line
 from troupemq.cli.admin.times import NEWEST, parse_time
-from troupemq.cli.options import json_option, leave, namesrv_option
+from troupemq.cli.options import acl_option, json_option, leave, namesrv_option
 from troupemq.client.errors import ClientError
 from troupemq.restore import Restore, wanted_of
 
@@ -21,6 +21,7 @@ SHOWN_MAX = 20
 @click.argument("archive", type=click.Path(path_type=Path))
 @click.argument("topic")
 @namesrv_option
+@acl_option
 @click.option("--to", metavar="TOPIC", help="Send them there. [default: the archived topic]")
 @click.option("--queue", "queue_id", type=click.IntRange(0), help="Only this queue of the archive.")
 @click.option("--from-offset", type=click.IntRange(0), default=0, help="First queue offset.")
@@ -50,7 +51,8 @@ def restore(
 ) -> None:
     """Sends what the directory ARCHIVE has of TOPIC to a topic of a running broker.
 
-    The same command again goes on where it was interrupted, and sends nothing twice. Keys, tags,
+    The same command again goes on where it was interrupted, and sends nothing twice; nor does one
+    with a range that overlaps, as long as the broker has the copies of before. Keys, tags,
     the application's properties, flag and body are those of the archive; offsets, times, hosts and
     message ids are new.
     """
@@ -66,7 +68,7 @@ def restore(
         leave(one_line(str(error)) + further)
     sentence = f"{done.sent} messages of {topic} were sent to {to or topic}."
     if done.found:
-        sentence += f" {done.found} had been sent before an interruption."
+        sentence += f" {done.found} had been sent before."
     if done.left_out_count:
         sentence += f" {done.left_out_count} cannot be sent: " + "; ".join(
             done.left_out[:SHOWN_MAX]

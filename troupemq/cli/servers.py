@@ -1,7 +1,9 @@
 """`run`, `namesrv` and `broker`: the processes that serve."""
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from threading import Event
 
@@ -10,16 +12,19 @@ from structlog import get_logger
 
 from actors.config import (
     NAMESRV_FILE,
-    Findings,
+    BrokerConfig,
+    ConfigFindings,
     load_broker_config,
     load_namesrv_config,
     parse_broker_config,
     parse_namesrv_config,
 )
+from storage.config import StoreConfig
 from storage.errors import StoreError
 from troupemq.cli.options import daemon_options, leave
-from troupemq.daemon import Serving, keep_files_private, serve, tell
+from troupemq.daemon import Serving, keep_files_private, sentence_of, serve, tell
 from troupemq.logs import set_up_logs
+from troupemq.masters.plan import BrokerCommandLine, make_plan, supervise
 from troupemq.servers import JobsPlace, Servers
 from troupemq.tour import JOBS, JOBS_FILE, Tour
 
@@ -66,8 +71,9 @@ def run(
 ) -> None:
     """Name server and broker in one process on this machine, with a short tour.
 
-    The tour creates a topic, sends 1,000 messages over TCP, consumes them in a group and archives
-    them with Spark; then both keep serving until Ctrl-C. Only this machine can connect.
+    The tour creates a topic, sends 1,000 messages over TCP, consumes them in a group, runs a
+    scheduled job, shows its table and where its plot lies, and archives the messages with Spark;
+    then both keep serving until Ctrl-C. Only this machine can connect.
     """
     data = data.absolute()
     log_path = data / "logs" / "troupemq.log"
@@ -140,7 +146,9 @@ def _start_both(
     type=click.Path(dir_okay=False),
     help="Settings in java properties; every key of RocketMQ 4.9.7 is accepted.",
 )
-@click.option("-p", "--port", type=int, help="Over listenPort of the settings. [default: 9876]")
+@click.option(
+    "-p", "--port", type=int, help="Port to listen at; overrides listenPort. [default: 9876]"
+)
 @daemon_options
 def namesrv(config: str | None, port: int | None, ready_file: Path | None, log_json: bool) -> None:
     """A name server: tells clients where topics are."""
@@ -172,7 +180,7 @@ def namesrv(config: str | None, port: int | None, ready_file: Path | None, log_j
     "-n",
     "--namesrv",
     metavar="HOST:PORT",
-    help="Name servers, several with ; between; over namesrvAddr of the settings.",
+    help="Name servers, several with ; between; overrides namesrvAddr.",
 )
 @click.option(
     "-s",
@@ -180,7 +188,7 @@ def namesrv(config: str | None, port: int | None, ready_file: Path | None, log_j
     "settings",
     metavar="KEY=VALUE",
     multiple=True,
-    help="One setting, over the file's; repeatable.",
+    help="One setting; overrides the file's; repeatable.",
 )
 @click.option(
     "--jobs",
@@ -188,12 +196,22 @@ def namesrv(config: str | None, port: int | None, ready_file: Path | None, log_j
     metavar="FILE",
     help="Spark jobs that run by themselves. [default: conf/jobs.conf, if it is there]",
 )
+@click.option(
+    "--masters",
+    type=int,
+    metavar="N",
+    help="So many brokers, each with a core and a store of its own: broker-a, broker-a-1, …; "
+    "listenPort and ten further each. Over masters of the settings. [default: 1]",
+)
+@click.option("--one-of", metavar="NAME", hidden=True, help="The first of those it runs beside.")
 @daemon_options
 def broker(
     config: str | None,
     namesrv: str | None,
     settings: tuple[str, ...],
     jobs: Path | None,
+    masters: int | None,
+    one_of: str | None,
     ready_file: Path | None,
     log_json: bool,
 ) -> None:
@@ -211,16 +229,25 @@ def broker(
         overrides[key.strip()] = value.strip()
     if namesrv is not None:
         overrides["namesrvAddr"] = namesrv
+    if masters is not None:
+        overrides["masters"] = str(masters)
+    load = partial(_load_broker, config, overrides)
+    try:
+        broker_config, store_config, findings = load({})
+        if broker_config.masters > 1 and one_of is None:
+            line = BrokerCommandLine(config, overrides, jobs, log_json, ready_file)
+            plan = make_plan(line, broker_config, store_config, lambda own: load(own)[:2])
+            keep_files_private()
+            supervise(plan, store_config)
+    except (StoreError, OSError) as error:
+        leave(sentence_of(error))
 
     def start(on_give_up: Callable[[str], None]) -> Serving:
-        if config is None:
-            broker_config, store_config, findings = parse_broker_config("", overrides)
-        else:
-            broker_config, store_config, findings = load_broker_config(config, overrides)
-        _log_findings(findings)
+        if one_of in (None, broker_config.broker_name):
+            _log_findings(findings)
         servers = Servers(on_give_up)
         place = JobsPlace(Path(store_config.root) / JOBS_DIRECTORY, jobs)
-        servers.start_broker(broker_config, store_config, place)
+        servers.start_broker(replace(broker_config, one_of=one_of or ""), store_config, place)
         tell(
             f"Broker {broker_config.broker_name} on port {servers.ports['broker']}: clients are "
             f"sent to {broker_config.broker_ip1}:{servers.ports['broker']} (brokerIP1), "
@@ -231,6 +258,15 @@ def broker(
     sys.exit(serve(start, ready_file=ready_file))
 
 
-def _log_findings(findings: Findings) -> None:
+def _load_broker(
+    config: str | None, overrides: Mapping[str, str], more: Mapping[str, str]
+) -> tuple[BrokerConfig, StoreConfig, ConfigFindings]:
+    """The settings of a broker: those of the file, of the command line, and more over these."""
+    if config is None:
+        return parse_broker_config("", {**overrides, **more})
+    return load_broker_config(config, {**overrides, **more})
+
+
+def _log_findings(findings: ConfigFindings) -> None:
     if findings:
         log.warning("settings", findings=findings.sentence())

@@ -1,7 +1,6 @@
 """Admin: what an application may ask of a cluster beyond sending and consuming."""
 
 from collections.abc import Sequence
-from types import TracebackType
 from typing import Self
 
 from protocol.codes import RequestCode, ResponseCode
@@ -11,7 +10,9 @@ from protocol.headers.offset import OffsetResponseHeader, QueueHeader
 from protocol.headers.pull import QueryMessageHeader, ViewMessageHeader
 from protocol.message import MessageRecord, RecordError, decode_records
 from protocol.message_id import parse_message_id
-from troupemq.client.client import Client
+from protocol.signature import Credentials
+from troupemq.client.connection.client import Client
+from troupemq.client.connection.route import DEFAULT_TOPIC, MASTER_ID, PERM_READ, PERM_WRITE
 from troupemq.client.errors import (
     BadAnswer,
     BrokerError,
@@ -20,7 +21,6 @@ from troupemq.client.errors import (
     understood,
 )
 from troupemq.client.message import MessageQueue, MessageView, check_topic, host_text, view_of
-from troupemq.client.route import DEFAULT_TOPIC, MASTER_ID, PERM_READ, PERM_WRITE
 
 ADMIN_TIMEOUT_MS = 5000
 FOREVER_MS = (1 << 63) - 1
@@ -29,18 +29,19 @@ FOREVER_MS = (1 << 63) - 1
 class Admin:
     """Asks brokers and name servers; every call blocks and raises ClientError."""
 
-    def __init__(self, namesrv: str | Sequence[str] | None = None) -> None:
-        self._client = Client(namesrv)
+    def __init__(
+        self,
+        namesrv: str | Sequence[str] | None = None,
+        *,
+        credentials: Credentials | None = None,
+    ) -> None:
+        """`credentials`: else TROUPEMQ_ACCESS_KEY and TROUPEMQ_SECRET_KEY of the environment."""
+        self._client = Client(namesrv, credentials=credentials)
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -48,7 +49,10 @@ class Admin:
         self._client.remoting.close()
 
     def create_topic(self, topic: str, queue_count: int = 8, *, cluster: str | None = None) -> None:
-        """Creates or changes a topic at every master of the cluster, or of all clusters."""
+        """Creates or changes a topic at every master of the cluster, or of all clusters.
+
+        Raises MessageIllegal for a name that no topic may have, RouteNotFound without a master.
+        """
         check_topic(topic)
         masters = self._client.routes.masters_of_cluster(cluster)
         if not masters:

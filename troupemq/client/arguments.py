@@ -1,4 +1,4 @@
-"""What callers pass: whether it is what was asked for, said before anything is done with it."""
+"""Checks of what callers pass, made before anything is done with it."""
 
 from collections.abc import Mapping
 

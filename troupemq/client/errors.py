@@ -1,4 +1,4 @@
-"""What a user of the client may have to catch, all below one class."""
+"""Errors that a user of the client may have to catch, all below one class."""
 
 from collections.abc import Callable
 from typing import TypeVar

@@ -1,4 +1,4 @@
-"""Where the client's log lines go: to the standard library's logging, as in any other library.
+"""The client's log lines: they go to the standard library's logging.
 
 An application that sets up nothing sees warnings on stderr; `troupemq/logs.py` shows them like the
 broker's own lines.

@@ -149,7 +149,8 @@ def check_group(group: str) -> None:
 
 
 def check_own_group(group: str, kind: str) -> None:
-    """The same for the group of a producer or consumer (`kind`), which has a name of its own."""
+    """Raises ArgumentIllegal as `check_group`, and for the name that the Java client has for the
+    groups of producers or consumers (`kind`) without one of their own."""
     check_group(group)
     if group == f"DEFAULT_{kind.upper()}":
         raise ArgumentIllegal(f"{kind}Group can not equal {group}, please specify another one.")
@@ -247,6 +248,7 @@ class MessageView:
 
     @property
     def tags(self) -> str | None:
+        """None without one."""
         return self.properties.get(names.TAGS)
 
     @property

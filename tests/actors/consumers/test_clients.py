@@ -1,6 +1,6 @@
 """Tests of actors/consumers/clients.py and consumer_groups.py: who is there, and who is told."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from json import dumps
@@ -8,15 +8,16 @@ from typing import Any
 
 import pytest
 
+from actors.access.refusals import Refusals
 from actors.config import BrokerConfig
 from actors.consumers.clients import Clients
-from actors.consumers.consumer_groups import ConsumerView
 from actors.engine.published import Published
 from actors.engine.supervisor import ChildSpec
 from actors.engine.system import ActorSystem
-from actors.network.request import Peer, PeerClosed
+from actors.network.request import PeerClosed
 from actors.tables.config_writer import ConfigWriter
 from actors.tables.consumer_filters import FilterTable
+from actors.tables.consumer_views import ConsumerView
 from actors.tables.groups import CreateGroup, GroupConfigs
 from actors.tables.topics import CreateSystemTopic
 from protocol.bloom import BloomFilter
@@ -36,7 +37,8 @@ from protocol.codes import RequestCode, ResponseCode
 from protocol.command import RemotingCommand
 from protocol.frame import decode_frame
 from protocol.tags import java_hash_code
-from storage.consumer_filters import ConsumerFilters
+from storage.tables.consumer_filters import ConsumerFilters
+from tests.support.brokers import subscription
 from tests.support.golden import frames
 from tests.support.peers import RecordingPeer, Told, ask, request, simulated, tell
 
@@ -52,9 +54,7 @@ class Bench:
     topic_table: Told
     group_table: Told
     client_calls: Told = field(default_factory=lambda: Told("client_calls"))
-    producers: Published[Mapping[str, Sequence[Peer]]] = field(
-        default_factory=lambda: Published({})
-    )
+    producers: Published[Any] = field(default_factory=lambda: Published({}))
     filters: Published[ConsumerFilters] = field(
         default_factory=lambda: Published(ConsumerFilters(BloomFilter.of()))
     )
@@ -111,15 +111,11 @@ def clients(**settings: Any) -> Iterator[Bench]:
                     group_table=bench.group_table.address,
                     filter_table=bench.system.address("consumer_filters"),
                     client_calls=bench.client_calls.address,
+                    refusals=Refusals(bench.system.clock.now_ms),
                 ),
             ),
         )
         yield bench
-
-
-def subscription(topic: str, expression: str = "*", version: int = 1) -> SubscriptionData:
-    tags = [] if expression == "*" else expression.split("||")
-    return SubscriptionData(topic, expression, tags, [java_hash_code(t) for t in tags], version)
 
 
 def consumer(

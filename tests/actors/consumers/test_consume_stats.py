@@ -11,7 +11,7 @@ from actors.consumers import queue_work
 from actors.statistics.statistics import MINUTE_SAMPLE_MS
 from protocol.bodies import MessageQueue
 from protocol.bodies_admin import (
-    ConsumeStats,
+    ConsumeStatsBody,
     ConsumeStatsList,
     ConsumeTimeSpans,
     CorrectionOffsets,
@@ -60,10 +60,10 @@ def test_the_ends_of_a_topics_queues() -> None:
     made.stop()
 
 
-def stats(made: SimulatedBroker, **fields: Any) -> ConsumeStats:
+def stats(made: SimulatedBroker, **fields: Any) -> ConsumeStatsBody:
     answer = ask(made, RequestCode.GET_CONSUME_STATS, **fields)
     assert (answer.code, answer.fields, answer.remark) == (0, None, None)
-    return ConsumeStats.decode(answer.body)
+    return ConsumeStatsBody.decode(answer.body)
 
 
 @pytest.mark.parametrize("fields", [{}, {"topic": ""}, {"topic": "Topic"}])
@@ -80,7 +80,7 @@ def test_how_far_a_group_is_behind(fields: dict[str, str]) -> None:
 
 def test_a_group_that_nobody_knows_is_nowhere() -> None:
     made = filled()
-    assert stats(made, consumerGroup="nobody") == ConsumeStats({}, 0.0)
+    assert stats(made, consumerGroup="nobody") == ConsumeStatsBody({}, 0.0)
     found = stats(made, consumerGroup="nobody", topic="Topic").offset_table
     assert found[queue(0)] == OffsetWrapper(4, 0, 0), "a named topic is counted from its beginning"
     assert stats(made, consumerGroup="nobody", topic="Nobody").offset_table == {}

@@ -15,10 +15,10 @@ import pytest
 
 from protocol.bodies import ConsumerData, HeartbeatData, MessageQueue, ProducerData
 from protocol.bodies_admin import (
-    Connection,
+    ClientConnection,
     ConsumerConnection,
     ConsumerStatusBody,
-    ConsumeStats,
+    ConsumeStatsBody,
     ConsumeStatsList,
     ConsumeTimeSpans,
     CorrectionOffsets,
@@ -32,6 +32,7 @@ from protocol.bodies_admin import (
 from protocol.codes import LanguageCode, RequestCode
 from protocol.command import RemotingCommand
 from protocol.json_body import Body
+from protocol.signature import CREDENTIALS
 from tests.actors.test_golden_answers import empty_record_bytes, plain, told
 from tests.support.brokers import BROKER, STORE, SimulatedBroker
 from tests.support.golden import frames
@@ -41,7 +42,7 @@ BODIES: dict[int, type[Body]] = {
     202: TopicStatsTable,
     203: ConsumerConnection,
     204: ProducerConnection,
-    208: ConsumeStats,
+    208: ConsumeStatsBody,
     222: ResetOffsetBody,
     223: ConsumerStatusBody,
     300: GroupList,
@@ -69,16 +70,23 @@ def recorded(name: str) -> Iterator[tuple[Record, Record]]:
             yield asked.pop(key), record
 
 
-def asked_of_clients(code: int) -> dict[str, tuple[RemotingCommand, RemotingCommand]]:
-    """What the original asked of consumers, and what they answered, by the question's signature."""
+Question = frozenset[tuple[str, str]]
+
+
+def question(fields: dict[str, str] | None) -> Question:
+    """What is asked, whoever asks: the original passes the asker's credentials on, we do not."""
+    return frozenset(pair for pair in (fields or {}).items() if pair[0] not in CREDENTIALS)
+
+
+def asked_of_clients(code: int) -> dict[Question, tuple[RemotingCommand, RemotingCommand]]:
+    """What the original asked of consumers, and what they answered."""
     found, waiting = {}, {}
     for record in frames("java-4.9.7"):
         if record["direction"] == "server-request" and record["code"] == code:
             waiting[record["pair"]] = told(record)
         elif record["direction"] == "server-response" and record["pair"] in waiting:
             command = waiting.pop(record["pair"])
-            signature = (command.fields or {}).get("Signature", "")
-            found[signature] = command, told(record)
+            found[question(command.fields)] = command, told(record)
     return found
 
 
@@ -132,7 +140,7 @@ class Replay:
     def commit(self, group: str, queue: MessageQueue, offset: int) -> None:
         self.made.ask(update(group, offset, queue.queue_id, queue.topic))
 
-    def connect(self, connection: Connection, data: HeartbeatData) -> Any:
+    def connect(self, connection: ClientConnection, data: HeartbeatData) -> Any:
         host, _, port = connection.client_addr.lstrip("/").partition(":")
         peer = self.made.new_client(int(port), host=host)
         command = RemotingCommand(
@@ -176,13 +184,13 @@ class Replay:
         for group, listed in body.data.items():
             for each in listed:
                 by_client.setdefault(each.client_id, []).append(ProducerData(group))
-                connections[each.client_id] = Connection(
+                connections[each.client_id] = ClientConnection(
                     each.client_id, each.remote_ip, each.language, each.version
                 )
         for client_id, data in by_client.items():
             self.connect(connections[client_id], HeartbeatData(client_id, data))
 
-    def fill_stats(self, listed: Mapping[str, list[ConsumeStats]]) -> None:
+    def fill_stats(self, listed: Mapping[str, list[ConsumeStatsBody]]) -> None:
         """By group; a queue holds the messages that all of them speak of."""
         queues: dict[MessageQueue, tuple[int, dict[int, int]]] = {}
         for found in listed.values():
@@ -197,7 +205,7 @@ class Replay:
             for queue, each in [pair for one in found for pair in one.offset_table.items()]:
                 self.commit(group, queue, each.consumer_offset)
 
-    def set_up_208(self, body: ConsumeStats) -> None:
+    def set_up_208(self, body: ConsumeStatsBody) -> None:
         self.fill_stats({self.fields["consumerGroup"]: [body]})
 
     def set_up_317(self, body: ConsumeStatsList) -> None:
@@ -255,7 +263,7 @@ class Replay:
 
     def consumer(self, group: str, client_id: str) -> Any:
         data = ConsumerData(group, "CONSUME_PASSIVELY", "CLUSTERING")
-        connection = Connection(client_id, "127.0.0.1:43352", "JAVA", 407)
+        connection = ClientConnection(client_id, "127.0.0.1:43352", "JAVA", 407)
         return self.connect(connection, HeartbeatData(client_id, [], [data]))
 
     # --- the question
@@ -272,21 +280,21 @@ class Replay:
         """The consumer was asked as it was then, and answers what it answered then."""
         (asked,) = [each for each in self.member.received if each.code != 40]
         known = asked_of_clients(asked.code)
-        then, answered = known[(asked.fields or {}).get("Signature", "")]
-        assert (asked.code, asked.fields, asked.flag) == (then.code, then.fields, then.flag)
+        then, answered = known[frozenset((asked.fields or {}).items())]
+        assert (asked.code, asked.flag) == (then.code, then.flag)
         if asked.code == 309:
             assert asked.body and b"consume this" in bytes(asked.body)
         self.member.reply(replace(answered, opaque=asked.opaque))
         self.made.system.drain()
 
 
-def by_group(body: ConsumeStatsList) -> dict[str, list[ConsumeStats]]:
+def by_group(body: ConsumeStatsList) -> dict[str, list[ConsumeStatsBody]]:
     return {name: found for each in body.consume_stats_list for name, found in each.items()}
 
 
 def comparable(body: Any) -> Any:
     """Without rates and moments, and in one order where the original has none."""
-    if isinstance(body, ConsumeStats):
+    if isinstance(body, ConsumeStatsBody):
         body.consume_tps = 0.0
         return {queue: each for queue, each in body.offset_table.items()}
     if isinstance(body, ConsumeStatsList):

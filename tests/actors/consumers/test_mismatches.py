@@ -5,21 +5,15 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from actors.consumers.group_changes import CHANGES_MAX, GROUPS_MAX, GroupChanges
-from actors.consumers.mismatches import (
-    CLIENTS_MAX,
-    NOT_SUBSCRIBED,
-    Mismatch,
-    Wanting,
-    mismatches_of,
-)
+from actors.consumers.group_changes import CHANGES_MAX, GROUPS_MAX, GroupHistory
+from actors.consumers.mismatches import CLIENTS_MAX, mismatches_of
+from actors.tables.consumer_views import NOT_SUBSCRIBED, Mismatch, Wanting
 from protocol.bodies import KVTable, SubscriptionData
-from protocol.bodies_own import GroupChange
-from protocol.bodies_own import GroupChanges as GroupChangesBody
+from protocol.bodies_own import GroupChange, GroupChanges
 from protocol.codes import RequestCode
 from tests.support.brokers import SimulatedBroker
+from tests.support.brokers import subscription as by_tags
 from tests.support.groups import Client, ask
-from tests.support.groups import subscription as by_tags
 from tests.support.pulls import broker
 
 
@@ -93,10 +87,10 @@ def figures(made: SimulatedBroker) -> dict[str, str]:
     return KVTable.decode(ask(made, RequestCode.GET_BROKER_RUNTIME_INFO).body).table
 
 
-def changes(made: SimulatedBroker, group: str = "consumers") -> GroupChangesBody:
+def changes(made: SimulatedBroker, group: str = "consumers") -> GroupChanges:
     answer = ask(made, RequestCode.GET_GROUP_CHANGES, consumerGroup=group)
     assert answer.code == 0
-    return GroupChangesBody.decode(answer.body)
+    return GroupChanges.decode(answer.body)
 
 
 DIFFERENT = "consumer group whose members subscribe differently"
@@ -149,7 +143,7 @@ def test_a_client_that_comes_back_by_another_connection_counts_once() -> None:
 def test_who_came_and_went_is_remembered() -> None:
     made = broker()
     start_ms = made.system.clock.now_ms()
-    assert changes(made) == GroupChangesBody("consumers")
+    assert changes(made) == GroupChanges("consumers")
     one = Client(made, "c1", 1001)
     made.system.advance(1000)
     other = Client(made, "c2", 1002)
@@ -177,7 +171,7 @@ def test_who_came_and_went_is_remembered() -> None:
 
 
 def test_only_so_much_is_remembered() -> None:
-    kept = GroupChanges()
+    kept = GroupHistory()
     for number in range(2 * CHANGES_MAX):
         kept.note("first", GroupChange(number, "joined", "c", "a"))
     assert [each.timestamp for each in kept.of("first")] == [*range(CHANGES_MAX, 2 * CHANGES_MAX)]

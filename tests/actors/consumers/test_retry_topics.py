@@ -3,17 +3,17 @@
 import pytest
 
 from actors.engine.actor import Actor, handles
-from actors.engine.published import Published
+from actors.engine.interfaces import System
 from actors.engine.supervisor import ChildSpec
-from actors.engine.system import ActorSystem
-from actors.naming.namesrv_link import NamesrvLink, RegisterAll, SayWhenSent
-from actors.naming.registration import SENT_WITHIN_MS, Listening, Registration
+from actors.naming.namesrv_link import BarrierForRegistrations, Listening, NamesrvLink
+from actors.naming.registration import SENT_WITHIN_MS
+from actors.tables.registering import RegisterAll
 from protocol.codes import RequestCode
 from protocol.command import RemotingCommand
 from protocol.headers.client import NotifyConsumerIdsChangedHeader
-from tests.actors.consumers.test_clients import consumer, subscription
-from tests.support.brokers import SimulatedBroker
-from tests.support.registering import REGISTER, FakeNamesrv, registered
+from tests.actors.consumers.test_clients import consumer
+from tests.support.brokers import SimulatedBroker, subscription
+from tests.support.registering import REGISTER, FakeNamesrv, register_at, registered
 
 HEART_BEAT, CHANGED = RequestCode.HEART_BEAT, RequestCode.NOTIFY_CONSUMER_IDS_CHANGED
 NAMESRV = "n1:9876"
@@ -31,8 +31,8 @@ class _Silent(Actor):
     def on_register_all(self, _: RegisterAll) -> None:
         """Not yet."""
 
-    @handles(SayWhenSent)
-    def on_say_when_sent(self, _: SayWhenSent) -> None:
+    @handles(BarrierForRegistrations)
+    def on_say_when_sent(self, _: BarrierForRegistrations) -> None:
         """Not yet."""
 
 
@@ -41,20 +41,6 @@ def new_group(filtering: bool = False) -> RemotingCommand:
     if filtering:
         wanted.expression_type, wanted.sub_string = "SQL92", "a > 1"
     return RemotingCommand(HEART_BEAT, body=consumer("c", wanted, group="new").encode())
-
-
-def register_at(made: SimulatedBroker, link: ChildSpec) -> None:
-    """Starts what keeps this broker registered, with this link."""
-    system = made.system
-    registration = Registration(
-        made.config,
-        links=[system.address(link.name)],
-        leaving=Published(False),
-        addresses={name: system.address(name) for name in ("topics", "ha_slave", "slave_sync")},
-    )
-    system.start(link, ChildSpec("registration", lambda _: registration))
-    system.address(link.name).tell(Listening(10911, 10912))
-    system.drain()
 
 
 def changes(made: SimulatedBroker) -> list[str]:
@@ -83,7 +69,7 @@ def test_name_servers_are_sent_the_retry_topic_before_consumers_hear_of_the_grou
     """Otherwise a Java client divides the queues without it, and then for 20 s not again."""
     made, namesrv, seen = SimulatedBroker(3), FakeNamesrv(NAMESRV), list[str]()
 
-    def link(system: ActorSystem) -> NamesrvLink:
+    def link(system: System) -> NamesrvLink:
         table, to = made.broker.tables.topic_table, system.address("registration")
         return NamesrvLink(
             made.config, NAMESRV, table=table, registration=to, connect=lambda _: namesrv

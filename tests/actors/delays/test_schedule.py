@@ -9,13 +9,14 @@ import pytest
 from structlog.testing import capture_logs
 
 from actors.delays import schedule
-from actors.following.reput import WritesForbidden
+from actors.dispatching.reput import WritesForbidden
 from protocol.codes import RequestCode
 from protocol.command import RemotingCommand
 from protocol.message import MessageRecord, decode_record, encode_record
-from storage.delay_offsets import parse_delay_offsets
-from storage.dispatch import delay_levels_ms
+from storage.dispatching.dispatch import delay_levels_ms
 from storage.errors import SyncFailed
+from storage.log.commit_log import PutRecord
+from storage.tables.delay_offsets import parse_delay_offsets
 from tests.support import golden
 from tests.support.brokers import BROKER, STORE, SimulatedBroker
 from tests.support.fake_disk import FakeDisk
@@ -161,7 +162,7 @@ def delivered(scheduled: MessageRecord, due: int) -> MessageRecord:
     placed = log.append(
         [
             [
-                (
+                PutRecord(
                     scheduled.topic.encode(),
                     scheduled.queue_id,
                     0,
@@ -347,7 +348,7 @@ def test_a_message_that_does_not_say_where_it_belongs_is_skipped() -> None:
     made = broker()
     queues, log = made.broker.store.consume_queues, made.broker.store.commit_log
     text = b"DELAY\x011\x02REAL_TOPIC\x01Topic\x02REAL_QID\x01x"
-    record = (b"SCHEDULE_TOPIC_XXXX", 0, 0, 0, 0, 0, bytes(8), 0, 0, b"", text, 0)
+    record = PutRecord(b"SCHEDULE_TOPIC_XXXX", 0, 0, 0, 0, 0, bytes(8), 0, 0, b"", text, 0)
     ((offset, size),) = log.append([[record]], made.clock.now_ms())
     queues.get_or_create("SCHEDULE_TOPIC_XXXX", 0).append(0, offset, size, 1)
     with capture_logs() as lines:

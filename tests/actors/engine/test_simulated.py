@@ -10,7 +10,7 @@ from actors.engine.actor import Actor
 from actors.engine.simulated import SimulatedClock
 from actors.engine.supervisor import ChildSpec
 from actors.engine.system import ActorSystem
-from storage.disk import RealDisk
+from storage.files.disk import RealDisk
 from tests.support.actors import Arrivals
 from tests.support.cast import Batcher, Boom, Diary, Do, Hard, Recorder, Say, boom, look, said
 
@@ -144,7 +144,7 @@ def test_a_handler_cannot_wait_for_an_answer(simulated_system: ActorSystem) -> N
 
     def wait(actor: Actor) -> None:
         try:
-            look(actor.system, "a", id)
+            look(simulated_system, "a", id)
         except RuntimeError as error:
             diary(str(error))
 

@@ -6,9 +6,10 @@ from typing import Any
 import pytest
 
 from actors.engine import supervisor
+from actors.engine.interfaces import System
 from actors.engine.supervisor import BACK_OFF_FIRST_MS, FAILURES_MAX, ChildSpec
 from actors.engine.system import ActorSystem, StartFailed
-from storage.disk import RealDisk
+from storage.files.disk import RealDisk
 from tests.support.actors import Arrivals
 from tests.support.cast import Boom, Diary, Do, Recorder, Say, boom, look, said
 
@@ -135,7 +136,7 @@ def test_a_failure_in_on_start_is_retried(any_system: ActorSystem, where: Any) -
 def test_a_child_whose_factory_fails_is_retried_too(any_system: ActorSystem) -> None:
     failures = [Boom("no settings"), Boom("no settings")]
 
-    def make(_: ActorSystem) -> Recorder:
+    def make(_: System) -> Recorder:
         if failures:
             raise failures.pop()
         return Recorder()

@@ -6,11 +6,18 @@ from typing import Any
 import pytest
 
 from actors.engine.actor import Actor
-from actors.engine.future import Future, GuardedFuture, Refused, Reply, enter_loop, leave_loop
+from actors.engine.future import (
+    Future,
+    GuardedFuture,
+    MessageRefused,
+    Reply,
+    enter_loop,
+    leave_loop,
+)
 from actors.engine.supervisor import ChildSpec
 from actors.engine.system import ActorSystem
 from storage.clock import SystemClock
-from storage.disk import RealDisk
+from storage.files.disk import RealDisk
 from tests.support.actors import Arrivals
 from tests.support.cast import Boom, Diary, Do, Look, Recorder, Say, boom, look, said
 from tests.support.clock import ManualClock
@@ -35,7 +42,7 @@ def test_an_answer_that_does_not_come_is_waited_for_only_so_long(any_system: Act
 @pytest.mark.parametrize("where", ["loop", "thread"])
 def test_an_ask_whose_actor_dies_of_it_is_refused(any_system: ActorSystem, where: Any) -> None:
     any_system.start(ChildSpec("a", lambda _: Recorder(), where=where))
-    with pytest.raises(Refused, match="Boom: as asked"):
+    with pytest.raises(MessageRefused, match="Boom: as asked"):
         look(any_system, "a", boom)
 
 
@@ -45,7 +52,7 @@ def test_an_ask_of_a_system_that_has_stopped_is_refused(any_system: ActorSystem)
     )
     any_system.stop(10)
     for name in ("a", "b", "never started"):
-        with pytest.raises(Refused, match=f"{name} has stopped"):
+        with pytest.raises(MessageRefused, match=f"{name} has stopped"):
             look(any_system, name, id)
 
 
@@ -87,7 +94,7 @@ def test_the_first_answer_counts() -> None:
     refused = future()
     Reply(refused).refuse("gone")
     refused.resolve(1)
-    with pytest.raises(Refused, match="gone"):
+    with pytest.raises(MessageRefused, match="gone"):
         refused.result(0)
 
 

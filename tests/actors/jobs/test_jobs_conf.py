@@ -27,6 +27,7 @@ def test_the_sample_has_no_entry_and_its_comments_are_a_whole_one(tmp_path: Path
         0,
     )
     assert entry.arguments == {"topics": ["Orders", "Payments"]}
+    assert entry.nice == 10
     assert entry.settings == {"spark.driver.memory": "1g", "spark.master": "local[2]"}
     assert (entry.occasions.expression, entry.occasions.zone.key) == ("30 2 * * *", "UTC")
 
@@ -49,6 +50,7 @@ GOOD = "[a]\njob = archive\ncron = 0 6 * * MON\n"
         (GOOD + "memory = lots\n", "memory = lots is none"),
         (GOOD + "memory = 100m\n", "is not enough for Spark"),
         (GOOD + "retries = -1\n", "retries = -1 is not a number from 0 to 20"),
+        (GOOD + "nice = -5\n", "nice = -5 is not a number from 0 to 19"),
         (GOOD + "corn = x\n", "corn is no setting"),
         (GOOD + GOOD, "section 'a' already exists"),
         (GOOD + "job = backlog\n", "option 'job' in section 'a' already exists"),

@@ -16,15 +16,16 @@ from actors.engine.system import ActorSystem
 from actors.jobs import spark_jobs
 from actors.jobs.jobs_conf import ScheduledJob
 from actors.jobs.messages import JobChanged, JobOrder, JobState, JobStates, RunJob
-from actors.jobs.scheduled_runs import Kept, Schedule
+from actors.jobs.scheduled_runs import JobSchedule, KeptRuns
 from actors.jobs.spark_job import Cancel, JobCommand
 from actors.jobs.spark_jobs import SparkJobs
-from actors.jobs.timetable import Occasions, occasions_between
+from actors.jobs.timetable import Occasions
 from actors.network.request import Request
 from actors.tables.config_writer import ConfigWriter
 from protocol.bodies_own import JobLog, JobRun, Jobs
 from protocol.codes import RequestCode, ResponseCode
 from protocol.command import RemotingCommand
+from tests.actors.jobs.occasions import occasions_between
 from tests.support.actors import WAIT_S
 from tests.support.fake_disk import FakeDisk
 from tests.support.peers import RecordingPeer, request
@@ -59,7 +60,7 @@ class World:
 
     def start(self) -> None:
         self._seed += 1
-        self.kept = Kept()
+        self.kept = KeptRuns()
         self.system = ActorSystem.simulated(self._seed, self.disk, self.now_ms)
         writer = self.system.address("config_writer")
         self.jobs = self.system.address("spark_jobs")
@@ -71,7 +72,7 @@ class World:
                     no_command,
                     "unused",
                     job_names=["archive"],
-                    schedule=Schedule(self.entries, PATH, writer),
+                    schedule=JobSchedule(self.entries, PATH, writer),
                     kept=self.kept,
                     make_job=lambda *given: ScriptedJob(self, *given),
                 ),
@@ -203,6 +204,21 @@ def test_a_clock_that_jumps_runs_nothing_twice(seed: int) -> None:
     world.stop()
 
 
+def test_a_clock_that_was_set_back_before_a_restart_is_remembered() -> None:
+    world = World("2026-03-01T00:30", entry("daily", "0 1 * * *"))
+    world.set_clock(ms("2026-03-04T00:30"))
+    world.advance(HOUR_MS)
+    world.set_clock(ms("2026-03-01T00:30"))
+    world.advance(10 * MINUTE_MS)
+    world.stop()
+    world.now_ms = ms("2026-03-02T12:00")
+    world.start()
+    world.advance(HOUR_MS)
+    expected = ["2026-03-03T01:00", "2026-03-04T01:00", "2026-03-02T01:00"]
+    assert [due for _, due in world.finished] == [ms(text) for text in expected]
+    world.stop()
+
+
 def test_what_was_missed_is_made_up_for_once() -> None:
     world = World("2026-03-01T00:30", entry("hourly", "0 * * * *"))
     world.advance(HOUR_MS)
@@ -277,11 +293,17 @@ def test_an_occasion_during_a_run_waits_for_its_end() -> None:
 
 def test_an_entry_comes_with_its_settings() -> None:
     made = ScheduledJob(
-        "x", "archive", Occasions("0 1 * * *", UTC), {"topics": ["a"]}, {"spark.master": "m"}, 5
+        "x",
+        "archive",
+        Occasions("0 1 * * *", UTC),
+        {"topics": ["a"]},
+        {"spark.master": "m"},
+        deadline_ms=5,
+        nice=3,
     )
     world = World("2026-03-01T00:59", made)
     world.advance(MINUTE_MS)
-    assert world.orders == [JobOrder("archive", {"topics": ["a"]}, {"spark.master": "m"}, 5)]
+    assert world.orders == [JobOrder("archive", {"topics": ["a"]}, {"spark.master": "m"}, 5, 3)]
     world.stop()
 
 

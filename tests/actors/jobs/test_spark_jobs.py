@@ -18,6 +18,8 @@ from actors.jobs.spark_jobs import SparkJobs
 from storage.errors import StoreError
 from tests.support.actors import WAIT_S, Arrivals
 
+pytestmark = pytest.mark.slow
+
 SPEAK = """
 import json, os, sys, time
 def say(event, **fields):
@@ -186,6 +188,26 @@ def test_a_killed_child_fails_its_run_and_nothing_else(jobs: Jobs) -> None:
         "its process ended early, with signal SIGKILL",
     )
     assert jobs.start("finishes").take().state == "finished"
+
+
+@pytest.mark.parametrize(
+    ("limits", "behind", "policy"),
+    [
+        ({}, 10, os.SCHED_OTHER),
+        ({"nice": 3}, 3, os.SCHED_OTHER),
+        ({"nice": 19}, 19, os.SCHED_IDLE),
+    ],
+)
+def test_a_job_stands_back_behind_the_broker(
+    jobs: Jobs, limits: dict[str, Any], behind: int, policy: int
+) -> None:
+    ended = jobs.start("waits for cancel", **limits)
+    running = jobs.running()
+    own = os.getpriority(os.PRIO_PROCESS, 0)
+    assert os.getpriority(os.PRIO_PROCESS, running.tasks) == min(19, own + behind)
+    assert os.sched_getscheduler(running.tasks) == policy
+    jobs.cancel(running.run)
+    assert ended.take().state == "cancelled"
 
 
 def test_cancel_is_asked_first(jobs: Jobs) -> None:

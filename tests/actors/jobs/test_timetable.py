@@ -7,7 +7,8 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from actors.jobs.timetable import BadExpression, Line, Occasions, line_from, occasions_between
+from actors.jobs.timetable import BadExpression, Occasions, TimetableLine, line_from
+from tests.actors.jobs.occasions import occasions_between
 
 BERLIN, NEW_YORK, UTC = ZoneInfo("Europe/Berlin"), ZoneInfo("America/New_York"), ZoneInfo("UTC")
 MINUTE_MS, HOUR_MS, DAY_MS = 60_000, 3_600_000, 86_400_000
@@ -85,7 +86,7 @@ class Clockwork:
     def __init__(self, expression: str, zone: ZoneInfo, now_ms: int) -> None:
         self.occasions = Occasions(expression, zone)
         self.now_ms = now_ms
-        self.line = Line(self.occasions, now_ms)
+        self.line = TimetableLine(self.occasions, now_ms)
         self.saved = json.dumps(self.line.to_json())
         self.ran: list[int] = []
 
@@ -166,7 +167,7 @@ def test_a_clock_that_was_wrong_for_a_while_costs_no_occasion() -> None:
 
 
 def test_an_occasion_during_a_run_comes_when_it_has_ended() -> None:
-    line = Line(Occasions("*/10 * * * *", UTC), ms("2026-03-01T00:05"))
+    line = TimetableLine(Occasions("*/10 * * * *", UTC), ms("2026-03-01T00:05"))
     line.begin(ms("2026-03-01T00:10"), ms("2026-03-01T00:10"))
     assert line.due(ms("2026-03-01T00:35")) is None
     line.open = None
@@ -175,7 +176,7 @@ def test_an_occasion_during_a_run_comes_when_it_has_ended() -> None:
 
 def test_an_entry_with_new_times_begins_now() -> None:
     now = ms("2026-03-02T13:00")
-    old = Line(Occasions("30 2 * * *", UTC), ms("2026-03-02T02:30"))
+    old = TimetableLine(Occasions("30 2 * * *", UTC), ms("2026-03-02T02:30"))
     changed = line_from(old.to_json(), Occasions("0 12 * * *", UTC), now)
     assert changed.due(now) is None
     assert line_from({"seenMs": "nonsense"}, Occasions("0 12 * * *", UTC), now).due(now) is None

@@ -6,10 +6,8 @@ from contextlib import contextmanager
 import pytest
 
 from actors.naming.namesrv_link import PART_TOPICS, WHOLE_TOPICS_MAX
-from actors.naming.registration import (
-    RegisterAll,
-)
 from actors.naming.route_table import RouteTable
+from actors.tables.registering import RegisterAll
 from protocol.bodies import DataVersion, TopicConfig, TopicConfigTable
 from protocol.command import RemotingCommand
 from protocol.headers.namesrv import RegisterBrokerHeader

@@ -8,10 +8,10 @@ from errno import ENOSPC
 import pytest
 from structlog.testing import capture_logs
 
+from actors.admin.settings import REFUSED
 from actors.engine.system import ActorSystem
 from actors.naming.kv_config import KvConfig
 from actors.network.request import PeerClosed
-from actors.settings.settings import REFUSED
 from protocol.bodies import (
     BrokerData,
     ClusterInfo,
@@ -27,7 +27,7 @@ from protocol.command import RemotingCommand
 from protocol.fastjson import loads
 from protocol.frame import decode_frame
 from protocol.headers.namesrv import RegisterBrokerHeader
-from storage.kv_config import parse_kv
+from storage.tables.kv_config import parse_kv
 from tests.support.fake_disk import FakeDisk
 from tests.support.golden import frames
 from tests.support.name_servers import KV_PATH, TOPIC, name_server, registration, route

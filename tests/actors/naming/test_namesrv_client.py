@@ -10,7 +10,8 @@ import pytest
 
 from actors.naming.namesrv_client import NamesrvClient, NamesrvUnreachable
 from protocol.command import RemotingCommand
-from protocol.frame import FrameBuffer, encode
+from protocol.frame import encode
+from protocol.stream import CommandStream
 
 Serve = Callable[[socket], None]
 
@@ -36,7 +37,7 @@ def server(*connections: Serve) -> Iterator[str]:
 
 
 def requests_on(accepted: socket) -> Iterator[RemotingCommand]:
-    frames = FrameBuffer()
+    frames = CommandStream()
     while data := accepted.recv(65536):
         yield from frames.receive(data)
 

@@ -2,12 +2,8 @@
 
 import pytest
 
-from actors.naming.registration import (
-    RegisterAll,
-    RegisterTopic,
-    SetOrderTopics,
-)
-from actors.replication.master_news import MasterAt, MasterIs
+from actors.naming.messages import MasterClientAddress, MasterHaAddress
+from actors.tables.registering import RegisterAll, RegisterTopic, SetOrderTopics
 from protocol.bodies import DataVersion, KVTable, TopicConfig, TopicConfigTable
 from protocol.command import RemotingCommand
 from protocol.headers.namesrv import RegisterBrokerHeader
@@ -157,11 +153,11 @@ def test_a_slave_learns_where_its_master_is_and_that_it_is_gone() -> None:
         for namesrv in bench.namesrvs:
             namesrv.answer = lambda request: request.answer(fields=fields)
         bench.listen()
-        at, master = MasterAt("10.9.0.2:10912"), MasterIs("10.0.0.2:10911")
+        at, master = MasterHaAddress("10.9.0.2:10912"), MasterClientAddress("10.0.0.2:10911")
         assert bench.master.take()[-2:] == [at, master]
         fields.clear()
         bench.system.advance(10_000)
-        assert bench.master.take()[-1] == MasterIs(None)
+        assert bench.master.take()[-1] == MasterClientAddress(None)
 
 
 def test_a_master_does_not_ask_for_a_master() -> None:

@@ -10,7 +10,7 @@ from structlog.testing import capture_logs
 
 from actors.broker_server import RunningBroker
 from actors.engine.actor import Actor, handles
-from actors.naming.namesrv_server import RunningNamesrv
+from actors.namesrv_server import RunningNamesrv
 from actors.network import connection as connection_module
 from actors.network.sends import Sends, failure
 from protocol.codes import RequestCode, ResponseCode, SerializeType
@@ -297,23 +297,23 @@ class SlowPut(Actor):
 def test_nothing_is_read_while_too_much_is_in_flight(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connection_module, "IN_FLIGHT_BYTES_MAX", 10_000)
     slow_put = SlowPut()
-    made = SimulatedBroker(3, instead={"put_message": lambda _: slow_put})
+    others = {"put_message": lambda _: slow_put, "sink": lambda _: Actor()}
+    made = SimulatedBroker(3, instead=others)
     with paired_lines(made, lines=2) as (line, other):
-        for _ in range(3):
-            line.send(send_command(bytes(4_000)))
+        line.send(*[send_command(bytes(4_000)) for _ in range(3)])
         connection = connection_of(made.system, line)
         assert connection.in_flight_bytes > 10_000
         (asked,) = line.send(question())  # stays in the socket
         line.wind()
-        assert line.receive_now() == []
+        assert not line.receive_now()
         other.send(question())
         assert len(other.receive_now()) == 1
         slow_put.answer()
         made.system.drain()
         line.wind()
-        answers = line.receive_now()
-        assert [answer.remark for answer in answers] == ["late", "late", "late", None]
-        assert answers[-1].opaque == asked
+        *late, last = line.receive_now()
+        assert ([answer.remark for answer in late], last.remark) == (["late"] * 3, None)
+        assert last.opaque == asked
         assert connection.in_flight_bytes == 0
 
 

@@ -1,4 +1,4 @@
-"""The in-process API: it speaks to the actors as a connection does, on every dispatcher."""
+"""Requests without a socket: a client in the process speaks to the actors as a connection does."""
 
 from pathlib import Path
 
@@ -6,7 +6,7 @@ import pytest
 
 from actors.config import NamesrvConfig
 from actors.engine.system import ActorSystem
-from actors.naming.namesrv_server import service as namesrv_service
+from actors.namesrv_server import service as namesrv_service
 from actors.network.local_client import LocalClient
 from protocol.bodies import ConsumerData, HeartbeatData
 from protocol.codes import RequestCode, ResponseCode

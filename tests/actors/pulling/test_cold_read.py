@@ -15,8 +15,8 @@ from actors.engine.system import ActorSystem
 from actors.pulling.cold_read import AHEAD_BYTES, ColdRead, ReadCold
 from protocol.codes import RequestCode
 from protocol.command import RemotingCommand
-from storage.disk import RealDisk
-from storage.page_probe import ColdPart
+from storage.files.disk import RealDisk
+from storage.reading.page_probe import ColdPart
 from tests.support.actors import Arrivals
 from tests.support.brokers import STORE, SimulatedBroker, pull_command
 from tests.support.fake_disk import FakeDisk
@@ -69,14 +69,14 @@ def test_what_is_cold_is_read_and_then_given() -> None:
 def test_a_slow_disk_delays_neither_sends_nor_other_pulls() -> None:
     slow = Slow()
     with cold_broker(slow) as made:
-        made.make_topic("Warm")
+        made.make_topic("ColdReadForPull")
         cold: list[RemotingCommand] = []
         made.client.start(pull_command(0), cold.append)
         made.system.drain()
         assert len(slow.taken) == 1
         before_ms = made.system.clock.monotonic_ms()
-        fill(made, 3, b"new", topic="Warm")
-        assert code_and_bodies(made.pull(0, topic="Warm")) == (0, [b"new"] * 3)
+        fill(made, 3, b"new", topic="ColdReadForPull")
+        assert code_and_bodies(made.pull(0, topic="ColdReadForPull")) == (0, [b"new"] * 3)
         assert made.system.clock.monotonic_ms() - before_ms < 100
         assert cold == []
         slow.let_go(made)

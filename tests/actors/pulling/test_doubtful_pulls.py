@@ -1,14 +1,14 @@
-"""A pull that meets a flipped bit: it waits until that is settled, and always gets on."""
+"""A pull that meets a flipped bit: it waits until that is verified, and always gets on."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import pytest
 
+from actors.dispatching.reput import CaughtUp
+from actors.dispatching.verify_unit import UnitVerified, VerifyUnit
 from actors.engine.actor import Actor, handles
-from actors.following.reput import CaughtUp
-from actors.following.settle import Settle, Settled
-from actors.pulling.pull_message import SETTLE_MS
+from actors.pulling.pull_message import VERIFY_MS
 from protocol.codes import RequestCode
 from protocol.command import RemotingCommand
 from tests.support.brokers import STORE, SimulatedBroker, pull_command
@@ -27,10 +27,10 @@ class Silent(Actor):
 
     def __init__(self) -> None:
         super().__init__()
-        self.asked: list[Settle] = []
+        self.asked: list[VerifyUnit] = []
 
-    @handles(Settle)
-    def on_settle(self, message: Settle) -> None:
+    @handles(VerifyUnit)
+    def on_verify_unit(self, message: VerifyUnit) -> None:
         self.asked.append(message)
 
 
@@ -130,7 +130,7 @@ def test_a_flipped_tags_code_hides_no_message_of_the_tag() -> None:
 def test_a_pull_waits_for_the_scrubber_and_no_longer_than_it_said() -> None:
     scrubber = Silent()
     with old_broker(flip_body(2), scrubber=scrubber) as made:
-        for hold_ms, waits_ms in ((HOLD_MS, HOLD_MS), (0, SETTLE_MS)):
+        for hold_ms, waits_ms in ((HOLD_MS, HOLD_MS), (0, VERIFY_MS)):
             answers = start_pull(made, 2, hold_ms=hold_ms)
             made.system.advance(waits_ms - 200)
             assert answers == []
@@ -151,7 +151,7 @@ def test_new_messages_do_not_wake_a_pull_that_waits_for_the_scrubber() -> None:
         damage = made.broker.store.damage
         offset, size = place(made, 2)
         damage.add(offset, offset + size, "its body")
-        scrubber.asked[0].reply_to.tell(Settled("Topic", 0, 2))
+        scrubber.asked[0].reply_to.tell(UnitVerified("Topic", 0, 2))
         made.system.advance(100)
         assert code_and_bodies(answers[0]) == (0, [*bodies(3, 4, 5), *[b"body"] * 3])
 
@@ -161,11 +161,15 @@ def test_what_was_looked_into_without_a_finding_is_passed_over_not_asked_again()
     with old_broker(flip_body(2), scrubber=scrubber) as made:
         answers = start_pull(made, 2, hold_ms=HOLD_MS)
         made.system.advance(100)
-        for other in (Settled("Topic", 0, 3), Settled("Topic", 1, 2), Settled("Other", 0, 2)):
+        for other in (
+            UnitVerified("Topic", 0, 3),
+            UnitVerified("Topic", 1, 2),
+            UnitVerified("Other", 0, 2),
+        ):
             made.system.address("pull_hold").tell(other)
         made.system.advance(100)
         assert answers == []
-        scrubber.asked[0].reply_to.tell(Settled("Topic", 0, 2))
+        scrubber.asked[0].reply_to.tell(UnitVerified("Topic", 0, 2))
         made.system.advance(100)
         assert code_and_bodies(answers[0]) == (0, bodies(3, 4, 5))
         assert len(scrubber.asked) == 1

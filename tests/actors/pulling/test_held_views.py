@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from actors.following import clean_files
 from actors.network import connection as connection_module
 from actors.network.connections import COPY_OUT_AGAIN_MS
+from actors.retention import clean_files
 from protocol.codes import RequestCode, ResponseCode
 from protocol.command import RemotingCommand
 from protocol.message import decode_records
-from storage.disk import RealDisk
+from storage.files.disk import RealDisk
 from tests.support.brokers import STORE, SimulatedBroker, pull_command
 from tests.support.sockets import PairedLine, connection_of, paired_lines
 

@@ -75,7 +75,7 @@ def without_first_file() -> SimulatedBroker:
     assert queue is not None
     unit = queue.unit(5)
     assert unit is not None
-    queue.delete_before(unit[0])
+    queue.trim_before(unit[0])
     return made
 
 

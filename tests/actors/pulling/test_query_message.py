@@ -2,7 +2,7 @@
 
 import pytest
 
-from actors.following.follow import IndexWritten, WriteOutIndex
+from actors.dispatching.hand_over import IndexWritten, WriteOutIndex
 from actors.network.request import Request
 from protocol.codes import RequestCode, ResponseCode, SerializeType
 from protocol.command import RemotingCommand
@@ -156,7 +156,7 @@ def test_messages_that_are_deleted_are_not_found(made: SimulatedBroker) -> None:
     while len(made.broker.store.commit_log.queue.files) < 3:
         made.send(bytes(8000), properties="KEYS\x01k")
     log = made.broker.store.commit_log
-    log.queue.remove_below(log.queue.files[1].first_offset)
+    log.queue.drop_below(log.queue.files[1].first_offset)
     assert view(made, offset_of(sent)).code == ResponseCode.SYSTEM_ERROR
     assert b"first" not in bodies(query(made, "k"))
 

@@ -44,7 +44,7 @@ def test_the_first_offset_is_that_of_the_first_message_that_is_left() -> None:
     assert queue is not None
     unit = queue.unit(5)
     assert unit is not None
-    queue.delete_before(unit[0])
+    queue.trim_before(unit[0])
     assert offset(made, RequestCode.GET_MIN_OFFSET) == 5
     assert offset(made, RequestCode.GET_MAX_OFFSET) == 12
     assert offset(made, RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, timestamp=0) == 5

@@ -7,8 +7,8 @@ from itertools import count
 import pytest
 from structlog.testing import capture_logs
 
-from storage.json_config import save
-from storage.topics import format_topics, parse_topics
+from storage.tables.json_config import save
+from storage.tables.topics import format_topics, parse_topics
 from tests.support.brokers import SimulatedBroker
 from tests.support.fake_disk import FakeDisk
 from tests.support.replication import TOPIC, Pair, following
@@ -16,9 +16,10 @@ from tests.support.transacting import (
     COMMIT,
     INTERVAL_MS,
     ROLLBACK,
-    Producer,
     end_command,
     pending_count,
+    producing,
+    questions,
     sending,
 )
 
@@ -51,10 +52,10 @@ def test_open_transactions_stay_open_and_ended_ones_ended() -> None:
         pair.slave.system.advance(2 * INTERVAL_MS)
         new = becomes_master(pair)
         assert pending_count(new) == 2
-        producer = Producer(new)
+        producer = producing(new)
         new.client.start(end_command(halves["ended later"], COMMIT))
         new.system.advance(INTERVAL_MS + 1000)
-        (question,) = producer.questions()
+        (question,) = questions(producer)
         assert question.half.body == b"body of open"
         new.client.start(end_command(question, COMMIT))
         new.system.advance(1000)

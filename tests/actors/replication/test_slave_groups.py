@@ -2,14 +2,14 @@
 
 import pytest
 
-from actors.replication.master_news import MasterIs
+from actors.naming.messages import MasterClientAddress
 from protocol.bodies import SubscriptionGroupTable
 from protocol.codes import RequestCode
 from protocol.command import RemotingCommand
 from protocol.headers.admin import DeleteSubscriptionGroupHeader
-from storage.groups import format_groups
-from storage.json_config import save
-from storage.offsets import parse_offsets
+from storage.tables.groups import format_groups
+from storage.tables.json_config import save
+from storage.tables.offsets import parse_offsets
 from tests.support.brokers import SimulatedBroker
 from tests.support.slave_tables import MASTER, commit, following, synced, text_of
 
@@ -81,7 +81,7 @@ def test_a_slave_that_was_away_takes_the_deletion_over() -> None:
         pair.stop(pair.slave)
         delete_group(pair.master, "deleted", offsets=True)
         pair.restart(pair.slave)
-        pair.slave.system.address("slave_sync").tell(MasterIs(MASTER))
+        pair.slave.system.address("slave_sync").tell(MasterClientAddress(MASTER))
         pair.advance(40_000)
         assert groups_with_offsets(pair.slave) == {"kept"}
 
@@ -111,7 +111,7 @@ def test_what_another_master_does_not_know_it_has_not_deleted() -> None:
         other = SimulatedBroker(5)
         for number in range(9):
             other.make_group(f"of the other{number}".replace(" ", "-"))
-        slave.system.address("slave_sync").tell(MasterIs("192.0.2.9:10911"))
+        slave.system.address("slave_sync").tell(MasterClientAddress("192.0.2.9:10911"))
         slave.system.drain()
         client.master, client.address = other, "192.0.2.9:10911"
         slave.system.advance(31_000)

@@ -4,11 +4,12 @@ import pytest
 from structlog.testing import capture_logs
 
 from actors.delays.delay_offsets import WhereWasI
-from actors.replication.master_news import MasterIs
+from actors.naming.messages import MasterClientAddress
 from protocol.codes import RequestCode
 from protocol.command import RemotingCommand
 from protocol.headers.offset import QueryConsumerOffsetHeader
-from storage.delay_offsets import parse_delay_offsets
+from protocol.signature import Credentials
+from storage.tables.delay_offsets import parse_delay_offsets
 from tests.support import slave_tables
 from tests.support.brokers import SimulatedBroker
 from tests.support.peers import Told
@@ -35,6 +36,18 @@ def test_everything_is_asked_for_in_the_originals_order_and_rhythm() -> None:
         assert client.asked == [21, 43, 45, 201, 28]
         slave.system.advance(10_000)
         assert client.asked == [21, 43, 45, 201, 28] * 2
+
+
+@pytest.mark.parametrize(
+    ("credentials", "asked"), [(None, []), (Credentials("brokers-account", "secret12"), [28])]
+)
+def test_with_an_account_it_shows_itself_before_it_may_follow(
+    credentials: Credentials | None, asked: list[int]
+) -> None:
+    """A master with access control gives its log to whom it has heard of."""
+    with synced(agrees=False, credentials=credentials) as (_, slave, client):
+        slave.system.advance(3_000)
+        assert client.asked == asked
 
 
 def test_the_masters_tables_become_the_slaves_in_memory_and_on_disk() -> None:
@@ -135,7 +148,7 @@ def test_a_master_that_does_not_answer_is_told_once_and_asked_again() -> None:
 def test_without_a_master_and_of_itself_a_slave_asks_nobody() -> None:
     with synced() as (_, slave, client):
         for address in (None, "192.0.2.2:10911"):
-            slave.system.address("slave_sync").tell(MasterIs(address))
+            slave.system.address("slave_sync").tell(MasterClientAddress(address))
             slave.system.advance(30_000)
             assert client.asked == []
         assert client.closed

@@ -5,14 +5,14 @@ from contextlib import contextmanager
 
 from structlog.testing import capture_logs
 
-from actors.replication.master_news import MasterIs
+from actors.naming.messages import MasterClientAddress
 from actors.tables.topics import RemoveTopic
 from protocol.bodies import TopicConfigTable
 from protocol.codes import RequestCode
 from protocol.command import RemotingCommand
 from protocol.headers.admin import TopicHeader
-from storage.json_config import save
-from storage.topics import format_topics
+from storage.tables.json_config import save
+from storage.tables.topics import format_topics
 from tests.support.brokers import SimulatedBroker
 from tests.support.replication import TOPIC, Pair, following
 from tests.support.slave_tables import MASTER, ToMaster
@@ -116,7 +116,7 @@ def test_a_deleted_topics_queues_go_with_the_next_table() -> None:
         pair.kill(pair.slave)
         pair.advance(5000)
         assert pair.slave.broker.store.consume_queues.get(TOPIC, 0) is None
-        pair.slave.system.address("slave_sync").tell(MasterIs(MASTER))
+        pair.slave.system.address("slave_sync").tell(MasterClientAddress(MASTER))
         pair.master.make_topic(TOPIC)
         send(pair, *NEW)
         pair.advance(11_000)

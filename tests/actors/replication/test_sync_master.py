@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from actors.dispatching.reput import Appended
 from actors.engine.address import Address
-from actors.following.reput import Appended
-from actors.replication.replicas import LogGrew
 from actors.sending.group_commit import CommitUpTo
+from actors.sending.replicas import LogGrew
 from protocol.codes import ResponseCode
 from storage.config import StoreConfig
 from tests.support.brokers import STORE

@@ -14,8 +14,8 @@ from actors.engine.system import ActorSystem
 from actors.sending.allocate_file import AllocateFile, FileFailed, FilePrepared, PrepareFile
 from protocol.codes import ResponseCode
 from protocol.command import RemotingCommand
-from storage.commit_log import prepare_file
 from storage.config import StoreConfig
+from storage.log.commit_log import prepare_file
 from tests.support.brokers import BROKER, STORE, SimulatedBroker
 from tests.support.fake_disk import FakeDisk
 from tests.support.peers import Told, simulated

@@ -10,9 +10,9 @@ import pytest
 from structlog.testing import capture_logs
 
 from protocol.codes import ResponseCode
-from storage.checkpoint import Checkpoint
-from storage.commit_log import CommitLog
 from storage.config import StoreConfig
+from storage.log.commit_log import CommitLog
+from storage.recovery.checkpoint import Checkpoint
 from tests.support.brokers import STORE, SimulatedBroker
 from tests.support.fake_disk import FakeDisk
 

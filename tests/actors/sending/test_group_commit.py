@@ -9,12 +9,16 @@ from structlog.testing import capture_logs
 
 from actors.broker import Broker
 from actors.engine.actor import Actor, handles
+from actors.sending.appender import Record
 from actors.sending.flusher import Flusher, Sync, Synced
 from actors.sending.group_commit import CommitUpTo
+from actors.sending.put_answers import SendPut
+from actors.sending.send_rules import new_state
 from protocol.batch import BatchMessage, encode_batch
+from protocol.bodies import TopicConfig
 from protocol.codes import ResponseCode
 from protocol.command import RemotingCommand
-from storage.commit_log import CommitLog
+from storage.log.commit_log import CommitLog
 from tests.support.brokers import BROKER, STORE, FramesPeer, SimulatedBroker, send_command
 from tests.support.fake_disk import FakeDisk
 
@@ -236,7 +240,9 @@ def test_bytes_that_a_sync_took_along_are_answered_without_another() -> None:
     peer = FramesPeer()
     sends = peer.sends(send_command())
     sends.owed = 1
-    stored = (sends, sends.sends[0], (0,), 0, 0, 100, None)
+    record = Record(b"Topic", 0, 0, 0, 0, 0, peer.host, 0, 0, b"body", b"", 0, 0, (), 0, 0, 100)
+    state = new_state("Topic", TopicConfig("Topic"))
+    stored = SendPut(state, (record,), sends, sends.sends[0], 0, True, None, 0.0)
     made.system.address("group_commit").tell(CommitUpTo(log.flushed_offset, [stored]))
     made.system.drain()
     assert [answer.code for answer in peer.received] == [SUCCESS]

@@ -16,7 +16,7 @@ from protocol.message_id import parse_message_id
 from protocol.properties import parse
 from protocol.sysflag import BORN_HOST_V6, COMPRESSED, STORE_HOST_V6
 from protocol.tags import java_hash_code
-from storage.consume_queue import UNIT
+from storage.queues.consume_queue import UNIT
 from tests.support.brokers import BROKER, PORTS, STORE, FramesPeer, SimulatedBroker, send_command
 
 START_MS = 1_700_000_000_000

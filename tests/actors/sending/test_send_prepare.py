@@ -6,13 +6,14 @@ import pytest
 
 from actors.sending.send_prepare import Preparer, Redirect
 from protocol.properties import parse
+from protocol.property_shapes import find_pairs
 from protocol.sysflag import (
     TRANSACTION_COMMIT,
     TRANSACTION_PREPARED,
     TRANSACTION_ROLLBACK,
 )
 from protocol.tags import java_hash_code
-from storage.dispatch import index_keys
+from storage.dispatching.dispatch import index_keys
 from tests.protocol.test_property_shapes import random_text
 
 DELAYS_MS = (1000, 5000, 10_000)
@@ -175,20 +176,38 @@ def test_only_true_makes_a_half_message() -> None:
 
 def test_the_records_of_a_batch_get_the_batch_s_properties_behind_their_own() -> None:
     made = preparer()
-    suffix, waits = made.batch_suffix(b"WAIT\x01true")
-    assert (suffix, waits) == (b"WAIT\x01true\x02" + CLUSTER, True)
-    assert made.batch_part(b"", suffix) == (suffix, 0, ())
+    suffix = made.batch_suffix(b"WAIT\x01true")
+    assert (suffix.text, suffix.waits) == (b"WAIT\x01true\x02" + CLUSTER, True)
+    assert made.batch_part(b"", suffix) == (suffix.text, 0, ())
     text, code, keys = made.batch_part(b"TAGS\x01t\x02UNIQ_KEY\x01u\x02KEYS\x01a b", suffix)
-    assert text == b"TAGS\x01t\x02UNIQ_KEY\x01u\x02KEYS\x01a b\x02" + suffix
+    assert text == b"TAGS\x01t\x02UNIQ_KEY\x01u\x02KEYS\x01a b\x02" + suffix.text
     assert (code, keys) == (java_hash_code("t"), (b"u", b"a", b"b"))
-    assert made.batch_part(b"a\x01b\x02", suffix)[0] == b"a\x01b\x02" + suffix
+    assert made.batch_part(b"a\x01b\x02", suffix)[0] == b"a\x01b\x02" + suffix.text
 
 
 def test_of_a_name_written_twice_the_batch_s_value_counts() -> None:
     made = preparer()
-    suffix, waits = made.batch_suffix(b"UNIQ_KEY\x01all\x02WAIT\x01false")
-    assert not waits
+    suffix = made.batch_suffix(b"UNIQ_KEY\x01all\x02WAIT\x01false")
+    assert not suffix.waits
     assert made.batch_part(b"UNIQ_KEY\x01one", suffix)[2] == (b"all",)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_of_the_records_of_a_batch_the_same_is_known_whatever_was_before(seed: int) -> None:
+    """Names in the order of the record before are recognised, others parsed."""
+    random, made = Random(seed), preparer()
+    for _ in range(300):
+        suffix = made.batch_suffix(random.choice((b"WAIT\x01true", random_text(random))))
+        own = random_text(random)
+        for _ in range(2):
+            text, code, keys = made.batch_part(own, suffix)
+            assert text.startswith(own) and text.endswith(suffix.text)
+            pairs = dict(find_pairs(text))
+            tags = pairs.get(b"TAGS", b"").decode("utf-8", "replace")
+            assert code == (java_hash_code(tags) if tags else 0)
+            words = [word for word in pairs.get(b"KEYS", b"").split(b" ") if word]
+            unique = pairs.get(b"UNIQ_KEY")
+            assert keys == (*(() if unique is None else (unique,)), *words)
 
 
 def test_only_a_real_level_makes_a_batch_delayed() -> None:

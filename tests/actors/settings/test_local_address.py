@@ -7,6 +7,8 @@ import subprocess
 import sys
 from ipaddress import ip_address
 
+import pytest
+
 from actors.settings.local_address import local_address
 from tests.support.golden import REPOSITORY
 from tests.support.namespaces import OtherMachine, skip_without_namespaces
@@ -16,6 +18,7 @@ def test_this_machine_has_one() -> None:
     assert ip_address(local_address()).version == 4
 
 
+@pytest.mark.slow
 def test_the_newest_address_of_the_newest_interface_is_told() -> None:
     skip_without_namespaces()
     with OtherMachine(40) as machine:

@@ -73,3 +73,19 @@ def test_without_a_writer_nobody_waits_for_it() -> None:
     WriteFile(PATH, "{}", 1, owner.address).refuse("gone")
     WriteFile(PATH, "{}").refuse("gone")
     assert owner.take() == [FileWritten(PATH, 1, "gone")]
+
+
+def test_who_waits_for_a_writer_that_fails_is_told() -> None:
+    """Whether its text had been written by then or only taken is chance; the numbers say so."""
+    owner, refused = Told("topics"), set()
+    with simulated() as system:
+        system.start(WRITER)
+        for serial in range(20):
+            write(system, '{"a":1}', owner, serial)
+            system.address("config_writer").tell(object())
+            system.drain()
+            (told,) = owner.take()
+            assert isinstance(told, FileWritten) and told.serial == serial
+            refused.add(bool(told.refusal))
+            system.advance(60_000)
+    assert True in refused

@@ -15,8 +15,8 @@ from actors.tables.consumer_filters import SAVE_MS, FilterTable, RegisterFilters
 from protocol.bodies import ConsumerData, SubscriptionData
 from protocol.codes import RequestCode
 from protocol.command import RemotingCommand
-from storage.consumer_filters import ConsumerFilter, ConsumerFilters, parse_filters
-from storage.disk import Disk
+from storage.files.disk import Disk
+from storage.tables.consumer_filters import ConsumerFilter, ConsumerFilters, parse_filters
 from tests.support.fake_disk import FakeDisk
 from tests.support.peers import RecordingPeer, simulated
 

@@ -8,8 +8,6 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from actors.consumers.consumer_groups import ConsumerView, Member, Subscription
-from actors.consumers.offset_guard import LOG_EVERY_MS, RESET_MS, OffsetStats
 from actors.engine.published import Published
 from actors.engine.supervisor import ChildSpec
 from actors.engine.system import ActorSystem
@@ -23,11 +21,13 @@ from actors.tables.consumer_offsets import (
     ResetOffsets,
     TellOffsets,
 )
+from actors.tables.consumer_views import ConsumerView, Member, Subscription
+from actors.tables.offset_guard import LOG_EVERY_MS, RESET_MS, OffsetStats
 from actors.tables.persisted import DROPPED_EVERY_MS
 from protocol.bodies import SubscriptionData, TopicConfig
 from protocol.codes import RequestCode, ResponseCode
 from protocol.command import RemotingCommand
-from storage.disk import Disk
+from storage.files.disk import Disk
 from tests.support.brokers import SimulatedBroker
 from tests.support.fake_disk import FakeDisk
 from tests.support.peers import RecordingPeer, Told, ask, request, simulated, tell

@@ -16,8 +16,8 @@ from actors.tables.groups import CreateGroup, GroupConfigs, GroupFinder, GroupTa
 from protocol.bodies import SubscriptionGroupConfig, SubscriptionGroupTable
 from protocol.codes import RequestCode, ResponseCode
 from protocol.frame import decode_frame
-from storage.disk import Disk
-from storage.groups import ALWAYS_PRESENT
+from storage.files.disk import Disk
+from storage.tables.groups import ALWAYS_PRESENT
 from tests.support.fake_disk import FakeDisk
 from tests.support.golden import frames
 from tests.support.peers import Told, ask, request, simulated

@@ -12,8 +12,8 @@ from actors.config import BrokerConfig
 from actors.engine.published import Published
 from actors.engine.supervisor import ChildSpec
 from actors.engine.system import ActorSystem
-from actors.naming.registration import RegisterAll, RegisterTopic, SetOrderTopics
 from actors.tables.config_writer import RETRY_MS, ConfigWriter
+from actors.tables.registering import RegisterAll, RegisterTopic, SetOrderTopics
 from actors.tables.topic_set import Topics
 from actors.tables.topics import (
     ENCODED_HERE_MAX,
@@ -28,8 +28,8 @@ from protocol.codes import RequestCode, ResponseCode
 from protocol.command import RemotingCommand
 from protocol.frame import decode_frame
 from protocol.headers.admin import CreateTopicHeader
-from storage.disk import Disk
-from storage.topics import parse_topics
+from storage.files.disk import Disk
+from storage.tables.topics import parse_topics
 from tests.support.brokers import SimulatedBroker
 from tests.support.fake_disk import FakeDisk
 from tests.support.golden import frames

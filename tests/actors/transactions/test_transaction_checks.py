@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 from structlog.testing import capture_logs
 
-from actors.following.reput import WritesForbidden
-from actors.sending.own_put import PutOwn
+from actors.dispatching.reput import WritesForbidden
+from actors.sending.internal_append import InternalAppend
 from actors.transactions.half_messages import HalfMessage
 from protocol.command import RemotingCommand
 from protocol.frame import decode_frame
@@ -25,25 +25,27 @@ from tests.support.transacting import (
     MAX_TIME,
     OP,
     ROLLBACK,
-    Producer,
+    beat,
     broker,
     end,
     end_command,
     half,
     of_topic,
     pending_count,
+    producing,
+    questions,
     round_of_checks,
 )
 
 
 def test_a_pending_message_is_put_again_and_its_producer_asked() -> None:
     made = broker()
-    producer = Producer(made)
+    producer = producing(made)
     prepared = half(made, "K", queue_id=2, flag=9, properties={"TAGS": "T"})
     made.system.advance(INTERVAL_MS - 1000)
-    assert producer.questions() == []
+    assert questions(producer) == []
     made.system.advance(1100)
-    (question,) = producer.questions()
+    (question,) = questions(producer)
     again = of_topic(made, HALF)[-1]
     assert (again.queue_offset, again.physical_offset) != (0, prepared.physical_offset)
     header = question.header
@@ -71,7 +73,7 @@ def test_a_pending_message_is_put_again_and_its_producer_asked() -> None:
     assert message.prepared_transaction_offset == again.physical_offset
     assert pending_count(made) == 0
     round_of_checks(made)
-    assert producer.questions() == []
+    assert questions(producer) == []
     made.stop()
 
 
@@ -94,7 +96,7 @@ def test_the_question_is_that_of_the_original() -> None:
                 pairs.pop(key)
             pairs[b"WAIT"] = b"true"
             properties = b"\x02".join(b"%s\x01%s" % pair for pair in pairs.items()).decode()
-            producer = Producer(made, pairs[b"PGROUP"].decode())
+            producer = producing(made, group=pairs[b"PGROUP"].decode())
             made.send(
                 body.body,
                 topic=body.topic,
@@ -105,7 +107,7 @@ def test_the_question_is_that_of_the_original() -> None:
             )
             made.clock.set_wall(body.born_timestamp + 10_000)
             round_of_checks(made)
-            (found,) = producer.client.received
+            (found,) = producer.received
             assert (found.flag, set(found.fields or {})) == (2, set(wanted.fields or {}))
             ours = decode_record(found.body or b"")
             for field in ("topic", "queue_id", "body", "flag", "sys_flag", "body_crc"):
@@ -120,7 +122,7 @@ def test_the_question_is_that_of_the_original() -> None:
 
 def test_a_message_that_is_young_or_immune_is_left_alone() -> None:
     made = broker(transaction_timeout_ms=70_000)
-    producer = Producer(made)
+    producer = producing(made)
     half(made, "usual")
     half(made, "soon", properties={"CHECK_IMMUNITY_TIME_IN_SECONDS": 5})
     half(made, "late", properties={"CHECK_IMMUNITY_TIME_IN_SECONDS": 130})
@@ -129,8 +131,8 @@ def test_a_message_that_is_young_or_immune_is_left_alone() -> None:
     rounds = []
     for _ in range(3):
         round_of_checks(made)
-        producer.beat()
-        rounds.append([question.header.msg_id for question in producer.questions()])
+        beat(producer)
+        rounds.append([question.header.msg_id for question in questions(producer)])
     assert rounds == [
         ["soon"],
         ["usual", "minus", "words", "soon"],
@@ -141,24 +143,24 @@ def test_a_message_that_is_young_or_immune_is_left_alone() -> None:
 
 def test_a_message_born_in_the_future_is_asked_about_at_once() -> None:
     made = broker()
-    producer = Producer(made)
+    producer = producing(made)
     half(made, "K", born_timestamp=made.clock.now_ms() + 10_000_000)
     round_of_checks(made)
-    assert [question.header.msg_id for question in producer.questions()] == ["K"]
+    assert [question.header.msg_id for question in questions(producer)] == ["K"]
     made.stop()
 
 
 def test_producers_of_a_group_are_asked_in_turn_and_those_that_are_gone_not() -> None:
     made = broker()
-    one, two, other = Producer(made), Producer(made, port=8), Producer(made, "others", port=9)
+    one, two, other = producing(made), producing(made, 8), producing(made, 9, "others")
     for number in range(6):
         half(made, f"{number}")
     round_of_checks(made)
-    first, second = one.questions(), two.questions()
-    assert len(first) == len(second) == 3 and other.questions() == []
-    two.client.close()
+    first, second = questions(one), questions(two)
+    assert len(first) == len(second) == 3 and questions(other) == []
+    two.close()
     round_of_checks(made)
-    assert len(one.questions()) == 6 and two.questions() == []
+    assert len(questions(one)) == 6 and questions(two) == []
     made.stop()
 
 
@@ -169,22 +171,22 @@ def test_without_a_producer_the_check_counts_all_the_same() -> None:
     with capture_logs() as logs:
         round_of_checks(made)
     assert [line["group"] for line in logs if line["event"].startswith("no producer")] == [GROUP]
-    producer = Producer(made)
+    producer = producing(made)
     round_of_checks(made)
-    (question,) = producer.questions()
+    (question,) = questions(producer)
     assert question.properties[b"TRANSACTION_CHECK_TIMES"] == b"2"
     made.stop()
 
 
 def test_past_the_limit_a_message_is_given_up() -> None:
     made = broker(transaction_check_max=3)
-    producer = Producer(made)
+    producer = producing(made)
     prepared = half(made, "K", flag=5)
     times = []
     for _ in range(5):
         round_of_checks(made)
-        producer.beat()
-        times += [each.properties[b"TRANSACTION_CHECK_TIMES"] for each in producer.questions()]
+        beat(producer)
+        times += [each.properties[b"TRANSACTION_CHECK_TIMES"] for each in questions(producer)]
     assert times == [b"1", b"2", b"3"]
     (given_up,) = made.messages(MAX_TIME)
     assert given_up.body == prepared.body and given_up.flag == 5
@@ -200,10 +202,10 @@ def test_past_the_limit_a_message_is_given_up() -> None:
 
 def test_a_message_older_than_the_store_keeps_messages_is_given_up_unasked() -> None:
     made = broker(store=replace(STORE, file_reserved_hours=1))
-    producer = Producer(made)
+    producer = producing(made)
     half(made, "K", born_timestamp=made.clock.now_ms() - 3_600_001)
     round_of_checks(made)
-    assert producer.questions() == []
+    assert questions(producer) == []
     assert len(made.messages(MAX_TIME)) == 1 and pending_count(made) == 0
     made.stop()
 
@@ -231,18 +233,18 @@ def test_the_topics_are_made_when_the_original_makes_them() -> None:
 def test_a_verdict_with_the_places_of_an_older_copy_ends_the_newest(outcome: int) -> None:
     """4.9.7 ends the older one, asks about the newer one, and delivers twice."""
     made = broker()
-    producer = Producer(made)
+    producer = producing(made)
     prepared = half(made, "K")
     for _ in range(3):
         round_of_checks(made)
-        producer.beat()
-    assert len(producer.questions()) == 3
+        beat(producer)
+    assert len(questions(producer)) == 3
     assert end(made, prepared, outcome).code == 0
     assert pending_count(made) == 0
     assert end(made, prepared, outcome).code == 0
     assert len(made.messages()) == (outcome == COMMIT)
     round_of_checks(made)
-    assert producer.questions() == []
+    assert questions(producer) == []
     answer = end(made, prepared, COMMIT + ROLLBACK - outcome)
     assert answer.remark == "Find prepared transaction message failed"
     made.stop()
@@ -252,18 +254,18 @@ def test_a_verdict_with_the_places_of_an_older_copy_ends_the_newest(outcome: int
 def test_a_verdict_and_a_check_at_the_same_time_deliver_once(seed: int) -> None:
     """The verdict comes just before the check, or just after it, with the places of before."""
     made = broker(seed)
-    producer = Producer(made)
+    producer = producing(made)
     prepared = half(made, "K")
     answers: list[RemotingCommand] = []
     if seed % 2:
         made.system.advance(INTERVAL_MS - (made.clock.now_ms() - made.start_ms))
     else:
-        made.system.run_until(lambda: bool(producer.client.received), 2 * INTERVAL_MS)
+        made.system.run_until(lambda: bool(producer.received), 2 * INTERVAL_MS)
     made.client.start(end_command(prepared, COMMIT), answers.append)
-    for question in producer.questions():
+    for question in questions(producer):
         made.client.start(end_command(question, COMMIT), answers.append)
     made.system.advance(10)
-    for question in producer.questions():
+    for question in questions(producer):
         made.client.start(end_command(question, COMMIT), answers.append)
     made.system.advance(2 * INTERVAL_MS)
     assert {answer.code for answer in answers} == {0}
@@ -274,13 +276,13 @@ def test_a_verdict_and_a_check_at_the_same_time_deliver_once(seed: int) -> None:
 def test_a_commit_that_nothing_settles_is_settled_and_not_asked_about() -> None:
     """4.9.7 would ask, and deliver the message once more."""
     made = broker()
-    producer = Producer(made)
+    producer = producing(made)
     prepared = half(made)
     own = HalfMessage(prepared).committed(prepared.physical_offset, ())
     assert own is not None
-    made.system.address("put_message").tell(PutOwn([own], None))
+    made.system.address("put_message").tell(InternalAppend([own], None))
     round_of_checks(made)
-    assert producer.questions() == [] and pending_count(made) == 0
+    assert questions(producer) == [] and pending_count(made) == 0
     assert [op.body for op in of_topic(made, OP)] == [b"0"]
     assert len(of_topic(made, HALF)) == len(made.messages()) == 1
     made.stop()
@@ -288,15 +290,15 @@ def test_a_commit_that_nothing_settles_is_settled_and_not_asked_about() -> None:
 
 def test_what_cannot_be_put_again_stays_pending() -> None:
     made = broker()
-    producer = Producer(made)
+    producer = producing(made)
     half(made, "K")
     made.system.address("put_message").tell(WritesForbidden("full", source="test"))
     with capture_logs() as logs:
         round_of_checks(made, 2)
     assert "half messages cannot be checked" in [line["event"] for line in logs]
-    assert producer.questions() == [] and pending_count(made) == 1
+    assert questions(producer) == [] and pending_count(made) == 1
     made.system.address("put_message").tell(WritesForbidden(None, source="test"))
-    producer.beat()
+    beat(producer)
     round_of_checks(made)
-    assert len(producer.questions()) == 1
+    assert len(questions(producer)) == 1
     made.stop()

@@ -8,7 +8,7 @@ from structlog.testing import capture_logs
 from actors.transactions import transaction_checks
 from actors.transactions.transaction_checks import BATCH_COUNT
 from protocol.message import MessageRecord
-from storage.offsets import parse_offsets
+from storage.tables.offsets import parse_offsets
 from tests.support.brokers import STORE, SimulatedBroker
 from tests.support.fake_disk import FakeDisk
 from tests.support.transacting import (
@@ -16,12 +16,14 @@ from tests.support.transacting import (
     INTERVAL_MS,
     OP,
     ROLLBACK,
-    Producer,
+    beat,
     broker,
     end,
     half,
     of_topic,
     pending_count,
+    producing,
+    questions,
     round_of_checks,
 )
 
@@ -56,14 +58,14 @@ def test_progress_waits_for_the_disk() -> None:
 def test_progress_is_for_an_original_broker_that_takes_over() -> None:
     """It passes what is settled or put again, and stops before the first that is left alone."""
     made = broker()
-    producer = Producer(made)
+    producer = producing(made)
     ended = [half(made, f"{number}") for number in range(3)]
     for prepared in ended[:2]:
         end(made, prepared, ROLLBACK)
     immune = half(made, "immune", properties={"CHECK_IMMUNITY_TIME_IN_SECONDS": 1000})
     half(made, "behind")
     round_of_checks(made)
-    assert [question.header.msg_id for question in producer.questions()] == ["2", "behind"]
+    assert [question.header.msg_id for question in questions(producer)] == ["2", "behind"]
     made.system.advance(10_000)
     # what waits holds it back, so the copy behind is settled for the original's eyes
     assert progress(made) == (immune.queue_offset, 2)
@@ -86,11 +88,11 @@ def of_topic_of_disk(made: SimulatedBroker) -> list[MessageRecord]:
 def test_a_great_number_is_checked_in_steps_that_do_not_hold_the_loop() -> None:
     count = 3 * BATCH_COUNT
     made = broker(store=replace(STORE, commit_log_file_bytes=1 << 20))
-    producer = Producer(made)
+    producer = producing(made)
     for number in range(count):
         half(made, f"{number}")
     round_of_checks(made)
-    assert [question.header.msg_id for question in producer.questions()] == [
+    assert [question.header.msg_id for question in questions(producer)] == [
         f"{number}" for number in range(count)
     ]
     assert pending_count(made) == count
@@ -100,7 +102,7 @@ def test_a_great_number_is_checked_in_steps_that_do_not_hold_the_loop() -> None:
 def test_a_round_has_a_limit_and_the_next_one_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(transaction_checks, "ROUND_COUNT", BATCH_COUNT)
     made = broker(store=replace(STORE, commit_log_file_bytes=1 << 20))
-    producer = Producer(made)
+    producer = producing(made)
     count = 3 * BATCH_COUNT
     for number in range(count):
         immunity = {"CHECK_IMMUNITY_TIME_IN_SECONDS": 1000} if number < 5 else {}
@@ -108,8 +110,8 @@ def test_a_round_has_a_limit_and_the_next_one_goes_on(monkeypatch: pytest.Monkey
     asked = []
     for _ in range(2):
         round_of_checks(made)
-        producer.beat()
-        asked.append([int(question.header.msg_id or "") for question in producer.questions()])
+        beat(producer)
+        asked.append([int(question.header.msg_id or "") for question in questions(producer)])
     first, second = asked
     assert first == [*range(5, 2 * BATCH_COUNT)]
     assert second[:BATCH_COUNT] == [*range(2 * BATCH_COUNT, count)]
@@ -118,7 +120,7 @@ def test_a_round_has_a_limit_and_the_next_one_goes_on(monkeypatch: pytest.Monkey
 
 def test_a_half_message_that_cannot_be_read_holds_nobody_up() -> None:
     made = broker()
-    producer = Producer(made)
+    producer = producing(made)
     damaged = half(made, "damaged")
     half(made, "K")
     assert isinstance(made.disk, FakeDisk)
@@ -128,5 +130,5 @@ def test_a_half_message_that_cannot_be_read_holds_nobody_up() -> None:
         round_of_checks(made, 2)
     broken = [line for line in logs if line["event"] == "half message cannot be read"]
     assert len(broken) == 1
-    assert [question.header.msg_id for question in producer.questions()] == ["K", "K"]
+    assert [question.header.msg_id for question in questions(producer)] == ["K", "K"]
     made.stop()

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from actors.following.reput import WritesForbidden
-from actors.sending.own_put import PutOwn
+from actors.dispatching.reput import WritesForbidden
+from actors.sending.internal_append import InternalAppend
 from actors.transactions.half_messages import HalfMessage
 from protocol.codes import RequestCode, ResponseCode
 from protocol.command import RemotingCommand
@@ -240,7 +240,7 @@ def test_what_settles_a_commit_is_made_up_for_when_it_was_lost() -> None:
     committed = made.broker.system.address("put_message")
     own = HalfMessage(prepared).committed(prepared.physical_offset, ())
     assert own is not None
-    committed.tell(PutOwn([own], None))
+    committed.tell(InternalAppend([own], None))
     made.system.drain()
     assert state_of(made, prepared) == COMMITTING
     assert end(made, prepared, COMMIT).code == 0

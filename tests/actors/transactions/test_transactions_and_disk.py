@@ -14,11 +14,13 @@ from tests.support.transacting import (
     COMMIT,
     INTERVAL_MS,
     ROLLBACK,
-    Producer,
+    beat,
     broker,
     end,
     end_command,
     half,
+    producing,
+    questions,
     round_of_checks,
 )
 
@@ -81,15 +83,15 @@ def test_a_round_reads_what_is_cold_off_the_loop() -> None:
         half(made, f"{number}")
     slow = Slow()
     disk = cold(made, slow)
-    producer = Producer(made)
+    producer = producing(made)
     made.system.advance(INTERVAL_MS - 100)
     slow.let_go(made)
     disk.forget_cache()
     made.system.advance(200)
-    assert len(slow.taken) == 1 and producer.questions() == []
+    assert len(slow.taken) == 1 and questions(producer) == []
     slow.let_go(made)
     made.system.advance(10)
-    assert len(producer.questions()) == 3
+    assert len(questions(producer)) == 3
     made.instead = {}
     made.stop()
 
@@ -98,15 +100,15 @@ def test_a_round_on_a_disk_that_cannot_be_read_is_tried_again() -> None:
     made = broker()
     half(made)
     disk = cold(made)
-    producer = Producer(made)
+    producer = producing(made)
     made.system.advance(INTERVAL_MS - 100)
     disk.forget_cache()
     disk.fail_next("pread", OSError(errno.EIO, "Input/output error"))
     made.system.advance(200)
-    assert producer.questions() == []
-    producer.beat()
+    assert questions(producer) == []
+    beat(producer)
     round_of_checks(made)
-    assert len(producer.questions()) == 1
+    assert len(questions(producer)) == 1
     made.stop()
 
 
@@ -135,16 +137,16 @@ def test_while_the_table_is_made_anew_verdicts_are_carried_out_and_checks_wait()
     made = broker()
     one = half(made, "1")
     half(made, "2")
-    producer = Producer(made)
+    producer = producing(made)
     name = made.broker.store.transaction_table.name
     behind = made.broker.store.lagging.behind
     behind.add(name)
     assert end(made, one, COMMIT).code == 0 and end(made, one, COMMIT).code == 0
     round_of_checks(made)
-    assert len(made.messages()) == 1 and producer.questions() == []
+    assert len(made.messages()) == 1 and questions(producer) == []
     behind.discard(name)
     made.system.advance(2000)
-    assert [question.header.msg_id for question in producer.questions()] == ["2"]
+    assert [question.header.msg_id for question in questions(producer)] == ["2"]
     made.stop()
 
 

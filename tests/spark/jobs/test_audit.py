@@ -6,10 +6,13 @@ from typing import Any
 
 import pytest
 
+from spark.archive.files import Archive
+from spark.archive.read import read_file
 from spark.jobs import audit
-from storage.disk import RealDisk
-from storage.json_config import save
-from storage.store_check import StoreCheck
+from storage.checking.store_check import StoreCheck
+from storage.files.disk import RealDisk
+from storage.tables.json_config import save
+from tests.spark.archive_writer import add_run
 from tests.support.fake_disk import FakeDisk
 from tests.support.store import CONFIG, SmallStore
 
@@ -110,9 +113,72 @@ def test_what_is_found_is_what_one_check_of_all_finds(
     assert report["wrong"] == dict(expected.wrong_counts)
 
 
+PLACES = {"size": range(4), "magic": range(4, 8), "own offset": range(28, 36)}
+"""Bytes of a record's head by which it is known to be a whole one; the CRC is that of its body."""
+
+UNIT_BYTES, BODY_AT = 20, 88
+CRC, HEAD = "the body does not have its CRC", "the record is not its own"
+
+
+def units(store: Path) -> dict[tuple[int, int], int]:
+    """Where each message begins: (queue, queue offset) → byte of the log."""
+    found = {}
+    for queue in (store / "consumequeue" / "Topic").iterdir():
+        data = b"".join(path.read_bytes() for path in sorted(queue.iterdir()))
+        for number in range(len(data) // UNIT_BYTES):
+            unit = data[number * UNIT_BYTES :][:UNIT_BYTES]
+            if int.from_bytes(unit[8:12]):
+                found[int(queue.name), number] = int.from_bytes(unit[:8])
+    return found
+
+
+@pytest.mark.trial(short=8, long=400)
+def test_damaged_messages_are_named_by_the_audit_and_left_out_of_the_archive(
+    whole: FakeDisk, tmp_path: Path, seed: int
+) -> None:
+    store, random = laid_out(whole, tmp_path), Random(seed)
+    places, size = units(store), CONFIG.commit_log_file_bytes
+    assert len(places) == SENT
+    why: dict[tuple[int, int], str] = {}
+    for name in random.sample(sorted(places), random.randint(1, 12)):
+        path = store / "commitlog" / f"{places[name] // size * size:020}"
+        start = places[name] % size
+        body_bytes = int.from_bytes(path.read_bytes()[start + 84 : start + BODY_AT])
+        what = random.choice([*PLACES, "body"])
+        why[name] = CRC if what == "body" else HEAD
+        at = random.choice(PLACES.get(what, range(BODY_AT, BODY_AT + body_bytes)))
+        flip(path, start + at, random.randrange(8))
+    named = {(each["queue_id"], each["queue_offset"]) for each in run(store)["messages"]}
+    assert named == set(why)
+
+    archive = Archive(str(tmp_path / "archive"))
+    add_run(archive, store)
+    manifest = archive.manifest(1)
+    archived = {
+        (row["queueId"], row["queueOffset"])
+        for file in manifest.files
+        for row in read_file(
+            archive.run_directory(1) / file.path, ("queueId", "queueOffset")
+        ).to_pylist()
+    }
+    assert archived == set(places) - set(why)
+    # Of a queue's last messages without a head nobody can say that they were there: it ends.
+    behind = {
+        name
+        for name in why
+        if all(
+            why.get((name[0], number)) == HEAD
+            for number in range(name[1], max(at for queue, at in places if queue == name[0]) + 1)
+        )
+    }
+    assert {(each.queue_id, each.queue_offset): each.why for each in manifest.damaged} == {
+        name: reason for name, reason in why.items() if name not in behind
+    }
+
+
 def audit_config(store: Path) -> Any:
+    from storage.checking.store_layout import with_sizes_of_files
     from storage.config import StoreConfig
-    from storage.store_layout import with_sizes_of_files
 
     return with_sizes_of_files(RealDisk(), StoreConfig(root=str(store)))
 

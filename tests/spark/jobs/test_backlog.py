@@ -90,6 +90,7 @@ def test_the_trend_compares_with_earlier_runs_and_the_page_draws_them(
         "messages",
         "oldest",
         "waits",
+        "change",
         "an",
         "hour",
         "done",
@@ -143,6 +144,7 @@ def test_damaged_offsets_are_said(store: Path) -> None:
         run(store)
 
 
+@pytest.mark.slow
 def test_it_needs_neither_spark_nor_numpy(store: Path) -> None:
     consumed(store, slow={0: 6, 1: 4})
     program = (

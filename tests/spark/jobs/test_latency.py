@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from spark.analysis.latency import Histogram, Traces, bucket_of, upper_of
 from spark.jobs import latency
-from spark.latency import Histogram, bucket_of, upper_of
 from tests.spark.jobs.stores import orders
 from tests.spark.store_writer import NOVEMBER_ROOT_MS, StoreWriter
 
@@ -82,6 +82,29 @@ def test_from_store_to_consumption_where_traces_tell(tmp_path: Path) -> None:
     ]
     page = Path(report["output"]).read_text()
     assert "stored → consumed, p99 in ms" in page
+
+
+def test_of_very_many_traces_an_even_share_is_taken_and_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    traces = Traces(keys_max=50)
+    for number in range(1000):
+        for group in ("one", "other"):
+            traces.add(f"U{number}", group, number)
+    assert traces.consumptions == 2000
+    assert 25 <= len(traces.begun) <= 50 and traces.every in (16, 32, 64)
+    taken = sorted(int(key[1:]) for key in traces.begun)
+    assert taken[0] < 250 and taken[-1] >= 750, "from the beginning to the end"
+    assert all(len(told) == 2 for told in traces.begun.values())
+
+    monkeypatch.setattr(latency, "TRACED_MAX", 2)
+    writer = orders(tmp_path / "store")
+    told = [f"SubBefore\x01{NOVEMBER_ROOT_MS}\x01r\x01g\x01R\x01U{n}\x010" for n in range(10)]
+    writer.append("RMQ_SYS_TRACE_TOPIC", 0, "\x02".join(told).encode())
+    writer.close()
+    report = run(writer.root)
+    assert (report["traced_consumptions"], report["traced_every"] > 1) == (10, True)
+    assert f"of one in {report['traced_every']} messages" in report["text"]
 
 
 def test_an_empty_log_is_said(tmp_path: Path) -> None:

@@ -5,15 +5,15 @@ from typing import Any
 
 import pytest
 
+from spark.analysis.rebuild import StagingDisk
 from spark.jobs import rebuild
-from spark.rebuild import StagingDisk
+from storage.checking.store_check import StoreCheck
+from storage.checking.store_layout import with_sizes_of_files
 from storage.config import StoreConfig
-from storage.disk import RealDisk
 from storage.errors import StoreError
-from storage.json_config import save
-from storage.lock_file import StoreLock
-from storage.store_check import StoreCheck
-from storage.store_layout import with_sizes_of_files
+from storage.files.disk import RealDisk
+from storage.files.lock_file import StoreLock
+from storage.tables.json_config import save
 from tests.spark.jobs.test_audit import flip, laid_out
 from tests.support.fake_disk import FakeDisk
 from tests.support.store import SmallStore

@@ -45,7 +45,7 @@ def test_rates_sizes_tags_and_producers_of_each_topic(store: Path, range_bytes: 
     assert (bills["topic"], bills["messages"]) == ("Bills", 1)
     assert report["rows"] == 31
     line = report["text"].splitlines()[1]
-    assert line.split()[:6] == ["Orders", "30", "2,000", "66", "100", "0.3"]
+    assert line.split()[:6] == ["Orders", "30", "2,000", "66", "100", "20"]
 
 
 def test_every_minute_is_in_the_parquet_and_on_the_page(store: Path, tmp_path: Path) -> None:

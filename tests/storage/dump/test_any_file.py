@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from storage.checkpoint import Checkpoint
-from storage.disk import RealDisk
 from storage.dump.any_file import dump
 from storage.dump.item import DumpError, Item, plain, shortened, utc
 from storage.dump.text import lines_of
-from storage.json_config import save
-from storage.left_out import LeftOut
+from storage.files.disk import RealDisk
+from storage.recovery.checkpoint import Checkpoint
+from storage.tables.json_config import save
+from storage.tables.left_out import LeftOut
 from storage.transactions.redo_log import Covered, TransactionRedoLog
 from storage.transactions.units import COMMITTED, PREPARED
 from storage.transactions.units import UNIT as STATE_UNIT
@@ -291,6 +291,7 @@ def test_every_file_that_a_broker_leaves_is_shown_as_what_it_is() -> None:
         "troupemq/queues.json": "list of queues",
         "troupemq/rebuild": "rebuild",
         "troupemq/replica": "replica",
+        "troupemq/sinks.json": "sinks",
     }
     queues = of_kind("queue", list(dump(small.disk, "/store/troupemq/queues.json")))
     assert queues == [{"topic": "Topic", "queue_ids": [0, 1]}]

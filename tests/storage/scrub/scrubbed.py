@@ -1,9 +1,9 @@
 """A store that was filled and stopped, to be damaged and scrubbed."""
 
 from protocol.message import RecordHead
-from storage.consume_queue import UNIT
-from storage.damage import Damage
-from storage.disk import Disk
+from storage.files.disk import Disk
+from storage.log.damage import Damage
+from storage.queues.consume_queue import UNIT
 from storage.scrub.round import Scrub
 from storage.scrub.units import QueueKey, UnitRepair
 from tests.support.fake_disk import FakeDisk
@@ -41,10 +41,10 @@ class Stopped:
             pass
         return self.end(scrub)
 
-    def settle(self, queue_id: int, queue_offset: int) -> Scrub:
+    def verify_unit(self, queue_id: int, queue_offset: int) -> Scrub:
         """One unit alone."""
         scrub = self.open()
-        for _ in scrub.settle(b"Topic", queue_id, queue_offset):
+        for _ in scrub.verify_unit(b"Topic", queue_id, queue_offset):
             pass
         return self.end(scrub)
 
@@ -52,7 +52,7 @@ class Stopped:
         return Scrub(self.disk, CONFIG, self.damage, log_end=self.log_end, queue_ends=self.ends)
 
     def end(self, scrub: Scrub) -> Scrub:
-        found = scrub.take()
+        found = scrub.pop_findings()
         self.repairs, self.verified = found.repairs, found.verified
         for repair in found.repairs:
             path, position = unit_at(repair.queue_id, repair.queue_offset)

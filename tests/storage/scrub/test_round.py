@@ -6,13 +6,12 @@ from random import Random
 import pytest
 
 from storage.config import StoreConfig
-from storage.consume_queue import UNIT
-from storage.damage import Damage
-from storage.disk import RealDisk
-from storage.scrub.files import LogReader
+from storage.files.disk import RealDisk
+from storage.log.damage import Damage
+from storage.log.reader import Gap, NamedLogReader, walk
+from storage.queues.consume_queue import UNIT
 from storage.scrub.round import Scrub
 from storage.scrub.units import QueueKey, UnitRepair
-from storage.scrub.walk import Gap, walk
 from tests.storage.derived import config as golden_config
 from tests.storage.scrub.scrubbed import (
     LOG,
@@ -53,8 +52,8 @@ def test_queues_are_verified_file_by_file_from_the_end() -> None:
     scrub = stopped.open()
     seen: list[int] = []
     for _ in scrub.steps():
-        seen += [low for key, low in scrub.take().verified.items() if key == (b"Topic", 0)]
-    seen.append(scrub.take().verified[b"Topic", 0])
+        seen += [low for key, low in scrub.pop_findings().verified.items() if key == (b"Topic", 0)]
+    seen.append(scrub.pop_findings().verified[b"Topic", 0])
     assert seen == sorted(seen, reverse=True) and len(seen) > 3 and seen[-1] == 0
     stopped.end(scrub)
 
@@ -76,7 +75,7 @@ def test_a_flipped_unit_is_settled_alone(position: int) -> None:
     stopped = Stopped()
     path, start = unit_at(1, 40)
     stopped.flip(path, start + position, 4)
-    stopped.settle(1, 40)
+    stopped.verify_unit(1, 40)
     assert stopped.is_as_sent()
     assert stopped.damage.ranges == ()
 
@@ -106,7 +105,7 @@ SEEN_IN_RECORD = {
 
 
 @pytest.mark.parametrize("part", SEEN_IN_RECORD)
-@pytest.mark.parametrize("alone", [False, True], ids=["in a round", "settled alone"])
+@pytest.mark.parametrize("alone", [False, True], ids=["in a round", "verified alone"])
 @pytest.mark.trial(short=1, long=8)
 def test_a_flipped_bit_of_a_record_makes_it_a_damaged_range_and_no_other(
     part: str, alone: bool, seed: int
@@ -116,7 +115,7 @@ def test_a_flipped_bit_of_a_record_makes_it_a_damaged_range_and_no_other(
         stopped = Stopped()
         head = stopped.flip_record(100, position, (position + seed) % 8)
         if alone:
-            stopped.settle(head.queue_id, head.queue_offset)
+            stopped.verify_unit(head.queue_id, head.queue_offset)
         else:
             stopped.scrub()
         where = (position, stopped.damage.ranges)
@@ -164,7 +163,7 @@ def test_units_whose_records_were_deleted_with_the_first_files_are_left_alone() 
     stopped.disk.unlink(f"{LOG}/{CONFIG.commit_log_file_bytes:020d}")
     scrub = stopped.scrub()
     assert stopped.repairs == [] and stopped.damage.ranges == ()
-    assert scrub.counts.unsettled_count == 0
+    assert scrub.counts.unconfirmed_count == 0
     assert stopped.verified == {(b"Topic", 0): 0, (b"Topic", 1): 0}
 
 
@@ -177,7 +176,7 @@ def test_a_file_that_is_deleted_during_the_round_is_no_damage() -> None:
         stopped.disk.unlink(f"{LOG}/{name}")
     for _ in steps:
         pass
-    assert stopped.damage.ranges == () and scrub.take().repairs == []
+    assert stopped.damage.ranges == () and scrub.pop_findings().repairs == []
     scrub.close()
 
 
@@ -201,7 +200,7 @@ def test_records_that_lie_about_their_length_do_not_hide_those_behind_them() -> 
     longer = (3 * head.record_bytes).to_bytes(4)
     path, position = log_at(head.physical_offset)
     write(stopped.disk, path, position, longer)
-    reader = LogReader(stopped.disk, CONFIG, stopped.log_end)
+    reader = NamedLogReader(stopped.disk, CONFIG, stopped.log_end)
     gaps = [item for item in walk(reader, 0, stopped.log_end) if isinstance(item, Gap)]
     assert [gap[:2] for gap in gaps] == [
         (head.physical_offset, head.physical_offset + head.record_bytes)
@@ -223,7 +222,7 @@ def scrubbed(root: Path, config: StoreConfig) -> tuple[Scrub, Damage, list[UnitR
     for _ in scrub.steps():
         pass
     scrub.close()
-    return scrub, damage, scrub.take().repairs
+    return scrub, damage, scrub.pop_findings().repairs
 
 
 @pytest.mark.parametrize("name", ["clean", "ext", "v6", "slave", "crashed-recovered", BY_HAND])
@@ -232,7 +231,7 @@ def test_nothing_is_wrong_with_a_store_of_the_original(name: str, tmp_path: Path
     scrub, damage, repairs = scrubbed(root, golden_config(str(root)))
     assert (damage.ranges, repairs) == ((), [])
     counts = scrub.counts
-    assert (counts.stray_count, counts.newer_count, counts.unsettled_count) == (0, 0, 0)
+    assert (counts.stray_count, counts.newer_count, counts.unconfirmed_count) == (0, 0, 0)
     assert not counts.unknown_queues
     assert counts.record_count == len(manifest(name)["rawRecords"])
     assert counts.unit_count == sum(golden_ends(root).values())

@@ -2,7 +2,8 @@
 
 import pytest
 
-from storage.consume_queue import UNIT
+from storage.queues.consume_queue import UNIT
+from storage.retention.trimming import RemovedQueues, remove_queues
 from tests.storage.scrub.scrubbed import Stopped, unit_at, write
 from tests.support.puts import put
 from tests.support.store import CONFIG, SmallStore
@@ -13,7 +14,7 @@ def recreated() -> Stopped:
     small = SmallStore()
     small.send(60)
     small.store.consume_queues.write_out_all()
-    small.store.consume_queues.delete_topic("Topic")
+    remove_queues(small.store, None, RemovedQueues(), only="Topic")
     small._next_offsets.clear()
     small.send(100)
     stopped = Stopped(2)
@@ -56,7 +57,7 @@ def test_a_unit_that_means_the_record_of_another_queue_does_not_make_it_damaged(
     assert stopped.unit(head.queue_id, head.queue_offset)[:2] == place
 
 
-@pytest.mark.parametrize("alone", [False, True], ids=["in a round", "settled alone"])
+@pytest.mark.parametrize("alone", [False, True], ids=["in a round", "verified alone"])
 def test_a_queue_that_counts_otherwise_than_its_records_is_left_as_it_is(alone: bool) -> None:
     """4.9.7 appends behind a hole in the numbers: units 5 and up are those of 8 and up."""
     stopped = Stopped(50)
@@ -65,7 +66,7 @@ def test_a_queue_that_counts_otherwise_than_its_records_is_left_as_it_is(alone: 
     data = b"".join(UNIT.pack(*unit) for unit in units)
     write(stopped.disk, *unit_at(0, 0), data + bytes(3 * UNIT.size))
     stopped.ends[b"Topic", 0] = len(units)
-    scrub = stopped.settle(0, 12) if alone else stopped.scrub()
+    scrub = stopped.verify_unit(0, 12) if alone else stopped.scrub()
     assert stopped.repairs == [] and stopped.damage.ranges == ()
     assert scrub.counts.shifted_count == (1 if alone else len(units) - 5)
 
@@ -90,7 +91,7 @@ def test_a_due_time_of_an_earlier_list_of_levels_is_kept(delay_ms: int, is_kept:
     scrub = stopped.open()
     for _ in scrub.steps():
         pass
-    codes = [repair.tags_code for repair in scrub.take().repairs]
+    codes = [repair.tags_code for repair in scrub.pop_findings().repairs]
     assert codes == ([] if is_kept else [stored_ms + 1000])
     scrub.close()
 

@@ -3,7 +3,7 @@
 import pytest
 
 from protocol.message import MessageRecord, decode_record
-from storage.consume_queues import DispatchEntry
+from storage.queues.consume_queues import DispatchEntry
 from storage.transactions.units import COMMITTED, DISCARDED, PREPARED, ROLLED_BACK
 from tests.support.fake_disk import FakeDisk
 from tests.support.transactions import CONFIG, TransactionLog, saved, table_of

@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 import pytest
 
-from storage.damage import Damage
-from storage.followers import LogReader
+from storage.dispatching.followers import DispatchReader
+from storage.log.damage import Damage
 from storage.transactions.check import TableScrub
 from storage.transactions.redo_log import NO_REDO_LOG
 from storage.transactions.table import TransactionTable
@@ -154,7 +154,7 @@ def scrubbed(
     damage: Damage | None = None,
 ) -> str:
     """What the scrubber says of the table on disk; something happens after its first step."""
-    reader = LogReader(log.log, damage or Damage(), ())
+    reader = DispatchReader(log.log, ())
     scrub = TableScrub(CONFIG, log.disk, log.log, reader, damage or Damage())
     is_done = scrub.step()
     meanwhile()

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from protocol.properties import PGROUP, parse
-from storage.disk import RealDisk
-from storage.dispatch import delay_levels_ms, entry_of
-from storage.key_hash import java_hash
+from storage.dispatching.dispatch import delay_levels_ms, entry_of
+from storage.files.disk import RealDisk
+from storage.index.key_hash import java_hash
 from storage.message_store import MessageStore
 from storage.transactions.units import COMMITTED, PREPARED, REPLACED, ROLLED_BACK
 from tests.storage.derived import config

@@ -9,12 +9,12 @@ from random import Random
 
 import pytest
 
-from storage.append import blank
 from storage.config import StoreConfig
-from storage.consume_queues import DispatchEntry
+from storage.log.append import blank
+from storage.queues.consume_queues import DispatchEntry
+from storage.queues.unsynced import sync_files
 from storage.transactions.redo_log import NO_REDO_LOG
 from storage.transactions.table import TransactionTable, UnsyncedTable
-from storage.unsynced import sync_files
 from tests.support.fake_disk import FakeDisk
 from tests.support.transactions import REDO_LOG, TransactionLog
 

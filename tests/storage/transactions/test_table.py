@@ -3,7 +3,8 @@
 import pytest
 
 from storage.errors import StoreError
-from storage.key_hash import java_hash
+from storage.index.key_hash import java_hash
+from storage.queues.unsynced import sync_files
 from storage.transactions.table import TransactionTable
 from storage.transactions.units import (
     COMMITTED,
@@ -14,7 +15,6 @@ from storage.transactions.units import (
     UNIT,
     UNIT_BYTES,
 )
-from storage.unsynced import sync_files
 from tests.support.transactions import (
     FILE_UNITS,
     GROUP,

@@ -6,7 +6,7 @@ from protocol.bodies import MessageQueue
 from tests.support.world import World
 
 
-@pytest.mark.trial(short=5, long=500)
+@pytest.mark.trial(short=3, long=500)
 def test_every_member_of_a_broadcast_group_gets_every_message(seed: int) -> None:
     """Members keep their offsets; what fails is not brought again."""
     world = World(seed)
@@ -51,7 +51,7 @@ def test_every_member_of_a_broadcast_group_gets_every_message(seed: int) -> None
     world.stop()
 
 
-@pytest.mark.trial(short=5, long=500)
+@pytest.mark.trial(short=3, long=500)
 def test_the_messages_of_a_batch_lie_side_by_side_and_each_is_seen(seed: int) -> None:
     world = World(seed)
     random = world.random

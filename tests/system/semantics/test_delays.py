@@ -6,7 +6,7 @@ import pytest
 
 from protocol.message import MessageRecord
 from storage.config import StoreConfig
-from storage.dispatch import delay_levels_ms
+from storage.dispatching.dispatch import delay_levels_ms
 from tests.support.producers import Sent
 from tests.support.world import SYNC, World
 
@@ -57,7 +57,7 @@ def test_two_hours_of_virtual_time(seed: int) -> None:
     world.stop()
 
 
-@pytest.mark.trial(short=5, long=500)
+@pytest.mark.trial(short=3, long=500)
 def test_every_level_is_on_time_and_in_order(seed: int) -> None:
     """Up to two hours; the machine sleeps while nothing is due."""
     world = World(seed, store=OFFICIAL)
@@ -80,7 +80,7 @@ def test_every_level_is_on_time_and_in_order(seed: int) -> None:
     world.stop()
 
 
-@pytest.mark.trial(short=5, long=500)
+@pytest.mark.trial(short=3, long=500)
 def test_no_delayed_message_is_lost_whatever_befalls_the_broker(seed: int) -> None:
     """Late they may be while it is down, early never; the first deliveries are in order."""
     world = World(seed, store=replace(OFFICIAL, message_delay_level="1s 5s 10s 30s"))

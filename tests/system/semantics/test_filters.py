@@ -22,7 +22,7 @@ def coloured(random: Random) -> dict[str, str]:
     return {name: value for name, value in chosen.items() if random.random() < 0.7}
 
 
-@pytest.mark.trial(short=5, long=500)
+@pytest.mark.trial(short=3, long=500)
 def test_a_group_gets_the_tags_that_it_wants(seed: int) -> None:
     world = World(seed)
     random = world.random
@@ -46,7 +46,7 @@ def test_a_group_gets_the_tags_that_it_wants(seed: int) -> None:
     world.stop()
 
 
-@pytest.mark.trial(short=5, long=500)
+@pytest.mark.trial(short=3, long=500)
 def test_a_group_gets_what_its_expression_lets_through(seed: int) -> None:
     world = World(seed, config=FILTERING)
     random = world.random
@@ -72,7 +72,7 @@ def test_a_group_gets_what_its_expression_lets_through(seed: int) -> None:
     world.stop()
 
 
-@pytest.mark.trial(short=5, long=500)
+@pytest.mark.trial(short=3, long=500)
 def test_a_held_pull_is_woken_by_what_it_waits_for_and_by_nothing_else(seed: int) -> None:
     world = World(seed, config=FILTERING)
     random = world.random

@@ -7,7 +7,7 @@ import pytest
 from protocol.message import MessageRecord
 from protocol.properties import ORIGIN_MESSAGE_ID, RETRY_TOPIC, parse
 from storage.config import StoreConfig
-from storage.dispatch import delay_levels_ms
+from storage.dispatching.dispatch import delay_levels_ms
 from tests.support.consumers import Consumer
 from tests.support.world import SYNC, Consumed, World
 
@@ -73,13 +73,13 @@ def test_sixteen_retries_take_almost_five_hours_of_virtual_time(seed: int) -> No
     die_hard(seed, asleep=False)
 
 
-@pytest.mark.trial(short=5, long=500)
+@pytest.mark.trial(short=3, long=500)
 def test_each_retry_comes_when_its_level_says(seed: int) -> None:
     """The machine sleeps through most of the delays."""
     die_hard(seed, asleep=True)
 
 
-@pytest.mark.trial(short=5, long=500)
+@pytest.mark.trial(short=3, long=500)
 def test_whatever_befalls_the_broker_each_is_processed_or_lies_with_the_dead(seed: int) -> None:
     world = World(seed)
     random = world.random

@@ -6,12 +6,12 @@ from dataclasses import replace
 import pytest
 
 from tests.support.brokers import BROKER
-from tests.support.transactors import COMMIT, ROLLBACK, UNKNOWN, Transactor, Verdicts
+from tests.support.transacting import COMMIT, MAX_TIME, ROLLBACK, UNKNOWN
+from tests.support.transactors import Transactor, Verdicts
 from tests.support.world import MAY_FAIL, ROUGH, World
 
 INTERVAL_MS = 10_000
 OFTEN = replace(BROKER, transaction_check_interval_ms=INTERVAL_MS)
-GIVEN_UP = "TRANS_CHECK_MAX_TIME_TOPIC"
 MAY_FAIL_TOO = (*MAY_FAIL, "transactions")
 
 
@@ -35,7 +35,7 @@ def settled(world: World) -> None:
     world.pass_time(8 * INTERVAL_MS)
 
 
-@pytest.mark.trial(short=5, long=500)
+@pytest.mark.trial(short=3, long=500)
 def test_what_is_committed_is_seen_once_and_what_is_rolled_back_never(seed: int) -> None:
     """Nothing dies: so each commit is seen exactly once, and only the open ones are asked about."""
     world, verdicts = World(seed, config=OFTEN), Verdicts()
@@ -57,9 +57,9 @@ def test_what_is_committed_is_seen_once_and_what_is_rolled_back_never(seed: int)
     world.stop()
 
 
-@pytest.mark.trial(short=5, long=500)
+@pytest.mark.trial(short=3, long=500)
 def test_no_outcome_is_lost_or_turned_whatever_befalls(seed: int) -> None:
-    """Producers die too: the others of their group are asked."""
+    """Each commit is delivered once. Producers die too: the others of their group are asked."""
     world, verdicts = World(seed, config=OFTEN), Verdicts()
     random = world.random
     world.made.make_topic()
@@ -81,12 +81,16 @@ def test_no_outcome_is_lost_or_turned_whatever_befalls(seed: int) -> None:
     rolled_back = {body for body, outcome in verdicts.outcomes.items() if outcome == ROLLBACK}
     assert committed <= seen, f"seed {seed}: lost {committed - seen}"
     assert not seen & rolled_back, f"seed {seed}: {seen & rolled_back} were rolled back"
+    delivered = Counter(each.body for n in range(4) for each in world.made.messages(queue_id=n))
+    assert {body: n for body, n in delivered.items() if n > 1} == {}, (
+        f"seed {seed}: delivered twice"
+    )
     assert world.made.broker.store.transaction_table.pending_count == 0
     world.check("group")
     world.stop()
 
 
-@pytest.mark.trial(short=5, long=500)
+@pytest.mark.trial(short=3, long=500)
 def test_what_nobody_knows_is_given_up_and_seen_by_no_consumer(seed: int) -> None:
     times = 3
     world, verdicts = World(seed, config=replace(OFTEN, transaction_check_max=times)), Verdicts()
@@ -101,6 +105,6 @@ def test_what_nobody_knows_is_given_up_and_seen_by_no_consumer(seed: int) -> Non
     settled(world)
     assert world.bodies("group") == []
     assert Counter(verdicts.asked) == dict.fromkeys(verdicts.outcomes, times)
-    assert {record.body for record in world.made.messages(GIVEN_UP)} == verdicts.outcomes.keys()
+    assert {record.body for record in world.made.messages(MAX_TIME)} == verdicts.outcomes.keys()
     assert world.made.broker.store.transaction_table.pending_count == 0
     world.stop()

@@ -158,6 +158,7 @@ def test_commands_are_completed_whatever_their_capitals(begun: str, expected: li
     assert [each.value for each in found] == expected
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_shells_get_what_completes_commands(shell: str) -> None:
     done = CliRunner().invoke(cli, ["completion", shell], prog_name="troupemq")

@@ -19,7 +19,7 @@ from protocol.bodies import (
     TopicConfigTable,
 )
 from protocol.bodies_admin import (
-    ConsumeStats,
+    ConsumeStatsBody,
     GroupList,
     OffsetWrapper,
     TopicList,
@@ -205,11 +205,11 @@ def test_a_group_whose_offsets_were_set_before_it_consumed_has_progress(
     broker: FakeServer, run: Run
 ) -> None:
     """It has no retry topic yet, by which brokers of a group are found."""
-    stats = ConsumeStats({MessageQueue("T", "b", 0): OffsetWrapper(9, 4, 0)})
+    stats = ConsumeStatsBody({MessageQueue("T", "b", 0): OffsetWrapper(9, 4, 0)})
 
     def told(command: RemotingCommand) -> RemotingCommand:
         is_known = (command.fields or {})["consumerGroup"] == "cloned"
-        return command.answer(body=(stats if is_known else ConsumeStats()).encode())
+        return command.answer(body=(stats if is_known else ConsumeStatsBody()).encode())
 
     broker.on(RequestCode.GET_CONSUME_STATS, told)
     done = run("consumerProgress", "-g", "cloned", "--json")

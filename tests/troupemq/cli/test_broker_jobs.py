@@ -5,6 +5,7 @@ import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from time import monotonic
 
 import pytest
 from click.testing import CliRunner
@@ -13,6 +14,7 @@ from actors.config import parse_broker_config
 from actors.jobs.messages import JobOrder
 from actors.jobs.spark_job import JobCommand, MakeCommand
 from storage.errors import StoreError
+from tests.support.actors import WAIT_S
 from troupemq import servers as servers_module
 from troupemq.cli import cli
 from troupemq.logs import set_up_logs
@@ -27,6 +29,8 @@ if arguments.get("fails"):
     print(json.dumps({"event": "failed", "sentence": "as told"}), flush=True)
     sys.exit(1)
 if arguments.get("waits"):
+    print(json.dumps({"event": "progress", "stage": "counting", "done": 1, "tasks": 4,
+                      "rows_done": 10, "rows": 40, "remaining_ms": 3000}), flush=True)
     sys.stdin.readline()
     sys.exit(4)
 report = {"text": "one table", "rows": 3, "arguments": arguments}
@@ -90,6 +94,7 @@ def job(*arguments: str) -> tuple[int, str, str]:
     return result.exit_code, result.stdout, result.stderr
 
 
+@pytest.mark.slow
 def test_a_job_runs_at_the_broker_with_what_it_knows(broker: str, root: Path) -> None:
     code, out, err = job("run", "archive", "-b", broker, "--topic", "Orders", "--json")
     assert code == 0
@@ -104,6 +109,7 @@ def test_a_job_runs_at_the_broker_with_what_it_knows(broker: str, root: Path) ->
     assert "archive-" in err
 
 
+@pytest.mark.slow
 def test_an_entry_of_the_schedule_is_run_at_once_and_shown(broker: str) -> None:
     code, out, _ = job("run", "nightly", "-b", broker)
     assert (code, out) == (0, "one table\n")
@@ -115,6 +121,7 @@ def test_an_entry_of_the_schedule_is_run_at_once_and_shown(broker: str) -> None:
     assert "nightly" in job("schedule", "-b", broker)[1]
 
 
+@pytest.mark.slow
 def test_a_run_that_fails_is_one_sentence_and_its_log_can_be_read(broker: str) -> None:
     code, _, err = job("run", "archive", "-b", broker, "-a", "fails=true")
     assert code == 1
@@ -127,10 +134,28 @@ def test_a_run_that_fails_is_one_sentence_and_its_log_can_be_read(broker: str) -
     assert job("logs", failed["run"], "-b", broker)[1] == "a line for the log\n"
 
 
-def test_a_run_can_be_cancelled(broker: str) -> None:
+@pytest.mark.slow
+def test_a_run_tells_how_far_it_is_and_can_be_cancelled(broker: str) -> None:
+    deadline_s = monotonic() + WAIT_S
     code, out, _ = job("run", "archive", "-b", broker, "-a", "waits=1", "--no-wait", "--json")
     assert code == 0
     run = json.loads(out)["run"]
+    while '"counting"' not in (said := job("logs", run, "-b", broker, "--json")[1]):
+        assert monotonic() < deadline_s
+    assert json.loads(said)["progress"] == {
+        "state": "running",
+        "stage": "counting",
+        "done": 1,
+        "tasks": 4,
+        "rows_done": 10,
+        "rows": 40,
+        "remaining_ms": 3000,
+    }
+    line = "running, counting: 1 of 4 tasks, 10 of 40 messages, some 3.0 s left"
+    assert job("logs", run, "-b", broker)[2] == f"{run}: {line}\n"
+    assert line in job("status", "-b", broker)[1]
+    assert line in job("status", run, "-b", broker)[1]
+    assert json.loads(job("status", run, "-b", broker, "--json")[1])["rows"] == 40
     assert job("cancel", run, "-b", broker)[:2] == (0, f"{run} is being ended.\n")
 
 
@@ -164,3 +189,11 @@ def test_a_schedule_that_cannot_be_read_stops_the_start(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="there is no job mow"):
         servers.start_broker(config, store, JobsPlace(tmp_path / "jobs", path))
     assert not (tmp_path / "store").exists()
+
+
+def test_a_master_is_for_jobs_without_a_broker_only() -> None:
+    told = CliRunner().invoke(
+        cli, ["job", "run", "traffic", "--master", "local", "-b", "127.0.0.1:1"]
+    )
+    assert told.exit_code == 2
+    assert "the broker's conf/spark.conf says it" in told.output

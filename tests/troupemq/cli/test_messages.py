@@ -11,7 +11,7 @@ from protocol.codes import RequestCode, ResponseCode
 from protocol.command import RemotingCommand
 from protocol.headers.send import SendMessageHeader
 from protocol.properties import parse
-from tests.troupemq.client.test_orderly_consumer import LockingBroker
+from tests.troupemq.client.consuming.test_orderly_consumer import LockingBroker
 from tests.troupemq.fake_broker import TOPIC, FakeBroker
 from tests.troupemq.fake_server import FakeServer
 from troupemq.cli import cli

@@ -14,7 +14,7 @@ from tests.support.sockets import serving_broker, serving_namesrv
 from tests.troupemq.fake_server import FakeServer, serve_routes
 from troupemq.cli import cli
 from troupemq.client.message import Message
-from troupemq.client.producer import Producer
+from troupemq.client.producing.producer import Producer
 
 Run = Callable[..., Result]
 UNIQUE_ID = "7F00000100021B2C3D4E5F60718293A4"

@@ -2,25 +2,34 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 from click.testing import CliRunner
 
+from actors.jobs.messages import JobOrder
 from actors.network.connections import open_listener
-from storage.disk import RealDisk
+from storage.config import StoreConfig
 from storage.errors import StoreError
+from storage.files.disk import RealDisk
 from tests.compat.patience import wait_until
+from troupemq import servers
 from troupemq.cli import cli
 from troupemq.cli import servers as commands
+from troupemq.cli.admin.brokers import runtime_info
+from troupemq.cli.admin.session import Session
+from troupemq.cli.servers import SMALL_FILES
 from troupemq.client.admin import Admin
 from troupemq.client.message import Message
-from troupemq.client.producer import Producer
+from troupemq.client.producing.producer import Producer
 from troupemq.daemon import Serving
-from troupemq.tour import Figures, Tour
+from troupemq.masters.supervisor import MastersPlan
+from troupemq.tour import Tour, TourFigures
 
 NO_PORTS = ("-s", "listenPort=0", "-s", "bindAddress=127.0.0.1", "-s", "brokerIP1=127.0.0.1")
 FREE_PORTS = ("--namesrv-port", "0", "--broker-port", "0")
+CROWDED = "warning slow handler"
+"""So begins a line about the machine: others have the processors."""
 
 
 def archived_nothing(tour: Tour) -> None:
@@ -33,6 +42,7 @@ def run(*arguments: str) -> tuple[int, str, str]:
     return result.exit_code, result.stdout, result.stderr
 
 
+@pytest.mark.slow
 def test_a_tour_sends_stores_and_consumes_a_thousand_messages(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -90,7 +100,7 @@ def test_a_store_that_another_broker_has_is_one_sentence(tmp_path: Path) -> None
 
 
 def test_a_failed_tour_is_exit_code_1(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(tour: Tour) -> Figures:
+    def fail(tour: Tour) -> TourFigures:
         raise StoreError("Spark is not installed.")
 
     monkeypatch.setattr(Tour, "_scheduled", bool)
@@ -159,7 +169,8 @@ def test_a_start_is_a_few_lines_that_an_operator_needs(
     def look(serving: Serving) -> None:
         with Producer("pg", f"127.0.0.1:{serving.ports['namesrv']}") as producer:
             producer.send(Message("T", b"x"))  # so the broker is registered
-        lines[:] = [line.split(" ", 1)[1] for line in log.read_text().splitlines()]
+        told = [line.split(" ", 1)[1] for line in log.read_text().splitlines()]
+        lines[:] = [line for line in told if not line.startswith(CROWDED)]
 
     monkeypatch.setattr(commands, "serve", Started(look))
     for _ in range(2):
@@ -190,6 +201,7 @@ def test_a_broker_with_too_little_disk_says_so_in_one_sentence(
         (["-s", "brokerRole=KING"], "brokerRole is KING"),
         (["-s", "listenPort=x"], "listenPort is x"),
         (["-n", "nowhere"], "nowhere"),
+        (["--masters", "99"], "masters is 99: it must be 1 to 64"),
     ],
 )
 def test_a_setting_that_cannot_work_is_one_sentence(arguments: list[str], sentence: str) -> None:
@@ -199,6 +211,71 @@ def test_a_setting_that_cannot_work_is_one_sentence(arguments: list[str], senten
     assert result.stderr.count("\n") == 1
 
 
+@pytest.mark.parametrize("by_option", [True, False])
+def test_several_masters_are_planned_and_this_process_becomes_their_supervisor(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, by_option: bool
+) -> None:
+    plans: list[MastersPlan] = []
+
+    def supervise(plan: MastersPlan, store: StoreConfig) -> NoReturn:
+        assert store.root == f"{tmp_path}/store"
+        plans.append(plan)
+        raise SystemExit(0)
+
+    monkeypatch.setattr(commands, "supervise", supervise)
+    settings = tmp_path / "broker.conf"
+    settings.write_text(f"brokerName=broker-a\nstorePathRootDir={tmp_path}/store\n")
+    if not by_option:
+        settings.write_text(f"{settings.read_text()}masters=2\n")
+    options = ["--masters", "2"] if by_option else []
+    result = CliRunner().invoke(cli, ["broker", "-c", str(settings), *NO_PORTS, *options])
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert [[each.name for each in plan.instances] for plan in plans] == [
+        ["broker-a", "broker-a-1"]
+    ]
+
+
+def test_one_of_several_is_a_broker_that_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown: list[dict[str, str]] = []
+
+    def look(serving: Serving) -> None:
+        with Session() as session:
+            shown.append(runtime_info(session, f"127.0.0.1:{serving.ports['broker']}"))
+
+    monkeypatch.setattr(commands, "serve", Started(look))
+    own = ("-s", "masters=3", "-s", "brokerName=a-1", "-s", f"storePathRootDir={tmp_path}/store")
+    small = [word for key, value in SMALL_FILES.items() for word in ("-s", f"{key}={value}")]
+    for options in (["--one-of", "a"], ["-s", "masters=1"]):
+        result = CliRunner().invoke(
+            cli, ["broker", *NO_PORTS, *own, *small, *options], catch_exceptions=False
+        )
+        assert result.exit_code == 0
+    assert [each.get("oneOf") for each in shown] == ["a", None]
+
+
+@pytest.mark.parametrize("command", [["broker", "-s", "storePathRootDir={0}/store"], ["run"]])
+def test_one_broker_does_not_start_on_the_first_of_several_stores(
+    tmp_path: Path, command: list[str]
+) -> None:
+    (tmp_path / "store-masters" / "1" / "commitlog").mkdir(parents=True)
+    options = [*NO_PORTS] if command[0] == "broker" else ["--data", str(tmp_path), *FREE_PORTS]
+    line = [word.format(tmp_path) for word in command] + options
+    result = CliRunner().invoke(cli, line)
+    assert result.exit_code == 1 and "start with --masters 2" in result.stderr
+    assert result.stderr.count("\n") == 1 and not (tmp_path / "store").exists()
+
+
 def test_a_setting_without_a_value_is_a_usage_error() -> None:
     result = CliRunner().invoke(cli, ["broker", "-s", "listenPort"])
     assert result.exit_code == 2 and "KEY=VALUE" in result.stderr
+
+
+def test_jobs_are_told_the_master_over_that_of_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(servers, "find_java", lambda _: "/java")
+    make = servers.job_commands(tmp_path / "spark.conf", {"spark.master": "yarn", "spark.x": "y"})
+    child = make(JobOrder("traffic", {}, {"spark.x": "of its entry"}, 1.0), str(tmp_path))
+    assert child.argv[-4:] == ["--set", "spark.master=yarn", "--set", "spark.x=of its entry"]

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from heapq import heappop, heappush
 from itertools import count
 
-from troupemq.client.workers import Workers
+from troupemq.client.connection.workers import Workers
 
 
 class HandTasks:
@@ -24,12 +24,12 @@ class HandTasks:
     def later(self, delay_ms: float, task: Callable[[], None]) -> None:
         heappush(self._due, (self._now_s + delay_ms / 1000, next(self._order), task))
 
-    def every(self, interval_ms: float, task: Callable[[], None]) -> None:
+    def every(self, interval_ms: float, task: Callable[[], None], *, first_ms: float = 0) -> None:
         def again() -> None:
             task()
             self.later(interval_ms, again)
 
-        self.post(again)
+        self.later(first_ms, again)
 
     def advance(self, ms: float) -> None:
         """Winds the clock, and runs what gets due on the way."""

@@ -9,7 +9,7 @@ from tests.support.sockets import serving_broker, serving_namesrv
 from troupemq.client.admin import Admin
 from troupemq.client.errors import BrokerError, MessageIllegal, RouteNotFound
 from troupemq.client.message import Message, SendResult
-from troupemq.client.producer import Producer
+from troupemq.client.producing.producer import Producer
 
 
 @pytest.fixture

@@ -12,18 +12,18 @@ import pytest
 
 from protocol.codes import RequestCode
 from tests.troupemq.client.cluster import MESSAGE, Cluster, sends
-from tests.troupemq.client.test_consumer import Seen, broker, consumer, fill
-from tests.troupemq.client.test_transaction import QUEUE, member, question
+from tests.troupemq.client.consuming.test_consumer import Seen, broker, consumer, fill
+from tests.troupemq.client.producing.test_transaction import QUEUE, member, question
 from tests.troupemq.fake_broker import FakeBroker
 from tests.troupemq.fake_server import WAIT_S, FakeServer
-from troupemq.client.consumer import PushConsumer
-from troupemq.client.consumer_offsets import ConsumeFrom
-from troupemq.client.consumer_settings import ConsumerSettings
+from troupemq.client.consuming.consumer import PushConsumer
+from troupemq.client.consuming.consumer_offsets import ConsumeFrom
+from troupemq.client.consuming.consumer_settings import ConsumerSettings
+from troupemq.client.consuming.pull_consumer import PullConsumer
 from troupemq.client.errors import ArgumentIllegal, ClientError, MessageIllegal, QueueChoiceFailed
 from troupemq.client.message import Message, MessageView, SendResult
-from troupemq.client.producer import Producer, ProducerSettings
-from troupemq.client.pull_consumer import PullConsumer
-from troupemq.client.transaction import TransactionProducer, TransactionState
+from troupemq.client.producing.producer import Producer, ProducerSettings
+from troupemq.client.producing.transaction import TransactionProducer, TransactionState
 
 __all__ = ["broker"]
 

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from zlib import compress
@@ -11,22 +10,27 @@ import pytest
 from click.testing import CliRunner
 
 from protocol.sysflag import COMPRESSED
-from spark.archive_compact import compact
-from spark.archive_files import Archive
+from spark.archive.compact import compact
+from spark.archive.files import Archive
 from storage.errors import StoreError
 from tests.spark.archive_writer import add_run
 from tests.spark.store_writer import NOVEMBER_ROOT_MS, StoreWriter
+from tests.troupemq.client.copies import (
+    BEFORE_A_COMMIT,
+    BEFORE_A_SEND,
+    Killed,
+    copies,
+    kill_runs,
+    killed_after,
+    lose_answers,
+    with_topic,
+)
 from troupemq.cli.restore import restore as restore_command
-from troupemq.client.admin import Admin
-from troupemq.client.errors import ClientError, RouteNotFound
-from troupemq.client.message import MessageQueue, MessageView
-from troupemq.client.producer import Producer
-from troupemq.client.pull_consumer import PullConsumer
+from troupemq.client.errors import RouteNotFound
 from troupemq.restore import Restore, wanted_of
 from troupemq.servers import Servers
 
 MESSAGES, HOUR_MS = 12, 3_600_000
-COMMIT = PullConsumer.commit
 
 
 @pytest.fixture(scope="module")
@@ -57,18 +61,7 @@ def archive(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.fixture
 def namesrv(servers: Servers) -> str:
-    address = f"127.0.0.1:{servers.ports['namesrv']}"
-    with Admin(address) as admin:
-        registered = False
-        while not registered:  # the broker does that in its own time
-            with suppress(RouteNotFound):
-                admin.create_topic("Orders", 2)
-                registered = True
-    return address
-
-
-class Killed(BaseException):
-    """In the place of a kill: nothing below may catch it."""
+    return with_topic(servers)
 
 
 def restore(
@@ -78,22 +71,8 @@ def restore(
     return Restore(archive, given, "Orders", namesrv, rate=10_000, wait=wait)
 
 
-def orders(namesrv: str) -> list[MessageView]:
-    """In the order of the queues."""
-    found: list[MessageView] = []
-    with Admin(namesrv) as admin:
-        ends = {queue: admin.offsets(queue)[1] for queue in admin.queues("Orders")}
-        with PullConsumer("readers", namesrv, auto_commit=False) as consumer:
-            consumer.assign(ends)
-            for queue in ends:
-                consumer.seek_to_begin(queue)
-            while len(found) < sum(ends.values()):
-                found += consumer.poll(5000)
-    return sorted(found, key=lambda view: (view.queue.queue_id, view.queue_offset))
-
-
 def numbers(namesrv: str) -> list[int]:
-    return [int(view.body) for view in orders(namesrv)]
+    return [int(view.body) for view in copies(namesrv)]
 
 
 EVERY = [0, 2, 4, 6, 8, 10, 1, 3, 5, 7, 9, 11]
@@ -107,7 +86,7 @@ def test_messages_come_back_with_all_that_their_producers_gave_them(
     done = run.run()
     assert (done.sent, done.found, done.left_out_count) == (MESSAGES, 0, 1)
     assert done.left_out == ("message 6 in queue 0: the message body length is zero",)
-    found = orders(namesrv)
+    found = copies(namesrv)
     assert [int(view.body) for view in found] == EVERY
     for view in found:
         number = int(view.body)
@@ -117,49 +96,30 @@ def test_messages_come_back_with_all_that_their_producers_gave_them(
     assert (again.sent, again.found) == (0, 0)
 
 
-@pytest.mark.parametrize("where", ["before a send", "before a commit"])
+@pytest.mark.parametrize("where", [BEFORE_A_SEND, BEFORE_A_COMMIT])
 def test_a_run_that_is_killed_goes_on_and_sends_nothing_twice(
-    namesrv: str, archive: str, where: str, monkeypatch: pytest.MonkeyPatch
+    namesrv: str, archive: str, where: str
 ) -> None:
-    for kill_at in (1, 4, 2):
-        count = 0
-
-        def kill(*given: object, at: int = kill_at) -> None:
-            nonlocal count
-            count += 1
-            if count > at:
-                raise Killed
-
-        with monkeypatch.context() as patch, pytest.raises(Killed):
-            if where == "before a send":
-                restore(namesrv, archive, kill).run()
-            else:
-
-                def slain(
-                    self: PullConsumer, offsets: dict[MessageQueue, int], dies: Any = kill
-                ) -> None:
-                    dies()
-                    COMMIT(self, offsets)
-
-                patch.setattr(PullConsumer, "commit", slain)
-                restore(namesrv, archive).run()
+    kill_runs(lambda wait: restore(namesrv, archive, wait).run(), where)
     done = restore(namesrv, archive).run()
-    assert done.found == (1 if where == "before a commit" else 0)
+    assert done.found == (1 if where == BEFORE_A_COMMIT else 0)
     assert numbers(namesrv) == EVERY
+
+
+def test_ranges_that_overlap_send_what_both_have_once(namesrv: str, archive: str) -> None:
+    assert restore(namesrv, archive, queue_id=5, first=1, end=4).run().sent == 3
+    begin, end = (NOVEMBER_ROOT_MS + hours * HOUR_MS for hours in (40, 80))
+    with pytest.raises(Killed):  # of 4, 6 and 5, 7, which are there already
+        restore(namesrv, archive, killed_after(1), from_ms=begin, until_ms=end).run()
+    done = restore(namesrv, archive).run()
+    assert (done.sent, done.found) == (MESSAGES - 4, 4)
+    assert sorted(numbers(namesrv)) == list(range(MESSAGES))
 
 
 def test_a_send_without_an_answer_is_looked_up_before_it_is_tried_again(
     namesrv: str, archive: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    send, failures = Producer.send, [True, False, True]
-
-    def loses_answers(self: Producer, *given: object, **more: object) -> object:
-        result = send(self, *given, **more)  # type: ignore[arg-type]
-        if failures and failures.pop():
-            raise ClientError("no answer")
-        return result
-
-    monkeypatch.setattr(Producer, "send", loses_answers)
+    lose_answers(monkeypatch)
     assert restore(namesrv, archive).run().sent == MESSAGES
     assert numbers(namesrv) == EVERY
 
@@ -178,16 +138,8 @@ def test_a_compacted_archive_goes_on_where_the_runs_were(
     own = tmp_path / "own"
     Path(archive).rename(own)
     try:
-        count = 0
-
-        def kill(*given: object) -> None:
-            nonlocal count
-            count += 1
-            if count > 7:
-                raise Killed
-
         with pytest.raises(Killed):
-            restore(namesrv, str(own), kill).run()
+            restore(namesrv, str(own), killed_after(7)).run()
         compact(None, str(own))
         assert restore(namesrv, str(own)).run().sent == MESSAGES - 7
     finally:

@@ -15,7 +15,7 @@ trials.py      how long sends take
 transactions.py  those that nobody has ended
 namesrv.py     the name servers' settings and tables
 acl.py         access control
-export.py      configurations and figures into files, as the original writes them
+export.py      configurations and figures into files, as mqadmin writes them
 transfer.py    topics and groups into a file, and back
 """
 
@@ -67,7 +67,7 @@ MODULES = (
 
 @click.command(cls=AdminGroup, context_settings=HELP_OPTIONS)
 def admin() -> None:
-    """Look at clusters and change them: the original's mqadmin, with --json.
+    """Look at clusters and change them: RocketMQ's mqadmin, with --json.
 
     Commands are found whatever their capitals. With --json stdout has one object a line; what
     went wrong is on stderr, with exit code 1.

@@ -1,5 +1,6 @@
 """Commands about access control: accounts, addresses without one, and which version is where."""
 
+from protocol.bodies_own import AclRefusals
 from protocol.codes import RequestCode
 from protocol.headers.admin import (
     CreateAccessConfigHeader,
@@ -7,7 +8,7 @@ from protocol.headers.admin import (
     GetBrokerAclInfoResponseHeader,
     UpdateGlobalWhiteAddressesHeader,
 )
-from troupemq.cli.admin.command import BROKER, CLUSTER, command, one_of, option, parse_bool
+from troupemq.cli.admin.command import BROKER, CLUSTER, command, flag, one_of, option, parse_bool
 from troupemq.cli.admin.output import Output, Row, Time, snake_case
 from troupemq.cli.admin.session import Session, json_object
 from troupemq.client.errors import understood
@@ -29,6 +30,7 @@ _ACCESS_KEY = option("a", "accessKey", "The account.", required=True)
     option("t", "topicPerms", "topicA=DENY,topicB=PUB|SUB"),
     option("g", "groupPerms", "groupA=DENY,groupB=SUB"),
     option("m", "admin", "It may do everything.", metavar="true|false"),
+    flag("k", "keepPreviousSecret", "The secret before this one stays valid; of our brokers only."),
 )
 def update_acl_config(
     session: Session,
@@ -44,6 +46,7 @@ def update_acl_config(
     topic_perms: str | None,
     group_perms: str | None,
     admin: str | None,
+    keep_previous_secret: bool,
 ) -> None:
     """Create an account, or change it."""
     one_of(broker_addr, cluster_name)
@@ -56,6 +59,7 @@ def update_acl_config(
         default_group_perm,
         topic_perms,
         group_perms,
+        keep_previous_secret or None,
     )
     for address in session.targets(broker_addr, cluster_name, masters_only=False):
         with out.attempt():
@@ -170,3 +174,62 @@ def get_acl_config(
             ]
             addresses = found.get("globalWhiteAddrs")
             out.fields({"broker_address": address, "white_addresses": addresses, "accounts": shown})
+
+
+@command("compareAcl", SECTION, CLUSTER)
+def compare_acl(session: Session, out: Output, *, cluster_name: str | None) -> None:
+    """Show which brokers have other accounts than the others.
+
+    mqadmin changes the brokers one by one, and a file by hand is nobody's but its broker's.
+    Compared is what the files say; of official brokers, which do not tell that, their versions.
+    Exit code 1 if they differ, or if one of them says nothing.
+    """
+    rows: list[Row] = []
+    for address in session.targets(None, cluster_name, masters_only=False):
+        with out.attempt():
+            answer = session.ask(address, RequestCode.GET_BROKER_CLUSTER_ACL_INFO)
+            found = understood(GetBrokerAclInfoResponseHeader.decode, answer.fields)
+            versions = json_object(found.all_acl_file_version)
+            prints = json_object(found.fingerprints) if found.fingerprints else {}
+            rows.append(
+                {
+                    "broker": found.broker_name,
+                    "address": address,
+                    "files": len(versions),
+                    "versions": [str(_version("", each)["version"]) for each in versions.values()],
+                    "content": "-".join(map(str, prints.values())) if prints else None,
+                }
+            )
+    out.table(rows, "No broker has access control files.")
+    kinds: dict[str, list[str]] = {}
+    for row in rows:
+        kinds.setdefault(str(row["content"] or row["versions"]), []).append(str(row["address"]))
+    if len(kinds) > 1:
+        groups = "; ".join(", ".join(each) for each in kinds.values())
+        out.fail(f"The brokers have different accounts: {groups}.")
+
+
+@command("aclRefusals", SECTION, BROKER, CLUSTER)
+def acl_refusals(
+    session: Session, out: Output, *, broker_addr: str | None, cluster_name: str | None
+) -> None:
+    """Show whom access control has refused what since the start; of our brokers only."""
+    rows: list[Row] = []
+    for address in session.targets(broker_addr, cluster_name, masters_only=False):
+        with out.attempt():
+            found = session.read(AclRefusals, address, RequestCode.GET_ACL_REFUSALS)
+            rows += (
+                {
+                    "account": each.account,
+                    "group": each.group,
+                    "code": each.code,
+                    "times": each.count,
+                    "last_ms": Time(each.last_timestamp),
+                    "address": each.address,
+                    "why": each.remark,
+                    "broker": address,
+                }
+                for each in found.refusals
+            )
+    if rows or not out.failed:
+        out.table(rows, "Nobody was refused anything.")

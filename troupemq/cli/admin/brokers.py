@@ -1,6 +1,6 @@
 """Commands about clusters and brokers: state, settings, cleaning."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from math import isfinite
 from time import sleep, time_ns
 
@@ -15,6 +15,10 @@ from troupemq.client.errors import ClientError
 
 SECTION = "Clusters and brokers"
 _HOUR_MS = 3_600_000
+ONE_OF = "one_of"
+"""In a row of a broker that is one of several under one process: the name of the first."""
+_NOT_ADDED = frozenset(("send_wait_ms", "pull_wait_ms", "page_cache_ms", "kept_hours", "disk"))
+"""Figures of which a host has the highest of its brokers."""
 _Show = Callable[[BrokerPlace, dict[str, str]], Row]
 _ITS_CLUSTER = option("c", "cluster", "All masters of this cluster.", metavar="NAME")
 
@@ -23,19 +27,18 @@ _ITS_CLUSTER = option("c", "cluster", "All masters of this cluster.", metavar="N
     "clusterList",
     SECTION,
     flag("m", "moreStats", "Messages yesterday and today instead of rates."),
+    flag("e", "each", "A line for each of several brokers under one process."),
     option("i", "interval", "Again every so many seconds, until Ctrl-C.", type=SECONDS),
     until_interrupted=True,
 )
 def cluster_list(
-    session: Session, out: Output, *, more_stats: bool, interval: float | None
+    session: Session, out: Output, *, more_stats: bool, each: bool, interval: float | None
 ) -> None:
-    """List all brokers, how busy they are and how full."""
+    """List all brokers, how busy they are and how full; several under one process as one."""
     show = _day_row if more_stats else _rate_row
     while True:
-        out.table(
-            (row for place in session.brokers() for row in _asked(session, out, place, show)),
-            "No broker is registered.",
-        )
+        rows = (row for place in session.brokers() for row in _asked(session, out, place, show))
+        out.table(rows if each or out.as_json else as_hosts(rows), "No broker is registered.")
         if interval is None:
             return
         sleep(interval)
@@ -52,7 +55,8 @@ def _asked(session: Session, out: Output, place: BrokerPlace, show: _Show) -> It
     except ClientError as error:
         out.fail(f"{place.name} {place.id} does not answer: {error}")
         return
-    yield show(place, table)
+    one_of = {ONE_OF: table["oneOf"]} if "oneOf" in table else {}
+    yield {**show(place, table), **one_of}
 
 
 def first_number(text: str | None) -> float:
@@ -104,6 +108,27 @@ def _day_row(place: BrokerPlace, table: dict[str, str]) -> Row:
         "in_today": count("msgPutTotalTodayNow") - put_today,
         "out_today": count("msgGetTotalTodayNow") - get_today,
     }
+
+
+def as_hosts(rows: Iterable[Row]) -> list[Row]:
+    """The same with one row for all brokers that one process runs: what they do together."""
+    hosts: dict[tuple[object, ...], list[Row]] = {}
+    for row in rows:
+        host = row["cluster"], row.get(ONE_OF, row["broker"]), row["id"]
+        hosts.setdefault(host, []).append(row)
+    return [_together(each) for each in hosts.values()]
+
+
+def _together(rows: Sequence[Row]) -> Row:
+    first = {key: value for key, value in rows[0].items() if key != ONE_OF}
+    if len(rows) == 1:
+        return first
+    found = dict(first, broker=f"{rows[0][ONE_OF]} ({len(rows)})")
+    for key, value in first.items():
+        if isinstance(value, int | float) and key != "id":
+            numbers = [value for row in rows if isinstance(value := row[key], int | float)]
+            found[key] = max(numbers) if key in _NOT_ADDED else sum(numbers)
+    return found
 
 
 @command("brokerStatus", SECTION, BROKER, CLUSTER)

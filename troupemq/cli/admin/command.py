@@ -1,7 +1,7 @@
-"""How a command of `troupemq admin` is made: its name, its section of the help, its options.
+"""The making of a command of `troupemq admin`: its name, its section of the help, its options.
 
 Every command has -n and --json, ends with one sentence on stderr and exit code 1 when it cannot
-do what it was told, and finds its options under the original's long names too.
+do what it was told, and finds its options under mqadmin's long names too.
 """
 
 import re
@@ -19,7 +19,7 @@ from protocol.errors import ProtocolError
 from troupemq.cli.admin.output import Output
 from troupemq.cli.admin.session import Session
 from troupemq.cli.admin.text import one_line
-from troupemq.cli.options import json_option, leave, namesrv_option
+from troupemq.cli.options import acl_option, json_option, leave, namesrv_option
 from troupemq.client.errors import ClientError
 
 INTERRUPTED = 130
@@ -52,7 +52,7 @@ SECTION_OF: dict[str, str] = {}
 
 
 def option(short: str, name: str, help: str, *, to: str = "", **more: Any) -> click.Option:
-    """`-b` with `--broker-addr`, and `--brokerAddr` as the original spells it.
+    """`-b` with `--broker-addr`, and `--brokerAddr` as mqadmin spells it.
 
     The action gets it as `broker_addr`, or as `to`.
     """
@@ -101,7 +101,7 @@ def command(
                 sys.exit(1)
 
         made = click.Command(name, params=[*options], callback=run, help=action.__doc__)
-        namesrv_option(json_option(made))
+        acl_option(namesrv_option(json_option(made)))
         COMMANDS[name] = made
         SECTION_OF[name] = section
         ALIASES.update({alias.lower(): name for alias in (name, *aliases)})
@@ -155,7 +155,7 @@ def _suggestion(name: str) -> str:
 
 
 def parse_bool(text: str) -> bool:
-    """true or false as the original's options take them: anything but true is false."""
+    """true or false as mqadmin's options take them: anything but true is false."""
     return text.strip().lower() == "true"
 
 
@@ -166,7 +166,7 @@ def one_of(broker_addr: str | None, cluster_name: str | None) -> None:
 
 
 def yes_no(short: str, name: str, help: str, default: str = "false") -> click.Option:
-    """An option that takes true or false, as the original's do."""
+    """An option that takes true or false, as mqadmin's do."""
     return option(short, name, help, default=default, show_default=True, metavar="true|false")
 
 

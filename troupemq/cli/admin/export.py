@@ -1,4 +1,4 @@
-"""Commands that write configurations and figures into files, in the original's form."""
+"""Commands that write configurations and figures into files, in mqadmin's form."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -21,7 +21,7 @@ from protocol.topic_names import (
     SCHEDULE_TOPIC,
 )
 from storage.errors import reason_of
-from storage.groups import ALWAYS_PRESENT, TRANSACTION_GROUP
+from storage.tables.groups import ALWAYS_PRESENT, TRANSACTION_GROUP
 from troupemq.cli.admin.brokers import broker_settings, first_number, runtime_info
 from troupemq.cli.admin.command import BROKER, CLUSTER, command, flag, one_of, option
 from troupemq.cli.admin.groups import group_table
@@ -86,6 +86,7 @@ def user_groups(session: Session, address: str) -> Groups:
 
 
 def write_file(out: Output, path: Path, found: Mapping[str, object]) -> None:
+    """Writes it as JSON, over what is there. Raises ClientError if it cannot."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(found, indent="\t", ensure_ascii=False) + "\n")

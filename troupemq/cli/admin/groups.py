@@ -3,7 +3,7 @@
 import click
 
 from protocol.bodies import SubscriptionGroupConfig, SubscriptionGroupTable
-from protocol.codes import RequestCode, ResponseCode
+from protocol.codes import RequestCode
 from protocol.headers.admin import (
     DeleteSubscriptionGroupHeader,
     TopicHeader,
@@ -28,8 +28,6 @@ from troupemq.client.errors import ArgumentIllegal
 
 SECTION, PRODUCERS = "Consumer groups", "Producers"
 RETRIES = click.IntRange(-1, INT_MAX)
-MEMBERS_OF = option("g", "consumerGroup", "The consumer group.", required=True)
-NOBODY_ONLINE = (ResponseCode.CONSUMER_NOT_ONLINE, ResponseCode.SYSTEM_ERROR)
 
 
 @command(

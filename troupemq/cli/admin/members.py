@@ -4,14 +4,16 @@ import re
 from collections import Counter
 from collections.abc import Mapping
 from contextlib import suppress
+from time import time_ns
 
 from protocol.bodies import MessageQueue
 from protocol.bodies_admin import (
-    Connection,
+    ClientConnection,
     ConsumerConnection,
     ProducerConnection,
     ProducerTable,
 )
+from protocol.bodies_own import GroupChanges
 from protocol.codes import RequestCode
 from protocol.headers.admin import ConsumerGroupHeader, ProducerGroupHeader
 from protocol.headers.client import GetConsumerRunningInfoHeader
@@ -43,7 +45,7 @@ def producer_connection(session: Session, out: Output, *, producer_group: str, t
     out.table(rows, f"The producer group {producer_group} is not connected.")
 
 
-def _client(connection: Connection) -> Row:
+def _client(connection: ClientConnection) -> Row:
     """A connected client, under the same names wherever one is shown."""
     return {
         "client": connection.client_id,
@@ -110,6 +112,10 @@ def members_of(session: Session, group: str, address: str | None = None) -> Cons
     return members_of(session, group, last.address)
 
 
+DENIED_MS = 600_000
+"""A consumer tries again every 30 s: older refusals are of one that has been helped, or is gone."""
+
+
 @command(
     "consumerStatus",
     SECTION,
@@ -131,6 +137,8 @@ def consumer_status(
     if client_id is not None:
         out.fields(running_info(session, consumer_group, client_id, broker_addr, jstack))
         return
+    for sentence in denied(session, consumer_group, broker_addr):
+        out.fail(sentence)
     rows: list[Row] = []
     stacks: dict[str, object] = {}
     for member in members_of(session, consumer_group, broker_addr).connection_set:
@@ -155,6 +163,24 @@ def consumer_status(
     twice = sorted(str(queue) for queue, count in shared.items() if count > 1)
     if twice and all(row["model"] == "CLUSTERING" for row in rows):
         out.fail(f"Several members have the same queues at the moment: {', '.join(twice)}.")
+
+
+def denied(session: Session, group: str, broker_addr: str | None) -> list[str]:
+    """Members that access control turns away: they start, and are silent. Of our brokers only."""
+    found = []
+    for address in session.targets(broker_addr, None):
+        try:
+            header = ConsumerGroupHeader(group)
+            seen = session.read(GroupChanges, address, RequestCode.GET_GROUP_CHANGES, header)
+        except ClientError:
+            continue  # an official broker, or one that is gone: others say so
+        found += [
+            f"{address} refused the account {each.account} from {each.address} {each.count} times,"
+            f" the last time with code {each.code}: {each.remark}."
+            for each in seen.refusals
+            if time_ns() // 1_000_000 - each.last_timestamp < DENIED_MS
+        ]
+    return found
 
 
 def _said_by(info: Mapping[str, object]) -> dict[str, object]:

@@ -16,11 +16,10 @@ from troupemq.cli.admin.trace import events_of
 from troupemq.cli.admin.tracks import tracks_of
 from troupemq.cli.messages import as_object
 from troupemq.client.message import Message, MessageQueue, MessageView
-from troupemq.client.producer import Producer, ProducerSettings
+from troupemq.client.producing.producer import Producer, ProducerSettings
 
 SECTION = "Messages"
 PRODUCER_GROUP = "CLIENT_INNER_PRODUCER"
-MESSAGE_COUNT = 32
 
 _DIRECT_GROUP = option("g", "consumerGroup", "Let a member of this group consume it now.")
 _DIRECT_CLIENT = option("d", "clientId", "Which member.")
@@ -161,7 +160,7 @@ def query_msg_by_unique_key(
     TOPIC,
     option("b", "brokerName", "The broker's name.", required=True),
     option("i", "queueId", "The queue.", type=NUMBER, required=True),
-    option("o", "offset", "Its place there.", type=OFFSET, required=True),
+    option("o", "offset", "Its queue offset.", type=OFFSET, required=True),
 )
 def query_msg_by_offset(
     session: Session, out: Output, *, topic: str, broker_name: str, queue_id: int, offset: int

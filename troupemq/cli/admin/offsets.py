@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from protocol.bodies import MessageQueue
-from protocol.bodies_admin import ConsumeStats, ResetOffsetBody, TopicStatsTable
+from protocol.bodies_admin import ConsumeStatsBody, ResetOffsetBody, TopicStatsTable
 from protocol.codes import LanguageCode, RequestCode, ResponseCode
 from protocol.headers.admin import CloneGroupOffsetHeader, GetConsumeStatsHeader, TopicHeader
 from protocol.headers.client import ResetOffsetHeader
@@ -132,7 +132,7 @@ def _consumed(
 ) -> list[tuple[MessageQueue, int]]:
     """Where the group is in each queue; at the first message where it never was."""
     stats = session.read(
-        ConsumeStats,
+        ConsumeStatsBody,
         place.address,
         RequestCode.GET_CONSUME_STATS,
         GetConsumeStatsHeader(header.group),
@@ -165,7 +165,7 @@ def _offset_at(session: Session, place: BrokerPlace, queue: MessageQueue, time_m
     option("s", "srcGroup", "The group to take them from.", required=True),
     option("d", "destGroup", "The group to set.", required=True),
     TOPIC,
-    yes_no("o", "offline", "Although the group to set is not there."),
+    yes_no("o", "offline", "Even if the group to set has no members."),
 )
 def clone_group_offset(
     session: Session, out: Output, *, src_group: str, dest_group: str, topic: str, offline: str

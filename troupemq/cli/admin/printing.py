@@ -16,9 +16,9 @@ from troupemq.cli.admin.reading import QueueReader, reader_of
 from troupemq.cli.admin.session import Session
 from troupemq.cli.admin.times import COUNT, NEWEST, NUMBER, OFFSET, TIME
 from troupemq.cli.messages import as_object
+from troupemq.client.connection.route import route_of
 from troupemq.client.errors import ArgumentIllegal, RouteNotFound
 from troupemq.client.message import MessageQueue, MessageView
-from troupemq.client.route import route_of
 
 SECTION = "Messages"
 
@@ -37,7 +37,12 @@ SINCE = "Stored since: ms since 1970, or 2026-01-31T12:00:00."
 _BEGIN = option("b", "beginTimestamp", SINCE, type=TIME)
 _END = option("e", "endTimestamp", "Stored until.", type=TIME)
 _CHARSET = option(
-    "c", "charsetName", "Of the bodies.", default="UTF-8", show_default=True, callback=_charset
+    "c",
+    "charsetName",
+    "Character set of the bodies.",
+    default="UTF-8",
+    show_default=True,
+    callback=_charset,
 )
 _EXPRESSION = option("s", "subExpression", "Only with one of these tags: a || b.", default="*")
 

@@ -5,7 +5,7 @@ from time import sleep
 
 from protocol.bodies import MessageQueue
 from protocol.bodies_admin import (
-    ConsumeStats,
+    ConsumeStatsBody,
     ConsumeStatsList,
 )
 from protocol.codes import RequestCode
@@ -55,7 +55,7 @@ def consumer_progress(
         out.footer(f"{_lag(found)} behind in all; {tps:.2f} consumed a second.")
 
 
-def _stats_of(session: Session, out: Output, group: str) -> list[ConsumeStats]:
+def _stats_of(session: Session, out: Output, group: str) -> list[ConsumeStatsBody]:
     """What each broker says of a group. Raises RouteNotFound for one that nobody knows."""
     try:
         return list(_asked(session, out, group, session.group_brokers(group)))
@@ -69,14 +69,14 @@ def _stats_of(session: Session, out: Output, group: str) -> list[ConsumeStats]:
 
 def _asked(
     session: Session, out: Output, group: str, places: Sequence[BrokerPlace]
-) -> Iterator[ConsumeStats]:
+) -> Iterator[ConsumeStatsBody]:
     code, header = RequestCode.GET_CONSUME_STATS, GetConsumeStatsHeader(group)
     for place in places:
         with out.attempt():
-            yield session.read(ConsumeStats, place.address, code, header)
+            yield session.read(ConsumeStatsBody, place.address, code, header)
 
 
-def _lag(found: Sequence[ConsumeStats]) -> int:
+def _lag(found: Sequence[ConsumeStatsBody]) -> int:
     return sum(
         where.broker_offset - where.consumer_offset
         for each in found
@@ -85,7 +85,7 @@ def _lag(found: Sequence[ConsumeStats]) -> int:
 
 
 def _progress(
-    found: Sequence[ConsumeStats], owners: dict[MessageQueue, str] | None
+    found: Sequence[ConsumeStatsBody], owners: dict[MessageQueue, str] | None
 ) -> Iterator[Row]:
     offsets = [item for stats in found for item in stats.offset_table.items()]
     for queue, where in sorted(offsets, key=lambda item: _order(item[0])):

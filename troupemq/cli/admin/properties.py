@@ -27,7 +27,7 @@ def properties_of(body: bytes | memoryview | None) -> dict[str, str]:
 
 
 def _setting_in(line: str) -> dict[str, str]:
-    """The original writes values as they are: one that cannot be read as escaped is taken so."""
+    """RocketMQ writes values as they are: one that cannot be read as escaped is taken so."""
     try:
         return parse_properties(line)
     except ValueError:

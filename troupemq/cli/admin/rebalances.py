@@ -16,7 +16,7 @@ from troupemq.cli.admin.session import Session
 def rebalances(session: Session, out: Output, *, group: str, broker_addr: str | None) -> None:
     """Show what has happened to GROUP lately: each change makes its members share out anew.
 
-    Of our brokers only: the original does not remember it. Exit code 1 if the members of the
+    Of our brokers only: RocketMQ does not remember it. Exit code 1 if the members of the
     group subscribe differently.
     """
     if broker_addr is not None:

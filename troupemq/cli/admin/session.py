@@ -24,6 +24,7 @@ from protocol.message_id import is_offset_message_id
 from protocol.table_rules import key_fault
 from protocol.topic_names import DLQ_TOPIC_PREFIX, RETRY_TOPIC_PREFIX, SYSTEM_TOPICS
 from troupemq.client.admin import FOREVER_MS, Admin
+from troupemq.client.connection.route import MASTER_ID, namesrv_addresses
 from troupemq.client.errors import (
     ArgumentIllegal,
     BadAnswer,
@@ -36,7 +37,6 @@ from troupemq.client.errors import (
     understood,
 )
 from troupemq.client.message import MessageView
-from troupemq.client.route import MASTER_ID, namesrv_addresses
 
 TIMEOUT_MS = 5000
 QUERIED_MAX = 64
@@ -116,7 +116,8 @@ class Session(Admin):
         header: Header | None = None,
         timeout_ms: float = TIMEOUT_MS,
     ) -> Answered:
-        """The body that `address` answers."""
+        """The body that `address` answers. Raises ClientError: BadAnswer for one that is no
+        `kind`."""
         answer = self.ask(address, code, header, None, timeout_ms)
         if not answer.body and answer.remark:
             raise BadAnswer(f"{address} answered nothing: {answer.remark}")
@@ -124,11 +125,9 @@ class Session(Admin):
 
     # --- the name servers
 
-    def ask_namesrv(
-        self, code: RequestCode, header: Header | None = None, body: bytes | None = None
-    ) -> RemotingCommand:
+    def ask_namesrv(self, code: RequestCode, header: Header | None = None) -> RemotingCommand:
         """What one of the name servers answers: they all know the same brokers."""
-        return self._client.routes.ask_namesrv(_command(code, header, body))
+        return self._client.routes.ask_namesrv(_command(code, header, None))
 
     def ask_all_namesrvs(
         self,
@@ -168,7 +167,7 @@ class Session(Admin):
         return found
 
     def masters(self, cluster: str | None = None) -> list[BrokerPlace]:
-        """The masters among them."""
+        """The masters of a cluster, or of all. Raises RouteNotFound if there are none."""
         found = [place for place in self.brokers(cluster) if place.is_master]
         if not found:
             raise RouteNotFound(f"no master of {cluster or 'any cluster'} is registered")
@@ -199,7 +198,10 @@ class Session(Admin):
         return understood(TopicRouteData.decode, answer.body)
 
     def topic_brokers(self, topic: str) -> list[BrokerPlace]:
-        """One broker for each name that has the topic: its master, else one of its slaves."""
+        """One broker for each name that has the topic: its master, else one of its slaves.
+
+        Raises RouteNotFound if nobody has it.
+        """
         found = [min(_places(each)) for each in self.route(topic).broker_datas if each.broker_addrs]
         if not found:
             raise RouteNotFound(f"no broker has the topic {topic}")

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from contextlib import suppress
 
-from protocol.bodies_admin import BrokerStatsData, ConsumeStats
+from protocol.bodies_admin import BrokerStatsData, ConsumeStatsBody
 from protocol.codes import RequestCode, ResponseCode
 from protocol.headers.admin import GetConsumeStatsHeader, ViewBrokerStatsHeader
 from protocol.topic_names import DLQ_TOPIC_PREFIX, RETRY_TOPIC_PREFIX
@@ -83,5 +83,5 @@ def _day(data: BrokerStatsData) -> int:
 
 def _lag(session: Session, place: BrokerPlace, topic: str, group: str) -> int:
     header = GetConsumeStatsHeader(group, topic)
-    stats = session.read(ConsumeStats, place.address, RequestCode.GET_CONSUME_STATS, header)
+    stats = session.read(ConsumeStatsBody, place.address, RequestCode.GET_CONSUME_STATS, header)
     return sum(each.broker_offset - each.consumer_offset for each in stats.offset_table.values())

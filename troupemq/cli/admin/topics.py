@@ -28,10 +28,10 @@ from troupemq.cli.admin.command import (
 from troupemq.cli.admin.output import Output, Row, Time, snake_case
 from troupemq.cli.admin.session import ORDER_CONFIGURATION, BrokerPlace, Session
 from troupemq.cli.admin.times import COUNT
-from troupemq.client.assignment import averagely
+from troupemq.client.connection.route import DEFAULT_TOPIC, route_of
+from troupemq.client.consuming.assignment import averagely
 from troupemq.client.errors import ArgumentIllegal, RouteNotFound
 from troupemq.client.message import check_topic
-from troupemq.client.route import DEFAULT_TOPIC, route_of
 
 SECTION = "Topics"
 UNIT, UNIT_SUBSCRIPTION = 1, 2
@@ -365,7 +365,7 @@ def update_order_conf(
     option("i", "ipList", "The members.", required=True, metavar="ADDRESS,ADDRESS…"),
 )
 def allocate_mq(session: Session, out: Output, *, topic: str, ip_list: str) -> None:
-    """Show which queues each of these members of a group would get, shared out averagely."""
+    """Show which queues each of these members of a group would get, by the default allocation."""
     queues = sorted(route_of(topic, session.route(topic)).subscribe_queues)
     members = sorted({each.strip() for each in ip_list.split(",") if each.strip()})
     rows = (

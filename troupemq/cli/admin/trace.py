@@ -1,4 +1,4 @@
-"""What clients note about messages: the bodies of the trace topic.
+"""Bodies of the trace topic: what clients note about messages.
 
 A body holds records that end with the character 2; the fields of a record are separated by the
 character 1, the first one names its kind:

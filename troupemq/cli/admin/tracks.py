@@ -1,7 +1,7 @@
-"""Who has consumed a message: each group of its topic, and what is known of it."""
+"""The consumers of a message: each group of its topic, and what is known of it."""
 
 from protocol.bodies import SubscriptionData
-from protocol.bodies_admin import ConsumeStats
+from protocol.bodies_admin import ConsumeStatsBody
 from protocol.codes import RequestCode, ResponseCode
 from protocol.headers.admin import GetConsumeStatsHeader
 from troupemq.cli.admin.members import members_of
@@ -43,7 +43,7 @@ def _wants(subscription: SubscriptionData, tags: str | None) -> bool:
 
 def _has_passed(session: Session, view: MessageView, group: str) -> bool:
     stats = session.read(
-        ConsumeStats,
+        ConsumeStatsBody,
         view.store_host,
         RequestCode.GET_CONSUME_STATS,
         GetConsumeStatsHeader(group, view.queue.topic),

@@ -30,7 +30,7 @@ def transactions(
 ) -> None:
     """List the transactions that are neither committed nor rolled back, oldest first.
 
-    Of our brokers only: the original keeps no table of them.
+    Of our brokers only: RocketMQ keeps no table of them.
     """
     now_ms = time_ns() // 1_000_000
     rows = (

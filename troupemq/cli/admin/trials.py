@@ -7,10 +7,10 @@ from troupemq.cli.admin.command import TOPIC, command, option, yes_no
 from troupemq.cli.admin.output import Output, Row
 from troupemq.cli.admin.session import Session
 from troupemq.cli.admin.times import COUNT, NUMBER, SECONDS
+from troupemq.client.connection.route import route_of
 from troupemq.client.errors import ClientError
 from troupemq.client.message import Message, MessageQueue
-from troupemq.client.producer import Producer
-from troupemq.client.route import route_of
+from troupemq.client.producing.producer import Producer
 
 SECTION = "Trial sends"
 PRODUCER_GROUP = "troupemq-admin-trial"

@@ -1,39 +1,31 @@
 /** The consume load of the benchmark: a new group eats a backlog, of which the last three quarters count. */
 package interop;
 
+import java.util.List;
 import java.util.Map;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicLong;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
-import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
-import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
-import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
+import org.apache.rocketmq.common.message.MessageExt;
 
 final class ConsumeLoad {
     private static final long DEADLINE_S = 120;
 
     private final long count;
+    private final boolean measured;
     private final AtomicLong got = new AtomicLong();
     private final CountDownLatch quarter = new CountDownLatch(1);
     private final CountDownLatch all = new CountDownLatch(1);
 
-    ConsumeLoad(long count) {
+    ConsumeLoad(long count, boolean measured) {
         this.count = count;
+        this.measured = measured;
     }
 
-    /** One group's meal; a first one, not `measured`, warms up both ends. */
-    void run(String nameServer, String group, String topic, boolean measured) throws Exception {
-        DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(group);
-        consumer.setNamesrvAddr(nameServer);
-        consumer.setInstanceName(group);
-        consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
-        consumer.subscribe(topic, "*");
-        consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
-            eat(messages.size());
-            return ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
-        });
-        consumer.start();
+    /** One group's meal. */
+    void run(Consumers consumers, String group, String topic) throws Exception {
+        DefaultMQPushConsumer consumer = consumers.start(group, topic, this::eat);
         await(quarter);
         long began = System.nanoTime();
         long before = got.get();
@@ -55,8 +47,8 @@ final class ConsumeLoad {
         Lines.print(event);
     }
 
-    private void eat(int messages) {
-        long now = got.addAndGet(messages);
+    private void eat(List<MessageExt> messages) {
+        long now = got.addAndGet(messages.size());
         if (now >= count / 4) {
             quarter.countDown();
         }

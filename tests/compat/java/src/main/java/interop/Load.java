@@ -1,15 +1,19 @@
 /** The load generator of the benchmark: one load against one broker, by the official client as it is. */
 package interop;
 
+import java.util.ArrayList;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
+import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
-import org.apache.rocketmq.common.topic.TopicValidator;
 import org.apache.rocketmq.remoting.protocol.RemotingCommand;
 import org.apache.rocketmq.remoting.protocol.SerializeType;
 
 public final class Load {
+    private static final String PRODUCERS = "bench-producer";
+    private static final int ROUTES_ASKED_MS = 600_000;   // of all topics, one after the other
+
     private final Map<String, String> options = new HashMap<>();
 
     private Load(String[] arguments) {
@@ -35,43 +39,65 @@ public final class Load {
 
     private void run() throws Exception {
         if (text("load").equals("consume")) {
-            String group = text("group");
-            new ConsumeLoad(number("count")).run(text("nameServer"), group + "-warm-up", text("topic"), false);
-            new ConsumeLoad(number("count")).run(text("nameServer"), group, text("topic"), true);
+            for (boolean measured : new boolean[] {false, true}) {   // the first one warms up both ends
+                ConsumeLoad load = new ConsumeLoad(number("count", 0), measured);
+                load.run(consumers(), text("group") + (measured ? "" : "-warm-up"), text("topic"));
+            }
             return;
         }
-        DefaultMQProducer producer = new DefaultMQProducer("bench-producer");
+        boolean transacts = text("load").equals("transactions");
+        DefaultMQProducer producer =
+            transacts ? TransactionLoad.producer(PRODUCERS) : new DefaultMQProducer(PRODUCERS);
         producer.setNamesrvAddr(text("nameServer"));
         producer.setCompressMsgBodyOverHowmuch(Integer.MAX_VALUE);
+        producer.setPollNameServerInterval(ROUTES_ASKED_MS);
         producer.start();
-        send(producer, new SendLoad(producer, text("topic"), (int) number("bodyBytes")));
+        switch (text("load")) {
+            case "fill":
+                new SendLoad(producer, messages(), new Window(), 0).fill(number("count", 0));
+                break;
+            default:
+                measure(producer);
+        }
         producer.shutdown();
     }
 
-    private void send(DefaultMQProducer producer, SendLoad load) throws Exception {
-        Window window = new Window();
-        List<Thread> threads;
-        switch (text("load")) {
-            case "create":
-                producer.createTopic(
-                    TopicValidator.AUTO_CREATE_TOPIC_KEY_TOPIC, text("topic"), (int) number("queues"));
-                return;
-            case "fill":
-                load.fill(number("count"));
-                return;
-            case "send":
-                threads = load.waiting((int) number("threads"), window);
-                break;
-            case "callbacks":
-                threads = load.callbacks((int) number("threads"), (int) number("inFlight"), window);
-                break;
-            default:
-                throw new IllegalArgumentException("no such load: " + text("load"));
+    /** Sends, and whoever consumes at the same time, until the measured time is over. */
+    private void measure(DefaultMQProducer producer) throws Exception {
+        Window sent = new Window();
+        Window received = new Window();
+        Window cold = new Window();
+        List<DefaultMQPushConsumer> eaters = new ArrayList<>();
+        Messages messages = messages();
+        if (options.containsKey("group")) {
+            eaters.add(consumers().start(text("group"), text("topic"), got -> messages.arrived(got, received)));
         }
-        window.run(number("warmUpMs"), number("measureMs"));
+        if (options.containsKey("coldGroup")) {
+            eaters.add(consumers().start(
+                text("coldGroup"), text("coldTopic"), got -> got.forEach(message -> cold.succeed(0))));
+        }
+        SendLoad load = new SendLoad(producer, messages, sent, number("most", Long.MAX_VALUE));
+        List<Thread> threads = load.start(text("load"), (int) number("threads", 1), this::number);
+        sent.await(number("topics", 0));   // the first message to a topic asks for its route
+        // What is counted is what is told of: sends, what a listener gets, what a second group reads.
+        boolean atListener = text("counts", "sends").equals("listener");
+        Window timed = atListener ? received : sent;
+        Window counted = options.containsKey("coldGroup") ? cold : timed;
+        Window other = eaters.isEmpty() ? null : counted == received ? sent : received;
+        Window.measure(number("warmUpMs", 0), number("measureMs", 0), sent, counted, timed, other);
+        load.end();
         for (Thread thread : threads) {
             thread.join();
         }
+        eaters.forEach(DefaultMQPushConsumer::shutdown);
+    }
+
+    private Messages messages() {
+        return new Messages(text("topic"), (int) number("bodyBytes", 0), this::number, text("tags", ""));
+    }
+
+    private Consumers consumers() {
+        return new Consumers(text("nameServer"), text("expression", "*"), number("orderly", 0) > 0);
     }
 
     private String text(String name) {
@@ -82,7 +108,17 @@ public final class Load {
         return value;
     }
 
-    private long number(String name) {
-        return Long.parseLong(text(name));
+    private String text(String name, String otherwise) {
+        return options.getOrDefault(name, otherwise);
+    }
+
+    private long number(String name, long otherwise) {
+        String value = options.get(name);
+        return value == null ? otherwise : Long.parseLong(value);
+    }
+
+    /** The number of that name among the options, or another one where there is none. */
+    interface Numbers {
+        long get(String name, long otherwise);
     }
 }

@@ -2,10 +2,10 @@
 package interop;
 
 import java.util.ArrayList;
-import java.util.Arrays;
 import java.util.List;
 import java.util.concurrent.Semaphore;
 import java.util.concurrent.atomic.AtomicLong;
+import java.util.concurrent.locks.LockSupport;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
 import org.apache.rocketmq.client.producer.SendCallback;
 import org.apache.rocketmq.client.producer.SendResult;
@@ -13,43 +13,72 @@ import org.apache.rocketmq.client.producer.SendStatus;
 import org.apache.rocketmq.common.message.Message;
 
 final class SendLoad {
-    private static final int BATCH = 64;
+    private static final int FILL_BATCH = 64;
     private static final int FILL_THREADS = 4;
 
     private final DefaultMQProducer producer;
-    private final String topic;
-    private final byte[] body;
+    private final Messages messages;
+    private final Window window;
+    private final AtomicLong left;
+    private volatile boolean over;
 
-    SendLoad(DefaultMQProducer producer, String topic, int bodyBytes) {
+    /** It ends after `most` messages, whatever the time: large ones would fill the disk. */
+    SendLoad(DefaultMQProducer producer, Messages messages, Window window, long most) {
         this.producer = producer;
-        this.topic = topic;
-        this.body = new byte[bodyBytes];
-        Arrays.fill(body, (byte) 'x');
+        this.messages = messages;
+        this.window = window;
+        this.left = new AtomicLong(most);
     }
 
-    /** Each thread has one message on its way at a time. */
-    List<Thread> waiting(int threads, Window window) {
-        return start(threads, () -> {
-            while (!window.isOver()) {
-                long began = System.nanoTime();
-                try {
-                    count(producer.send(new Message(topic, body)), began, window);
-                } catch (Exception error) {
-                    window.fail();
+    void end() {
+        over = true;
+    }
+
+    List<Thread> start(String load, int threads, Load.Numbers numbers) {
+        switch (load) {
+            case "send":
+                return repeat(threads, numbers.get("rate", 0), () -> producer.send(messages.next()));
+            case "batches":
+                return batches(threads, (int) numbers.get("batch", 1));
+            case "transactions":
+                return repeat(threads, 0, () -> producer.sendMessageInTransaction(messages.next(), null));
+            case "callbacks":
+                return callbacks(threads, new Semaphore((int) numbers.get("inFlight", 1)));
+            default:
+                throw new IllegalArgumentException("no such load: " + load);
+        }
+    }
+
+    /** Each thread has one message on its way at a time; together they keep to `rate`, if it is not 0. */
+    private List<Thread> repeat(int threads, long rate, Sending sending) {
+        long pauseNs = rate == 0 ? 0 : 1_000_000_000L * threads / rate;
+        return run(threads, () -> {
+            long due = System.nanoTime();
+            while (more(1)) {
+                for (due += pauseNs; pauseNs > 0 && System.nanoTime() < due; ) {
+                    LockSupport.parkNanos(due - System.nanoTime());
                 }
+                count(sending, 1);
             }
         });
     }
 
-    /** The threads together have at most `inFlight` messages on their way. */
-    List<Thread> callbacks(int threads, int inFlight, Window window) {
-        Semaphore free = new Semaphore(inFlight);
-        return start(threads, () -> {
-            while (!window.isOver()) {
+    private List<Thread> batches(int threads, int size) {
+        return run(threads, () -> {
+            while (more(size)) {
+                List<Message> batch = batch(size);
+                count(() -> producer.send(batch), size);
+            }
+        });
+    }
+
+    /** The threads together have at most so many messages on their way as `free` has permits. */
+    private List<Thread> callbacks(int threads, Semaphore free) {
+        return run(threads, () -> {
+            while (more(1)) {
                 free.acquireUninterruptibly();
-                long began = System.nanoTime();
                 try {
-                    producer.send(new Message(topic, body), callback(began, free, window));
+                    producer.send(messages.next(), callback(System.nanoTime(), free));
                 } catch (Exception error) {
                     free.release();
                     window.fail();
@@ -60,15 +89,11 @@ final class SendLoad {
 
     /** Stores `count` messages as fast as it goes, in batches; returns when all are there. */
     void fill(long count) throws InterruptedException {
-        AtomicLong left = new AtomicLong(count);
-        for (Thread thread : start(FILL_THREADS, () -> {
-            for (long rest = left.getAndAdd(-BATCH); rest > 0; rest = left.getAndAdd(-BATCH)) {
-                List<Message> batch = new ArrayList<>();
-                for (int i = 0; i < Math.min(BATCH, rest); i++) {
-                    batch.add(new Message(topic, body));
-                }
+        AtomicLong rest = new AtomicLong(count);
+        for (Thread thread : run(FILL_THREADS, () -> {
+            for (long now = rest.getAndAdd(-FILL_BATCH); now > 0; now = rest.getAndAdd(-FILL_BATCH)) {
                 try {
-                    producer.send(batch);
+                    producer.send(batch((int) Math.min(FILL_BATCH, now)));
                 } catch (Exception error) {
                     throw new IllegalStateException("the backlog could not be stored", error);
                 }
@@ -78,7 +103,23 @@ final class SendLoad {
         }
     }
 
-    private static List<Thread> start(int threads, Runnable work) {
+    private List<Message> batch(int size) {
+        List<Message> batch = new ArrayList<>();
+        for (int i = 0; i < size; i++) {
+            batch.add(messages.next());
+        }
+        return batch;
+    }
+
+    private boolean more(int count) {
+        if (left.addAndGet(-count) < 0) {
+            window.end();
+            return false;
+        }
+        return !over;
+    }
+
+    private static List<Thread> run(int threads, Runnable work) {
         List<Thread> started = new ArrayList<>();
         for (int i = 0; i < threads; i++) {
             Thread thread = new Thread(work, "load-" + i);
@@ -88,12 +129,12 @@ final class SendLoad {
         return started;
     }
 
-    private static SendCallback callback(long began, Semaphore free, Window window) {
+    private SendCallback callback(long began, Semaphore free) {
         return new SendCallback() {
             @Override
             public void onSuccess(SendResult sent) {
                 free.release();
-                count(sent, began, window);
+                count(sent, began, 1);
             }
 
             @Override
@@ -104,11 +145,24 @@ final class SendLoad {
         };
     }
 
-    private static void count(SendResult sent, long began, Window window) {
+    private void count(Sending sending, int messages) {
+        long began = System.nanoTime();
+        try {
+            count(sending.send(), began, messages);
+        } catch (Exception error) {
+            window.fail();
+        }
+    }
+
+    private void count(SendResult sent, long began, int messages) {
         if (sent.getSendStatus() == SendStatus.SEND_OK) {
-            window.succeed(System.nanoTime() - began);
+            window.succeed(System.nanoTime() - began, messages);
         } else {
             window.fail();
         }
+    }
+
+    private interface Sending {
+        SendResult send() throws Exception;
     }
 }

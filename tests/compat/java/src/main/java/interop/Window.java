@@ -1,23 +1,26 @@
-/** The measured stretch of a load: warm up, tell that it begins, count, tell what was counted. */
+/** What a load has done, and the measured stretch of it: warm up, tell that it begins, tell what was counted. */
 package interop;
 
 import java.util.Map;
 import java.util.concurrent.atomic.LongAdder;
 
 final class Window {
+    private static final long STEP_MS = 50;
+
     private final LongAdder done = new LongAdder();
     private final LongAdder failed = new LongAdder();
     private final Latencies latencies = new Latencies();
     private volatile boolean measuring;
-    private volatile boolean over;
-
-    boolean isOver() {
-        return over;
-    }
+    private volatile boolean full;
 
     /** One message made it; it took `ns`. */
     void succeed(long ns) {
-        done.increment();
+        succeed(ns, 1);
+    }
+
+    /** So many messages made it together. */
+    void succeed(long ns, int messages) {
+        done.add(messages);
         if (measuring) {
             latencies.add(ns);
         }
@@ -27,27 +30,47 @@ final class Window {
         failed.increment();
     }
 
-    /** Lets the load run for the two times and prints what the second one saw. */
-    void run(long warmUpMs, long measureMs) throws InterruptedException {
+    /** Waits until so many messages made it. */
+    void await(long messages) throws InterruptedException {
+        while (done.sum() < messages) {
+            Thread.sleep(STEP_MS);
+        }
+    }
+
+    /** Nothing more comes: there is no use in measuring on. */
+    void end() {
+        full = true;
+    }
+
+    /** Lets the load run for the two times and tells what the windows saw of the second one. */
+    static void measure(long warmUpMs, long measureMs, Window sent, Window counted, Window timed, Window other)
+            throws InterruptedException {
         Thread.sleep(warmUpMs);
-        long doneBefore = done.sum();
-        long failedBefore = failed.sum();
-        measuring = true;
+        long doneBefore = counted.done.sum();
+        long failedBefore = sent.failed.sum();
+        long otherBefore = other == null ? 0 : other.done.sum();
+        timed.measuring = true;
         long began = System.nanoTime();
         Lines.print(Lines.event("begins"));
-        Thread.sleep(measureMs);
-        long doneAfter = done.sum();
-        long failedAfter = failed.sum();
+        long end = began + measureMs * 1_000_000;
+        while (System.nanoTime() < end && !sent.full) {
+            Thread.sleep(Math.min(STEP_MS, measureMs));
+        }
+        long doneAfter = counted.done.sum();
+        long failedAfter = sent.failed.sum();
+        long otherAfter = other == null ? 0 : other.done.sum();
         long ended = System.nanoTime();
-        measuring = false;
+        timed.measuring = false;
         Map<String, Object> event = Lines.event("ends");
         event.put("messages", doneAfter - doneBefore);
         event.put("failures", failedAfter - failedBefore);
         event.put("seconds", (ended - began) / 1e9);
-        event.put("p50Ms", latencies.quantileMs(0.50));
-        event.put("p99Ms", latencies.quantileMs(0.99));
-        event.put("maxMs", latencies.longestMs());
+        event.put("p50Ms", timed.latencies.quantileMs(0.50));
+        event.put("p99Ms", timed.latencies.quantileMs(0.99));
+        event.put("maxMs", timed.latencies.longestMs());
+        if (other != null) {
+            event.put("others", otherAfter - otherBefore);
+        }
         Lines.print(event);
-        over = true;
     }
 }

@@ -1,0 +1,270 @@
+"""The accounts in force: read from their files, replaced whole, changed by administrators.
+
+A plain class; one actor owns the one there is. What cannot be used is said in one line, and what
+was read before it stays in force. A change by an administrator is checked and written before it
+holds; one by hand counts as a new version, which 4.9.7 does not notice.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from hashlib import sha256
+from typing import Any
+
+from structlog import get_logger
+
+from actors.engine.published import Published
+from protocol.bodies import DataVersion
+from protocol.headers.admin import CreateAccessConfigHeader
+from storage.access.acl_file import (
+    ACCOUNTS,
+    PERMS,
+    VERSION,
+    WHITE_LIST,
+    AclFile,
+    as_list,
+    encode_acl_file,
+    split_perm,
+)
+from storage.access.acl_files import (
+    AclSnapshot,
+    Texts,
+    parse_texts,
+    read_texts,
+    save_acl_file,
+    with_account,
+    with_version,
+    with_versions,
+    with_white_list,
+    without_account,
+)
+from storage.access.addresses import AddressError, parse_addresses
+from storage.errors import StoreError
+from storage.files.disk import Disk
+
+log = get_logger(__name__)
+
+_FINGERPRINT_DIGITS = 4
+MASK = "******"
+_FAILED = "The accesskey[%s] corresponding to accessConfig has been %s failed."
+_KEY_CHARS_MIN = 7
+_SECRETS = ("secretKey", "previousSecretKey")
+
+
+class ChangeRefused(Exception):
+    """A change that is not made; the text is for the administrator."""
+
+
+class AclStore:
+    """The files of one server."""
+
+    def __init__(
+        self, disk: Disk, path: str, now_ms: Callable[[], int], *, takes_samples: bool
+    ) -> None:
+        """`path` of the default file."""
+        self.path = path
+        self.published = Published(AclSnapshot())
+        self._disk = disk
+        self._now_ms = now_ms
+        self._takes_samples = takes_samples
+        self._texts: Texts = {}
+        self._seen: Texts = {}
+        """Those of the last look: the same again say nothing new, be they right or wrong."""
+        self._versions: dict[str, DataVersion] = {}
+
+    def load(self) -> None:
+        """At the start; makes the default file if it is missing. Raises StoreError."""
+        if not self._disk.exists(self.path):
+            save_acl_file(self._disk, self.path, b"")
+        self._seen = read_texts(self._disk, self.path)
+        snapshot = parse_texts(self._seen, takes_samples=self._takes_samples)
+        versions = {path: file.version for path, file in snapshot.files.items()}
+        self._take(self._seen, snapshot, versions)
+        if not snapshot.accounts:
+            log.warning("access control knows no account: nobody may do anything", file=self.path)
+
+    def look(self) -> None:
+        """Takes over what has changed, if it can be used."""
+        try:
+            texts = read_texts(self._disk, self.path)
+            if texts == self._seen:
+                return
+            self._seen = texts
+            snapshot = parse_texts(texts, takes_samples=self._takes_samples)
+        except StoreError as error:
+            log.error("access control stays as it was", reason=str(error))
+            return
+        now_ms = self._now_ms()
+        versions = {}
+        for path, file in snapshot.files.items():
+            known = self._versions.get(path)
+            if known is None or file.version.counter > known.counter:
+                versions[path] = file.version
+            else:
+                edited = texts[path] != self._texts.get(path)
+                versions[path] = known.next(now_ms) if edited else known
+        self._take(texts, snapshot, versions)
+
+    def _take(self, texts: Texts, snapshot: AclSnapshot, versions: dict[str, DataVersion]) -> None:
+        self._texts, self._versions = texts, versions
+        self.published.value = with_versions(snapshot, versions)
+        for warning in snapshot.warnings:
+            log.warning("access control", about=warning)
+        log.info("access control read", accounts=len(snapshot.accounts), files=len(texts))
+
+    # --- changes
+
+    def update_account(self, header: CreateAccessConfigHeader, *, keeps_previous: bool) -> None:
+        """Makes or changes an account. Raises ChangeRefused."""
+        snapshot = self._newest()
+        file = snapshot.file_of(header.access_key)
+        secret = header.secret_key or ""
+        if file is None and min(len(header.access_key), len(secret)) < _KEY_CHARS_MIN:
+            raise ChangeRefused(
+                f"The accessKey={header.access_key} and secretKey cannot be null and length should"
+                " longer than 6"
+            )
+        if secret and len(secret) < _KEY_CHARS_MIN:
+            raise ChangeRefused("The secretKey value length should longer than 6")
+        values = _values_of(header)
+        if secret:
+            before = None if file is None else _entry(file, header.access_key).get("secretKey")
+            values["previousSecretKey"] = before if keeps_previous else None
+        failed = _FAILED % (header.access_key, "updated")
+        with _refusing(failed):
+            target = file or snapshot.files[self.path]
+            self._write(target.path, with_account(target, header.access_key, values))
+
+    def delete_account(self, access_key: str) -> None:
+        """Raises ChangeRefused."""
+        failed = _FAILED % (access_key, "deleted")
+        file = self._newest().file_of(access_key)
+        if file is None:
+            raise ChangeRefused(failed)
+        with _refusing(failed):
+            self._write(file.path, without_account(file, access_key))
+
+    def set_white_list(self, addresses: str, path: str) -> None:
+        """`path` empty: of the default file; nothing but the files that are read. Raises
+        ChangeRefused."""
+        failed = f"The globalWhiteAddresses[{addresses}] has been updated failed."
+        file = self._newest().files.get(path or self.path)
+        if file is None:
+            raise ChangeRefused(failed)
+        texts = [text for text in _split_addresses(addresses) if text]
+        with _refusing(failed):
+            self._write(file.path, with_white_list(file, texts))
+
+    def _newest(self) -> AclSnapshot:
+        """With what somebody has written by hand a moment ago."""
+        self.look()
+        return self.published.value
+
+    def _write(self, path: str, raw: Mapping[str, Any]) -> None:
+        """Raises StoreError, ChangeRefused; then nothing has changed."""
+        version = self._versions.get(path, DataVersion(0, 0)).next(self._now_ms())
+        texts = {**self._texts, path: encode_acl_file(with_version(raw, version))}
+        snapshot = parse_texts(texts, takes_samples=self._takes_samples)
+        if self.published.value.admin_count and not snapshot.admin_count:
+            raise ChangeRefused("The last admin account cannot be deleted or changed to another")
+        save_acl_file(self._disk, path, texts[path])
+        self._seen = texts
+        self._take(texts, snapshot, {**self._versions, path: version})
+
+    # --- what is shown
+
+    def fingerprints(self) -> dict[str, str]:
+        """Of each file's content but its version: tells brokers apart whose files differ.
+
+        It is so short that nobody can try out secrets by it.
+        """
+        found = {}
+        for path, file in self.published.value.files.items():
+            content = {key: file.raw[key] for key in file.raw if key != VERSION}
+            text = repr(sorted(content.items())).encode()
+            found[path] = sha256(text).hexdigest()[:_FINGERPRINT_DIGITS]
+        return found
+
+    def shown(self) -> dict[str, Any]:
+        """White addresses and accounts, without any secret: the body of an answer to 54."""
+        accounts: list[dict[str, Any]] = []
+        white: list[str] = []
+        names: set[str] = set()
+        for file in self.published.value.files.values():
+            white += map(str, as_list(file.raw.get(WHITE_LIST)))
+            for entry in file.raw.get(ACCOUNTS) or []:
+                if str(entry.get("accessKey")) not in names:
+                    names.add(str(entry.get("accessKey")))
+                    accounts.append(_masked(entry))
+        return {"globalWhiteAddrs": white, "plainAccessConfigs": accounts}
+
+
+def _masked(entry: Mapping[str, Any]) -> dict[str, Any]:
+    shown = {name: value for name, value in entry.items() if value is not None}
+    for name in ("accessKey", "whiteRemoteAddress"):
+        if name in shown:
+            shown[name] = str(shown[name])
+    return {**shown, **{name: MASK for name in _SECRETS if name in shown}}
+
+
+def _values_of(header: CreateAccessConfigHeader) -> dict[str, Any]:
+    """What a request changes, by the keys of the file. Raises ChangeRefused."""
+    values: dict[str, Any] = {"admin": header.admin}
+    if header.secret_key:
+        values["secretKey"] = header.secret_key
+    if header.white_remote_address is not None:
+        try:
+            parse_addresses(header.white_remote_address)
+        except AddressError as error:
+            raise ChangeRefused(str(error)) from None
+        values["whiteRemoteAddress"] = header.white_remote_address
+    if header.default_topic_perm:
+        values["defaultTopicPerm"] = header.default_topic_perm
+    if header.default_group_perm:
+        values["defaultGroupPerm"] = header.default_group_perm
+    for name, listed in (("topicPerms", header.topic_perms), ("groupPerms", header.group_perms)):
+        if listed is not None:
+            values[name] = [_checked_perm(each.strip()) for each in listed.split(",") if each]
+    return values
+
+
+def _checked_perm(entry: str) -> str:
+    if split_perm(entry) is None:
+        raise ChangeRefused(
+            f"Parse Resource format error for {entry}.\n"
+            "The expected resource format is 'Res=Perm'. For example: topicA=SUB"
+        )
+    if entry.partition("=")[2].strip() not in PERMS:
+        raise ChangeRefused(
+            f"Parse resource permission error for {entry}.\n"
+            "The expected permissions are 'SUB' or 'PUB' or 'SUB|PUB' or 'PUB|SUB'."
+        )
+    return entry
+
+
+def _split_addresses(text: str) -> Iterator[str]:
+    """At the commas that do not stand between braces."""
+    part = ""
+    for char in text:
+        if char == "," and part.count("{") == part.count("}"):
+            yield part.strip()
+            part = ""
+        else:
+            part += char
+    yield part.strip()
+
+
+def _entry(file: AclFile, access_key: str) -> Mapping[str, Any]:
+    for entry in file.raw.get(ACCOUNTS) or []:
+        if str(entry.get("accessKey")) == access_key:
+            return entry if isinstance(entry, dict) else {}
+    return {}
+
+
+@contextmanager
+def _refusing(text: str) -> Iterator[None]:
+    """What the files or the disk do not allow is refused with this text, and told in the log."""
+    try:
+        yield
+    except StoreError as error:
+        log.warning("access control not changed", reason=str(error))
+        raise ChangeRefused(f"{text} {error}") from None

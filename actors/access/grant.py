@@ -1,0 +1,102 @@
+"""A grant: what one asker may do, as it was found out before its request was passed on.
+
+A handler asks it where only the handler knows what is asked for: the topic of a stored message, the
+groups in a body. A request without a grant came to a server without access control.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import NoReturn
+
+from actors.access.refusals import Refusals
+from protocol.codes import ResponseCode
+from protocol.errors import RemoteError
+from protocol.topic_names import RETRY_TOPIC_PREFIX
+from storage.access.acl_file import PUB, SUB, Account
+
+PREFIX = "org.apache.rocketmq.acl.common.AclException: "
+"""Before each text, as clients know it."""
+
+NOBODY = Account("", ())
+"""Whoever comes from a white address without a key."""
+
+
+class AccessRefused(RemoteError):
+    """The asker may not; answered as 4.9.7 does, with SYSTEM_ERROR."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(ResponseCode.SYSTEM_ERROR, PREFIX + text)
+        self.text = text
+
+
+@dataclass(slots=True)
+class Grant:
+    """Of one account, one white address, or both."""
+
+    account: Account
+    is_white: bool
+    """It comes from where no key is needed: it may send, receive and look, not administer."""
+    is_admin: bool
+    address: str
+    refusals: Refusals
+    reply_topic: str
+
+    @property
+    def passes_all(self) -> bool:
+        """Whether no list is looked at."""
+        return self.is_white or (self.is_admin and not self.account.has_lists)
+
+    def may_use_topic(self, topic: str, perm: int) -> bool:
+        """Whether it has all of these permissions for a topic; a retry topic stands for a group."""
+        if self.passes_all:
+            return True
+        if topic.startswith(RETRY_TOPIC_PREFIX):
+            return self.may_use_group(topic[len(RETRY_TOPIC_PREFIX) :], perm)
+        account = self.account
+        found = account.topic_perms.get(topic)
+        if found is None:
+            found = account.default_topic_perm
+            if topic == self.reply_topic:
+                found |= PUB
+        return found & perm == perm
+
+    def may_use_group(self, group: str, perm: int) -> bool:
+        """Whether it has all of these permissions for a group."""
+        if self.passes_all:
+            return True
+        found = self.account.group_perms.get(group, self.account.default_group_perm)
+        return found & perm == perm
+
+    def require_topic(self, code: int, topic: str, perm: int, group: str = "") -> None:
+        """Raises AccessRefused; `group` is who wants to use it, for the count."""
+        if not self.may_use_topic(topic, perm):
+            self.refuse_topic(code, topic, group)
+
+    def refuse_topic(self, code: int, topic: str, group: str = "") -> NoReturn:
+        """Raises AccessRefused."""
+        name = topic.removeprefix(RETRY_TOPIC_PREFIX)
+        kind = "topic" if name == topic else "group"
+        self.refuse(code, f"No default permission for {kind}:{name}", group)
+
+    def require_group(self, code: int, group: str, perm: int = SUB) -> None:
+        """Raises AccessRefused."""
+        if not self.may_use_group(group, perm):
+            self.refuse(code, f"No default permission for group:{group}", group)
+
+    def require_consumers(self, code: int, groups: Iterable[tuple[str, Iterable[str]]]) -> None:
+        """Groups and the topics that each of them subscribes. Raises AccessRefused."""
+        for group, topics in groups:
+            self.require_group(code, group)
+            for topic in topics:
+                self.require_topic(code, topic, SUB, group)
+
+    def refuse(self, code: int, text: str, group: str = "") -> NoReturn:
+        """Raises AccessRefused, and counts it."""
+        self.refusals.note(self.account.access_key, group, code, text, self.address)
+        raise AccessRefused(text)
+
+    def refuse_administration(self, code: int, group: str = "") -> NoReturn:
+        """The same with the words for codes that only administrators may use."""
+        who = self.account.access_key
+        text = f"Need admin permission for request code={code}, but accessKey={who} is not"
+        self.refuse(code, text, group)

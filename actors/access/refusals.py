@@ -1,0 +1,137 @@
+"""Refusals counted by account, group and code, for operators; tries with a wrong key by address.
+
+A count that two threads raise at the same moment may be one too low.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from structlog import get_logger
+
+from protocol.bodies_own import AclRefusal
+
+log = get_logger(__name__)
+
+REFUSALS_MAX = 10_000
+"""Groups and codes are what clients make of them; past it the oldest is forgotten."""
+
+LOG_EVERY_MS = 60_000
+TRIES_MAX = 20
+"""Wrong signatures of an account from one address in a minute; past it connections are closed."""
+
+MINUTE_MS = 60_000
+_ADDRESSES_MAX = 10_000
+
+
+@dataclass(slots=True)
+class Refusal:
+    """How often one account was refused one thing."""
+
+    account: str
+    """Empty: nobody that is known here."""
+    group: str
+    """Of consumers or producers; empty where none is named."""
+    code: int
+    count: int = 0
+    last_ms: int = 0
+    remark: str = ""
+    address: str = ""
+    """Of the last one."""
+    logged_ms: int = -LOG_EVERY_MS
+    logged_count: int = 0
+
+    def shown(self) -> AclRefusal:
+        """As it is told to administrators."""
+        return AclRefusal(
+            self.account,
+            self.group,
+            self.code,
+            self.count,
+            self.last_ms,
+            self.remark,
+            self.address,
+        )
+
+
+class Refusals:
+    """Those of one server."""
+
+    def __init__(self, now_ms: Callable[[], int]) -> None:
+        self._now_ms = now_ms
+        self._found: dict[tuple[str, str, int], Refusal] = {}
+
+    def note(self, account: str, group: str, code: int, remark: str, address: str) -> None:
+        """Counts one, and says so once a minute."""
+        key = account, group, code
+        found = self._found.get(key)
+        if found is None:
+            if len(self._found) >= REFUSALS_MAX:
+                self._found.pop(next(iter(self._found)), None)
+            found = self._found[key] = Refusal(account, group, code)
+        found.count += 1
+        found.last_ms, found.remark, found.address = self._now_ms(), remark, address
+        if found.last_ms - found.logged_ms >= LOG_EVERY_MS:
+            log.warning(
+                "request refused",
+                account=account,
+                group=group,
+                code=code,
+                peer=address,
+                why=remark,
+                times=found.count - found.logged_count,
+            )
+            found.logged_ms, found.logged_count = found.last_ms, found.count
+
+    def all(self) -> Iterator[Refusal]:
+        """Every one, the oldest first."""
+        return iter([*self._found.values()])
+
+    def of_group(self, group: str) -> list[Refusal]:
+        """Those of one group."""
+        return [each for each in self.all() if each.group == group]
+
+
+@dataclass(slots=True)
+class _Tries:
+    since_ms: int
+    count: int = 0
+    shut_until_ms: int = 0
+
+
+class WrongTries:
+    """Wrong keys and signatures, counted by address and account.
+
+    Behind one address there may be many clients: who is right about another account is not shut
+    out with one who is wrong. All accounts that nobody knows count as one.
+    """
+
+    def __init__(self, now_ms: Callable[[], int]) -> None:
+        self._now_ms = now_ms
+        self._found: dict[tuple[str, str], _Tries] = {}
+
+    def note(self, host: str, account: str) -> bool:
+        """Counts one; whether it was one too many, so that the connection is to be closed."""
+        now_ms, key = self._now_ms(), (host, account)
+        tries = self._found.get(key)
+        if tries is None:
+            if len(self._found) >= _ADDRESSES_MAX:
+                self._found.pop(next(iter(self._found)))
+            tries = self._found[key] = _Tries(now_ms)
+        if now_ms - tries.since_ms >= MINUTE_MS:
+            if tries.count > TRIES_MAX:
+                log.warning(
+                    "wrong keys or signatures", address=host, account=account, times=tries.count
+                )
+            tries.since_ms, tries.count = now_ms, 0
+        tries.count += 1
+        if tries.count <= TRIES_MAX:
+            return False
+        if tries.count == TRIES_MAX + 1:
+            log.warning("too many wrong keys or signatures", address=host, account=account)
+        tries.shut_until_ms = now_ms + MINUTE_MS
+        return True
+
+    def is_shut_out(self, host: str, account: str) -> bool:
+        """Whether nobody new may come in from there with this account."""
+        tries = self._found.get((host, account))
+        return tries is not None and self._now_ms() < tries.shut_until_ms

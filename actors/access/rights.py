@@ -1,0 +1,216 @@
+"""The right that each request code needs: a table for brokers, a table for name servers.
+
+Both are complete (tests/actors/access/test_rights.py): a code that is missing is refused. What only
+the body or the store can tell is marked IN_HANDLER; the handler asks the request's grant then.
+
+Where a broker of 4.9.7 checks less than this, it is a hole (docs/security.md); there it authorises
+10, 310, 11, 12, 34, 35, 36, 38 and 15, wants an administrator for 17, 25, 200, 207 and 215, and is
+content with any signature for the rest.
+
+Source: acl/plain/PlainAccessValidator.java, PlainPermissionManager.java.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+
+from actors.access.grant import Grant
+from protocol.codes import RequestCode as Code
+from storage.access.acl_file import PUB, SUB
+
+Fields = Mapping[str, str]
+
+
+class Level(Enum):
+    """Who passes, whatever the request names."""
+
+    NOBODY = "what it names decides"
+    SIGNED = "whoever has an account, or a white address"
+    MONITOR = "who may look at everything, brokers, white addresses"
+    BROKER = "brokers, white addresses"
+    ADMIN = "administrators"
+
+
+@dataclass(frozen=True, slots=True)
+class Right:
+    """What a code needs: the level, or, where there are any, what the request names."""
+
+    level: Level
+    topics: tuple[tuple[str, int], ...] = ()
+    """Ext field of a topic, permissions; a field that is missing is for the handler to miss."""
+    groups: tuple[tuple[str, int], ...] = ()
+    either: bool = False
+    """One of the permissions is enough."""
+    group_field: str = ""
+    """Who asks, for the count of refusals."""
+
+    def check(self, grant: Grant, code: int, fields: Fields) -> None:
+        """Raises AccessRefused."""
+        by_level = self.level is not Level.NOBODY
+        if self._has_level(grant) or (grant.is_admin and (by_level or grant.passes_all)):
+            return
+        topics = [(fields[field], perm) for field, perm in self.topics if field in fields]
+        groups = [(fields[field], perm) for field, perm in self.groups if field in fields]
+        asker = fields.get(self.group_field, "")
+        if by_level and not (topics or groups):
+            grant.refuse_administration(code, asker)
+        for topic, perm in topics:
+            if not self._may_use_topic(grant, topic, perm):
+                if by_level:
+                    grant.refuse_administration(code, asker)
+                grant.refuse_topic(code, topic, asker)
+        for group, perm in groups:
+            if not grant.may_use_group(group, perm):
+                if by_level:
+                    grant.refuse_administration(code, group)
+                grant.require_group(code, group, perm)
+
+    def _has_level(self, grant: Grant) -> bool:
+        account = grant.account
+        if self.level is Level.SIGNED:
+            return True
+        if self.level is Level.BROKER:
+            return grant.is_white or account.broker
+        if self.level is Level.MONITOR:
+            return grant.is_white or account.broker or account.monitor
+        return False
+
+    def _may_use_topic(self, grant: Grant, topic: str, perm: int) -> bool:
+        if not self.either:
+            return grant.may_use_topic(topic, perm)
+        return any(grant.may_use_topic(topic, each) for each in (PUB, SUB) if perm & each)
+
+
+def _groups(field: str, level: Level = Level.NOBODY) -> Right:
+    return Right(level, groups=((field, SUB),), group_field=field)
+
+
+def _topic(perm: int, level: Level = Level.NOBODY) -> Right:
+    return Right(level, topics=(("topic", perm),), either=perm == PUB | SUB)
+
+
+_ADMIN, _MONITOR = Right(Level.ADMIN), Right(Level.MONITOR)
+_SIGNED, _BROKER = Right(Level.SIGNED), Right(Level.BROKER)
+IN_HANDLER = Right(Level.SIGNED)
+"""Whoever has an account comes as far as the handler, which looks for the rest."""
+
+_PULL = Right(
+    Level.NOBODY,
+    topics=(("topic", SUB),),
+    groups=(("consumerGroup", SUB),),
+    group_field="consumerGroup",
+)
+_ANY_USE, _MAY_READ, _MAY_SEND = _topic(PUB | SUB), _topic(SUB), _topic(PUB)
+_GROUP = _groups("consumerGroup")
+_GROUP_OR_ADMIN = _groups("consumerGroup", Level.ADMIN)
+_OWN_GROUP_OR_ADMIN = _groups("group", Level.ADMIN)
+_TOPIC_OR_ADMIN = _topic(PUB | SUB, Level.ADMIN)
+
+BROKER_RIGHTS: Mapping[int, Right] = {
+    # sends: the gate looks at the topic, in whichever form it comes
+    Code.SEND_MESSAGE: IN_HANDLER,
+    Code.SEND_MESSAGE_V2: IN_HANDLER,
+    Code.SEND_BATCH_MESSAGE: IN_HANDLER,
+    Code.SEND_REPLY_MESSAGE: IN_HANDLER,
+    Code.SEND_REPLY_MESSAGE_V2: IN_HANDLER,
+    Code.SEND_SINK_BATCH: _MAY_SEND,
+    Code.GET_SINK_PROGRESS: _MAY_SEND,
+    # consumers
+    Code.PULL_MESSAGE: _PULL,
+    Code.LITE_PULL_MESSAGE: _PULL,
+    Code.READ_RECORDS: _MAY_READ,
+    Code.READ_UNITS: _MAY_READ,
+    Code.QUERY_MESSAGE: _MAY_READ,
+    Code.VIEW_MESSAGE_BY_ID: IN_HANDLER,
+    Code.CONSUMER_SEND_MSG_BACK: _groups("group"),  # and in its handler
+    Code.QUERY_CONSUMER_OFFSET: _PULL,
+    Code.UPDATE_CONSUMER_OFFSET: _PULL,
+    Code.GET_CONSUMER_LIST_BY_GROUP: _GROUP,
+    Code.UNREGISTER_CLIENT: _GROUP,
+    Code.HEART_BEAT: IN_HANDLER,
+    Code.LOCK_BATCH_MQ: IN_HANDLER,
+    Code.UNLOCK_BATCH_MQ: IN_HANDLER,
+    Code.CHECK_CLIENT_CONFIG: IN_HANDLER,
+    # both
+    Code.SEARCH_OFFSET_BY_TIMESTAMP: _ANY_USE,
+    Code.GET_MAX_OFFSET: _ANY_USE,
+    Code.GET_MIN_OFFSET: _ANY_USE,
+    Code.GET_EARLIEST_MSG_STORETIME: _ANY_USE,
+    Code.END_TRANSACTION: IN_HANDLER,
+    # administrators, and who may use what the request names
+    Code.GET_CONSUMER_CONNECTION_LIST: _GROUP_OR_ADMIN,
+    Code.GET_CONSUME_STATS: _GROUP_OR_ADMIN,
+    Code.GET_CONSUMER_RUNNING_INFO: _GROUP_OR_ADMIN,
+    Code.GET_GROUP_CHANGES: _GROUP_OR_ADMIN,
+    Code.INVOKE_BROKER_TO_GET_CONSUMER_STATUS: _OWN_GROUP_OR_ADMIN,
+    Code.QUERY_CONSUME_TIME_SPAN: _OWN_GROUP_OR_ADMIN,
+    Code.QUERY_CORRECTION_OFFSET: _groups("compareGroup", Level.ADMIN),
+    Code.GET_TOPIC_STATS_INFO: _TOPIC_OR_ADMIN,
+    Code.QUERY_TOPIC_CONSUME_BY_WHO: _TOPIC_OR_ADMIN,
+    Code.QUERY_CONSUME_QUEUE: _TOPIC_OR_ADMIN,
+    # who looks at everything: slaves, exporters
+    Code.GET_ALL_TOPIC_CONFIG: _MONITOR,
+    Code.GET_BROKER_CONFIG: _MONITOR,
+    Code.GET_BROKER_RUNTIME_INFO: _MONITOR,
+    Code.GET_ALL_CONSUMER_OFFSET: _MONITOR,
+    Code.GET_ALL_DELAY_OFFSET: _MONITOR,
+    Code.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: _MONITOR,
+    Code.GET_PRODUCER_CONNECTION_LIST: _MONITOR,
+    Code.GET_SYSTEM_TOPIC_LIST_FROM_BROKER: _MONITOR,
+    Code.VIEW_BROKER_STATS_DATA: _MONITOR,
+    Code.GET_BROKER_CONSUME_STATS: _MONITOR,
+    Code.GET_ALL_PRODUCER_INFO: _MONITOR,
+    Code.GET_OPEN_TRANSACTIONS: _MONITOR,
+    Code.LEASE_LOG: _MONITOR,
+    Code.GET_JOBS: _MONITOR,
+    Code.GET_JOB_LOG: _MONITOR,
+    # administrators
+    Code.UPDATE_AND_CREATE_TOPIC: _ADMIN,
+    Code.DELETE_TOPIC_IN_BROKER: _ADMIN,
+    Code.UPDATE_BROKER_CONFIG: _ADMIN,
+    Code.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: _ADMIN,
+    Code.DELETE_SUBSCRIPTIONGROUP: _ADMIN,
+    Code.UPDATE_AND_CREATE_ACL_CONFIG: _ADMIN,
+    Code.DELETE_ACL_CONFIG: _ADMIN,
+    Code.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG: _ADMIN,
+    Code.GET_BROKER_CLUSTER_ACL_INFO: _ADMIN,
+    Code.GET_BROKER_CLUSTER_ACL_CONFIG: _ADMIN,
+    Code.GET_ACL_REFUSALS: _ADMIN,
+    Code.INVOKE_BROKER_TO_RESET_OFFSET: _ADMIN,
+    Code.CONSUME_MESSAGE_DIRECTLY: _ADMIN,
+    Code.CLONE_GROUP_OFFSET: _ADMIN,
+    Code.CLEAN_EXPIRED_CONSUMEQUEUE: _ADMIN,
+    Code.CLEAN_UNUSED_TOPIC: _ADMIN,
+    Code.RESUME_CHECK_HALF_MESSAGE: _ADMIN,
+    Code.DELETE_EXPIRED_COMMITLOG: _ADMIN,
+    Code.RUN_JOB: _ADMIN,
+    Code.CANCEL_JOB: _ADMIN,
+}
+
+NAMESRV_RIGHTS: Mapping[int, Right] = {
+    Code.REGISTER_BROKER: _BROKER,
+    Code.UNREGISTER_BROKER: _BROKER,
+    Code.QUERY_DATA_VERSION: _BROKER,
+    Code.GET_ROUTEINFO_BY_TOPIC: _SIGNED,
+    Code.GET_KV_CONFIG: _SIGNED,
+    Code.GET_BROKER_CLUSTER_INFO: _SIGNED,
+    Code.GET_ALL_TOPIC_LIST_FROM_NAMESERVER: _SIGNED,
+    Code.GET_KVLIST_BY_NAMESPACE: _SIGNED,
+    Code.GET_TOPICS_BY_CLUSTER: _SIGNED,
+    Code.GET_SYSTEM_TOPIC_LIST_FROM_NS: _SIGNED,
+    Code.GET_UNIT_TOPIC_LIST: _SIGNED,
+    Code.GET_HAS_UNIT_SUB_TOPIC_LIST: _SIGNED,
+    Code.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST: _SIGNED,
+    Code.PUT_KV_CONFIG: _ADMIN,
+    Code.DELETE_KV_CONFIG: _ADMIN,
+    Code.WIPE_WRITE_PERM_OF_BROKER: _ADMIN,
+    Code.ADD_WRITE_PERM_OF_BROKER: _ADMIN,
+    Code.DELETE_TOPIC_IN_NAMESRV: _ADMIN,
+    Code.UPDATE_NAMESRV_CONFIG: _ADMIN,
+    Code.GET_NAMESRV_CONFIG: _ADMIN,
+}
+STRICT_NAMESRV_RIGHTS: Mapping[int, Right] = {
+    **NAMESRV_RIGHTS,
+    Code.GET_ROUTEINFO_BY_TOPIC: _ANY_USE,
+}
+"""With aclRoutePermEnable: routes only of topics that the asker may use."""

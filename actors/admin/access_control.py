@@ -1,0 +1,150 @@
+"""Access control of a server: watches its files, and changes them for administrators.
+
+Owns: the files (plain_acl.yml and those below acl/), the accounts in force.
+Told by: connections (`Request`), its tick.
+Publishes the accounts, which every gate reads (`actors/access/`).
+
+The five codes are those of 4.9.7; without aclEnable they fail as there, but with a word why. What
+is shown has no secrets. The version of a file is joined by a fingerprint of its content, so that
+files with the same version that differ are found.
+
+Source: AdminBrokerProcessor.java (updateAndCreateAccessConfig and the four beside it).
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from structlog import get_logger
+
+from actors.access.acl_store import AclStore, ChangeRefused
+from actors.access.refusals import Refusals
+from actors.engine.actor import Where, handles
+from actors.network.request import Request, Responder, serves
+from protocol import fastjson
+from protocol.bodies_own import AclRefusals
+from protocol.codes import RequestCode, ResponseCode
+from protocol.command import RemotingCommand
+from protocol.errors import RemoteError
+from protocol.headers.admin import (
+    CreateAccessConfigHeader,
+    DeleteAccessConfigHeader,
+    GetBrokerAclInfoResponseHeader,
+    UpdateGlobalWhiteAddressesHeader,
+)
+
+log = get_logger(__name__)
+
+WATCH_MS = 5000
+ACL_IS_OFF = "there is no access control here: aclEnable is false"
+_FAILURES = {
+    RequestCode.UPDATE_AND_CREATE_ACL_CONFIG: ResponseCode.UPDATE_AND_CREATE_ACL_CONFIG_FAILED,
+    RequestCode.DELETE_ACL_CONFIG: ResponseCode.DELETE_ACL_CONFIG_FAILED,
+    RequestCode.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG: (
+        ResponseCode.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG_FAILED
+    ),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """Have the files changed?"""
+
+
+class AclWatch(Responder):
+    """Takes over what somebody writes into the files. Runs on a thread: it reads them."""
+
+    where: ClassVar[Where] = "thread"
+
+    def __init__(self, store: AclStore | None) -> None:
+        """`store`: None where there is no access control."""
+        super().__init__()
+        self.store = store
+
+    def on_start(self) -> None:
+        if self.store is not None:
+            self.every(WATCH_MS, _Look())
+
+    @handles(_Look)
+    def on_look(self, _: _Look) -> None:
+        """Reads the files; what cannot be used changes nothing."""
+        if self.store is not None:
+            self.store.look()
+
+
+class AccessControl(AclWatch):
+    """A broker's, which administrators change over the network."""
+
+    def __init__(
+        self,
+        store: AclStore | None,
+        refusals: Refusals,
+        *,
+        broker_name: str,
+        broker_address: str,
+        cluster_name: str,
+    ) -> None:
+        super().__init__(store)
+        self._refusals = refusals
+        self._names = broker_name, broker_address, cluster_name
+
+    @serves(*_FAILURES)
+    def on_change(self, request: Request) -> RemotingCommand:
+        """Makes, changes or deletes an account, or sets the white addresses of a file."""
+        command = request.command
+        failure = _FAILURES[RequestCode(command.code)]
+        if self.store is None:
+            raise RemoteError(failure, ACL_IS_OFF)
+        try:
+            what = self._change(self.store, command)
+        except ChangeRefused as refused:
+            log.warning("access control not changed", peer=request.peer.remote, why=str(refused))
+            raise RemoteError(failure, str(refused)) from None
+        by = request.grant.account.access_key if request.grant is not None else ""
+        log.info("access control changed", peer=request.peer.remote, by=by, **what)
+        return command.answer()
+
+    def _change(self, store: AclStore, command: RemotingCommand) -> dict[str, str]:
+        if command.code == RequestCode.UPDATE_AND_CREATE_ACL_CONFIG:
+            account = CreateAccessConfigHeader.decode(command.fields)
+            store.update_account(account, keeps_previous=bool(account.keep_previous_secret))
+            return {"account": account.access_key}
+        if command.code == RequestCode.DELETE_ACL_CONFIG:
+            name = DeleteAccessConfigHeader.decode(command.fields).access_key
+            store.delete_account(name)
+            return {"deleted": name}
+        white = UpdateGlobalWhiteAddressesHeader.decode(command.fields)
+        store.set_white_list(white.global_white_addresses, white.acl_file_full_path or "")
+        return {"addresses": white.global_white_addresses}
+
+    @serves(RequestCode.GET_BROKER_CLUSTER_ACL_INFO)
+    def on_versions(self, request: Request) -> RemotingCommand:
+        """Which version of which file is in force."""
+        store = self._store()
+        files = store.published.value.files
+        versions = {path: file.version.to_json() for path, file in files.items()}
+        fields = GetBrokerAclInfoResponseHeader(
+            fastjson.dumps(versions[store.path]).decode(),
+            fastjson.dumps(versions).decode(),
+            *self._names,
+            fingerprints=fastjson.dumps(store.fingerprints()).decode(),
+        ).encode()
+        return request.command.answer(fields=fields)
+
+    @serves(RequestCode.GET_BROKER_CLUSTER_ACL_CONFIG)
+    def on_accounts(self, request: Request) -> RemotingCommand:
+        """Everything but the secrets."""
+        body = fastjson.dumps(self._store().shown(), sort_keys=True)
+        return request.command.answer(fields={}, body=body)
+
+    @serves(RequestCode.GET_ACL_REFUSALS)
+    def on_refusals(self, request: Request) -> RemotingCommand:
+        """Who was refused what since the start."""
+        self._store()
+        body = AclRefusals([each.shown() for each in self._refusals.all()])
+        return request.command.answer(body=body.encode())
+
+    def _store(self) -> AclStore:
+        """Where 4.9.7 without aclEnable says nothing, and the asker waits for its timeout."""
+        if self.store is None:
+            raise RemoteError(ResponseCode.SYSTEM_ERROR, ACL_IS_OFF)
+        return self.store

@@ -1,0 +1,297 @@
+"""Answers about the broker itself: how it is doing.
+
+Owns: the samples behind its figures.   Told by: connections (`Request`), its own tick.
+
+Of 4.9.7's figures those are there that mean the same here; what its thread pools had to report is
+answered with the mail that waits for the actors that do their work.
+
+Source: AdminBrokerProcessor.prepareRuntimeInfo, DefaultMessageStore.getRuntimeInfo.
+"""
+
+from bisect import bisect_left
+from dataclasses import dataclass
+from datetime import datetime
+from math import inf
+from typing import Protocol
+
+from actors.config import BrokerConfig
+from actors.dispatching.reput import Following
+from actors.engine.actor import handles
+from actors.engine.published import Published
+from actors.network.request import Request, Responder, serves
+from actors.retention.keeping import KeepingReport
+from actors.statistics.pull_stats import PullStats
+from actors.statistics.put_stats import PUT_BOUNDS_MS, PutStats
+from actors.statistics.throughput import SAMPLE_MS, DailyTotals, Throughput
+from actors.tables.offset_guard import OffsetStats
+from actors.tables.tables import Tables
+from protocol.bodies import KVTable
+from protocol.codes import VERSION, RequestCode
+from protocol.command import RemotingCommand
+from protocol.topic_names import SCHEDULE_TOPIC
+from storage.files.disk import Disk
+from storage.message_store import MessageStore
+from storage.retention.cleaning import used_ratio
+
+VERSION_NAME = "V4_9_7"
+_PUTS, _FOUND, _MISSED, _PULLS, _GETS = range(5)
+_MINUTE_MS = 60_000
+_DISTRIBUTION = (
+    *("<=0ms", "0~10ms", "10~50ms", "50~100ms", "100~200ms", "200~500ms", "500ms~1s"),
+    *("1~2s", "2~3s", "3~4s", "4~5s", "5~10s", "10s~"),
+)
+_DISTRIBUTION_ENDS_MS = (0, 10, 50, 100, 200, 500, 1000, 2000, 3000, 4000, 5000, 10_000)
+_CAPACITIES = {
+    "sendThreadPoolQueueCapacity": "10000",
+    "pullThreadPoolQueueCapacity": "100000",
+    "queryThreadPoolQueueCapacity": "20000",
+    "EndTransactionThreadPoolQueueCapacity": "100000",
+}
+"""4.9.7's defaults: there are no such pools here, and nothing is bounded by these."""
+_NO_TRANSIENT_POOL = (1 << 31) - 1
+_LEASES_SHOWN_MAX = 20
+_UNITS = "KMGTPE"
+
+
+class Sources(Protocol):
+    """Where the figures come from: the broker."""
+
+    @property
+    def config(self) -> BrokerConfig: ...
+    @property
+    def store(self) -> MessageStore: ...
+    @property
+    def put_stats(self) -> PutStats: ...
+    @property
+    def pull_stats(self) -> PullStats: ...
+    @property
+    def following(self) -> Following: ...
+    @property
+    def kept(self) -> Published[KeepingReport]: ...
+    @property
+    def offset_stats(self) -> OffsetStats: ...
+    @property
+    def tables(self) -> Tables: ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Sample:
+    """A second has passed."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Minute:
+    """A minute has passed."""
+
+
+class BrokerInfo(Responder):
+    """Lives on the loop."""
+
+    def __init__(self, sources: Sources) -> None:
+        super().__init__()
+        self._sources = sources
+        self._throughput = Throughput()
+        self._puts_by_day, self._gets_by_day = DailyTotals(), DailyTotals()
+        self._boot_ms = 0
+        self._durations: list[int] = []
+        self._last_minute: list[int] | None = None
+
+    def on_start(self) -> None:
+        self._boot_ms = self.system.clock.now_ms()
+        self._take_sample()
+        self.every(SAMPLE_MS, _Sample())
+        self._durations = list(self._sources.put_stats.durations)
+        self.every(_MINUTE_MS, _Minute())
+
+    @handles(_Sample)
+    def on_sample(self, _: _Sample) -> None:
+        """Notes the counters."""
+        self._take_sample()
+
+    @handles(_Minute)
+    def on_minute(self, _: _Minute) -> None:
+        """How long the puts of this minute took."""
+        now = list(self._sources.put_stats.durations)
+        self._last_minute = [new - old for new, old in zip(now, self._durations, strict=True)]
+        self._durations = now
+
+    def _take_sample(self) -> None:
+        puts, pulls = self._sources.put_stats.put_count, self._sources.pull_stats
+        gets, found, missed = pulls.get_count, pulls.found_count, pulls.miss_count
+        self._throughput.sample(
+            self.system.clock.monotonic_ms(), (puts, found, missed, found + missed, gets)
+        )
+        day = datetime.fromtimestamp(self.system.clock.now_ms() / 1000).date().isoformat()
+        self._puts_by_day.note(day, puts)
+        self._gets_by_day.note(day, gets)
+
+    @serves(RequestCode.GET_BROKER_RUNTIME_INFO)
+    def runtime_info(self, request: Request) -> RemotingCommand:
+        """How the broker is doing; every figure is a text."""
+        figures = {
+            **self._store_figures(),
+            **self._traffic_figures(),
+            **self._waiting_figures(),
+            **self._delay_figures(),
+            **self._group_figures(),
+            **self._lease_figures(),
+            **self._host_figures(),
+        }
+        return request.command.answer(body=KVTable(figures).encode())
+
+    def _store_figures(self) -> dict[str, str]:
+        store = self._sources.store
+        log, config, disk = store.commit_log, store.config, self.system.disk
+        log_ratio = str(used_ratio(disk, config.commit_log_dir))
+        first = log.read_record(log.min_offset()) if log.end_offset > log.min_offset() else None
+        return {
+            "brokerVersion": str(VERSION),
+            "brokerVersionDesc": VERSION_NAME,
+            "bootTimestamp": str(self._boot_ms),
+            "runtime": _span_text(self.system.clock.now_ms() - self._boot_ms),
+            "startAcceptSendRequestTimeStamp": str(
+                self._sources.config.start_accept_send_request_timestamp_ms
+            ),
+            "commitLogMinOffset": str(log.min_offset()),
+            "commitLogMaxOffset": str(log.end_offset),
+            "commitLogDiskRatio": log_ratio,
+            f"commitLogDiskRatio_{config.commit_log_dir}": log_ratio,
+            "consumeQueueDiskRatio": str(used_ratio(disk, config.root)),
+            "commitLogDirCapacity": _capacity_text(disk, config.root),
+            "dispatchMaxBuffer": "0",
+            "remainTransientStoreBufferNumbs": str(_NO_TRANSIENT_POOL),
+            "earliestMessageTimeStamp": str(first.store_timestamp if first is not None else -1),
+            "dispatchBehindBytes": str(
+                max(0, log.end_offset - self._sources.following.dispatched_offset)
+            ),
+            "remainHowManyDataToFlush": _bytes_text(max(0, log.end_offset - log.flushed_offset)),
+        }
+
+    def _traffic_figures(self) -> dict[str, str]:
+        puts, pulls = self._sources.put_stats, self._sources.pull_stats
+        average = puts.put_bytes / puts.put_count if puts.put_count else 0.0
+        return {
+            "putTps": self._throughput.text(_PUTS),
+            "getFoundTps": self._throughput.text(_FOUND),
+            "getMissTps": self._throughput.text(_MISSED),
+            "getMessageEntireTimeMax": str(round(pulls.longest_get_ms)),
+            "putMessageDistributeTime": _distribution_text(self._last_minute),
+            "putLatency99": f"{_percentile_ms(self._last_minute, 0.99):.2f}",
+            "putLatency999": f"{_percentile_ms(self._last_minute, 0.999):.2f}",
+            "getTotalTps": self._throughput.text(_PULLS),
+            "getTransferedTps": self._throughput.text(_GETS),
+            "putMessageTimesTotal": str(puts.put_count),
+            "putMessageSizeTotal": str(puts.put_bytes),
+            "putMessageAverageSize": str(average),
+            "putMessageFailedTimes": str(puts.failed_count),
+            "putMessageEntireTimeMax": str(round(puts.longest_put_ms)),
+            "msgPutTotalYesterdayMorning": str(self._puts_by_day.yesterday_morning),
+            "msgPutTotalTodayMorning": str(self._puts_by_day.today_morning),
+            "msgPutTotalTodayNow": str(puts.put_count),
+            "msgGetTotalYesterdayMorning": str(self._gets_by_day.yesterday_morning),
+            "msgGetTotalTodayMorning": str(self._gets_by_day.today_morning),
+            "msgGetTotalTodayNow": str(pulls.get_count),
+            "pullHeldTimesTotal": str(pulls.held_count),  # these three are ours
+            "pullColdTimesTotal": str(pulls.cold_count),
+            "pullDoubtTimesTotal": str(pulls.doubt_count),
+        }
+
+    def _group_figures(self) -> dict[str, str]:
+        """Figures of ours: what 4.9.7 does not notice."""
+        consumers = self._sources.tables.consumers.value.values()
+        return {
+            "subscriptionMismatchGroups": str(sum(bool(each.mismatches) for each in consumers)),
+            "ignoredOffsetCommits": str(self._sources.offset_stats.ignored_count),
+        }
+
+    def _lease_figures(self) -> dict[str, str]:
+        """Figures of ours: who keeps old log files."""
+        kept, now_ms = self._sources.kept.value, self.system.clock.now_ms()
+        found = {"logLeases": str(len(kept.leases)), "oldLogFilesStayFor": kept.files_stay_for}
+        for lease in sorted(kept.leases, key=lambda each: each.offset)[:_LEASES_SHOWN_MAX]:
+            left_s = max(0, lease.until_ms - now_ms) // 1000
+            found[f"logLease_{lease.id}"] = (
+                f"{lease.job}, from offset {lease.offset}, {left_s} s unless it is renewed"
+            )
+        return found
+
+    def _host_figures(self) -> dict[str, str]:
+        """Ours: whether this is one of several brokers under one process."""
+        first = self._sources.config.one_of
+        return {"oneOf": first} if first else {}
+
+    def _waiting_figures(self) -> dict[str, str]:
+        address, waiting = self.system.address, self.system.loop.depths()
+        return {
+            "sendThreadPoolQueueSize": str(waiting[address("put_message")]),
+            "pullThreadPoolQueueSize": str(waiting[address("pull_message")]),
+            "queryThreadPoolQueueSize": str(self._mail_of("query_message")),
+            "EndTransactionQueueSize": "0",  # ends of transactions wait with the sends
+            **_CAPACITIES,
+            # a loop serves its mail round by round, so the oldest has waited for a round at most
+            "sendThreadPoolQueueHeadWaitTimeMills": "0",
+            "pullThreadPoolQueueHeadWaitTimeMills": "0",
+            "queryThreadPoolQueueHeadWaitTimeMills": "0",
+            "pageCacheLockTimeMills": "0",
+        }
+
+    def _mail_of(self, name: str) -> int:
+        """How much waits for an actor on a thread."""
+        queue = self.system.address(name).own_queue()
+        return 0 if queue is None else queue.qsize()
+
+    def _delay_figures(self) -> dict[str, str]:
+        """For each delay level: how far it is, and how far it could be."""
+        queues = self._sources.store.consume_queues
+        found = {}
+        for level, offset in self._sources.tables.delay_offsets.value.items():
+            queue = queues.get(SCHEDULE_TOPIC, level - 1)
+            most = 0 if queue is None else queue.max_offset
+            found[f"scheduleMessageOffset_{level}"] = f"{offset},{most}"
+        return found
+
+
+def _capacity_text(disk: Disk, path: str) -> str:
+    """How large a file system is, and what of it may still be used."""
+    try:
+        total, free = disk.capacity(path)
+    except OSError:
+        total, free = 0, 0
+    return f"Total : {_bytes_text(total)}, Free : {_bytes_text(free)}."
+
+
+def _distribution_text(durations: list[int] | None) -> str:
+    """How many puts of a minute took how long; `null` before the first is over, as in 4.9.7."""
+    if durations is None:
+        return "null"
+    counts = [0] * len(_DISTRIBUTION)
+    for end, count in zip((*PUT_BOUNDS_MS, inf), durations, strict=True):
+        counts[bisect_left(_DISTRIBUTION_ENDS_MS, end)] += count
+    return "".join(f"[{name}]:{count} " for name, count in zip(_DISTRIBUTION, counts, strict=True))
+
+
+def _percentile_ms(durations: list[int] | None, part: float) -> float:
+    """The duration that this part of a minute's puts did not exceed, within its class."""
+    total = sum(durations or ())
+    wanted, before, begin = total * part, 0, 0.0
+    for end, count in zip((*PUT_BOUNDS_MS, PUT_BOUNDS_MS[-1]), durations or (), strict=False):
+        if count and wanted <= before + count:
+            return begin + (end - begin) * (wanted - before) / count
+        before, begin = before + count, float(end)
+    return 0.0
+
+
+def _span_text(span_ms: int) -> str:
+    minutes, seconds = divmod(span_ms // 1000, 60)
+    hours, minutes = divmod(minutes, 60)
+    days, hours = divmod(hours, 24)
+    return f"[ {days} days, {hours} hours, {minutes} minutes, {seconds} seconds ]"
+
+
+def _bytes_text(count: int) -> str:
+    if count < 1024:
+        return f"{count} B"
+    value, unit = float(count), -1
+    while value >= 1024 and unit < len(_UNITS) - 1:
+        value, unit = value / 1024, unit + 1
+    return f"{value:.1f} {_UNITS[unit]}iB"

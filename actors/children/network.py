@@ -1,0 +1,64 @@
+"""The making of the actors that listen, and of those that tell the name servers."""
+
+from collections.abc import Sequence
+from functools import partial
+from socket import socket
+
+from actors.engine.interfaces import System
+from actors.engine.published import Published
+from actors.engine.supervisor import ChildSpec
+from actors.naming.namesrv_client import NamesrvClient
+from actors.naming.namesrv_link import Listening, NamesrvLink
+from actors.naming.registration import Registration
+from actors.network.connections import Acceptor, Listener
+from actors.parts import Parts
+
+CLIENT_PORTS = 2
+"""The first of the listeners are for clients, the rest for slaves."""
+
+
+def network_children(parts: Parts, listeners: Sequence[tuple[Listener, socket]]) -> list[ChildSpec]:
+    """What needs sockets: stopped first, except that connections may send what is left."""
+    address = parts.system.address
+    leaving = Published(False)
+    for_clients, for_slaves = listeners[:CLIENT_PORTS], listeners[CLIENT_PORTS:]
+    return [
+        ChildSpec("ha_acceptor", lambda _: Acceptor(for_slaves, address("ha_master"))),
+        ChildSpec("acceptor", lambda _: Acceptor(for_clients, address("connections"))),
+        *(_link(parts, namesrv, leaving) for namesrv in parts.config.namesrv_addresses),
+        ChildSpec("registration", lambda _: _registration(parts, leaving)),
+    ]
+
+
+def _link(parts: Parts, namesrv: str, leaving: Published[bool]) -> ChildSpec:
+    """The link to one name server; after a restart it has to hear again where we listen."""
+
+    def make(_: System) -> NamesrvLink:
+        parts.system.address(_link_name(namesrv)).tell(Listening(parts.ports.main, parts.ports.ha))
+        return NamesrvLink(
+            parts.config,
+            namesrv,
+            table=parts.tables.topic_table,
+            registration=parts.system.address("registration"),
+            connect=partial(
+                NamesrvClient,
+                gives_up=lambda: leaving.value,
+                credentials=parts.config.credentials,
+            ),
+        )
+
+    return ChildSpec(_link_name(namesrv), make)
+
+
+def _link_name(namesrv: str) -> str:
+    return f"registration {namesrv}"
+
+
+def _registration(parts: Parts, leaving: Published[bool]) -> Registration:
+    address = parts.system.address
+    return Registration(
+        parts.config,
+        links=[address(_link_name(namesrv)) for namesrv in parts.config.namesrv_addresses],
+        leaving=leaving,
+        addresses={name: address(name) for name in ("topics", "ha_slave", "slave_sync")},
+    )

@@ -1,0 +1,58 @@
+"""Log lines of a start: one for the store, and one for each thing that was wrong."""
+
+from collections import Counter
+from collections.abc import Iterable
+
+from structlog import get_logger
+
+from storage.config import StoreConfig
+from storage.finding import Finding
+from storage.recovery.recovery import RecoveryReport
+from storage.retention.reserve import Reserve, in_words, little_room
+
+log = get_logger(__name__)
+
+LINES_MAX = 20
+"""For each part of a store: `troupemq store check` gives all of them."""
+
+
+def log_recovery(report: RecoveryReport) -> None:
+    """How the store was opened; a warning after a crash."""
+    if report.clean:
+        log.info("store opened", end=report.end_offset, read_from=report.scanned_from)
+    else:
+        log.warning(
+            "store recovered",
+            end=report.end_offset,
+            end_reason=report.end_reason,
+            read_from=report.scanned_from,
+            zeroed_bytes=report.zeroed_bytes,
+            removed_files=report.removed_files,
+            redispatched=report.dispatched_count,
+        )
+    log_findings(report.all_findings())
+
+
+def log_reserve(config: StoreConfig, reserve: Reserve) -> None:
+    """How much of the disk the store takes; a warning where it will have to stop for want of it."""
+    if reserve.fits:
+        log.info("disk", reserved=in_words(reserve.total_bytes), free=_free(reserve))
+    else:
+        log.warning("little room on the disk", found=little_room(config, reserve))
+
+
+def _free(reserve: Reserve) -> str:
+    return "unknown" if reserve.free_bytes is None else in_words(reserve.free_bytes)
+
+
+def log_findings(findings: Iterable[Finding]) -> None:
+    """One line each; of a part with very many the first ones, and how many more there are."""
+    counts: Counter[str] = Counter()
+    for part, found, is_wrong in findings:
+        counts[part] += 1
+        if counts[part] <= LINES_MAX:
+            (log.warning if is_wrong else log.info)("found at the start", part=part, found=found)
+    for part, count in counts.items():
+        if count > LINES_MAX:
+            more = f"{count - LINES_MAX} more: troupemq store check names them"
+            log.warning("found at the start", part=part, found=more)

@@ -1,0 +1,78 @@
+"""Requests of CleanFiles to Reput, who owns what is derived of the log, and their answers."""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from actors.engine.address import Address
+from actors.engine.published import Published
+from protocol.bodies import TopicConfig
+from storage.retention.trimming import RemovedQueues, Trimming
+
+
+@dataclass(slots=True)
+class TrimBefore:
+    """The log begins at `offset` now: take out of use what is derived from records before it."""
+
+    offset: int
+    reply_to: Address
+
+    def refuse(self, _remark: str) -> None:
+        """Reput died with it."""
+        self.reply_to.tell(Trimmed([], is_complete=False))
+
+
+@dataclass(slots=True)
+class Trimmed:
+    """Files that nobody uses any more, of each directory the oldest first."""
+
+    paths: Sequence[str]
+    is_complete: bool = True
+
+
+@dataclass(slots=True)
+class TrimSome:
+    """Go on with the queues that are left; Reput tells itself."""
+
+    trimming: Trimming
+    reply_to: Address
+
+    def refuse(self, _remark: str) -> None:
+        """Reput died with it; what is out of use already is to be deleted all the same."""
+        self.reply_to.tell(Trimmed(self.trimming.paths, is_complete=False))
+
+
+@dataclass(slots=True)
+class RemoveQueues:
+    """Remove the queues of topics that are not among `topics`; None: those without a message."""
+
+    topics: frozenset[str] | None
+    reply_to: Address
+    only: str | None = None
+    """Just those of this topic, whatever they hold, unless `known` has the topic again."""
+    known: Published[Mapping[str, TopicConfig]] | None = None
+    before: int | None = None
+    """And just those without a message behind this place of the log."""
+    queue_ids: Collection[int] | None = None
+    """And just these."""
+
+    def refuse(self, remark: str) -> None:
+        """Reput died with it."""
+        self.reply_to.tell(QueuesRemoved(RemovedQueues(), refused=remark))
+
+
+@dataclass(slots=True)
+class QueuesRemoved:
+    """They are out of use; their files lie in a folder of their own, to be deleted."""
+
+    removed: RemovedQueues
+    refused: str | None = None
+    """Why some or all of them could not be removed."""
+
+
+@dataclass(slots=True)
+class QueuesBegunAnew:
+    """Of a slave: its master numbers these queues from 0 again; what they had is out of use."""
+
+    removed: RemovedQueues
+    topics: Mapping[str, int]
+    """Their topics, and where in the log the newest record with number 0 lies."""

@@ -1,1 +1,0 @@
-"""What follows the commit log or looks after its files: reput, catching up, scrubbing, cleaning."""

@@ -1,0 +1,105 @@
+"""A name server on one page: its children in start order, and how it is started."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from socket import socket
+
+from actors.access.acl_store import AclStore
+from actors.access.guard import new_guard
+from actors.access.refusals import Refusals
+from actors.access.rights import NAMESRV_RIGHTS, STRICT_NAMESRV_RIGHTS
+from actors.admin.access_control import AclWatch
+from actors.admin.settings import NamesrvSettings
+from actors.config import NamesrvConfig
+from actors.engine.supervisor import ChildSpec
+from actors.engine.system import ActorSystem
+from actors.naming.namesrv import Namesrv
+from actors.naming.registration_reader import RegistrationReader
+from actors.network.connections import Acceptor, Connections, Listener, open_listener
+from actors.network.request import codes_of
+from actors.network.service import Service
+from actors.parts import opened_acl
+from actors.tables.config_writer import ConfigWriter
+
+RESPONDERS = (("namesrv", Namesrv), ("namesrv_settings", NamesrvSettings))
+STOP_AFTER_FAILURE_S = 10.0
+
+
+TOO_MANY_TOPICS = (
+    "a broker with that many topics: set its compressedRegister=true, or raise"
+    " com.rocketmq.remoting.frameMaxLength of this name server"
+)
+
+
+def service(system: ActorSystem, config: NamesrvConfig, acl: AclStore | None = None) -> Service:
+    """What the name server's port serves; an unknown code is not answered, as in 4.9.7."""
+    guard = None
+    if acl is not None:
+        guard = new_guard(
+            acl.published,
+            STRICT_NAMESRV_RIGHTS if config.acl_route_perm_enable else NAMESRV_RIGHTS,
+            system.clock.now_ms,
+            Refusals(system.clock.now_ms),
+            is_white_admin=config.is_white_admin,
+        )
+    routes = {code: system.address(name) for code, name in codes_of(RESPONDERS).items()}
+    return Service(
+        routes,
+        answer_unknown=False,
+        tell_closed=[system.address("namesrv")],
+        frame_bytes_max=config.frame_bytes_max,
+        cure=TOO_MANY_TOPICS,
+        guard=guard,
+    )
+
+
+def children(
+    system: ActorSystem,
+    config: NamesrvConfig,
+    listeners: Sequence[tuple[Listener, socket]],
+    acl: AclStore | None = None,
+) -> list[ChildSpec]:
+    """In start order; the names leave room for a broker in the same process."""
+    idle_ms = config.channel_max_idle_seconds * 1000
+    writer, connections = (
+        system.address("namesrv_config_writer"),
+        system.address("namesrv_connections"),
+    )
+    return [
+        ChildSpec("namesrv_connections", lambda _: Connections(idle_ms)),
+        ChildSpec("namesrv_config_writer", lambda _: ConfigWriter()),
+        ChildSpec("registration_reader", lambda _: RegistrationReader()),
+        ChildSpec(
+            "namesrv", lambda _: Namesrv(config, writer, system.address("registration_reader"))
+        ),
+        ChildSpec("namesrv_settings", lambda _: NamesrvSettings(config)),
+        ChildSpec("namesrv_access_control", lambda _: AclWatch(acl)),
+        ChildSpec("namesrv_acceptor", lambda _: Acceptor(listeners, connections)),
+    ]
+
+
+@dataclass
+class RunningNamesrv:
+    """A name server that listens."""
+
+    system: ActorSystem
+    port: int
+
+    def stop(self, timeout_s: float) -> bool:
+        """Stops in order. False when something was stuck."""
+        return self.system.stop(timeout_s)
+
+
+def start_namesrv(config: NamesrvConfig, *, system: ActorSystem) -> RunningNamesrv:
+    """Opens the port and starts everything. Raises PortTaken, StoreError or StartFailed."""
+    acl = opened_acl(system, config, config.config_store_path) if config.acl_enable else None
+    sock = open_listener(config.bind_address, config.listen_port, "listenPort")
+    port = sock.getsockname()[1]
+    listener = Listener("listenPort", config.bind_address, port, service(system, config, acl))
+    try:
+        system.start(*children(system, config, [(listener, sock)], acl))
+    except BaseException:
+        system.stop(STOP_AFTER_FAILURE_S)
+        sock.close()  # who should have listened on it may never have started
+        raise
+    return RunningNamesrv(system, port)

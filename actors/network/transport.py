@@ -1,0 +1,126 @@
+"""The transport of one connection: bytes from its peer, bytes to it, and what waits for it.
+
+A plain class between a socket that does not block and its Connection, which says when to read and
+what an error means. Nobody else reads or writes the socket.
+"""
+
+from collections import deque
+from collections.abc import Sequence
+from socket import socket
+
+from actors.network.sends import Buffer
+
+RECEIVE_BYTES = 256 << 10
+"""How much one read takes: a few hundred small sends, or a part of a large one."""
+
+BUFFERS_PER_SEND = 512
+SEND_BYTES = 1 << 20
+"""Offered to the socket in one call; what it does not take of that is copied."""
+
+JOINED_BYTES_MAX = 1 << 10
+"""Buffers that are smaller on average cost more one by one than the copy that joins them."""
+
+
+class Transport:
+    """Bytes in, bytes out."""
+
+    __slots__ = ("_has_waited", "_unsent", "sock", "unsent_bytes")
+
+    def __init__(self, sock: socket) -> None:
+        self.sock = sock
+        """For the loop, which watches it."""
+        self.unsent_bytes = 0
+        """Output that the peer has not taken."""
+        self._unsent: deque[Buffer] = deque()
+        self._has_waited = False
+
+    def receive(self) -> bytes | None:
+        """What has come: None is nothing yet, no bytes the end. Raises OSError."""
+        try:
+            return self.sock.recv(RECEIVE_BYTES)
+        except BlockingIOError:
+            return None
+
+    def queue(self, buffers: Sequence[Buffer]) -> None:
+        """Keeps output for the next `flush`, in order."""
+        self._unsent += buffers
+        self.unsent_bytes += sum(map(len, buffers))
+
+    @property
+    def has_unsent(self) -> bool:
+        """Whether there is something to flush."""
+        return bool(self._unsent)
+
+    def flush(self) -> int:
+        """Sends what waits until the socket takes no more; how many bytes it took.
+
+        Raises OSError.
+        """
+        taken = 0
+        while self._unsent:
+            buffers, offered = self._next()
+            try:
+                sent = self.sock.sendmsg(buffers)
+            except BlockingIOError:
+                sent = 0
+            taken += sent
+            self.unsent_bytes -= sent
+            if sent < offered:
+                self._put_back(buffers, sent)
+                return taken
+        self._has_waited = False
+        return taken
+
+    def _next(self) -> tuple[Sequence[Buffer], int]:
+        """Takes out what is offered in one call; gives it and its bytes."""
+        unsent = self._unsent
+        if self.unsent_bytes <= SEND_BYTES and len(unsent) <= BUFFERS_PER_SEND:
+            buffers, offered = [*unsent], self.unsent_bytes
+            unsent.clear()
+        else:
+            buffers, offered = [], 0
+            while unsent and offered < SEND_BYTES and len(buffers) < BUFFERS_PER_SEND:
+                buffers.append(unsent.popleft())
+                offered += len(buffers[-1])
+        if len(buffers) > 1 and offered < JOINED_BYTES_MAX * len(buffers) and not self._has_waited:
+            # What has waited may have to come from the disk: only the kernel may meet an error
+            # there. All else was in memory a moment ago.
+            return (b"".join(buffers),), offered
+        return buffers, offered
+
+    def _put_back(self, buffers: Sequence[Buffer], sent: int) -> None:
+        """Keeps what the socket did not take, as copies; what was not tried stays as it is.
+
+        So a slow peer costs the memory of one try, not of all that waits for it.
+        """
+        left: list[Buffer] = []
+        for buffer in buffers:
+            if sent >= len(buffer):
+                sent -= len(buffer)
+            else:
+                left.append(bytes(buffer[sent:]))
+                sent = 0
+        self._unsent.extendleft(reversed(left))
+        self._has_waited = True
+
+    def copy_out(self, file: object, bytes_max: int) -> int:
+        """Copies what waits and is a view of this map, if it is no more than `bytes_max`.
+
+        Gives the bytes that are such views, copied or not.
+        """
+        views = [
+            number
+            for number, buffer in enumerate(self._unsent)
+            if isinstance(buffer, memoryview) and buffer.obj is file
+        ]
+        view_bytes = sum(len(self._unsent[number]) for number in views)
+        if view_bytes <= bytes_max:
+            for number in views:
+                self._unsent[number] = bytes(self._unsent[number])
+        return view_bytes
+
+    def close(self) -> None:
+        """Closes the socket and forgets what waits."""
+        self.sock.close()
+        self._unsent.clear()
+        self.unsent_bytes = 0

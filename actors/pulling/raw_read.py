@@ -1,0 +1,174 @@
+"""Answers who reads queues in bulk: units, and the pieces of the log that their records lie in.
+
+Owns: nothing; it reads the store below the watermark.
+Told by: connections (`Request`), ColdRead (`ReadAgain`).
+Tells: the connection (header, units, and views of the log), ColdRead (`ReadCold`, when what is
+wanted is not in memory).
+
+Nothing is copied of the log, and no record is looked at: the reader compares each with its unit. So
+an answer of a MiB holds the loop up for some tenths of a millisecond.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from actors.config import BrokerConfig
+from actors.engine.actor import handles
+from actors.engine.address import Address
+from actors.engine.published import Published
+from actors.network.request import Request, Responder, serves
+from actors.network.sends import StreamPeer
+from actors.pulling.cold_read import ReadCold
+from actors.pulling.pull_rules import PullRules
+from protocol.bodies import TopicConfig
+from protocol.codes import RequestCode, ResponseCode
+from protocol.errors import RemoteError
+from protocol.frame import encode_head
+from protocol.headers.raw import RawResponseHeader, ReadRecordsHeader, ReadUnitsHeader
+from protocol.raw_records import ANSWER_BYTES_MAX, PIECE, RECORD_BYTES_MAX
+from storage.message_store import MessageStore
+from storage.queues.consume_queue import ConsumeQueue
+from storage.reading.page_probe import PageProbe
+from storage.reading.raw_get import RawPart, raw_records, raw_units
+
+
+@dataclass(slots=True)
+class ReadAgain:
+    """Answer this now: what it wants has been read from the disk as often as it may be."""
+
+    request: Request
+    header: ReadRecordsHeader | ReadUnitsHeader
+    tries: int
+
+    def refuse(self, remark: str) -> None:
+        """Answers with an error."""
+        self.request.refuse(remark)
+
+
+TRIES_MAX = 3
+"""Units first, then records; what is still not in memory after that is taken as it is."""
+
+
+class RawRead(Responder):
+    """Lives on the loop."""
+
+    def __init__(
+        self,
+        store: MessageStore,
+        config: BrokerConfig,
+        probe: PageProbe,
+        *,
+        topics: Published[Mapping[str, TopicConfig]],
+        cold_read: Address,
+    ) -> None:
+        super().__init__()
+        self._store = store
+        self._probe = probe
+        self._topics = topics
+        self._cold_read = cold_read
+        self._rules = PullRules(config)
+
+    @serves(RequestCode.READ_RECORDS)
+    def on_records(self, request: Request) -> None:
+        """Units and their records."""
+        header = ReadRecordsHeader.decode(request.command.fields)
+        if header.max_bytes < 1:
+            raise _wrong(f"maxBytes is {header.max_bytes}: it must be 1 or more")
+        self._read(request, header, TRIES_MAX)
+
+    @serves(RequestCode.READ_UNITS)
+    def on_units(self, request: Request) -> None:
+        """Units alone: where records lie and how long they are."""
+        self._read(request, ReadUnitsHeader.decode(request.command.fields), TRIES_MAX)
+
+    @handles(ReadAgain)
+    def on_again(self, message: ReadAgain) -> None:
+        """The disk has been read."""
+        try:
+            self._read(message.request, message.header, message.tries)
+        except RemoteError as error:
+            message.request.answer(error.code, remark=error.remark)
+
+    def _read(
+        self, request: Request, header: ReadRecordsHeader | ReadUnitsHeader, tries: int
+    ) -> None:
+        rules, first, end = self._rules, header.queue_offset, header.end_offset
+        rules.check_readable()
+        rules.check_queue(header, self._topics.value.get(header.topic), request.peer.remote)
+        if end <= first:
+            raise _wrong(f"endOffset is {end}: it must be above queueOffset, {first}")
+        queue = self._store.consume_queues.get(header.topic, header.queue_id)
+        if queue is None or not queue.min_offset <= first < queue.max_offset:
+            self._answer_moved(request, header, queue)
+            return
+        part = self._part(queue, header, min(end, queue.max_offset), tries)
+        if part.cold:
+            again = ReadAgain(request, header, tries - 1)
+            self._cold_read.tell(ReadCold(part.cold, again, self.address))
+        elif part.record_bytes > max(RECORD_BYTES_MAX, ANSWER_BYTES_MAX):
+            raise _wrong(f"message {first} has {part.record_bytes} bytes: no frame can hold it")
+        else:
+            self._send(request, queue, part)
+
+    def _part(
+        self,
+        queue: ConsumeQueue,
+        header: ReadRecordsHeader | ReadUnitsHeader,
+        end: int,
+        tries: int,
+    ) -> RawPart:
+        probe = self._probe if tries else None
+        if isinstance(header, ReadUnitsHeader):
+            return raw_units(queue, header.queue_offset, end, probe)
+        return raw_records(
+            queue,
+            self._store.commit_log,
+            header.queue_offset,
+            end,
+            min(header.max_bytes, ANSWER_BYTES_MAX),
+            self._store.config.commit_log_file_bytes,
+            probe,
+        )
+
+    def _answer_moved(
+        self,
+        request: Request,
+        header: ReadRecordsHeader | ReadUnitsHeader,
+        queue: ConsumeQueue | None,
+    ) -> None:
+        low, high = (0, 0) if queue is None else (queue.min_offset, queue.max_offset)
+        following = min(max(header.queue_offset, low), high)
+        fields = self._header(following, low, high, RawPart(following)).encode()
+        remark = (
+            f"queue {header.queue_id} of {header.topic} has messages {low} to {high}, the end not "
+            f"included: {header.queue_offset} is not there"
+        )
+        request.answer(ResponseCode.PULL_OFFSET_MOVED, fields, remark=remark)
+
+    def _send(self, request: Request, queue: ConsumeQueue, part: RawPart) -> None:
+        """Header, units and views go out as they are."""
+        command = request.command
+        if command.is_oneway:
+            return
+        header = self._header(part.next_offset, queue.min_offset, queue.max_offset, part)
+        answer = command.answer(fields=header.encode())
+        body_bytes = len(part.units) + len(part.table) + part.record_bytes
+        peer: StreamPeer = request.peer  # type: ignore[assignment]
+        head = b"".join((encode_head(answer, body_bytes), part.units, part.table, part.joined))
+        peer.write((head, *part.views))
+
+    def _header(self, following: int, low: int, high: int, part: RawPart) -> RawResponseHeader:
+        log = self._store.commit_log
+        return RawResponseHeader(
+            next_offset=following,
+            min_offset=low,
+            max_offset=high,
+            log_min_offset=log.min_offset(),
+            log_end_offset=log.end_offset,
+            unit_count=part.unit_count,
+            piece_count=len(part.table) // PIECE.size,
+        )
+
+
+def _wrong(remark: str) -> RemoteError:
+    return RemoteError(ResponseCode.SYSTEM_ERROR, remark)

@@ -1,0 +1,181 @@
+"""Reasons to keep old log files: readers with a lease, an archive that lacks messages.
+
+A part of CleanFiles, on its thread.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from structlog import get_logger
+
+from actors.engine.published import Published
+from actors.retention.lease_table import LeaseTable
+from protocol.bodies_own import LeasedQueues
+from protocol.codes import ResponseCode
+from protocol.command import RemotingCommand
+from protocol.errors import RemoteError
+from protocol.headers.lease import RELEASE, RENEW, TAKE, LeaseHeader, LeaseResponseHeader
+from storage.clock import Clock
+from storage.errors import os_sentence
+from storage.files.disk import Disk
+from storage.message_store import MessageStore
+from storage.retention.archive_policy import ArchivePolicy
+from storage.retention.cleaning import Decision, Expired, LogHold
+from storage.retention.leases import Lease, LeaseFiles, lowest_offset
+
+log = get_logger(__name__)
+
+LEASED_QUEUES_MAX = 65_536
+"""Of one lease: as many as a topic has at most. Each costs some system calls when it is taken."""
+_LOST_QUEUES_MAX = 10
+"""Named in the line of one file; all are counted."""
+_DAY_MS = 24 * 3_600_000
+
+
+@dataclass(frozen=True, slots=True)
+class KeepingReport:
+    """What operators are told."""
+
+    leases: Sequence[Lease] = ()
+    files_stay_for: str = ""
+    """Why the oldest file of the log stays, though it is old enough; empty if none does."""
+
+
+class Keeping:
+    """What keeps files of one store, and the lines about that."""
+
+    def __init__(
+        self, store: MessageStore, disk: Disk, clock: Clock, published: Published[KeepingReport]
+    ) -> None:
+        self._store, self._disk, self._clock = store, disk, clock
+        self._published = published
+        self._table = LeaseTable()
+        self._files = LeaseFiles(disk, store.config.root)
+        self._policy = ArchivePolicy(store.config, disk)
+        self._told: tuple[str, int] = ("", 0)
+        self._trouble: str | None = None
+        try:
+            self._files.make()
+        except OSError as error:
+            log.warning("no leases for readers of the store's files", reason=os_sentence(error))
+
+    # --- who needs what
+
+    def needed_from(self) -> int:
+        """Before this offset all queue units are on the disk."""
+        return min(self._store.checkpoint.durable_offset, self._store.commit_log.flushed_offset)
+
+    def holds(self) -> list[LogHold]:
+        """Of everybody, as it is now."""
+        files = self._store.commit_log.queue.files
+        found = self.leased()
+        archive = self._policy.hold(files[0], files[-1], self.needed_from()) if files else None
+        return found if archive is None else [*found, archive]
+
+    def leased(self) -> list[LogHold]:
+        """Of those with a lease, over the network or by a file. Ends those that are due."""
+        now_ms, monotonic_ms = self._clock.now_ms(), self._clock.monotonic_ms()
+        for lease in self._table.end_those_due(monotonic_ms):
+            log.info("lease of the log has ended: not renewed", lease=lease.id, job=lease.job)
+        leases = self._table.leases(monotonic_ms)
+        try:
+            leases += self._files.read(now_ms)
+            trouble = self._files.trouble
+        except OSError as error:
+            trouble = os_sentence(error)
+        if trouble is not None and trouble != self._trouble:
+            log.warning("a lease in the store cannot be read, and keeps nothing", reason=trouble)
+        self._trouble = trouble
+        self._published.value = KeepingReport(leases, self._published.value.files_stay_for)
+        return [LogHold(each.offset, f"lease {each.id} of {each.job}") for each in leases]
+
+    # --- what is told
+
+    def tell(self, decision: Decision) -> None:
+        """That an old file stays, and why: when that changes, and once a day."""
+        why = "; ".join(hold.who for hold in decision.kept_for)
+        if why != self._published.value.files_stay_for:
+            self._published.value = KeepingReport(self._published.value.leases, why)
+        before, told_ms = self._told
+        now_ms = self._clock.now_ms()
+        if decision.kept_file is not None and (why != before or now_ms >= told_ms + _DAY_MS):
+            log.warning("old log files stay", first=decision.kept_file.path, needed_by=why)
+            self._told = (why, now_ms)
+
+    def tell_losses(self, expired: Expired) -> None:
+        """Who needed a file that goes all the same: a line for each lease, one for the archive."""
+        file = expired.file
+        for hold in expired.losers:
+            if hold.is_lease:
+                log.warning(
+                    "log file deleted under a lease",
+                    file=file.path,
+                    reason=expired.reason,
+                    loser=hold.who,
+                )
+                continue
+            try:
+                lost = list(self._policy.lost_with(file))
+            except OSError as error:
+                lost = []
+                log.warning("what is lost cannot be read", reason=os_sentence(error))
+            log.warning(
+                "log file deleted that no archive has",
+                file=file.path,
+                reason=expired.reason,
+                why=hold.who,
+                messages=sum(count for _, count in lost),
+                queues=[
+                    f"{each.topic} {each.queue_id}: {count}"
+                    for each, count in lost[:_LOST_QUEUES_MAX]
+                ],
+            )
+
+    # --- over the network
+
+    def answer(self, command: RemotingCommand) -> RemotingCommand:
+        """Takes, renews or ends a lease. Raises RemoteError."""
+        header = LeaseHeader.decode(command.fields)
+        if header.action == RELEASE:
+            self._table.release(header.lease)
+            self.leased()
+            return command.answer()
+        now_ms, monotonic_ms = self._clock.now_ms(), self._clock.monotonic_ms()
+        if header.action == RENEW:
+            lease = self._table.renew(header.lease, header.ttl_ms, now_ms, monotonic_ms)
+            offset, ttl_ms = lease.offset, lease.until_ms - now_ms
+        elif header.action == TAKE:
+            offset = self._place(header, command.body)
+            ttl_ms = self._table.grant(
+                header.lease, header.job, offset, header.ttl_ms, now_ms, monotonic_ms
+            )
+        else:
+            raise RemoteError(
+                ResponseCode.SYSTEM_ERROR,
+                f"action is {header.action}: it may be {TAKE}, {RENEW} or {RELEASE}",
+            )
+        self.leased()
+        begin = self._store.commit_log.min_offset()
+        return command.answer(fields=LeaseResponseHeader(offset, begin, ttl_ms).encode())
+
+    def _place(self, header: LeaseHeader, body: bytes | memoryview | None) -> int:
+        """The first byte of the log that a lease needs."""
+        if header.offset >= 0:
+            return header.offset
+        queues = LeasedQueues.decode(body).queues
+        if len(queues) > LEASED_QUEUES_MAX:
+            raise RemoteError(
+                ResponseCode.SYSTEM_ERROR,
+                f"{len(queues)} queues in one lease: at most {LEASED_QUEUES_MAX}",
+            )
+        known = self._store.consume_queues
+        wanted = {
+            (each.topic, each.queue_id): each.queue_offset
+            for each in queues
+            if known.get(each.topic, each.queue_id) is not None
+        }
+        end = self.needed_from()
+        try:
+            return lowest_offset(self._disk, self._store.config.consume_queue_dir, wanted, end)
+        except OSError as error:
+            raise RemoteError(ResponseCode.SYSTEM_ERROR, os_sentence(error)) from None

@@ -1,0 +1,388 @@
+"""Admission of sends: each becomes a put, is refused, or waits for its topic.
+
+A plain class; PutMessage owns the one there is, and PutReplica one that only refuses.  4.9.7's
+checks, codes and texts are in actors/sending/send_rules.py.  What is known of a topic is looked up
+once per producer's shape and topic table; what is left for each message is a few comparisons.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from random import Random
+from zlib import crc32
+
+from actors.config import BrokerConfig
+from actors.engine.address import Address
+from actors.engine.published import Published
+from actors.network.hooks import SendContext
+from actors.network.sends import Sends
+from actors.sending.appender import Appender, Record
+from actors.sending.put_answers import PutAnswers, SendPut
+from actors.sending.send_prepare import Preparer
+from actors.sending.send_rules import (
+    DLQ_QUEUES,
+    NO_HOST_FLAGS,
+    PROPERTIES_BYTES_MAX,
+    RefusedError,
+    SendRules,
+    TopicState,
+    illegal_message,
+)
+from actors.sending.topic_parking import TopicParking
+from actors.tables.groups import GroupFinder
+from actors.tables.topics import CreateSystemTopic, CreateTopicOnSend, TopicReady
+from protocol.batch import decode_batch
+from protocol.bodies import TopicConfig
+from protocol.codes import ResponseCode
+from protocol.errors import RemoteError
+from protocol.host import HOST_V4_BYTES
+from protocol.message import HEAD_V6
+from protocol.send_wire import LearntShape, Send, SendShape
+from protocol.sysflag import BORN_HOST_V6, TRANSACTION_MASK
+from storage.config import StoreConfig
+
+PARKED_MAX = 20_000
+"""Sends that wait for one topic; past it they are refused as 4.9.7 does when busy."""
+
+BUSY = "[PC_SYNCHRONIZED]broker busy, start flow control for a while"
+SHAPES_MAX = 100_000
+RECORD_EXTRA_BYTES = 64 << 10
+"""How much longer than the longest body a whole record may be."""
+
+OVERHEAD_BYTES = HEAD_V6.size + 1 + 127 + 2
+"""The most that a record needs beside body and properties: head, topic, their lengths."""
+
+new_object = object.__new__
+"""To be filled in by hand: docs/decisions/0021-a-send-is-an-object-filled-in-by-name.md."""
+
+
+@dataclass(slots=True, eq=False)
+class _ParkedSend:
+    """A send that waits for its topic."""
+
+    sends: Sends
+    send: Send
+    context: SendContext | None
+
+
+class Admission:
+    """The checks of one broker. One owner."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        store_config: StoreConfig,
+        *,
+        topics: Published[Mapping[str, TopicConfig]],
+        groups: GroupFinder,
+        preparer: Preparer,
+        appender: Appender,
+        answers: PutAnswers,
+        random: Random,
+        topic_table: Address,
+        owner: Address,
+    ) -> None:
+        """`owner` is told of the topics that it has made."""
+        self._topics, self._groups = topics, groups
+        self._preparer = preparer
+        self._appender = appender
+        self._answers = answers
+        self._rules = SendRules(config, random)
+        self._config, self._store_config = config, store_config
+        self._owner = owner
+        self._rejects_transactions = config.reject_transaction_message
+        self._group_bytes_max = appender.group_bytes_max
+        self._limit_bytes()
+        self._by_shape: dict[SendShape, TopicState] = {}
+        self._seen_topics: Mapping[str, TopicConfig] | None = None
+        self._parking: TopicParking[_ParkedSend] = TopicParking(topic_table, PARKED_MAX)
+
+    # --- many at a time
+
+    def admit(self, sends: Sends, puts: list[SendPut], now_ms: int, arrived_ms: float) -> int:
+        """Checks every send; adds to `puts` what passes, and gives the bytes of their bodies."""
+        sends.owed = len(sends.sends)
+        self._look_at_topics()
+        see_sends, put_of, body_bytes = self._answers.see_sends, self.put_of, 0
+        for send in sends.sends:
+            context = self._answers.arrived(sends, send) if see_sends else None
+            try:
+                put = put_of(sends, send, context, now_ms, arrived_ms)
+            except (RefusedError, RemoteError) as error:
+                self._answers.refused(sends, send, error, context)
+                continue
+            if put is not None:
+                puts.append(put)
+                body_bytes += len(send.body)
+        if sends.frames or not sends.owed:
+            sends.hand_over()
+        return body_bytes
+
+    def refuse(self, sends: Sends, error: RefusedError, now_ms: int) -> None:
+        """Refuses all that the store does not take; what should not have been sent, for that."""
+        sends.owed = len(sends.sends)
+        self._look_at_topics()
+        for send in sends.sends:
+            self._refuse_checked(sends, send, error, self._answers.arrived(sends, send), now_ms)
+        sends.hand_over()
+
+    def topic_ready(
+        self,
+        message: TopicReady,
+        puts: list[SendPut],
+        now_ms: int,
+        arrived_ms: float,
+        error: RefusedError | None,
+    ) -> int:
+        """Goes on with the sends that waited for a topic, in order, as `admit` does.
+
+        With an `error` the store takes none of them.
+        """
+        unknown, body_bytes = self._rules.unknown_topic(message.topic), 0
+        for parked in self._parking.release(message.topic):
+            sends, send, context = parked.sends, parked.send, parked.context
+            if message.config is None:
+                self._answers.refused(sends, send, unknown, context)
+            elif error is not None:
+                self._refuse_checked(sends, send, error, context, now_ms)
+            else:
+                try:
+                    put = self.put_of(sends, send, context, now_ms, arrived_ms)
+                except (RefusedError, RemoteError) as refusal:
+                    self._answers.refused(sends, send, refusal, context)
+                else:
+                    if put is not None:
+                        puts.append(put)
+                        body_bytes += len(send.body)
+            sends.hand_over()
+        return body_bytes
+
+    def refuse_puts(self, puts: Sequence[SendPut], error: RefusedError) -> None:
+        """What was admitted is not stored."""
+        touched: dict[Sends, None] = {}
+        for put in puts:
+            self._answers.refused(put.sends, put.send, error, put.context)
+            touched[put.sends] = None
+        for sends in touched:
+            sends.hand_over()
+
+    def refuse_parked(self, error: RefusedError) -> None:
+        """Nothing waits for a topic any more."""
+        for parked in self._parking.release_all():
+            self._answers.refused(parked.sends, parked.send, error, parked.context)
+            parked.sends.hand_over()
+
+    # --- one of them
+
+    def put_of(
+        self,
+        sends: Sends,
+        send: Send,
+        context: SendContext | None,
+        now_ms: int,
+        arrived_ms: float,
+    ) -> SendPut | None:
+        """What can be appended; None when the send is parked until its topic is made.
+
+        Raises RefusedError, or RemoteError for a batch that cannot be cut.
+        """
+        tail, body, queue_id = send.tail, send.body, send.queue_id
+        state = self._by_shape.get(send.shape)
+        if state is None:
+            state = self._find_state(sends, send, context, now_ms)
+            if state is None:
+                return None
+        if queue_id >= state.queue_id_limit:
+            raise self._rules.bad_queue(state, queue_id, sends.peer.remote)
+        if queue_id < 0:
+            queue_id = self._rules.random_queue(state)
+        queue_id_stored = queue_id
+        if state.is_retry:
+            target = self._retry_target(sends, send, context, state)
+            if target is None:
+                return None
+            if target is not state:
+                state, queue_id_stored = target, 0
+        born_host = sends.peer.host
+        host_flag = 0 if len(born_host) == HOST_V4_BYTES else BORN_HOST_V6
+        if tail.batch:
+            records, waits = self._batch_records(send, state, queue_id_stored, born_host, host_flag)
+            return SendPut(state, records, sends, send, queue_id, waits, context, arrived_ms)
+        if self._rejects_transactions and self._preparer.is_half(send.properties):
+            raise self._rules.transaction_forbidden()
+        stored, code, keys, waits, sys_flag, redirect = self._preparer.prepare(
+            state.config.topic_name,
+            queue_id_stored,
+            send.sys_flag | state.sys_flag,
+            send.properties,
+        )
+        delay_ms = 0
+        if redirect is not None:
+            state = self._appender.own_state_of(redirect.topic)
+            queue_id_stored, delay_ms = redirect.queue_id, redirect.delay_ms
+        body_bytes, stored_bytes = len(body), len(stored)
+        if (
+            body_bytes > self._max_body_bytes
+            or stored_bytes > PROPERTIES_BYTES_MAX
+            or body_bytes + stored_bytes + OVERHEAD_BYTES > self._max_record_bytes
+        ):
+            raise illegal_message(self._max_body_bytes)
+        record = new_object(Record)
+        record.topic = state.topic
+        record.queue_id = queue_id_stored
+        record.queue_offset = 0
+        record.flag = send.message_flag
+        record.sys_flag = sys_flag & NO_HOST_FLAGS | host_flag
+        record.born_timestamp = send.born_timestamp
+        record.born_host = born_host
+        record.reconsume_times = tail.reconsume_times
+        record.prepared_offset = 0
+        record.body = body
+        record.properties = stored
+        record.body_crc = crc32(body) & 0x7FFFFFFF
+        record.tags_code = code
+        record.keys = keys
+        record.delay_ms = delay_ms
+        put = new_object(SendPut)
+        put.state = state
+        put.records = (record,)
+        put.sends = sends
+        put.send = send
+        put.queue_id = queue_id
+        put.waits = waits
+        put.context = context
+        put.arrived_ms = arrived_ms
+        return put
+
+    def _batch_records(
+        self, send: Send, state: TopicState, queue_id: int, born_host: bytes, host_flag: int
+    ) -> tuple[Sequence[Record], bool]:
+        """The records of a batch, and whether they wait for the disk."""
+        if (
+            send.sys_flag & TRANSACTION_MASK
+            or self._preparer.is_delayed(send.properties)
+            or len(send.body) > self._max_body_bytes
+        ):
+            raise illegal_message(self._max_body_bytes)
+        sys_flag = (send.sys_flag | state.sys_flag) & NO_HOST_FLAGS | host_flag
+        suffix = self._preparer.batch_suffix(send.properties)
+        records: list[Record] = []
+        batch_bytes = 0
+        for part in decode_batch(send.body):
+            stored, code, keys = self._preparer.batch_part(part.properties, suffix)
+            batch_bytes += len(part.body) + len(stored) + OVERHEAD_BYTES
+            if len(stored) > PROPERTIES_BYTES_MAX or batch_bytes > self._group_bytes_max:
+                raise illegal_message(self._max_body_bytes)
+            records.append(
+                Record(
+                    state.topic,
+                    queue_id,
+                    0,
+                    part.flag,
+                    sys_flag,
+                    send.born_timestamp,
+                    born_host,
+                    send.tail.reconsume_times,
+                    0,
+                    part.body,
+                    stored,
+                    crc32(part.body) & 0x7FFFFFFF,
+                    code,
+                    keys,
+                )
+            )
+        if not records:
+            raise RefusedError(ResponseCode.SYSTEM_ERROR, "the batch holds no message")
+        return records, suffix.waits
+
+    def _check(self, sends: Sends, send: Send, now_ms: int) -> None:
+        """What is looked at before the store may say no; makes no topic. Raises RefusedError."""
+        rules = self._rules
+        rules.check_accepting(now_ms)
+        config = rules.check_topic(send.shape.topic, self._topics.value)
+        if config is None:
+            return
+        state = self._appender.state_of(send.shape.topic, config)
+        if send.queue_id >= state.queue_id_limit:
+            raise rules.bad_queue(state, send.queue_id, sends.peer.remote)
+        if state.is_retry:
+            rules.dead_letter_topic(send, self._groups)
+        is_half = not send.tail.batch and self._preparer.is_half(send.properties)
+        if self._rejects_transactions and is_half:
+            raise rules.transaction_forbidden()
+
+    # --- topics
+
+    def _look_at_topics(self) -> None:
+        """Forgets what was looked up in older tables and settings."""
+        if self._seen_topics is not self._topics.value:
+            self._by_shape.clear()
+            self._seen_topics = self._topics.value
+        self._rejects_transactions = self._config.reject_transaction_message
+        if self._store_config.max_message_bytes != self._max_body_bytes:
+            self._limit_bytes()
+
+    def _limit_bytes(self) -> None:
+        self._max_body_bytes = self._store_config.max_message_bytes
+        longest = self._max_body_bytes + RECORD_EXTRA_BYTES
+        self._max_record_bytes = min(self._group_bytes_max, longest)
+
+    def _find_state(
+        self, sends: Sends, send: Send, context: SendContext | None, now_ms: int
+    ) -> TopicState | None:
+        shape = send.shape
+        self._rules.check_accepting(now_ms)
+        config = self._rules.check_topic(shape.topic, self._topics.value)
+        if config is None or shape.topic in self._parking:
+            self._park(shape.topic, sends, send, context)
+            return None
+        state = self._appender.state_of(shape.topic, config)
+        if isinstance(shape, LearntShape) and not state.is_retry:
+            if len(self._by_shape) >= SHAPES_MAX:
+                self._by_shape.clear()
+            self._by_shape[shape] = state
+        return state
+
+    def _retry_target(
+        self, sends: Sends, send: Send, context: SendContext | None, state: TopicState
+    ) -> TopicState | None:
+        """For a send to %RETRY%group: there, or to the dead letters; None: their topic is made."""
+        topic = self._rules.dead_letter_topic(send, self._groups)
+        if topic is None:
+            return state
+        config = self._topics.value.get(topic)
+        if config is None or topic in self._parking:
+            self._park(topic, sends, send, context)
+            return None
+        return self._appender.state_of(topic, config)
+
+    def _park(self, topic: str, sends: Sends, send: Send, context: SendContext | None) -> None:
+        """Keeps a send until its topic is made; behind those that wait for it already."""
+        shape = send.shape
+        create: CreateTopicOnSend | CreateSystemTopic
+        if topic != shape.topic:
+            create = CreateSystemTopic(topic, DLQ_QUEUES, self._owner)
+        else:
+            create = CreateTopicOnSend(
+                topic=shape.topic,
+                default_topic=shape.default_topic,
+                queue_nums=shape.default_topic_queue_nums,
+                unit_mode=send.tail.unit_mode,
+                producer=sends.peer.remote,
+                reply_to=self._owner,
+            )
+        if not self._parking.park(_ParkedSend(sends, send, context), create):
+            raise RefusedError(ResponseCode.SYSTEM_ERROR, BUSY)
+
+    def _refuse_checked(
+        self,
+        sends: Sends,
+        send: Send,
+        error: RefusedError,
+        context: SendContext | None,
+        now_ms: int,
+    ) -> None:
+        try:
+            self._check(sends, send, now_ms)
+        except RefusedError as earlier:
+            error = earlier
+        self._answers.refused(sends, send, error, context)

@@ -1,0 +1,155 @@
+"""The one appender: records get their queue offsets, lie in the log with one write, are dispatched.
+
+A plain class; PutMessage owns the one there is.  What it appends is a `Put`: a producer's send
+(actors/sending/admission.py), or a message of the broker's own (actors/sending/internal_append.py).
+Queue offsets are given here, at the last moment, so that what is refused or parked leaves no hole.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from actors.engine.published import Published
+from actors.sending.send_rules import TopicState, new_state
+from actors.statistics.put_stats import PutStats
+from protocol.bodies import TopicConfig
+from protocol.sysflag import TRANSACTION_PREPARED
+from storage.dispatching.dispatch import DispatchEntry
+from storage.log.append import PutRecord
+from storage.log.commit_log import CommitLog
+
+
+@dataclass(slots=True, eq=False)
+class Record(PutRecord):
+    """One message from the check of its send to the answer; what is in the log has a place."""
+
+    tags_code: int
+    keys: tuple[bytes, ...]
+    """What the index gets: UNIQ_KEY, then the words of KEYS."""
+    delay_ms: int = 0
+    """Above 0 the tags code is the store time and so much more: when the message is due."""
+    physical_offset: int = -1
+    record_bytes: int = 0
+
+
+@dataclass(slots=True, eq=False)
+class Put:
+    """Records of one queue that get into the log together, into one file, or not at all."""
+
+    state: TopicState
+    records: Sequence[Record]
+
+
+class Appender:
+    """Knows the next offset of every queue. One owner."""
+
+    def __init__(
+        self,
+        commit_log: CommitLog,
+        topics: Published[Mapping[str, TopicConfig]],
+        stats: PutStats,
+    ) -> None:
+        self._log = commit_log
+        self._topics = topics
+        self._stats = stats
+        self._states: dict[str, TopicState] = {}
+        self._next_offsets: dict[str, dict[int, int]] = {}
+        self.group_bytes_max = commit_log.group_bytes_max
+        """The longest put."""
+
+    # --- topics and their numbers
+
+    def start_at(self, next_offsets: Mapping[tuple[str, int], int]) -> None:
+        """Tells the offset that the next message of each queue gets."""
+        for (topic, queue_id), offset in next_offsets.items():
+            self._next_offsets.setdefault(topic, {})[queue_id] = offset
+
+    def forget_queues(self, queues: Iterable[tuple[str, int, int]]) -> None:
+        """Topic, queue id and offset: what is still at this offset begins at 0 again."""
+        for topic, queue_id, offset in queues:
+            state = self._states.get(topic)
+            known = self._next_offsets.get(topic, {}) if state is None else state.next_offsets
+            if known.get(queue_id) == offset:
+                del known[queue_id]
+
+    def state_of(self, topic: str, config: TopicConfig) -> TopicState:
+        """What is known of a topic, with this configuration."""
+        state = self._states.get(topic)
+        if state is None:
+            state = self._states[topic] = new_state(topic, config, self._stats.of_topic(topic))
+            state.next_offsets = self._next_offsets.pop(topic, {})
+        elif state.config is not config:
+            state.configure(config)
+        return state
+
+    def own_state_of(self, topic: str) -> TopicState:
+        """Where delayed, half and our own messages go; their topics need not be in the table."""
+        return self.state_of(topic, self._topics.value.get(topic) or TopicConfig(topic, 1, 1))
+
+    # --- the append
+
+    def append(self, puts: Sequence[Put], now_ms: int) -> tuple[int, list[DispatchEntry]]:
+        """Appends a prefix of `puts`: as much as finds room. Writes into records where they lie.
+
+        Gives how many of the puts are stored, fewer if the next file is not there yet, and what is
+        to be dispatched. Raises OSError or StoreError when the disk refuses: nothing is stored.
+        """
+        self._give_offsets(puts)
+        try:
+            placed = self._log.append([put.records for put in puts], now_ms)
+        except BaseException:
+            self._take_back(puts)
+            raise
+        store_timestamp = self._log.last_store_timestamp
+        entries: list[DispatchEntry] = []
+        stored = done = 0
+        for put in puts:
+            if done == len(placed):
+                self._take_back(puts[stored:])
+                break
+            stored += 1
+            put_bytes = 0
+            for record in put.records:
+                offset, size = placed[done]
+                done += 1
+                record.physical_offset, record.record_bytes = offset, size
+                put_bytes += size
+                entries.append(
+                    (
+                        record.topic,
+                        record.queue_id,
+                        record.queue_offset,
+                        offset,
+                        size,
+                        store_timestamp + record.delay_ms if record.delay_ms else record.tags_code,
+                        store_timestamp,
+                        record.sys_flag,
+                        record.keys,
+                    )
+                )
+            counts = put.state.puts
+            counts.count += len(put.records)
+            counts.bytes += put_bytes
+            counts.times += 1
+        return stored, entries
+
+    @staticmethod
+    def _give_offsets(puts: Sequence[Put]) -> None:
+        for put in puts:
+            records = put.records
+            first = records[0]
+            if first.sys_flag & TRANSACTION_PREPARED:
+                continue  # prepared or rolled back: in no queue, so without a number
+            next_offsets, queue_id = put.state.next_offsets, first.queue_id
+            offset = next_offsets.get(queue_id, 0)
+            for record in records:
+                record.queue_offset = offset
+                offset += 1
+            next_offsets[queue_id] = offset
+
+    @staticmethod
+    def _take_back(puts: Sequence[Put]) -> None:
+        """Their numbers go to whoever gets into the log in their place."""
+        for put in puts:
+            first = put.records[0]
+            if not first.sys_flag & TRANSACTION_PREPARED:
+                put.state.next_offsets[first.queue_id] -= len(put.records)

@@ -1,0 +1,255 @@
+"""Messages that other actors have stored: delayed ones, those sent back, ends of transactions.
+
+`InternalAppend` is told to PutMessage; whoever told it gets one `InternalAppended`.  The records
+come prepared: nothing of them is checked but what the log itself cannot take.  `InternalAppends` is
+a plain class; PutMessage owns the one there is, and PutReplica one that only refuses.
+
+An InternalAppend waits for topics that have to be made first, and for the next file.  Its records
+get into the log in their order: when one is refused for want of a place, so are those behind it.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from zlib import crc32
+
+from actors.engine.address import Address
+from actors.sending.appender import Appender, Put, Record
+from actors.sending.send_rules import NO_HOST_FLAGS, PROPERTIES_BYTES_MAX, RefusedError
+from actors.sending.topic_parking import TopicParking
+from actors.tables.topics import CreateSystemTopic, TopicReady
+from protocol.codes import ResponseCode
+from protocol.host import HOST_V4_BYTES
+from protocol.message import HEAD_V6, TOPIC_BYTES_MAX
+from protocol.sysflag import BORN_HOST_V6
+
+COMMIT_RECORDS = 512
+"""So many are written without waiting for the end of the batch: 5 ms of the loop."""
+
+_OVERHEAD_BYTES = HEAD_V6.size + 1 + 2
+_STORED = (
+    ResponseCode.SUCCESS,
+    ResponseCode.FLUSH_DISK_TIMEOUT,
+    ResponseCode.FLUSH_SLAVE_TIMEOUT,
+    ResponseCode.SLAVE_NOT_AVAILABLE,
+)
+
+
+@dataclass(slots=True)
+class InternalRecord:
+    """One message as it is to lie in the log; the store host is this broker's."""
+
+    topic: str
+    queue_id: int
+    body: bytes
+    properties: bytes = b""
+    tags_code: int = 0
+    keys: tuple[bytes, ...] = ()
+    """What the index gets: UNIQ_KEY, then the words of KEYS."""
+
+    flag: int = 0
+    sys_flag: int = 0
+    """The bits that say how long the hosts are need not be right."""
+    born_timestamp: int = 0
+    born_host: bytes = bytes(HOST_V4_BYTES)
+    reconsume_times: int = 0
+    prepared_offset: int = 0
+    delay_ms: int = 0
+    """Above 0 the tags code is the store time and so much more: when the message is due."""
+
+
+@dataclass(slots=True)
+class InternalResult:
+    """What became of one record; without a place it is not in the log."""
+
+    code: int
+    queue_offset: int = -1
+    physical_offset: int = -1
+    record_bytes: int = 0
+
+    @property
+    def is_stored(self) -> bool:
+        """Whether the record is in the log, if perhaps not as safe as it was to be."""
+        return self.code in _STORED
+
+
+@dataclass(slots=True)
+class InternalAppended:
+    """What became of an InternalAppend: a result for each record, in order, and why some lack."""
+
+    token: object
+    results: Sequence[InternalResult]
+    remark: str | None = None
+    code: int = ResponseCode.SUCCESS
+    """How safe everything is that was put before; of an empty put the only answer."""
+
+    def refuse(self, remark: str) -> None:
+        """Whoever asked is gone; if it asked for somebody else, that one is told."""
+        answer = getattr(self.token, "refuse", None)
+        if answer is not None:
+            answer(remark)
+
+
+@dataclass(slots=True, eq=False)
+class InternalAppend:
+    """Append these; then tell `reply_to` InternalAppended with this token. Told to PutMessage.
+
+    An empty one is answered when everything that was put before it is.
+    """
+
+    records: Sequence[InternalRecord]
+    reply_to: Address | None
+    """None: nobody wants to know."""
+    token: object = None
+    waits: bool = False
+    """The answer comes when they are on the disk under SYNC_FLUSH, of a SYNC_MASTER at a slave."""
+    topics: Sequence[CreateSystemTopic] = ()
+    """What is to be made first where it is not there; a topic that nobody makes is stored all
+    the same."""
+    is_chain: bool = False
+    """A record that does not fit into the log takes those behind it along."""
+    results: list[InternalResult] = field(default_factory=list)
+
+    def answer(self, code: int, remark: str | None = None) -> None:
+        """Tells the outcome; those that have none yet get `code`."""
+        missing = len(self.records) - len(self.results)
+        self.results += [InternalResult(code) for _ in range(missing)]
+        if self.reply_to is not None:
+            self.reply_to.tell(InternalAppended(self.token, self.results, remark, code))
+
+    @property
+    def first_offset(self) -> int:
+        """Where the first of the stored records lies."""
+        return self.results[0].physical_offset
+
+    def flushed(self, code: int) -> None:
+        """Tells the outcome once it is known how safe the records are."""
+        for result in self.results:
+            if result.is_stored:
+                result.code = code
+        self.answer(code)
+
+    def refuse(self, remark: str) -> None:
+        """Nobody will append what is left of it."""
+        self.answer(ResponseCode.SYSTEM_ERROR, remark)
+
+
+@dataclass(slots=True, eq=False)
+class OwnPut(Put):
+    """One record of an InternalAppend, on its way into the log."""
+
+    append: InternalAppend
+
+
+class InternalAppends:
+    """Those that wait for the end of the batch, for the next file, or for a topic. One owner."""
+
+    def __init__(self, appender: Appender, topic_table: Address, owner: Address) -> None:
+        """`owner` is told of the topics that it has made."""
+        self._appender = appender
+        self._owner = owner
+        self._parking: TopicParking[InternalAppend] = TopicParking(topic_table)
+        self.pending: list[InternalAppend] = []
+        self.pending_count = 0
+        """Records that are in `pending`, those that got into the log aside."""
+
+    def keep(self, append: InternalAppend, known_topics: Mapping[str, object]) -> None:
+        """Keeps it for the end of the batch, or until its topics are made."""
+        for wanted in append.topics:
+            if wanted.topic not in known_topics:
+                self._parking.park(append, replace(wanted, reply_to=self._owner))
+                return
+        self.pending.append(append)
+        self.pending_count += len(append.records)
+
+    def topic_ready(self, message: TopicReady, known_topics: Mapping[str, object]) -> None:
+        """What waited for this topic goes on, perhaps to wait for the next one."""
+        for append in self._parking.release(message.topic):
+            if message.config is None:
+                append.answer(ResponseCode.SYSTEM_ERROR, f"topic[{message.topic}] not exist")
+            else:
+                self.keep(append, {**known_topics, message.topic: message.config})
+
+    def puts(self) -> list[OwnPut]:
+        """The records that are to be appended next, in order; refuses what the log cannot take."""
+        puts: list[OwnPut] = []
+        for append in self.pending:
+            for number in range(len(append.results), len(append.records)):
+                record = append.records[number]
+                if self._fits(record):
+                    puts.append(self._put_of(append, record))
+                elif puts and puts[-1].append is append:
+                    break  # its result comes behind those of the records before it
+                else:
+                    refused = len(append.records) - number if append.is_chain else 1
+                    illegal = ResponseCode.MESSAGE_ILLEGAL
+                    append.results += [InternalResult(illegal) for _ in range(refused)]
+                    if append.is_chain:
+                        break
+        return puts
+
+    def stored(self, puts: Sequence[OwnPut]) -> list[InternalAppend]:
+        """Notes that these are in the log; takes out and gives what is whole now."""
+        for put in puts:
+            record = put.records[0]
+            put.append.results.append(
+                InternalResult(
+                    ResponseCode.SUCCESS,
+                    record.queue_offset,
+                    record.physical_offset,
+                    record.record_bytes,
+                )
+            )
+        done: list[InternalAppend] = []
+        pending, self.pending = self.pending, []
+        for append in pending:
+            is_whole = len(append.results) == len(append.records)
+            if is_whole and (append.records or not self.pending):
+                done.append(append)
+            else:
+                self.pending.append(append)
+        self.pending_count = sum(len(each.records) - len(each.results) for each in self.pending)
+        return done
+
+    def _fits(self, record: InternalRecord) -> bool:
+        """Whether the log can take it at all."""
+        properties_bytes = len(record.properties)
+        topic_bytes = len(record.topic.encode())
+        size = _OVERHEAD_BYTES + topic_bytes + len(record.body) + properties_bytes
+        return (
+            properties_bytes <= PROPERTIES_BYTES_MAX
+            and topic_bytes <= TOPIC_BYTES_MAX
+            and size <= self._appender.group_bytes_max
+        )
+
+    def _put_of(self, append: InternalAppend, record: InternalRecord) -> OwnPut:
+        state = self._appender.own_state_of(record.topic)
+        host_flag = 0 if len(record.born_host) == HOST_V4_BYTES else BORN_HOST_V6
+        packed = Record(
+            state.topic,
+            record.queue_id,
+            0,
+            record.flag,
+            record.sys_flag & NO_HOST_FLAGS | host_flag,
+            record.born_timestamp,
+            record.born_host,
+            record.reconsume_times,
+            record.prepared_offset,
+            record.body,
+            record.properties,
+            crc32(record.body) & 0x7FFFFFFF,
+            record.tags_code,
+            record.keys,
+            record.delay_ms,
+        )
+        return OwnPut(state, (packed,), append)
+
+    def refuse(self, error: RefusedError) -> None:
+        """What waits for the log is refused; what got into it before, says so."""
+        pending, self.pending, self.pending_count = self.pending, [], 0
+        for append in pending:
+            append.answer(error.code, error.remark)
+
+    def refuse_all(self, error: RefusedError) -> None:
+        """Everything is refused, also what waits for a topic."""
+        self.pending += self._parking.release_all()
+        self.refuse(error)

@@ -1,0 +1,91 @@
+"""The settings of access control that a broker and a name server share: RocketMQ's keys, and ours.
+
+The account of a broker itself, with which it signs what it asks name servers and its master, comes
+from its settings file or from the environment, never from the command line: everybody on the
+machine can read that.
+"""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from protocol.signature import Credentials
+from storage.access.addresses import parse_addresses
+from storage.config import key
+from storage.errors import StoreError
+
+PLAIN_ACL = "plain_acl.yml"
+BROKER_ACCESS_KEY, BROKER_SECRET_KEY = "brokerAccessKey", "brokerSecretKey"
+_FROM_ENVIRONMENT = {
+    BROKER_ACCESS_KEY: "TROUPEMQ_BROKER_ACCESS_KEY",
+    BROKER_SECRET_KEY: "TROUPEMQ_BROKER_SECRET_KEY",
+}
+
+
+@dataclass(frozen=True)
+class AccessSettings:
+    """Whether there is access control, and where its files are."""
+
+    acl_enable: bool = key("aclEnable", default=False)
+    acl_file: str = key("rocketmq.acl.plain.file", default="")
+    """The default file; empty: plain_acl.yml beside the settings file, else in the conf folder of
+    ROCKETMQ_HOME. More files are below the folder acl beside it."""
+    takes_samples: bool = key("aclAllowSampleCredentials", default=False)
+    """Whether the accounts that come with RocketMQ may be used: everybody knows their secrets."""
+    is_white_admin: bool = key("aclWhiteListAdmin", default=False)
+    """Whether a white address may administer, as in 4.9.7."""
+
+    def acl_path(self, settings_path: str) -> str:
+        """Where the default file is. Raises StoreError."""
+        if self.acl_file:
+            return os.path.abspath(self.acl_file)
+        if settings_path:
+            return f"{os.path.dirname(settings_path)}/{PLAIN_ACL}"
+        home = os.environ.get("ROCKETMQ_HOME")
+        if home:
+            return f"{os.path.abspath(home)}/conf/{PLAIN_ACL}"
+        raise StoreError(
+            "aclEnable is true, and nobody says where the accounts are: name plain_acl.yml as"
+            " rocketmq.acl.plain.file, or start with a settings file (-c) and put it beside it."
+        )
+
+
+@dataclass(frozen=True)
+class BrokerAccessSettings(AccessSettings):
+    """A broker's."""
+
+    broker_access_key: str = key(BROKER_ACCESS_KEY, default="")
+    broker_secret_key: str = key(BROKER_SECRET_KEY, default="", secret=True)
+    ha_allowed_addresses: str = key("haAllowedAddresses", default="")
+    """From where slaves may connect, in the forms of plain_acl.yml; empty with access control:
+    from where a broker's account has asked for tables, and white addresses; without: everywhere."""
+
+    def __post_init__(self) -> None:
+        parse_addresses(self.ha_allowed_addresses)
+        if bool(self.broker_access_key) != bool(self.broker_secret_key):
+            raise StoreError(f"{BROKER_ACCESS_KEY} and {BROKER_SECRET_KEY} belong together.")
+
+    @property
+    def credentials(self) -> Credentials | None:
+        """The broker's own account."""
+        if not self.broker_access_key:
+            return None
+        return Credentials(self.broker_access_key, self.broker_secret_key)
+
+
+def with_environment(values: Mapping[str, str], overrides: Mapping[str, str]) -> dict[str, str]:
+    """The settings with the account from the environment, where the file names none.
+
+    Raises StoreError for a secret on the command line.
+    """
+    if BROKER_SECRET_KEY in overrides:
+        raise StoreError(
+            f"{BROKER_SECRET_KEY} stands on the command line, which everybody can read: write it"
+            f" into the settings file, or into {_FROM_ENVIRONMENT[BROKER_SECRET_KEY]}."
+        )
+    found = {
+        name: os.environ[variable]
+        for name, variable in _FROM_ENVIRONMENT.items()
+        if variable in os.environ
+    }
+    return {**found, **values}

@@ -1,0 +1,80 @@
+"""Consumer groups as others may see them: snapshots that Clients publishes.
+
+Source: broker/client/ConsumerManager.java, ConsumerGroupInfo.java.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from actors.network.request import Peer
+from protocol.bodies import SubscriptionData
+
+NOT_SUBSCRIBED = ""
+"""Stands for a member that does not want a topic at all."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanting:
+    """The members that want one expression of a topic."""
+
+    expression: str
+    """`*`, tags sorted and joined with ` || `, `SQL92: a > 1`; NOT_SUBSCRIBED."""
+    count: int
+    client_ids: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Mismatch:
+    """A topic of which the members of a group want different things."""
+
+    topic: str
+    wanted: Sequence[Wanting]
+
+    def sentence(self) -> str:
+        """For logs: what is wanted, by whom."""
+        return "; ".join(
+            f"{each.expression or 'not subscribed'} by {each.count}:"
+            f" {', '.join(each.client_ids)}{', …' if each.count > len(each.client_ids) else ''}"
+            for each in self.wanted
+        )
+
+
+@dataclass(slots=True)
+class Member:
+    """One client in one group."""
+
+    peer: Peer
+    client_id: str
+    language: int
+    version: int
+    updated_ms: float
+    joined_ms: float = 0.0
+    """When this connection came into the group; heartbeats later than that do not change it."""
+    wants: Mapping[str, SubscriptionData] = field(default_factory=dict)
+    """What this client alone said last, by topic; for a producer nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Subscription:
+    """What a group wants of a topic; `codes` are its tags' hash codes, None: every message."""
+
+    data: SubscriptionData
+    codes: frozenset[int] | None
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerView:
+    """A consumer group as others may see it."""
+
+    message_model: str | None
+    subscriptions: Mapping[str, Subscription]
+    members: Mapping[int, Member] = field(default_factory=dict)
+    """By connection. `updated_ms` and `wants` are those of the time of publishing."""
+    consume_type: str | None = None
+    consume_from_where: str | None = None
+    mismatches: Sequence[Mismatch] = ()
+    """Topics that its members do not subscribe alike."""
+
+    def member_of(self, client_id: str | None) -> Member | None:
+        """The member of that name, of several connections the first; None without one."""
+        return next((each for each in self.members.values() if each.client_id == client_id), None)

@@ -1,0 +1,123 @@
+"""The guard of consumer offsets: which commits are believed. 4.9.7 believes all.
+
+Consumers commit one-way or along with a pull, every few seconds and when they end; a commit of one
+that is no longer what the group thinks it is can undo others' work.  A request form is an order of
+somebody who waits for the answer, and is stored as sent; this is about the others:
+
+    commit                                     4.9.7    here
+    forward                                    stored   stored, see below
+    backward, by a live member                 stored   stored
+    backward, by anybody else                  stored   ignored
+    within RESET_MS of a reset of the queue:
+      by a member that joined after it         stored   stored if forward
+      by anybody else                          stored   ignored
+
+A live member is known by its connection: that of its heartbeats.  A Java client with
+vipChannelEnabled commits over another one, to the fast port, where nothing says who it is: there
+every live member of the group on the same host may have sent it, so one of them is enough, and
+after a reset all of them have to have come later.
+
+Source: nothing of 4.9.7's; MQClientInstance.resetOffset of the Java client waits 10 s before it
+commits where it was sent.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from structlog import get_logger
+
+from actors.engine.published import Published
+from actors.network.request import Peer
+from actors.tables.consumer_views import ConsumerView, Member
+from protocol.host import address_part
+
+log = get_logger(__name__)
+
+RESET_MS = 10_000
+LOG_EVERY_MS = 60_000
+"""An ignored commit is logged once in so long for each group; all are counted."""
+
+
+@dataclass(slots=True)
+class OffsetStats:
+    """Counters since the start; written by ConsumerOffsets, read by whoever reports."""
+
+    ignored_count: int = 0
+
+
+class OffsetGuard:
+    """Owned by one actor; times are monotonic."""
+
+    def __init__(
+        self, consumers: Published[Mapping[str, ConsumerView]], stats: OffsetStats
+    ) -> None:
+        self._consumers = consumers
+        self._stats = stats
+        self._resets: dict[tuple[str, str, int], float] = {}
+        self._logged: dict[str, float] = {}
+
+    def is_member(self, group: str, peer: Peer) -> bool:
+        """Whether that connection is a live member's of the group."""
+        return self._member(group, peer) is not None
+
+    def _member(self, group: str, peer: Peer) -> Member | None:
+        """Whose connection it is; of those that it can be, who came first."""
+        view = self._consumers.value.get(group)
+        if view is None:
+            return None
+        member = view.members.get(peer.peer_id)
+        if member is not None or not peer.is_fast:
+            return member
+        address = address_part(peer.host)
+        near = [each for each in view.members.values() if address_part(each.peer.host) == address]
+        return min(near, key=lambda each: each.joined_ms, default=None)
+
+    def reset(self, group: str, topic: str, queue_ids: Iterable[int], now_ms: float) -> None:
+        """The offsets of these queues have been set to something else."""
+        for queue_id in queue_ids:
+            self._resets[group, topic, queue_id] = now_ms
+
+    def expire(self, now_ms: float) -> None:
+        """Forgets what is over."""
+        resets, logged = self._resets, self._logged
+        self._resets = {key: at for key, at in resets.items() if now_ms - at < RESET_MS}
+        self._logged = {name: at for name, at in logged.items() if now_ms - at < LOG_EVERY_MS}
+
+    def concerns(self, group: str, topic: str, queue_id: int, *, backward: bool) -> bool:
+        """Whether a commit has to be looked at; most do not."""
+        return backward or (bool(self._resets) and (group, topic, queue_id) in self._resets)
+
+    def believes(
+        self, group: str, topic: str, queue_id: int, peer: Peer, now_ms: float, *, backward: bool
+    ) -> bool:
+        """Whether to store what this connection says."""
+        reset_ms = self._resets.get((group, topic, queue_id))
+        member = self._member(group, peer)
+        if reset_ms is not None and now_ms - reset_ms < RESET_MS:
+            return not backward and member is not None and member.joined_ms > reset_ms
+        return not backward or member is not None
+
+    def ignored(
+        self,
+        group: str,
+        topic: str,
+        queue_id: int,
+        offset: int,
+        stored: int,
+        client: str,
+        now_ms: float,
+    ) -> None:
+        """Counts, and logs once in a while."""
+        self._stats.ignored_count += 1
+        if now_ms - self._logged.get(group, -LOG_EVERY_MS) >= LOG_EVERY_MS:
+            self._logged[group] = now_ms
+            log.warning(
+                "offset commit ignored",
+                group=group,
+                topic=topic,
+                queue_id=queue_id,
+                offset=offset,
+                stored=stored,
+                peer=client,
+                ignored_in_all=self._stats.ignored_count,
+            )

@@ -1,0 +1,200 @@
+"""Histograms of times from producer to store, and on to consumers; the latency job's work.
+
+A histogram has one bucket for each ms below 1024, then 128 for each doubling: 0.8 % at the most.
+They can be added, so that parts of a log need not be brought together to know a percentile.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias
+from zlib import crc32
+
+import numpy as np
+import pyarrow as pa  # type: ignore[import-untyped]
+
+from spark.analysis.scan import ScanPart
+from spark.decoding.store_files import NumpyArray
+
+COLUMNS = ("topic", "bornTimestamp", "storeTimestamp")
+COLUMNS_WITH_KEYS = (*COLUMNS, "uniqKey")
+TRACE_COLUMNS = ("topic", "body")
+
+EXACT_MS = 1024
+_STEPS = 128
+_FIRST_EXPONENT = 10
+
+Key: TypeAlias = tuple[str, str, int]
+"""What it is about (a topic, or group and topic), which way, and the slot of time in ms."""
+
+STORED, CONSUMED = "born → stored", "stored → consumed"
+
+
+@dataclass(slots=True)
+class Histogram:
+    """Counts by bucket; negative ones (clocks that differ) apart."""
+
+    counts: dict[int, int] = field(default_factory=dict)
+    negative: int = 0
+    largest_ms: int = 0
+
+    def add(self, values_ms: NumpyArray) -> None:
+        good = values_ms[values_ms >= 0]
+        self.negative += len(values_ms) - len(good)
+        if len(good):
+            self.largest_ms = max(self.largest_ms, int(good.max()))
+            buckets, counts = np.unique(bucket_of(good), return_counts=True)
+            for bucket, count in zip(buckets.tolist(), counts.tolist(), strict=True):
+                self.counts[bucket] = self.counts.get(bucket, 0) + count
+
+    def merge(self, other: "Histogram") -> None:
+        for bucket, count in other.counts.items():
+            self.counts[bucket] = self.counts.get(bucket, 0) + count
+        self.negative += other.negative
+        self.largest_ms = max(self.largest_ms, other.largest_ms)
+
+    @property
+    def total(self) -> int:
+        """Without the negative ones."""
+        return sum(self.counts.values())
+
+    def percentile(self, share: float) -> int | None:
+        """The value that at least this share of all does not exceed; None without any."""
+        wanted, seen = share * self.total, 0
+        for bucket in sorted(self.counts):
+            seen += self.counts[bucket]
+            if seen >= wanted:
+                return min(upper_of(bucket), self.largest_ms)
+        return None
+
+
+def bucket_of(values_ms: NumpyArray) -> NumpyArray:
+    """The bucket of each value from 0 on."""
+    exact = np.minimum(values_ms, EXACT_MS - 1)
+    large = np.maximum(values_ms, EXACT_MS).astype(np.int64)
+    exponent = np.floor(np.log2(large)).astype(np.int64)
+    exponent -= (np.int64(1) << exponent) > large  # log2 may round up to the next power
+    step = ((large - (np.int64(1) << exponent)) * _STEPS) >> exponent
+    above = EXACT_MS + (exponent - _FIRST_EXPONENT) * _STEPS + step
+    return np.where(values_ms < EXACT_MS, exact, above)
+
+
+def upper_of(bucket: int) -> int:
+    """The largest value of a bucket."""
+    if bucket < EXACT_MS:
+        return bucket
+    exponent, step = divmod(bucket - EXACT_MS, _STEPS)
+    exponent += _FIRST_EXPONENT
+    return (1 << exponent) + ((step + 1 << exponent) // _STEPS) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class LatencyPart:
+    """What one task measures."""
+
+    scan: ScanPart
+    slot_ms: int
+    begun: Mapping[str, Sequence[tuple[str, int]]]
+    """Of messages that traces tell about, by unique key: (group, when its consumption began)."""
+
+
+Measured: TypeAlias = dict[Key, Histogram]
+
+
+def measure_part(part: LatencyPart) -> Measured:
+    """Runs in a task."""
+    found: Measured = defaultdict(Histogram)
+    for batch in part.scan.batches():
+        topic = batch["topic"][0].as_py()
+        stored = _ms(batch["storeTimestamp"])
+        taken = stored - _ms(batch["bornTimestamp"])
+        slots = stored // part.slot_ms * part.slot_ms
+        for slot in np.unique(slots).tolist():
+            found[topic, STORED, slot].add(taken[slots == slot])
+        if part.begun:
+            _add_consumed(found, part, topic, batch["uniqKey"].to_pylist(), stored.tolist())
+    return dict(found)
+
+
+def _add_consumed(
+    found: Measured, part: LatencyPart, topic: str, keys: list[str | None], stored: list[int]
+) -> None:
+    for key, stored_ms in zip(keys, stored, strict=True):
+        for group, begun_ms in part.begun.get(key or "", ()):
+            slot = stored_ms // part.slot_ms * part.slot_ms
+            name = f"{topic} → {group}"
+            found[name, CONSUMED, slot].add(np.array([begun_ms - stored_ms], np.int64))
+
+
+def merged(parts: Iterable[Measured]) -> Measured:
+    """The sum of all."""
+    total: Measured = defaultdict(Histogram)
+    for part in parts:
+        for key, histogram in part.items():
+            total[key].merge(histogram)
+    return dict(total)
+
+
+def _ms(times: pa.Array) -> NumpyArray:
+    values: NumpyArray = times.cast(pa.int64()).to_numpy(zero_copy_only=False) // 1000
+    return values
+
+
+_FIELD, _RECORD = "\x01", "\x02"
+_BEFORE = "SubBefore"
+_TIME_AT, _GROUP_AT, _ID_AT = 1, 3, 5
+
+
+class Traces:
+    """When consumptions began, by unique key; of one in `every` messages, so that they have room.
+
+    Which messages these are depends on their keys alone: they are spread over all of the time.
+    """
+
+    def __init__(self, keys_max: int) -> None:
+        self._keys_max = keys_max
+        self.begun: dict[str, list[tuple[str, int]]] = {}
+        """(group, when its consumption began in ms)."""
+
+        self.every = 1
+        self.consumptions = 0
+        """All that traces tell of, those left out among them."""
+
+    def add(self, key: str, group: str, begun_ms: int) -> None:
+        self.consumptions += 1
+        if self._is_taken(key):
+            self.begun.setdefault(key, []).append((group, begun_ms))
+            while len(self.begun) > self._keys_max:
+                self.every *= 2
+                self.begun = {
+                    each: told for each, told in self.begun.items() if self._is_taken(each)
+                }
+
+    def _is_taken(self, key: str) -> bool:
+        return crc32(key.encode()) % self.every == 0
+
+
+def traces_in(parts: Iterable[Sequence[str]], keys_max: int) -> Traces:
+    """What the bodies of the trace topic tell, part by part.
+
+    Each of them has records `SubBefore`: type, time, region, group, request id, unique key, …
+    """
+    traces = Traces(keys_max)
+    for bodies in parts:
+        for body in bodies:
+            for record in body.split(_RECORD):
+                fields = record.split(_FIELD)
+                if fields[0] == _BEFORE and len(fields) > _ID_AT:
+                    begun, group, key = (fields[at] for at in (_TIME_AT, _GROUP_AT, _ID_AT))
+                    if begun.isdecimal():
+                        traces.add(key, group, int(begun))
+    return traces
+
+
+def trace_bodies(part: ScanPart) -> list[str]:
+    """The bodies of one part of the trace topic."""
+    return [
+        (body or b"").decode("utf-8", "replace")
+        for batch in part.batches()
+        for body in batch["body"].to_pylist()
+    ]

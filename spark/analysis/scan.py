@@ -1,0 +1,127 @@
+"""Messages of a store for jobs that read them once: which, cut into parts, as Arrow batches.
+
+A damaged message is passed over: the audit job names it.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Protocol
+
+import pyarrow as pa  # type: ignore[import-untyped]
+from pyarrow import compute
+
+from protocol.topic_names import is_system_topic
+from spark.decoding.columns import TIMESTAMP
+from spark.decoding.store_files import Store
+from spark.source.plan import QueueRange, Selection, pack, plan
+from spark.source.reading import RangeReader
+from spark.source.row_filter import RowFilter
+from storage.errors import StoreError
+
+TIME = "storeTimestamp"
+
+
+class WantedScan(Protocol):
+    """The arguments that every job of this kind has."""
+
+    @property
+    def store(self) -> str: ...
+    @property
+    def commit_log(self) -> str | None: ...
+    @property
+    def published_offset(self) -> int | None: ...
+    @property
+    def topics(self) -> tuple[str, ...] | None: ...
+    @property
+    def system_topics(self) -> bool: ...
+    @property
+    def since(self) -> Any: ...
+    @property
+    def until(self) -> Any: ...
+    @property
+    def range_bytes(self) -> int: ...
+
+
+@dataclass(frozen=True, slots=True)
+class ScanPart:
+    """What one task reads; picklable."""
+
+    reader: RangeReader
+    ranges: Sequence[QueueRange]
+    since_ms: int | None
+    until_ms: int | None
+
+    @property
+    def rows(self) -> int:
+        """Messages it reads; those of other times, and damaged ones, among them."""
+        return sum(part.end - part.first for part in self.ranges)
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """Batches of one topic each, none of them empty."""
+        for batch in self.reader.read(self.ranges):
+            if self.since_ms is not None or self.until_ms is not None:
+                batch = batch.filter(_within(batch[TIME], self.since_ms, self.until_ms))
+            if batch.num_rows:
+                yield batch
+
+
+def scan_parts(wanted: WantedScan, columns: Sequence[str]) -> list[ScanPart]:
+    """The parts of what a job was asked for; `storeTimestamp` is among the columns if it needs it.
+
+    Raises StoreError for a time that is none, and if a file is deleted meanwhile.
+    """
+    since_ms, until_ms = time_ms("since", wanted.since), time_ms("until", wanted.until)
+    if (since_ms is not None or until_ms is not None) and TIME not in columns:
+        columns = [*columns, TIME]
+    store = Store(wanted.store, wanted.commit_log)
+    topics = wanted.topics
+    if topics is None and not wanted.system_topics:
+        topics = tuple({topic for topic, _ in store.queue_names() if not is_system_topic(topic)})
+    plans = plan(
+        store,
+        Selection(topics=topics),
+        published_offset=wanted.published_offset,
+        range_bytes=wanted.range_bytes,
+    )
+    reader = RangeReader(
+        store=wanted.store,
+        commit_log=wanted.commit_log,
+        published_offset=wanted.published_offset,
+        broker_name=None,
+        columns=tuple(columns),
+        wanted=RowFilter(),
+        fail_on_data_loss=False,
+    )
+    ranges = [part for queue in plans for part in queue.ranges]
+    return [
+        ScanPart(reader, together, since_ms, until_ms)
+        for together in pack(ranges, wanted.range_bytes)
+    ]
+
+
+def time_ms(name: str, value: Any) -> int | None:
+    """A time that somebody wrote: ms since 1970, or ISO 8601 (UTC where it has no zone); None stays
+    None. Raises StoreError for anything else."""
+    if value is None or isinstance(value, int):
+        return value
+    try:
+        found = datetime.fromisoformat(str(value))
+    except ValueError:
+        raise StoreError(f"{name} = {value} is no time: write 2026-11-20T08:00 or ms") from None
+    if found.tzinfo is None:
+        found = found.replace(tzinfo=UTC)
+    return int(found.timestamp() * 1000)
+
+
+def _within(times: pa.Array, since_ms: int | None, until_ms: int | None) -> pa.Array:
+    kept = compute.is_valid(times)
+    if since_ms is not None:
+        kept = compute.and_(kept, compute.greater_equal(times, _moment(since_ms)))
+    if until_ms is not None:
+        kept = compute.and_(kept, compute.less(times, _moment(until_ms)))
+    return kept
+
+
+def _moment(ms: int) -> pa.Scalar:
+    return pa.scalar(ms * 1000, pa.int64()).cast(TIMESTAMP)

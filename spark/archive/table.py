@@ -1,0 +1,180 @@
+"""Archives in a table format that the Spark session knows (Delta, …) instead of plain Parquet.
+
+    <output>/table/…                        the table, with a column `run` besides those of Parquet
+    <output>/run=00000001/_manifest.json    as ever, but without files
+
+A run is written and compared as Parquet in staging, like any other. Then its manifest is put beside
+these files: from here on it is decided which messages the run has. They go into the table by one
+commit of the table's, and then the manifest is published. What is killed in between is finished by
+the next run: it takes the decided one from staging, appends it unless the table has it (the number
+of the run is also the version of the table's transaction, which Delta takes once), and publishes
+its manifest before it looks for anything new.
+"""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from spark.archive.columns import ARCHIVE_COLUMNS
+from spark.archive.files import Archive, Manifest, Table, fault_of, seal
+from spark.decoding.columns import sql_schema
+from storage.errors import StoreError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+PARQUET = "parquet"
+TABLE = "table"
+FILE_FORMATS = ("avro", "binaryfile", "csv", "json", "orc", "text", "xml")
+"""Of Spark's own: directories of files without commits."""
+
+
+def check_format(output: str, wanted: str) -> None:
+    """Raises StoreError for a format without commits, or another one than the archive has."""
+    if wanted in FILE_FORMATS:
+        raise StoreError(
+            f"format={wanted} has no commits, so a run that is killed would leave half of its "
+            "messages: use parquet, or a table format such as delta"
+        )
+    newest = Archive(output).newest()
+    there = None if newest is None else PARQUET if newest.table is None else newest.table.format
+    if there is not None and there != wanted:
+        raise StoreError(
+            f"the archive at {output} is {there}: give format={there}, or name another output"
+        )
+
+
+def check_is_parquet(output: str, what: str, instead: str) -> None:
+    """Raises StoreError if the archive is in a table format: `what` needs plain Parquet files."""
+    newest = Archive(output).newest()
+    if newest is not None and newest.table is not None:
+        raise StoreError(
+            f"{what} works on Parquet archives, and {output} is {newest.table.format}: {instead}"
+        )
+
+
+def table_of(spark: "SparkSession", target: Archive, wanted: str, run_id: str) -> Table | None:
+    """The table that a run goes into, None for plain Parquet.
+
+    `run_id` names its transactions if this is the first. Raises StoreError if the session does not
+    know the format, or a table is there that is not this archive's.
+    """
+    check_format(str(target.output), wanted)
+    if wanted == PARQUET:
+        return None
+    newest = target.newest()
+    if newest is not None:
+        return newest.table
+    path = target.output / TABLE
+    if path.exists() and any(path.iterdir()):
+        raise StoreError(f"there is a table at {path}, but no manifest: name another output")
+    _check_known(spark, wanted, path)
+    return Table(wanted, str(path), run_id)
+
+
+def append_and_publish(
+    spark: "SparkSession", target: Archive, staged: Path, manifest: Manifest
+) -> Path:
+    """From compared files in staging to a published run. Raises StoreError."""
+    table = _table(manifest)
+    if _rows(spark, manifest):
+        raise StoreError(
+            f"the table at {table.path} has messages of run {manifest.run} already, which no "
+            "manifest names: name another output"
+        )
+    seal(staged, manifest)
+    append(spark, staged, manifest)
+    return _publish(spark, target, staged, manifest)
+
+
+def finish(spark: "SparkSession", target: Archive) -> int | None:
+    """Finishes the run that was killed after it was decided; its number, None if there is none.
+
+    Raises StoreError if one of its files is not what it was when it was written.
+    """
+    decided = target.decided()
+    if decided is None:
+        return None
+    staged, manifest = decided
+    if not _rows(spark, manifest):
+        for file in manifest.files:
+            fault = fault_of(staged / file.path, file)
+            if fault is not None:
+                raise StoreError(fault)
+        append(spark, staged, manifest)
+    _publish(spark, target, staged, manifest)
+    target.clear_staging()
+    return manifest.run
+
+
+def append(spark: "SparkSession", staged: Path, manifest: Manifest) -> None:
+    """One commit of the table: all of the run's messages, or, if it has them, nothing."""
+    from pyspark.sql import functions as f
+
+    table = _table(manifest)
+    messages = (
+        spark.read.schema(sql_schema(ARCHIVE_COLUMNS))
+        .option("basePath", f"file://{staged}")
+        .parquet(*(f"file://{staged / file.path}" for file in manifest.files))
+        .select(*ARCHIVE_COLUMNS, f.lit(manifest.run).alias("run"))
+    )
+    (
+        messages.write.format(table.format)
+        .mode("append")
+        .partitionBy("topic", "day")
+        .option("txnAppId", table.app_id)
+        .option("txnVersion", str(manifest.run))
+        .save(f"file://{table.path}")
+    )
+
+
+def read_table(spark: "SparkSession", table: Table, run: int) -> "DataFrame":
+    """What the published runs, the last of which is `run`, have put into the table."""
+    return spark.read.format(table.format).load(f"file://{table.path}").where(f"run <= {run}")
+
+
+def _publish(spark: "SparkSession", target: Archive, staged: Path, manifest: Manifest) -> Path:
+    """Raises StoreError if the table does not have what was decided."""
+    table, rows, found = _table(manifest), _planned(manifest), _rows(spark, manifest)
+    if found != rows:
+        raise StoreError(
+            f"the table at {table.path} has {found} messages of run {manifest.run}, not {rows}: "
+            "go back to its version of before with the format's own means, and run the job again"
+        )
+    published = staged.with_name("published")
+    published.mkdir(exist_ok=True)
+    target.publish(published, replace(manifest, files=()))
+    return Path(table.path)
+
+
+def _rows(spark: "SparkSession", manifest: Manifest) -> int:
+    """How many messages of this run the table has; 0 where there is no table yet."""
+    table = _table(manifest)
+    if not Path(table.path).exists():
+        return 0
+    there = spark.read.format(table.format).load(f"file://{table.path}")
+    return there.where(f"run = {manifest.run}").count()
+
+
+def _planned(manifest: Manifest) -> int:
+    return sum(file.rows for file in manifest.files)
+
+
+def _table(manifest: Manifest) -> Table:
+    assert manifest.table is not None
+    return manifest.table
+
+
+def _check_known(spark: "SparkSession", wanted: str, path: Path) -> None:
+    from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+    from pyspark.errors import PySparkException
+
+    try:
+        spark.read.format(wanted).load(f"file://{path}")
+    except (PySparkException, Py4JError) as error:
+        # Whatever else it says of a table that is not there yet, it knows the format.
+        if "DATA_SOURCE_NOT_FOUND" in str(error):
+            raise StoreError(
+                f"the Spark session does not know the format {wanted}: name its jars as "
+                "spark.jars.packages in conf/spark.conf"
+            ) from error

@@ -1,0 +1,188 @@
+"""A class-data archive (AppCDS) for Spark's JVM: its classes, read and checked once and for all.
+
+    <cache>/class-data-<key>/base.jsa     the classes of Java itself: not every Java brings them
+    <cache>/class-data-<key>/spark.jsa    those of Spark, on top
+    <cache>/class-data-<key>/checksums    name, bytes and CRC-32 of both, a line each
+
+The key stands for the Java, the class path and this layout; the JVM compares both files with
+itself and its class path once more, and does without them where they do not fit. A file that was
+cut or changed it does not survive (SIGBUS), so each session compares the checksums first: 0.1 s.
+To make the files takes 30 to 50 s of processor time and 200 MB of disk, by `troupemq job
+prepare`; each session then takes some 10 s less of it. `spark.troupemq.classData = false` leaves
+them alone.
+
+This module imports nothing heavy: the command line takes its name from it.
+"""
+
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from importlib.metadata import version
+from importlib.util import find_spec
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from zlib import crc32
+
+from storage.errors import StoreError, reason_of
+
+SETTING = "spark.troupemq.classData"
+MAKE_TIMEOUT_S = 900.0
+"""For each of the two files, on a machine with other work."""
+
+_DRIVER_OPTIONS = "spark.driver.extraJavaOptions"
+_LAYOUT = 1
+_BASE, _SPARK = "base.jsa", "spark.jsa"
+_CHECKSUMS = "checksums"
+_READ_BYTES = 1 << 20
+_QUIET = "-Xlog:cds*=off"
+"""Files that do not fit are no news."""
+
+_SESSION_MODULE = f"{__name__}_session"
+"""A program of its own, which imports what is heavy."""
+
+
+def user_cache(environment: Mapping[str, str]) -> Path:
+    """Where this user's programs keep what they can make again."""
+    named = environment.get("XDG_CACHE_HOME")
+    return (Path(named) if named else Path.home() / ".cache") / "troupemq"
+
+
+def with_class_data(settings: Mapping[str, str], environment: Mapping[str, str]) -> dict[str, str]:
+    """The settings of a session that uses the files, if they are there and wanted.
+
+    Raises StoreError for a `spark.troupemq.classData` that is neither true nor false.
+    """
+    changed = dict(settings)
+    wanted = changed.pop(SETTING, "true")
+    if wanted not in ("true", "false"):
+        raise StoreError(f"{SETTING} is {wanted}: it must be true or false")
+    given = changed.get(_DRIVER_OPTIONS, "")
+    if wanted == "false" or "SharedArchiveFile" in given or "-Xshare" in given:
+        return changed
+    directory = class_data_directory(environment)
+    if directory is not None and is_whole(directory):
+        changed[_DRIVER_OPTIONS] = f"{given} {' '.join(_use(directory))}".strip()
+    return changed
+
+
+def class_data_directory(environment: Mapping[str, str]) -> Path | None:
+    """Where the files for this Java and this Spark are, or would be; None if there is no telling.
+
+    Starts no JVM: a session asks for it.
+    """
+    java, spark = _java(environment), find_spec("pyspark")
+    if java is None or spark is None or spark.origin is None:
+        return None
+    try:
+        seen = [_LAYOUT, sys.platform, version("pyspark"), *map(_seen, (java, Path(spark.origin)))]
+    except OSError:
+        return None
+    key = crc32("\n".join(map(str, seen)).encode())
+    directory = user_cache(environment) / f"class-data-{key:08x}"
+    # A colon stands between the two files, and Spark takes its options apart at blanks.
+    return None if {":", " ", '"', "'", "\\"} & set(str(directory)) else directory
+
+
+def is_whole(directory: Path) -> bool:
+    """Whether both files are there, as they were made."""
+    try:
+        return (directory / _CHECKSUMS).read_text() == _checksums(directory)
+    except (OSError, UnicodeDecodeError):
+        return False
+
+
+def _checksums(directory: Path) -> str:
+    lines = []
+    for name in (_BASE, _SPARK):
+        checksum = size = 0
+        with (directory / name).open("rb") as file:
+            while part := file.read(_READ_BYTES):
+                checksum, size = crc32(part, checksum), size + len(part)
+        lines.append(f"{name} {size} {checksum:08x}\n")
+    return "".join(lines)
+
+
+def make_class_data(environment: Mapping[str, str]) -> Path:
+    """Makes the files where there are none; tells in which directory they are.
+
+    Several processes may do so at once: one of them wins. Raises StoreError.
+    """
+    target, java = class_data_directory(environment), _java(environment)
+    if target is None or java is None:
+        raise StoreError(
+            "no class-data archive can be made: it needs Java, pyspark, and a path without blanks "
+            f"and colons for {user_cache(environment)}"
+        )
+    if is_whole(target):
+        return target
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with TemporaryDirectory(prefix="class-data-", dir=target.parent) as scratch:
+            made = Path(scratch, "made")
+            made.mkdir()
+            dump = ["-Xshare:dump", f"-XX:SharedArchiveFile={made / _BASE}", "-Xlog:all=off"]
+            _run([str(java), *dump], environment)
+            _run([sys.executable, "-m", _SESSION_MODULE, str(made), scratch], environment)
+            if not (made / _SPARK).is_file():
+                raise StoreError(f"{java} did not write {made / _SPARK}: it may lack the feature")
+            (made / _CHECKSUMS).write_text(_checksums(made))
+            _publish(made, target)
+    except OSError as error:
+        raise StoreError(f"cannot write to {target.parent}: {reason_of(error)}") from error
+    return target
+
+
+def _publish(made: Path, target: Path) -> None:
+    """By one rename. Whoever was first has made the same."""
+    if target.is_dir() and not is_whole(target):
+        shutil.rmtree(target, ignore_errors=True)  # a JVM that has mapped it keeps its files
+    try:
+        made.rename(target)
+    except OSError:
+        if not is_whole(target):
+            raise
+
+
+def _run(line: list[str], environment: Mapping[str, str]) -> None:
+    try:
+        done = subprocess.run(
+            line,
+            env=dict(environment),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=MAKE_TIMEOUT_S,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise StoreError(f"{line[0]} did not end within {MAKE_TIMEOUT_S:.0f} s") from error
+    if done.returncode:
+        last = (done.stderr or done.stdout).strip().rpartition("\n")[2]
+        raise StoreError(f"no class-data archive could be made: {last or line[0]}")
+
+
+def making(made: Path) -> dict[str, str]:
+    """The settings of the session that is written down, into a directory that has the base."""
+    options = f"-XX:SharedArchiveFile={made / _BASE} -XX:ArchiveClassesAtExit={made / _SPARK}"
+    return {_DRIVER_OPTIONS: options, SETTING: "false"}
+
+
+def _use(directory: Path) -> Iterator[str]:
+    yield f"-XX:SharedArchiveFile={directory / _BASE}:{directory / _SPARK}"
+    yield _QUIET
+
+
+def _java(environment: Mapping[str, str]) -> Path | None:
+    """The `java` that Spark would start."""
+    home = environment.get("JAVA_HOME")
+    if home:
+        return Path(home) / "bin" / "java"
+    found = shutil.which("java", path=environment.get("PATH"))
+    return None if found is None else Path(found)
+
+
+def _seen(path: Path) -> tuple[str, int, int]:
+    """Enough of a file to know it again."""
+    status = path.stat()
+    return str(path.resolve()), status.st_size, status.st_mtime_ns

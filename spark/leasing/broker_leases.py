@@ -1,0 +1,119 @@
+"""Leases of brokers: asked for over the network, and renewed."""
+
+from collections.abc import Mapping
+from threading import Event, Lock, Thread
+from typing import Any
+from uuid import uuid4
+
+from protocol.bodies_own import LeasedQueue, LeasedQueues
+from protocol.codes import RequestCode, ResponseCode
+from protocol.command import RemotingCommand
+from protocol.headers.lease import LEASE_TTL_MS, RELEASE, RENEW, TAKE, LeaseHeader
+from remoting.line import Line, Refused, RemotingFailed
+from spark.leasing.store_lease import Queues, say
+
+RENEW_MS = 20_000
+"""A third of what a broker grants."""
+
+_ASK_MS = 5_000
+"""A broker that does not answer must not hold up a plan."""
+assert RENEW_MS * 3 == LEASE_TTL_MS
+
+
+class BrokerLease:
+    """Of one broker, over the network."""
+
+    def __init__(self, address: str, job: str, queues: Queues, name: str | None = None) -> None:
+        """Raises ValueError for a text that is no address."""
+        self.address, self._job, self._queues = address, job, queues
+        self.name = name or uuid4().hex
+        self._line = Line(address, timeout_ms=_ASK_MS)
+        self._is_offered = True
+        self._has_told = False
+
+    def acquire(self, queues: Queues | None = None) -> bool:
+        """Takes it, or moves it; False without one. Raises nothing: the job goes on."""
+        if queues is not None:
+            self._queues = queues
+        body = LeasedQueues([LeasedQueue(*name, at) for name, at in self._queues.items()])
+        return self._ask(LeaseHeader(TAKE, self.name, self._job), body.encode())
+
+    def renew(self) -> bool:
+        """Goes on with it; takes it again if the broker has forgotten it."""
+        return self._ask(LeaseHeader(RENEW, self.name))
+
+    def release(self) -> None:
+        self._ask(LeaseHeader(RELEASE, self.name))
+        self.close()
+
+    def close(self) -> None:
+        """The lease goes on, for its time."""
+        self._line.close()
+
+    def _ask(self, header: LeaseHeader, body: bytes | None = None) -> bool:
+        if not self._is_offered:
+            return False
+        command = RemotingCommand(RequestCode.LEASE_LOG, header.encode(), body)
+        try:
+            self._line.ask(command, repeats=True)
+            self._has_told = False
+            return True
+        except Refused as error:
+            if error.code == ResponseCode.QUERY_NOT_FOUND and header.action == RENEW:
+                return self.acquire()
+            if error.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+                self._is_offered = False  # an official broker
+            self._tell(str(error))
+        except RemotingFailed as error:
+            self._tell(str(error))
+        return False
+
+    def _tell(self, why: str) -> None:
+        if not self._has_told:
+            say(f"no lease, so this broker may delete files: {why}")
+        self._has_told = True
+
+    def as_json(self) -> dict[str, Any]:
+        """For a keeper, which goes on with it."""
+        queues = [[topic, queue_id, at] for (topic, queue_id), at in self._queues.items()]
+        return {"address": self.address, "name": self.name, "job": self._job, "queues": queues}
+
+    @classmethod
+    def from_json(cls, found: Mapping[str, Any]) -> "BrokerLease":
+        queues = {(topic, queue_id): at for topic, queue_id, at in found["queues"]}
+        return cls(found["address"], found["job"], queues, found["name"])
+
+
+class Renewing:
+    """Leases of several brokers, renewed by a thread until they are released."""
+
+    def __init__(self, job: str) -> None:
+        self._job = job
+        self._leases: dict[str, BrokerLease] = {}
+        self._lock = Lock()
+        self._ended = Event()
+        self._thread: Thread | None = None
+
+    def move(self, queues: Mapping[str, Queues]) -> None:
+        """What is needed of each broker, by its address."""
+        with self._lock:
+            for address, wanted in queues.items():
+                if address not in self._leases:
+                    self._leases[address] = BrokerLease(address, self._job, wanted)
+                self._leases[address].acquire(wanted)
+        if self._thread is None and self._leases:
+            self._thread = Thread(target=self._renew, name="leases", daemon=True)
+            self._thread.start()
+
+    def release(self) -> None:
+        self._ended.set()
+        with self._lock:
+            for lease in self._leases.values():
+                lease.release()
+            self._leases.clear()
+
+    def _renew(self) -> None:
+        while not self._ended.wait(RENEW_MS / 1000):
+            with self._lock:
+                for lease in self._leases.values():
+                    lease.renew()

@@ -1,0 +1,20 @@
+"""The choice of a message's queue: the same in every attempt while the topic has as many."""
+
+from zlib import crc32
+
+from protocol.headers.sink import SinkLaneHeader
+from protocol.tags import java_hash_code
+from spark.sink.rows import Outgoing
+
+
+def first_queue(lane: SinkLaneHeader) -> int:
+    """Where a lane begins to go round the queues."""
+    return crc32(f"{lane.query}:{lane.partition}".encode())
+
+
+def queue_of(message: Outgoing, turn: int, queues: int) -> int:
+    """By its key, as SelectMessageQueueByHash does with a string; else one after the other."""
+    if message.queue_key is None:
+        return turn % queues
+    code = java_hash_code(message.queue_key.decode("utf-8", "replace"))
+    return abs(code) % queues

@@ -1,0 +1,101 @@
+"""The PySpark writers: each task sends its own messages; the driver has nothing to commit.
+
+What a task was told to be stored is stored, whether the batch as a whole succeeds or not: a batch
+that is repeated finds it there.  So a commit, a second one and an abort change nothing.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+from uuid import uuid4
+
+import pyarrow as pa  # type: ignore[import-untyped]
+from pyspark import TaskContext
+from pyspark.sql.datasource import (
+    DataSourceArrowWriter,
+    DataSourceStreamArrowWriter,
+    WriterCommitMessage,
+)
+from pyspark.sql.types import StructType
+
+from spark.sink.brokers import Brokers
+from spark.sink.options import SinkOptions
+from spark.sink.rows import check_columns
+from spark.sink.task import TaskName, send_task
+from storage.errors import StoreError
+
+_BATCH_ID, _QUERY_ID = "streaming.sql.batchId", "sql.streaming.queryId"
+
+
+@dataclass
+class SentByTask(WriterCommitMessage):
+    """What a task tells the driver."""
+
+    sent: int
+    found: int
+
+
+def check_sink(schema: StructType, overwrite: bool, options: SinkOptions) -> None:
+    """Raises StoreError for columns and modes that cannot be."""
+    if overwrite:
+        raise StoreError("a topic cannot be overwritten: use mode append (outputMode append)")
+    fields = {field.name: field.dataType.simpleString() for field in schema.fields}
+    check_columns(fields, options.topic)
+
+
+class BatchSink(DataSourceArrowWriter):
+    """One write: a query of its own, or by txnAppId and txnVersion one that may be repeated."""
+
+    def __init__(self, options: SinkOptions) -> None:
+        """Raises StoreError if the topic of the options cannot be written to."""
+        self._options = options
+        self._query = options.application or str(uuid4())
+        if options.topic is not None:
+            brokers, topic = Brokers(options), options.topic
+            try:
+                brokers.patiently(lambda: brokers.targets(topic))
+            finally:
+                brokers.close()
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        """Sends. Raises StoreError."""
+        name = TaskName(self._query, self._options.version, _context().partitionId())
+        done = send_task(name, iterator, self._options)
+        return SentByTask(done.sent, done.found)
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Nothing: what was sent is stored."""
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Nothing: what was sent stays."""
+
+
+class StreamSink(DataSourceStreamArrowWriter):
+    """The batches of a stream; the query's id is that of its checkpoint."""
+
+    def __init__(self, options: SinkOptions) -> None:
+        options.check_stream()
+        self._options = options
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        """Sends. Raises StoreError."""
+        context = _context()
+        query, batch = (context.getLocalProperty(name) for name in (_QUERY_ID, _BATCH_ID))
+        if query is None or batch is None:
+            raise StoreError("Spark does not tell the task which query and batch it belongs to")
+        name = TaskName(query, int(batch), context.partitionId())
+        done = send_task(name, iterator, self._options)
+        return SentByTask(done.sent, done.found)
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        """Nothing: what was sent is stored."""
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        """Nothing: what was sent stays, and a repeat finds it."""
+
+
+def _context() -> Any:
+    context = TaskContext.get()
+    if context is None:
+        raise StoreError("a sink writes in tasks of Spark only")
+    return context

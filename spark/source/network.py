@@ -1,0 +1,61 @@
+"""A task over the network: its ranges from their brokers, in bulk from those that offer it.
+
+From others, as official ones, by pulls.
+"""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+import pyarrow as pa  # type: ignore[import-untyped]
+
+from remoting.line import Line
+from spark.decoding.decode import batches
+from spark.decoding.records import Scanned
+from spark.source import pulling, raw
+from spark.source.plan import QueueRange
+from spark.source.reading import check_whole
+from spark.source.row_filter import RowFilter
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkReader:
+    """What every task of a read is told; picklable."""
+
+    addresses: Mapping[str, str]
+    bulk: Collection[str]
+    """The brokers that offered to be read in bulk when this was planned."""
+
+    columns: tuple[str, ...]
+    wanted: RowFilter
+    fail_on_data_loss: bool
+
+    def read(self, ranges: Sequence[QueueRange]) -> Iterator[pa.RecordBatch]:
+        """Batches of some 8192 rows or some 8 MiB at the most.
+
+        Raises StoreError where messages are damaged or gone, unless their loss is accepted, and
+        where a broker cannot be reached.
+        """
+        with ExitStack() as stack:
+            lines: dict[str, Line] = {}
+            for part in ranges:
+                address = self.addresses[part.broker or ""]
+                if address not in lines:
+                    lines[address] = stack.enter_context(Line(address))
+                for scanned in self._scan(lines[address], part):
+                    if self.fail_on_data_loss:
+                        check_whole(part, scanned)
+                    if scanned.records is None:
+                        continue
+                    records = self.wanted.keep(scanned.records)
+                    if len(records):
+                        yield from batches(records, self.columns, part.broker)
+
+    def _scan(self, line: Line, part: QueueRange) -> Iterator[Scanned]:
+        if part.broker in self.bulk:
+            try:
+                yield from raw.scan(line, part, fail_on_data_loss=self.fail_on_data_loss)
+                return
+            except raw.NotServed:
+                pass  # another broker has taken its place since: nothing has been read yet
+        yield from pulling.scan(line, part)

@@ -1,0 +1,132 @@
+"""Origins of messages as a plan sees them: queues, their ends, tasks to read them.
+
+`StoreOrigin` is a store directory; `Cluster` (cluster.py) asks the brokers of a name server.
+"""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Protocol
+
+from pyspark.sql.datasource import InputPartition
+
+from spark.source.offsets import (
+    Bounds,
+    bounds,
+    check_topics,
+    chosen_queues,
+    first_stored_at,
+    open_queue,
+    open_store,
+    queue_end,
+)
+from spark.source.options import Options, QueueName
+from spark.source.plan import QueueRange
+from spark.source.reading import RangesPartition
+from spark.source.splits import Units, offset_at_bytes, queue_bytes, store_units, tasks
+
+
+class Origin(Protocol):
+    """All raise StoreError."""
+
+    @property
+    def addresses(self) -> Mapping[str, str]:
+        """Of the brokers that the queues name."""
+        ...
+
+    @property
+    def bulk(self) -> Collection[str]:
+        """Those of them that offered to be read in bulk."""
+        ...
+
+    def queues(self) -> list[QueueName]:
+        """Those of the topics that the options ask for."""
+        ...
+
+    def check_topics(self, queues: Iterable[QueueName]) -> None:
+        """Refuses a topic that is named in the options and not there."""
+        ...
+
+    def bounds(self, name: QueueName) -> Bounds:
+        """What is there of a queue."""
+        ...
+
+    def end(self, name: QueueName, known: int) -> int:
+        """Where it ends; `known` is an end that it had before."""
+        ...
+
+    def first_stored_at(self, name: QueueName, there: Bounds, timestamp_ms: int) -> int:
+        """The first message stored then or later, the end if there is none."""
+        ...
+
+    def tasks(self, wanted: Mapping[QueueName, Bounds]) -> list[list[QueueRange]]:
+        """Ranges, put together for one task each."""
+        ...
+
+    def record_bytes(self, name: QueueName, part: Bounds) -> int:
+        """How long the records of a part are together."""
+        ...
+
+    def offset_at_bytes(self, name: QueueName, part: Bounds, bytes_max: int) -> int:
+        """How far one gets from the start of a part with so many record bytes."""
+        ...
+
+
+@contextmanager
+def opened(options: Options) -> Iterator[Origin]:
+    """What the options name; its connections are closed afterwards."""
+    if not options.name_servers:
+        yield StoreOrigin(options)
+        return
+    # Only here: readers of files need no connections.
+    from spark.source.cluster import Cluster
+
+    cluster = Cluster(options)
+    try:
+        yield cluster
+    finally:
+        cluster.close()
+
+
+def partitions(origin: Origin, wanted: Mapping[QueueName, Bounds]) -> list[InputPartition]:
+    """The tasks, as Spark hands them out."""
+    together = origin.tasks(wanted)
+    return [RangesPartition(ranges, origin.addresses, origin.bulk) for ranges in together]
+
+
+class StoreOrigin:
+    """A store directory."""
+
+    addresses: Mapping[str, str] = {}
+    bulk: Collection[str] = ()
+
+    def __init__(self, options: Options) -> None:
+        """Raises StoreError if it is none."""
+        self._options = options
+        self._store = open_store(options)
+
+    def queues(self) -> list[QueueName]:
+        return chosen_queues(self._store, self._options)
+
+    def check_topics(self, queues: Iterable[QueueName]) -> None:
+        check_topics(queues, self._store, self._options)
+
+    def bounds(self, name: QueueName) -> Bounds:
+        return bounds(open_queue(self._store, name, self._options))
+
+    def end(self, name: QueueName, known: int) -> int:
+        return queue_end(open_queue(self._store, name, self._options), known)
+
+    def first_stored_at(self, name: QueueName, there: Bounds, timestamp_ms: int) -> int:
+        return first_stored_at(open_queue(self._store, name, self._options), there, timestamp_ms)
+
+    def tasks(self, wanted: Mapping[QueueName, Bounds]) -> list[list[QueueRange]]:
+        return tasks(self._units, wanted, self._options)
+
+    def record_bytes(self, name: QueueName, part: Bounds) -> int:
+        return queue_bytes(self._units(name, part))
+
+    def offset_at_bytes(self, name: QueueName, part: Bounds, bytes_max: int) -> int:
+        return offset_at_bytes(self._units(name, part), part, bytes_max)
+
+    def _units(self, name: QueueName, part: Bounds) -> Units:
+        return store_units(open_queue(self._store, name, self._options), part)

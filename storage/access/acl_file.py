@@ -1,0 +1,309 @@
+"""One file of access control, as YAML text and as values.
+
+    globalWhiteRemoteAddresses: [text]      from where no key is needed (addresses.py)
+    accounts:
+    - accessKey: text                       both longer than 6 characters; numbers become text
+      secretKey: text
+      whiteRemoteAddress: text              from where this account needs no signature
+      admin: false
+      defaultTopicPerm, defaultGroupPerm: PERM      absent: DENY
+      topicPerms, groupPerms: [NAME=PERM]
+      previousSecretKey: text               ours, as all below: still valid, while clients change
+      broker: false                         it may register brokers and feed slaves
+      monitor: false                        it may look at everything that is no secret
+      allowedRemoteAddresses: [text]        only from there
+      requireTls: false
+      aclMaxAgeSeconds: 0                   how old a signature may be; 0: any age, 4.9.7's rule
+    dataVersion: [{counter, timestamp}]     the first one counts
+
+PERM is DENY, PUB, SUB, PUB|SUB or SUB|PUB; anything else means DENY. Unknown keys are passed over.
+The text is read as events, so that no tag makes an object; anchors, tags, keys that come twice and
+texts of more than FILE_BYTES_MAX are refused (4.9.7: CVE-2022-1471).
+
+Source: acl/plain/PlainPermissionManager.java, PlainAccessConfig.java, Permission.java.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import yaml
+
+from protocol.bodies import DataVersion
+from protocol.signature import SecretKey
+from protocol.topic_names import RETRY_TOPIC_PREFIX
+from storage.access.addresses import NOWHERE, AddressError, Addresses, parse_addresses
+from storage.errors import StoreError
+
+FILE_BYTES_MAX = 1 << 20
+_DEPTH_MAX = 8
+_KEY_CHARS_MIN = 7
+
+DENY, PUB, SUB = 1, 4, 8
+PERMS = {"DENY": DENY, "PUB": PUB, "SUB": SUB, "PUB|SUB": PUB | SUB, "SUB|PUB": PUB | SUB}
+
+WHITE_LIST, ACCOUNTS, VERSION = "globalWhiteRemoteAddresses", "accounts", "dataVersion"
+_FILE_KEYS = {WHITE_LIST, ACCOUNTS, VERSION}
+_FLAGS = ("admin", "broker", "monitor", "requireTls")
+ACCOUNT_KEYS = {
+    *("accessKey", "secretKey", "previousSecretKey", "whiteRemoteAddress", *_FLAGS),
+    *("allowedRemoteAddresses", "aclMaxAgeSeconds", "defaultTopicPerm", "defaultGroupPerm"),
+    *("topicPerms", "groupPerms"),
+}
+_EXACT_TEXTS = {"accessKey", "secretKey", "previousSecretKey"}
+"""Keys whose value must mean the same to every reader of YAML."""
+
+_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_RESOLVER = yaml.SafeLoader("")
+_INT, _BOOL, _NULL, _STR = (f"tag:yaml.org,2002:{name}" for name in ("int", "bool", "null", "str"))
+_TRUE = {"true", "yes", "on"}
+
+SAMPLES = {("RocketMQ", "12345678"), ("rocketmq2", "12345678")}
+"""Accounts of the file that comes with RocketMQ: everybody knows them."""
+
+
+class AclFileError(StoreError):
+    """A file of access control that cannot be used; one sentence that names the entry."""
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """Who asks, and what it may do."""
+
+    access_key: str
+    secrets: tuple[SecretKey, ...] = field(repr=False)
+    """The one that is used, and the one before it while there is one."""
+    admin: bool = False
+    broker: bool = False
+    monitor: bool = False
+    white: Addresses = NOWHERE
+    allowed: Addresses | None = None
+    """None: it may come from everywhere."""
+    require_tls: bool = False
+    max_age_s: int = 0
+    default_topic_perm: int = DENY
+    default_group_perm: int = DENY
+    topic_perms: Mapping[str, int] = field(default_factory=dict)
+    group_perms: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def has_lists(self) -> bool:
+        """An administrator with lists is judged by them; one without passes."""
+        return bool(self.topic_perms or self.group_perms)
+
+
+@dataclass(frozen=True, slots=True)
+class AclFile:
+    """One file; `raw` is what is written back, with the keys that nobody knows here."""
+
+    path: str
+    accounts: tuple[Account, ...]
+    white: Addresses
+    version: DataVersion
+    raw: dict[str, Any] = field(repr=False)
+    unknown_keys: tuple[str, ...] = ()
+    samples: tuple[str, ...] = ()
+    """Its accounts that everybody knows the secret of."""
+
+
+def parse_acl_file(path: str, data: bytes) -> AclFile:
+    """The file with this content. Raises AclFileError."""
+    raw = _Reader(path, data).whole()
+    accounts, samples, unknown = [], [], sorted(raw.keys() - _FILE_KEYS)
+    seen: set[str] = set()
+    for number, entry in enumerate(as_list(raw.get(ACCOUNTS)), 1):
+        if not isinstance(entry, dict):
+            raise _error(path, f"account {number}", "it is no list of keys and values")
+        account = _account(path, number, entry)
+        if account.access_key in seen:
+            raise _error(path, f"account {account.access_key}", "it is there twice")
+        seen.add(account.access_key)
+        accounts.append(account)
+        unknown += sorted(entry.keys() - ACCOUNT_KEYS)
+        if is_sample(account.access_key, _text(entry.get("secretKey"))):
+            samples.append(account.access_key)
+    texts = [_text(each) for each in as_list(raw.get(WHITE_LIST))]
+    white = _addresses(path, WHITE_LIST, texts)
+    return AclFile(path, tuple(accounts), white, _version(raw), raw, tuple(unknown), tuple(samples))
+
+
+def read_keys(path: str, data: bytes) -> dict[str, str]:
+    """The texts of a file of keys alone, such as mqadmin's tools.yml. Raises AclFileError."""
+    return {key: _text(value) for key, value in _Reader(path, data).whole().items()}
+
+
+def encode_acl_file(raw: Mapping[str, Any]) -> bytes:
+    """The text of a file; comments are lost, as in 4.9.7."""
+    return yaml.safe_dump(
+        dict(raw), sort_keys=False, allow_unicode=True, default_flow_style=False
+    ).encode()
+
+
+def is_sample(access_key: str, secret: str) -> bool:
+    """Whether everybody knows these."""
+    return (access_key, secret) in SAMPLES
+
+
+def parse_perm(text: str) -> int:
+    """The bits of a permission; what nobody knows is DENY, as in 4.9.7."""
+    return PERMS.get(text.strip(), DENY)
+
+
+def split_perm(entry: str) -> tuple[str, int] | None:
+    """Resource and permission of `NAME=PERM`; None for another form."""
+    name, equals, perm = entry.partition("=")
+    if not equals or "=" in perm or not name.strip() or not perm.strip():
+        return None
+    return name.strip(), parse_perm(perm)
+
+
+def _account(path: str, number: int, entry: dict[str, Any]) -> Account:
+    name = _text(entry.get("accessKey"))
+    where = f"account {name or number}"
+    secrets = [_text(entry.get("secretKey"))]
+    if _text(entry.get("previousSecretKey")):
+        secrets.append(_text(entry["previousSecretKey"]))
+    if min(map(len, (name, *secrets))) < _KEY_CHARS_MIN:
+        raise _error(
+            path, where, "its accessKey and its secretKey must be longer than 6 characters"
+        )
+    flags = {flag: _flag(path, where, entry, flag) for flag in _FLAGS}
+    max_age_s = entry.get("aclMaxAgeSeconds") or 0
+    if not isinstance(max_age_s, int) or max_age_s < 0:
+        raise _error(path, where, f"aclMaxAgeSeconds is {max_age_s}: it is a number of seconds")
+    white = _addresses(path, where, [_text(entry.get("whiteRemoteAddress"))])
+    allowed = [_text(each) for each in as_list(entry.get("allowedRemoteAddresses"))]
+    topics = _perms(path, where, entry, "topicPerms")
+    groups = _perms(path, where, entry, "groupPerms")
+    return Account(
+        name,
+        tuple(SecretKey(secret) for secret in secrets),
+        admin=flags["admin"],
+        broker=flags["broker"],
+        monitor=flags["monitor"],
+        white=white,
+        allowed=_addresses(path, where, allowed) if allowed else None,
+        require_tls=flags["requireTls"],
+        max_age_s=max_age_s,
+        default_topic_perm=parse_perm(_text(entry.get("defaultTopicPerm"))),
+        default_group_perm=parse_perm(_text(entry.get("defaultGroupPerm"))),
+        topic_perms=topics,
+        group_perms={name.removeprefix(RETRY_TOPIC_PREFIX): groups[name] for name in groups},
+    )
+
+
+def _flag(path: str, where: str, entry: dict[str, Any], key: str) -> bool:
+    text = _text(entry.get(key, False)).lower()
+    if text not in ("true", "false", ""):
+        raise _error(path, where, f"{key} is {entry[key]}: it may be true or false")
+    return text == "true"
+
+
+def _perms(path: str, where: str, entry: dict[str, Any], key: str) -> dict[str, int]:
+    found = {}
+    for each in as_list(entry.get(key)):
+        split = split_perm(_text(each))
+        if split is None:
+            raise _error(path, where, f"{key} holds {_text(each)!r}: write NAME=PERM")
+        found[split[0]] = split[1]
+    return found
+
+
+def _addresses(path: str, where: str, texts: list[str]) -> Addresses:
+    found = Addresses()
+    for text in texts:
+        try:
+            found |= parse_addresses(text)
+        except AddressError as error:
+            raise _error(path, where, str(error)) from None
+    return found
+
+
+def _version(raw: Mapping[str, Any]) -> DataVersion:
+    listed = as_list(raw.get(VERSION))
+    first = listed[0] if listed and isinstance(listed[0], dict) else {}
+    counter, timestamp = first.get("counter"), first.get("timestamp")
+    if isinstance(counter, int) and isinstance(timestamp, int):
+        return DataVersion(timestamp, counter)
+    return DataVersion(0, 0)
+
+
+def as_list(value: Any) -> list[Any]:
+    """A list; one text alone stands for a list of one."""
+    if value is None:
+        return []
+    return value if isinstance(value, list) else [value]
+
+
+def _text(value: Any) -> str:
+    return "" if value is None else str(value)
+
+
+def _error(path: str, where: str, why: str) -> AclFileError:
+    return AclFileError(f"{path}, {where}: {why}.")
+
+
+class _Reader:
+    """Events of one document, as dicts, lists, texts, numbers and truth values."""
+
+    def __init__(self, path: str, data: bytes) -> None:
+        self._path = path
+        if len(data) > FILE_BYTES_MAX:
+            raise AclFileError(f"{path}: it has more than {FILE_BYTES_MAX} bytes.")
+        try:
+            self._events: Iterator[Any] = iter([*yaml.parse(data, Loader=_LOADER)])
+        except (yaml.YAMLError, UnicodeDecodeError) as error:
+            mark = getattr(error, "problem_mark", None)
+            line = f" in line {mark.line + 1}" if mark is not None else ""
+            raise AclFileError(f"{path}: it is no YAML{line}.") from None
+
+    def whole(self) -> dict[str, Any]:
+        """The document; an empty one has no keys."""
+        for event in self._events:
+            if isinstance(event, yaml.DocumentStartEvent):
+                value = self._value(next(self._events), "", 0)
+                if value is not None and not isinstance(value, dict):
+                    raise AclFileError(f"{self._path}: it does not begin with keys.")
+                return value or {}
+        return {}
+
+    def _value(self, event: Any, key: str, depth: int) -> Any:
+        where = f"line {event.start_mark.line + 1}"
+        if isinstance(event, yaml.AliasEvent) or event.anchor is not None:
+            raise _error(self._path, where, "anchors are not taken")
+        if event.tag is not None:
+            raise _error(self._path, where, "tags are not taken")
+        if depth > _DEPTH_MAX:
+            raise _error(self._path, where, "it lies too deep")
+        if isinstance(event, yaml.ScalarEvent):
+            return self._scalar(event, key, where)
+        if isinstance(event, yaml.SequenceStartEvent):
+            return [self._value(each, key, depth + 1) for each in self._inside()]
+        found: dict[str, Any] = {}
+        for each in self._inside():
+            name = self._value(each, "", depth + 1)
+            if not isinstance(name, str):
+                raise _error(self._path, where, f"{name!r} is no key")
+            if name in found:
+                raise _error(self._path, where, f"{name} is there twice")
+            found[name] = self._value(next(self._events), name, depth + 1)
+        return found
+
+    def _inside(self) -> Iterator[Any]:
+        for event in self._events:
+            if isinstance(event, yaml.SequenceEndEvent | yaml.MappingEndEvent):
+                return
+            yield event
+
+    def _scalar(self, event: Any, key: str, where: str) -> Any:
+        text = event.value
+        if not event.implicit[0]:  # in quotes
+            return text
+        tag = _RESOLVER.resolve(yaml.ScalarNode, text, (True, False))  # type: ignore[no-untyped-call]
+        if tag == _NULL:
+            return None
+        if tag == _INT and text.removeprefix("-").isdecimal() and str(int(text)) == text:
+            return int(text)
+        if key in _EXACT_TEXTS and tag != _STR:
+            raise _error(self._path, where, f"{key} is not the same to everybody: put it in quotes")
+        return text.lower() in _TRUE if tag == _BOOL else text

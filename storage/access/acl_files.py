@@ -1,0 +1,161 @@
+"""All files of access control together: read into one snapshot, changed and written one by one.
+
+The files below `acl/` come first, by their names, then the default file; an account that is in two
+of them is the one of the first. Writing makes NAME.new, which only its owner may read, syncs it and
+renames it over NAME: a power cut leaves the old file or the new one.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from protocol.bodies import DataVersion
+from storage.access.acl_file import (
+    ACCOUNTS,
+    VERSION,
+    WHITE_LIST,
+    Account,
+    AclFile,
+    AclFileError,
+    parse_acl_file,
+)
+from storage.access.addresses import NOWHERE, Addresses
+from storage.errors import store_error
+from storage.files.disk import Disk
+from storage.files.replace_file import replace_file
+
+_SUFFIXES = (".yml", ".yaml")
+_FILES_MAX = 1000
+"""Files of one broker; they are read again every few seconds."""
+
+_DEPTH_MAX = 8
+
+Texts = dict[str, bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class AclSnapshot:
+    """Everything that the files say; never changed."""
+
+    accounts: Mapping[str, Account] = field(default_factory=dict)
+    white: Addresses = NOWHERE
+    files: Mapping[str, AclFile] = field(default_factory=dict)
+    """By path, in the order in which they count."""
+    warnings: tuple[str, ...] = ()
+
+    def file_of(self, access_key: str) -> AclFile | None:
+        """The file that an account is in."""
+        for file in self.files.values():
+            if any(account.access_key == access_key for account in file.accounts):
+                return file
+        return None
+
+    @property
+    def admin_count(self) -> int:
+        """How many accounts are administrators."""
+        return sum(account.admin for account in self.accounts.values())
+
+
+def read_texts(disk: Disk, default_path: str) -> Texts:
+    """The content of every file, in the order in which they count. Raises StoreError."""
+    folder = default_path.rpartition("/")[0] + "/acl"
+    paths = [path for path in _below(disk, folder, 0) if path != default_path]
+    if len(paths) > _FILES_MAX:
+        raise AclFileError(f"{folder}: there are more than {_FILES_MAX} files.")
+    found = {}
+    for path in [*paths, default_path]:
+        try:
+            found[path] = disk.read_bytes(path)
+        except FileNotFoundError:
+            if path == default_path:
+                found[path] = b""
+        except OSError as error:
+            raise store_error(f"cannot read {path}", error) from error
+    return found
+
+
+def _below(disk: Disk, folder: str, depth: int) -> Iterator[str]:
+    if depth > _DEPTH_MAX:
+        return
+    for name in disk.listdir(folder):
+        path = f"{folder}/{name}"
+        if disk.is_dir(path):
+            yield from _below(disk, path, depth + 1)
+        elif name.endswith(_SUFFIXES):
+            yield path
+
+
+def parse_texts(texts: Texts, *, takes_samples: bool) -> AclSnapshot:
+    """What all files say together. Raises AclFileError."""
+    files = {path: parse_acl_file(path, text) for path, text in texts.items()}
+    accounts: dict[str, Account] = {}
+    white = Addresses()
+    warnings = []
+    for path, file in files.items():
+        if file.samples and not takes_samples:
+            raise AclFileError(
+                f"{path}, account {file.samples[0]}: everybody knows its secret, which comes with"
+                " RocketMQ; choose another one, or set aclAllowSampleCredentials=true."
+            )
+        if file.unknown_keys:
+            warnings.append(f"{path}: unknown keys: {', '.join(sorted({*file.unknown_keys}))}")
+        white |= file.white
+        for account in file.accounts:
+            if account.access_key in accounts:
+                warnings.append(f"{path}: account {account.access_key} is in another file, too")
+            else:
+                accounts[account.access_key] = account
+    return AclSnapshot(accounts, white, files, tuple(warnings))
+
+
+# --- changes: the new content of one file
+
+
+def with_account(file: AclFile, access_key: str, values: Mapping[str, Any]) -> dict[str, Any]:
+    """The file with these values for one account; None takes a key away.
+
+    What they do not name stays as it is; an account that is not there is made.
+    """
+    listed = _accounts(file)
+    entry = next((each for each in listed if str(each.get("accessKey")) == access_key), None)
+    if entry is None:
+        listed.append(entry := {"accessKey": access_key})
+    entry.update(values)
+    for key in [key for key in values if values[key] is None]:
+        del entry[key]
+    return {**file.raw, ACCOUNTS: listed}
+
+
+def without_account(file: AclFile, access_key: str) -> dict[str, Any]:
+    """The file without this account."""
+    kept = [entry for entry in _accounts(file) if str(entry.get("accessKey")) != access_key]
+    return {**file.raw, ACCOUNTS: kept}
+
+
+def with_white_list(file: AclFile, addresses: list[str]) -> dict[str, Any]:
+    """The file with these global white addresses."""
+    return {**file.raw, WHITE_LIST: addresses}
+
+
+def with_version(raw: Mapping[str, Any], version: DataVersion) -> dict[str, Any]:
+    """The file with this version."""
+    counted = {"counter": version.counter, "timestamp": version.timestamp}
+    return {**{key: raw[key] for key in raw if key != VERSION}, VERSION: [counted]}
+
+
+def save_acl_file(disk: Disk, path: str, data: bytes) -> None:
+    """Makes `data` the file's content, durably and for its owner alone. Raises StoreError."""
+    replace_file(disk, path, data, lambda _, new: disk.make_private(new))
+
+
+def with_versions(snapshot: AclSnapshot, versions: Mapping[str, DataVersion]) -> AclSnapshot:
+    """The same with other versions of its files."""
+    files = {
+        path: replace(file, version=versions.get(path, file.version))
+        for path, file in snapshot.files.items()
+    }
+    return replace(snapshot, files=files)
+
+
+def _accounts(file: AclFile) -> list[dict[str, Any]]:
+    return [dict(entry) for entry in file.raw.get(ACCOUNTS) or []]

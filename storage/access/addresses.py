@@ -1,0 +1,165 @@
+"""The addresses of plain_acl.yml: from where somebody is let in without a key.
+
+    (empty)                                 nobody
+    *   *.*.*.*   *:*:*:*:*:*:*:*           everybody
+    10.0.0.7   ::1                          that address
+    10.0.0.1,10.0.0.2                       each of them, without blanks
+    10.0.0.{1,2}   2001:db8::{a,b}          each of these as the last part
+    10.0.0.*   10.0.*.*   10.*.*.*          everything behind a part
+    10.0.0.4-9   10.0.1-20.*                a range, both ends included, in parts 2 to 4
+    1050::5:1-200   1050::5:*               the same in the last group, in hexadecimal
+    1050::5:1-20:*                          the same in the last but one
+    10.0.0.0/8   2001:db8::/32              a network; ours alone
+
+Each comes to ranges of numbers. What 4.9.7 takes and then understands otherwise than it reads, or
+fails at with every request, is refused: a part behind a wildcard that is none, a range that ends
+before it begins, a range or a wildcard where 4.9.7 compares none.
+
+Source: acl/plain/RemoteAddressStrategyFactory.java.
+"""
+
+from dataclasses import dataclass
+from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
+
+from storage.errors import StoreError
+
+_EVERYBODY = ("*", "*.*.*.*", "*:*:*:*:*:*:*:*")
+_V4_PARTS, _V4_PART_MAX = 4, 255
+_V6_GROUPS, _V6_GROUP_MAX = 8, 0xFFFF
+_V4_MAX, _V6_MAX = (1 << 32) - 1, (1 << 128) - 1
+
+Range = tuple[int, int, int]
+"""Version of the protocol, first and last address as numbers."""
+
+
+class AddressError(StoreError):
+    """Text that is no address here; a sentence that names it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Addresses:
+    """A set of addresses."""
+
+    ranges: tuple[Range, ...] = ()
+
+    def __contains__(self, address: IPv4Address | IPv6Address) -> bool:
+        version, number = address.version, int(address)
+        return any(version == each and first <= number <= last for each, first, last in self.ranges)
+
+    def __bool__(self) -> bool:
+        return bool(self.ranges)
+
+    def __or__(self, other: "Addresses") -> "Addresses":
+        return Addresses(self.ranges + other.ranges)
+
+
+NOWHERE = Addresses()
+
+
+def parse_addresses(text: str) -> Addresses:
+    """The addresses that one text of the file means. Raises AddressError."""
+    if not text.strip():
+        return Addresses()
+    if text in _EVERYBODY:
+        return Addresses(((4, 0, _V4_MAX), (6, 0, _V6_MAX)))
+    if "{" in text or "}" in text:
+        return Addresses(tuple(_single(each, text) for each in _unfolded(text)))
+    if "," in text:
+        return Addresses(tuple(_single(each, text) for each in text.split(",")))
+    if "/" in text:
+        return Addresses((_network(text),))
+    if "*" in text or "-" in text:
+        return Addresses((_v6_range(text) if ":" in text else _v4_range(text),))
+    return Addresses((_single(text, text),))
+
+
+def _wrong(text: str, why: str = "") -> AddressError:
+    return AddressError(
+        f"Netaddress examine Exception netaddress is {text}" + (f": {why}" if why else "")
+    )
+
+
+def _single(text: str, whole: str) -> Range:
+    try:
+        address = ip_address(text)
+    except ValueError:
+        raise _wrong(whole, f"{text!r} is no address" if text != whole else "") from None
+    return address.version, int(address), int(address)
+
+
+def _network(text: str) -> Range:
+    try:
+        network = ip_network(text)
+    except ValueError as error:
+        raise _wrong(text, str(error)) from None
+    return network.version, int(network.network_address), int(network.broadcast_address)
+
+
+def _unfolded(text: str) -> list[str]:
+    head, brace, rest = text.partition("{")
+    if not brace or not rest.endswith("}") or not head.endswith((".", ":")):
+        raise _wrong(text, "braces are the last part")
+    members = rest[:-1].split(",")
+    if "{" in rest or not all(members):
+        raise _wrong(text, "between braces stand numbers, with commas")
+    return [head + member for member in members]
+
+
+def _v4_range(text: str) -> Range:
+    """From the first part that is no number on, everything is open."""
+    parts = text.split(".")
+    if len(parts) != _V4_PARTS:
+        raise _wrong(text, "it needs four parts")
+    fixed = [index for index, part in enumerate(parts) if "*" not in part and "-" not in part]
+    open_at = next(index for index in range(_V4_PARTS) if index not in fixed)
+    if open_at == 0:
+        raise _wrong(text, "the first part must be a number")
+    first, last = _ends(parts[open_at], _V4_PART_MAX, 10, text)
+    if any(part != "*" for part in parts[open_at + 1 :]):
+        raise _wrong(text, f"behind {parts[open_at]} only * counts")
+    low = high = 0
+    for part in parts[:open_at]:
+        number = _number(part, _V4_PART_MAX, 10, text)
+        low, high = low << 8 | number, high << 8 | number
+    low, high = low << 8 | first, high << 8 | last
+    below = 8 * (_V4_PARTS - 1 - open_at)
+    return 4, low << below, (high + 1 << below) - 1
+
+
+def _v6_range(text: str) -> Range:
+    head, colon, tail = text.rpartition(":")
+    below = 0
+    if tail == "*" and "-" in head.rpartition(":")[2]:
+        head, colon, tail = head.rpartition(":")
+        below = 16
+    if not colon or "*" in head or "-" in head:
+        raise _wrong(text, "a range is the last group, or the last but one before *")
+    first, last = _ends(tail, _V6_GROUP_MAX, 16, text)
+    rest = ":0" if below else ""
+    try:
+        low = int(IPv6Address(f"{head}:{first:x}{rest}"))
+        high = int(IPv6Address(f"{head}:{last:x}{rest}"))
+    except ValueError:
+        raise _wrong(text) from None
+    return 6, low, high + (1 << below) - 1
+
+
+def _ends(part: str, largest: int, base: int, text: str) -> tuple[int, int]:
+    if part == "*":
+        return 0, largest
+    low, dash, high = part.partition("-")
+    first = _number(low, largest, base, text)
+    last = _number(high, largest, base, text)
+    if not dash or last < first or last == 0:
+        raise AddressError(f"Netaddress examine scope Exception netaddress is {text}")
+    return first, last
+
+
+def _number(part: str, largest: int, base: int, text: str) -> int:
+    digits = "0123456789abcdef" if base == 16 else "0123456789"
+    if not part or not set(part.lower()) <= set(digits) or len(part) > 4:
+        raise _wrong(text, f"{part!r} is no number")
+    number = int(part, base)
+    if number > largest:
+        raise AddressError(f"Netaddress examine scope Exception netaddress is {text}")
+    return number

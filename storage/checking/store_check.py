@@ -1,0 +1,278 @@
+"""Checks a whole store directory without changing it: what `troupemq store check` says.
+
+First the next start is rehearsed, by the code of the start itself, on a disk that keeps nothing:
+what it would repair, leave out or lose is found. Then comes what a start does not read: log and
+queues against each other in both directions, the index, the transaction table. A store that was
+written by 4.9.7 is checked by the same rules.
+
+No lock is taken. Beside a running broker nothing is rehearsed, for its store is not as it will be
+left, and what is being written may be found unfinished.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from protocol.message import RecordHead
+from storage.checking.index_check import checks_of
+from storage.checking.store_layout import LogExtent, index_names, log_extent, queue_extents
+from storage.checking.table_check import TableSettings, table_findings
+from storage.clock import SystemClock
+from storage.config import StoreConfig
+from storage.dispatching.dispatch import DispatchEntry, delay_levels_ms, entry_of
+from storage.dispatching.followers import DispatchReader
+from storage.errors import StoreError, store_error
+from storage.files.disk import Disk
+from storage.files.lock_file import was_stopped_cleanly
+from storage.files.overlay_disk import OverlayDisk
+from storage.files.read_only_disk import ReadOnlyDisk
+from storage.finding import Finding
+from storage.index.index_file import IndexFile
+from storage.log.commit_log import CommitLog
+from storage.log.damage import Damage
+from storage.log.reader import NamedLogReader, walk
+from storage.message_store import MessageStore
+from storage.recovery.recovery import RecoveryReport
+from storage.recovery.start_findings import made_anew
+from storage.scrub.round import Scrub
+from storage.scrub.units import Findings, QueueKey, ScrubCounts
+from storage.tables.json_config import load, parsed_object
+from storage.transactions.table import TransactionTable
+
+KEPT_MAX = 1000
+"""Findings of one part that are kept in words; what comes after is only counted."""
+TABLE_DIRECTORY = "transaction/statetable"
+_CHECKPOINT_TIMES_BYTES = 24
+
+
+@dataclass(slots=True)
+class CheckReport:
+    """What a check found."""
+
+    findings: list[Finding] = field(default_factory=list)
+    wrong_counts: Counter[str] = field(default_factory=Counter)
+    """By part; also of what is not among the findings any more."""
+    log_start: int = 0
+    log_end: int = 0
+    queue_count: int = 0
+    index_file_count: int = 0
+    counts: ScrubCounts = field(default_factory=ScrubCounts)
+    _known: set[Finding] = field(default_factory=set)
+
+    @property
+    def is_clean(self) -> bool:
+        """Whether nothing is wrong; there may be notes."""
+        return not self.wrong_counts
+
+    def add(self, findings: Iterable[Finding]) -> None:
+        """Takes what is not there yet."""
+        for each in findings:
+            if each in self._known:
+                continue
+            if each.is_wrong:
+                self.wrong_counts[each.part] += 1
+            if self.wrong_counts[each.part] <= KEPT_MAX:
+                self.findings.append(each)
+                self._known.add(each)
+
+    def wrong(self, part: str, texts: Iterable[str]) -> None:
+        """Notes what is wrong."""
+        self.add(Finding(part, text) for text in texts)
+
+    def note(self, part: str, text: str) -> None:
+        """Notes what is not wrong."""
+        self.add((Finding(part, text, is_wrong=False),))
+
+
+class StoreCheck:
+    """One check of one directory; `config` has the sizes that its files were made with."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        config: StoreConfig,
+        *,
+        in_use: bool = False,
+        tables: TableSettings | None = None,
+    ) -> None:
+        """`in_use`: a broker runs on it."""
+        self.report = CheckReport()
+        self._disk = ReadOnlyDisk(disk)
+        self._in_use = in_use
+        self._tables = tables or TableSettings()
+        self._next_start = RecoveryReport()
+        self._config = config
+        self._damage = Damage()
+
+    def run(self) -> CheckReport:
+        """Everything, in order. Raises StoreError when the directory cannot be read."""
+        report = self.report
+        try:
+            if not self._in_use:
+                self._rehearse()
+            extent = self._log_and_queues()
+            with_log = CommitLog(self._config, self._disk)
+            try:
+                with_log.load()
+                with_log.end_offset = with_log.flushed_offset = report.log_end
+                self._index(with_log)
+                self._transaction_table(with_log)
+            except StoreError as error:
+                report.wrong("commit log", () if extent.problems else (str(error),))
+            finally:
+                with_log.close()
+            self._checkpoint(extent)
+            made = self._queues_made()
+            report.add(table_findings(self._disk, self._config, self._tables, made))
+        except OSError as error:
+            raise store_error("cannot check the store", error) from error
+        return report
+
+    def _rehearse(self) -> None:
+        """What the next start would say."""
+        if not was_stopped_cleanly(self._config, self._disk):
+            self.report.note("store", "it was not stopped cleanly: the next start recovers it")
+        store = MessageStore(self._config, OverlayDisk(self._disk), SystemClock())
+        try:
+            self._next_start = store.rehearse()
+            self.report.add(self._next_start.all_findings())
+        except StoreError as error:
+            self.report.wrong("store", (f"no start is possible: {error}",))
+
+    def _queues_made(self) -> set[tuple[str, int]]:
+        """The queues that the next start will have made before it looks at the tables."""
+        if not self._next_start.all_queues_made:
+            return self._next_start.queues_made
+        found = self.report.counts.unknown_queues
+        return {(topic.decode("utf-8", "surrogateescape"), number) for topic, number in found}
+
+    # -- log and queues -------------------------------------------------------------------------
+
+    def _log_and_queues(self) -> LogExtent:
+        config, report = self._config, self.report
+        extent, queues = log_extent(self._disk, config), queue_extents(self._disk, config)
+        report.wrong("commit log", extent.problems)
+        report.wrong("consume queues", queues.problems)
+        report.log_start, report.log_end = extent.start, extent.end
+        report.queue_count = len(queues.ends)
+        if extent.end < queues.physical_end <= extent.capacity_end:
+            # The last record may be the damaged one.
+            report.log_end = queues.physical_end
+        elif queues.physical_end > extent.end:
+            text = f"units point behind the end of the log, up to {queues.physical_end}"
+            report.wrong("consume queues", (text,))
+        if extent.stale_bytes and report.log_end == extent.end:
+            report.note("commit log", f"behind its end, {extent.end}, not all is zeros")
+        self._sum_up(self._compare(queues.ends))
+        return extent
+
+    def _compare(self, queue_ends: Mapping[QueueKey, int]) -> ScrubCounts:
+        """Log and queues against each other; notes what is wrong, fills the damage."""
+        log_end = self.report.log_end
+        scrub = Scrub(
+            self._disk, self._config, self._damage, log_end=log_end, queue_ends=queue_ends
+        )
+        for _ in scrub.steps():
+            self._take(scrub.pop_findings())
+        self._take(scrub.pop_findings())
+        scrub.close()
+        return scrub.counts
+
+    def _take(self, found: Findings) -> None:
+        self.report.wrong(
+            "commit log",
+            (f"damaged from {start} to {end}: {why}" for start, end, why in found.damaged),
+        )
+        self.report.wrong("consume queues", found.reasons)
+
+    def _sum_up(self, counts: ScrubCounts) -> None:
+        report = self.report
+        report.counts = counts
+        if counts.newer_count:
+            text = f"{counts.newer_count} records have no unit behind the end of their queues"
+            report.wrong("consume queues", (text,))
+        if counts.unconfirmed_count:
+            text = f"{counts.unconfirmed_count} units have no record in the log"
+            report.wrong("consume queues", (text,))
+        if counts.shifted_count:
+            text = f"{counts.shifted_count} units count otherwise than their records"
+            report.note("consume queues", text)
+        if counts.stray_count:
+            text = f"{counts.stray_count} records are of older lives of their topics"
+            report.note("commit log", text)
+        known = self._topics()
+        for (topic, queue_id), count in sorted(counts.unknown_queues.items()):
+            name = topic.decode("utf-8", "backslashreplace")
+            text = f"queue {queue_id} of {name} is missing; the log has {count} messages of it"
+            if name in known:
+                report.wrong("consume queues", (text,))
+            else:
+                report.note("consume queues", f"{text}, and the topic was deleted")
+
+    def _topics(self) -> set[str]:
+        path = f"{self._config.config_dir}/topics.json"
+        table = (load(self._disk, path, parsed_object).value or {}).get("topicConfigTable")
+        return {str(name) for name in table} if isinstance(table, dict) else set()
+
+    # -- what follows the log -------------------------------------------------------------------
+
+    def _index(self, log: CommitLog) -> None:
+        config, report = self._config, self.report
+        files: list[IndexFile] = []
+        for name in index_names(self._disk, config):
+            file = IndexFile(
+                self._disk,
+                f"{config.index_dir}/{name}",
+                config.max_hash_slots,
+                config.max_index_entries,
+            )
+            if fault := file.load():
+                if self._in_use:
+                    report.wrong("index", (f"{file.path}: {fault}",))
+                return  # a start has told it
+            files.append(file)
+        report.index_file_count = len(files)
+        reader = DispatchReader(log, delay_levels_ms(config.message_delay_level))
+        for check in checks_of(config, self._disk, log, self._damage, reader, tuple(files)):
+            try:
+                while not check.step():
+                    pass
+            finally:
+                check.close()
+            if check.reason:
+                report.wrong("index", (f"{check.path}: {check.reason}",))
+
+    def _transaction_table(self, log: CommitLog) -> None:
+        if not self._disk.listdir(f"{self._config.root}/{TABLE_DIRECTORY}"):
+            return  # made at the next start
+        table = TransactionTable(self._config, self._disk, log.view, lambda: 0)
+        try:
+            fault = table.load(self.report.log_start, self.report.log_end)
+            differences = [made_anew(fault)] if fault else table.verify(self._entries())
+        except StoreError as error:
+            differences = [str(error)]
+        finally:
+            table.close()
+        self.report.wrong("transaction table", differences)
+
+    def _entries(self) -> Iterator[DispatchEntry]:
+        reader = NamedLogReader(self._disk, self._config, self.report.log_end)
+        levels = delay_levels_ms(self._config.message_delay_level)
+        for item in walk(reader, self.report.log_start, self.report.log_end):
+            if isinstance(item, RecordHead):
+                yield entry_of(item, levels)
+        reader.close()
+
+    # -- the small files ------------------------------------------------------------------------
+
+    def _checkpoint(self, extent: LogExtent) -> None:
+        path, report = self._config.checkpoint_path, self.report
+        data = self._disk.read_bytes(path) if self._disk.exists(path) else b""
+        if len(data) < _CHECKPOINT_TIMES_BYTES:
+            return  # a start has told it
+        names = ("commit log", "consume queues", "index")
+        for number, name in enumerate(names):
+            time_ms = int.from_bytes(data[number * 8 : number * 8 + 8], signed=True)
+            if time_ms < 0 or time_ms > extent.last_store_timestamp > 0:
+                text = f"its time of the {name}, {time_ms}, is not one of the log's"
+                report.wrong("checkpoint", (text,))

@@ -1,0 +1,183 @@
+"""The dispatcher of records: a queue unit, and an entry for what else follows the log.
+
+The broker's send path has all fields of a record at hand and makes its DispatchEntry itself;
+`entry_of` makes the same entry from a record of the log, for recovery.
+
+Source: store/CommitLog.java (checkMessageAndReturnSize), DefaultMessageStore.java
+(CommitLogDispatcherBuildConsumeQueue, CommitLogDispatcherBuildIndex).
+"""
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Protocol
+
+from protocol.message import RecordHead
+from protocol.properties import DELAY, KEYS, TAGS, UNIQ_KEY
+from protocol.topic_names import SCHEDULE_TOPIC
+from storage.delay_levels import delay_levels_ms
+from storage.errors import StoreError
+from storage.index.key_hash import java_hash
+from storage.queues.consume_queues import ConsumeQueues, DispatchEntry
+
+__all__ = [
+    "DispatchEntry",
+    "Dispatcher",
+    "Follower",
+    "delay_levels_ms",
+    "entry_of",
+    "index_keys",
+    "property_of",
+    "tags_code",
+]
+
+_SCHEDULE_TOPIC = SCHEDULE_TOPIC.encode()
+_CACHED_TAGS = 4096
+_TAGS, _KEYS, _UNIQ_KEY, _DELAY = (
+    f"\x02{name}\x01".encode() for name in (TAGS, KEYS, UNIQ_KEY, DELAY)
+)
+
+
+class Follower(Protocol):
+    """Something derived of the log that follows behind it: the index, the transaction table.
+
+    One owner at a time: while it is behind at a start the catch-up actor, afterwards Reput.
+    """
+
+    name: str
+    """For logs; unique in a store."""
+
+    @property
+    def covered_offset(self) -> int:
+        """What of the log is known: all records that begin below it. Where a record begins or ends.
+
+        0 means nothing is known. Dispatching never moves it back.
+        """
+
+    def dispatch(self, entries: Sequence[DispatchEntry]) -> None:
+        """Takes records in the order of the log; what is covered already is skipped.
+
+        `covered_offset` is the end of the last of them afterwards. Raises DiskFull or StoreError;
+        what was taken by then is covered, and the same entries may be dispatched again.
+        """
+
+    def write_out(self) -> None:
+        """Puts what is only in memory into its files. Raises DiskFull or StoreError."""
+
+    def trim_before(self, min_physical: int) -> list[str]:
+        """Takes files out of use all of whose records lie before; somebody else deletes them.
+
+        Gives their paths, the oldest first.
+        """
+
+
+class TakesEntries(Protocol):
+    """The queues, or who feeds them."""
+
+    def append(self, entries: Sequence[DispatchEntry]) -> None:
+        """As `ConsumeQueues.append`."""
+
+
+class Dispatcher:
+    """Feeds the queues, then the followers that are not behind. Told records in log order."""
+
+    def __init__(self, queues: ConsumeQueues, followers: Sequence[Follower] = ()) -> None:
+        self.followers: tuple[Follower, ...] = tuple(followers)
+        """Those that know the log up to `dispatched_offset`; only they may be fed from here."""
+        self.dispatched_offset = 0
+        """The end of the last record of which the queues know."""
+        self.feeder: TakesEntries = queues
+        """Who feeds the queues; of a slave somebody who sees where they begin anew."""
+        self._queues = queues
+
+    def dispatch(self, entries: Sequence[DispatchEntry]) -> None:
+        """Adds what these records give. What is there already is not added again.
+
+        Raises DiskFull or StoreError; the same entries may then be dispatched again. When the
+        queues have taken them `dispatched_offset` says so, whatever became of the followers.
+        """
+        if not entries:
+            return
+        self.feeder.append(entries)
+        self.dispatched_offset = max(self.dispatched_offset, entries[-1][3] + entries[-1][4])
+        failure: StoreError | None = None
+        for follower in self.followers:  # one that fails holds back none of the others
+            try:
+                follower.dispatch(entries)
+            except StoreError as error:
+                failure = failure or error
+        if failure is not None:
+            raise failure
+
+    def write_out(self) -> None:
+        """Puts what is only in memory into the files; call it on a tick. Raises as `dispatch`."""
+        self._queues.write_out_all()
+        failure: StoreError | None = None
+        for follower in self.followers:
+            try:
+                follower.write_out()
+            except StoreError as error:
+                failure = failure or error
+        if failure is not None:
+            raise failure
+
+
+def entry_of(head: RecordHead, delay_levels: Sequence[int]) -> DispatchEntry:
+    """The entry of a record of the log; `delay_levels` in ms, level 1 first."""
+    raw = b"\x02" + head.properties
+    code = tags_code(property_of(raw, _TAGS))
+    if head.topic == _SCHEDULE_TOPIC:
+        due = _due_time(property_of(raw, _DELAY), head.store_timestamp, delay_levels)
+        code = code if due is None else due
+    return (
+        head.topic,
+        head.queue_id,
+        head.queue_offset,
+        head.physical_offset,
+        head.record_bytes,
+        code,
+        head.store_timestamp,
+        head.sys_flag,
+        _keys_in(raw),
+    )
+
+
+def index_keys(properties: bytes) -> tuple[bytes, ...]:
+    """The keys of a message with these properties: UNIQ_KEY, then the words of KEYS."""
+    return _keys_in(b"\x02" + properties)
+
+
+def _keys_in(raw: bytes) -> tuple[bytes, ...]:
+    unique, keys = property_of(raw, _UNIQ_KEY), property_of(raw, _KEYS)
+    first = (unique,) if unique else ()
+    return (*first, *filter(None, keys.split(b" "))) if keys else first
+
+
+def property_of(raw: bytes, name: bytes) -> bytes:
+    """A property's value, the last one if it is there twice, empty if it is not there.
+
+    `raw` is the properties text with a separator (0x02) before it, `name` the property's name
+    between 0x02 and 0x01: so a name is never found inside a value.
+    """
+    end = len(raw)
+    while (start := raw.rfind(name, 0, end)) >= 0:
+        value_start = start + len(name)
+        value_end = raw.find(b"\x02", value_start)
+        value = raw[value_start:] if value_end < 0 else raw[value_start:value_end]
+        if value:
+            return value
+        end = start + 1
+    return b""
+
+
+@lru_cache(maxsize=_CACHED_TAGS)
+def tags_code(tags: bytes) -> int:
+    """The hash of a TAGS value, UTF-8; 0 without one."""
+    return java_hash(tags) if tags else 0
+
+
+def _due_time(delay: bytes, store_timestamp: int, delay_levels: Sequence[int]) -> int | None:
+    try:
+        level = min(int(delay), len(delay_levels))
+    except ValueError:
+        return None
+    return store_timestamp + delay_levels[level - 1] if level > 0 else None

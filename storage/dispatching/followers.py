@@ -1,0 +1,158 @@
+"""Brings what follows the log (index, transaction table) to its end, a slice at a time.
+
+A follower that does not know the whole log is *behind*: it must not be told of new records, or
+there would be a hole in it. Whoever owns it reads the log for it until nothing is missing.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from protocol.message import RecordError, RecordHead
+from storage.dispatching.dispatch import DispatchEntry, Dispatcher, Follower, entry_of
+from storage.errors import OffsetError
+from storage.log.commit_log import CommitLog
+from storage.log.reader import View, head_of, walk
+
+SLICE_RECORDS = 256
+"""Read and fed at a time, which takes about 2 ms."""
+_WINDOW_BYTES = 128 << 10
+"""Read from the file at a time."""
+
+
+@dataclass(slots=True)
+class Slice:
+    """Some records behind each other, and where the next one begins."""
+
+    entries: list[DispatchEntry] = field(default_factory=list)
+    next_offset: int = 0
+
+
+class DispatchReader:
+    """Makes dispatch entries from the log, for one owner at a time. Never raises for damage."""
+
+    def __init__(self, log: CommitLog, delay_levels: Sequence[int]) -> None:
+        self._log = log
+        self._delay_levels = delay_levels
+        self.window_bytes = _WINDOW_BYTES
+
+    def read(self, offset: int, count_max: int) -> Slice:
+        """Up to `count_max` records from `offset` on, below the log's end.
+
+        Fewer does not mean that there are no more: compare `next_offset` with the log's end. What
+        holds no record is skipped; a record that is damaged in its body only is not.
+        Raises OSError when the disk does. The file may be deleted meanwhile.
+        """
+        try:
+            return self._read(offset, count_max)
+        except OSError:
+            first_offset = self._log.min_offset()
+            if offset < first_offset:
+                return Slice(next_offset=first_offset)
+            raise
+
+    def _read(self, offset: int, count_max: int) -> Slice:
+        reader = self._log.reader(self.window_bytes)
+        part = Slice(next_offset=max(offset, self._log.min_offset()))
+        for item in walk(reader, part.next_offset, reader.end_offset, check_crc=False):
+            if isinstance(item, RecordHead):
+                part.entries.append(entry_of(item, self._delay_levels))
+                part.next_offset = item.physical_offset + item.record_bytes
+            elif item is not None:
+                part.next_offset = item.end
+            if len(part.entries) == count_max:
+                return part
+        first_offset = self._log.min_offset()
+        is_gone = part.next_offset < first_offset  # deleted meanwhile
+        part.next_offset = first_offset if is_gone else max(part.next_offset, reader.end_offset)
+        return part
+
+
+class CoveredRange(Protocol):
+    """How much of the log a file knows, and by what one can tell this log from others."""
+
+    @property
+    def offset(self) -> int: ...
+
+    @property
+    def last_offset(self) -> int: ...
+
+    @property
+    def last_timestamp(self) -> int: ...
+
+
+def not_of_this_log(view: View, covered: CoveredRange, min_offset: int, end_offset: int) -> str:
+    """Why a file is of another log, or nothing.
+
+    It names its last record, which another log would not have in that place.
+    """
+    offset, last_offset = covered.offset, covered.last_offset
+    if not min_offset <= offset <= end_offset:
+        return f"it reaches {offset}, the log from {min_offset} to {end_offset}"
+    if last_offset < min_offset:
+        return ""
+    try:
+        head = head_of(view(last_offset, offset - last_offset), last_offset)
+    except (OffsetError, RecordError):
+        return f"the log has no record at {last_offset}"
+    if head.store_timestamp != covered.last_timestamp:
+        return f"the log has another record at {last_offset}"
+    return ""
+
+
+class Lagging:
+    """Which followers of a store are behind, and so who owns them.
+
+    A name in `behind` belongs to the catch-up actor, all others to Reput. Only the present owner
+    takes its follower's name out, or puts it in: that is how one is handed over.
+    """
+
+    def __init__(
+        self, followers: Sequence[Follower], reader: DispatchReader, dispatcher: Dispatcher
+    ) -> None:
+        """`followers` may still grow until `start_at`."""
+        self.behind: set[str] = set()
+        self.reader = reader
+        self._followers = followers
+        self._dispatcher = dispatcher
+
+    def start_at(self, end_offset: int) -> None:
+        """The log has been recovered up to here: tells those that know all of it from the rest."""
+        self.behind = {each.name for each in self._followers if each.covered_offset < end_offset}
+        self._dispatcher.followers = self.in_time()
+
+    def late(self) -> tuple[Follower, ...]:
+        """Those that are behind."""
+        return tuple(each for each in self._followers if each.name in self.behind)
+
+    def in_time(self) -> tuple[Follower, ...]:
+        """The others."""
+        return tuple(each for each in self._followers if each.name not in self.behind)
+
+    def catch_up(self, end_offset: int, go_on: Callable[[], bool] = lambda: True) -> None:
+        """Brings all of them to the end at once; for whoever has the store to itself.
+
+        Asks `go_on` before each slice; when it says no, those that are behind stay so.
+        Raises StoreError.
+        """
+        fed = self._dispatcher.followers
+        late = [each for each in self._followers if each not in fed]
+        position = min((each.covered_offset for each in late), default=end_offset)
+        while position < end_offset:
+            if not go_on():
+                return
+            part = self.reader.read(position, SLICE_RECORDS)
+            feed(late, part)
+            position = part.next_offset
+        self.behind.clear()
+        self._dispatcher.followers = tuple(self._followers)
+
+
+def feed(followers: Sequence[Follower], part: Slice) -> None:
+    """Gives a slice to followers that know the log at least up to its first record.
+
+    Raises DiskFull or StoreError; the same slice may be fed again.
+    """
+    if part.entries:
+        for follower in followers:
+            follower.dispatch(part.entries)

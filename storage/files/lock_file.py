@@ -1,0 +1,96 @@
+"""`lock` and `abort`: one owner of a store directory, and whether the last one stopped cleanly.
+
+`lock` holds the four letters `lock`; its owner has a POSIX record lock on byte 0, which Java's
+`tryLock(0, 1)` respects, and the other way round. Only an owner may open it: closing any descriptor
+of it gives the lock up, so tools that just read the store never touch it.
+
+`abort` is empty. It is there from start to clean stop; who finds it at start recovers from a crash.
+
+Source: store/DefaultMessageStore.java (start, createTempFile, shutdown).
+"""
+
+from storage.config import StoreConfig
+from storage.errors import StoreError, StoreLocked, store_error
+from storage.files.disk import Disk, DiskFile
+
+_LOCK_CONTENTS = b"lock"
+
+
+class StoreLock:
+    """The right to write into a store directory, against other processes and within this one."""
+
+    def __init__(self, config: StoreConfig, disk: Disk) -> None:
+        self._root = config.root
+        self._path = config.lock_path
+        self._disk = disk
+        self._file: DiskFile | None = None
+
+    def acquire(self) -> None:
+        """Makes the directory if need be and takes it; raises StoreLocked if somebody has it."""
+        try:
+            self._disk.make_dirs(self._root)
+        except OSError as error:
+            raise store_error("cannot make the store directory", error) from error
+        if not self._disk.claim(self._root):
+            raise self._locked("this process")
+        try:
+            self._take()
+        except StoreError:
+            self._disk.release(self._root)
+            raise
+
+    def _take(self) -> None:
+        try:
+            file = self._disk.open(self._path, create=True)
+        except OSError as error:
+            raise store_error("cannot open the lock of the store", error) from error
+        try:
+            if not file.lock_byte():
+                raise self._locked("another process")
+            file.pwrite(_LOCK_CONTENTS, 0)
+            file.sync()
+        except OSError as error:
+            file.close()
+            raise store_error("cannot lock the store", error) from error
+        except StoreLocked:
+            file.close()
+            raise
+        self._file = file
+
+    def _locked(self, owner: str) -> StoreLocked:
+        return StoreLocked(
+            f"the store {self._root} is in use by {owner}: "
+            "stop that broker, or choose another storePathRootDir."
+        )
+
+    def release(self) -> None:
+        """Gives the directory free; nothing happens if it was not taken."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+            self._disk.release(self._root)
+
+
+def was_stopped_cleanly(config: StoreConfig, disk: Disk) -> bool:
+    """Whether the last owner removed `abort`; true for a store that never was."""
+    return not disk.exists(config.abort_path)
+
+
+def create_abort(config: StoreConfig, disk: Disk) -> None:
+    """Marks the store as being in use, durably. Raises StoreError."""
+    try:
+        disk.open(config.abort_path, create=True).close()
+        disk.sync_directory(config.root)
+    except OSError as error:
+        raise store_error("cannot make the file abort", error) from error
+
+
+def remove_abort(config: StoreConfig, disk: Disk) -> None:
+    """Marks the store as stopped cleanly; only after everything else is on disk. Raises
+    StoreError."""
+    try:
+        if disk.exists(config.abort_path):
+            disk.unlink(config.abort_path)
+            disk.sync_directory(config.root)
+    except OSError as error:
+        raise store_error("cannot remove the file abort", error) from error

@@ -1,0 +1,258 @@
+"""The extension of one queue: what does not fit into the 20 bytes of its units.
+
+All integers big-endian. One unit for each message that was dispatched while enableConsumeQueueExt
+was set; the tags code field of the message's queue unit then is the address of its unit here.
+
+    offset  size  type   field
+    0       2     i16    unit_bytes        20 + bitmap_bytes; 0: nothing yet, -1: the file ends here
+    2       8     i64    tags_code         what the queue unit has otherwise
+    10      8     i64    store_timestamp   ms
+    18      2     i16    bitmap_bytes
+    20      n     bytes  bitmap            which subscriptions' expressions are true for the message
+
+Files `consumequeue_ext/<topic>/<queue id>/<first byte, 20 digits>`, of one size (48 MiB), sparse.
+No unit crosses a file's end or takes its last 4 bytes. The address of the unit at byte b is
+b - 2^63; the field of a queue unit holds an address if it is at most -2^31 - 1, as no tags code is.
+
+New units stay in memory until `write_out`, as those of the queue do.
+
+Source: store/ConsumeQueueExt.java.
+"""
+
+from struct import Struct
+from typing import Final, NamedTuple
+
+from storage.errors import store_error
+from storage.files.mapped_file import file_name
+from storage.queues.message_filter import EXT_ADDRESS_MAX
+from storage.queues.queue_files import QueueFiles
+from storage.queues.queue_run import QueueRun
+
+_HEAD: Final = Struct(
+    ">h"  # unit_bytes
+    "q"  # tags_code
+    "q"  # store_timestamp, ms
+    "h"  # bitmap_bytes
+)
+HEAD_BYTES: Final = _HEAD.size
+assert HEAD_BYTES == 20
+_END_MARK: Final = b"\xff\xff"
+_ROOM_LEFT_BYTES: Final = 4
+_UNIT_BYTES_MAX: Final = 0x7FFF
+_ADDRESS_MIN: Final = -(1 << 63)
+_OFFSET_MAX: Final = EXT_ADDRESS_MAX - _ADDRESS_MIN
+_KEPT_BYTES: Final = 8 << 10
+"""Written units that stay in memory, so that consumers at the end of a queue touch no file."""
+
+
+class ExtUnit(NamedTuple):
+    """What the extension knows of one message."""
+
+    tags_code: int
+    store_timestamp: int
+    """ms."""
+    bitmap: bytes | None
+    """Bit b is bit b % 8 of byte b // 8, counted from the least significant."""
+
+
+def is_address(code: int) -> bool:
+    """Whether the tags code field of a queue unit says where a unit lies here."""
+    return code <= EXT_ADDRESS_MAX
+
+
+class ConsumeQueueExt:
+    """The extension of one queue. One owner; offsets count bytes."""
+
+    __slots__ = (
+        "_files",
+        "_firsts",
+        "_run",
+        "_syncing",
+        "_tails",
+        "_unit_bytes_max",
+        "directory",
+        "end_offset",
+        "synced_offset",
+        "written_offset",
+    )
+
+    def __init__(self, directory: str, files: QueueFiles) -> None:
+        self.directory = directory
+        self.end_offset = 0
+        """Where the next unit goes, if its file has room for it."""
+        self.written_offset = 0
+        self.synced_offset = 0
+        self._syncing = 0
+        self._files = files
+        self._firsts: list[int] = []
+        self._tails: list[tuple[int, bytearray]] = [(0, bytearray())]
+        """Where each piece of memory begins; all but the last end with their file."""
+        self._run: QueueRun | None = None
+        self._unit_bytes_max = min(_UNIT_BYTES_MAX, files.file_bytes - _ROOM_LEFT_BYTES)
+
+    # -- adding -------------------------------------------------------------------------------
+
+    def put(self, tags_code: int, store_timestamp: int, bitmap: bytes | None = None) -> int:
+        """Adds a unit and returns its address; the tags code itself if the unit cannot be had."""
+        bitmap = bitmap or b""
+        size = HEAD_BYTES + len(bitmap)
+        offset, file_bytes = self.end_offset, self._files.file_bytes
+        tail = self._tails[-1][1]
+        if size > self._unit_bytes_max or offset + size + file_bytes > _OFFSET_MAX:
+            return tags_code
+        position = offset % file_bytes
+        if size > file_bytes - position - _ROOM_LEFT_BYTES:
+            tail += _END_MARK
+            offset += file_bytes - position
+            tail = bytearray()
+            self._tails.append((offset, tail))
+        tail += _HEAD.pack(size, tags_code, store_timestamp, len(bitmap))
+        tail += bitmap
+        self.end_offset = offset + size
+        return offset + _ADDRESS_MIN
+
+    def write_out(self) -> None:
+        """Puts the units that are only in memory into the files. Raises DiskFull or StoreError."""
+        for start, tail in self._tails:
+            data = tail[max(0, self.written_offset - start) :]
+            if data:
+                self._write(data, start + len(tail) - len(data))
+                self.written_offset = start + len(tail)
+        start, tail = self._tails[-1]
+        surplus = max(0, len(tail) - _KEPT_BYTES)
+        if surplus >= _KEPT_BYTES or len(self._tails) > 1:
+            self._tails = [(start + surplus, tail[surplus:])]
+
+    def _write(self, data: bytearray, start: int) -> None:
+        position = start % self._files.file_bytes
+        file_first = start - position
+        path = self._path(file_first)
+        try:
+            if not self._firsts:
+                # What lies there is of a queue that is gone.
+                self._files.disk.remove_tree(self.directory)
+            if file_first not in self._firsts:
+                self._files.create(self.directory, path, durable_names=bool(self._firsts))
+                self._firsts.append(file_first)
+            self._files.write(path, data, position)
+        except OSError as error:
+            raise store_error("cannot write to a consume queue's extension", error) from error
+
+    # -- reading ------------------------------------------------------------------------------
+
+    def get(self, address: int) -> ExtUnit | None:
+        """The unit at an address; None if there is none, or none that is whole."""
+        offset = address - _ADDRESS_MIN
+        if address > EXT_ADDRESS_MAX or not self._tails or offset >= self.end_offset:
+            return None
+        for start, tail in reversed(self._tails):
+            if offset >= start:
+                return _unit_at(tail, offset - start)
+        position = offset % self._files.file_bytes
+        if offset - position not in self._firsts:
+            return None
+        view = self._files.view(self._path(offset - position))
+        return _unit_at(view, position)
+
+    # -- start-up and cleaning ----------------------------------------------------------------
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is no file and nothing in memory."""
+        return not self._firsts and not any(tail for _, tail in self._tails)
+
+    def load(self, run: QueueRun) -> str:
+        """Takes over the files of a run; returns what is wrong with them, in words.
+
+        Changes nothing on the disk. `resume_at` has to follow.
+        """
+        self._run = run
+        self._firsts = list(run.firsts)
+        self.end_offset = self.written_offset = (
+            run.firsts[-1] + self._files.file_bytes if run.firsts else 0
+        )
+        self._tails = [(self.end_offset, bytearray())]
+        return run.fault
+
+    def mend(self) -> None:
+        """Takes away the files that do not fit, and what lies behind the end. Raises OSError."""
+        run, self._run = self._run, None
+        if run is not None:
+            for path in run.unfit:
+                self._files.remove(path)
+            self.set_end(self.end_offset)
+
+    def end_of(self, address: int) -> int | None:
+        """The offset behind the unit at an address; None if it is not there."""
+        unit = self.get(address)
+        if unit is None:
+            return None
+        return address - _ADDRESS_MIN + HEAD_BYTES + len(unit.bitmap or b"")
+
+    def behind_file_of(self, address: int) -> int:
+        """Where the file begins that follows the one which has, or had, this unit."""
+        offset = address - _ADDRESS_MIN
+        return offset + self._files.file_bytes - offset % self._files.file_bytes
+
+    def set_end(self, offset: int) -> None:
+        """Makes `offset` the place of the next unit; what lies behind it goes. Raises OSError."""
+        file_bytes = self._files.file_bytes
+        while self._firsts and self._firsts[-1] >= offset:
+            self._files.remove(self._path(self._firsts.pop()))
+        self.end_offset = self.written_offset = self.synced_offset = self._syncing = offset
+        self._tails = [(offset, bytearray())]
+        if self._firsts and offset < self._firsts[-1] + file_bytes:
+            self._files.zero_from(self._path(self._firsts[-1]), offset - self._firsts[-1])
+
+    def resume_at(self, offset: int) -> None:
+        """The same without touching a file: after a clean stop nothing lies behind it."""
+        self.end_offset = self.written_offset = self.synced_offset = self._syncing = offset
+        self._tails = [(offset, bytearray())]
+
+    def trim_before(self, address: int) -> list[str]:
+        """Takes the files before a unit out of use, never the last; returns their paths."""
+        offset, paths = address - _ADDRESS_MIN, []
+        while len(self._firsts) > 1 and self._firsts[0] + self._files.file_bytes <= offset:
+            paths.append(self._path(self._firsts.pop(0)))
+            self._files.forget(paths[-1])
+        return paths
+
+    def unsynced_paths(self) -> list[str]:
+        """The files with units that are written, but not known to be on disk; for one sync."""
+        self._syncing = self.written_offset
+        return [
+            self._path(first)
+            for first in self._firsts
+            if first + self._files.file_bytes > self.synced_offset and first < self.written_offset
+        ]
+
+    def mark_synced(self) -> None:
+        """What `unsynced_paths` gave is on disk."""
+        self.synced_offset = min(self._syncing, self.written_offset)
+
+    def remove(self) -> None:
+        """Deletes all files and forgets all units."""
+        self.forget_files()
+        self._files.disk.remove_tree(self.directory)
+        self._firsts, self._run = [], None
+        self.resume_at(0)
+
+    def forget_files(self) -> None:
+        """Closes the files; somebody else moves or deletes them."""
+        for first in self._firsts:
+            self._files.forget(self._path(first))
+
+    def _path(self, file_first: int) -> str:
+        return f"{self.directory}/{file_name(file_first)}"
+
+
+def _unit_at(data: bytearray | memoryview, position: int) -> ExtUnit | None:
+    """The unit at a position of a piece of memory or of a file, if its lengths agree."""
+    if position + HEAD_BYTES > len(data):
+        return None
+    size, tags_code, store_timestamp, bitmap_bytes = _HEAD.unpack_from(data, position)
+    start = position + HEAD_BYTES
+    if bitmap_bytes < 0 or size != HEAD_BYTES + bitmap_bytes or position + size > len(data):
+        return None
+    bitmap = bytes(data[start : start + bitmap_bytes]) if bitmap_bytes else None
+    return ExtUnit(tags_code, store_timestamp, bitmap)

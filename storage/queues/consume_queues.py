@@ -1,0 +1,374 @@
+"""All consume queues of a store: `consumequeue/<topic>/<queue id>/`.
+
+Source: store/DefaultMessageStore.java (loadConsumeQueue, recoverConsumeQueue,
+recoverTopicQueueTable, findConsumeQueue, FlushConsumeQueueService).
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from errno import EXDEV
+from zlib import crc32
+
+from protocol.sysflag import TRANSACTION_PREPARED
+from storage.config import StoreConfig
+from storage.errors import StoreError
+from storage.files.disk import Disk
+from storage.queues.consume_queue import UNIT, ConsumeQueue
+from storage.queues.consume_queue_ext import ExtUnit
+from storage.queues.dispatch_entry import BitMaps, DispatchEntry
+from storage.queues.extended_queue import ExtendedQueue
+from storage.queues.queue_files import UNIT_BYTES, QueueFiles
+from storage.queues.queue_run import QueueRun, check_sizes, read_queue_runs
+from storage.queues.stored_units import StoredUnits
+from storage.queues.unsynced import UnsyncedQueues, sync_files
+
+__all__ = ["ConsumeQueues", "DispatchEntry"]
+
+UNWRITTEN_BYTES_MAX = 4 << 20
+"""Units in memory alone, over all queues: then all are written out, 1,024 queues 4 KiB each."""
+_PAGE_BYTES = 4096
+
+
+class ConsumeQueues:
+    """The queues by topic and queue id. One owner."""
+
+    def __init__(self, config: StoreConfig, disk: Disk) -> None:
+        self.directory = config.consume_queue_dir
+        self.last_store_timestamp = 0
+        """Of the newest record that has a unit, ms."""
+        self.synced_store_timestamp = 0
+        """The units of all records up to this store timestamp are on disk; for the checkpoint."""
+        self.covered_offset = 0
+        """The units of all records of the log below are here, in memory or in the files."""
+        self.synced_covered_offset = 0
+        """The same, of those on disk; for the checkpoint's durable offset."""
+        self.disk = disk
+        self.bit_maps: BitMaps | None = None
+        """Asked for the bits of each message; only with enableConsumeQueueExt."""
+        self._files = QueueFiles(disk, config.consume_queue_file_bytes)
+        self._ext_directory = config.consume_queue_ext_dir
+        self._ext_files: QueueFiles | None = None
+        if config.enable_consume_queue_ext:
+            self._ext_files = QueueFiles(disk, config.consume_queue_ext_file_bytes)
+        self._by_name: dict[tuple[str, int], ConsumeQueue] = {}
+        self._by_bytes: dict[tuple[bytes, int], ConsumeQueue] = {}
+        self._dirty: list[StoredUnits] = []
+        self._unwritten_units = 0
+        self._unsynced: dict[StoredUnits, None] = {}
+
+    # -- finding ------------------------------------------------------------------------------
+
+    def get(self, topic: str, queue_id: int) -> ConsumeQueue | None:
+        """The queue; None if it does not exist."""
+        return self._by_name.get((topic, queue_id))
+
+    def get_or_create(self, topic: str, queue_id: int) -> ConsumeQueue:
+        """The queue, empty if it is new; its directory appears when the first units are written.
+
+        Raises StoreError for a topic that cannot be the name of a directory.
+        """
+        queue = self._by_name.get((topic, queue_id))
+        if queue is None:
+            if not topic or topic in (".", "..") or "/" in topic or "\0" in topic or queue_id < 0:
+                raise StoreError(
+                    f"the commit log names queue {queue_id} of topic {topic!r}, which cannot be a "
+                    "directory: the record is damaged or forged."
+                )
+            queue = self._add(topic, queue_id)
+        return queue
+
+    def _add(self, topic: str, queue_id: int) -> ConsumeQueue:
+        directory = self._directory_of(topic, queue_id)
+        if self._ext_files is None:
+            queue = ConsumeQueue(topic, queue_id, directory, self._files, self._dirty)
+        else:
+            ext_directory = f"{self._ext_directory}/{topic}/{queue_id}"
+            queue = ExtendedQueue(
+                topic,
+                queue_id,
+                directory,
+                self._files,
+                self._dirty,
+                ext_directory,
+                self._ext_files,
+            )
+        self._by_name[topic, queue_id] = queue
+        self._by_bytes[topic.encode("utf-8", "surrogateescape"), queue_id] = queue
+        return queue
+
+    def _directory_of(self, topic: str, queue_id: int) -> str:
+        return f"{self.directory}/{topic}/{queue_id}"
+
+    def __iter__(self) -> Iterator[ConsumeQueue]:
+        return iter(list(self._by_name.values()))
+
+    def __len__(self) -> int:
+        return len(self._by_name)
+
+    def next_offsets(self) -> dict[tuple[str, int], int]:
+        """The queue offset that the next message of each queue gets."""
+        return {key: queue.max_offset for key, queue in self._by_name.items()}
+
+    def max_physical_offset(self) -> int:
+        """The end of the last record that has a unit in any queue; -1 without one."""
+        return max((queue.max_physical_offset for queue in self._by_name.values()), default=-1)
+
+    # -- adding (hot) -------------------------------------------------------------------------
+
+    def append(
+        self,
+        entries: Sequence[DispatchEntry],
+        odd: list[DispatchEntry] | None = None,
+        look: Callable[[ConsumeQueue, DispatchEntry], None] | None = None,
+    ) -> None:
+        """Adds the units of records that lie behind each other in the log, in this order.
+
+        Those whose number does not continue their queue, or that begin one, are added to `odd`
+        instead, if it is given, and so are records without a unit that have a number. Without `odd`
+        `look` is shown them first, with their queue, which it may take out to have it begin anew.
+        Prepared and rolled back records have none; what a queue has already is ignored. Raises
+        DiskFull or StoreError from writing out; the units are in memory then, and repeating the
+        call does no harm.
+        """
+        plain = entries if self._ext_files is None else self._append_extended(entries, odd, look)
+        queues, dirty, pack = self._by_bytes, self._dirty, UNIT.pack
+        for entry in plain:
+            topic, queue_id, queue_offset, physical_offset, size, code, _, sys_flag, _ = entry
+            if sys_flag & TRANSACTION_PREPARED:
+                if odd is not None and queue_offset:
+                    odd.append(entry)
+                continue
+            queue = queues.get((topic, queue_id))
+            if queue is None:
+                if odd is not None:
+                    odd.append(entry)
+                    continue
+                queue = self.get_or_create(topic.decode("utf-8", "surrogateescape"), queue_id)
+            end = physical_offset + size
+            if queue_offset == queue.max_offset and end > queue.max_physical_offset:
+                # ConsumeQueue.append, unrolled: the call costs as much as its work.
+                queue.tail += pack(physical_offset, size, code)
+                queue.max_offset = queue_offset + 1
+                queue.max_physical_offset = end
+            elif odd is not None:
+                if end > queue.max_physical_offset:
+                    odd.append(entry)
+                continue
+            else:
+                if look is not None:
+                    look(queue, entry)
+                    queue = self.get_or_create(queue.topic, queue_id)
+                queue.append(queue_offset, physical_offset, size, code)
+            if not queue.dirty:
+                queue.dirty = True
+                dirty.append(queue)
+        if entries:
+            last = entries[-1]
+            self.last_store_timestamp = last[6]
+            end = last[3] + last[4]
+            if end > self.covered_offset:
+                self.covered_offset = end
+            self._unwritten_units += len(entries)
+            if self._unwritten_units * UNIT_BYTES >= UNWRITTEN_BYTES_MAX:
+                self.write_out_all()
+
+    def _append_extended(
+        self,
+        entries: Sequence[DispatchEntry],
+        odd: list[DispatchEntry] | None,
+        look: Callable[[ConsumeQueue, DispatchEntry], None] | None,
+    ) -> Sequence[DispatchEntry]:
+        """The same for queues with an extension; gives what is left to do: nothing."""
+        bit_maps = self.bit_maps
+        for entry in entries:
+            topic, queue_id, queue_offset, physical_offset, size, code, stored, sys_flag, _ = entry
+            if sys_flag & TRANSACTION_PREPARED:
+                if odd is not None and queue_offset:
+                    odd.append(entry)
+                continue
+            queue = self._by_bytes.get((topic, queue_id))
+            end = physical_offset + size
+            if odd is not None and (
+                queue is None
+                or queue_offset != queue.max_offset
+                or end <= queue.max_physical_offset
+            ):
+                if queue is None or end > queue.max_physical_offset:
+                    odd.append(entry)
+                continue
+            if look is not None and queue is not None and queue_offset != queue.max_offset:
+                look(queue, entry)
+                queue = None
+            queue = queue or self.get_or_create(topic.decode("utf-8", "surrogateescape"), queue_id)
+            assert isinstance(queue, ExtendedQueue)
+            known = ExtUnit(code, stored, None if bit_maps is None else bit_maps(entry))
+            queue.extend(queue_offset, physical_offset, size, known)
+            queue.note_unwritten()
+        return ()
+
+    # -- writing ------------------------------------------------------------------------------
+
+    def write_out_all(self) -> None:
+        """Puts units that are only in memory into the files: one write per queue that has some.
+
+        Raises DiskFull or StoreError; what could not be written stays in memory.
+        """
+        dirty = self._dirty
+        while dirty:
+            queue = dirty[-1]
+            queue.write_out()
+            self._unsynced[queue] = None
+            queue.dirty = False
+            dirty.pop()
+        self._unwritten_units = 0
+
+    def unsynced(self, least_pages: int = 0) -> UnsyncedQueues:
+        """What to sync: files with at least `least_pages` pages of units not on disk; 0 = all.
+
+        Only what is written out. Tell `mark_synced` when it is done.
+        """
+        if least_pages == 0:
+            self.write_out_all()
+        taken = UnsyncedQueues(
+            store_timestamp=self.last_store_timestamp if least_pages == 0 else None,
+            covered_offset=self.covered_offset if least_pages == 0 else 0,
+        )
+        if least_pages == 0:
+            taken.names = self.names()
+        least_units = max(1, least_pages * _PAGE_BYTES // UNIT_BYTES)
+        for queue in self._unsynced:
+            if least_pages and queue.written_offset - queue.synced_offset < least_units:
+                continue
+            taken.queues.append((queue, queue.written_offset))
+            taken.files.paths.extend(queue.unsynced_paths())
+        taken.files.directories = self._files.names_to_sync()
+        if self._ext_files is not None:
+            taken.files.directories |= self._ext_files.names_to_sync()
+        return taken
+
+    def mark_synced(self, taken: UnsyncedQueues) -> None:
+        """Notes that what `unsynced` gave is on disk now."""
+        for queue, written_offset in taken.queues:
+            queue.mark_synced(written_offset)
+            if queue.synced_offset == queue.written_offset:
+                self._unsynced.pop(queue, None)
+        self._files.names_synced(taken.files.directories)
+        if self._ext_files is not None:
+            self._ext_files.names_synced(taken.files.directories)
+        if taken.store_timestamp is not None:
+            self.synced_store_timestamp = taken.store_timestamp
+            self.synced_covered_offset = max(self.synced_covered_offset, taken.covered_offset)
+
+    def sync_all(self) -> None:
+        """Brings every unit to disk. Raises StoreError when the disk refuses."""
+        taken = self.unsynced()
+        sync_files(self.disk, taken.files)
+        self.mark_synced(taken)
+
+    # -- start-up, cleaning, closing ----------------------------------------------------------
+
+    def load(self, min_physical: int = -1) -> None:
+        """Opens every queue below the directory (see ConsumeQueue.load). Changes no file.
+
+        `min_physical` is where the log begins, -1 if that is not known. Raises StoreError when no
+        file has the size that is set; other faults are in `misfits` afterwards.
+        """
+        for key, run in self._runs(min_physical):
+            self._add(*key).load(min_physical, run)
+
+    def _runs(self, min_physical: int) -> list[tuple[tuple[str, int], QueueRun]]:
+        """The files of every queue there is. Raises StoreError as `load`."""
+        file_bytes = self._files.file_bytes
+        runs = read_queue_runs(self.disk, self.directory, file_bytes, min_physical)
+        sizes = [size for _, run in runs for size in run.sizes]
+        check_sizes(sizes, file_bytes, self.directory, "mappedFileSizeConsumeQueue")
+        if self._ext_files is not None:
+            ext_bytes = self._ext_files.file_bytes
+            found = read_queue_runs(self.disk, self._ext_directory, ext_bytes, 0)
+            sizes = [size for _, run in found for size in run.sizes]
+            check_sizes(sizes, ext_bytes, self._ext_directory, "mappedFileSizeConsumeQueueExt")
+        return runs
+
+    def misfits(self) -> dict[tuple[str, int], str]:
+        """The queues whose files do not hold all units, and why: they have to be made anew."""
+        return {key: queue.misfit for key, queue in self._by_name.items() if queue.misfit}
+
+    def mend(self) -> None:
+        """Takes away what `load` could not use, once a crash would be noticed. Raises OSError."""
+        for queue in self._by_name.values():
+            queue.mend()
+
+    def names(self) -> list[tuple[str, int]]:
+        """The queues that have a unit."""
+        return [key for key, queue in self._by_name.items() if not queue.is_empty]
+
+    def known(self) -> dict[tuple[str, int], tuple[int, int, int]]:
+        """Min offset, max offset and max physical offset of every queue, for a clean stop."""
+        return {
+            key: (queue.min_offset, queue.max_offset, queue.max_physical_offset)
+            for key, queue in self._by_name.items()
+            if not queue.is_empty
+        }
+
+    def load_known(
+        self, known: Mapping[tuple[str, int], tuple[int, int, int]]
+    ) -> list[tuple[str, int]]:
+        """Opens every queue as a clean stop has left it; returns those whose files do not fit."""
+        lost = []
+        found = set()
+        for key, run in self._runs(-1):
+            found.add(key)
+            queue = self._add(*key)
+            if key not in known:
+                queue.load(-1, run)
+            elif not queue.load_known(*known[key], run):
+                queue.load(-1, run)
+                lost.append(key)
+        return lost + [key for key in known if key not in found]
+
+    def truncate_behind(self, physical_end: int) -> None:
+        """Drops the units of records at or behind the end of the log."""
+        for queue in self._by_name.values():
+            queue.truncate_behind(physical_end)
+
+    def correct_min_offsets(self, min_physical: int) -> None:
+        """Sets every queue's min_offset to its first message that the log still has.
+
+        Behind the last one where it has none.
+        """
+        for queue in self._by_name.values():
+            queue.correct_min_offset(min_physical)
+            if 0 <= queue.max_physical_offset <= min_physical:
+                queue.min_offset = queue.max_offset
+
+    def take_out(self, queue: ConsumeQueue, into: str) -> set[str]:
+        """Forgets a queue and moves its files into the directory `into`, to be deleted there.
+
+        A queue of the same name may begin anew at once. Gives the directories that have to be
+        synced until then or a power cut may bring the old one back. Raises OSError.
+        """
+        disk, topic_directory = self.disk, f"{self.directory}/{queue.topic}"
+        queue.forget_files()
+        for directory in queue.directories:
+            own = f"{crc32(directory.encode('utf-8', 'surrogateescape')):08x}"
+            for name in disk.listdir(directory):
+                path = f"{directory}/{name}"
+                try:
+                    disk.rename(path, f"{into}/{own}-{name}")
+                except OSError as error:
+                    if error.errno != EXDEV:
+                        raise
+                    disk.unlink(path)
+            disk.remove_tree(directory)
+        if not disk.listdir(topic_directory):
+            disk.remove_tree(topic_directory)
+        self._by_name.pop((queue.topic, queue.queue_id), None)
+        self._by_bytes.pop((queue.topic.encode("utf-8", "surrogateescape"), queue.queue_id), None)
+        self._unsynced.pop(queue, None)
+        self._dirty[:] = [each for each in self._dirty if each is not queue]
+        return {into, topic_directory, self.directory}
+
+    def close(self) -> None:
+        """Closes the files. Write out and sync before, or the log has to rebuild the rest."""
+        self._files.close()
+        if self._ext_files is not None:
+            self._ext_files.close()

@@ -1,0 +1,41 @@
+"""The list of a store's consume queues, kept beside the durable offset of the checkpoint.
+
+`<root>/troupemq/queues.json`: topic -> queue ids, of every queue that has a unit. After a crash the
+log is read from the durable offset only, so a directory that is gone would not be missed.
+"""
+
+from collections.abc import Iterable
+
+from storage.config import StoreConfig
+from storage.files.checked_json import read_checked, write_checked
+from storage.files.disk import Disk
+
+QueueName = tuple[str, int]
+
+
+class QueueList:
+    """The list in its file. One thread at a time."""
+
+    def __init__(self, config: StoreConfig, disk: Disk) -> None:
+        self._path = config.queue_list_path
+        self._disk = disk
+        self._saved: frozenset[QueueName] | None = None
+
+    def load(self) -> frozenset[QueueName]:
+        """What is in the file; nothing if it is missing or damaged."""
+        found = read_checked(self._disk, self._path)
+        try:
+            return frozenset((topic, int(each)) for topic in found for each in found[topic])
+        except (TypeError, ValueError):
+            return frozenset()
+
+    def save(self, names: Iterable[QueueName]) -> None:
+        """Puts the list on disk unless it is there already. Raises StoreError."""
+        wanted = frozenset(names)
+        if wanted == self._saved:
+            return
+        by_topic: dict[str, list[int]] = {}
+        for topic, queue_id in sorted(wanted):
+            by_topic.setdefault(topic, []).append(queue_id)
+        write_checked(self._disk, self._path, by_topic)
+        self._saved = wanted

@@ -1,0 +1,205 @@
+"""The units of one queue as they lie in memory and in its files: adding, writing out, reading.
+
+New units stay in memory (`tail`) until `write_out`; readers in this process see both. A crash loses
+the tail, and the log rebuilds it.
+
+Source: store/ConsumeQueue.java, MappedFileQueue.java.
+"""
+
+from typing import Final
+
+from storage.errors import store_error
+from storage.files.disk import DiskFile
+from storage.files.mapped_file import file_name
+from storage.queues.queue_files import QueueFiles
+from storage.queues.queue_units import FILLER_BYTES, UNIT, UNIT_BYTES, Unit
+
+_FILLER: Final = UNIT.pack(0, FILLER_BYTES, 0)
+_TAIL_KEPT_UNITS: Final = 256
+"""Written units that stay in memory, so that consumers at the end of a queue touch no file."""
+
+
+class StoredUnits:
+    """What of a queue is bytes in memory and in files; which units go there is not decided here."""
+
+    __slots__ = (
+        "_file_firsts",
+        "_file_units",
+        "_files",
+        "_unwritten",
+        "directory",
+        "dirty",
+        "max_offset",
+        "max_physical_offset",
+        "min_offset",
+        "synced_offset",
+        "tail",
+        "tail_first",
+        "written_offset",
+    )
+
+    def __init__(
+        self, directory: str, files: QueueFiles, unwritten: "list[StoredUnits] | None" = None
+    ) -> None:
+        """Puts itself into `unwritten` when something other than `append` gives it units."""
+        self.directory = directory
+        self.min_offset = 0
+        """First queue offset that may be read."""
+        self.max_offset = 0
+        """The next message's queue offset."""
+        self.max_physical_offset = -1
+        """End of the last record that has a unit; what ends before it is not added again."""
+        self.tail = bytearray()
+        self.tail_first = 0
+        """Queue offset of the first unit in `tail`; some of its units may be in a file already."""
+        self.written_offset = 0
+        self.synced_offset = 0
+        self.dirty = False
+        """Has units that are in no file yet; kept by whoever collects the queues to write out."""
+        self._files = files
+        self._file_units = files.file_bytes // UNIT_BYTES
+        self._file_firsts: list[int] = []
+        self._unwritten = [] if unwritten is None else unwritten
+
+    @property
+    def file_units(self) -> int:
+        """How many units a file holds."""
+        return self._file_units
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is no unit, in memory or in a file."""
+        return not self._file_firsts and not self.tail
+
+    @property
+    def first_offset(self) -> int:
+        """The first queue offset that has a place, be it of a message that is gone."""
+        return self._file_firsts[0] if self._file_firsts else self.tail_first
+
+    # -- writing ------------------------------------------------------------------------------
+
+    def _overwrite(self, queue_offset: int, unit: bytes) -> None:
+        """Puts another unit into the place of one. Raises DiskFull or StoreError."""
+        position = (queue_offset - self.tail_first) * UNIT_BYTES
+        if position >= 0:
+            self.tail[position : position + UNIT_BYTES] = unit
+        if queue_offset < self.written_offset:
+            file_first = queue_offset - queue_offset % self._file_units
+            self._write(bytearray(unit), queue_offset, file_first)
+            self.synced_offset = min(self.synced_offset, queue_offset)
+            self.note_unwritten()
+
+    def note_unwritten(self) -> None:
+        """Has itself written out with the others."""
+        if not self.dirty:
+            self.dirty = True
+            self._unwritten.append(self)
+
+    def write_out(self) -> None:
+        """Puts the units that are only in memory into the files, one write per file.
+
+        Raises DiskFull or StoreError; what could not be written stays in memory.
+        """
+        while self.written_offset < self.max_offset:
+            start = self.written_offset
+            file_first = start - start % self._file_units
+            end = min(file_first + self._file_units, self.max_offset)
+            base = self.tail_first
+            data = self.tail[(start - base) * UNIT_BYTES : (end - base) * UNIT_BYTES]
+            self._write(data, start, file_first)
+            self.written_offset = end
+        surplus = self.max_offset - self.tail_first - _TAIL_KEPT_UNITS
+        if surplus >= _TAIL_KEPT_UNITS:
+            del self.tail[: surplus * UNIT_BYTES]
+            self.tail_first += surplus
+
+    def _write(self, data: bytearray, start: int, file_first: int) -> None:
+        path = self._path(file_first)
+        try:
+            if not self._file_firsts or file_first > self._file_firsts[-1]:
+                self._files.create(self.directory, path, durable_names=bool(self._file_firsts))
+                if not self._file_firsts and start > file_first:
+                    self._files.write(path, _FILLER * (start - file_first), 0)
+                self._file_firsts.append(file_first)
+            self._files.write(path, data, (start - file_first) * UNIT_BYTES)
+        except OSError as error:
+            raise store_error("cannot write to a consume queue", error) from error
+
+    def unsynced_paths(self) -> list[str]:
+        """The files that hold units which are written, but not known to be on disk."""
+        return [
+            self._path(first)
+            for first in self._file_firsts
+            if first + self._file_units > self.synced_offset and first < self.written_offset
+        ]
+
+    def mark_synced(self, written_offset: int) -> None:
+        """The files of `unsynced_paths`, asked when so much was written, are on disk."""
+        self.synced_offset = max(self.synced_offset, min(written_offset, self.max_offset))
+
+    def forget_files(self) -> None:
+        """Closes the files; somebody else moves or deletes them."""
+        for first in self._file_firsts:
+            self._files.forget(self._path(first))
+
+    # -- reading ------------------------------------------------------------------------------
+
+    def units(self, first: int, count: int) -> bytes | bytearray | memoryview:
+        """Up to `count` units from queue offset `first` on, 20 bytes each; at least one if it can.
+
+        Never more than up to the end of the file that `first` lies in. Empty when no file holds
+        `first`. Not to be kept: it may be a part of a mapped file.
+        """
+        file_first = first - first % self._file_units
+        end = min(first + count, self.max_offset, file_first + self._file_units)
+        base = self.tail_first
+        if first >= base:
+            return self.tail[(first - base) * UNIT_BYTES : max(end - base, 0) * UNIT_BYTES]
+        if file_first not in self._file_firsts:
+            return b""
+        file_end = min(end, self.written_offset)
+        view = self._files.view(self._path(file_first))
+        part = view[(first - file_first) * UNIT_BYTES : (file_end - file_first) * UNIT_BYTES]
+        if end <= file_end:
+            return part
+        return bytes(part) + self.tail[(file_end - base) * UNIT_BYTES : (end - base) * UNIT_BYTES]
+
+    def unit(self, queue_offset: int) -> Unit | None:
+        """(physical offset, record size, tags code); None if no file holds this queue offset."""
+        data = self.units(queue_offset, 1)
+        return UNIT.unpack(data) if data else None
+
+    def file_part(self, first: int, count: int) -> tuple[str, int, int] | None:
+        """(path, position, bytes) of these units, up to the end of the first one's file.
+
+        None where they are in memory alone, or nowhere.
+        """
+        file_first = first - first % self._file_units
+        end = min(first + count, self.written_offset, file_first + self._file_units)
+        if first >= end or file_first not in self._file_firsts:
+            return None
+        position = (first - file_first) * UNIT_BYTES
+        return self._path(file_first), position, (end - first) * UNIT_BYTES
+
+    def file_at(self, path: str) -> DiskFile:
+        """The open file of a path of this queue."""
+        return self._files.file(path)
+
+    def next_file_offset(self, queue_offset: int) -> int:
+        """The first queue offset of the file behind the one that `queue_offset` belongs to."""
+        return queue_offset + self._file_units - queue_offset % self._file_units
+
+    def file_firsts(self) -> list[int]:
+        """The first queue offset of each file; the last may still be in memory alone."""
+        firsts = list(self._file_firsts)
+        for first in range(
+            self.written_offset - self.written_offset % self._file_units,
+            self.max_offset,
+            self._file_units,
+        ):
+            if not firsts or first > firsts[-1]:
+                firsts.append(first)
+        return firsts
+
+    def _path(self, file_first: int) -> str:
+        return f"{self.directory}/{file_name(file_first * UNIT_BYTES)}"

@@ -1,0 +1,192 @@
+"""The get of a pull: its status, the corrected offset, and the records as they lie in the log.
+
+What this process has appended, and what the scrubber has been through, is handed out unread: whole
+blocks of units at a time (plain_get.py), else in one pass over them, no object per message.
+Anything else goes through checked_get.py.
+
+Source: store/DefaultMessageStore.java (getMessage, isTheBatchFull, checkInDiskByCommitOffset).
+"""
+
+from typing import Final
+
+from storage.queues.consume_queue import UNIT, ConsumeQueue
+from storage.queues.message_filter import MessageFilter
+from storage.reading.checked_get import CheckedGet, Damaged
+from storage.reading.get_result import GetLimits, GetResult, GetStatus, ReadableLog
+from storage.reading.page_probe import PageProbe
+from storage.reading.plain_get import PlainGet
+
+__all__ = ["GetLimits", "GetResult", "GetStatus", "ReadableLog", "get_message"]
+
+EXAMINED_BYTES_MIN = 16_000
+"""Units looked at by one call: this many bytes, or 20 for each message asked for if more."""
+_EXAMINED_UNITS_MIN: Final = EXAMINED_BYTES_MIN // UNIT.size
+_ALL: Final = MessageFilter()
+
+
+def get_message(
+    queue: ConsumeQueue | None,
+    log: ReadableLog,
+    queue_offset: int,
+    max_count: int,
+    wanted: MessageFilter | None,
+    limits: GetLimits,
+    *,
+    damage: Damaged | None = None,
+    probe: PageProbe | None = None,
+    verified: bool = False,
+) -> GetResult:
+    """The messages of a queue from `queue_offset` on.
+
+    The first message that matches is returned whatever its size; the others only within the
+    limits. Never crosses a queue file.
+
+    `damage` are the ranges of the log that hold no message. With a `probe` nothing is touched that
+    is not in memory: then the status is COLD. `verified`: somebody has looked into the doubt about
+    the unit at `queue_offset`; what can be read there is handed out now, what cannot is skipped.
+    """
+    if queue is None:
+        return _miss(GetStatus.NO_MATCHED_LOGIC_QUEUE, queue_offset, 0, limits)
+    low, high = queue.min_offset, queue.max_offset
+    if high == 0:
+        result = _miss(GetStatus.NO_MESSAGE_IN_QUEUE, queue_offset, 0, limits)
+    elif queue_offset < low:
+        result = _miss(GetStatus.OFFSET_TOO_SMALL, queue_offset, low, limits)
+    elif queue_offset == high:
+        result = _miss(GetStatus.OFFSET_OVERFLOW_ONE, queue_offset, queue_offset, limits)
+    elif queue_offset > high:
+        result = _miss(GetStatus.OFFSET_OVERFLOW_BADLY, queue_offset, high, limits)
+    else:
+        unit_count = max(_EXAMINED_UNITS_MIN, max_count)
+        if probe is not None and queue_offset < queue.tail_first:
+            touched = unit_count if wanted is not None else max(1, max_count)
+            if cold := probe.cold_units(queue, queue_offset, touched):
+                return GetResult(GetStatus.COLD, queue_offset, cold=cold)
+        result = _found(
+            queue, log, queue_offset, max_count, wanted, limits, damage, probe, verified=verified
+        )
+        if result.runs:
+            if probe is not None and (cold := probe.cold_records(result.runs)):
+                return GetResult(GetStatus.COLD, queue_offset, cold=cold)
+            result.views = _views(log, result)
+    result.min_offset, result.max_offset = low, high
+    return result
+
+
+def _found(
+    queue: ConsumeQueue,
+    log: ReadableLog,
+    queue_offset: int,
+    max_count: int,
+    wanted: MessageFilter | None,
+    limits: GetLimits,
+    damage: Damaged | None,
+    probe: PageProbe | None,
+    *,
+    verified: bool,
+) -> GetResult:
+    """Picks the way for an offset that the queue has; the views are not made yet."""
+    tag_codes = None if wanted is None else wanted.tag_codes
+    is_verified = queue_offset >= queue.verified_from
+    judges_units = wanted is None or (wanted.bits is None and wanted.matches is None)
+    unit_count = max(_EXAMINED_UNITS_MIN, max_count)
+    if is_verified and judges_units:
+        plain = PlainGet(log, max_count, limits)
+        units = queue.units(queue_offset, plain.count_max if tag_codes is None else unit_count)
+        if units and (damage is None or not _overlaps(units, damage)):
+            if tag_codes is None:
+                result = plain.everything(units, queue_offset)
+            else:
+                result = plain.of_tags(units, queue_offset, tag_codes)
+            if result is not None:
+                return result
+    units = queue.units(queue_offset, unit_count)
+    if not units:
+        following = queue.next_file_offset(queue_offset)
+        return _miss(GetStatus.OFFSET_FOUND_NULL, queue_offset, following, limits)
+    if is_verified and judges_units and (damage is None or not _overlaps(units, damage)):
+        return _collect(units, queue, log, queue_offset, max_count, wanted, limits)
+    get = CheckedGet(queue, log, limits, damage, probe, verified=verified)
+    return get.collect(units, queue_offset, max_count, wanted)
+
+
+def _views(log: ReadableLog, result: GetResult) -> list[memoryview]:
+    """The runs, uncopied; those of one file are cut out of one view."""
+    if result.span is None:
+        return [log.view(start, end - start) for start, end in result.runs]
+    low, high = result.span
+    span = log.view(low, high - low)
+    return [span[start - low : end - low] for start, end in result.runs]
+
+
+def _miss(status: GetStatus, asked: int, corrected: int, limits: GetLimits) -> GetResult:
+    return GetResult(status, corrected if limits.correct_offsets else asked)
+
+
+def _overlaps(units: bytes | bytearray | memoryview, damage: Damaged) -> bool:
+    """Whether any of these units, which are in the order of the log, may lie in a damaged range."""
+    if not damage.ranges:
+        return False
+    first, last = UNIT.unpack_from(units), UNIT.unpack_from(units, len(units) - UNIT.size)
+    return damage.overlaps(first[0], last[0] + last[1])
+
+
+def _collect(
+    units: bytes | bytearray | memoryview,
+    queue: ConsumeQueue,
+    log: ReadableLog,
+    queue_offset: int,
+    max_count: int,
+    wanted: MessageFilter | None,
+    limits: GetLimits,
+) -> GetResult:
+    """Goes through units that are known to be right; touches no record."""
+    log_end, log_begin, file_bytes = log.end_offset, log.min_offset(), limits.log_file_bytes
+    cached_from = log_end - limits.in_memory_bytes
+    count_max, bytes_max = min(max_count, limits.memory_count_max), limits.memory_bytes_max
+    tags = wanted or _ALL
+    tag_codes = tags.tag_codes
+    status = GetStatus.NO_MATCHED_MESSAGE
+    runs: list[tuple[int, int]] = []
+    count = total = run_start = run_end = run_limit = skip_below = physical_offset = examined = 0
+    for physical_offset, size, code in UNIT.iter_unpack(units):
+        if physical_offset < skip_below:
+            examined += 1
+            continue
+        if count:
+            if physical_offset < cached_from:
+                if count >= min(max_count, limits.disk_count_max):
+                    break
+                if total + size > limits.disk_bytes_max:
+                    break
+            elif count >= count_max or total + size > bytes_max:
+                break
+        examined += 1
+        if tag_codes is not None and code not in tag_codes and not tags.wants_unit(code, queue):
+            status = GetStatus.NO_MATCHED_MESSAGE
+            continue
+        end = physical_offset + size
+        if physical_offset == run_end and end <= run_limit:
+            run_end = end
+        else:
+            file_end = physical_offset + file_bytes - physical_offset % file_bytes
+            if physical_offset < log_begin or end > log_end or end > file_end:
+                status = GetStatus.MESSAGE_WAS_REMOVING
+                skip_below = file_end
+                continue
+            if run_end > run_start:
+                runs.append((run_start, run_end))
+            run_start, run_end, run_limit = physical_offset, end, min(log_end, file_end)
+        skip_below = 0
+        count += 1
+        total += size
+    if run_end > run_start:
+        runs.append((run_start, run_end))
+    return GetResult(
+        GetStatus.FOUND if count else status,
+        queue_offset + examined,
+        runs=runs,
+        count=count,
+        body_bytes=total,
+        is_far_behind=physical_offset < cached_from,
+    )

@@ -1,0 +1,104 @@
+"""Times of a queue's messages: the offset at a time, the time of the earliest.
+
+Units and records that do not agree, or are damaged, are passed over.
+
+Source: store/DefaultMessageStore.java (getOffsetInQueueByTime, getEarliestMessageTime).
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+from protocol.message import RecordError
+from storage.errors import OffsetError
+from storage.log.commit_log import CommitLog
+from storage.log.damage import Damage
+from storage.log.reader import head_of
+from storage.queues.consume_queue import ConsumeQueue
+from storage.queues.time_search import StoreTime, UnitAt
+from storage.reading.page_probe import ColdPart, PageProbe
+
+PASSED_OVER_MAX: Final = 4096
+"""Units looked at for the earliest message."""
+
+
+class ColdPages(Exception):
+    """What has to be read is not in memory: read it, then ask again."""
+
+    def __init__(self, parts: Sequence[ColdPart]) -> None:
+        super().__init__(parts)
+        self.parts = parts
+
+
+class QueueTimes:
+    """Answers for one store; with a `probe` it raises ColdPages instead of waiting for the disk."""
+
+    def __init__(self, log: CommitLog, damage: Damage, probe: PageProbe | None = None) -> None:
+        self._log = log
+        self._damage = damage
+        self._probe = probe
+
+    def offset_at(self, queue: ConsumeQueue | None, timestamp: int) -> int:
+        """The queue offset stored nearest to a time (ms); 0 for a queue that does not exist."""
+        if queue is None:
+            return 0
+        return queue.offset_by_time(
+            timestamp, self._store_time(queue), self._log.min_offset(), self._unit_at(queue)
+        )
+
+    def earliest(self, queue: ConsumeQueue | None) -> int:
+        """When the first message that is still there was stored, ms; -1 for none."""
+        if queue is None:
+            return -1
+        unit_at, store_time = self._unit_at(queue), self._store_time(queue)
+        first = queue.min_offset
+        for offset in range(first, min(queue.max_offset, first + PASSED_OVER_MAX)):
+            unit = unit_at(offset)
+            if unit is None:
+                return -1
+            stored = store_time(unit[0], unit[1], offset)
+            if stored >= 0:
+                return stored
+        return -1
+
+    def stored_at(self, queue: ConsumeQueue | None, offset: int) -> int:
+        """When the message at a queue offset was stored, ms; -1 where none is."""
+        unit = None
+        if queue is not None and queue.min_offset <= offset < queue.max_offset:
+            unit = self._unit_at(queue)(offset)
+        if queue is None or unit is None:
+            return -1
+        return self._store_time(queue)(unit[0], unit[1], offset)
+
+    def _unit_at(self, queue: ConsumeQueue) -> UnitAt:
+        probe = self._probe
+        if probe is None:
+            return queue.unit
+
+        def unit_at(offset: int) -> tuple[int, int, int] | None:
+            if cold := probe.cold_units(queue, offset, 1):
+                raise ColdPages(cold)
+            return queue.unit(offset)
+
+        return unit_at
+
+    def _store_time(self, queue: ConsumeQueue) -> StoreTime:
+        log, damage, probe = self._log, self._damage, self._probe
+        topic = queue.topic.encode("utf-8", "surrogateescape")
+
+        def store_time(physical_offset: int, size: int, queue_offset: int) -> int:
+            if size <= 0 or damage.overlaps(physical_offset, physical_offset + size):
+                return -1
+            try:
+                view = log.view(physical_offset, size)
+                if probe is not None:
+                    run = physical_offset, physical_offset + size
+                    if cold := probe.cold_records([run]):
+                        raise ColdPages(cold)
+                head = head_of(view, physical_offset)
+            except (OffsetError, RecordError):
+                return -1
+            own = topic, queue.queue_id, queue_offset
+            belongs = (head.topic, head.queue_id, head.queue_offset) == own
+            return head.store_timestamp if belongs else -1
+
+        return store_time

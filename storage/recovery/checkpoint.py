@@ -1,0 +1,162 @@
+"""The checkpoint: up to which store time each part of the store is known to be on disk.
+
+All integers big-endian; the file has 4096 bytes.
+
+    offset  size  type  field
+    0       8     i64   physic_ms    commit log, store timestamp in ms
+    8       8     i64   logics_ms    consume queues
+    16      8     i64   index_ms     index files that are full
+    24      40          zeros
+    64      8     text  `TroupeMQ`                 from here on ours: 4.9.7 never touches it
+    72      8     i64   durable_offset             see below
+    80      24    i64   the three timestamps again
+    104     4     u32   CRC-32C of the 40 bytes before it
+    108     3988        zeros
+
+Recovery after a crash trusts nothing that is younger. 0 means nothing is known.
+
+The commit log and the queue units of all its records are on disk below `durable_offset`. It counts
+only while the copy equals the three timestamps: otherwise the official broker has run since, or a
+bit has flipped; then the older of each two timestamps counts.
+
+Source: store/StoreCheckpoint.java.
+"""
+
+from struct import Struct
+
+from protocol.checksum import crc32c
+from storage.errors import store_error
+from storage.files.disk import Disk, DiskFile
+
+_LAYOUT = Struct(
+    ">q"  # physic_ms
+    "q"  # logics_ms
+    "q"  # index_ms
+)
+_OWN_POSITION = 64
+_OWN_MAGIC = b"TroupeMQ"
+_OWN = Struct(
+    ">8s"  # magic
+    "q"  # durable_offset
+    "q"  # physic_ms
+    "q"  # logics_ms
+    "q"  # index_ms
+)
+_OWN_CRC = Struct(">I")
+_USED_BYTES = _OWN_POSITION + _OWN.size + _OWN_CRC.size
+assert _USED_BYTES == 108
+CHECKPOINT_BYTES = 4096
+SAFETY_MARGIN_MS = 3000
+"""Recovery starts this much earlier than the timestamps say."""
+
+
+class Checkpoint:
+    """The three timestamps and the durable offset, in memory and in their file.
+
+    None goes backwards while the store is open.
+    """
+
+    def __init__(self, disk: Disk, path: str) -> None:
+        self.physic_ms = 0
+        self.logics_ms = 0
+        self.index_ms = 0
+        self.durable_offset = 0
+        """Log and queue units of all records below are on disk; 0 when it is not known."""
+        self.found = False
+        """Whether the file was there and held timestamps when it was loaded."""
+        self.fault = ""
+        """What was wrong with it then, in words."""
+        self._disk = disk
+        self._path = path
+        self._file: DiskFile | None = None
+
+    def load(self) -> None:
+        """Opens the file, and makes it if it is missing; one that is too short counts as empty.
+
+        Raises StoreError.
+        """
+        try:
+            is_there = self._disk.exists(self._path)
+            file = self._file = self._disk.open(self._path, create=True)
+            page = file.pread(_USED_BYTES, 0)
+            if len(page) >= _LAYOUT.size:
+                self.found = True
+                self._take(_LAYOUT.unpack_from(page), page[_OWN_POSITION:])
+            if (size := file.size()) != CHECKPOINT_BYTES:
+                found = f"{self._path} has {size} bytes instead of {CHECKPOINT_BYTES}"
+                self.fault = found if is_there else f"{self._path} is missing"
+                file.set_size(CHECKPOINT_BYTES)
+        except OSError as error:
+            raise store_error("cannot open the checkpoint", error) from error
+
+    def _take(self, times: tuple[int, ...], own: bytes) -> None:
+        """Believes what the file says, as far as its two parts agree."""
+        copy = own[: _OWN.size]
+        is_whole = len(own) == _OWN.size + _OWN_CRC.size and copy.startswith(_OWN_MAGIC)
+        if is_whole and _OWN_CRC.unpack_from(own, _OWN.size)[0] == crc32c(copy):
+            _, durable_offset, *copied = _OWN.unpack(copy)
+            self.durable_offset = durable_offset if tuple(copied) == times else 0
+            times = tuple(map(min, times, copied))
+        elif any(own):
+            self.fault = f"what {self._path} says of its durable offset is damaged"
+        self.physic_ms, self.logics_ms, self.index_ms = (max(0, each) for each in times)
+
+    def limit(self, end_offset: int) -> bool:
+        """The log ends here: whether the durable offset was beyond it and has to be saved."""
+        is_beyond = self.durable_offset > end_offset
+        self.durable_offset = min(self.durable_offset, end_offset)
+        return is_beyond
+
+    def distrust_queues(self) -> None:
+        """Takes back, on disk, what it says of the queues: some are about to be made anew.
+
+        Raises StoreError.
+        """
+        if self.durable_offset or self.logics_ms:
+            self.durable_offset = self.logics_ms = 0
+            self.save()
+
+    def timestamps(self) -> tuple[int, int, int]:
+        """The three of them, in the order of the file."""
+        return self.physic_ms, self.logics_ms, self.index_ms
+
+    def advance(
+        self,
+        *,
+        physic_ms: int = 0,
+        logics_ms: int = 0,
+        index_ms: int = 0,
+        durable_offset: int = 0,
+    ) -> None:
+        """Moves them forward; call it only with what is on disk already."""
+        self.durable_offset = max(self.durable_offset, durable_offset)
+        self.physic_ms = max(self.physic_ms, physic_ms)
+        self.logics_ms = max(self.logics_ms, logics_ms)
+        self.index_ms = max(self.index_ms, index_ms)
+
+    def lower_index(self, index_ms: int) -> None:
+        """Vouches for no index file that is newer: others will take their place. Then `save`."""
+        self.index_ms = min(self.index_ms, index_ms)
+
+    def save(self) -> None:
+        """Puts all of it on disk. Blocks; one thread at a time. Raises StoreError."""
+        assert self._file is not None, "load comes first"
+        times = self.timestamps()
+        own = _OWN.pack(_OWN_MAGIC, self.durable_offset, *times)
+        padding = bytes(_OWN_POSITION - _LAYOUT.size)
+        page = b"".join((_LAYOUT.pack(*times), padding, own, _OWN_CRC.pack(crc32c(own))))
+        try:
+            self._file.pwrite(page, 0)
+            self._file.sync()
+        except OSError as error:
+            raise store_error("cannot write the checkpoint", error) from error
+
+    def trusted_until_ms(self, *, with_index: bool) -> int:
+        """The store time before which log and queues (and the index) are complete on disk."""
+        oldest = max(0, min(self.physic_ms, self.logics_ms) - SAFETY_MARGIN_MS)
+        return min(oldest, self.index_ms) if with_index else oldest
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+            self._file = None

@@ -1,0 +1,257 @@
+"""Places for the units of records whose number does not continue their queue.
+
+A record names its queue, and its number there. In a sound log these numbers run on.
+Where they do not, something was damaged that no checksum covers, or is missing:
+
+- missing behind a gap of the log: units that point at the gap fill the hole;
+- a number with a flipped bit: the next record of the queue goes on as if it had been right;
+- a topic, queue id or flag with a flipped bit: the record turns up where it does not fit, with the
+  number that is missing elsewhere.
+
+What can be explained so keeps its place in its queue, as damage that readers pass over. Anything
+else is treated as 4.9.7 does: the unit goes to the end of the queue.
+"""
+
+from collections.abc import Callable, Collection, Sequence
+
+from protocol.message import RECORD_BYTES_MIN, RecordHead
+from protocol.sysflag import TRANSACTION_PREPARED
+from storage.dispatching.dispatch import entry_of
+from storage.errors import StoreError
+from storage.log.commit_log import CommitLog
+from storage.log.damage import Damage
+from storage.log.reader import ONE_RECORD_BYTES, LogReader, record_at
+from storage.queues.consume_queue import ConsumeQueue
+from storage.queues.consume_queues import ConsumeQueues, DispatchEntry
+
+QueueKey = tuple[bytes, int]
+_STRAYS_MAX = 1024
+
+NO_UNITS = "there were no units"
+"""Why a queue is made anew of which nothing is there: perhaps its topic was deleted."""
+
+FirstFinder = Callable[[ConsumeQueue], DispatchEntry | None]
+"""Gives the entry of the record 0 at a queue's end, behind others; None if there is none."""
+
+
+def first_finder(log: CommitLog, delay_levels: Sequence[int]) -> FirstFinder:
+    """Finds it in a log whose end may not be known yet.
+
+    A recovery has put it there; it is the beginning of another generation of the queue.
+    """
+
+    def find(queue: ConsumeQueue) -> DispatchEntry | None:
+        unit = queue.unit(queue.max_offset - 1) if queue.max_offset > 1 else None
+        if unit is None:
+            return None
+        files = log.queue
+        reader = LogReader(files.find, files.capacity_end, window_bytes=ONE_RECORD_BYTES)
+        head = record_at(reader, unit[0], check_crc=False)
+        if not isinstance(head, RecordHead):
+            return None
+        topic = queue.topic.encode("utf-8", "surrogateescape")
+        if (head.topic, head.queue_id, head.queue_offset) != (topic, queue.queue_id, 0):
+            return None
+        return entry_of(head, delay_levels)
+
+    return find
+
+
+class QueueNumbers:
+    """Feeds the queues during one pass over the log; told its records in order."""
+
+    def __init__(
+        self,
+        queues: ConsumeQueues,
+        gaps: Sequence[tuple[int, int, str]],
+        damage: Damage,
+        *,
+        is_whole_log: bool,
+        may_begin_late: bool,
+        may_lack_units: bool,
+        doubtful: Collection[QueueKey] = (),
+        first_at_end: FirstFinder = lambda _: None,
+    ) -> None:
+        """`gaps` are those passed over so far; `first_at_end` finds what an earlier pass was not
+        sure of.
+
+        `is_whole_log`: the pass begins where the log does. `may_begin_late`: the first messages of
+        a queue may be gone with the log's first files. `may_lack_units`: the queues may not have
+        the units of all records before this pass; the `doubtful` ones lack some unless their
+        records go on where they end.
+        """
+        self.lost: dict[QueueKey, str] = {}
+        """Queues that lack units of records before this pass, and why; their records are skipped.
+
+        They have to be made again from the whole log."""
+        self._queues, self._gaps, self._damage = queues, gaps, damage
+        self._first_at_end = first_at_end
+        self._is_whole_log = is_whole_log
+        self._may_begin_late = may_begin_late
+        self._from_the_first = not may_begin_late and not may_lack_units
+        """Then no queue can begin with a later message than its first."""
+        self._known_doubtful = doubtful
+        self._doubtful: set[QueueKey] = set()
+        """Queues whose first record of this pass waits: it may be all right, and the queue not."""
+        self._seen: set[QueueKey] = set()
+        self._closed_up: set[QueueKey] = set()
+        """Queues with a hole that nothing explains: their numbers do not fit any more."""
+        self._pending: dict[QueueKey, DispatchEntry] = {}
+        self._strays: list[DispatchEntry] = []
+
+    def feed(self, entries: Sequence[DispatchEntry]) -> None:
+        """Adds the units of records. Raises StoreError from writing out."""
+        if any(not entry[2] for entry in (*entries, *self._pending.values())):
+            for entry in entries:  # where a queue may begin anew, in strict order
+                if entry[2] == 1 and (entry[0], entry[1]) in self._pending:
+                    self._place(entry)  # though it may go on where the old queue ends
+                else:
+                    self._feed([entry])
+        else:
+            self._feed(entries)
+
+    def _feed(self, entries: Sequence[DispatchEntry]) -> None:
+        odd: list[DispatchEntry] = []
+        self._queues.append(entries, odd)
+        for entry in odd:
+            self._place(entry)
+
+    def finish(self) -> None:
+        """No record follows: places what has waited for one."""
+        for key, entry in self._pending.items():
+            queue = self._queues.get_or_create(_text(key[0]), key[1])
+            due = queue.max_offset
+            if key in self._doubtful and entry[2] > due:
+                self.lost[key] = f"units from {due} on were missing"
+            elif queue.is_empty and self._from_the_first:
+                self._is_damaged(entry, "its topic, queue or number is not right")
+            elif key not in self._closed_up and _is_one_bit_off(entry[2], due):
+                self._put_instead(entry, due)
+            else:
+                self._queues.append([entry])
+        self._pending.clear()
+        for entry in self._strays:
+            self._is_damaged(entry, "no queue can be made for its topic and queue id")
+        self._strays.clear()
+
+    # -- one record -----------------------------------------------------------------------------
+
+    def _place(self, entry: DispatchEntry) -> None:
+        topic, queue_id, number, start = entry[:4]
+        key = topic, queue_id
+        if entry[7] & TRANSACTION_PREPARED:
+            self._keep_stray(entry)
+            return
+        if key in self.lost:
+            return
+        try:
+            queue = self._queues.get_or_create(_text(topic), queue_id)
+        except StoreError:
+            self._keep_stray(entry)
+            return
+        if key in self._pending:
+            self._place_waiting(queue, self._pending.pop(key), entry)
+        if key in self.lost:
+            return
+        first = self._first_at_end(queue) if number == 1 else None
+        if first is not None:
+            queue.remove(
+                self._queues.disk
+            )  # as in `_place_waiting`; the pass before ended between them
+            self._queues.append([first])
+        due = queue.max_offset
+        fits = number == due  # What a queue has already is not in `odd`.
+        begins_late = queue.is_empty and self._may_begin_late
+        if fits or begins_late or (number > due and self._fill(queue, number, start)):
+            self._queues.append([entry])
+        elif queue.is_empty and not self._from_the_first:
+            self.lost[key] = NO_UNITS
+        elif key in self._known_doubtful and number > due:
+            self.lost[key] = f"units from {due} on were missing"
+        else:
+            if key not in self._seen and not self._is_whole_log:
+                self._doubtful.add(key)
+            self._pending[key] = entry
+        self._seen.add(key)
+
+    def _fill(self, queue: ConsumeQueue, number: int, before: int) -> bool:
+        """Fills the hole below `number` if what is missing lies between its neighbours."""
+        due, behind = queue.max_offset, queue.max_physical_offset
+        if queue.is_empty and not self._from_the_first:
+            return False  # it may begin with any number
+        gaps = [gap for gap in self._gaps if gap[0] >= behind and gap[1] <= before]
+        gap_bytes = sum(end - start for start, end, _ in gaps)
+        if number - due <= gap_bytes // RECORD_BYTES_MIN:
+            start, end, _ = gaps[0]
+            queue.fill_gap(number, start, end - start)
+            return True
+        found = {each[2]: each for each in self._misfits() if behind <= each[3] < before}
+        if not all(missing in found for missing in range(due, min(number, due + _STRAYS_MAX))):
+            return False
+        if number > due + _STRAYS_MAX:
+            return False
+        for missing in range(due, number):
+            self._forget(found[missing])
+            self._put_instead(found[missing], missing, key=(queue.topic, queue.queue_id))
+        return True
+
+    def _misfits(self) -> list[DispatchEntry]:
+        """Records that may belong to another queue than they say."""
+        waiting = self._pending.values()
+        return [*self._strays, *(each for each in waiting if self._is_foreign(each))]
+
+    def _is_foreign(self, entry: DispatchEntry) -> bool:
+        """Whether its queue has a message with this number already, or has none at all."""
+        queue = self._queues.get(_text(entry[0]), entry[1])
+        return queue is None or queue.is_empty or entry[2] < queue.max_offset
+
+    def _forget(self, entry: DispatchEntry) -> None:
+        if self._pending.get((entry[0], entry[1])) is entry:
+            del self._pending[entry[0], entry[1]]
+        else:
+            self._strays.remove(entry)
+
+    def _place_waiting(
+        self, queue: ConsumeQueue, waiting: DispatchEntry, entry: DispatchEntry
+    ) -> None:
+        """Places a record that has waited for the next one of its queue, `entry`."""
+        due, number = queue.max_offset, entry[2]
+        if waiting[2] == 0 and number == 1:
+            queue.remove(self._queues.disk)  # its topic was deleted, and made again
+            self._queues.append([waiting])
+        elif number == due + 1:
+            self._put_instead(waiting, due)
+        elif number == due:
+            self._keep_stray(waiting)
+        elif (waiting[0], waiting[1]) in self._doubtful:
+            self.lost[waiting[0], waiting[1]] = f"units from {due} on were missing"
+        else:
+            self._closed_up.add((waiting[0], waiting[1]))
+            self._queues.append([waiting])
+
+    def _put_instead(
+        self, entry: DispatchEntry, number: int, key: tuple[str, int] | None = None
+    ) -> None:
+        """Gives a damaged record the place in a queue that it must have had."""
+        self._is_damaged(entry, f"it must have been message {number} of its queue")
+        topic, queue_id = key or (_text(entry[0]), entry[1])
+        name = topic.encode("utf-8", "surrogateescape")
+        self._queues.append([(name, queue_id, number, *entry[3:7], 0, ())])
+
+    def _keep_stray(self, entry: DispatchEntry) -> None:
+        """Keeps a record that fits nowhere, until a queue lacks one with its number."""
+        if len(self._strays) < _STRAYS_MAX:
+            self._strays.append(entry)
+
+    def _is_damaged(self, entry: DispatchEntry, reason: str) -> None:
+        start, end = entry[3], entry[3] + entry[4]
+        self._damage.add(start, end, f"the record at {start} is damaged: {reason}")
+
+
+def _is_one_bit_off(number: int, due: int) -> bool:
+    """Whether one flipped bit explains a number; 0 is where a queue begins that is made again."""
+    return number > 0 and (number ^ due).bit_count() == 1
+
+
+def _text(topic: bytes) -> str:
+    return topic.decode("utf-8", "surrogateescape")

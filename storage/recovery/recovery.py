@@ -1,0 +1,390 @@
+"""Start-up: where the log ends, what of it is damaged, and the consume queues that follow it.
+
+After a clean stop of ours nothing of log and queues is read: its record says all (clean_stop).
+After any other clean stop the last three log files are read and compared with the queues. After a
+crash the log is read from where the checkpoint vouches for it; queue units of records from there
+on are dropped and made again. Queues of which units are missing are made from the whole log.
+
+What else is derived of the log follows behind the queues, once the store serves (followers).
+
+Source: store/DefaultMessageStore.java (recover), CommitLog.java.
+"""
+
+from collections.abc import Container, Iterable
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+from protocol.message import RecordHead
+from storage.config import StoreConfig
+from storage.dispatching.dispatch import delay_levels_ms
+from storage.errors import DiskFull
+from storage.finding import Finding
+from storage.log.append import blank
+from storage.log.commit_log import CommitLog
+from storage.log.damage import Damage
+from storage.log.reader import ONE_RECORD_BYTES, Fault, LogReader, next_whole, record_at
+from storage.queues.consume_queue import FILLER_BYTES, ConsumeQueue
+from storage.queues.consume_queues import ConsumeQueues, DispatchEntry
+from storage.recovery.checkpoint import Checkpoint
+from storage.recovery.clean_stop import CleanStop
+from storage.recovery.log_scan import LogScan, start_after_clean_stop, start_after_crash
+from storage.recovery.queue_numbers import NO_UNITS, QueueKey, QueueNumbers, first_finder
+
+
+@dataclass(slots=True)
+class RecoveryReport:
+    """What start-up found and did; for one log line."""
+
+    clean: bool = True
+    """Whether the last owner stopped cleanly."""
+    known: bool = False
+    """Whether the record of a clean stop was believed, so that nothing had to be read."""
+    scanned_from: int = 0
+    record_count: int = 0
+    """Records read and found whole."""
+    end_offset: int = 0
+    """Where the log ends."""
+    end_reason: str = ""
+    """Why what lies there is no record."""
+    zeroed_bytes: int = 0
+    """Bytes behind the end that were not zeros."""
+    removed_files: list[str] = field(default_factory=list)
+    dispatched_from: int = 0
+    dispatched_count: int = 0
+    """Queue units that were made again."""
+    gaps: list[tuple[int, int, str]] = field(default_factory=list)
+    """(start, end, reason) of what is damaged in the log and passed over."""
+    queues_made: set[tuple[str, int]] = field(default_factory=set)
+    """Those that were made anew one by one."""
+    all_queues_made: bool = False
+    """Whether there were none, so that all of them were made anew."""
+    findings: list[Finding] = field(default_factory=list)
+    """What was not as it should be, and what became of it; but for the gaps."""
+
+    def all_findings(self) -> list[Finding]:
+        """Everything worth a line: an operator reads them at a start, or before it from a check."""
+        damaged = [
+            Finding("commit log", f"damaged from {start} to {end}: {why}")
+            for start, end, why in self.gaps
+        ]
+        stale = []
+        if self.clean and self.zeroed_bytes:
+            text = f"behind its end, {self.end_offset}, not all is zeros"
+            stale = [Finding("commit log", text, is_wrong=False)]
+        return list(dict.fromkeys([*damaged, *stale, *self.findings]))
+
+
+class Recovery:
+    """One start-up; log and queues have been loaded."""
+
+    def __init__(
+        self,
+        config: StoreConfig,
+        log: CommitLog,
+        queues: ConsumeQueues,
+        damage: Damage,
+        checkpoint: Checkpoint,
+        report: RecoveryReport,
+        *,
+        names_only: bool = False,
+    ) -> None:
+        """`names_only`: what has to be made anew from the whole log is told, and stays undone."""
+        self._config = config
+        self._log = log
+        self._queues = queues
+        self._damage = damage
+        self._checkpoint = checkpoint
+        self._report = report
+        self._delay_levels = delay_levels_ms(config.message_delay_level)
+        self._names_only = names_only
+        self._all_anew = self._some_anew = False
+
+    def run(self, listed: Iterable[tuple[str, int]] = ()) -> RecoveryReport:
+        """Brings log and queues to the end of the log; `listed` queues had units once.
+
+        Raises StoreError.
+        """
+        first, checkpoint = self._log.min_offset(), self._checkpoint
+        durable_offset = checkpoint.durable_offset
+        lost = self._misfits()
+        doubtful: dict[QueueKey, str] = {}
+        if self._report.clean:
+            lost |= self._with_a_wrong_end()
+            known_end = self._known_end(lost)
+            start = min(start_after_clean_stop(self._log.queue), max(known_end, first))
+            scan = self._scan(self._start(start), vouched_offset=known_end)
+        else:
+            scan, doubtful, lost = self._scan_after_crash(), lost, {}
+            if scan.start_offset > first:
+                lost = self._gone(listed) | self._with_a_wrong_end()
+        lost |= self._follow(scan, durable_offset, doubtful)
+        if not self._report.clean and scan.start_offset > first:
+            lost |= self._emptied(listed)
+        self._note_followed(scan, listed)
+        self._set_end(scan, checkpoint.physic_ms if durable_offset else 0)
+        self._queues.truncate_behind(scan.end_offset)
+        self.rebuild(lost)
+        self._finish()
+        return self._report
+
+    def resume(self, stop: CleanStop, lost: Iterable[tuple[str, int]]) -> RecoveryReport:
+        """Goes on where a clean stop of ours has left the store; makes `lost` queues anew."""
+        self._report.known = True
+        self._log.resume_at(stop.end_offset, stop.store_timestamp)
+        self._report.scanned_from = self._report.dispatched_from = stop.end_offset
+        self._report.end_offset = stop.end_offset
+        self._report.end_reason = "a clean stop"
+        if stop.queues and not len(self._queues):
+            self._note_all_anew(is_wrong=True)
+        not_as_left = {
+            (_bytes(topic), number): "its files are not as they were left"
+            if self._queues.get(topic, number)
+            else "it was gone"
+            for topic, number in lost
+        }
+        self.rebuild(not_as_left | self._misfits())
+        self._finish()
+        return self._report
+
+    def _note_followed(self, scan: LogScan, listed: Iterable[tuple[str, int]]) -> None:
+        """Says what was missing of the queues, as far as a crash does not explain it."""
+        report = self._report
+        if self._all_anew:
+            if scan.record_count or scan.start_offset > self._log.min_offset():
+                self._note_all_anew(is_wrong=report.clean or bool(listed))
+        elif report.clean and report.dispatched_count:
+            text = f"the last {report.dispatched_count} records of the log had no units"
+            report.findings.append(Finding("consume queues", f"{text}: they are made again"))
+
+    def _misfits(self) -> dict[QueueKey, str]:
+        """Queues of whose files some are missing or unfit; these are taken away."""
+        self._queues.mend()
+        return {(_bytes(key[0]), key[1]): why for key, why in self._queues.misfits().items()}
+
+    def _finish(self) -> None:
+        if not self._report.known or self._some_anew:
+            self._queues.correct_min_offsets(self._log.min_offset())
+        self._queues.covered_offset = self._log.end_offset
+        self._queues.last_store_timestamp = self._log.last_store_timestamp
+        for gap in self._report.gaps:
+            self._damage.add(*gap)
+        self._damage.forget_from(self._log.end_offset)
+        self._report.gaps = list(self._damage.ranges)
+
+    # -- one pass over the log ------------------------------------------------------------------
+
+    def _start(self, start: int) -> int:
+        """Where to read from: at the log's beginning if there are no queues at all."""
+        first = self._log.min_offset()
+        if len(self._queues):
+            return start
+        self._all_anew = True
+        self._checkpoint.distrust_queues()
+        return start if self._names_only else first
+
+    def _note_all_anew(self, *, is_wrong: bool) -> None:
+        """There are no queues at all."""
+        self._all_anew = self._report.all_queues_made = True
+        text = f"there are none in {self._queues.directory}: they are made anew from the log"
+        self._report.findings.append(Finding("consume queues", text, is_wrong))
+
+    def _known_end(self, wrong: Container[QueueKey]) -> int:
+        """The end of the last record of which a queue knows; 0 without one."""
+        ends = [
+            queue.max_physical_offset
+            for queue in self._queues
+            if (_bytes(queue.topic), queue.queue_id) not in wrong
+        ]
+        return max(ends, default=0)
+
+    def _scan(self, start: int, *, vouched_offset: int) -> LogScan:
+        return LogScan(
+            self._log.queue,
+            start,
+            check_crc=self._config.check_crc_on_recover,
+            vouched_offset=vouched_offset,
+            delay_levels=self._delay_levels,
+        )
+
+    def _scan_after_crash(self) -> LogScan:
+        """From the durable offset, or, if that is not known, from the newest file that is safe."""
+        config, queue, checkpoint = self._config, self._log.queue, self._checkpoint
+        with_index = config.message_index_enable and config.message_index_safe
+        trusted_until_ms = checkpoint.trusted_until_ms(with_index=with_index)
+        durable_offset = checkpoint.durable_offset
+        if not queue.min_offset < durable_offset <= queue.capacity_end:
+            durable_offset = 0
+        start = durable_offset or start_after_crash(queue, trusted_until_ms)
+        self._queues.truncate_behind(start)
+        return LogScan(
+            queue,
+            self._start(start),
+            check_crc=config.check_crc_on_recover,
+            after_crash=True,
+            vouched_offset=durable_offset,
+            trusted_until_ms=trusted_until_ms,
+            delay_levels=self._delay_levels,
+        )
+
+    def _follow(
+        self, scan: LogScan, durable_offset: int, doubtful: dict[QueueKey, str]
+    ) -> dict[QueueKey, str]:
+        """Feeds the queues with what is found; returns those that have to be made anew.
+
+        These are those of the `doubtful` ones, too, that do not go on where they end.
+        """
+        report = self._report
+        report.scanned_from = report.dispatched_from = scan.start_offset
+        is_whole_log = scan.start_offset <= self._log.min_offset()
+        numbers = QueueNumbers(
+            self._queues,
+            scan.gaps,
+            self._damage,
+            is_whole_log=is_whole_log,
+            may_begin_late=is_whole_log and scan.start_offset > 0,
+            may_lack_units=not is_whole_log and scan.start_offset != durable_offset,
+            doubtful=() if is_whole_log else doubtful,
+            first_at_end=first_finder(self._log, self._delay_levels),
+        )
+        ends = {key: self._end_of(key) for key in doubtful}
+        before = self._unit_count()
+        for batch in scan.batches():
+            with suppress(DiskFull):  # The units wait in memory for room.
+                numbers.feed(batch)
+        with suppress(DiskFull):
+            numbers.finish()
+        report.dispatched_count += max(0, self._unit_count() - before)
+        report.record_count = scan.record_count
+        report.end_reason = scan.end_reason
+        report.gaps += scan.gaps
+        if not is_whole_log:
+            for key, end in ends.items():
+                if self._end_of(key) == end:
+                    numbers.lost[key] = doubtful[key]
+        return numbers.lost
+
+    def _end_of(self, key: QueueKey) -> int:
+        queue = self._queues.get(_text(key[0]), key[1])
+        return 0 if queue is None else queue.max_offset
+
+    def _unit_count(self) -> int:
+        return sum(queue.max_offset for queue in self._queues)
+
+    def _set_end(self, scan: LogScan, store_timestamp: int) -> None:
+        """`store_timestamp` is that of the newest record before those that were read, if known."""
+        report = self._report
+        newest = max(scan.last_store_timestamp, store_timestamp)
+        zeroed, removed = self._log.start_at(scan.end_offset, newest)
+        report.end_offset = scan.end_offset
+        report.zeroed_bytes = zeroed
+        report.removed_files += removed
+        for offset in scan.damaged_blanks:
+            file = self._log.queue.find(offset)
+            if file is not None and offset < scan.end_offset:
+                file.write(blank(file.end_offset - offset), offset - file.first_offset)
+                text = f"the BLANK at {offset} is damaged: it is written anew"
+                report.findings.append(Finding("commit log", text))
+
+    # -- queues that are wrong ------------------------------------------------------------------
+
+    def _gone(self, listed: Iterable[tuple[str, int]]) -> dict[QueueKey, str]:
+        """Queues that have no directory any more."""
+        return {
+            (_bytes(topic), queue_id): "it was gone"
+            for topic, queue_id in listed
+            if self._queues.get(topic, queue_id) is None
+        }
+
+    def _emptied(self, listed: Iterable[tuple[str, int]]) -> dict[QueueKey, str]:
+        """Queues whose only units could not be believed, and that nothing has followed since."""
+        return {
+            (_bytes(topic), queue_id): "none of its units was right"
+            for topic, queue_id in listed
+            if (queue := self._queues.get(topic, queue_id)) is not None and not queue.max_offset
+        }
+
+    def _with_a_wrong_end(self) -> dict[QueueKey, str]:
+        """Queues whose last unit is not that of a record: what is behind it cannot be told."""
+        wrong: dict[QueueKey, str] = {}
+        for queue in self._queues:
+            if queue.is_empty or self._ends_well(queue):
+                continue
+            wrong[_bytes(queue.topic), queue.queue_id] = "its last unit is not that of a record"
+        return wrong
+
+    def _ends_well(self, queue: ConsumeQueue) -> bool:
+        number = queue.max_offset - 1
+        unit = queue.unit(number)
+        if unit is None:
+            return queue.max_offset == 0
+        start, record_bytes, _ = unit
+        if record_bytes == FILLER_BYTES or start + record_bytes <= self._log.min_offset():
+            return start >= 0  # Its record is gone with the log's first files.
+        files = self._log.queue
+        reader = LogReader(files.find, files.capacity_end, window_bytes=ONE_RECORD_BYTES)
+        found = record_at(reader, start, check_crc=False)
+        if isinstance(found, RecordHead) and found.record_bytes == record_bytes:
+            own = _bytes(queue.topic), queue.queue_id, number
+            if (found.topic, found.queue_id, found.queue_offset) == own:
+                return True
+        # The record may be the damaged one: then the log goes on where the unit says it ends.
+        fault = found if isinstance(found, Fault) else Fault("", found)
+        return next_whole(reader, start, fault, files.capacity_end) == start + record_bytes
+
+    def rebuild(self, lost: dict[QueueKey, str]) -> None:
+        """Makes queues anew from the whole log."""
+        if not lost:
+            return
+        self._some_anew = True
+        self._checkpoint.distrust_queues()
+        for key, reason in sorted(lost.items()):
+            queue = self._queues.get(_text(key[0]), key[1])
+            if queue is not None:
+                queue.remove(self._log.queue.disk)
+            if not self._all_anew:
+                text = f"queue {key[1]} of {_text(key[0])!r} is made anew from the log: {reason}"
+                self._report.queues_made.add((_text(key[0]), key[1]))
+                is_wrong = reason != NO_UNITS
+                self._report.findings.append(Finding("consume queues", text, is_wrong))
+        if self._names_only:
+            return
+        first = self._log.min_offset()
+        scan = LogScan(
+            self._log.queue,
+            first,
+            check_crc=False,
+            delay_levels=self._delay_levels,
+            stop_at=self._log.end_offset,
+        )
+        numbers = QueueNumbers(
+            self._queues,
+            scan.gaps,
+            self._damage,
+            is_whole_log=True,
+            may_begin_late=first > 0,
+            may_lack_units=False,
+        )
+        for batch in scan.batches():
+            self._feed_only(lost, batch, numbers)
+        with suppress(DiskFull):
+            numbers.finish()
+        self._report.gaps += scan.gaps
+        self._queues.covered_offset = self._log.end_offset
+        with suppress(DiskFull):
+            self._queues.sync_all()
+
+    def _feed_only(
+        self, lost: dict[QueueKey, str], batch: list[DispatchEntry], numbers: QueueNumbers
+    ) -> None:
+        wanted = [entry for entry in batch if (entry[0], entry[1]) in lost]
+        self._report.dispatched_count += len(wanted)
+        with suppress(DiskFull):
+            numbers.feed(wanted)
+
+
+def _text(topic: bytes) -> str:
+    return topic.decode("utf-8", "surrogateescape")
+
+
+def _bytes(topic: str) -> bytes:
+    return topic.encode("utf-8", "surrogateescape")

@@ -1,0 +1,107 @@
+"""Differences between a store at a start and what its last clean stop left.
+
+The record of that stop (clean_stop) knows of it; each thing that is gone is one finding, also when
+the record is not believed any more in what it says of log and queues.
+"""
+
+from collections.abc import Mapping
+
+from storage.config import StoreConfig
+from storage.files.checked_json import read_checked
+from storage.files.disk import Disk
+from storage.finding import Finding
+from storage.recovery.checkpoint import Checkpoint
+from storage.recovery.clean_stop import CleanStop
+from storage.tables.table_counts import lost_tables
+
+REBUILD_ORDERED = Finding(
+    "store", "a rebuild was ordered: queues, index and transaction table are made anew from the log"
+)
+
+
+def made_anew(doubt: str) -> str:
+    """What becomes of a transaction table in doubt."""
+    return f"it is made anew from the log: {doubt}"
+
+
+def record_findings(
+    config: StoreConfig, disk: Disk, record: CleanStop | None, *, is_believed: bool
+) -> list[Finding]:
+    """What has become of the record itself. Raises OSError."""
+    path = config.clean_stop_path
+    if record is not None:
+        if is_believed:
+            return []
+        text = "log or checkpoint are not as the last clean stop left them, as when another broker "
+        return [Finding("store", text + "had the store since: the end of the log is read", False)]
+    if disk.exists(path):
+        return [Finding("store", f"{path} is damaged: the end of the log is read")]
+    if disk.exists(config.queue_list_path):
+        return [Finding("store", f"{path} is missing: the end of the log is read", False)]
+    return []
+
+
+def lost_end(record: CleanStop | None, end_offset: int) -> list[Finding]:
+    """Whether the log ends earlier than at the last clean stop; no other broker shortens it."""
+    if record is None or record.end_offset <= end_offset:
+        return []
+    text = f"it ends at {end_offset}, at the last clean stop it ended at {record.end_offset}"
+    return [Finding("commit log", f"{text}: what was between them is lost")]
+
+
+def file_findings(config: StoreConfig, disk: Disk, record: CleanStop | None) -> list[Finding]:
+    """What has become of our own small files beside it, and of the tables. Raises OSError."""
+    found = [] if record is None else lost_tables(config, disk, record.tables)
+    known = {f"{config.root}/{name}" for name in (() if record is None else record.files)}
+    path = config.queue_list_path
+    if not disk.exists(path):
+        if path in known:
+            found.append(Finding("store", f"{path} is missing: it is made anew"))
+    elif read_checked(disk, path) is None:
+        found.append(Finding("store", f"{path} is damaged: it is made anew"))
+    path = config.replica_mark_path
+    if not disk.exists(path):
+        if path in known:
+            text = f"{path} is missing, which says that this was a slave's store: a slave's start"
+            text += " makes it again, a master's does not look for topics that no table names"
+            found.append(Finding("store", text))
+    elif disk.is_dir(path) or disk.read_bytes(path):
+        text = f"{path} is no empty file, as it should be: it counts as the mark of a slave's store"
+        found.append(Finding("store", text))
+    return found
+
+
+def checkpoint_findings(checkpoint: Checkpoint, *, log_is_empty: bool) -> list[Finding]:
+    """What has become of the checkpoint, which has been loaded."""
+    if not checkpoint.fault or (log_is_empty and not checkpoint.found):
+        return []
+    return [Finding("checkpoint", f"{checkpoint.fault}: more of the log is read")]
+
+
+def index_findings(
+    directory: str, known: Mapping[str, str], headers: Mapping[str, str]
+) -> list[Finding]:
+    """Which index files of the last clean stop are missing, `index_doubts` tells the others."""
+    if known and not headers:
+        count = "one file" if len(known) == 1 else f"{len(known)} files"
+        text = f"{directory} is missing or empty, of {count}: it is made anew from the log"
+        return [Finding("index", text)]
+    return [
+        Finding("index", f"{directory}/{name} is missing: it is made anew from the log")
+        for name in sorted(known)
+        if name not in headers
+    ]
+
+
+def index_doubts(known: Mapping[str, str], headers: Mapping[str, str]) -> dict[str, str]:
+    """By name, why an index file cannot be trusted although nothing in it contradicts itself."""
+    doubts = {
+        name: "its header is not as the last clean stop left it"
+        for name, header in headers.items()
+        if known.get(name, header) != header
+    }
+    missing = min(known.keys() - headers.keys(), default=None)
+    behind = [name for name in headers if missing is not None and name > missing]
+    if behind:
+        doubts.setdefault(min(behind), f"{missing} before it is missing")
+    return doubts

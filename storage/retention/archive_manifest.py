@@ -1,0 +1,103 @@
+"""Manifests of an archive: what its runs hold, and how far they are together.
+
+    <archive>/run=00000001/_manifest.json    {"manifest": …, "crc32c": …}, over canonical JSON
+
+The archive job writes them (spark/archive/files.py says what is in one); cleaning and the retention
+job read how far the newest one is: its `ends` name the last archived message of every queue, over
+all runs.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from protocol.checksum import crc32c
+from storage.errors import StoreError, os_sentence
+from storage.files.disk import Disk
+
+FORMAT = 1
+MANIFEST = "_manifest.json"
+RUN_PREFIX = "run="
+
+
+@dataclass(frozen=True, slots=True)
+class LastMessage:
+    """The last message of a range: enough to know it again."""
+
+    queue_offset: int
+    physical_offset: int
+    store_timestamp: int
+
+
+Ends: TypeAlias = Mapping[tuple[str, int], LastMessage]
+"""By topic and queue id."""
+
+
+def checksum(content: object) -> str:
+    """CRC-32C of what JSON can hold, eight hexadecimal digits."""
+    canonical = json.dumps(content, sort_keys=True, separators=(",", ":"))
+    return f"{crc32c(canonical.encode()):08x}"
+
+
+def content_of(text: bytes, path: str) -> dict[str, Any]:
+    """The manifest in a file's bytes. Raises StoreError if they are not those that were written."""
+    try:
+        document = json.loads(text)
+        content: dict[str, Any] = document["manifest"]
+        intact = document["crc32c"] == checksum(content)
+    except (ValueError, KeyError, TypeError):
+        intact = False
+    if not intact:
+        raise StoreError(f"{path} is damaged: restore it from a copy, or archive elsewhere")
+    if content["format"] != FORMAT:
+        raise StoreError(f"{path} has format {content['format']}; this version knows {FORMAT}")
+    return content
+
+
+def ends_of(content: Mapping[str, Any]) -> Ends:
+    """How far an archive is with each queue."""
+    return {
+        (entry["topic"], entry["queue_id"]): LastMessage(
+            entry["queue_offset"], entry["physical_offset"], entry["store_timestamp"]
+        )
+        for entry in content["ends"]
+    }
+
+
+def run_number(name: str) -> int | None:
+    """The number of the run in a directory of this name; None if it is not one's."""
+    number = name.removeprefix(RUN_PREFIX)
+    return int(number) if name != number and number.isdecimal() else None
+
+
+class ArchiveEnds:
+    """How far an archive is; read again only when there is another newest manifest."""
+
+    def __init__(self, disk: Disk, directory: str) -> None:
+        self.directory = directory
+        self._disk = disk
+        self._ends: Ends = {}
+        self._read: tuple[str, int] | None = None
+
+    def read(self) -> Ends:
+        """The same object as before if nothing has changed; empty for an archive without a run.
+
+        Raises StoreError with one sentence if there is no such directory or it cannot be read.
+        """
+        try:
+            if not self._disk.is_dir(self.directory):
+                raise StoreError(f"there is no archive at {self.directory}")
+            names = self._disk.listdir(self.directory)
+            runs = {number: name for name in names if (number := run_number(name)) is not None}
+            if not runs:
+                self._ends, self._read = ({} if self._read else self._ends), None
+                return self._ends
+            path = f"{self.directory}/{runs[max(runs)]}/{MANIFEST}"
+            found = (path, self._disk.modified_ms(path))
+            if found != self._read:
+                self._ends = ends_of(content_of(self._disk.read_bytes(path), path))
+                self._read = found
+        except OSError as error:
+            raise StoreError(f"the archive cannot be read: {os_sentence(error)}") from error
+        return self._ends

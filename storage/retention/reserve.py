@@ -1,0 +1,113 @@
+"""The disk space that a store takes at once, before there is a message to fill it.
+
+Real blocks are given to the log's current file and the one behind it, which is made ahead, and to
+the slots of an index file when its first key comes. Queue files are sparse, and grow with what is
+in them: 20 bytes a message. 4.9.7 makes sparse files, and dies of a full disk when it writes.
+"""
+
+import os
+from dataclasses import dataclass
+
+from storage.config import StoreConfig
+from storage.errors import DiskFull
+from storage.files.disk import Disk
+from storage.files.mapped_file import first_offset_of
+from storage.index.index_layout import ENTRY_BYTES, HEADER_BYTES, SLOT_BYTES
+
+LOG_FILES_AHEAD = 2
+"""The current file, and the next one."""
+_UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB")
+
+
+@dataclass(frozen=True, slots=True)
+class Reserve:
+    """What a store takes, and what there is for it."""
+
+    total_bytes: int
+    """Of a store that is new."""
+    missing_bytes: int
+    """Of it, what this store has not got yet."""
+    free_bytes: int | None
+    """On the disk of the log; None where nobody can tell."""
+
+    @property
+    def fits(self) -> bool:
+        """Whether there is room for what is missing."""
+        return self.free_bytes is None or self.missing_bytes <= self.free_bytes
+
+    def __str__(self) -> str:
+        free = "" if self.free_bytes is None else f" ({in_words(self.free_bytes)} are free)"
+        return f"which takes {in_words(self.total_bytes)} of the disk at once{free}"
+
+
+def reserve_of(config: StoreConfig, disk: Disk, log_files_missing: int) -> Reserve:
+    """What a store with these settings takes; so many log files are still to be made."""
+    index_bytes = 0
+    if config.message_index_enable:
+        index_bytes = HEADER_BYTES + config.max_hash_slots * SLOT_BYTES
+    file_bytes = config.commit_log_file_bytes
+    missing = log_files_missing * file_bytes
+    if not disk.listdir(config.index_dir):
+        missing += index_bytes
+    total = LOG_FILES_AHEAD * file_bytes + index_bytes
+    return Reserve(total, missing, _free_bytes(disk, config.commit_log_dir))
+
+
+def require_room(config: StoreConfig, disk: Disk) -> None:
+    """A new store does not begin on a disk that it does not fit on: there is nothing to lose yet.
+
+    One with messages opens wherever it is, since they can be read. Raises DiskFull; that a
+    directory cannot be read is for whoever opens it to say.
+    """
+    try:
+        names = disk.listdir(config.commit_log_dir)
+        if any(first_offset_of(name) is not None for name in names):
+            return
+        reserve = reserve_of(config, disk, LOG_FILES_AHEAD)
+    except OSError:
+        return
+    if not reserve.fits:
+        assert reserve.free_bytes is not None
+        raise DiskFull(
+            f"A new store in {config.root} takes {in_words(reserve.missing_bytes)} of the disk at "
+            f"once ({_what(config)}), and {in_words(reserve.free_bytes)} are free: make room, "
+            "choose another storePathRootDir, or make the log files smaller "
+            "(mappedFileSizeCommitLog=134217728 for 128 MiB), which is for good."
+        )
+
+
+def little_room(config: StoreConfig, reserve: Reserve) -> str:
+    """What to tell of a store that has not room enough to go on for long."""
+    return (
+        f"the next log file takes {in_words(config.commit_log_file_bytes)}, and "
+        f"{in_words(reserve.free_bytes or 0)} are free: make room, or sends are refused when the "
+        "current file is full; what is stored can be read all the same"
+    )
+
+
+def _what(config: StoreConfig) -> str:
+    what = f"{LOG_FILES_AHEAD} log files of {in_words(config.commit_log_file_bytes)}"
+    if not config.message_index_enable:
+        return what
+    most = HEADER_BYTES + config.max_hash_slots * SLOT_BYTES
+    most += config.max_index_entries * ENTRY_BYTES
+    return f"{what}, and the slots of an index file, which grows to {in_words(most)}"
+
+
+def in_words(count: int) -> str:
+    """A number of bytes, rounded, with its unit."""
+    size, unit = float(count), 0
+    while size >= 1024 and unit + 1 < len(_UNITS):
+        size, unit = size / 1024, unit + 1
+    return f"{size:.3g} {_UNITS[unit]}" if size < 1000 else f"{size:.0f} {_UNITS[unit]}"
+
+
+def _free_bytes(disk: Disk, path: str) -> int | None:
+    """Where `path` is, or will be made."""
+    while not disk.exists(path) and os.path.dirname(path) != path:
+        path = os.path.dirname(path)
+    try:
+        total, free = disk.capacity(path or ".")
+    except OSError:
+        return None
+    return free if total else None

@@ -1,0 +1,358 @@
+"""consumerFilter.json: the expressions by which groups filter, in the form 4.9.7 writes.
+
+    {"filterDataByTopic": {topic: {"groupFilterData": {group: {"bloomFilterData": {"bitNum",
+        "bitPos": [..]}, "bornTime", "clientVersion", "consumerGroup", "dead", "deadTime",
+        "expression", "expressionType", "topic"}}, "topic": topic}}}
+
+A filter whose group is gone is dead, and is forgotten a day later. As long as it is there it has
+bits in the bit map of each message of its topic (storage/queues/message_filter.py asks for them).
+
+Source: broker/filter/ConsumerFilterManager.java, ConsumerFilterData.java,
+CommitLogDispatcherCalcBitMap.java.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+
+from protocol import properties
+from protocol.bloom import BloomFilter
+from protocol.fastjson import dumps
+from protocol.json_body import text_of
+from protocol.message import RecordError
+from protocol.sql92 import EvaluationError, Filter, SqlError, compile_filter
+from protocol.table_rules import INT_MAX, LONG_MAX, LONG_MIN
+from storage.errors import OffsetError
+from storage.log.reader import View, head_of
+from storage.queues.dispatch_entry import DispatchEntry
+from storage.queues.message_filter import BloomBits
+from storage.tables.json_config import parsed_table
+from storage.tables.left_out import LeftOuts, taken_entries
+
+TAG: Final = "TAG"
+SQL92: Final = "SQL92"
+CLEAN_TIME_SPAN_MS: Final = 24 * 3_600_000
+"""filterDataCleanTimeSpan."""
+_DEAD_BEFORE_LOAD_MS = 30_000
+_TABLE, _GROUPS = "filterDataByTopic", "groupFilterData"
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerFilter:
+    """By which expression a group filters a topic."""
+
+    group: str
+    topic: str
+    expression: str
+    bit_count: int
+    """Of the bit maps that it was made for."""
+    positions: tuple[int, ...]
+    """Its bits."""
+    born_ms: int
+    client_version: int
+    dead_ms: int = 0
+    expression_type: str = SQL92
+
+    @property
+    def is_dead(self) -> bool:
+        return self.dead_ms >= self.born_ms
+
+    def compiled(self) -> Filter | None:
+        """The expression's closure; None if there is none. It is compiled once for each text."""
+        if self.expression_type != SQL92:
+            return None
+        try:
+            return compile_filter(self.expression)
+        except SqlError:
+            return None
+
+    def fits(self, bloom: BloomFilter) -> bool:
+        """Whether it was made for bit maps as they are now."""
+        return (self.bit_count, len(self.positions)) == (bloom.bit_count, bloom.hash_count)
+
+    def bits(self, bloom: BloomFilter) -> BloomBits | None:
+        """What the bit maps of messages say about it; None when they say nothing."""
+        if not self.fits(bloom):
+            return None
+        return BloomBits(self.bit_count, self.positions, self.born_ms)
+
+
+class ConsumerFilters:
+    """The filters of all topics. One owner."""
+
+    def __init__(self, bloom: BloomFilter, filters: Iterable[ConsumerFilter] = ()) -> None:
+        self.bloom = bloom
+        self.change_count = 0
+        """Grows with everything that changes."""
+        self._by_topic: dict[str, dict[str, ConsumerFilter]] = {}
+        for each in filters:
+            self._put(each)
+
+    def get(self, topic: str, group: str) -> ConsumerFilter | None:
+        """The filter of a group in a topic; None if it has no expression there."""
+        return self._by_topic.get(topic, {}).get(group)
+
+    def of_topic(self, topic: str) -> Collection[ConsumerFilter]:
+        """Those of a topic, dead ones included."""
+        return self._by_topic.get(topic, {}).values()
+
+    def has_group(self, group: str) -> bool:
+        """Whether the group filters any topic, or did so a while ago."""
+        return any(group in filters for filters in self._by_topic.values())
+
+    def copy(self) -> "ConsumerFilters":
+        """The same filters, of which the one may change without the other."""
+        return ConsumerFilters(self.bloom, self)
+
+    def __iter__(self) -> Iterator[ConsumerFilter]:
+        return (each for filters in self._by_topic.values() for each in filters.values())
+
+    def __len__(self) -> int:
+        return sum(map(len, self._by_topic.values()))
+
+    def register(
+        self,
+        topic: str,
+        group: str,
+        expression: str,
+        expression_type: str,
+        client_version: int,
+        now_ms: int,
+    ) -> bool:
+        """A group says how it filters; True if it filters by this from now on.
+
+        An older version than the known one changes nothing. An expression that does not compile
+        takes away the one that was there, so that the client is told.
+        """
+        if expression_type in ("", TAG) or not expression:
+            return False
+        if not LONG_MIN <= client_version <= LONG_MAX:
+            return False  # nobody could read the file
+        old = self.get(topic, group)
+        positions = self.bloom.positions(group, topic)
+        if old is not None and client_version <= old.client_version:
+            if client_version == old.client_version and old.is_dead:
+                self._put(replace(old, dead_ms=0))
+                return True
+            return False
+        new = ConsumerFilter(
+            group,
+            topic,
+            expression,
+            self.bloom.bit_count,
+            positions,
+            now_ms,
+            client_version,
+            expression_type=expression_type,
+        )
+        same = (expression, expression_type, positions, self.bloom.bit_count)
+        if old is not None and same == (
+            old.expression,
+            old.expression_type,
+            old.positions,
+            old.bit_count,
+        ):
+            dead_ms = 0 if old.is_dead else old.dead_ms
+            self._put(replace(old, client_version=client_version, dead_ms=dead_ms))
+            return True
+        if new.compiled() is None:
+            if old is not None:
+                self._remove(old)
+            return False
+        self._put(new)
+        return True
+
+    def keep_only(self, group: str, topics: Collection[str], now_ms: int) -> None:
+        """A group subscribes these topics; its filters of others are dead."""
+        for filters in self._by_topic.values():
+            each = filters.get(group)
+            if each is not None and each.topic not in topics and not each.is_dead:
+                self._put(replace(each, dead_ms=now_ms))
+
+    def unregister(self, group: str, now_ms: int) -> None:
+        """A group is gone: all its filters are dead."""
+        self.keep_only(group, (), now_ms)
+
+    def forget_long_dead(self, now_ms: int, span_ms: int = CLEAN_TIME_SPAN_MS) -> int:
+        """Drops what has been dead for so long; returns how many."""
+        gone = [each for each in self if each.is_dead and now_ms - each.dead_ms >= span_ms]
+        for each in gone:
+            self._remove(each)
+        return len(gone)
+
+    def loaded(self, now_ms: int, *, is_newest: bool = True) -> "ConsumerFilters":
+        """These filters as they are after a start: dead, since nobody is connected.
+
+        None of them when they were made for other bit maps, as with other settings: the bits that
+        stored messages have would be misread. Unless these are the newest, all are born now: the
+        bits of stored messages may be those of an expression that came after.
+        """
+        usable = [each for each in self if each.fits(self.bloom)]
+        if not is_newest:
+            usable = [replace(each, born_ms=now_ms, dead_ms=now_ms) for each in usable]
+        dead_ms = now_ms - _DEAD_BEFORE_LOAD_MS
+        return ConsumerFilters(
+            self.bloom,
+            (replace(each, dead_ms=each.dead_ms or max(dead_ms, each.born_ms)) for each in usable),
+        )
+
+    def bit_map(self, topic: str, raw_properties: bytes) -> bytes | None:
+        """The bits of a message with these properties (their text); None where nobody filters.
+
+        Dead filters count too, as in 4.9.7: their groups may come back.
+        """
+        filters = self._by_topic.get(topic)
+        if not filters:
+            return None
+        found = properties.parse(raw_properties)
+        positions: list[int] = []
+        for each in filters.values():
+            if each.fits(self.bloom) and _is_true(each.compiled(), found):
+                positions += each.positions
+        return self.bloom.bit_map(positions)
+
+    def _put(self, each: ConsumerFilter) -> None:
+        self._by_topic.setdefault(each.topic, {})[each.group] = each
+        self.change_count += 1
+
+    def _remove(self, each: ConsumerFilter) -> None:
+        of_topic = self._by_topic[each.topic]
+        del of_topic[each.group]
+        if not of_topic:
+            del self._by_topic[each.topic]
+        self.change_count += 1
+
+
+class FilterBitMaps:
+    """The bit map of each dispatched record: a BitMaps (storage/queues/dispatch_entry.py)."""
+
+    def __init__(self, filters: Callable[[], ConsumerFilters], view: View) -> None:
+        """`filters` gives those of the moment."""
+        self._filters, self._view = filters, view
+
+    def __call__(self, entry: DispatchEntry) -> bytes | None:
+        """None where nobody filters, and for a record that cannot be read: both hide nothing."""
+        filters = self._filters()
+        topic = entry[0].decode("utf-8", "surrogateescape")
+        if not filters.of_topic(topic):
+            return None
+        try:
+            head = head_of(self._view(entry[3], entry[4]), entry[3])
+        except (OffsetError, RecordError):
+            return None
+        return filters.bit_map(topic, head.properties)
+
+
+def _is_true(compiled: Filter | None, found: Mapping[str, str]) -> bool:
+    try:
+        return compiled is not None and compiled(found) is True
+    except EvaluationError:
+        return False
+
+
+# -- the file -------------------------------------------------------------------------------------
+
+
+def parse_filters(
+    text: str, bloom: BloomFilter, left_out: LeftOuts | None = None
+) -> ConsumerFilters:
+    """The filters in the file's text, in its order (with `bloom`, a Parse: left_out.py).
+
+    An entry is the filter of one group in one topic. One that was made for other bit maps is left
+    out if another one was made for these: then the settings are as they were.
+    """
+
+    def groups_of(key: object, value: object) -> tuple[str, Mapping[object, object]]:
+        topic = text_of(key)
+        groups = value.get(_GROUPS) if isinstance(value, dict) else None
+        if not isinstance(groups, dict):
+            raise ValueError("it has no groupFilterData")
+        return topic, groups
+
+    _, topics = parsed_table(text, _TABLE)
+    groups_by_topic = taken_entries(topics, groups_of, left_out, (_TABLE,))
+    some_fit = any(
+        _was_made_for(bloom, fields)
+        for groups in groups_by_topic.values()
+        for fields in groups.values()
+    )
+    filters = ConsumerFilters(bloom)
+    for topic, groups in groups_by_topic.items():
+
+        def filter_of(key: object, value: object, topic: str = topic) -> tuple[str, ConsumerFilter]:
+            each = _filter_of(topic, text_of(key), value)
+            if some_fit and not each.fits(bloom):
+                raise ValueError("it was made for other bit maps than the others")
+            return each.group, each
+
+        for each in taken_entries(groups, filter_of, left_out, (_TABLE, topic, _GROUPS)).values():
+            filters._put(each)
+    return filters
+
+
+def _was_made_for(bloom: BloomFilter, fields: object) -> bool:
+    bits = fields.get("bloomFilterData") if isinstance(fields, dict) else None
+    positions = bits.get("bitPos") if isinstance(bits, dict) else None
+    return (
+        isinstance(bits, dict)
+        and isinstance(positions, list)
+        and (bits.get("bitNum"), len(positions)) == (bloom.bit_count, bloom.hash_count)
+    )
+
+
+def _filter_of(topic: str, group: str, fields: object) -> ConsumerFilter:
+    if not isinstance(fields, dict):
+        raise ValueError("it is no object")
+    bits = fields.get("bloomFilterData")
+    bits = bits if isinstance(bits, dict) else {}
+    positions = bits.get("bitPos") or []
+    bit_count = _number(bits, "bitNum", INT_MAX)
+    if not isinstance(positions, list) or not all(
+        type(each) is int and 0 <= each < bit_count for each in positions
+    ):
+        raise ValueError(f"it has bits {positions!r:.100} of {bit_count}")
+    found = ConsumerFilter(
+        group,
+        topic,
+        text_of(fields.get("expression") or ""),
+        bit_count,
+        tuple(positions),
+        _number(fields, "bornTime", LONG_MAX),
+        _number(fields, "clientVersion", LONG_MAX, LONG_MIN),
+        _number(fields, "deadTime", LONG_MAX),
+        text_of(fields.get("expressionType") or ""),
+    )
+    if found.compiled() is None:
+        raise ValueError("its expression does not compile")
+    return found
+
+
+def _number(fields: Mapping[object, object], name: str, most: int, least: int = 0) -> int:
+    value = fields.get(name, 0)
+    if type(value) is not int or not least <= value <= most:
+        raise ValueError(f"{name} is {value!r}")
+    return value
+
+
+def format_filters(filters: ConsumerFilters) -> str:
+    """The text of the file."""
+    topics: dict[str, object] = {}
+    for topic in dict.fromkeys(each.topic for each in filters):
+        groups = {each.group: fields_of(each) for each in filters.of_topic(topic)}
+        topics[topic] = {"groupFilterData": groups, "topic": topic}
+    return dumps({_TABLE: topics}, pretty=True).decode("utf-8")
+
+
+def fields_of(each: ConsumerFilter) -> dict[str, object]:
+    """One filter in the form that 4.9.7 gives it."""
+    return {
+        "bloomFilterData": {"bitNum": each.bit_count, "bitPos": each.positions},
+        "bornTime": each.born_ms,
+        "clientVersion": each.client_version,
+        "consumerGroup": each.group,
+        "dead": each.is_dead,
+        "deadTime": each.dead_ms,
+        "expression": each.expression,
+        "expressionType": each.expression_type,
+        "topic": each.topic,
+    }

@@ -1,0 +1,34 @@
+"""delayOffset.json: how far each delay level has been delivered, in the form 4.9.7 writes.
+
+    {"offsetTable": {delay level: next queue offset}}
+
+Levels count from 1 and are keys without quotes, all on one line.
+
+Source: store/schedule/ScheduleMessageService.java, DelayOffsetSerializeWrapper.java.
+"""
+
+from protocol.bodies import DelayOffsetTable
+from protocol.fastjson import dumps
+from protocol.json_body import integer_of
+from protocol.table_rules import delay_offset_fault
+from storage.tables.json_config import parsed_table
+from storage.tables.left_out import LeftOuts, raise_fault, taken_entries
+
+_TABLE = "offsetTable"
+
+
+def parse_delay_offsets(text: str | bytes, left_out: LeftOuts | None = None) -> DelayOffsetTable:
+    """The table in the file's text, in its order (a Parse: storage/tables/left_out.py)."""
+    _, levels = parsed_table(text, _TABLE)
+    return DelayOffsetTable(taken_entries(levels, _offset, left_out, (_TABLE,)))
+
+
+def _offset(key: object, value: object) -> tuple[int, int]:
+    level, offset = integer_of(key), integer_of(value)
+    raise_fault(delay_offset_fault(level, offset))
+    return level, offset
+
+
+def format_delay_offsets(table: DelayOffsetTable) -> str:
+    """The text of the file."""
+    return dumps(table.to_json(), pretty=True).decode("utf-8")

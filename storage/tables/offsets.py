@@ -1,0 +1,60 @@
+"""consumerOffset.json: how far each consumer group has come, in the form 4.9.7 writes.
+
+    {"offsetTable": {"topic@group": {queue id: next queue offset}}}
+
+Queue ids are keys without quotes, all on one line.
+
+Source: broker/offset/ConsumerOffsetManager.java.
+"""
+
+from protocol.bodies import ConsumerOffsetTable
+from protocol.fastjson import dumps
+from protocol.json_body import integer_of, text_of
+from protocol.table_rules import offset_fault, queue_id_fault
+from storage.tables.json_config import parsed_table
+from storage.tables.left_out import LeftOuts, raise_fault, taken_entries
+
+TOPIC_GROUP_SEPARATOR = "@"
+_TABLE = "offsetTable"
+
+
+def parse_offsets(text: str | bytes, left_out: LeftOuts | None = None) -> ConsumerOffsetTable:
+    """The table in the file's text, in its order (a Parse: storage/tables/left_out.py).
+
+    An entry is the offset of one queue; or a key, where there are no queues below it.
+    """
+
+    def queues_of(key: object, value: object) -> tuple[str, dict[int, int]]:
+        name = text_of(key)
+        if value == "":  # fastjson takes it for a map
+            return name, {}
+        if not isinstance(value, dict):
+            raise ValueError("there is no table of queues")
+        return name, taken_entries(value, _offset, left_out, (_TABLE, key))
+
+    _, keys = parsed_table(text, _TABLE)
+    table = taken_entries(keys, queues_of, left_out, (_TABLE,))
+    for key in [key for key, queues in table.items() if keys.get(key) and not queues]:
+        del table[key]  # all of it is left out
+    return ConsumerOffsetTable(table)
+
+
+def _offset(key: object, value: object) -> tuple[int, int]:
+    queue_id, offset = integer_of(key), integer_of(value)
+    raise_fault(queue_id_fault(queue_id) or offset_fault(offset))
+    return queue_id, offset
+
+
+def format_offsets(table: ConsumerOffsetTable) -> str:
+    """The text of the file."""
+    return dumps(table.to_json(), pretty=True).decode("utf-8")
+
+
+def offset_key(topic: str, group: str) -> str:
+    """The key under which a group's offsets of a topic are kept."""
+    return f"{topic}{TOPIC_GROUP_SEPARATOR}{group}"
+
+
+def group_of(key: str) -> str:
+    """The group of such a key."""
+    return key.rpartition(TOPIC_GROUP_SEPARATOR)[2]

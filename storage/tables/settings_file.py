@@ -1,0 +1,38 @@
+"""A server's settings file as text: read whole, replaced whole.
+
+The file keeps its owner, mode and extended attributes.
+"""
+
+from functools import partial
+
+from storage.errors import StoreError, store_error
+from storage.files.disk import Disk
+from storage.files.replace_file import replace_file
+
+
+def read_settings(disk: Disk, path: str) -> str:
+    """The file's text; empty where there is none. Raises StoreError."""
+    try:
+        return disk.read_bytes(path).decode("utf-8", "replace")
+    except FileNotFoundError:
+        return ""
+    except OSError as error:
+        raise store_error(f"cannot read {path}", error) from error
+
+
+def save_settings(disk: Disk, path: str, text: str) -> None:
+    """Makes `text` the file's content, durably. Raises StoreError; the file is as it was then."""
+    replace_file(disk, path, text.encode(), partial(_keep_access, disk))
+
+
+def _keep_access(disk: Disk, path: str, new: str) -> None:
+    if not disk.exists(path):
+        return
+    try:
+        disk.copy_access(path, new)
+    except PermissionError as error:
+        disk.unlink(new)
+        raise StoreError(
+            f"cannot save {path}: it would not stay the file of its owner, for this process may not"
+            " give files away; make it the broker's own."
+        ) from error

@@ -1,0 +1,147 @@
+"""Traces of topics and groups in the rest of a store, for when their own files are lost.
+
+    consumequeue/<topic>/<queue id>/        a topic that messages were sent to, and its queues
+    consumequeue/%RETRY%<group>, %DLQ%…     a group whose consumers failed
+    config/consumerOffset.json              topic@group: queue: a topic and who consumes it
+
+Nothing here can tell permissions or limits: what is made of it has the usual ones.
+"""
+
+from collections.abc import Collection, Iterable, Mapping
+
+from protocol.bodies import SubscriptionGroupTable, TopicConfig, TopicConfigTable
+from protocol.topic_names import DLQ_TOPIC_PREFIX, RETRY_TOPIC_PREFIX
+from storage.errors import StoreError
+from storage.files.disk import Disk
+from storage.tables.groups import completed_groups
+from storage.tables.json_config import Loaded, load
+from storage.tables.offsets import TOPIC_GROUP_SEPARATOR, parse_offsets
+from storage.tables.topics import completed_topics
+
+QUEUE_ID_MAX = (1 << 31) - 2
+_GROUP_PREFIXES = (RETRY_TOPIC_PREFIX, DLQ_TOPIC_PREFIX)
+
+
+def restored_topics(
+    disk: Disk,
+    path: str,
+    loaded: Loaded[TopicConfigTable],
+    known: Mapping[str, TopicConfig],
+    queued: Mapping[str, int],
+    now_ms: int,
+    queues_made: Collection[tuple[str, int]] = (),
+) -> tuple[TopicConfigTable, list[str]]:
+    """What a start makes of the topics' file, and the names of topics that it had to find.
+
+    `known` topics every broker has. `queued` ones have to be there, with at least so many queues.
+    `queues_made` count as traces, although they have no directory yet.
+    """
+    table, numbers = loaded.value, dict(queued)
+    if table is None or not loaded.is_newest or loaded.left_out:
+        traces = StoreTraces(disk, path).queue_numbers()
+        for topic, queue_id in queues_made:
+            _raise_to(traces, topic, queue_id + 1)
+        if table is not None and loaded.is_newest:  # the others are what they should be
+            lost = {each.entry for each in loaded.left_out}
+            traces = {topic: traces[topic] for topic in lost & traces.keys()}
+        for topic, count in traces.items():
+            _raise_to(numbers, topic, count)
+    if table is None or numbers:
+        return completed_topics(table, numbers, known, now_ms)
+    return table, []
+
+
+def restored_groups(
+    disk: Disk,
+    path: str,
+    loaded: Loaded[SubscriptionGroupTable],
+    retried: Collection[str],
+    now_ms: int,
+    queues_made: Collection[tuple[str, int]] = (),
+) -> tuple[SubscriptionGroupTable, list[str]]:
+    """The same of the groups' file; `retried` groups have to be there."""
+    table, named = loaded.value, set(retried)
+    if table is None or not loaded.is_newest or loaded.left_out:
+        traces = StoreTraces(disk, path).groups() | groups_of(topic for topic, _ in queues_made)
+        if table is not None and loaded.is_newest:  # the others are what they should be
+            traces &= {each.entry for each in loaded.left_out}
+        named |= traces
+    return completed_groups(table, named, now_ms)
+
+
+def groups_of(topics: Iterable[str]) -> set[str]:
+    """The groups whose retries or dead letters these topics hold."""
+    return {
+        topic.removeprefix(prefix)
+        for topic in topics
+        for prefix in _GROUP_PREFIXES
+        if topic.startswith(prefix)
+    }
+
+
+class StoreTraces:
+    """Looks into one store. Reads many directories: for a start only."""
+
+    def __init__(self, disk: Disk, config_path: str) -> None:
+        """`config_path` is any file of its config directory."""
+        self._disk = disk
+        self._config_dir = config_path.rpartition("/")[0]
+        self._root = self._config_dir.rpartition("/")[0]
+
+    def queue_numbers(self) -> dict[str, int]:
+        """How many queues each topic has had: one more than the highest id that was used."""
+        numbers: dict[str, int] = {}
+        directory = f"{self._root}/consumequeue"
+        for topic in self._names(directory):
+            for name in self._names(f"{directory}/{topic}"):
+                if (
+                    name.isascii()
+                    and name.isdecimal()
+                    and len(name) <= 10
+                    and int(name) <= QUEUE_ID_MAX
+                ):
+                    _raise_to(numbers, topic, int(name) + 1)
+        for topic, _, queue_ids in self._consumed():
+            _raise_to(numbers, topic, max(queue_ids) + 1)
+        return {topic: count for topic, count in numbers.items() if _is_text(topic)}
+
+    def groups(self) -> set[str]:
+        """Every group that left something behind."""
+        found = {group for _, group, _ in self._consumed() if group}
+        found |= groups_of(self._names(f"{self._root}/consumequeue"))
+        return {group for group in found if group and _is_text(group)}
+
+    def _consumed(self) -> list[tuple[str, str, list[int]]]:
+        """Topic, group and queue ids of which offsets are known."""
+        try:
+            offsets = load(self._disk, f"{self._config_dir}/consumerOffset.json", parse_offsets)
+        except StoreError:
+            return []
+        if offsets.value is None:
+            return []
+        found = []
+        for key, queues in offsets.value.offset_table.items():
+            topic, at, group = key.partition(TOPIC_GROUP_SEPARATOR)
+            queue_ids = [number for number in queues if number <= QUEUE_ID_MAX]
+            if at and topic and queue_ids:
+                found.append((topic, group, queue_ids))
+        return found
+
+    def _names(self, directory: str) -> list[str]:
+        try:
+            return self._disk.listdir(directory)
+        except OSError:
+            return []
+
+
+def _raise_to(numbers: dict[str, int], topic: str, count: int) -> None:
+    numbers[topic] = max(numbers.get(topic, 0), count)
+
+
+def _is_text(name: str) -> bool:
+    """Whether it can be written into a JSON file: a directory may have any bytes as its name."""
+    try:
+        name.encode("utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True

@@ -1,0 +1,97 @@
+"""Numbers of entries of the JSON tables at a clean stop, to say at a start what is lost.
+
+Only tables that a broker has in its config directory. A table that cannot be read is not counted:
+what is wrong with it is its loader's to say.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from storage.config import StoreConfig
+from storage.files.disk import Disk
+from storage.finding import Finding
+from storage.tables.json_config import parsed_table
+from storage.tables.offsets import group_of
+
+Entries = Mapping[object, object]
+
+
+def _filter_count(topics: Entries) -> int:
+    groups = [each.get("groupFilterData") for each in topics.values() if isinstance(each, dict)]
+    return sum(len(each) for each in groups if isinstance(each, dict))
+
+
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    """What a file holds, in words for whoever has lost it."""
+
+    table: str
+    """The key of its table."""
+    what: str
+    entry: str
+    after: str
+    """What becomes of those who had an entry."""
+    count: Callable[[Entries], int] = len
+
+
+_KINDS = {
+    "topics.json": _Kind(
+        "topicConfigTable",
+        "the settings",
+        "topic",
+        "those with queues or offsets are made again, with the usual settings",
+    ),
+    "subscriptionGroup.json": _Kind(
+        "subscriptionGroupTable",
+        "the settings",
+        "group",
+        "they have the usual ones from now on",
+    ),
+    "consumerOffset.json": _Kind(
+        "offsetTable",
+        "the offsets",
+        "group",
+        "they begin where new ones do",
+        lambda table: len({group_of(str(key)) for key in table}),
+    ),
+    "delayOffset.json": _Kind(
+        "offsetTable",
+        "the places",
+        "delay level",
+        "what they have delivered and the log still has is delivered again",
+    ),
+    "consumerFilter.json": _Kind(
+        "filterDataByTopic",
+        "the expressions",
+        "subscription",
+        "the consumers bring them again",
+        _filter_count,
+    ),
+}
+"""By the name of the file."""
+
+
+def count_entries(config: StoreConfig, disk: Disk) -> dict[str, int]:
+    """By the name of each file that is there. Never raises for what is in them."""
+    counts = {}
+    for name, kind in _KINDS.items():
+        path = f"{config.config_dir}/{name}"
+        try:
+            text = disk.read_bytes(path).decode("utf-8")
+            counts[name] = kind.count(parsed_table(text, kind.table)[1])
+        except (OSError, ValueError, RecursionError):
+            continue
+    return counts
+
+
+def lost_tables(config: StoreConfig, disk: Disk, known: Mapping[str, int]) -> list[Finding]:
+    """The files that were there at the last clean stop and of which nothing is left."""
+    found = []
+    for name, count in known.items():
+        path, kind = f"{config.config_dir}/{name}", _KINDS.get(name)
+        if kind is not None and not disk.exists(path) and not disk.exists(f"{path}.bak"):
+            entries = f"{count} {kind.entry}{'' if count == 1 else 's'}"
+            lost = f"{kind.what} of {entries} are lost; {kind.after}"
+            text = f"{path} and its previous version are missing: {lost}"
+            found.append(Finding("config", text))
+    return found

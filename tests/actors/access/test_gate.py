@@ -1,0 +1,272 @@
+"""The gate of a connection: signatures, white addresses, circumstances, too many wrong tries."""
+
+import pytest
+
+from actors.access.gate import Gate, ShutOut
+from actors.access.grant import PREFIX, AccessRefused
+from actors.access.guard import TRACE_BYTES_PER_SECOND, Guard, new_guard
+from actors.access.refusals import MINUTE_MS, TRIES_MAX, Refusals
+from actors.access.rights import BROKER_RIGHTS
+from actors.engine.published import Published
+from protocol.codes import RequestCode as Code
+from protocol.command import RemotingCommand
+from protocol.send_wire import Send, send_of
+from protocol.signature import SIGNATURE, SecretKey, signed_values
+from storage.access.acl_files import AclSnapshot, parse_texts
+from tests.support.brokers import send_command
+from tests.support.guarded import ACCOUNTS, SECRETS, STRANGE_HOST, WHITE_HOST, signed
+
+MORE = """
+- {accessKey: rotated-account, secretKey: secret-new, previousSecretKey: secret-old,
+   defaultTopicPerm: PUB}
+- {accessKey: at-home-account, secretKey: secret-home, defaultTopicPerm: SUB,
+   allowedRemoteAddresses: [10.0.0.*, '::1']}
+- {accessKey: tls-account, secretKey: secret-tls, defaultTopicPerm: SUB, requireTls: true}
+- {accessKey: fresh-account, secretKey: secret-fresh, defaultTopicPerm: PUB|SUB,
+   aclMaxAgeSeconds: 60}
+"""
+
+
+class Server:
+    """A guard whose clock is wound by hand."""
+
+    def __init__(self, text: str = ACCOUNTS + MORE, *, is_white_admin: bool = False) -> None:
+        self.now_ms = 1_700_000_000_000
+        self.published = Published(read(text))
+        self.guard: Guard = new_guard(
+            self.published,
+            BROKER_RIGHTS,
+            lambda: self.now_ms,
+            Refusals(lambda: self.now_ms),
+            is_white_admin=is_white_admin,
+            reply_topic="C_REPLY_TOPIC",
+            trace_topic="RMQ_SYS_TRACE_TOPIC",
+        )
+
+    def gate(self, host: str = STRANGE_HOST, *, is_encrypted: bool = False) -> Gate:
+        return Gate(self.guard, host, is_encrypted=is_encrypted)
+
+
+def read(text: str) -> AclSnapshot:
+    return parse_texts({"file": text.encode()}, takes_samples=False)
+
+
+def ends(topic: str = "Orders") -> RemotingCommand:
+    return RemotingCommand(Code.GET_MAX_OFFSET, {"topic": topic, "queueId": "0"})
+
+
+def refusal(gate: Gate, command: RemotingCommand) -> str:
+    with pytest.raises(AccessRefused) as refused:
+        gate.grant(command)
+    assert refused.value.code == 1
+    assert refused.value.remark == PREFIX + refused.value.text
+    return refused.value.text
+
+
+def check_send(gate: Gate, send: Send) -> None:
+    for error in gate.refused([send]).values():
+        raise error
+
+
+def send_refusal(gate: Gate, command: RemotingCommand) -> str:
+    (refused,) = gate.refused([send_of(command)]).values()
+    return refused.text
+
+
+# --- who asks
+
+
+def test_the_texts_are_those_that_clients_know() -> None:
+    gate = Server().gate()
+    assert refusal(gate, ends()) == "No accessKey is configured"
+    assert refusal(gate, signed(ends(), "stranger-key")) == "No acl config for stranger-key"
+    wrong = "Check signature failed for accessKey=shop-account"
+    assert refusal(gate, signed(ends(), "shop-account", "another-secret")) == wrong
+    denied = signed(ends("Other"), "shop-account")
+    assert refusal(gate, denied) == "No default permission for topic:Other"
+    retried = signed(ends("%RETRY%others"), "shop-account")
+    assert refusal(gate, retried) == "No default permission for group:others"
+    admin = signed(RemotingCommand(Code.UPDATE_BROKER_CONFIG), "shop-account")
+    need = "Need admin permission for request code=25, but accessKey=shop-account is not"
+    assert refusal(gate, admin) == need
+
+
+def test_a_right_signature_passes_and_covers_the_body() -> None:
+    gate = Server().gate()
+    command = signed(ends(), "shop-account")
+    assert gate.grant(command).account.access_key == "shop-account"
+    command.body = b"changed"
+    assert refusal(gate, command).startswith("Check signature failed")
+
+
+@pytest.mark.parametrize("signature", [None, "", "not Base64 at all", "x" * 1_000_000, "\ud800"])
+def test_signatures_of_any_form_are_wrong(signature: str | None) -> None:
+    command = signed(ends(), "shop-account")
+    assert command.fields is not None
+    del command.fields[SIGNATURE]
+    if signature is not None:
+        command.fields[SIGNATURE] = signature
+    assert refusal(Server().gate(), command).startswith("Check signature failed")
+
+
+def test_a_long_key_that_nobody_knows_is_cut_in_the_answer() -> None:
+    text = refusal(Server().gate(), signed(ends(), "k" * 1_000_000))
+    assert len(text) < 200
+
+
+def test_a_query_by_unique_key_is_right_in_both_forms() -> None:
+    fields = {"topic": "Orders", "key": "k", "_UNIQUE_KEY_QUERY": "true"}
+    as_client = signed(RemotingCommand(Code.QUERY_MESSAGE, dict(fields)), "shop-account")
+    assert Server().gate().grant(as_client)
+    as_broker = RemotingCommand(
+        Code.QUERY_MESSAGE, {**fields, "AccessKey": "shop-account", SIGNATURE: ""}
+    )
+    assert as_broker.fields is not None
+    values = signed_values(as_broker.fields, without="_UNIQUE_KEY_QUERY")
+    as_broker.fields[SIGNATURE] = SecretKey(SECRETS["shop-account"]).sign(values, None).decode()
+    assert Server().gate().grant(as_broker)
+
+
+def test_two_secrets_are_right_while_clients_change() -> None:
+    server = Server()
+    for secret in ("secret-new", "secret-old"):
+        gate = server.gate()
+        for _ in range(2):
+            check_send(gate, send_of(signed(send_command(), "rotated-account", secret)))
+    assert send_refusal(server.gate(), signed(send_command(), "rotated-account", "secret-none"))
+
+
+def test_new_accounts_hold_for_connections_that_are_there() -> None:
+    server = Server()
+    gate, command = server.gate(), send_command(topic="Orders")
+    check_send(gate, send_of(signed(command, "shop-account")))
+    server.published.value = read(ACCOUNTS.replace("Orders=PUB|SUB", "Orders=DENY"))
+    text = send_refusal(gate, signed(command, "shop-account"))
+    assert text == "No default permission for topic:Orders"
+
+
+# --- sends
+
+
+def test_a_send_needs_pub_of_its_topic_and_sub_of_the_group_of_a_retry_topic() -> None:
+    gate = Server().gate()
+    for _ in range(2):  # found out, and known
+        check_send(gate, send_of(signed(send_command(topic="Orders"), "shop-account")))
+        check_send(gate, send_of(signed(send_command(topic="%RETRY%shop"), "shop-account")))
+        orders = signed(send_command(topic="Orders"), "reader-account")
+        assert send_refusal(gate, orders) == "No default permission for topic:Orders"
+        retried = signed(send_command(topic="%RETRY%readers2"), "reader-account")
+        assert send_refusal(gate, retried) == "No default permission for group:readers2"
+        assert send_refusal(gate, send_command()) == "No accessKey is configured"
+        wrong = signed(send_command(topic="Orders"), "shop-account", "another-secret")
+        assert send_refusal(gate, wrong).startswith("Check signature failed")
+
+
+def test_replies_go_unless_the_topic_is_listed() -> None:
+    reply = RemotingCommand(
+        Code.SEND_REPLY_MESSAGE_V2, send_command(topic="C_REPLY_TOPIC").fields, b"reply"
+    )
+    assert Server().gate().grant(signed(reply, "nothing-account"))
+    listed = ACCOUNTS.replace("topicPerms: [Orders=SUB]", "topicPerms: [C_REPLY_TOPIC=DENY]")
+    text = refusal(Server(listed).gate(), signed(reply, "reader-account"))
+    assert text == "No default permission for topic:C_REPLY_TOPIC"
+
+
+# --- from where
+
+
+def test_a_white_address_sends_receives_and_looks_but_does_not_administer() -> None:
+    gate = Server().gate(WHITE_HOST)
+    check_send(gate, send_of(send_command(topic="Whatever")))
+    assert gate.grant(ends("Whatever")).is_white
+    assert gate.grant(RemotingCommand(Code.GET_ALL_TOPIC_CONFIG)).is_white
+    update = RemotingCommand(Code.UPDATE_BROKER_CONFIG, body=b"a=b")
+    assert refusal(gate, update).startswith("Need admin permission")
+    assert gate.grant(signed(update, "administrator")).is_admin
+    assert refusal(gate, signed(update, "administrator", "another-secret"))
+    assert Server(is_white_admin=True).gate(WHITE_HOST).grant(RemotingCommand(25)).is_admin
+
+
+def test_an_account_from_its_own_white_address_needs_no_signature() -> None:
+    server = Server()
+    unsigned = RemotingCommand(
+        Code.GET_MAX_OFFSET, {"topic": "Orders", "AccessKey": "reader-account"}
+    )
+    assert server.gate("192.0.2.9").grant(unsigned).is_white
+    assert refusal(server.gate(STRANGE_HOST), unsigned).startswith("Check signature failed")
+
+
+def test_an_account_may_be_kept_to_addresses() -> None:
+    server = Server()
+    command = signed(ends(), "at-home-account", "secret-home")
+    assert server.gate("10.0.0.77").grant(command)
+    assert server.gate("::1").grant(command)
+    away = "accessKey=at-home-account is not allowed from this address"
+    assert refusal(server.gate("10.0.1.77"), command) == away
+
+
+def test_an_account_may_be_kept_to_tls() -> None:
+    command = signed(ends(), "tls-account", "secret-tls")
+    only = "accessKey=tls-account is only allowed over TLS"
+    assert refusal(Server().gate(), command) == only
+    assert Server().gate(is_encrypted=True).grant(command)
+
+
+def test_an_account_may_want_fresh_signatures() -> None:
+    server = Server()
+    gate, now_ms = server.gate(), server.now_ms
+    for _ in range(2):
+        for age_ms in (0, 60_000, -60_000):
+            command = signed(ends(), "fresh-account", "secret-fresh", now_ms=now_ms - age_ms)
+            assert gate.grant(command)
+            fresh = signed(send_command(), "fresh-account", "secret-fresh", now_ms=now_ms - age_ms)
+            check_send(gate, send_of(fresh))
+        for age_ms in (60_001, -60_001):
+            old = signed(send_command(), "fresh-account", "secret-fresh", now_ms=now_ms - age_ms)
+            assert "too old or has no time" in send_refusal(gate, old)
+
+
+# --- how often
+
+
+def test_a_wrong_key_too_often_closes_and_shuts_the_address_out_for_a_minute() -> None:
+    server = Server()
+    good, bad = server.gate(), server.gate()
+    good.grant(signed(ends(), "shop-account"))
+    wrong = signed(ends(), "shop-account", "another-secret")
+    for _ in range(TRIES_MAX):
+        assert refusal(bad, wrong)
+    with pytest.raises(ShutOut):
+        bad.grant(wrong)
+    right = signed(ends(), "shop-account")
+    with pytest.raises(ShutOut):
+        server.gate().grant(right)
+    assert good.grant(right), "who was there before goes on"
+    assert server.gate().grant(signed(ends(), "reader-account")), "and who is another"
+    assert server.gate("203.0.113.9").grant(right), "and who comes from elsewhere"
+    server.now_ms += MINUTE_MS
+    assert server.gate().grant(right)
+
+
+def test_refusals_are_counted_by_account_group_and_code() -> None:
+    server = Server()
+    pull = {"topic": "Secret", "consumerGroup": "shop"}
+    for _ in range(3):
+        assert refusal(server.gate(), signed(RemotingCommand(11, dict(pull)), "shop-account"))
+    (found,) = server.guard.refusals.of_group("shop")
+    assert (found.account, found.group, found.code, found.count) == ("shop-account", "shop", 11, 3)
+    assert found.remark == "No default permission for topic:Secret"
+
+
+def test_traces_go_without_a_permission_but_not_without_end() -> None:
+    server = Server()
+    gate, size = server.gate(), TRACE_BYTES_PER_SECOND // 4
+    trace = send_of(
+        signed(send_command(b"x" * size, topic="RMQ_SYS_TRACE_TOPIC"), "nothing-account")
+    )
+    for _ in range(4):
+        check_send(gate, trace)
+    with pytest.raises(AccessRefused, match="Too much to topic:RMQ_SYS_TRACE_TOPIC"):
+        check_send(gate, trace)
+    server.now_ms += 1000
+    check_send(gate, trace)

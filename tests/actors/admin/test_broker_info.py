@@ -1,0 +1,184 @@
+"""Tests of actors/admin/broker_info.py: what an administrator learns of a broker."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from actors.admin.broker_info import BrokerInfo, _bytes_text, _span_text
+from actors.config import BrokerConfig
+from actors.dispatching.reput import Following
+from actors.engine.published import Published
+from actors.engine.supervisor import ChildSpec
+from actors.engine.system import ActorSystem
+from actors.retention.keeping import KeepingReport
+from actors.statistics.pull_stats import PullStats
+from actors.statistics.put_stats import PutStats
+from actors.tables.offset_guard import OffsetStats
+from actors.tables.tables import Tables
+from protocol.bloom import BloomFilter
+from protocol.bodies import KVTable
+from protocol.codes import RequestCode
+from storage.config import StoreConfig
+from storage.message_store import MessageStore
+from tests.support.fake_disk import FakeDisk
+from tests.support.golden import frames
+from tests.support.peers import ask, request, simulated
+
+
+@dataclass
+class Sources:
+    """As much of a broker as is needed."""
+
+    store: MessageStore
+    config: BrokerConfig = field(default_factory=lambda: BrokerConfig(broker_name="broker-a"))
+    put_stats: PutStats = field(default_factory=PutStats)
+    pull_stats: PullStats = field(default_factory=PullStats)
+    following: Following = field(default_factory=lambda: Following(0))
+    kept: Published[KeepingReport] = field(default_factory=lambda: Published(KeepingReport()))
+    offset_stats: OffsetStats = field(default_factory=OffsetStats)
+    tables: Tables = field(default_factory=lambda: Tables(BloomFilter.of()))
+
+
+@contextmanager
+def broker_info() -> Iterator[tuple[ActorSystem, Sources]]:
+    with simulated(FakeDisk()) as system:
+        config = StoreConfig(
+            root="/store",
+            commit_log_file_bytes=65536,
+            consume_queue_file_bytes=6000,
+            max_hash_slots=64,
+            max_index_entries=200,
+        )
+        store = MessageStore(config, system.disk, system.clock)
+        store.open()
+        sources = Sources(store)
+        system.start(ChildSpec("broker_info", lambda _: BrokerInfo(sources)))
+        yield system, sources
+        store.close()
+
+
+def figures(system: ActorSystem) -> dict[str, str]:
+    answer = ask(system, "broker_info", request(RequestCode.GET_BROKER_RUNTIME_INFO))
+    assert (answer.code, answer.fields) == (0, None)
+    return KVTable.decode(answer.body).table
+
+
+def test_all_that_cluster_list_reads_is_there() -> None:
+    with broker_info() as (system, _):
+        found = figures(system)
+    read = (
+        "brokerVersionDesc",
+        "putTps",
+        "getTransferedTps",
+        "sendThreadPoolQueueSize",
+        "pullThreadPoolQueueSize",
+        "sendThreadPoolQueueHeadWaitTimeMills",
+        "pullThreadPoolQueueHeadWaitTimeMills",
+        "pageCacheLockTimeMills",
+        "earliestMessageTimeStamp",
+        "commitLogDiskRatio",
+        "msgPutTotalYesterdayMorning",
+        "msgPutTotalTodayMorning",
+        "msgPutTotalTodayNow",
+        "msgGetTotalYesterdayMorning",
+        "msgGetTotalTodayMorning",
+        "msgGetTotalTodayNow",
+    )
+    assert set(read) <= found.keys()
+    assert found["brokerVersionDesc"] == "V4_9_7"
+    assert found["earliestMessageTimeStamp"] == "-1"
+    assert all(float(tps) == 0 for tps in found["putTps"].split(" "))
+
+
+OURS = {
+    "logLeases",
+    "oldLogFilesStayFor",
+    "subscriptionMismatchGroups",
+    "ignoredOffsetCommits",
+    "pullHeldTimesTotal",
+    "pullColdTimesTotal",
+    "pullDoubtTimesTotal",
+}
+
+
+def test_every_figure_is_one_that_the_original_has_too_but_for_ours() -> None:
+    original = next(each for each in frames("java-4.9.7") if each.get("request_code") == 28)
+    theirs = KVTable.decode(original["body"]).table.keys()
+    with broker_info() as (system, sources):
+        sources.tables.delay_offsets.value = {1: 4, 2: 1, 4: 2}
+        found = figures(system)
+    assert found["scheduleMessageOffset_1"] == "4,0"
+    path = "commitLogDiskRatio_"  # and the folder of the log
+    assert {key for key in found if not key.startswith(path)} == OURS | {
+        key for key in theirs if not key.startswith(path)
+    }
+    assert not OURS & theirs
+
+
+def test_durations_of_puts_are_those_of_the_last_whole_minute() -> None:
+    with broker_info() as (system, sources):
+        found = figures(system)
+        assert (found["putMessageDistributeTime"], found["putLatency99"]) == ("null", "0.00")
+        sources.put_stats.took(0.4, 98)
+        sources.put_stats.took(40, 2)
+        sources.put_stats.took(20_000, 0)
+        system.advance(60_000)
+        found = figures(system)
+        assert found["putMessageDistributeTime"].startswith(
+            "[<=0ms]:0 [0~10ms]:98 [10~50ms]:2 [50~100ms]:0 "
+        )
+        assert found["putMessageDistributeTime"].endswith("[10s~]:0 ")
+        assert (found["putLatency99"], found["putLatency999"]) == ("40.00", "49.00")
+        assert found["putMessageEntireTimeMax"] == "20000"
+        system.advance(60_000)
+        assert figures(system)["putLatency99"] == "0.00"
+
+
+def test_pulls_that_had_to_wait_are_counted_by_their_reason() -> None:
+    with broker_info() as (system, sources):
+        stats = sources.pull_stats
+        stats.held_count, stats.cold_count, stats.doubt_count = 3, 2, 1
+        found = figures(system)
+    assert [found[f"pull{why}TimesTotal"] for why in ("Held", "Cold", "Doubt")] == ["3", "2", "1"]
+
+
+def test_disk_ratios_are_whole_hundredths_rounded_up_as_in_4_9_7() -> None:
+    with broker_info() as (system, _):
+        disk = system.disk
+        assert isinstance(disk, FakeDisk)
+        disk.usage = 0.4001
+        found = figures(system)
+    assert found["commitLogDiskRatio"] == found["consumeQueueDiskRatio"] == "0.41"
+    assert found["commitLogDiskRatio_/store/commitlog"] == "0.41"
+
+
+def test_throughput_is_that_of_the_last_seconds() -> None:
+    with broker_info() as (system, sources):
+        for _ in range(20):
+            sources.put_stats.put_count += 50
+            sources.put_stats.put_bytes += 5000
+            sources.pull_stats.get_count += 20
+            sources.pull_stats.found_count += 4
+            sources.pull_stats.miss_count += 6
+            system.advance(1000)
+        found = figures(system)
+    assert found["putTps"] == "50.0 50.0 50.0"
+    assert found["getFoundTps"] == "4.0 4.0 4.0"
+    assert found["getMissTps"] == "6.0 6.0 6.0"
+    assert found["getTotalTps"] == "10.0 10.0 10.0"
+    assert found["getTransferedTps"] == "20.0 20.0 20.0"
+    assert found["putMessageTimesTotal"] == found["msgPutTotalTodayNow"] == "1000"
+    assert found["putMessageAverageSize"] == "100.0"
+    assert found["runtime"] == "[ 0 days, 0 hours, 0 minutes, 20 seconds ]"
+
+
+def test_figures_for_people_are_written_as_in_4_9_7() -> None:
+    assert _span_text(14_000) == "[ 0 days, 0 hours, 0 minutes, 14 seconds ]"
+    assert _span_text(90_061_000) == "[ 1 days, 1 hours, 1 minutes, 1 seconds ]"
+    assert [_bytes_text(n) for n in (0, 185, 1024, 1536, 1 << 30)] == [
+        "0 B",
+        "185 B",
+        "1.0 KiB",
+        "1.5 KiB",
+        "1.0 GiB",
+    ]

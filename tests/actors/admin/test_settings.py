@@ -1,0 +1,290 @@
+"""Tests of actors/admin/settings.py: what changes while a server runs, and what never may."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from errno import EACCES
+from typing import Any
+
+import pytest
+
+from actors.admin.settings import REFUSED, NamesrvSettings, is_refused
+from actors.config import BrokerConfig, NamesrvConfig, parse_broker_config
+from actors.engine.supervisor import ChildSpec
+from actors.engine.system import ActorSystem
+from actors.settings.properties_file import parse_properties
+from protocol.bodies import DataVersion
+from protocol.codes import RequestCode, ResponseCode
+from protocol.command import RemotingCommand
+from storage.config import StoreConfig, live_keys_of
+from tests.support.brokers import BROKER, SimulatedBroker
+from tests.support.fake_disk import FakeDisk
+from tests.support.peers import ask, request, simulated
+from tests.support.transacting import INTERVAL_MS, beat, half, producing, questions
+
+PATH = "/etc/troupemq/broker.conf"
+FILE = """# The hour when old files go.
+deleteWhen = 04
+! how long
+fileReservedTime=72
+fileReservedTime=48
+sendMessageThreadPoolNums=4
+tls.server.keyPassword=secret
+"""
+UPDATE, GET = RequestCode.UPDATE_BROKER_CONFIG, RequestCode.GET_BROKER_CONFIG
+
+
+@contextmanager
+def broker(disk: FakeDisk | None = None, path: str = PATH) -> Iterator[SimulatedBroker]:
+    disk = disk or FakeDisk()
+    if path and not disk.exists(path):
+        disk.make_dirs(path.rpartition("/")[0])
+        disk.open(path, create=True).pwrite(FILE.encode(), 0)
+    made = SimulatedBroker(1, disk=disk, config=replace(BROKER, config_path=path))
+    yield made
+    made.stop()
+
+
+def update(made: SimulatedBroker, text: str) -> RemotingCommand:
+    return made.ask(RemotingCommand(UPDATE, body=text.encode()))
+
+
+def settings(made: SimulatedBroker) -> dict[str, str]:
+    answer = made.ask(RemotingCommand(GET))
+    assert answer.code == 0
+    return parse_properties(bytes(answer.body or b"").decode())
+
+
+def test_a_change_holds_at_once_and_is_in_the_file_with_all_else_as_it_was() -> None:
+    with broker() as made:
+        answer = update(made, "fileReservedTime=49\n")
+        assert (answer.code, answer.remark, answer.fields) == (0, None, None)
+        assert made.broker.store.config.file_reserved_hours == 49
+        assert settings(made)["fileReservedTime"] == "49"
+        text = made.disk.read_bytes(PATH).decode()
+        assert text == FILE.replace("fileReservedTime=48", "fileReservedTime=49")
+    assert BROKER.config_path == "", "the settings of one broker are its own"
+
+
+def test_what_is_not_in_the_file_comes_at_its_end() -> None:
+    with broker() as made:
+        update(made, "longPollingEnable=false")
+        assert made.disk.read_bytes(PATH).decode() == f"{FILE}longPollingEnable=false\n"
+        assert not made.broker.config.long_polling_enable
+
+
+def test_what_waits_for_a_restart_is_said_and_shown() -> None:
+    with broker() as made:
+        answer = update(made, "mappedFileSizeCommitLog=131072\nfileReservedTime=50\nmadeUp=1")
+        assert answer.code == 0
+        assert answer.remark == "after a restart: mappedFileSizeCommitLog; unknown: madeUp"
+        assert made.broker.store.config.commit_log_file_bytes == 65_536
+        assert settings(made)["mappedFileSizeCommitLog"] == "131072"
+        assert "madeUp" not in made.disk.read_bytes(PATH).decode()
+        _, store, _ = parse_broker_config(made.disk.read_bytes(PATH).decode())
+        assert store.commit_log_file_bytes == 131_072
+
+
+def test_settings_are_told_as_properties_with_the_version_of_the_last_change() -> None:
+    with broker() as made:
+        answer = made.ask(RemotingCommand(GET))
+        assert answer.fields is not None
+        assert DataVersion.decode(answer.fields["version"].encode()).counter == 0
+        shown = settings(made)
+        assert (shown["brokerName"], shown["mappedFileSizeCommitLog"]) == ("broker-a", "65536")
+        assert shown["sendMessageThreadPoolNums"] == "4", "the file has it, and it does nothing"
+        assert shown["useTLS"] == "false", "exportConfigs cannot do without"
+        assert not any(key.startswith("tls.") for key in shown), "there are passwords among them"
+        update(made, "fileReservedTime=49")
+        answer = made.ask(RemotingCommand(GET))
+        assert DataVersion.decode((answer.fields or {})["version"].encode()).counter == 1
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "brokerConfigPath",
+        "configBlackList",
+        "rocketmqHome",
+        "rocketmq.home.dir",
+        "storePathRootDir",
+        "storePathCommitLog",
+        "storePathDLedgerCommitLog",
+        "readOnlyCommitLogStorePaths",
+        "filterServerNums",
+        "messageStorePlugIn",
+        "kvConfigPath",
+        "configStorePath",
+        "configStorePathName",
+        "tls.server.keyPath",
+        "tls.config.file",
+    ],
+)
+def test_nobody_leads_the_broker_to_a_path_or_a_command(key: str) -> None:
+    with broker() as made:
+        answer = update(made, f"fileReservedTime=49\n{key}=/tmp/x")
+        assert (answer.code, answer.remark) == (ResponseCode.NO_PERMISSION, REFUSED)
+        assert made.broker.store.config.file_reserved_hours == 72, "all of it is refused"
+        assert made.disk.read_bytes(PATH).decode() == FILE
+
+
+def test_an_escape_or_a_line_break_smuggles_nothing_in() -> None:
+    with broker() as made:
+        assert update(made, "broker\\u0043onfigPath=/x").code == ResponseCode.NO_PERMISSION
+        update(made, "namesrvAddr=a:1\\nbrokerConfigPath=/x")
+        text = made.disk.read_bytes(PATH).decode()
+        assert "brokerConfigPath" not in parse_properties(text)
+
+
+def test_no_key_is_no_forbidden_one() -> None:
+    with broker() as made:
+        assert update(made, "=1\nfileReservedTime=49").code == 0
+        assert made.broker.store.config.file_reserved_hours == 49
+        answer = update(made, "regionId=\\ud800")
+        assert (answer.code, answer.remark) == (1, "string2Properties error")
+    assert is_refused("sendQueue", "pullQueue; sendQueue")
+
+
+def test_the_operator_may_forbid_more() -> None:
+    assert is_refused("fileReservedTime", "fileReservedTime;deleteWhen")
+    assert not is_refused("fileReservedTime", "")
+
+
+@pytest.mark.parametrize(
+    ("text", "word"),
+    [
+        ("fileReservedTime=soon", "fileReservedTime is soon"),
+        ("brokerPermission=9", "brokerPermission is 9"),
+        ("deleteWhen=25", "deleteWhen is 25"),
+        ("a=\\u12", "string2Properties error"),
+    ],
+)
+def test_a_value_that_cannot_work_changes_nothing(text: str, word: str) -> None:
+    with broker() as made:
+        answer = update(made, f"longPollingEnable=false\n{text}")
+        assert answer.code == ResponseCode.SYSTEM_ERROR
+        assert word in (answer.remark or "")
+        assert made.broker.config.long_polling_enable
+        assert made.disk.read_bytes(PATH).decode() == FILE
+
+
+def test_a_disk_that_refuses_the_file_leaves_everything_as_it_was() -> None:
+    disk = FakeDisk()
+    with broker(disk) as made:
+        disk.fail_next("rename", OSError(EACCES, "Permission denied"))
+        answer = update(made, "longPollingEnable=false")
+        assert answer.code == ResponseCode.SYSTEM_ERROR
+        assert "cannot save" in (answer.remark or "")
+        assert made.broker.config.long_polling_enable
+
+
+def test_without_a_file_a_change_lasts_until_the_stop_and_says_so() -> None:
+    with broker(path="") as made:
+        answer = update(made, "longPollingEnable=false")
+        assert answer.code == 0
+        assert answer.remark == "lost at a restart: there is no settings file"
+        assert not made.broker.config.long_polling_enable
+
+
+def test_what_waits_for_a_restart_counts_for_what_is_set_after_it() -> None:
+    with broker() as made:
+        assert update(made, "brokerRole=SLAVE").code == ResponseCode.SYSTEM_ERROR, "without an id"
+        assert update(made, "brokerId=1").code == 0
+        assert update(made, "brokerRole=SLAVE").code == 0
+        config, _, _ = parse_broker_config(made.disk.read_bytes(PATH).decode())
+        assert (config.broker_role, config.broker_id) == ("SLAVE", 1)
+        assert made.broker.config.broker_role == "ASYNC_MASTER"
+
+
+def test_a_file_that_somebody_has_spoilt_since_is_left_alone() -> None:
+    with broker() as made:
+        made.disk.open(PATH).pwrite(b"a=\\u12", 0)
+        assert settings(made)["brokerName"] == "broker-a"
+        answer = update(made, "longPollingEnable=false")
+        assert answer.code == ResponseCode.SYSTEM_ERROR
+        assert made.broker.config.long_polling_enable
+
+
+def test_no_body_is_a_success_that_changes_nothing() -> None:
+    with broker() as made:
+        assert made.ask(RemotingCommand(UPDATE)).code == 0
+        assert update(made, "").code == 0
+        assert made.disk.read_bytes(PATH).decode() == FILE
+
+
+def test_a_permission_reaches_pulls_at_once_and_name_servers_as_a_new_version() -> None:
+    with broker() as made:
+        made.send()
+        before = made.broker.tables.topic_table.value.data_version
+        assert update(made, "brokerPermission=2").code == 0
+        made.system.drain()
+        assert made.pull().code == ResponseCode.NO_PERMISSION
+        after = made.broker.tables.topic_table.value.data_version
+        assert after.counter == before.counter + 1
+        assert update(made, "brokerPermission=6").code == 0
+        assert made.pull().code == 0
+
+
+def test_transactions_and_groups_are_refused_from_the_next_request_on() -> None:
+    half = "TRAN_MSG\x01true\x02PGROUP\x01p"
+    with broker() as made:
+        assert made.send(properties=half).code == 0
+        update(made, "rejectTransactionMessage=true\nautoCreateSubscriptionGroup=false")
+        assert made.send(properties=half).code == ResponseCode.NO_PERMISSION
+        answer = made.pull(consumer_group="nobody")
+        assert answer.code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
+
+
+def test_when_open_transactions_are_asked_about_changes_with_the_next_round() -> None:
+    with broker() as made:
+        made.make_topic()
+        producer = producing(made)
+        changed = update(made, "transactionTimeOut=3600000\ntransactionCheckInterval=20000")
+        assert (changed.code, changed.remark) == (0, None)
+        half(made)
+        made.system.advance(INTERVAL_MS + 5_000)
+        assert questions(producer) == []
+        beat(producer)
+        assert update(made, "transactionTimeOut=1000").code == 0
+        made.system.advance(20_000)
+        assert len(questions(producer)) == 1
+
+
+@pytest.mark.parametrize("config", [BrokerConfig, StoreConfig, NamesrvConfig])
+def test_only_settings_that_are_no_path_are_live(config: Any) -> None:
+    assert not [key for key in live_keys_of(config) if is_refused(key)]
+
+
+# --- a name server's
+
+NS_PATH = "/data/namesrv.properties"
+
+
+@contextmanager
+def name_server(**more: Any) -> Iterator[tuple[ActorSystem, NamesrvConfig]]:
+    config = NamesrvConfig(config_store_path=NS_PATH, **more)
+    with simulated() as system:
+        system.start(ChildSpec("settings", lambda _: NamesrvSettings(config)))
+        yield system, config
+
+
+def test_a_name_servers_settings_change_and_are_kept() -> None:
+    with name_server() as (system, config):
+        body = b"orderMessageEnable=true\nclusterTest=false\n"
+        answer = ask(system, "settings", request(RequestCode.UPDATE_NAMESRV_CONFIG, body=body))
+        assert (answer.code, answer.remark) == (0, "without effect here: clusterTest")
+        assert config.order_message_enable
+        assert system.disk.read_bytes(NS_PATH) == body
+        answer = ask(system, "settings", request(RequestCode.GET_NAMESRV_CONFIG))
+        shown = parse_properties(bytes(answer.body or b"").decode())
+        assert (answer.code, answer.fields) == (0, None)
+        assert shown["orderMessageEnable"] == "true"
+        assert shown["configStorePath"] == NS_PATH
+
+
+@pytest.mark.parametrize("key", ["kvConfigPath", "configStorePath", "rocketmqHome", "mine"])
+def test_a_name_server_keeps_its_paths(key: str) -> None:
+    with name_server(config_black_list="mine") as (system, _):
+        body = f"{key}=/x".encode()
+        answer = ask(system, "settings", request(RequestCode.UPDATE_NAMESRV_CONFIG, body=body))
+        assert (answer.code, answer.remark) == (ResponseCode.NO_PERMISSION, REFUSED)

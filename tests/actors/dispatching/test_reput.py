@@ -1,0 +1,246 @@
+"""What was appended reaches the queues and the index, and those who wait for it hear of it."""
+
+import errno
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import pytest
+from structlog.testing import capture_logs
+
+from actors.dispatching import reput
+from actors.dispatching.reput import (
+    Appended,
+    Arrived,
+    CaughtUp,
+    Following,
+    QueuesSynced,
+    QueuesWritten,
+    Reput,
+    WriteOutQueues,
+    WritesForbidden,
+)
+from actors.engine.supervisor import ChildSpec
+from actors.engine.system import ActorSystem
+from storage.dispatching.dispatch import DispatchEntry, entry_of
+from storage.errors import StoreError
+from storage.message_store import MessageStore
+from storage.queues.consume_queue import UNIT
+from tests.support.fake_disk import FakeDisk
+from tests.support.peers import Told, simulated
+from tests.support.store import SmallStore
+
+NO_SPACE = OSError(errno.ENOSPC, "No space left on device")
+
+
+class Cast:
+    """A store, a Reput on it, and whom it tells."""
+
+    def __init__(self, system: ActorSystem, small: SmallStore) -> None:
+        self.system, self.small, self.store = system, small, small.store
+        self.pull_hold, self.put_message = Told("pull_hold"), Told("put_message")
+        self.flusher, self.catch_up = Told("flush_real_time"), Told("catch_up")
+        self.following = Following(0)
+
+    def start(self) -> None:
+        self.system.start(
+            ChildSpec(
+                "reput",
+                lambda _: Reput(
+                    self.store,
+                    self.following,
+                    pull_hold=self.pull_hold.address,
+                    put_message=self.put_message.address,
+                    catch_up=self.catch_up.address,
+                    clean_files=Told("clean_files").address,
+                ),
+            )
+        )
+        assert [type(told) for told in self.pull_hold.take()] == [CaughtUp]
+
+    def append(self, count: int) -> list[DispatchEntry]:
+        """Appends messages, as PutMessage does, and tells Reput of them."""
+        placed = self.small.send(count, dispatch=False)
+        heads = self.store.commit_log.walk(placed[0][0])
+        entries = [entry_of(head, ()) for head in heads]
+        end_offset = self.store.commit_log.end_offset
+        self.system.address("reput").tell(Appended(end_offset, entries))
+        return entries
+
+    def ask_unsynced(self, least_pages: int) -> QueuesWritten:
+        self.system.address("reput").tell(WriteOutQueues(least_pages, self.flusher.address))
+        self.system.drain()
+        (told,) = self.flusher.take()
+        assert isinstance(told, QueuesWritten)
+        return told
+
+    def on_disk(self, store: MessageStore, queue_id: int) -> int:
+        """How many units are in the files of a queue."""
+        directory = f"{store.config.consume_queue_dir}/Topic/{queue_id}"
+        names = store.disk.listdir(directory)
+        data = b"".join(store.disk.read_bytes(f"{directory}/{name}") for name in names)
+        return -(-len(data.rstrip(b"\0")) // UNIT.size)
+
+
+@contextmanager
+def following(disk: FakeDisk | None = None, *, sent_before: int = 0) -> Iterator[Cast]:
+    small = SmallStore(disk)
+    if sent_before:
+        small.send(sent_before, dispatch=False)
+    with simulated(small.disk) as system:
+        made = Cast(system, small)
+        made.start()
+        yield made
+    small.store.close()
+
+
+def arrived(told: Told) -> list[DispatchEntry]:
+    messages = told.take()
+    assert all(isinstance(message, Arrived) for message in messages)
+    return [entry for message in messages for entry in message.entries]
+
+
+def test_what_is_appended_can_be_read_and_found_and_is_told_in_order() -> None:
+    with following() as made:
+        entries = made.append(7) + made.append(5)
+        made.system.drain()
+        assert arrived(made.pull_hold) == entries
+        assert {name: len(units) for name, units in made.small.units().items()} == {
+            ("Topic", 0): 7,
+            ("Topic", 1): 5,
+        }
+        assert made.small.found_by_key() == 12
+        assert made.following.dispatched_offset == made.store.commit_log.end_offset
+        assert made.following.store_timestamp == entries[-1][6]
+
+
+def test_a_flood_is_dispatched_in_turns_and_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However much has come in one batch, a turn is short; a stop waits for the rest."""
+    monkeypatch.setattr(reput, "DISPATCHED_MAX", 10)
+    with following() as made:
+        entries = made.append(37) + made.append(20)
+        made.system.drain()
+        told = made.pull_hold.take()
+        assert max(len(message.entries) for message in told) == 10
+        assert [entry for message in told for entry in message.entries] == entries
+        assert made.following.dispatched_offset == made.store.commit_log.end_offset
+        made.append(35)
+        made.system.run_until(made.pull_hold.has_mail)  # a turn is done, the stop comes between
+        assert made.following.dispatched_offset < made.store.commit_log.end_offset
+    assert made.following.dispatched_offset == made.store.commit_log.end_offset
+    assert len(made.small.units()["Topic", 0]) + len(made.small.units()["Topic", 1]) == 92
+
+
+def test_a_batch_of_appends_is_dispatched_and_told_at_once() -> None:
+    with following() as made:
+        made.append(5)
+        made.system.drain()
+        assert len(made.pull_hold.take()) == 1
+
+
+def test_it_begins_with_what_lies_in_the_log_and_was_not_dispatched() -> None:
+    with following(sent_before=9) as made:
+        assert sum(map(len, made.small.units().values())) == 9
+        assert made.following.dispatched_offset == made.store.commit_log.end_offset
+        made.append(3)
+        made.system.drain()
+        assert sum(map(len, made.small.units().values())) == 12
+
+
+def test_entries_that_it_has_read_from_the_log_already_are_not_added_twice() -> None:
+    with following(sent_before=9) as made:
+        heads = made.store.commit_log.walk(0)
+        again = [entry_of(head, ()) for head in heads]
+        end_offset = made.store.commit_log.end_offset
+        made.system.address("reput").tell(Appended(end_offset, again))
+        made.append(3)
+        made.system.drain()
+        assert sum(map(len, made.small.units().values())) == 12
+        assert made.small.found_by_key() == 12
+
+
+def test_units_reach_their_files_within_a_fifth_of_a_second() -> None:
+    with following() as made:
+        made.append(6)
+        made.system.advance(199)
+        assert not made.store.disk.exists(f"{made.store.config.consume_queue_dir}/Topic/0")
+        made.system.advance(1)
+        assert made.on_disk(made.store, 0) == made.on_disk(made.store, 1) == 3
+
+
+def test_without_room_for_units_no_more_messages_are_wanted_until_there_is() -> None:
+    disk = FakeDisk()
+    with following(disk) as made, capture_logs() as lines:
+        made.append(4)
+        disk.fail_next("set_size", NO_SPACE, times=3)
+        made.system.advance(1000)
+        first, second = made.put_message.take()
+        assert isinstance(first, WritesForbidden) and isinstance(second, WritesForbidden)
+        assert "the disk is full" in (first.reason or "")
+        assert (second.reason, first.final) == (None, False)
+        assert sum(map(len, made.small.units().values())) == 4
+        assert made.on_disk(made.store, 0) == 2
+    events = [line["event"] for line in lines if "units" in line["event"]]
+    failed = [line for line in lines if line["event"] == "consume queues or index not written"]
+    assert events == ["the disk takes queue units again"]
+    assert len(failed) == 1
+
+
+def test_what_was_synced_is_not_asked_for_again() -> None:
+    with following() as made:
+        made.append(8)
+        made.system.drain()
+        first = made.ask_unsynced(0)
+        assert len(first.unsynced.files.paths) == 2
+        assert first.unsynced.store_timestamp == made.following.store_timestamp
+        made.system.address("reput").tell(QueuesSynced(first.unsynced, first.full_index))
+        made.system.drain()
+        assert made.ask_unsynced(0).unsynced.files.paths == []
+        made.append(2)
+        made.system.drain()
+        assert len(made.ask_unsynced(0).unsynced.files.paths) == 2
+
+
+def test_a_few_units_wait_for_the_thorough_flush() -> None:
+    with following() as made:
+        made.append(8)
+        made.system.advance(200)
+        written = made.ask_unsynced(2)
+        assert (written.unsynced.files.paths, written.unsynced.store_timestamp) == ([], None)
+
+
+def test_units_that_cannot_be_written_are_not_vouched_for() -> None:
+    disk = FakeDisk()
+    with following(disk) as made:
+        made.append(4)
+        made.system.drain()
+        disk.fail_next("set_size", NO_SPACE)
+        written = made.ask_unsynced(0)
+        assert (written.unsynced.files.paths, written.unsynced.store_timestamp) == ([], None)
+        (told,) = made.put_message.take()
+        assert isinstance(told, WritesForbidden) and told.reason
+        made.system.advance(400)
+        assert made.ask_unsynced(0).unsynced.store_timestamp is not None
+
+
+def test_a_follower_that_refuses_records_gets_them_later_and_readers_do_not_wait() -> None:
+    with following() as made:
+        index = made.store.index
+        assert index is not None
+        take, refusals = index.dispatch, [StoreError("as asked")] * 3
+
+        def refusing(entries: Sequence[DispatchEntry]) -> None:
+            if refusals:
+                raise refusals.pop()
+            take(entries)
+
+        index.dispatch = refusing  # type: ignore[method-assign]
+        entries = made.append(4)
+        made.system.drain()
+        assert arrived(made.pull_hold) == entries
+        entries = made.append(3)
+        made.system.advance(2000)
+        assert arrived(made.pull_hold) == entries
+        assert made.small.found_by_key() == 7
+        assert index in made.store.dispatcher.followers
+        reasons = [told.reason for told in made.put_message.take()]
+        assert reasons == ["as asked", None]

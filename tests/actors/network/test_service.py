@@ -1,0 +1,61 @@
+"""A port's service: where a command goes that is no send, and what becomes of one nobody serves."""
+
+from structlog.testing import capture_logs
+
+from actors.network.request import ClientAnswer, Request
+from actors.network.service import Service
+from protocol.codes import RequestCode, ResponseCode
+from protocol.command import RESPONSE_FLAG, RemotingCommand
+from protocol.headers.pull import PullMessageHeader
+from tests.support.peers import RecordingPeer, Told, request
+
+HEADER = PullMessageHeader(
+    consumer_group="group",
+    topic="Topic",
+    queue_id=0,
+    queue_offset=0,
+    max_msg_nums=32,
+    sys_flag=0,
+    commit_offset=0,
+    suspend_timeout_ms=0,
+    subscription=None,
+    sub_version=1,
+    expression_type=None,
+)
+
+
+def test_a_request_goes_to_who_serves_its_code_with_its_header_if_that_is_known() -> None:
+    pulls, beats, peer = Told("pulls"), Told("beats"), RecordingPeer()
+    service = Service({11: pulls.address, 34: beats.address})
+    pull, beat = request(RequestCode.PULL_MESSAGE), request(RequestCode.HEART_BEAT)
+    service.pass_on(pull, peer, HEADER)
+    service.pass_on(beat, peer)
+    assert pulls.take() == [Request(pull, peer, header=HEADER)]
+    assert beats.take() == [Request(beat, peer)]
+    assert peer.received == []
+
+
+def test_an_answer_goes_to_who_asks_clients_whatever_its_code() -> None:
+    asked, pulls, peer = Told("client_calls"), Told("pulls"), RecordingPeer()
+    answer = RemotingCommand(RequestCode.PULL_MESSAGE, opaque=3, flag=RESPONSE_FLAG)
+    Service({11: pulls.address}, answers_to=asked.address).pass_on(answer, peer)
+    assert asked.take() == [ClientAnswer(answer, peer)]
+    Service({11: pulls.address}).pass_on(answer, peer)  # nobody asks there
+    assert (pulls.take(), peer.received) == ([], [])
+
+
+def test_what_nobody_serves_is_answered_by_a_broker_and_logged_by_both() -> None:
+    broker_side, namesrv_side = RecordingPeer(), RecordingPeer()
+    with capture_logs() as logs:
+        Service({}).pass_on(request(9999), broker_side)
+        Service({}).pass_on(request(9999, oneway=True), broker_side)
+        Service({}, answer_unknown=False).pass_on(request(9999), namesrv_side)
+    (answer,) = broker_side.received
+    assert answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
+    assert answer.remark == " request type 9999 not supported"
+    assert namesrv_side.received == []
+    assert [(line["event"], line["peer"]) for line in logs] == [
+        ("unsupported request", broker_side.remote),
+        ("unsupported request", broker_side.remote),
+        ("unsupported request, not answered", namesrv_side.remote),
+    ]

@@ -1,0 +1,157 @@
+"""A transport: what goes to its socket in one call, what comes back of it, what is copied."""
+
+from collections.abc import Sequence
+from socket import socketpair
+from typing import Any
+
+import pytest
+
+from actors.network.sends import Buffer
+from actors.network.transport import (
+    BUFFERS_PER_SEND,
+    JOINED_BYTES_MAX,
+    SEND_BYTES,
+    Transport,
+)
+
+ALL = 1 << 40
+
+
+class Peer:
+    """A socket that takes so many bytes in a call, and in the next, and then no more."""
+
+    def __init__(self, *takes: int) -> None:
+        self.takes = [*takes]
+        self.offered: list[list[Buffer]] = []
+
+    def sendmsg(self, buffers: Sequence[Buffer]) -> int:
+        if not self.takes:
+            raise BlockingIOError
+        self.offered.append([*buffers])
+        return min(self.takes.pop(0), sum(map(len, buffers)))
+
+
+def transport_to(peer: Peer, *buffers: Buffer) -> Transport:
+    sock: Any = peer
+    transport = Transport(sock)
+    transport.queue(buffers)
+    return transport
+
+
+def offered(*buffers: Buffer) -> list[Buffer]:
+    """What goes to the socket in the first call."""
+    peer = Peer(ALL, ALL)
+    transport_to(peer, *buffers).flush()
+    return peer.offered[0]
+
+
+# --- out
+
+
+def test_small_buffers_are_joined_and_large_ones_go_as_they_are() -> None:
+    small, large = b"ab", memoryview(bytes(JOINED_BYTES_MAX))
+    assert offered(small, memoryview(b"cd"), small) == [b"abcdab"]
+    assert [each is large for each in offered(large, large)] == [True, True]
+    assert [len(each) for each in offered(small, large, large)] == [2 + 2 * JOINED_BYTES_MAX]
+
+
+def test_one_buffer_is_not_copied() -> None:
+    view = memoryview(b"abc")
+    assert offered(view)[0] is view
+
+
+def test_no_call_offers_too_many_buffers_or_too_many_bytes() -> None:
+    large = memoryview(bytes(JOINED_BYTES_MAX))
+    many = Peer(ALL, ALL)
+    transport_to(many, *[large] * (BUFFERS_PER_SEND + 3)).flush()
+    assert [len(call) for call in many.offered] == [BUFFERS_PER_SEND, 3]
+    half = bytes(SEND_BYTES // 2 + 1)
+    long = Peer(ALL, ALL)
+    transport_to(long, half, half, half).flush()
+    assert [len(call) for call in long.offered] == [2, 1]
+
+
+def test_what_the_socket_did_not_take_comes_first_again_as_a_copy() -> None:
+    first, second = memoryview(b"ab" * JOINED_BYTES_MAX), memoryview(b"cd" * JOINED_BYTES_MAX)
+    peer = Peer(len(first) + 1)
+    transport = transport_to(peer, first, second)
+    assert transport.flush() == len(first) + 1
+    assert transport.unsent_bytes == len(second) - 1
+    transport.queue([b"later"])
+    peer.takes = [ALL]
+    assert transport.flush() == len(second) + 4
+    assert peer.offered[1] == [second[1:], b"later"]
+    assert type(peer.offered[1][0]) is bytes
+    assert (transport.unsent_bytes, transport.has_unsent) == (0, False)
+
+
+def test_what_was_not_offered_yet_is_not_copied() -> None:
+    views = [memoryview(bytes(JOINED_BYTES_MAX)) for _ in range(BUFFERS_PER_SEND + 1)]
+    peer = Peer(1)
+    transport = transport_to(peer, *views)
+    transport.flush()
+    peer.takes = [ALL, ALL]
+    transport.flush()
+    assert peer.offered[2][0] is views[-1]
+    assert peer.offered[1][1] is not views[1]
+
+
+def test_what_has_waited_for_the_peer_is_not_touched() -> None:
+    """It may lie in a file, and only the kernel may meet an error of its disk."""
+    peer = Peer(0)
+    transport = transport_to(peer, b"a")
+    transport.flush()
+    views = [memoryview(b"ab"), memoryview(b"cd")]
+    transport.queue(views)
+    peer.takes = [ALL]
+    transport.flush()
+    assert peer.offered[1][1] is views[0]
+    assert peer.offered[1][2] is views[1]
+    transport.queue(views)
+    peer.takes = [ALL]
+    transport.flush()
+    assert peer.offered[2] == [b"abcd"]
+
+
+def test_views_of_a_file_that_goes_are_copied_and_no_others() -> None:
+    file, other = bytearray(b"0123456789"), bytearray(b"abc")
+    transport = transport_to(peer := Peer(), memoryview(file)[:4], b"x", memoryview(other))
+    transport.queue([memoryview(file)[4:]])
+    assert transport.copy_out(file, 9) == 10
+    with pytest.raises(BufferError):
+        file.append(0)  # nothing was copied: that would have been too much
+    assert transport.copy_out(file, 10) == 10
+    file.clear()
+    with pytest.raises(BufferError):
+        other.clear()
+    assert transport.copy_out(file, 10) == 0
+    peer.takes = [ALL]
+    assert transport.flush() == 14
+    assert peer.offered == [[b"0123xabc456789"]]
+
+
+# --- in, and the end
+
+
+def test_nothing_yet_is_told_from_nothing_any_more() -> None:
+    near, far = socketpair()
+    with near, far:
+        far.setblocking(False)
+        transport = Transport(far)
+        assert transport.receive() is None
+        near.sendall(b"abc")
+        assert transport.receive() == b"abc"
+        near.close()
+        assert transport.receive() == b""
+
+
+def test_a_closed_transport_has_let_go_of_what_waited() -> None:
+    near, far = socketpair()
+    with near:
+        far.setblocking(False)
+        transport = Transport(far)
+        file = bytearray(10)
+        transport.queue([memoryview(file)])
+        transport.close()
+        assert (transport.unsent_bytes, transport.has_unsent, far.fileno()) == (0, False, -1)
+        file.clear()

@@ -1,0 +1,121 @@
+"""The one appender: numbers without holes, whatever does not get into the log."""
+
+import errno
+from dataclasses import asdict
+
+import pytest
+
+from actors.engine.published import Published
+from actors.sending.appender import Appender, Put, Record
+from actors.statistics.counts import Counts
+from actors.statistics.put_stats import PutStats
+from protocol.bodies import TopicConfig
+from protocol.sysflag import TRANSACTION_PREPARED
+from storage.errors import StoreError
+from storage.log.commit_log import CommitLog, prepare_file
+from tests.support.brokers import STORE
+from tests.support.fake_disk import FakeDisk
+from tests.support.puts import HOST, put
+
+CONFIG = TopicConfig("Topic", 4, 4)
+NOW_MS = 1_700_000_000_000
+HALF_A_FILE = STORE.commit_log_file_bytes // 2
+
+
+class Made:
+    """An appender with a log of one file."""
+
+    def __init__(self) -> None:
+        self.disk = FakeDisk()
+        self.log = CommitLog(STORE, self.disk)
+        self.log.load()
+        self.log.start_at(0, 0)
+        self.log.store_host = HOST
+        self.stats = PutStats()
+        self.appender = Appender(self.log, Published({"Topic": CONFIG}), self.stats)
+
+    def put(self, *bodies: bytes, queue_id: int = 1, sys_flag: int = 0, delay_ms: int = 0) -> Put:
+        """A put of so many records."""
+        state = self.appender.state_of("Topic", CONFIG)
+        records = []
+        for body in bodies:
+            given = asdict(put(body, queue_id=queue_id, sys_flag=sys_flag))
+            records.append(Record(**given, tags_code=77, keys=(b"key",), delay_ms=delay_ms))
+        return Put(state, records)
+
+    def append(self, *puts: Put) -> tuple[int, list[int]]:
+        """How many are stored, and the queue offsets that are dispatched."""
+        stored, entries = self.appender.append(puts, NOW_MS)
+        return stored, [entry[2] for entry in entries]
+
+
+def test_records_count_up_by_queue_and_know_where_they_lie() -> None:
+    made = Made()
+    made.appender.start_at({("Topic", 1): 10, ("Other", 0): 5})
+    batch, single = made.put(b"1", b"2"), made.put(b"3")
+    assert made.append(batch, single, made.put(b"4", queue_id=2)) == (3, [10, 11, 12, 0])
+    for record in (*batch.records, *single.records):
+        stored = made.log.read_record(record.physical_offset)
+        assert stored is not None
+        assert (stored.body, stored.queue_offset) == (record.body, record.queue_offset)
+    sizes = [record.record_bytes for record in (*batch.records, *single.records)]
+    counts = made.stats.by_topic["Topic"]
+    assert (counts.count, counts.times) == (4, 3)
+    assert counts.bytes == made.log.end_offset == sum(sizes) + sizes[0]
+
+
+def test_what_is_dispatched_is_due_so_long_after_it_was_stored() -> None:
+    made = Made()
+    _, entries = made.appender.append([made.put(b"now"), made.put(b"later", delay_ms=500)], NOW_MS)
+    assert [(entry[5], entry[6], entry[8]) for entry in entries] == [
+        (77, NOW_MS, (b"key",)),
+        (NOW_MS + 500, NOW_MS, (b"key",)),
+    ]
+
+
+def test_what_finds_no_room_gives_its_numbers_to_who_comes_instead() -> None:
+    made = Made()
+    large = bytes(HALF_A_FILE)
+    puts = [made.put(b"1"), made.put(large), made.put(large), made.put(b"2", queue_id=2)]
+    assert made.append(*puts) == (2, [0, 1])
+    needed = made.log.next_file_offset_to_prepare()
+    assert needed is not None
+    made.log.adopt(prepare_file(needed, STORE, made.disk))
+    assert made.append(made.put(b"instead")) == (1, [2])
+    assert made.append(*puts[2:]) == (2, [3, 0])
+
+
+def test_what_the_disk_refuses_has_taken_no_numbers() -> None:
+    made = Made()
+    assert made.append(made.put(b"1")) == (1, [0])
+    made.disk.fail_next("pwrite", OSError(errno.EIO, "Input/output error"))
+    with pytest.raises(StoreError):
+        made.append(made.put(b"2"), made.put(b"3", b"4"))
+    assert made.stats.by_topic["Topic"] == Counts(1, made.log.end_offset, 1)
+    assert made.append(made.put(b"5")) == (1, [1])
+
+
+def test_what_is_prepared_has_no_number() -> None:
+    made = Made()
+    prepared = made.put(b"half", sys_flag=TRANSACTION_PREPARED)
+    assert made.append(made.put(b"1"), prepared, made.put(b"2")) == (3, [0, 0, 1])
+
+
+def test_a_queue_that_is_gone_begins_again_unless_it_has_grown_meanwhile() -> None:
+    made = Made()
+    made.appender.start_at({("Unused", 0): 7})
+    made.append(made.put(b"1"), made.put(b"2", queue_id=2), made.put(b"3", queue_id=2))
+    gone = [("Topic", 1, 1), ("Topic", 2, 1), ("Unused", 0, 7), ("Unknown", 0, 0)]
+    made.appender.forget_queues(gone)
+    assert made.append(made.put(b"4"), made.put(b"5", queue_id=2)) == (2, [0, 2])
+    assert made.appender.own_state_of("Unused").next_offsets == {}
+
+
+def test_the_state_of_a_topic_stays_while_its_configuration_changes() -> None:
+    made = Made()
+    state = made.appender.own_state_of("Topic")
+    assert (state.config, state.queue_id_limit) == (CONFIG, 4)
+    assert made.appender.state_of("Topic", TopicConfig("Topic", 8, 2)) is state
+    assert state.queue_id_limit == 8
+    unknown = made.appender.own_state_of("SCHEDULE_TOPIC_XXXX")
+    assert (unknown.topic, unknown.queue_id_limit) == (b"SCHEDULE_TOPIC_XXXX", 1)

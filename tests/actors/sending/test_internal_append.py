@@ -1,0 +1,247 @@
+"""What other actors have stored: prepared records, their places, and what becomes of failures."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from actors.dispatching.reput import WritesForbidden
+from actors.engine.actor import Actor, handles
+from actors.engine.supervisor import ChildSpec
+from actors.sending.internal_append import InternalAppend, InternalAppended, InternalRecord
+from actors.tables.topics import CreateSystemTopic
+from protocol.codes import ResponseCode
+from protocol.message import MessageRecord
+from protocol.properties import parse
+from storage.message_store import MessageStore
+from tests.support.brokers import STORE, SimulatedBroker
+from tests.support.fake_disk import FakeDisk
+
+
+class Asker(Actor):
+    """Keeps the answers."""
+
+    def __init__(self, answers: list[InternalAppended]) -> None:
+        super().__init__()
+        self._answers = answers
+
+    @handles(InternalAppended)
+    def on_answer(self, message: InternalAppended) -> None:
+        self._answers.append(message)
+
+
+def asked(made: SimulatedBroker) -> list[InternalAppended]:
+    answers: list[InternalAppended] = []
+    made.system.start(ChildSpec("asker", lambda _: Asker(answers)))
+    return answers
+
+
+def put(
+    made: SimulatedBroker, *records: InternalRecord, token: object = None, **options: Any
+) -> None:
+    reply_to = made.system.address("asker")
+    made.system.address("put_message").tell(InternalAppend(records, reply_to, token, **options))
+
+
+def record(body: bytes = b"own", **fields: Any) -> InternalRecord:
+    return replace(InternalRecord("Topic", 1, body, born_timestamp=5), **fields)
+
+
+def read(made: SimulatedBroker, answer: InternalAppended, number: int = 0) -> MessageRecord:
+    found = made.broker.store.commit_log.read_record(answer.results[number].physical_offset)
+    assert found is not None
+    return found
+
+
+def test_a_record_lies_in_the_log_as_it_was_prepared_and_can_be_pulled() -> None:
+    made = SimulatedBroker(1)
+    made.make_topic()
+    answers = asked(made)
+    host = bytes(range(20))
+    put(
+        made,
+        record(
+            properties=b"TAGS\x01a",
+            tags_code=97,
+            flag=3,
+            sys_flag=8 | 0x20,
+            born_host=host,
+            reconsume_times=4,
+            prepared_offset=77,
+        ),
+        record(b"second"),
+        token="mine",
+    )
+    made.system.advance(100)
+    (answer,) = answers
+    assert answer.token == "mine"
+    assert [(each.code, each.queue_offset) for each in answer.results] == [(0, 0), (0, 1)]
+    found = read(made, answer)
+    assert (found.topic, found.queue_id, found.body, found.flag) == ("Topic", 1, b"own", 3)
+    assert (found.sys_flag, found.born_host, found.born_timestamp) == (8 | 0x10, host, 5)
+    assert (found.reconsume_times, found.prepared_transaction_offset) == (4, 77)
+    assert [each.body for each in made.messages("Topic", 1)] == [b"own", b"second"]
+    unit = made.broker.store.consume_queues.get_or_create("Topic", 1).unit(0)
+    assert unit is not None and unit[2] == 97
+    made.stop()
+
+
+def test_own_records_and_sends_share_the_numbers_of_a_queue() -> None:
+    made = SimulatedBroker(2)
+    made.make_topic()
+    answers = asked(made)
+    for number in range(20):
+        if number % 3:
+            put(made, record(b"%d" % number))
+        else:
+            made.start_send(b"%d" % number, queue_id=1)
+    made.system.advance(200)
+    assert len(answers) == 13
+    assert [each.queue_offset for each in made.messages("Topic", 1)] == [*range(20)]
+    made.stop()
+
+
+def test_records_that_find_no_room_wait_for_the_next_file() -> None:
+    made = SimulatedBroker(3)
+    made.make_topic()
+    answers = asked(made)
+    bodies = [bytes([number]) * 5_000 for number in range(60)]
+    put(made, *map(record, bodies[:30]))
+    put(made, *map(record, bodies[30:]))
+    made.system.advance(1000)
+    assert [len(answer.results) for answer in answers] == [30, 30]
+    assert all(result.is_stored for answer in answers for result in answer.results)
+    assert [each.body for each in made.messages("Topic", 1)] == bodies
+    made.stop()
+
+
+def test_what_the_log_cannot_take_is_refused_and_the_rest_is_stored() -> None:
+    made = SimulatedBroker(4)
+    made.make_topic()
+    answers = asked(made)
+    long_text, long_body = bytes(32_768), bytes(STORE.commit_log_file_bytes)
+    put(made, record(b"a"), record(properties=long_text), record(b"b"), record(long_body))
+    put(made, record(topic="t" * 128), record(b"c"))
+    made.system.advance(100)
+    codes = [[result.code for result in answer.results] for answer in answers]
+    assert sorted(codes) == [[0, 13, 0, 13], [13, 0]]
+    assert sorted(each.body for each in made.messages("Topic", 1)) == [b"a", b"b", b"c"]
+    made.stop()
+
+
+def test_a_topic_that_is_not_there_is_made_first() -> None:
+    made = SimulatedBroker(5)
+    answers = asked(made)
+    wanted = (CreateSystemTopic("%RETRY%g", 2), CreateSystemTopic("%DLQ%g", 1))
+    put(made, record(topic="%DLQ%g", queue_id=0), topics=wanted)
+    put(made, record(b"next", topic="%DLQ%g", queue_id=0), topics=wanted)
+    made.system.advance(100)
+    assert [answer.results[0].code for answer in answers] == [0, 0]
+    topics = made.broker.tables.topics.value
+    assert (topics["%RETRY%g"].write_queue_nums, topics["%DLQ%g"].write_queue_nums) == (2, 1)
+    made.stop()
+
+
+def test_nothing_is_taken_while_writes_are_forbidden() -> None:
+    made = SimulatedBroker(6)
+    answers = asked(made)
+    made.system.address("put_message").tell(WritesForbidden("full", "test"))
+    made.system.drain()
+    put(made, record())
+    made.system.advance(10)
+    made.system.address("put_message").tell(WritesForbidden(None, "test"))
+    made.system.drain()
+    put(made, record(b"later"))
+    made.system.advance(10)
+    assert [each.results[0].code for each in answers] == [ResponseCode.SERVICE_NOT_AVAILABLE, 0]
+    assert not answers[0].results[0].is_stored
+    assert (answers[0].remark or "").startswith("service not available now.")
+    made.stop()
+
+
+@pytest.mark.parametrize("waits", [True, False])
+def test_under_sync_flush_the_answer_waits_for_the_disk_if_asked_to(waits: bool) -> None:
+    disk = FakeDisk()
+    made = SimulatedBroker(7, disk, store_config=replace(STORE, flush_disk_type="SYNC_FLUSH"))
+    answers = asked(made)
+    log = made.broker.store.commit_log
+    put(made, record(), waits=waits)
+    made.system.run_until(lambda: bool(answers))
+    result = answers[0].results[0]
+    assert result.code == 0
+    on_disk = log.flushed_offset >= result.physical_offset + result.record_bytes
+    assert on_disk or not waits
+    made.system.advance(100)
+    assert log.flushed_offset == log.end_offset  # who does not wait has woken the flusher
+    made.stop()
+
+
+def test_who_waits_when_put_message_fails_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = SimulatedBroker(8)
+    made.make_topic()
+    answers = asked(made)
+    log = made.broker.store.commit_log
+    append = log.append
+
+    def broken(*_: object) -> None:
+        monkeypatch.setattr(log, "append", append)
+        raise ValueError("broken")
+
+    monkeypatch.setattr(log, "append", broken)
+    put(made, record())
+    put(made, record(), topics=(CreateSystemTopic("%DLQ%g", 1),))
+    made.system.advance(1000)
+    assert len(answers) == 2
+    assert {answer.results[0].code for answer in answers} <= {0, ResponseCode.SYSTEM_ERROR}
+    assert ResponseCode.SYSTEM_ERROR in {answer.results[0].code for answer in answers}
+    put(made, record(b"again"))
+    made.system.advance(1000)
+    assert [each.queue_offset for each in made.messages("Topic", 1)] == [
+        *range(len([1 for answer in answers if answer.results[0].is_stored]))
+    ]
+    made.stop()
+
+
+def test_what_an_own_record_appended_survives_a_clean_stop() -> None:
+    disk = FakeDisk()
+    made = SimulatedBroker(9, disk)
+    made.make_topic()
+    answers = asked(made)
+    put(made, record(b"kept"))
+    made.system.run_until(lambda: bool(answers))
+    made.stop()
+    store = MessageStore(STORE, disk, made.system.clock)
+    store.open()
+    assert store.consume_queues.get_or_create("Topic", 1).max_offset == 1
+    store.close()
+
+
+def test_a_pull_outside_of_its_queue_leaves_a_message_about_it() -> None:
+    made = SimulatedBroker(10)
+    made.make_topic()
+    made.send(queue_id=2)
+    made.system.advance(100)
+    assert made.pull(99, queue_id=2).code == ResponseCode.PULL_OFFSET_MOVED
+    made.system.advance(100)
+    (event,) = made.messages("OFFSET_MOVED_EVENT")
+    assert event.body == (
+        b'{"consumerGroup":"consumers","messageQueue":{"brokerName":"broker-a","queueId":2,'
+        b'"topic":"Topic"},"offsetNew":1,"offsetRequest":99}'
+    )
+    assert parse(event.properties) == {"KEYS": "consumers", "DELAY": "0", "TAGS": "consumers"}
+    assert event.born_host == event.store_host
+    assert made.pull(topic="OFFSET_MOVED_EVENT", expression="consumers").code == 0
+    made.stop()
+
+
+def test_of_a_chain_nothing_behind_what_does_not_fit_is_stored() -> None:
+    """Else a half message would be settled whose commit is not stored."""
+    too_long = bytes(STORE.commit_log_file_bytes)
+    for is_chain, codes in ((False, [13, 0]), (True, [13, 13])):
+        made = SimulatedBroker(1)
+        made.make_topic()
+        answers = asked(made)
+        put(made, record(too_long), record(b"small"), is_chain=is_chain)
+        made.system.advance(100)
+        assert [result.code for result in answers[0].results] == codes
+        made.stop()

@@ -1,0 +1,106 @@
+"""The end of the log: the next file is asked for once, and who forbids to write lifts it."""
+
+from structlog.testing import capture_logs
+
+from actors.dispatching.reput import Appended, WritesForbidden
+from actors.retention.clean_files import DropFiles, FilesDropped
+from actors.sending.allocate_file import FilePrepared, PrepareFile
+from actors.sending.log_end import LogEnd
+from actors.statistics.put_stats import PutStats
+from storage.log.commit_log import CommitLog, prepare_file
+from tests.support.brokers import STORE
+from tests.support.fake_disk import FakeDisk
+from tests.support.peers import Told
+from tests.support.puts import put
+
+FILE_BYTES = STORE.commit_log_file_bytes
+
+
+class Made:
+    """The end of a log of one file, and those it talks to."""
+
+    def __init__(self) -> None:
+        self.disk, self.stats = FakeDisk(), PutStats()
+        self.log = CommitLog(STORE, self.disk)
+        self.log.load()
+        self.log.start_at(0, 0)
+        self.allocate_file, self.reput = Told("allocate_file"), Told("reput")
+        self.owner = Told("put_message")
+        self.end = LogEnd(
+            self.log,
+            STORE,
+            self.disk,
+            self.stats,
+            addresses={
+                "allocate_file": self.allocate_file.address,
+                "reput": self.reput.address,
+            },
+            owner=self.owner.address,
+        )
+
+    def prepared(self, offset: int) -> FilePrepared:
+        """A file that begins there."""
+        return FilePrepared(offset, prepare_file(offset, STORE, self.disk))
+
+
+def test_a_file_is_asked_for_once_until_it_could_not_be_made() -> None:
+    made = Made()
+    made.end.want_file()
+    made.end.want_file()
+    assert made.allocate_file.take() == [PrepareFile(FILE_BYTES, made.owner.address)]
+    made.end.waits_for_file = True
+    assert made.end.give_up_file()
+    assert not made.end.waits_for_file
+    assert not made.end.give_up_file()
+    made.end.want_file()
+    assert made.allocate_file.take() == [PrepareFile(FILE_BYTES, made.owner.address)]
+
+
+def test_only_the_file_behind_the_last_one_is_room() -> None:
+    made = Made()
+    made.end.waits_for_file = True
+    assert not made.end.adopt(made.prepared(2 * FILE_BYTES))
+    assert made.end.waits_for_file
+    assert made.end.adopt(made.prepared(FILE_BYTES))
+    assert not made.end.waits_for_file
+    assert made.log.queue.capacity_end == 2 * FILE_BYTES
+    assert made.log.append([[put(bytes(FILE_BYTES // 2))]] * 2, 0)
+    dropped = Told("clean_files")
+    made.end.drop_files(DropFiles(FILE_BYTES, dropped.address))
+    (told,) = dropped.take()
+    assert isinstance(told, FilesDropped)
+    assert [file.first_offset for file in told.files] == [0]
+
+
+def test_each_lifts_its_own_word_and_the_last_one_opens_the_log() -> None:
+    made = Made()
+    with capture_logs() as lines:
+        for message in (WritesForbidden("full", "disk"), WritesForbidden("no room", "reput")):
+            made.end.forbid(message)
+        made.end.forbid(WritesForbidden(None, "somebody"))
+        assert made.end.is_forbidden
+        made.end.forbid(WritesForbidden(None, "reput"))
+        assert made.end.is_forbidden and not made.end.is_forbidden_but_by("disk")
+        made.end.forbid(WritesForbidden(None, "disk"))
+    assert not made.end.is_forbidden
+    assert [line["event"] for line in lines] == [
+        "no more messages are taken",
+        "no more messages are taken",
+        "messages are taken again",
+    ]
+
+
+def test_what_was_said_for_good_stays() -> None:
+    made = Made()
+    made.end.forbid(WritesForbidden("a failed sync", "group commit", final=True))
+    made.end.forbid(WritesForbidden(None, "group commit"))
+    assert made.end.is_forbidden and made.end.is_forbidden_but_by("disk")
+
+
+def test_what_was_written_is_counted_and_dispatched_up_to_the_end() -> None:
+    made = Made()
+    ((offset, size),) = made.log.append([[put()]], 5)
+    entry = (b"Topic", 0, 0, offset, size, 0, 5, 0, ())
+    made.end.dispatch([entry])
+    assert made.reput.take() == [Appended(size, [entry])]
+    assert (made.stats.put_count, made.stats.put_bytes) == (1, size)

@@ -1,0 +1,326 @@
+"""What the broker answers to batches of a sink, and what it stores of them."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+from structlog.testing import capture_logs
+
+from actors.sending.internal_append import InternalAppended
+from actors.sending.sink import Sink
+from protocol.codes import ResponseCode
+from protocol.command import RemotingCommand
+from protocol.property_shapes import find_pairs
+from protocol.sink import SINK_MARK, parse_mark
+from storage.message_store import MessageStore
+from tests.support.brokers import BROKER, STORE, SimulatedBroker
+from tests.support.fake_disk import FakeDisk
+from tests.support.sinking import (
+    batch_command,
+    chained,
+    marks,
+    progress_command,
+    progress_in,
+    pulled,
+)
+
+MESSAGES = chained([b"body %d" % number for number in range(10)], b"TAGS\x01a\x02KEYS\x01k1 k2")
+
+
+@pytest.fixture
+def made() -> SimulatedBroker:
+    made = SimulatedBroker(1)
+    made.make_topic()
+    made.system.drain()
+    return made
+
+
+def sent(made: SimulatedBroker, command: RemotingCommand) -> tuple[int, int]:
+    return progress_in(made.ask(command))
+
+
+def refused(made: SimulatedBroker, command: RemotingCommand) -> tuple[int, str]:
+    answer = made.ask(command)
+    return answer.code, answer.remark or ""
+
+
+def test_a_batch_is_stored_as_any_messages_with_marks(made: SimulatedBroker) -> None:
+    assert sent(made, batch_command(MESSAGES)) == (0, 10)
+    records = sorted(pulled(made), key=lambda record: record.physical_offset)
+    assert [record.body for record in records] == [each.body for each in MESSAGES]
+    assert [record.queue_id for record in records] == [number % 4 for number in range(10)]
+    for number, record in enumerate(records):
+        found = dict(find_pairs(record.properties))
+        mark = parse_mark(found[b"TROUPE_SINK"])
+        assert mark is not None
+        assert mark[:4] == ("query-1", 0, 0, number)
+        assert found[b"UNIQ_KEY"] == mark.unique_key("Topic")
+        assert (found[b"TAGS"], found[b"KEYS"]) == (b"a", b"k1 k2")
+        assert record.prepared_transaction_offset == SINK_MARK
+        assert record.born_timestamp == 1_700_000_000_000
+    made.stop()
+
+
+def test_a_repeat_is_answered_as_done_and_stores_nothing(made: SimulatedBroker) -> None:
+    assert sent(made, batch_command(MESSAGES, 0, 7)) == (0, 7)
+    assert sent(made, batch_command(MESSAGES, 0, 7)) == (0, 7)
+    assert sent(made, batch_command(MESSAGES, 2, 4)) == (0, 7)
+    assert sent(made, batch_command(MESSAGES, 5)) == (0, 10)
+    assert sent(made, progress_command()) == (0, 10)
+    assert list(marks(made).values()) == [1] * 10
+    made.stop()
+
+
+def test_a_batch_of_the_past_is_done(made: SimulatedBroker) -> None:
+    for batch in (3, 4, 3, 0):
+        sent(made, batch_command(MESSAGES, batch=batch))
+    assert len(pulled(made)) == 20
+    assert sent(made, progress_command()) == (4, 10)
+    made.stop()
+
+
+def test_a_gap_is_refused(made: SimulatedBroker) -> None:
+    code, remark = refused(made, batch_command(MESSAGES, 3))
+    assert code == ResponseCode.SINK_BATCH_HAS_GAP
+    assert remark == "message 3 of a batch came, but 0 is the next one"
+    sent(made, batch_command(MESSAGES, 0, 3))
+    assert refused(made, batch_command(MESSAGES, 4))[0] == ResponseCode.SINK_BATCH_HAS_GAP
+    assert refused(made, batch_command(MESSAGES, 3, batch=1))[0] == ResponseCode.SINK_BATCH_HAS_GAP
+    assert len(pulled(made)) == 3
+    made.stop()
+
+
+@pytest.mark.parametrize("first", [0, 2, 4])
+def test_other_rows_under_the_same_numbers_are_refused(made: SimulatedBroker, first: int) -> None:
+    sent(made, batch_command(MESSAGES, 0, 4))
+    other = [MESSAGES[1], MESSAGES[0], *MESSAGES[2:]]
+    other = chained([each.body for each in other], MESSAGES[0].properties)
+    code, remark = refused(made, batch_command(other, first))
+    assert code == ResponseCode.SINK_BATCH_DIFFERS
+    assert "planned differently" in remark
+    assert "sortRows" in remark
+    assert len(pulled(made)) == 4
+    made.stop()
+
+
+def test_lanes_do_not_know_each_other(made: SimulatedBroker) -> None:
+    made.make_topic("Other")
+    lanes = [{}, {"partition": 1}, {"query": "query-2"}, {"topic": "Other"}]
+    for lane in lanes:
+        assert sent(made, batch_command(MESSAGES, **lane)) == (0, 10)  # type: ignore[arg-type]
+    keys = {dict(find_pairs(record.properties))[b"UNIQ_KEY"] for record in made.records()}
+    assert len(keys) == 40
+    assert sent(made, progress_command(query="nobody")) == (-1, 0)
+    made.stop()
+
+
+def test_two_attempts_at_once_store_nothing_twice() -> None:
+    seen: set[int] = set()
+    for seed in range(5):  # who comes first, and how soon after it the other, is chance
+        made = SimulatedBroker(seed)
+        made.make_topic()
+        answers: list[RemotingCommand] = []
+        zombie = made.new_client(2)
+        made.client.start(batch_command(MESSAGES, 0, 6), answers.append)
+        zombie.start(batch_command(MESSAGES), answers.append)
+        made.system.drain()
+        seen |= {answer.code for answer in answers}
+        assert sent(made, batch_command(MESSAGES)) == (0, 10)
+        assert list(marks(made).values()) == [1] * 10
+        made.stop()
+    assert seen == {0, ResponseCode.SYSTEM_BUSY}
+
+
+WRONG: dict[str, tuple[dict[str, object], int, str]] = {
+    "no topic": ({"topic": "Nowhere"}, ResponseCode.TOPIC_NOT_EXIST, "topic[Nowhere] not exist"),
+    "a topic of the broker's": (
+        {"topic": "SCHEDULE_TOPIC_XXXX"},
+        ResponseCode.NO_PERMISSION,
+        "forbidden",
+    ),
+    "no query": ({"query": "a:b"}, ResponseCode.SYSTEM_ERROR, "no query"),
+    "no partition": ({"partition": -1}, ResponseCode.SYSTEM_ERROR, "no query"),
+    "no batch": ({"batch": -1}, ResponseCode.SYSTEM_ERROR, "count from 0"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_what_cannot_be_is_refused(made: SimulatedBroker, name: str) -> None:
+    options, code, words = WRONG[name]
+    found, remark = refused(made, batch_command(MESSAGES, **options))  # type: ignore[arg-type]
+    assert found == code
+    assert words in remark
+    assert made.records() == []
+    made.stop()
+
+
+ILLEGAL = {
+    "queue": MESSAGES[1]._replace(queue_id=4),
+    "key": MESSAGES[1]._replace(properties=b"UNIQ_KEY\x01mine"),
+    "half": MESSAGES[1]._replace(properties=b"TRAN_MSG\x01true"),
+    "body": MESSAGES[1]._replace(body=bytes(STORE.max_message_bytes + 1)),
+    "properties": MESSAGES[1]._replace(properties=b"a\x01" + b"b" * 32_700),
+}
+
+
+@pytest.mark.parametrize("name", ILLEGAL)
+def test_one_message_that_may_not_be_sent_keeps_back_the_others(
+    made: SimulatedBroker, name: str
+) -> None:
+    code, _ = refused(made, batch_command([MESSAGES[0], ILLEGAL[name], *MESSAGES[2:]]))
+    assert code in (ResponseCode.SYSTEM_ERROR, ResponseCode.MESSAGE_ILLEGAL)
+    assert made.records() == []
+    assert sent(made, batch_command(MESSAGES)) == (0, 10)
+    made.stop()
+
+
+def test_a_torn_body_is_refused(made: SimulatedBroker) -> None:
+    command = batch_command(MESSAGES)
+    assert command.body is not None
+    command.body = bytes(command.body)[:-1]
+    assert "ends in the middle" in refused(made, command)[1]
+    made.stop()
+
+
+def test_a_delayed_message_and_its_delivery_count_once(made: SimulatedBroker) -> None:
+    delayed = chained([b"late 0", b"late 1"], b"DELAY\x011")
+    assert sent(made, batch_command(delayed)) == (0, 2)
+    assert pulled(made) == []
+    made.system.advance(5000)
+    assert sorted(marks(made).values()) == [1, 1]
+    assert sent(made, batch_command(delayed)) == (0, 2)
+    made.stop()
+    made.start()
+    made.system.advance(5000)
+    assert sent(made, batch_command(delayed)) == (0, 2)
+    assert sent(made, progress_command()) == (0, 2)
+    assert len(pulled(made)) == 2
+    made.stop()
+
+
+def test_a_copy_that_somebody_else_sends_says_nothing_of_a_lane(made: SimulatedBroker) -> None:
+    sent(made, batch_command(MESSAGES, 0, 2))
+    text = pulled(made)[0].properties.replace(b":0:0:0:", b":0:7:9:").decode()
+    assert made.send(properties=text).code == 0
+    made.stop()
+    made.start()
+    assert sent(made, progress_command()) == (0, 2)
+    made.stop()
+
+
+@pytest.mark.parametrize("how", ["stop", "kill", "power cut", "no file"])
+def test_what_is_known_survives(how: str) -> None:
+    made = SimulatedBroker(1, store_config=replace(STORE, flush_disk_type="SYNC_FLUSH"))
+    made.make_topic()
+    made.system.drain()
+    sent(made, batch_command(MESSAGES, 0, 4, batch=5))
+    if how in ("stop", "no file"):
+        made.stop()
+        assert made.disk.exists("/store/troupemq/sinks.json")
+    else:
+        made.crash()
+    assert isinstance(made.disk, FakeDisk)
+    if how == "no file":
+        made.disk.unlink("/store/troupemq/sinks.json")
+    elif how != "stop":
+        made.disk = made.disk.crashed(7) if how == "power cut" else made.disk.killed()
+    made.start()
+    made.system.advance(2000)
+    assert sent(made, batch_command(MESSAGES, batch=5)) == (5, 10)
+    assert list(marks(made).values()) == [1] * 10
+    made.stop()
+
+
+def test_a_slave_takes_no_batches() -> None:
+    made = SimulatedBroker(1, config=replace(BROKER, broker_role="SLAVE", broker_id=1))
+    code, remark = refused(made, progress_command())
+    assert (code, remark) == (ResponseCode.SLAVE_NOT_AVAILABLE, "this broker is a slave")
+    made.stop()
+
+
+def test_after_a_failure_of_those_who_append_nothing_is_stored_twice(
+    made: SimulatedBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The actor that knows forgets; what it asked for is decided before anything new is taken."""
+    sent(made, batch_command(MESSAGES, 0, 4))
+    handler = Sink.handlers[InternalAppended]
+
+    def fails(*_: object) -> None:
+        monkeypatch.setitem(Sink.handlers, InternalAppended, handler)
+        raise RuntimeError("for the test")
+
+    monkeypatch.setitem(Sink.handlers, InternalAppended, fails)
+    answer = made.ask(batch_command(MESSAGES, 4, 8))
+    assert answer.code == ResponseCode.SYSTEM_ERROR
+    made.system.advance(5000)
+    assert sent(made, progress_command()) == (0, 8)
+    assert sent(made, batch_command(MESSAGES)) == (0, 10)
+    assert list(marks(made).values()) == [1] * 10
+    made.stop()
+
+
+def test_a_disk_that_refuses_loses_and_doubles_nothing(
+    made: SimulatedBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent(made, batch_command(MESSAGES, 0, 4))
+    log = made.broker.store.commit_log
+    append: Callable[..., object] = log.append
+
+    def refuses(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(log, "append", refuses)
+    assert refused(made, batch_command(MESSAGES, 4))[0] == ResponseCode.SERVICE_NOT_AVAILABLE
+    monkeypatch.setattr(log, "append", append)
+    made.system.drain()
+    assert sent(made, batch_command(MESSAGES)) == (0, 10)
+    assert list(marks(made).values()) == [1] * 10
+    made.stop()
+
+
+def test_nothing_is_taken_before_all_of_the_log_is_known(made: SimulatedBroker) -> None:
+    """As long as the table is being made from the log, it would take a repeat for news."""
+    sent(made, batch_command(MESSAGES, 0, 4))
+    store = made.broker.store
+    known = store.dispatcher.followers
+    store.dispatcher.followers = tuple(each for each in known if each is not store.sink_table)
+    for command in (progress_command(), batch_command(MESSAGES)):
+        code, remark = refused(made, command)
+        assert (code, "still being read" in remark) == (ResponseCode.SYSTEM_BUSY, True)
+    store.dispatcher.followers = known
+    assert sent(made, batch_command(MESSAGES)) == (0, 10)
+    assert list(marks(made).values()) == [1] * 10
+    made.stop()
+
+
+def test_the_table_is_that_of_the_log(made: SimulatedBroker) -> None:
+    for batch in range(3):
+        sent(made, batch_command(MESSAGES, batch=batch, partition=batch % 2))
+    made.system.drain()
+    store = made.broker.store
+    known = dict(store.sink_table.lanes())
+    assert sorted((lane.partition, each.batch, each.sequence) for lane, each in known.items()) == [
+        (0, 2, 10),
+        (1, 1, 10),
+    ]
+    made.stop()
+    made.disk.unlink("/store/troupemq/sinks.json")
+    again = MessageStore(made.store_config, made.disk, made.clock)
+    again.open()
+    again.catch_up()
+    assert again.sink_table.lanes() == known
+    again.close()
+
+
+def test_lanes_that_had_to_be_forgotten_are_told_to_the_operator() -> None:
+    made = SimulatedBroker(1, store_config=replace(STORE, sink_progress_max=2))
+    made.make_topic()
+    made.system.drain()
+    with capture_logs() as logs:
+        for partition in range(4):
+            sent(made, batch_command(MESSAGES, partition=partition))
+            made.system.drain()
+        sent(made, progress_command())
+    said = [each for each in logs if each["event"].startswith("sinks forgotten")]
+    assert [each["lanes"] for each in said][-1] == 2
+    made.stop()

@@ -1,0 +1,58 @@
+"""Where the accounts of a server are, and a broker's own account."""
+
+import pytest
+
+from actors.config import NamesrvConfig, parse_broker_config, settings_of
+from protocol.signature import Credentials
+from storage.errors import StoreError
+
+
+def test_the_accounts_are_beside_the_settings_unless_somebody_says_where(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("ROCKETMQ_HOME", raising=False)
+    config = NamesrvConfig()
+    assert config.acl_path("/etc/mq/namesrv.conf") == "/etc/mq/plain_acl.yml"
+    assert NamesrvConfig(acl_file="/a/b.yml").acl_path("/etc/mq/namesrv.conf") == "/a/b.yml"
+    with pytest.raises(StoreError, match=r"rocketmq\.acl\.plain\.file"):
+        config.acl_path("")
+    monkeypatch.setenv("ROCKETMQ_HOME", "/opt/mq")
+    assert config.acl_path("") == "/opt/mq/conf/plain_acl.yml"
+
+
+def test_a_brokers_own_account_comes_from_its_file_or_the_environment(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    text = "brokerAccessKey=from-the-file\nbrokerSecretKey=secret-file\n"
+    broker, _, findings = parse_broker_config(text)
+    assert broker.credentials == Credentials("from-the-file", "secret-file")
+    assert not findings
+    assert parse_broker_config("")[0].credentials is None
+    monkeypatch.setenv("TROUPEMQ_BROKER_ACCESS_KEY", "from-outside")
+    monkeypatch.setenv("TROUPEMQ_BROKER_SECRET_KEY", "secret-outside")
+    assert parse_broker_config("")[0].credentials == Credentials("from-outside", "secret-outside")
+    assert parse_broker_config(text)[0].credentials == broker.credentials
+
+
+def test_a_secret_on_the_command_line_is_refused() -> None:
+    with pytest.raises(StoreError, match="stands on the command line"):
+        parse_broker_config("", {"brokerSecretKey": "secret-line"})
+
+
+@pytest.mark.parametrize("key", ["brokerAccessKey", "brokerSecretKey"])
+def test_half_an_account_is_refused(key: str) -> None:
+    with pytest.raises(StoreError, match="belong together"):
+        parse_broker_config(f"{key}=something\n")
+
+
+def test_a_secret_is_shown_nowhere() -> None:
+    broker, *_ = parse_broker_config("brokerAccessKey=account1\nbrokerSecretKey=secret-file\n")
+    assert "secret-file" not in repr(broker)
+    assert "secret-file" not in str(settings_of(broker))
+    assert settings_of(broker)["brokerAccessKey"] == "account1"
+
+
+def test_addresses_of_slaves_are_checked_at_the_start() -> None:
+    assert parse_broker_config("haAllowedAddresses=10.0.0.*\n")
+    with pytest.raises(StoreError, match="netaddress is 10"):
+        parse_broker_config("haAllowedAddresses=10.*.0.1\n")

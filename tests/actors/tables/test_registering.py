@@ -1,0 +1,74 @@
+"""An administrator's new topic, and what the name servers know when that is answered."""
+
+from actors.engine.actor import Actor, handles
+from actors.engine.interfaces import System
+from actors.engine.supervisor import ChildSpec
+from actors.naming.namesrv_link import BarrierForRegistrations, Listening, NamesrvLink
+from actors.naming.registration import SENT_WITHIN_MS
+from actors.tables.registering import RegisterTopic
+from protocol.codes import RequestCode
+from protocol.command import RemotingCommand
+from protocol.headers.admin import CreateTopicHeader
+from tests.support.brokers import SimulatedBroker
+from tests.support.registering import REGISTER, FakeNamesrv, register_at, registered
+
+NAMESRV = "n1:9876"
+
+
+class _Silent(Actor):
+    """A link whose name server takes connections and nothing else."""
+
+    @handles(Listening)
+    def on_listening(self, _: Listening) -> None:
+        """Not yet."""
+
+    @handles(RegisterTopic)
+    def on_register_topic(self, _: RegisterTopic) -> None:
+        """Not yet."""
+
+    @handles(BarrierForRegistrations)
+    def on_say_when_sent(self, _: BarrierForRegistrations) -> None:
+        """Not yet."""
+
+
+def new_topic() -> RemotingCommand:
+    header = CreateTopicHeader("New", "TBW102", 1, 1, 6, "SINGLE_TAG")
+    return RemotingCommand(RequestCode.UPDATE_AND_CREATE_TOPIC, header.encode())
+
+
+def test_a_new_topic_is_answered_when_the_name_servers_know_it() -> None:
+    """A producer that is told so may ask for its route at once, as with 4.9.7."""
+    made, namesrv, seen = SimulatedBroker(3), FakeNamesrv(NAMESRV), list[str]()
+
+    def link(system: System) -> NamesrvLink:
+        table, to = made.broker.tables.topic_table, system.address("registration")
+        return NamesrvLink(
+            made.config, NAMESRV, table=table, registration=to, connect=lambda _: namesrv
+        )
+
+    def noting(request: RemotingCommand, timeout_s: float) -> None:
+        if (
+            request.code == REGISTER
+            and "New" in registered(request).topic_config_table.topic_configs
+        ):
+            seen.append("registered")
+
+    register_at(made, ChildSpec("link", link))
+    namesrv.tell = noting  # type: ignore[method-assign]
+    made.client.start(new_topic(), lambda _: seen.append("answered"))
+    made.system.advance(100)
+    assert seen == ["registered", "answered"]
+    namesrv.tell = FakeNamesrv(NAMESRV).tell  # type: ignore[method-assign]
+    made.stop()
+
+
+def test_a_name_server_that_takes_its_time_does_not_keep_an_administrator_waiting() -> None:
+    made = SimulatedBroker(3)
+    register_at(made, ChildSpec("link", lambda _: _Silent()))
+    answered: list[int] = []
+    made.client.start(new_topic(), lambda answer: answered.append(answer.code))
+    made.system.advance(SENT_WITHIN_MS - 500)
+    assert answered == []
+    made.system.advance(600)
+    assert answered == [0]
+    made.stop()

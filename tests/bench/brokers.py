@@ -1,0 +1,152 @@
+"""The brokers of the benchmark, each with the settings and the store that its loads need.
+
+    async     ASYNC_FLUSH, an empty store
+    sync      SYNC_FLUSH
+    replica   SYNC_MASTER under ASYNC_FLUSH, with a slave of the same kind
+    topics    10,000 more topics, many-0 and so on, of one queue each
+    large     a store of so many GiB, none of it in memory, and a limit to the memory for files
+
+Where this machine's cgroups cannot be written the large store's limit is the machine's own memory.
+"""
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+
+from protocol.bodies import DataVersion, TopicConfig, TopicConfigTable
+from storage.tables.topics import format_topics
+from tests.bench.big_store import make_store, mark_followed
+from tests.bench.loads import MANY
+from tests.compat.servers import (
+    Broker,
+    NameServer,
+    OfficialBroker,
+    OfficialNameServer,
+    OurBroker,
+    OurNameServer,
+)
+from tests.compat.toolchain import Java
+
+# The release's own options, on a heap that fits beside the client.
+OFFICIAL_JVM = (
+    "-server",
+    "-XX:+UseG1GC",
+    "-XX:G1HeapRegionSize=16m",
+    "-XX:G1ReservePercent=25",
+    "-XX:InitiatingHeapOccupancyPercent=30",
+    "-XX:SoftRefLRUPolicyMSPerMB=0",
+    "-XX:-OmitStackTraceInFastThrow",
+    "-XX:+AlwaysPreTouch",
+    "-XX:-UseLargePages",
+)
+SETTINGS = {
+    "async": {"flushDiskType": "ASYNC_FLUSH"},
+    "sync": {"flushDiskType": "SYNC_FLUSH"},
+    "replica": {"brokerRole": "SYNC_MASTER"},
+    "topics": {"flushDiskType": "ASYNC_FLUSH"},
+    "large": {"flushDiskType": "ASYNC_FLUSH"},
+}
+TOPICS = 10_000
+FILE_MEMORY_BYTES = 2 << 30
+"""Of the broker with the large store: files read and written; its heap was there before."""
+CGROUPS = Path("/sys/fs/cgroup")
+DEADLINE_S = 900.0
+
+_numbers = count(1)
+
+
+@dataclass(frozen=True)
+class Opponents:
+    """How brokers are made."""
+
+    java: Java
+    scratch: Path
+    official_heap: str = "2g"
+    store_gib: int = 20
+    ours: Callable[[Path, NameServer, dict[str, str]], OurBroker] = OurBroker
+
+    @property
+    def jvm_options(self) -> tuple[str, ...]:
+        return (f"-Xms{self.official_heap}", f"-Xmx{self.official_heap}", *OFFICIAL_JVM)
+
+    @contextmanager
+    def started(self, kind: str, name: str) -> Iterator[tuple[Broker, Broker | None]]:
+        """A broker for that name of the table above, beside a name server; and its slave."""
+        scratch = self.scratch / f"{name}-{kind}-{next(_numbers)}"
+        scratch.mkdir(parents=True)
+        with ExitStack() as stack:
+            names: NameServer
+            if kind == "ours":
+                names = stack.enter_context(OurNameServer(scratch / "names"))
+            else:
+                names = stack.enter_context(OfficialNameServer(self.java, scratch / "names"))
+            if name == "topics":
+                _write_topics(scratch / "store")
+            if name == "large":
+                make_store(scratch / "store", self.store_gib)
+                mark_followed(scratch / "store", self.store_gib)
+                forget(scratch / "store")
+            master = self._broker(kind, scratch, names, SETTINGS[name])
+            master.start_deadline_s = DEADLINE_S
+            stack.enter_context(master)
+            if name == "large":
+                stack.enter_context(confined(master.pid, FILE_MEMORY_BYTES))
+            if name != "replica":
+                yield master, None
+                return
+            settings = {"brokerRole": "SLAVE", "brokerId": "1"}
+            slave = stack.enter_context(self._broker(kind, scratch / "slave", names, settings))
+            yield master, slave
+
+    def _broker(
+        self, kind: str, scratch: Path, names: NameServer, settings: dict[str, str]
+    ) -> Broker:
+        if kind == "ours":
+            return self.ours(scratch, names, settings)
+        official = OfficialBroker(self.java, scratch, names, settings)
+        official.jvm_options = self.jvm_options
+        return official
+
+
+def _write_topics(store: Path) -> None:
+    configs = {
+        name: TopicConfig(name, 1, 1) for name in (f"{MANY}-{number}" for number in range(TOPICS))
+    }
+    folder = store / "config"
+    folder.mkdir(parents=True)
+    table = TopicConfigTable(configs, DataVersion(1_700_000_000_000, 1))
+    (folder / "topics.json").write_text(format_topics(table))
+
+
+def forget(folder: Path) -> None:
+    """Takes the files out of the page cache, once they are on the disk."""
+    for path in (each for each in folder.rglob("*") if each.is_file()):
+        fd = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(fd)
+            os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+        finally:
+            os.close(fd)
+
+
+@contextmanager
+def confined(pid: int, limit_bytes: int) -> Iterator[None]:
+    """What the process asks of memory from now on is at most that, where cgroups may be made."""
+    unified = (CGROUPS / "cgroup.controllers").exists()
+    group = (CGROUPS if unified else CGROUPS / "memory") / f"troupemq-bench-{pid}"
+    limit = group / ("memory.max" if unified else "memory.limit_in_bytes")
+    try:
+        group.mkdir()
+        limit.write_text(str(limit_bytes))
+        (group / "cgroup.procs").write_text(str(pid))
+    except OSError as error:
+        print(f"no limit to the memory for files: {error.strerror}")
+    try:
+        yield
+    finally:
+        if (group / "cgroup.procs").exists():
+            (group.parent / "cgroup.procs").write_text(str(pid))
+            group.rmdir()

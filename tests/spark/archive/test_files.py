@@ -1,0 +1,220 @@
+"""An archive's runs, manifests and their publication, without Spark."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow as pa  # type: ignore[import-untyped]
+import pytest
+from pyarrow import parquet
+
+from spark.archive.check import compare, damages_in, describe_files
+from spark.archive.files import Archive, DamagedMessage, Manifest
+from spark.decoding.records import Queue
+from spark.decoding.store_files import Store
+from spark.source.plan import QueuePlan, QueueRange
+from storage.errors import StoreError
+from storage.retention.archive_manifest import MANIFEST, LastMessage
+from tests.spark.store_writer import StoreWriter, patch
+
+
+def write_part(directory: Path, topic: str, rows: list[tuple[int, int]], name: str = "a") -> None:
+    """A Parquet file with these (queue id, queue offset) rows."""
+    path = directory / f"topic={topic}" / "day=2026-11-20"
+    path.mkdir(parents=True, exist_ok=True)
+    ids, offsets = zip(*rows, strict=True)
+    table = pa.table({"queueId": pa.array(ids, pa.int32()), "queueOffset": list(offsets)})
+    parquet.write_table(table, path / f"{name}.parquet")
+
+
+def planned(topic: str, queue_id: int, first: int, end: int) -> QueuePlan:
+    ranges = (QueueRange(topic, queue_id, first, end, 100),)
+    return QueuePlan(topic, queue_id, first, 2, ranges, LastMessage(end - 1, 900, 1))
+
+
+def none_damaged(plan: QueuePlan, first: int, end: int) -> list[DamagedMessage]:
+    return []
+
+
+def manifest_of(archive: Archive, staged: Path, run: int = 1) -> Manifest:
+    files = describe_files(staged)
+    return Manifest(
+        run=run,
+        run_id="abc",
+        store="/store",
+        published_offset=None,
+        finished_ms=5,
+        files=tuple(files),
+        queues=tuple(compare(files, [planned("%DLQ%t", 0, 3, 5)], none_damaged)[0]),
+        ends={("%DLQ%t", 0): LastMessage(4, 900, 1)},
+    )
+
+
+@pytest.fixture
+def archive(tmp_path: Path) -> Archive:
+    return Archive(str(tmp_path / "archive"))
+
+
+@pytest.fixture
+def staged(archive: Archive) -> Path:
+    path = archive.stage("abc") / "data"
+    write_part(path, "%25DLQ%25t", [(0, 3), (0, 4)])
+    return path
+
+
+def test_a_published_run_is_what_its_manifest_says(archive: Archive, staged: Path) -> None:
+    manifest = manifest_of(archive, staged)
+    directory = archive.publish(staged, manifest)
+    assert directory.name == "run=00000001"
+    assert archive.runs() == [1]
+    assert archive.manifest(1) == manifest
+    (file,) = manifest.files
+    assert (file.topic, file.day, file.rows) == ("%DLQ%t", "2026-11-20", 2)
+    archive.check(1)
+
+
+def test_before_the_publication_nothing_is_to_be_seen(archive: Archive, staged: Path) -> None:
+    assert staged.is_dir()
+    assert archive.runs() == []
+    assert [path.name[0] for path in archive.output.iterdir()] == ["_"]
+
+
+def test_a_run_number_is_given_once(archive: Archive, staged: Path) -> None:
+    archive.publish(staged, manifest_of(archive, staged))
+    again = archive.stage("def") / "data"
+    write_part(again, "t", [(0, 3), (0, 4)])
+    with pytest.raises(StoreError, match="cannot publish"):
+        archive.publish(again, archive.manifest(1))
+    assert archive.manifest(1).run_id == "abc"
+
+
+def test_what_a_killed_run_left_is_removed_by_the_next(archive: Archive, staged: Path) -> None:
+    archive.stage("next")
+    assert not staged.exists()
+
+
+@pytest.mark.parametrize("damage", ["bytes", "missing", "longer"])
+def test_a_damaged_file_is_found_by_its_manifest(
+    archive: Archive, staged: Path, damage: str
+) -> None:
+    directory = archive.publish(staged, manifest_of(archive, staged))
+    (path,) = directory.rglob("*.parquet")
+    content = bytearray(path.read_bytes())
+    if damage == "missing":
+        path.unlink()
+    elif damage == "longer":
+        path.write_bytes(content + b"\0")
+    else:
+        content[len(content) // 2] ^= 1
+        path.write_bytes(content)
+    with pytest.raises(StoreError, match=r"is missing|is not what was archived"):
+        archive.check(1)
+
+
+def test_a_damaged_manifest_is_no_manifest(archive: Archive, staged: Path) -> None:
+    directory = archive.publish(staged, manifest_of(archive, staged))
+    path = directory / MANIFEST
+    document = json.loads(path.read_text())
+    document["manifest"]["ends"][0]["queue_offset"] = 5
+    path.write_text(json.dumps(document))
+    with pytest.raises(StoreError, match="is damaged"):
+        archive.manifest(1)
+    path.write_text("")
+    with pytest.raises(StoreError, match="is damaged"):
+        archive.manifest(1)
+    path.unlink()
+    with pytest.raises(StoreError, match="is gone"):
+        archive.manifest(1)
+
+
+def test_two_runs_do_not_write_at_once(archive: Archive) -> None:
+    with (
+        archive.writing(),
+        pytest.raises(StoreError, match="another run is writing"),
+        Archive(str(archive.output)).writing(),
+    ):
+        pass
+    with archive.writing():
+        pass
+
+
+def test_an_output_that_cannot_be_written_is_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with (
+        pytest.raises(StoreError, match="cannot write to"),
+        Archive(str(tmp_path / "file" / "archive")).writing(),
+    ):
+        pass
+
+
+def test_files_that_hold_the_plan_are_accepted(tmp_path: Path) -> None:
+    write_part(tmp_path, "t", [(1, 7), (0, 4), (0, 3)])
+    write_part(tmp_path, "t", [(0, 5)], "b")
+    plans = [planned("t", 0, 3, 6), planned("t", 1, 7, 8)]
+    (zero, one), damaged = compare(describe_files(tmp_path), plans, none_damaged)
+    assert damaged == []
+    assert (zero.first, zero.last, zero.rows, zero.missed) == (3, 5, 3, 2)
+    assert (one.first, one.last, one.rows) == (7, 7, 1)
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        [(0, 3), (0, 4)],
+        [(0, 3), (0, 5)],
+        [(0, 3), (0, 4), (0, 4), (0, 5)],
+        [(0, 3), (0, 4), (0, 5), (0, 6)],
+        [(0, 2), (0, 3), (0, 4), (0, 5)],
+        [(0, 3), (0, 4), (0, 5), (1, 0)],
+        [(1, 3), (1, 4), (1, 5)],
+    ],
+    ids=["short", "hole", "twice", "longer", "earlier", "another_too", "another"],
+)
+def test_files_that_differ_from_the_plan_are_refused(
+    tmp_path: Path, rows: list[tuple[int, int]]
+) -> None:
+    write_part(tmp_path, "t", rows)
+    with pytest.raises(StoreError, match="nothing was published"):
+        compare(describe_files(tmp_path), [planned("t", 0, 3, 6)], none_damaged)
+
+
+def test_a_queue_without_a_plan_for_rows_needs_none(tmp_path: Path) -> None:
+    empty = replace(planned("t", 0, 3, 6), ranges=(), last=None)
+    assert compare(describe_files(tmp_path), [empty], none_damaged) == ([], [])
+
+
+def test_what_the_files_lack_must_be_damaged_in_the_log(tmp_path: Path) -> None:
+    write_part(tmp_path, "t", [(0, 3), (0, 6), (0, 7)])
+    asked: list[tuple[int, int]] = []
+
+    def damages(plan: QueuePlan, first: int, end: int) -> list[DamagedMessage]:
+        asked.append((first, end))
+        return [DamagedMessage("t", 0, at, at * 100, "why") for at in range(first, min(end, 6))]
+
+    (queue,), damaged = compare(describe_files(tmp_path), [planned("t", 0, 3, 8)], damages)
+    assert asked == [(4, 6)]
+    assert [each.queue_offset for each in damaged] == [4, 5]
+    assert (queue.first, queue.last, queue.rows, queue.damaged) == (3, 7, 3, 2)
+    with pytest.raises(StoreError, match="nothing was published"):
+        compare(describe_files(tmp_path), [planned("t", 0, 3, 9)], damages)
+
+
+def test_damaged_messages_are_named_with_the_reason(tmp_path: Path) -> None:
+    writer = StoreWriter(tmp_path)
+    records = [writer.append("t", 0, b"%050d" % number) for number in range(9)]
+    writer.close()
+    log = tmp_path / "commitlog" / f"{0:020}"
+    patch(log, records[2].physical_offset + 90, b"!")  # its body
+    patch(log, records[5].physical_offset + 12, b"\7")  # its queue id
+    found = damages_in(Queue(Store(str(tmp_path)), "t", 0), 0, 9)
+    assert [(each.queue_offset, each.physical_offset, each.why) for each in found] == [
+        (2, records[2].physical_offset, "the body does not have its CRC"),
+        (5, records[5].physical_offset, "the record is not its own"),
+    ]
+
+
+def test_a_manifest_keeps_the_names_of_what_was_left_out(archive: Archive, staged: Path) -> None:
+    damaged = (DamagedMessage("t", 0, 4, 400, "why"),)
+    manifest = replace(manifest_of(archive, staged), damaged=damaged)
+    archive.publish(staged, manifest)
+    assert archive.manifest(1).damaged == damaged

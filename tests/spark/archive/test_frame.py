@@ -1,0 +1,68 @@
+"""Which files of an archive are read; as a DataFrame they are in tests/spark/test_with_spark.py."""
+
+from pathlib import Path
+
+import pytest
+from pyarrow import parquet  # type: ignore[import-untyped]
+
+from spark.archive.compact import compact
+from spark.archive.files import Archive
+from spark.archive.frame import archive_files, read_archive
+from storage.errors import StoreError
+from tests.spark.archive_writer import add_run
+from tests.spark.ran import write_messages
+from tests.spark.store_writer import StoreWriter
+
+HOUR_MS = 3_600_000
+
+
+def rows(files: list[str]) -> int:
+    return sum(parquet.read_metadata(file).num_rows for file in files)
+
+
+@pytest.fixture
+def archive(tmp_path: Path) -> Archive:
+    store = write_messages(StoreWriter(tmp_path / "store"), 200)
+    made = Archive(str(tmp_path / "archive"))
+    add_run(made, store.root, store.records[100].physical_offset)
+    add_run(made, store.root)
+    return made
+
+
+def test_what_was_replaced_is_out_of_sight_and_stays_for_who_is_reading_it(
+    archive: Archive,
+) -> None:
+    before = archive_files(str(archive.output))
+    compact(None, str(archive.output), grace_ms=HOUR_MS)
+    after = archive_files(str(archive.output))
+    assert not set(before) & set(after) and len(after) < len(before)
+    assert rows(before) == rows(after) == 150, "the old files can be read to their end"
+    with archive.writing(HOUR_MS):
+        assert rows(before) == 150, "a run that comes soon leaves them there"
+    with archive.writing(0):
+        assert [Path(file).exists() for file in (before[0], after[0])] == [False, True]
+
+
+def test_runs_behind_a_compaction_know_what_it_replaced(archive: Archive, tmp_path: Path) -> None:
+    compact(None, str(archive.output), grace_ms=HOUR_MS)
+    more = write_messages(StoreWriter(tmp_path / "more"), 240)
+    add_run(archive, more.root)
+    assert archive.runs() == [3, 4]
+    compact(None, str(archive.output), grace_ms=HOUR_MS)
+    assert archive.runs() == [5]
+    assert archive.manifest(5).replaces == (1, 2, 3, 4)
+    assert rows(archive_files(str(archive.output))) == 180
+    with archive.writing():
+        assert sorted(path.name for path in archive.output.glob("run=*")) == ["run=00000005"]
+    assert archive.runs() == [5]
+
+
+def test_what_is_no_archive_or_an_old_one_is_one_sentence(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match="there is no archive at"):
+        archive_files(str(tmp_path))
+    store = write_messages(StoreWriter(tmp_path / "store"), 20)
+    old = Archive(str(tmp_path / "old"))
+    add_run(old, store.root, is_old=True)
+    assert rows(archive_files(str(old.output))) == 15
+    with pytest.raises(StoreError, match=r"run 1 of .* has the columns of an older version: the"):
+        read_archive(None, str(old.output))  # type: ignore[arg-type]

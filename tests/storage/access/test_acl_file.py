@@ -1,0 +1,153 @@
+"""One file of access control: every key, and every entry that is refused with its name."""
+
+from ipaddress import ip_address
+
+import pytest
+
+from protocol.bodies import DataVersion
+from storage.access.acl_file import (
+    DENY,
+    FILE_BYTES_MAX,
+    PUB,
+    SUB,
+    AclFile,
+    AclFileError,
+    encode_acl_file,
+    parse_acl_file,
+)
+
+PATH = "conf/plain_acl.yml"
+WHOLE = """
+# as it comes with RocketMQ, with other secrets
+globalWhiteRemoteAddresses:
+  - 10.10.103.*
+  - 192.168.0.*
+accounts:
+  - accessKey: RocketMQ
+    secretKey: 1234567890
+    whiteRemoteAddress:
+    admin: false
+    defaultTopicPerm: DENY
+    defaultGroupPerm: SUB
+    topicPerms:
+      - topicA=DENY
+      - topicB=PUB|SUB
+      - topicC = SUB|PUB
+    groupPerms:
+      - groupA=DENY
+      - '%RETRY%groupB=PUB|SUB'
+      - groupC=ANY
+  - accessKey: rocketmq2
+    secretKey: "0123456789"
+    whiteRemoteAddress: 192.168.1.*
+    admin: true
+    previousSecretKey: before-that
+    monitor: yes
+    broker: "true"
+    requireTls: true
+    aclMaxAgeSeconds: 300
+    allowedRemoteAddresses: [10.0.0.0/8]
+dataVersion:
+  - {counter: 3, timestamp: 1700000000000}
+"""
+
+
+def parse(text: str) -> AclFile:
+    return parse_acl_file(PATH, text.encode())
+
+
+def account(text: str) -> str:
+    return f"accounts:\n- accessKey: account1\n  secretKey: secret12\n{text}"
+
+
+def test_every_key_is_understood() -> None:
+    file = parse(WHOLE)
+    assert ip_address("192.168.0.5") in file.white
+    assert file.version == DataVersion(1_700_000_000_000, 3)
+    first, second = file.accounts
+    assert not first.admin and first.has_lists
+    assert (first.default_topic_perm, first.default_group_perm) == (DENY, SUB)
+    assert first.topic_perms == {"topicA": DENY, "topicB": PUB | SUB, "topicC": PUB | SUB}
+    assert first.group_perms == {"groupA": DENY, "groupB": PUB | SUB, "groupC": DENY}
+    assert first.secrets[0].sign(b"x", None) != second.secrets[0].sign(b"x", None)
+    assert second.admin and second.monitor and second.broker and second.require_tls
+    assert second.max_age_s == 300 and len(second.secrets) == 2
+    assert ip_address("192.168.1.9") in second.white
+    assert second.allowed is not None and ip_address("10.9.9.9") in second.allowed
+    assert (second.default_topic_perm, second.default_group_perm) == (DENY, DENY)
+    assert file.unknown_keys == () and file.samples == ()
+
+
+def test_what_is_written_back_means_the_same() -> None:
+    file = parse(WHOLE + "futureKey: 1\n")
+    again = parse_acl_file(PATH, encode_acl_file(file.raw))
+    assert again.raw == file.raw
+    assert again.unknown_keys == file.unknown_keys == ("futureKey",)
+    shown = [repr(each) for each in (file, again)]
+    assert shown[0] == shown[1]
+
+
+def test_secrets_are_not_shown() -> None:
+    shown = repr(parse(WHOLE))
+    assert not any(secret in shown for secret in ("1234567890", "0123456789", "before-that"))
+
+
+@pytest.mark.parametrize("text", ["", "# nothing\n", "---\n", "accounts:\n", "accounts: []\n"])
+def test_an_empty_file_knows_nobody(text: str) -> None:
+    assert parse(text).accounts == ()
+
+
+def test_the_accounts_that_everybody_knows_are_named() -> None:
+    text = account("").replace("account1", "RocketMQ").replace("secret12", "12345678")
+    assert parse(text).samples == ("RocketMQ",)
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ("accounts: [{accessKey: short, secretKey: secret12}]", "account short"),
+        ("accounts: [{accessKey: account1, secretKey: short}]", "account account1"),
+        ("accounts: [{accessKey: account1}]", "account account1"),
+        ("accounts: [{secretKey: secret12}]", "account 1"),
+        ("accounts: [account1]", "account 1"),
+        (account("  previousSecretKey: short\n"), "account account1"),
+        (account("- accessKey: account1\n  secretKey: secret12\n"), "is there twice"),
+        (account("  topicPerms: [noEquals]\n"), "topicPerms holds 'noEquals'"),
+        (account("  topicPerms: [a=b=SUB]\n"), "topicPerms holds 'a=b=SUB'"),
+        (account("  groupPerms: ['=SUB']\n"), "groupPerms holds '=SUB'"),
+        (account("  groupPerms: ['a=']\n"), "groupPerms holds 'a='"),
+        (account("  admin: maybe\n"), "admin is maybe"),
+        (account("  aclMaxAgeSeconds: soon\n"), "aclMaxAgeSeconds is soon"),
+        (account("  aclMaxAgeSeconds: -1\n"), "aclMaxAgeSeconds is -1"),
+        (account("  whiteRemoteAddress: 10.*.1.1\n"), "netaddress is 10.*.1.1"),
+        (account("  allowedRemoteAddresses: [x.y]\n"), "netaddress is x.y"),
+        ("globalWhiteRemoteAddresses: ['10.0.0.4-0']", "globalWhiteRemoteAddresses"),
+        ("accounts: [{accessKey: account1, secretKey: 0123456701}]", "put it in quotes"),
+        ("accounts: [{accessKey: account1, secretKey: 1_234_567_890}]", "put it in quotes"),
+        ("accounts: [{accessKey: account1, secretKey: 123456.789}]", "put it in quotes"),
+        ("accounts: [{accessKey: account1, secretKey: 2026-11-22}]", "put it in quotes"),
+        ("accounts: &all []", "anchors are not taken"),
+        ("a: &x [1]\naccounts: *x", "anchors are not taken"),
+        ("accounts: !!python/object/apply:os.system [id]", "tags are not taken"),
+        ("accounts: !!set {a}", "tags are not taken"),
+        ("accounts: []\naccounts: []", "accounts is there twice"),
+        (account("  admin: true\n  admin: false\n"), "admin is there twice"),
+        ("? [a]\n: b", "is no key"),
+        ("accounts: " + "[" * 20 + "]" * 20, "too deep"),
+        ("- a list", "does not begin with keys"),
+        ("accounts: [", "no YAML in line"),
+        ("\x00", "no YAML"),
+        ("x: " + "y" * FILE_BYTES_MAX, "more than"),
+    ],
+)
+def test_what_cannot_be_used_is_refused_and_named(text: str, named: str) -> None:
+    with pytest.raises(AclFileError) as refused:
+        parse(text)
+    assert str(refused.value).startswith(PATH)
+    assert named in str(refused.value)
+    assert str(refused.value).endswith(".")
+
+
+def test_bytes_that_are_no_text_are_refused() -> None:
+    with pytest.raises(AclFileError, match="no YAML"):
+        parse_acl_file(PATH, b"accounts: \xff\xfe\xfa")

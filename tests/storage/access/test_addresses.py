@@ -1,0 +1,80 @@
+"""The address forms of plain_acl.yml: whom each lets in, and which are refused by name."""
+
+from ipaddress import ip_address
+
+import pytest
+
+from storage.access.addresses import AddressError, parse_addresses
+
+EVERYBODY = ["0.0.0.0", "255.255.255.255", "::", "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff"]
+
+
+@pytest.mark.parametrize(
+    ("text", "inside", "outside"),
+    [
+        ("", [], [*EVERYBODY, "127.0.0.1"]),
+        ("  ", [], EVERYBODY),
+        ("*", EVERYBODY, []),
+        ("*.*.*.*", EVERYBODY, []),
+        ("*:*:*:*:*:*:*:*", EVERYBODY, []),
+        ("10.0.0.7", ["10.0.0.7"], ["10.0.0.8", "::a00:7"]),
+        ("::1", ["::1", "0:0:0:0:0:0:0:1"], ["::2", "0.0.0.1"]),
+        ("2001:DB8::A", ["2001:db8::a"], ["2001:db8::b"]),
+        ("10.0.0.1,10.0.0.3,::9", ["10.0.0.1", "10.0.0.3", "::9"], ["10.0.0.2"]),
+        ("10.0.0.{1,3}", ["10.0.0.1", "10.0.0.3"], ["10.0.0.2"]),
+        ("2001:db8::{a,c}", ["2001:db8::a", "2001:db8::c"], ["2001:db8::b"]),
+        ("10.0.0.*", ["10.0.0.0", "10.0.0.255"], ["9.255.255.255", "10.0.1.0"]),
+        ("10.0.*.*", ["10.0.0.0", "10.0.255.255"], ["10.1.0.0"]),
+        ("10.*.*.*", ["10.0.0.0", "10.255.255.255"], ["11.0.0.0"]),
+        ("10.0.0.4-9", ["10.0.0.4", "10.0.0.9"], ["10.0.0.3", "10.0.0.10"]),
+        ("10.0.1-20.*", ["10.0.1.0", "10.0.20.255"], ["10.0.0.255", "10.0.21.0"]),
+        ("1050::5:1-200", ["1050::5:1", "1050::5:200"], ["1050::5:0", "1050::5:201"]),
+        ("1050::5:*", ["1050::5:0", "1050::5:ffff"], ["1050::6:0"]),
+        ("1050::5:1-20:*", ["1050::5:1:0", "1050::5:20:ffff"], ["1050::5:0:ffff", "1050::5:21:0"]),
+        ("10.0.0.0/8", ["10.0.0.0", "10.255.255.255"], ["11.0.0.0"]),
+        ("2001:db8::/32", ["2001:db8:ffff::1"], ["2001:db9::"]),
+    ],
+)
+def test_a_form_and_whom_it_lets_in(text: str, inside: list[str], outside: list[str]) -> None:
+    found = parse_addresses(text)
+    assert [each for each in inside if ip_address(each) not in found] == []
+    assert [each for each in outside if ip_address(each) in found] == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "10.0.0",
+        "10.0.0.256",
+        "host.example",
+        "10.0.0.1, 10.0.0.2",
+        "10.0.0.1,",
+        "10.0.{1,2}",
+        "10.0.{1,2}.3",
+        "10.0.0.{1,{2}}",
+        "10.0.0.{}",
+        "10.0.0.{1,2}3",
+        "10.*.1.1",
+        "10.0.1-20.5",
+        "*.0.0.1",
+        "1-9.0.0.1",
+        "10.0.0.4-0",
+        "10.0.0.0-0",
+        "10.0.0.9-4",
+        "10.0.0.4-256",
+        "10.0.0.-",
+        "10.0.0.4-",
+        "10.0.*",
+        "1050::5:*:1",
+        "1050:*::5",
+        "1050::5:g-h",
+        "10.0.0.1/8",
+        "10.0.0.0/33",
+        "10.0.0.7:9876",
+    ],
+)
+def test_what_is_no_address_or_means_another_is_refused_by_name(text: str) -> None:
+    with pytest.raises(AddressError) as refused:
+        parse_addresses(text)
+    assert f"netaddress is {text}" in str(refused.value)
+    assert str(refused.value).startswith("Netaddress examine ")

@@ -1,0 +1,250 @@
+"""Checking a directory: whole is called whole, what is damaged is found, nothing changes."""
+
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from storage.checking.store_check import CheckReport, StoreCheck
+from storage.checking.store_layout import log_extent, queue_extents, with_sizes_of_files
+from storage.clock import SystemClock
+from storage.config import StoreConfig
+from storage.files.disk import RealDisk
+from storage.message_store import MessageStore
+from storage.queues.consume_queue import UNIT
+from storage.tables.json_config import save
+from tests.storage.derived import config as golden_config
+from tests.support.by_hand import BY_HAND
+from tests.support.fake_disk import FakeDisk
+from tests.support.golden import manifest, store
+from tests.support.store import CONFIG, SmallStore
+
+SENT = 250
+LOG_FILE = f"/store/commitlog/{0:020d}"
+QUEUE_FILE = f"/store/consumequeue/Topic/0/{0:020d}"
+TOPICS = "/store/config/topics.json"
+TOPICS_TEXT = '{"dataVersion":{"counter":7},"topicConfigTable":{"Topic":{"perm":6}}}'
+
+
+def stopped(count: int = SENT) -> FakeDisk:
+    """A store that was stopped cleanly, with an index, a config file and its previous version."""
+    small = SmallStore()
+    small.send(count)
+    save(small.disk, TOPICS, TOPICS_TEXT.replace("7", "1"))
+    save(small.disk, TOPICS, TOPICS_TEXT)
+    small.store.flush()
+    small.store.close()
+    return small.disk
+
+
+def checked(disk: FakeDisk, config: StoreConfig = CONFIG) -> CheckReport:
+    before = contents(disk)
+    report = StoreCheck(disk, config).run()
+    assert contents(disk) == before
+    return report
+
+
+def contents(disk: FakeDisk) -> dict[str, bytes]:
+    return {path: bytes(inode.data) for path, inode in disk._files.items()}
+
+
+def flip(disk: FakeDisk, path: str, position: int, bit: int = 0) -> None:
+    file = disk.open(path)
+    file.pwrite(bytes((file.pread(1, position)[0] ^ 1 << bit,)), position)
+    file.close()
+
+
+def parts(report: CheckReport) -> set[str]:
+    return {part for part, count in report.wrong_counts.items() if count}
+
+
+def test_a_store_that_was_stopped_is_clean() -> None:
+    report = checked(stopped())
+    assert report.findings == [] and report.is_clean
+    assert (report.counts.record_count, report.counts.unit_count) == (SENT, SENT)
+    assert report.queue_count == 2 and report.index_file_count > 1
+
+
+def test_a_new_store_is_clean() -> None:
+    assert checked(stopped(0)).findings == []
+
+
+def test_a_store_that_was_not_stopped_gets_a_note() -> None:
+    small = SmallStore()
+    small.send(20)
+    save(small.disk, TOPICS, TOPICS_TEXT)
+    small.store.flush()
+    report = checked(small.disk.killed())
+    assert [(each.part, each.is_wrong) for each in report.findings] == [("store", False)]
+    assert report.is_clean
+    small.store.close()
+
+
+@pytest.mark.parametrize(
+    "name", ["clean", "ext", "v6", "slave", "crashed", "crashed-recovered", BY_HAND]
+)
+def test_a_store_of_the_original_is_clean_and_shows_its_file_sizes(
+    name: str, tmp_path: Path
+) -> None:
+    root = str(store(name, tmp_path))
+    config = with_sizes_of_files(RealDisk(), StoreConfig(root=root))
+    expected = golden_config(root)
+    if name == "ext":
+        expected = replace(
+            expected, enable_consume_queue_ext=True, consume_queue_ext_file_bytes=8192
+        )
+    assert config == expected
+    report = StoreCheck(RealDisk(), config).run()
+    assert [each for each in report.findings if each.is_wrong] == []
+    assert report.log_end == manifest(name)["commitLogEnd"]
+    assert report.counts.record_count == len(manifest(name)["rawRecords"])
+    assert (report.findings == []) is (name != "crashed")
+
+
+def test_of_the_torn_store_both_damaged_records_are_found(tmp_path: Path) -> None:
+    root = str(store("torn", tmp_path))
+    report = StoreCheck(RealDisk(), golden_config(root)).run()
+    wrong = [each.text for each in report.findings if each.is_wrong]
+    assert [text.partition(":")[0] for text in wrong] == [
+        "damaged from 86977 to 87184",
+        "damaged from 87391 to 87598",
+    ]
+
+
+@pytest.mark.trial(short=20, long=500)
+def test_a_flipped_bit_is_found_in_its_part(seed: int) -> None:
+    random, disk = Random(seed), stopped()
+    index = f"/store/index/{disk.listdir('/store/index')[0]}"
+    config_text = len(TOPICS_TEXT.encode())
+    part, path, position = random.choice(
+        [
+            ("commit log", LOG_FILE, random.choice([*range(16), *range(28, 36), *range(84, 92)])),
+            ("consume queues", QUEUE_FILE, random.randrange(30 * UNIT.size)),
+            ("index", index, 40 + 16 * 4 + 40 + random.randrange(40 * 20)),
+            ("config", TOPICS, random.randrange(config_text)),
+        ]
+    )
+    flip(disk, path, position, random.randrange(8))
+    assert parts(checked(disk)) == {part}
+
+
+@pytest.mark.parametrize("last", [False, True])
+def test_a_damaged_body_is_one_range_also_at_the_very_end(last: bool) -> None:
+    small = SmallStore()
+    save(small.disk, TOPICS, TOPICS_TEXT)
+    start, size = small.send(60)[59 if last else 20]
+    small.store.close()
+    end = log_extent(small.disk, CONFIG).end
+    flip(small.disk, LOG_FILE, start + 88)
+    report = checked(small.disk)
+    (found,) = report.findings
+    assert found.text.startswith(f"damaged from {start} to {start + size}: the body of the record")
+    assert report.log_end == end
+
+
+def test_records_without_units_and_units_without_records_are_found() -> None:
+    disk = stopped()
+    file = disk.open(f"/store/consumequeue/Topic/0/{2400:020d}")
+    file.pwrite(bytes(600), 0)
+    file.close()
+    report = checked(disk)
+    assert parts(report) == {"consume queues"}
+    assert "records have no unit" in report.findings[0].text
+    disk = stopped()
+    end = log_extent(disk, CONFIG).end
+    file = disk.open(f"/store/consumequeue/Topic/0/{2400:020d}")
+    file.pwrite(UNIT.pack(end + (1 << 20), 100, 0), 100)
+    file.close()
+    assert "consume queues" in parts(checked(disk))
+
+
+def test_a_missing_queue_is_wrong_if_its_topic_is_known_and_else_a_note() -> None:
+    disk = stopped()
+    disk.remove_tree("/store/consumequeue/Topic/1")
+    report = checked(disk)
+    assert parts(report) == {"consume queues"}
+    save(disk, TOPICS, TOPICS_TEXT.replace('Topic"', 'Other"'))
+    disk.unlink(CONFIG.clean_stop_path)
+    report = checked(disk)
+    assert report.is_clean
+    assert {each.part for each in report.findings} == {"store", "consume queues"}
+
+
+def test_missing_files_of_log_and_queues_are_found() -> None:
+    disk = stopped()
+    disk.unlink(f"/store/commitlog/{8192:020d}")
+    assert "commit log" in parts(checked(disk))
+    disk = stopped()
+    disk.unlink(f"/store/consumequeue/Topic/0/{600:020d}")
+    assert parts(checked(disk)) == {"consume queues"}
+
+
+def test_bytes_behind_the_end_are_a_note() -> None:
+    disk = stopped(60)
+    file = disk.open(LOG_FILE)
+    file.pwrite(b"stale", 8000)
+    file.close()
+    report = checked(disk)
+    assert report.is_clean
+    assert any(found.text.startswith("behind its end") for found in report.findings)
+
+
+@pytest.mark.parametrize("damage", ["missing", "short", "runs ahead"])
+def test_a_wrong_checkpoint_is_found(damage: str) -> None:
+    disk = stopped()
+    path = CONFIG.checkpoint_path
+    if damage == "runs ahead":
+        flip(disk, path, 2, bit=1)
+    else:
+        disk.unlink(path)
+        if damage == "short":
+            disk.open(path, create=True).close()
+    assert parts(checked(disk)) == {"checkpoint"}
+
+
+def test_an_index_file_of_another_size_is_found() -> None:
+    disk = stopped()
+    name = disk.listdir("/store/index")[1]
+    file = disk.open(f"/store/index/{name}", create=True)
+    file.set_size(100)
+    file.close()
+    assert parts(checked(disk)) == {"index"}
+
+
+def test_a_previous_version_that_cannot_be_used_is_found() -> None:
+    disk = stopped()
+    disk.unlink(f"{TOPICS}.crc")
+    file = disk.open(f"{TOPICS}.bak")
+    file.pwrite(b"\0\0\0\0", 0)
+    file.close()
+    report = checked(disk)
+    assert parts(report) == {"config"}
+    assert f"{TOPICS}.bak" in report.findings[0].text
+
+
+def test_the_ends_of_queues_are_found_behind_files_of_zeros() -> None:
+    disk = stopped()
+    ends = queue_extents(disk, CONFIG)
+    assert ends.ends == {(b"Topic", 0): SENT // 2, (b"Topic", 1): SENT // 2}
+    file = disk.open(f"/store/consumequeue/Topic/0/{3000:020d}", create=True)
+    file.set_size(CONFIG.consume_queue_file_bytes)
+    file.close()
+    assert queue_extents(disk, CONFIG) == ends
+    (found,) = checked(disk).findings
+    assert found.text.endswith(f"{3000:020d} is empty")  # a start makes this queue anew
+
+
+def test_a_flipped_unit_of_the_transaction_table_is_found(tmp_path: Path) -> None:
+    config = golden_config(str(store(BY_HAND, tmp_path)))
+    made = MessageStore(config, RealDisk(), SystemClock())
+    made.open()
+    made.catch_up()
+    made.close()
+    assert StoreCheck(RealDisk(), config).run().findings == []
+    with (Path(config.root) / "transaction" / "statetable" / ("0" * 20)).open("r+b") as file:
+        file.seek(24 + 23)
+        state = file.read(1)[0]
+        file.seek(24 + 23)
+        file.write(bytes((state ^ 12,)))
+    assert parts(StoreCheck(RealDisk(), config).run()) == {"transaction table"}

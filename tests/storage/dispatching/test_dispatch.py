@@ -1,0 +1,160 @@
+"""From a record's properties to its unit and its keys."""
+
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from protocol.message import RECORD_MAGIC, RecordHead
+from protocol.properties import format, parse
+from protocol.topic_names import SCHEDULE_TOPIC
+from storage.dispatching.dispatch import (
+    DispatchEntry,
+    Dispatcher,
+    delay_levels_ms,
+    entry_of,
+    index_keys,
+    property_of,
+    tags_code,
+)
+from storage.errors import DiskFull
+from storage.index.index import Index
+from storage.queues.consume_queues import ConsumeQueues
+from tests.storage.derived import DELAY_LEVELS_MS, RECORD_BYTES, config, entry
+from tests.support.clock import ManualClock
+from tests.support.fake_disk import FakeDisk
+
+STORED_MS = 1_700_000_000_000
+
+
+def head(properties: bytes, topic: bytes = b"T", sys_flag: int = 0) -> RecordHead:
+    return RecordHead(250, RECORD_MAGIC, 3, 17, 9000, sys_flag, STORED_MS, 0, topic, properties)
+
+
+def test_an_entry_holds_what_queue_and_index_want() -> None:
+    properties = b"KEYS\x01a  b\x02UNIQ_KEY\x01U1\x02CLUSTER\x01C\x02TAGS\x01TagA"
+    assert entry_of(head(properties, sys_flag=8), DELAY_LEVELS_MS) == (
+        b"T",
+        3,
+        17,
+        9000,
+        250,
+        2598919,
+        STORED_MS,
+        8,
+        (b"U1", b"a", b"b"),
+    )
+
+
+@pytest.mark.parametrize(
+    "properties, keys",
+    [
+        (b"", ()),
+        (b"UNIQ_KEY\x01U", (b"U",)),
+        (b"KEYS\x01k\x02", (b"k",)),
+        (b"KEYS\x01 k  l ", (b"k", b"l")),
+        (b"KEYS\x01\x02UNIQ_KEY\x01", ()),
+        (b"KEYS\x01 ", ()),
+        (b"UNIQ_KEY\x01own\x02UNIQ_KEY\x01batch", (b"batch",)),
+        (b"UNIQ_KEY\x01own\x02UNIQ_KEY\x01\x02x\x01y", (b"own",)),
+        (b"MY_KEYS\x01no\x02x\x01UNIQ_KEY\x01no", ()),
+        ("KEYS\x01schlüssel".encode(), ("schlüssel".encode(),)),
+    ],
+)
+def test_keys_are_the_unique_key_and_the_words_of_keys(
+    properties: bytes, keys: tuple[bytes, ...]
+) -> None:
+    assert index_keys(properties) == keys
+
+
+names = st.sampled_from(["KEYS", "TAGS", "UNIQ_KEY", "DELAY", "XKEYS", "K", "a"])
+values = st.text("ab KEYSTAG\x01", max_size=8)
+
+
+@settings(deadline=None, database=None, max_examples=300)
+@given(st.lists(st.tuples(names, values), max_size=8), st.booleans())
+def test_a_property_is_what_the_parser_of_all_properties_finds(
+    pairs: list[tuple[str, str]], trailing: bool
+) -> None:
+    raw = b"\x02".join(format({name: value}) for name, value in pairs)
+    raw += b"\x02" if trailing else b""
+    parsed = parse(raw)
+    for name in ("KEYS", "TAGS", "UNIQ_KEY", "DELAY"):
+        found = property_of(b"\x02" + raw, b"\x02%s\x01" % name.encode())
+        assert found.decode() == parsed.get(name, "")
+
+
+def test_tags_that_collide_have_one_code() -> None:
+    assert tags_code(b"AaAa") == tags_code(b"BBBB") == 2031744
+    assert tags_code(b"") == 0
+    assert tags_code(b"hash below zero") < 0 or tags_code(b"polygenelubricants") < 0
+
+
+@pytest.mark.parametrize(
+    "delay, code",
+    [
+        (b"1", STORED_MS + 1000),
+        (b"18", STORED_MS + 7_200_000),
+        (b"30", STORED_MS + 7_200_000),
+        (b"0", 65),
+        (b"-1", 65),
+        (b"x", 65),
+    ],
+)
+def test_a_delayed_message_has_its_due_time_for_a_tag(delay: bytes, code: int) -> None:
+    properties = b"DELAY\x01" + delay + b"\x02TAGS\x01A"
+    assert entry_of(head(properties, SCHEDULE_TOPIC.encode()), DELAY_LEVELS_MS)[5] == code
+    assert entry_of(head(properties), DELAY_LEVELS_MS)[5] == 65
+
+
+def test_delay_levels_are_read_from_their_setting() -> None:
+    text = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
+    assert delay_levels_ms(text) == DELAY_LEVELS_MS
+    assert delay_levels_ms("2d") == (172_800_000,)
+
+
+def test_dispatching_feeds_queues_and_index() -> None:
+    queues = ConsumeQueues(config(), FakeDisk())
+    index = Index(config(), FakeDisk(), ManualClock())
+    dispatcher = Dispatcher(queues, [index])
+    dispatcher.dispatch([entry(n, keys=(b"k%d" % n,)) for n in range(5)])
+    dispatcher.write_out()
+    assert queues.next_offsets() == {("T", 0): 5}
+    assert index.query("T", "k3", 9, 0, 1 << 62).physical_offsets == [300]
+
+
+class Full:
+    """A follower whose disk is full."""
+
+    name = "full"
+    covered_offset = 0
+
+    def dispatch(self, entries: Sequence[DispatchEntry]) -> None:
+        raise DiskFull("no room for it")
+
+    def write_out(self) -> None:
+        raise DiskFull("no room for it")
+
+    def trim_before(self, min_physical: int) -> list[str]:
+        return []
+
+
+def test_a_follower_that_finds_no_room_holds_back_none_of_the_others() -> None:
+    queues = ConsumeQueues(config(), FakeDisk())
+    index = Index(config(), FakeDisk(), ManualClock())
+    dispatcher = Dispatcher(queues, [Full(), index])
+    with pytest.raises(DiskFull, match="no room for it"):
+        dispatcher.dispatch([entry(0, keys=(b"k",))])
+    with pytest.raises(DiskFull, match="no room for it"):
+        dispatcher.write_out()
+    assert dispatcher.dispatched_offset == index.covered_offset == RECORD_BYTES
+    assert index.query("T", "k", 9, 0, 1 << 62).physical_offsets == [0]
+
+
+def test_dispatching_works_without_an_index() -> None:
+    queues = ConsumeQueues(config(), FakeDisk())
+    dispatcher = Dispatcher(queues)
+    dispatcher.dispatch([entry(0, keys=(b"k",))])
+    dispatcher.write_out()
+    assert all(queue.written_offset == queue.max_offset for queue in queues)

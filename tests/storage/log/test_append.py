@@ -1,0 +1,94 @@
+"""Messages become records exactly as protocol/message.py writes them."""
+
+import pytest
+
+from protocol.checksum import body_crc
+from protocol.message import (
+    BLANK_MAGIC,
+    SIZE_AND_MAGIC,
+    MessageRecord,
+    decode_records,
+    encode_record,
+)
+from storage.log.append import Placed, blank, encode_groups, record_bytes_of
+from tests.support.puts import HOST, HOST_V6, put
+
+NOW_MS = 1_700_000_000_000
+
+
+@pytest.mark.parametrize("store_host, store_flag", [(HOST, 0), (HOST_V6, 0x20)])
+@pytest.mark.parametrize("born_host, born_flag", [(HOST, 0), (HOST_V6, 0x10)])
+def test_a_record_is_the_one_that_the_codec_makes(
+    store_host: bytes, store_flag: int, born_host: bytes, born_flag: int
+) -> None:
+    record = put(
+        b"some body",
+        topic="Täg",
+        queue_id=3,
+        queue_offset=9,
+        sys_flag=0x1,
+        born_host=born_host,
+        properties=b"TAGS\x01a",
+        prepared_offset=77,
+    )
+    placed: list[Placed] = []
+    pieces, _, end = encode_groups([[record]], 0, 5000, 1 << 20, NOW_MS, store_host, placed)
+    expected = encode_record(
+        MessageRecord(
+            topic="Täg",
+            body=b"some body",
+            properties=b"TAGS\x01a",
+            queue_id=3,
+            queue_offset=9,
+            physical_offset=5000,
+            flag=7,
+            sys_flag=0x1 | store_flag | born_flag,
+            born_timestamp=1_600_000_000_000,
+            born_host=born_host,
+            store_timestamp=NOW_MS,
+            store_host=store_host,
+            prepared_transaction_offset=77,
+            body_crc=body_crc(b"some body"),
+        )
+    )
+    assert b"".join(pieces) == expected
+    assert placed == [(5000, len(expected))]
+    assert end == 5000 + len(expected)
+    assert record_bytes_of(record, store_host) == len(expected)
+
+
+def test_records_of_a_chunk_follow_each_other() -> None:
+    groups = [[put(b"a"), put(b"bb")], [put(b"")], [put(b"ccc")]]
+    placed: list[Placed] = []
+    pieces, number, end = encode_groups(groups, 0, 0, 1 << 20, NOW_MS, HOST, placed)
+    records = list(decode_records(b"".join(pieces)))
+    assert [record.body for record in records] == [b"a", b"bb", b"", b"ccc"]
+    assert [(each.physical_offset, each.record_bytes) for each in records] == placed
+    assert (number, end) == (3, sum(size for _, size in placed))
+
+
+def test_a_group_needs_eight_bytes_to_spare() -> None:
+    size = record_bytes_of(put(), HOST)
+    for room, fits in [(size + 8, 1), (size + 7, 0)]:
+        placed: list[Placed] = []
+        pieces, number, end = encode_groups([[put()]], 0, 100, 100 + room, NOW_MS, HOST, placed)
+        assert (number, len(placed), end) == (fits, fits, 100 + size * fits)
+        assert bool(pieces) == bool(fits)
+
+
+def test_a_batch_that_does_not_fit_is_left_out_whole() -> None:
+    size = record_bytes_of(put(), HOST)
+    groups = [[put()], [put(), put()], [put()]]
+    placed: list[Placed] = []
+    pieces, number, end = encode_groups(groups, 0, 0, 3 * size, NOW_MS, HOST, placed)
+    assert (number, end, placed) == (1, size, [(0, size)])
+    assert len(b"".join(pieces)) == size
+
+
+def test_blank_says_how_much_is_left() -> None:
+    assert SIZE_AND_MAGIC.unpack(blank(65)) == (65, BLANK_MAGIC)
+
+
+def test_a_topic_over_127_bytes_is_our_own_mistake() -> None:
+    with pytest.raises(ValueError):
+        encode_groups([[put(topic="t" * 128)]], 0, 0, 1 << 20, NOW_MS, HOST, [])

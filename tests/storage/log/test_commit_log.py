@@ -1,0 +1,238 @@
+"""The commit log: appending, rolling, reading, flushing, failing."""
+
+import errno
+from dataclasses import dataclass
+
+import pytest
+
+from protocol.message import BLANK_MAGIC, SIZE_AND_MAGIC
+from storage.config import StoreConfig
+from storage.errors import DiskFull, OffsetError, StoreError, SyncFailed
+from storage.log.append import Placed, record_bytes_of
+from storage.log.commit_log import CommitLog, prepare_file
+from tests.support.fake_disk import FakeDisk
+from tests.support.puts import HOST, put
+
+NOW_MS = 1_700_000_000_000
+RECORD_BYTES = record_bytes_of(put(), HOST)
+RECORDS_PER_FILE = 4
+FILE_BYTES = RECORDS_PER_FILE * RECORD_BYTES + 8 + 60
+"""Four records, and a rest of 68 bytes."""
+
+
+@dataclass
+class Log:
+    """A commit log and what it lies on."""
+
+    disk: FakeDisk
+    config: StoreConfig
+    log: CommitLog
+
+    def append(self, count: int, now_ms: int = NOW_MS) -> list[Placed]:
+        return self.log.append([[put(b"%04d" % n)] for n in range(count)], now_ms)
+
+    def adopt_next(self) -> None:
+        offset = self.log.next_file_offset_to_prepare()
+        assert offset is not None
+        self.log.adopt(prepare_file(offset, self.config, self.disk))
+
+    def durable(self) -> bytes:
+        """The log after the power cut, of a dozen, that has left least of it."""
+        found = [self.disk.crashed(seed) for seed in range(12)]
+        names = self.disk.listdir(self.config.commit_log_dir)
+        texts = [
+            b"".join(disk.read_bytes(f"{self.config.commit_log_dir}/{name}") for name in names)
+            for disk in found
+        ]
+        return min(texts, key=lambda text: len(text.rstrip(b"\0")))
+
+
+@pytest.fixture
+def log() -> Log:
+    disk = FakeDisk()
+    config = StoreConfig(root="/store", commit_log_file_bytes=FILE_BYTES)
+    made = CommitLog(config, disk)
+    made.load()
+    made.start_at(0, 0)
+    made.store_host = HOST
+    return Log(disk, config, made)
+
+
+def test_a_new_log_has_one_file_and_nothing_in_it(log: Log) -> None:
+    assert log.disk.listdir("/store/commitlog") == ["00000000000000000000"]
+    assert (log.log.min_offset(), log.log.end_offset, log.log.flushed_offset) == (0, 0, 0)
+    assert log.log.next_file_offset_to_prepare() == FILE_BYTES
+
+
+def test_records_are_read_back_by_offset(log: Log) -> None:
+    placed = log.append(3)
+    assert placed == [(number * RECORD_BYTES, RECORD_BYTES) for number in range(3)]
+    assert log.log.end_offset == 3 * RECORD_BYTES
+    for number, (offset, _) in enumerate(placed):
+        record = log.log.read_record(offset)
+        assert record is not None
+        assert record.body == b"%04d" % number
+        assert record.store_timestamp == NOW_MS
+
+
+def test_an_offset_where_no_record_begins_has_none(log: Log) -> None:
+    log.append(3)
+    for offset in (-1, 1, 4, RECORD_BYTES - 1, 3 * RECORD_BYTES, 1 << 40):
+        assert log.log.read_record(offset) is None
+
+
+def test_nothing_is_read_at_or_behind_the_end(log: Log) -> None:
+    log.append(1)
+    assert len(log.log.view(0, RECORD_BYTES)) == RECORD_BYTES
+    with pytest.raises(OffsetError):
+        log.log.view(0, RECORD_BYTES + 1)
+
+
+def test_a_chunk_that_spans_files_rolls_with_a_blank_between(log: Log) -> None:
+    log.adopt_next()
+    placed = log.append(6)
+    assert [offset for offset, _ in placed[3:]] == [
+        3 * RECORD_BYTES,
+        FILE_BYTES,
+        FILE_BYTES + RECORD_BYTES,
+    ]
+    blank = log.log.view(4 * RECORD_BYTES, 8)
+    assert SIZE_AND_MAGIC.unpack(blank) == (68, BLANK_MAGIC)
+    assert [head.physical_offset for head in log.log.walk(0)] == [offset for offset, _ in placed]
+
+
+def test_a_chunk_may_roll_more_than_once(log: Log) -> None:
+    for _ in range(3):
+        current = log.log.queue.capacity_end
+        log.log.adopt(prepare_file(current, log.config, log.disk))
+    assert len(log.append(14)) == 14
+    assert sum(1 for _ in log.log.walk(0)) == 14
+
+
+def test_without_a_next_file_the_rest_is_left_to_the_caller(log: Log) -> None:
+    placed = log.append(6)
+    assert len(placed) == RECORDS_PER_FILE
+    assert log.log.next_file_needed == FILE_BYTES
+    assert log.append(1) == []
+    log.adopt_next()
+    assert log.log.next_file_needed is None
+    assert log.append(2)[0][0] == FILE_BYTES
+
+
+def test_a_file_is_asked_for_once_the_last_one_is_in_use(log: Log) -> None:
+    log.adopt_next()
+    assert log.log.next_file_offset_to_prepare() is None
+    log.append(RECORDS_PER_FILE + 1)
+    assert log.log.next_file_offset_to_prepare() == 2 * FILE_BYTES
+
+
+def test_a_batch_lies_in_one_file(log: Log) -> None:
+    log.adopt_next()
+    log.append(3)
+    placed = log.log.append([[put(), put()]], NOW_MS)
+    assert [offset for offset, _ in placed] == [FILE_BYTES, FILE_BYTES + RECORD_BYTES]
+
+
+def test_a_group_longer_than_a_file_is_refused_and_leaves_nothing(log: Log) -> None:
+    log.adopt_next()
+    with pytest.raises(ValueError):
+        log.log.append([[put()], [put(bytes(FILE_BYTES))]], NOW_MS)
+    assert log.log.end_offset == 0
+    assert log.append(1) == [(0, RECORD_BYTES)]
+    assert bytes(log.log.queue.files[0].slice(RECORD_BYTES, 100)) == bytes(100)
+
+
+def test_the_store_time_does_not_follow_a_clock_that_goes_back(log: Log) -> None:
+    log.append(1, NOW_MS)
+    log.append(1, NOW_MS - 60_000)
+    log.append(1, NOW_MS + 5)
+    times = [head.store_timestamp for head in log.log.walk(0)]
+    assert times == [NOW_MS, NOW_MS, NOW_MS + 5]
+    assert log.log.last_store_timestamp == NOW_MS + 5
+
+
+def test_flushing_puts_everything_below_on_disk(log: Log) -> None:
+    log.append(2)
+    assert log.log.sync(1) == 2 * RECORD_BYTES == log.log.flushed_offset
+    assert log.log.flushed_store_timestamp == NOW_MS
+    log.append(1)
+    assert log.log.flushed_offset == 2 * RECORD_BYTES
+    assert log.durable()[: 2 * RECORD_BYTES] == bytes(log.log.view(0, 2 * RECORD_BYTES))
+
+
+def test_flushing_what_is_flushed_costs_nothing(log: Log) -> None:
+    log.append(1)
+    log.log.sync(RECORD_BYTES)
+    before = log.disk.sync_count
+    assert log.log.sync(RECORD_BYTES) == RECORD_BYTES
+    assert log.disk.sync_count == before
+
+
+def test_flushing_over_a_roll_syncs_both_files(log: Log) -> None:
+    log.adopt_next()
+    log.append(6)
+    before = log.disk.sync_count
+    assert log.log.sync(log.log.end_offset) == log.log.end_offset
+    assert log.disk.sync_count == before + 2
+    assert log.durable().rstrip(b"\0").endswith(bytes(log.log.view(FILE_BYTES, 200)).rstrip(b"\0"))
+
+
+def test_a_failed_flush_is_never_forgotten(log: Log) -> None:
+    log.append(1)
+    log.log.sync(RECORD_BYTES)
+    log.append(1)
+    log.disk.fail_next("sync", OSError(errno.EIO, "broken"))
+    for _ in range(2):
+        with pytest.raises(SyncFailed):
+            log.log.sync(2 * RECORD_BYTES)
+    log.append(1)
+    with pytest.raises(SyncFailed):
+        log.log.sync(3 * RECORD_BYTES)
+    assert log.log.flushed_offset == RECORD_BYTES
+    assert log.log.sync(RECORD_BYTES) == RECORD_BYTES
+
+
+def test_a_failed_write_leaves_nothing_that_could_come_back(log: Log) -> None:
+    log.adopt_next()
+    log.append(2)
+    end = log.log.end_offset
+    real_write = log.log.queue.files[1].file.pwrite
+    log.log.queue.files[1].file.pwrite = _failing  # type: ignore[method-assign]
+    with pytest.raises(StoreError):
+        log.append(4)
+    assert log.log.end_offset == end
+    assert not log.log.queue.files[0].is_zero_from(end)
+    log.log.queue.files[1].file.pwrite = real_write  # type: ignore[method-assign]
+    log.append(1)
+    assert log.log.queue.files[0].is_zero_from(end + RECORD_BYTES)
+
+
+def _failing(data: bytes | bytearray | memoryview, position: int) -> None:
+    raise OSError(errno.EIO, "broken")
+
+
+def test_a_full_disk_is_told_when_the_next_file_is_made(log: Log) -> None:
+    log.disk.capacity_bytes = log.disk.used_bytes() + 100
+    with pytest.raises(DiskFull, match="the disk is full"):
+        prepare_file(FILE_BYTES, log.config, log.disk)
+    assert log.disk.listdir("/store/commitlog") == ["00000000000000000000"]
+
+
+@pytest.mark.parametrize("position", [2, 5, 32, 84])
+def test_walking_passes_over_what_holds_no_record(log: Log, position: int) -> None:
+    log.append(3)
+    log.log.queue.files[0].write(b"\xff", RECORD_BYTES + position)
+    assert [head.physical_offset for head in log.log.walk(0)] == [0, 2 * RECORD_BYTES]
+
+
+def test_walking_ends_in_damage_at_the_end(log: Log) -> None:
+    log.append(3)
+    log.log.queue.files[0].write(b"\xff", 2 * RECORD_BYTES + 4)
+    assert [head.physical_offset for head in log.log.walk(0)] == [0, RECORD_BYTES]
+
+
+def test_views_stay_valid_after_the_log_is_closed(log: Log) -> None:
+    log.append(1)
+    view = log.log.view(0, RECORD_BYTES)
+    log.log.close()
+    assert bytes(view[84:92])[4:] == b"0000"

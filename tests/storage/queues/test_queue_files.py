@@ -1,0 +1,48 @@
+"""Few queue files open at a time."""
+
+import errno
+
+import pytest
+
+from storage.queues.queue_files import QueueFiles
+from tests.support.fake_disk import FakeDisk
+
+NAME = "00000000000000000000"
+
+
+def opened(count: int) -> QueueFiles:
+    """Files of this many queues, at most three of them open."""
+    files = QueueFiles(FakeDisk(), 400, open_max=3)
+    for number in range(count):
+        files.create(f"/cq/{number}", f"/cq/{number}/{NAME}", durable_names=False)
+        files.write(f"/cq/{number}/{NAME}", bytes([number]), 0)
+    return files
+
+
+def test_only_the_files_used_last_stay_open() -> None:
+    files = opened(10)
+    assert files.open_count == 3
+    assert [files.read(f"/cq/{n}/{NAME}", 1, 0) for n in range(10)] == [
+        bytes([n]) for n in range(10)
+    ]
+    assert files.open_count == 3
+    files.close()
+    assert files.open_count == 0
+
+
+def test_a_view_outlives_the_closing_of_its_file() -> None:
+    files = opened(1)
+    view = files.view(f"/cq/0/{NAME}")
+    files.close()
+    files.write(f"/cq/0/{NAME}", b"later", 10)
+    assert bytes(view[10:15]) == b"later"
+
+
+def test_a_file_that_cannot_be_made_leaves_nothing() -> None:
+    disk = FakeDisk()
+    files = QueueFiles(disk, 400)
+    disk.fail_next("set_size", OSError(errno.ENOSPC, "full"))
+    with pytest.raises(OSError):
+        files.create("/cq/0", f"/cq/0/{NAME}", durable_names=False)
+    assert disk.listdir("/cq/0") == []
+    assert files.open_count == 0

@@ -1,0 +1,201 @@
+"""What a pull gets: statuses, corrected offsets, limits, runs of the log."""
+
+import pytest
+
+from storage.queues.consume_queue import ConsumeQueue
+from storage.queues.message_filter import MessageFilter
+from storage.queues.queue_files import QueueFiles
+from storage.reading.get_message import GetLimits, GetResult, GetStatus, get_message
+from tests.support.fake_disk import FakeDisk
+
+LOG_FILE_BYTES = 100_000
+LIMITS = GetLimits(in_memory_bytes=1 << 40, log_file_bytes=LOG_FILE_BYTES)
+
+
+class Log:
+    """Byte n of every file is n mod 251."""
+
+    def __init__(self, end_offset: int, begin: int = 0, file_bytes: int = LOG_FILE_BYTES) -> None:
+        self.end_offset = end_offset
+        self._begin = begin
+        self._file_bytes = file_bytes
+        pattern = bytes(range(251))
+        self._bytes = memoryview((pattern * (file_bytes // 251 + 1))[:file_bytes])
+
+    def min_offset(self) -> int:
+        return self._begin
+
+    def view(self, offset: int, size: int) -> memoryview:
+        position = offset % self._file_bytes
+        assert self._begin <= offset and offset + size <= self.end_offset
+        assert position + size <= self._file_bytes
+        return self._bytes[position : position + size]
+
+
+def a_queue(count: int, *, size: int = 100, gap: int = 0, first: int = 0) -> ConsumeQueue:
+    """Records of `size` bytes, `gap` bytes of other queues between them; tags 0, 1, 2, 0, 1 …"""
+    queue = ConsumeQueue("T", 0, "/cq/T/0", QueueFiles(FakeDisk(), 300 * 20))
+    for number in range(first, first + count):
+        queue.append(number, number * (size + gap), size, number % 3)
+    return queue
+
+
+def get(
+    queue: ConsumeQueue | None,
+    offset: int,
+    *,
+    count: int = 32,
+    log: Log | None = None,
+    tags: set[int] | None = None,
+    limits: GetLimits = LIMITS,
+) -> GetResult:
+    wanted = None if tags is None else MessageFilter(tags)
+    return get_message(queue, log or Log(10**9), offset, count, wanted, limits)
+
+
+def test_messages_behind_each_other_are_one_view() -> None:
+    result = get(a_queue(100), 10)
+    assert result.status is GetStatus.FOUND
+    assert (result.next_offset, result.count, result.body_bytes) == (42, 32, 3200)
+    assert (result.min_offset, result.max_offset) == (0, 100)
+    assert [view.tobytes() for view in result.views] == [bytes(n % 251 for n in range(1000, 4200))]
+
+
+def test_messages_of_other_queues_between_them_split_the_views() -> None:
+    result = get(a_queue(100, gap=10), 10, count=3)
+    assert [(view[0], len(view)) for view in result.views] == [
+        (offset % 251, 100) for offset in (1100, 1210, 1320)
+    ]
+
+
+def test_a_run_ends_where_a_log_file_ends() -> None:
+    queue = ConsumeQueue("T", 0, "/cq/T/0", QueueFiles(FakeDisk(), 6000))
+    for number, offset in enumerate((99_800, 99_900, 100_000, 100_100)):
+        queue.append(number, offset, 100, 0)
+    assert [len(view) for view in get(queue, 0).views] == [200, 200]
+
+
+@pytest.mark.parametrize(
+    "offset, status, corrected",
+    [
+        (0, GetStatus.OFFSET_TOO_SMALL, 310),
+        (309, GetStatus.OFFSET_TOO_SMALL, 310),
+        (310, GetStatus.FOUND, 315),
+        (315, GetStatus.OFFSET_OVERFLOW_ONE, 315),
+        (316, GetStatus.OFFSET_OVERFLOW_BADLY, 315),
+    ],
+)
+def test_an_offset_outside_the_queue_is_corrected(
+    offset: int, status: GetStatus, corrected: int
+) -> None:
+    result = get(a_queue(5, first=310), offset)
+    assert (result.status, result.next_offset) == (status, corrected)
+    assert (result.min_offset, result.max_offset) == (310, 315)
+
+
+def test_a_slave_that_does_not_check_offsets_gives_them_back_as_they_came() -> None:
+    limits = GetLimits(1 << 40, LOG_FILE_BYTES, correct_offsets=False)
+    for queue, offset in ((None, 7), (a_queue(0), 7), (a_queue(5), 9), (a_queue(5, first=310), 9)):
+        assert get(queue, offset, limits=limits).next_offset == offset
+    assert get(a_queue(5), 5, limits=limits).next_offset == 5
+
+
+def test_a_queue_that_is_not_there_or_empty_begins_at_zero() -> None:
+    assert get(None, 7) == GetResult(GetStatus.NO_MATCHED_LOGIC_QUEUE, 0)
+    assert get(a_queue(0), 7) == GetResult(GetStatus.NO_MESSAGE_IN_QUEUE, 0)
+
+
+def test_one_pull_never_crosses_a_queue_file() -> None:
+    result = get(a_queue(400), 290)
+    assert (result.next_offset, result.count) == (300, 10)
+
+
+def test_tags_pick_messages_and_the_offset_goes_on_behind_the_last_one_looked_at() -> None:
+    result = get(a_queue(100), 0, count=5, tags={1})
+    assert (result.count, result.next_offset) == (5, 14)
+    assert [len(view) for view in result.views] == [100] * 5
+    result = get(a_queue(100), 0, tags={5})
+    assert (result.status, result.next_offset) == (GetStatus.NO_MATCHED_MESSAGE, 100)
+    result = get(a_queue(100), 0, tags={0, 1, 2})
+    assert (result.count, len(result.views)) == (32, 1)
+
+
+def test_no_more_than_800_units_are_looked_at() -> None:
+    queue = ConsumeQueue("T", 0, "/cq/T/0", QueueFiles(FakeDisk(), 20_000 * 20))
+    for number in range(2000):
+        queue.append(number, number * 100, 100, 0)
+    assert get(queue, 0, tags={1}).next_offset == 800
+    assert get(queue, 0, tags={1}, count=1000).next_offset == 1000
+
+
+def test_of_a_due_time_the_low_32_bits_are_compared() -> None:
+    queue = ConsumeQueue("T", 0, "/cq/T/0", QueueFiles(FakeDisk(), 6000))
+    for number, code in enumerate(((7 << 32) | 5, (7 << 32) | 0xFFFFFFFF, -6)):
+        queue.append(number, number * 100, 100, code)
+    for code in (5, -1, -6):
+        assert get(queue, 0, tags={code}).count == 1
+
+
+@pytest.mark.parametrize(
+    "asked, size, count",
+    [(10, 100, 10), (64, 100, 32), (0, 100, 1), (32, 50_000, 5), (32, 300_000, 1)],
+)
+def test_what_is_in_memory_is_given_up_to_32_messages_and_256_kib(
+    asked: int, size: int, count: int
+) -> None:
+    limits = GetLimits(1 << 40, 50 * size)
+    log = Log(10**9, file_bytes=50 * size)
+    result = get(a_queue(40, size=size), 0, count=asked, log=log, limits=limits)
+    assert (result.count, result.next_offset) == (count, count)
+    assert not result.is_far_behind
+
+
+@pytest.mark.parametrize("asked, size, count", [(32, 100, 8), (3, 100, 3), (32, 30_000, 2)])
+def test_what_is_on_disk_is_given_up_to_8_messages_and_64_kib(
+    asked: int, size: int, count: int
+) -> None:
+    limits = GetLimits(0, 50 * size)
+    log = Log(10**9, file_bytes=50 * size)
+    result = get(a_queue(40, size=size), 0, count=asked, log=log, limits=limits)
+    assert result.count == count
+    assert result.is_far_behind
+
+
+def test_a_pull_that_comes_into_memory_goes_on_with_its_limits() -> None:
+    limits = GetLimits(in_memory_bytes=9_500, log_file_bytes=LOG_FILE_BYTES)
+    result = get(a_queue(100), 0, log=Log(10_000), limits=limits)
+    assert (result.count, result.is_far_behind) == (32, False)
+
+
+def test_records_that_are_gone_are_passed_over_to_the_next_log_file() -> None:
+    log = Log(10**9, begin=LOG_FILE_BYTES)
+    result = get(a_queue(300, size=1000), 0, log=log)
+    assert (result.status, result.count) == (GetStatus.FOUND, 32)
+    assert result.next_offset == 132
+    result = get(a_queue(50, size=1000), 0, log=log)
+    assert (result.status, result.next_offset) == (GetStatus.MESSAGE_WAS_REMOVING, 50)
+
+
+def test_units_of_records_that_are_not_published_are_not_given() -> None:
+    result = get(a_queue(100), 0, log=Log(1050))
+    assert (result.status, result.count, result.body_bytes) == (GetStatus.FOUND, 10, 1000)
+
+
+def test_a_broken_unit_is_passed_over() -> None:
+    queue = ConsumeQueue("T", 0, "/cq/T/0", QueueFiles(FakeDisk(), 6000))
+    queue.append(0, 100, LOG_FILE_BYTES, 0)
+    queue.append(1, 2 * LOG_FILE_BYTES, 100, 0)
+    result = get(queue, 0)
+    assert (result.count, result.next_offset) == (1, 2)
+
+
+def test_an_offset_whose_file_is_missing_leads_to_the_next_file() -> None:
+    disk = FakeDisk()
+    queue = ConsumeQueue("T", 0, "/cq/T/0", QueueFiles(disk, 6000))
+    for number in range(1000):
+        queue.append(number, number * 100, 100, 0)
+    queue.write_out()
+    queue.trim_before(310 * 100)
+    queue.min_offset = 0
+    result = get(queue, 5)
+    assert (result.status, result.next_offset) == (GetStatus.OFFSET_FOUND_NULL, 300)

@@ -1,0 +1,190 @@
+"""Parts of a queue in bulk: every record comes with its unit, whole, whatever lies between them."""
+
+from random import Random
+
+import pytest
+
+from protocol.raw_records import PIECE, UNITS_ALONE_MAX, UNITS_MAX
+from storage.queues.consume_queue import UNIT, UNIT_BYTES
+from storage.reading import raw_get as raw_get_module
+from storage.reading.raw_get import GAP_BYTES, RawPart, raw_records, raw_units
+
+FILE_BYTES = 65_536
+LOG_BYTES = 6 * FILE_BYTES
+DATA = Random(1).randbytes(LOG_BYTES)
+
+
+class Log:
+    """Six files of bytes that differ, the first of which is gone."""
+
+    def __init__(self) -> None:
+        self.data = DATA
+        self.end_offset = LOG_BYTES - 1000
+
+    def min_offset(self) -> int:
+        return FILE_BYTES
+
+    def view(self, offset: int, size: int) -> memoryview:
+        end = offset + size
+        assert size > 0 and self.min_offset() <= offset and end <= self.end_offset
+        assert offset // FILE_BYTES == (end - 1) // FILE_BYTES, "never across files"
+        return memoryview(self.data)[offset:end]
+
+
+class Queue:
+    """Units from number 0 on."""
+
+    tail_first = 0
+
+    def __init__(self, *units: tuple[int, int, int]) -> None:
+        self.data = b"".join(UNIT.pack(*unit) for unit in units)
+
+    def units(self, first: int, count: int) -> bytes:
+        return self.data[first * UNIT_BYTES : (first + count) * UNIT_BYTES]
+
+    def next_file_offset(self, first: int) -> int:
+        return first + 300
+
+
+def read(queue: Queue, first: int = 0, end: int = 10_000, bytes_max: int = 1 << 20) -> RawPart:
+    return raw_records(queue, Log(), first, end, bytes_max, FILE_BYTES)  # type: ignore[arg-type]
+
+
+def pieces(part: RawPart) -> list[tuple[int, int]]:
+    """(first, bytes) of each."""
+    return [PIECE.unpack_from(part.table, at) for at in range(0, len(part.table), PIECE.size)]
+
+
+def come(part: RawPart) -> dict[int, bytes]:
+    """The bytes of each unit's record that came, by where it lies."""
+    sent = part.joined or b"".join(part.views)
+    assert len(sent) == part.record_bytes == sum(size for _, size in pieces(part))
+    found = {}
+    for start, size, _ in UNIT.iter_unpack(part.units):
+        at = 0
+        for first, length in pieces(part):
+            if first <= start and start + size <= first + length:
+                found[start] = sent[at + start - first : at + start - first + size]
+            at += length
+    return found
+
+
+def neighbours(count: int, size: int, gap: int, first: int = FILE_BYTES) -> Queue:
+    return Queue(*((first + number * (size + gap), size, number) for number in range(count)))
+
+
+def test_records_behind_each_other_are_one_piece() -> None:
+    part = read(neighbours(100, 200, 0))
+    assert (part.next_offset, part.unit_count) == (100, 100)
+    assert pieces(part) == [(FILE_BYTES, 20_000)]
+    assert len(part.views) == 1
+
+
+def test_little_between_them_comes_along_and_much_does_not() -> None:
+    dense = read(neighbours(20, 100, GAP_BYTES))
+    assert pieces(dense) == [(FILE_BYTES, 20 * (100 + GAP_BYTES) - GAP_BYTES)]
+    sparse = read(neighbours(20, 100, GAP_BYTES + 1))
+    assert pieces(sparse) == [(FILE_BYTES + n * (101 + GAP_BYTES), 100) for n in range(20)]
+    assert come(dense).keys() == {FILE_BYTES + n * (100 + GAP_BYTES) for n in range(20)}
+
+
+def test_small_gaps_between_large_ones_come_along() -> None:
+    units = [(FILE_BYTES + n // 4 * 20_000 + n % 4 * 150, 100, 0) for n in range(12)]
+    assert pieces(read(Queue(*units))) == [(FILE_BYTES + n * 20_000, 550) for n in range(3)]
+
+
+@pytest.mark.parametrize("gap", [0, 4000])
+def test_no_more_bytes_than_asked_for_but_one_record_at_least(gap: int) -> None:
+    queue = neighbours(10, 100, gap)
+    assert [read(queue, bytes_max=limit).unit_count for limit in (1, 100, 250, 300)] == [1, 1, 2, 3]
+    part = read(queue, 4, bytes_max=250)
+    assert (part.next_offset, [*come(part)]) == (6, [FILE_BYTES + n * (100 + gap) for n in (4, 5)])
+
+
+def test_no_more_units_and_pieces_than_one_answer_may_have() -> None:
+    queue = neighbours(40_000, 2, 0)
+    assert read(queue, end=40_000).unit_count == UNITS_MAX
+    alone = raw_units(queue, 0, 40_000)  # type: ignore[arg-type]
+    assert (alone.unit_count, alone.next_offset) == (UNITS_ALONE_MAX, UNITS_ALONE_MAX)
+    assert (alone.table, alone.views) == (b"", [])
+
+
+def test_no_more_pieces_than_one_answer_may_have(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(raw_get_module, "PIECES_MAX", 7)
+    part = read(neighbours(20, 100, GAP_BYTES + 1))
+    assert (part.unit_count, len(pieces(part)), part.next_offset) == (7, 7, 7)
+
+
+WRONG = {
+    "zeros": (0, 0, 0),
+    "a filler": (0, 0x7FFFFFFF, 0),
+    "far behind the log": (1 << 60, 100, 0),
+    "before the log": (100, 100, 0),
+    "at its end": (LOG_BYTES - 1050, 100, 0),
+    "across two files": (2 * FILE_BYTES - 10, 100, 0),
+    "a size below 0": (FILE_BYTES, -5, 0),
+    "below 0": (-5, 100, 0),
+    "backwards": (FILE_BYTES + 10, 100, 0),
+    "a leap": (4 * FILE_BYTES, 100, 0),
+}
+
+
+@pytest.mark.parametrize("gap", [0, 3000])
+@pytest.mark.parametrize("place", [0, 5, 11])
+@pytest.mark.parametrize("wrong", WRONG.values(), ids=WRONG.keys())
+def test_a_wrong_unit_keeps_no_record_from_coming(
+    wrong: tuple[int, int, int], place: int, gap: int
+) -> None:
+    """Those behind it come with the next answers, as protocol/raw_records.py says."""
+    step, base = 100 + gap, 2 * FILE_BYTES + 20_000
+    units = [(base + n * step, 100, n) for n in range(12)]
+    good = [unit for n, unit in enumerate(units) if n != place]
+    units[place] = wrong
+    assert_all_come(Queue(*units), 12, [start for start, _, _ in good])
+
+
+@pytest.mark.trial(short=30, long=3000)
+def test_every_record_comes_whatever_the_queue_is_like(seed: int) -> None:
+    random = Random(seed)
+    at, units, good = FILE_BYTES, [], []
+    sizes, gaps = random.choice(((50, 90), (50, 3000))), random.choice((0, 300, 4000))
+    while True:
+        size = random.randint(*sizes)
+        if at % FILE_BYTES + size > FILE_BYTES:
+            at += -at % FILE_BYTES
+        if at + size > LOG_BYTES - 1000:
+            break
+        if random.random() < 0.02:
+            units.append(random.choice([*WRONG.values()]))
+        else:
+            units.append((at, size, 0))
+            good.append(at)
+        at += size + random.choice((0, 0, random.randint(0, gaps)))
+    assert_all_come(Queue(*units), len(units), good, random.choice((1, 5000, 100_000)))
+
+
+def assert_all_come(queue: Queue, end: int, good: list[int], bytes_max: int = 1 << 20) -> None:
+    """Reads as a reader has to: up to the first that lies in the log and has not come."""
+    log, at, found = Log(), 0, set()
+    while at < end:
+        part = read(queue, at, end, bytes_max)
+        assert at < part.next_offset <= end
+        assert part.units == queue.units(at, part.next_offset - at)
+        had = come(part)
+        assert all(log.data[start : start + len(data)] == data for start, data in had.items())
+        used = 0
+        for start, size, _ in UNIT.iter_unpack(part.units):
+            in_log = size > 0 and start >= FILE_BYTES and start + size <= log.end_offset
+            if used and in_log and start not in had:
+                break
+            used += 1
+        found |= had.keys() & {UNIT.unpack_from(part.units, n * UNIT_BYTES)[0] for n in range(used)}
+        assert part.record_bytes <= max(bytes_max, 3000), "3000: the longest record"
+        at += used
+    assert found >= set(good)
+
+
+def test_a_hole_in_the_files_is_passed_over() -> None:
+    part = read(neighbours(5, 100, 0), 5, 500)
+    assert (part.next_offset, part.units, part.views) == (305, b"", [])
+    assert read(neighbours(5, 100, 0), 5, 50).next_offset == 50

@@ -1,0 +1,53 @@
+"""What a start says of our own small files, as the last clean stop knew them."""
+
+from dataclasses import replace
+
+from storage.config import StoreConfig
+from storage.recovery.clean_stop import CleanStop
+from storage.recovery.start_findings import file_findings, lost_end, record_findings
+from storage.replica.replica_mark import mark_replica
+from tests.support.fake_disk import FakeDisk
+
+CONFIG = StoreConfig(root="/store")
+RECORD = CleanStop(0, 1000, 5, (5, 5, 5))
+
+
+def marked() -> tuple[FakeDisk, CleanStop]:
+    disk = FakeDisk()
+    mark_replica(CONFIG, disk)
+    return disk, replace(RECORD, files=("troupemq/replica",))
+
+
+def test_a_mark_that_is_there_is_nothing_to_say() -> None:
+    disk, record = marked()
+    assert file_findings(CONFIG, disk, record) == []
+
+
+def test_a_mark_that_is_gone_is_named_with_what_follows_for_a_slave_and_for_a_master() -> None:
+    disk, record = marked()
+    disk.unlink(CONFIG.replica_mark_path)
+    found = [each.text for each in file_findings(CONFIG, disk, record) if each.is_wrong]
+    assert len(found) == 1 and CONFIG.replica_mark_path in found[0]
+    assert "a slave's start makes it again, a master's does not look for topics" in found[0]
+
+
+def test_without_a_record_nothing_is_known_to_be_gone() -> None:
+    disk, _ = marked()
+    disk.unlink(CONFIG.replica_mark_path)
+    disk.make_dirs("/store/troupemq")
+    assert not any("replica" in each.text for each in file_findings(CONFIG, disk, None))
+
+
+def test_a_log_that_has_become_shorter_is_a_loss_and_a_longer_one_is_not() -> None:
+    (found,) = lost_end(RECORD, 900)
+    assert (
+        found.is_wrong and "it ends at 900, at the last clean stop it ended at 1000" in found.text
+    )
+    assert lost_end(RECORD, 1000) == lost_end(RECORD, 1100) == lost_end(None, 5) == []
+
+
+def test_a_record_that_another_broker_has_overtaken_is_a_note() -> None:
+    (found,) = record_findings(CONFIG, FakeDisk(), RECORD, is_believed=False)
+    assert not found.is_wrong
+    assert record_findings(CONFIG, FakeDisk(), RECORD, is_believed=True) == []
+    assert record_findings(CONFIG, FakeDisk(), None, is_believed=False) == []

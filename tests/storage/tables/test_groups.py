@@ -1,0 +1,56 @@
+"""subscriptionGroup.json, as the original writes it."""
+
+from pathlib import Path
+
+import pytest
+
+from protocol.bodies import SubscriptionGroupConfig
+from storage.tables.groups import ALWAYS_PRESENT, always_present, format_groups, parse_groups
+from tests.support.by_hand import BY_HAND
+from tests.support.golden import store
+
+TEXT = """{
+	"dataVersion":{
+		"counter":1,
+		"timestamp":1795189494018
+	},
+	"subscriptionGroupTable":{
+		"G":{
+			"brokerId":0,
+			"consumeBroadcastEnable":true,
+			"consumeEnable":false,
+			"consumeFromMinEnable":true,
+			"groupName":"G",
+			"notifyConsumerIdsChangedEnable":true,
+			"retryMaxTimes":5,
+			"retryQueueNums":1,
+			"whichBrokerWhenConsumeSlowly":1
+		}
+	}
+}"""
+
+
+def test_a_table_is_read_and_written_in_the_form_of_the_original() -> None:
+    table = parse_groups(TEXT)
+    assert table.subscription_group_table == {
+        "G": SubscriptionGroupConfig("G", consume_enable=False, retry_max_times=5)
+    }
+    assert (table.data_version.counter, table.data_version.timestamp) == (1, 1795189494018)
+    assert format_groups(table) == TEXT
+
+
+@pytest.mark.parametrize("name", ["clean", "slave", "ext", "v6", "torn-recovered", BY_HAND])
+def test_the_files_of_the_original_are_written_again_byte_by_byte(
+    name: str, tmp_path: Path
+) -> None:
+    path = store(name, tmp_path) / "config" / "subscriptionGroup.json"
+    text = path.read_text(encoding="utf-8")
+    assert format_groups(parse_groups(text)) == text
+
+
+def test_the_groups_that_every_broker_has_are_those_of_the_original(tmp_path: Path) -> None:
+    path = store("clean", tmp_path) / "config" / "subscriptionGroup.json"
+    theirs = parse_groups(path.read_text(encoding="utf-8")).subscription_group_table
+    assert len(always_present()) == len(ALWAYS_PRESENT) == 7
+    for group in always_present():
+        assert theirs[group.group_name] == group

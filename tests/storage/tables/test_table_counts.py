@@ -1,0 +1,50 @@
+"""A clean stop counts what the tables hold; of what is gone at the next start that is told."""
+
+from storage.config import StoreConfig
+from storage.tables.table_counts import count_entries, lost_tables
+from tests.support.fake_disk import FakeDisk
+
+CONFIG = StoreConfig("/store")
+TEXTS = {
+    "topics.json": '{"topicConfigTable":{"A":{},"B":{}}}',
+    "subscriptionGroup.json": '{"subscriptionGroupTable":{"g":{}}}',
+    "consumerOffset.json": '{"offsetTable":{"A@g":{0:1},"B@g":{0:1},"A@h":{0:1}}}',
+    "delayOffset.json": '{"offsetTable":{1:5}}',
+    "consumerFilter.json": '{"filterDataByTopic":{"A":{"groupFilterData":{"g":{},"h":{}}},"B":1}}',
+    "consumerFilter.json.bak": "{}",
+    "other.json": "{}",
+}
+COUNTS = {
+    "topics.json": 2,
+    "subscriptionGroup.json": 1,
+    "consumerOffset.json": 2,
+    "delayOffset.json": 1,
+    "consumerFilter.json": 2,
+}
+
+
+def filled(texts: dict[str, str]) -> FakeDisk:
+    disk = FakeDisk()
+    disk.make_dirs(CONFIG.config_dir)
+    for name, text in texts.items():
+        disk.open(f"{CONFIG.config_dir}/{name}", create=True).pwrite(text.encode(), 0)
+    return disk
+
+
+def test_the_entries_of_every_table_are_counted() -> None:
+    assert count_entries(CONFIG, filled(TEXTS)) == COUNTS
+    assert count_entries(CONFIG, FakeDisk()) == {}
+
+
+def test_what_cannot_be_read_is_not_counted() -> None:
+    bad = {"topics.json": "{]", "delayOffset.json": "", "consumerOffset.json": '{"offsetTable":3}'}
+    assert count_entries(CONFIG, filled(bad)) == {}
+
+
+def test_what_is_gone_is_told_with_what_it_held() -> None:
+    assert lost_tables(CONFIG, filled(TEXTS), COUNTS) == []
+    left = {"consumerFilter.json.bak": "{}"}
+    told = [each.text for each in lost_tables(CONFIG, filled(left), {**COUNTS, "unknown": 3})]
+    assert [each.split(" ", 1)[0].rpartition("/")[2] for each in told] == [*COUNTS][:4]
+    missing = "/store/config/consumerOffset.json and its previous version are missing"
+    assert told[2] == f"{missing}: the offsets of 2 groups are lost; they begin where new ones do"

@@ -1,0 +1,32 @@
+"""Who starts processes is marked `slow`, so that `-m "not slow"` is what one process does alone."""
+
+import sys
+
+import pytest
+
+_STARTS = frozenset(("os.fork", "os.forkpty", "os.posix_spawn", "os.system", "subprocess.Popen"))
+_running: list[str] = []
+"""The test that runs, if it may not start any."""
+
+
+def watch() -> None:
+    """From now on a start of a process is refused where the test that runs is not marked `slow`.
+
+    Python has no way to end this again.
+    """
+    sys.addaudithook(_refuse)
+
+
+def begins(item: pytest.Item) -> None:
+    """This test runs from now on, its fixtures included."""
+    _running[:] = [] if item.get_closest_marker("slow") else [item.nodeid]
+
+
+def ends() -> None:
+    """No test runs."""
+    _running.clear()
+
+
+def _refuse(event: str, _: object) -> None:
+    if event in _STARTS and _running:
+        raise AssertionError(f"{_running[0]} starts a process: mark it `slow`")

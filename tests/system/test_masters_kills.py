@@ -1,0 +1,120 @@
+"""kill -9 of one of several masters under one process, while producers go on.
+
+The others take what is sent meanwhile, the one that was killed comes back by itself with the same
+name, port and store, and at the end nothing acknowledged is missing.
+"""
+
+import os
+import signal
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from random import Random
+from threading import Event
+from time import monotonic
+
+import pytest
+
+from tests.bench.process_figures import cpu_seconds
+from tests.compat.patience import wait_until
+from tests.compat.servers import SMALL_FILES, OurMasters, OurNameServer
+from tests.support.wire import Wire
+from tests.system.test_cluster_kills import (
+    BACK_S,
+    PRODUCERS,
+    QUEUES,
+    TOPIC,
+    Sender,
+    acknowledged,
+    wait_for_more,
+)
+from troupemq import Admin, Message, Producer
+
+MASTERS, KILLS = 3, 2
+
+
+@pytest.mark.slow(seconds=15)
+@pytest.mark.trial(short=1, long=24)
+def test_one_master_dies_the_others_go_on_and_it_comes_back_with_all_it_had(
+    seed: int, tmp_path: Path, tell: Callable[[str], None]
+) -> None:
+    random, over = Random(seed), Event()
+    with (
+        OurNameServer(tmp_path / "names") as names,
+        OurMasters(tmp_path / "masters", names, MASTERS, SMALL_FILES) as masters,
+        Admin(names.address) as admin,
+    ):
+        admin.create_topic(TOPIC, QUEUES)
+        senders = [Sender(names.address, number, over) for number in range(PRODUCERS)]
+        for sender in senders:
+            sender.start()
+        away_s, used_s = [], []
+        try:
+            for killed in random.choices(sorted(masters.pids()), k=KILLS):
+                wait_for_each(senders, masters)
+                over.wait(random.uniform(0, 1))
+                pids, began_s = masters.pids(), monotonic()
+                os.kill(pids[killed], signal.SIGKILL)
+                wait_for_more(senders, "sends to the others")
+                wait_until(partial(is_back, masters, pids), "it is back", BACK_S)
+                away_s.append(monotonic() - began_s)
+                now = masters.pids()
+                used_s.append(cpu_seconds(now[killed]))
+                assert {name for name in pids if now[name] != pids[name]} == {killed}
+            wait_for_each(senders, masters)
+        finally:
+            over.set()
+            for sender in senders:
+                sender.join()
+        for name, address in masters.addresses().items():
+            assert acknowledged(senders, name) <= found_at(address)
+        assert masters.stop() == 0
+    tell(
+        f"a master killed under load was away for {max(away_s):.1f} s at most,"
+        f" {max(used_s):.1f} s of processor time"
+    )
+
+
+@pytest.mark.slow(seconds=10)
+def test_each_of_several_slaves_follows_the_master_of_its_number(tmp_path: Path) -> None:
+    slave = SMALL_FILES | {"brokerRole": "SLAVE", "brokerId": "1"}
+    with (
+        OurNameServer(tmp_path / "names") as names,
+        OurMasters(tmp_path / "masters", names, 2, SMALL_FILES) as masters,
+        OurMasters(tmp_path / "slaves", names, 2, slave) as slaves,
+        Producer("producers", names.address) as producer,
+        Admin(names.address) as admin,
+    ):
+        admin.create_topic(TOPIC, QUEUES)
+        sent: dict[str, set[bytes]] = {name: set() for name in masters.addresses()}
+        for number in range(50):
+            body = b"%d" % number
+            sent[producer.send(Message(TOPIC, body)).queue.broker_name].add(body)
+        assert all(sent.values())
+        for name, address in slaves.addresses().items():
+            wait_until(partial(has, address, sent[name]), f"all at the slave {name}", BACK_S)
+
+
+def wait_for_each(senders: Sequence[Sender], masters: OurMasters) -> None:
+    """Until every master has acknowledged something more."""
+    before = {name: len(acknowledged(senders, name)) for name in masters.pids()}
+    wait_until(
+        lambda: all(len(acknowledged(senders, each)) > count for each, count in before.items()),
+        "sends to every master",
+        BACK_S,
+    )
+
+
+def is_back(masters: OurMasters, before: Mapping[str, int]) -> bool:
+    """Whether all serve again, one of them as a new process."""
+    return masters.pids() != before
+
+
+def has(address: str, bodies: set[bytes]) -> bool:
+    """Whether the broker has these of the topic, and nothing else."""
+    return found_at(address) == bodies
+
+
+def found_at(address: str) -> set[bytes]:
+    with Wire(address) as wire:
+        return {record.body for queue in range(QUEUES) for record in wire.messages(TOPIC, queue)}

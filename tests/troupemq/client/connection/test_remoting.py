@@ -1,0 +1,266 @@
+"""One connection for each address, answers to those who asked, and an end to all waiting."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from queue import SimpleQueue
+from socket import create_server
+from threading import Event, Thread
+
+import pytest
+
+from protocol.codes import RequestCode, ResponseCode
+from protocol.command import RemotingCommand
+from protocol.frame import encode
+from tests.troupemq.fake_server import WAIT_S, FakeServer
+from troupemq.client.connection.remoting import OnRequest, Remoting
+from troupemq.client.errors import (
+    BrokerError,
+    ClientBusy,
+    ClientClosed,
+    ConnectionFailed,
+    RequestTimeout,
+)
+
+LONG_MS = WAIT_S * 1000
+CODE = RequestCode.GET_MAX_OFFSET
+
+
+@contextmanager
+def client(on_request: OnRequest = lambda address, command: None) -> Iterator[Remoting]:
+    remoting = Remoting(on_request)
+    try:
+        yield remoting
+    finally:
+        remoting.close()
+
+
+def request() -> RemotingCommand:
+    return RemotingCommand(CODE, {"topic": "T"})
+
+
+def test_answers_reach_those_who_asked_in_whatever_order_they_come() -> None:
+    with FakeServer() as server, client() as remoting:
+        first = remoting.call_async(server.address, request(), LONG_MS)
+        second = remoting.call_async(server.address, request(), LONG_MS)
+        commands = [server.next(), server.next()]
+        for command in reversed(commands):
+            server.push(command.answer(remark=str(command.opaque)))
+        assert first.result(WAIT_S).remark == str(commands[0].opaque)
+        assert second.result(WAIT_S).remark == str(commands[1].opaque)
+        assert server.connected.qsize() == 1
+
+
+def test_a_request_without_an_answer_times_out_and_a_late_answer_harms_nobody() -> None:
+    with FakeServer() as server, client() as remoting:
+        with pytest.raises(RequestTimeout, match="did not answer in time"):
+            remoting.call(server.address, request(), 30)
+        server.push(server.next().answer(remark="late"))
+        server.succeed(CODE, offset="7")
+        assert remoting.call(server.address, request(), LONG_MS).fields == {"offset": "7"}
+
+
+def test_an_answer_in_single_bytes_is_understood() -> None:
+    with FakeServer() as server, client() as remoting:
+        answer = remoting.call_async(server.address, request(), LONG_MS)
+        for byte in encode(server.next().answer(remark="slow", body=b"body")):
+            server.push(bytes((byte,)))
+        assert answer.result(WAIT_S).body == b"body"
+
+
+def test_a_connection_lost_in_the_middle_of_an_answer_fails_the_request() -> None:
+    with FakeServer() as server, client() as remoting:
+        answer = remoting.call_async(server.address, request(), LONG_MS)
+        server.push(encode(server.next().answer(body=b"never whole"))[:-3])
+        server.cut()
+        with pytest.raises(ConnectionFailed, match="closed the connection"):
+            answer.result(WAIT_S)
+
+
+def test_each_request_of_a_lost_connection_has_an_error_of_its_own() -> None:
+    with FakeServer() as server, client() as remoting:
+        answers = [remoting.call_async(server.address, request(), LONG_MS) for _ in range(2)]
+        for _ in answers:
+            server.next()
+        server.cut()
+        first, second = (answer.exception(WAIT_S) for answer in answers)
+    assert first is not second
+    assert str(first) == str(second) and isinstance(first, ConnectionFailed)
+
+
+def test_the_call_after_a_lost_connection_opens_another() -> None:
+    with FakeServer() as server, client() as remoting:
+        answer = remoting.call_async(server.address, request(), LONG_MS)
+        server.next()
+        server.cut()
+        assert isinstance(answer.exception(WAIT_S), ConnectionFailed)
+        server.succeed(CODE)
+        assert remoting.call(server.address, request(), LONG_MS).code == ResponseCode.SUCCESS
+        assert server.connected.qsize() == 2
+
+
+def test_a_broken_frame_ends_the_connection() -> None:
+    with FakeServer() as server, client() as remoting:
+        answer = remoting.call_async(server.address, request(), LONG_MS)
+        server.next()
+        server.push(b"\xff\xff\xff\xff lies")
+        with pytest.raises(ConnectionFailed, match="broken frame"):
+            answer.result(WAIT_S)
+
+
+def test_nobody_listening_is_told_at_once() -> None:
+    with create_server(("127.0.0.1", 0)) as listener:
+        address = f"127.0.0.1:{listener.getsockname()[1]}"
+    with client() as remoting, pytest.raises(ConnectionFailed, match="connection refused"):
+        remoting.call(address, request(), LONG_MS)
+
+
+@pytest.mark.parametrize("address", ["nowhere", "host:port", ":1", ""])
+def test_a_text_that_is_no_address_is_named(address: str) -> None:
+    with client() as remoting, pytest.raises(ConnectionFailed, match="host:port"):
+        remoting.call(address, request(), LONG_MS)
+
+
+def test_ask_turns_a_refusal_into_an_error_with_its_code_and_remark() -> None:
+    with FakeServer() as server, client() as remoting:
+        server.on(CODE, lambda command: command.answer(ResponseCode.NO_PERMISSION, remark="no"))
+        with pytest.raises(BrokerError, match="NO_PERMISSION: no") as caught:
+            remoting.ask(server.address, request(), LONG_MS)
+        assert (caught.value.code, caught.value.remark) == (ResponseCode.NO_PERMISSION, "no")
+
+
+def test_a_request_of_the_server_with_a_pending_opaque_is_not_taken_for_the_answer() -> None:
+    seen: SimpleQueue[RemotingCommand] = SimpleQueue()
+
+    def serve(address: str, command: RemotingCommand) -> RemotingCommand:
+        seen.put(command)
+        return command.answer(ResponseCode.SYSTEM_ERROR, remark="ours")
+
+    with FakeServer() as server, client(serve) as remoting:
+        answer = remoting.call_async(server.address, request(), LONG_MS)
+        asked = server.next()
+        server.push(RemotingCommand(RequestCode.GET_CONSUMER_RUNNING_INFO, opaque=asked.opaque))
+        assert seen.get(timeout=WAIT_S).code == RequestCode.GET_CONSUMER_RUNNING_INFO
+        reply = server.next()
+        assert reply.is_response and reply.remark == "ours"
+        server.push(asked.answer(remark="theirs"))
+        assert answer.result(WAIT_S).remark == "theirs"
+
+
+def test_a_oneway_request_of_the_server_gets_no_answer() -> None:
+    def serve(address: str, command: RemotingCommand) -> RemotingCommand:
+        return command.answer()
+
+    with FakeServer() as server, client(serve) as remoting:
+        server.succeed(CODE)
+        remoting.call(server.address, request(), LONG_MS)
+        server.next()
+        server.push(RemotingCommand(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, flag=2))
+        remoting.call(server.address, request(), LONG_MS)
+        assert server.next().code == CODE
+
+
+def test_a_large_request_to_a_slow_reader_arrives_whole() -> None:
+    may_read = Event()
+    body = bytes(8 << 20)
+    with FakeServer() as server, client() as remoting:
+        server.on(RequestCode.HEART_BEAT, lambda command: _wait_then_answer(may_read, command))
+        server.on(CODE, lambda command: command.answer(remark=str(len(command.body or b""))))
+        held = remoting.call_async(server.address, RemotingCommand(34), LONG_MS)
+        large = RemotingCommand(CODE, body=body)
+        answer = remoting.call_async(server.address, large, LONG_MS)
+        may_read.set()
+        assert held.result(WAIT_S).code == ResponseCode.SUCCESS
+        assert answer.result(WAIT_S).remark == str(len(body))
+
+
+def _wait_then_answer(event: Event, command: RemotingCommand) -> RemotingCommand:
+    assert event.wait(WAIT_S)
+    return command.answer()
+
+
+def test_what_the_other_side_does_not_take_is_refused_before_memory_runs_out() -> None:
+    may_read = Event()
+    with FakeServer() as server, client() as remoting:
+        server.on(RequestCode.HEART_BEAT, lambda command: _wait_then_answer(may_read, command))
+        remoting.call_async(server.address, RemotingCommand(34), LONG_MS)
+        body = bytes(15 << 20)
+        answers = [
+            remoting.call_async(server.address, RemotingCommand(CODE, body=body), LONG_MS)
+            for _ in range(6)
+        ]
+        assert isinstance(answers[-1].exception(WAIT_S), ClientBusy)
+        may_read.set()
+
+
+def test_close_ends_the_waiting() -> None:
+    with FakeServer() as server, client() as remoting:
+        answer = remoting.call_async(server.address, request(), LONG_MS)
+        server.next()
+        remoting.close()
+        assert isinstance(answer.exception(WAIT_S), ClientClosed)
+        with pytest.raises(ClientClosed):
+            remoting.oneway(server.address, request())
+
+
+def test_a_timer_that_is_due_before_the_others_wakes_the_thread() -> None:
+    fired = Event()
+    with FakeServer() as server, client() as remoting:
+        server.succeed(CODE)
+        remoting.call(server.address, request(), LONG_MS)
+        remoting.later(20, fired.set)
+        assert fired.wait(WAIT_S)
+
+
+def test_requests_of_many_threads_arrive_whole_and_each_threads_in_order() -> None:
+    """Some go out on their own thread, some with others on the I/O thread, some in two parts."""
+    with FakeServer() as server, client() as remoting:
+        server.succeed(CODE)
+
+        def ask(name: str) -> None:
+            commands = [RemotingCommand(CODE, {"n": name}, bytes(20_000)) for _ in range(200)]
+            for number, command in enumerate(commands):
+                command.remark = str(number)
+            answers = [remoting.call_async(server.address, each, LONG_MS) for each in commands]
+            assert all(answer.result(WAIT_S).code == 0 for answer in answers)
+
+        threads = [Thread(target=ask, args=(name,)) for name in "abcd"]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        received = [server.received.get_nowait() for _ in range(800)]
+    for name in "abcd":
+        own = [each.remark for each in received if each.fields == {"n": name}]
+        assert own == [str(number) for number in range(200)]
+    assert {len(each.body or b"") for each in received} == {20_000}
+
+
+def test_nothing_is_sent_past_what_the_other_side_has_not_taken_yet() -> None:
+    with FakeServer() as server, client() as remoting:
+        server.succeed(CODE)
+        remoting.call(server.address, request(), LONG_MS)
+        long = RemotingCommand(CODE, {"n": "long"}, bytes(12 << 20))
+        answers = [remoting.call_async(server.address, each, LONG_MS) for each in (long, request())]
+        assert [answer.result(WAIT_S).code for answer in answers] == [0, 0]
+
+
+def test_what_is_to_come_later_comes_at_the_close() -> None:
+    told: list[str] = []
+    with FakeServer() as server, client() as remoting:
+        server.succeed(CODE)
+        remoting.call(server.address, request(), LONG_MS)
+        remoting.later(LONG_MS, lambda: told.append("waited"))
+    remoting.later(LONG_MS, lambda: told.append("came too late"))
+    assert told == ["waited", "came too late"]
+
+
+def test_a_connection_begins_with_its_greeting() -> None:
+    greeting = RemotingCommand(RequestCode.HEART_BEAT, remark="hello")
+    with FakeServer() as server:
+        remoting = Remoting(lambda address, command: None, lambda address: greeting)
+        server.succeed(CODE)
+        remoting.call(server.address, request(), LONG_MS)
+        remoting.call(server.address, request(), LONG_MS)
+        codes = [server.next().code for _ in range(3)]
+        remoting.close()
+    assert codes == [RequestCode.HEART_BEAT, CODE, CODE]

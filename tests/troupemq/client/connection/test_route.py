@@ -1,0 +1,85 @@
+"""Name servers given, routes read, and brokers found."""
+
+import pytest
+
+from protocol.bodies import BrokerData, QueueData, TopicRouteData
+from tests.troupemq.client.cluster import Cluster
+from tests.troupemq.fake_server import serve_routes
+from troupemq.client.connection.route import namesrv_addresses, route_of
+from troupemq.client.errors import ConnectionFailed, RouteNotFound
+from troupemq.client.message import Message, MessageQueue
+
+
+def data(*queues: QueueData) -> TopicRouteData:
+    return TopicRouteData(
+        list(queues),
+        [
+            BrokerData("c", "a", {0: "1.1.1.1:1", 1: "1.1.1.1:2"}),
+            BrokerData("c", "slaves", {1: "1.1.1.1:3"}),
+        ],
+    )
+
+
+def test_only_what_may_be_written_and_has_a_master_takes_messages() -> None:
+    route = route_of("T", data(QueueData("a", 1, 2, 6), QueueData("slaves", 1, 1, 6)))
+    assert route.publish_queues == (MessageQueue("T", "a", 0), MessageQueue("T", "a", 1))
+    assert route.subscribe_queues == (MessageQueue("T", "a", 0), MessageQueue("T", "slaves", 0))
+
+
+@pytest.mark.parametrize("perm, counts", [(6, (2, 1)), (2, (2, 0)), (4, (0, 1)), (0, (0, 0))])
+def test_permissions_are_honoured(perm: int, counts: tuple[int, int]) -> None:
+    route = route_of("T", data(QueueData("a", 1, 2, perm)))
+    assert (len(route.publish_queues), len(route.subscribe_queues)) == counts
+
+
+def test_the_default_topics_route_stands_in_with_fewer_queues() -> None:
+    route = route_of("New", data(QueueData("a", 8, 8, 7)), 4)
+    assert len(route.publish_queues) == 4 and route.stands_in
+
+
+@pytest.mark.parametrize(
+    "given, expected",
+    [
+        ("a:1", ("a:1",)),
+        ("a:1; b:2", ("a:1", "b:2")),
+        ("a:1,b:2", ("a:1", "b:2")),
+        (["a:1", "b:2"], ("a:1", "b:2")),
+        (None, ("127.0.0.1:9876",)),
+    ],
+)
+def test_name_servers_are_given_in_several_ways(
+    given: str | list[str] | None, expected: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("NAMESRV_ADDR", raising=False)
+    assert namesrv_addresses(given) == expected
+
+
+def test_the_environment_names_the_name_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NAMESRV_ADDR", "c:3")
+    assert namesrv_addresses(None) == ("c:3",)
+
+
+@pytest.mark.parametrize("given", ["", "a", "a:b", ";"])
+def test_a_name_server_that_is_no_address_is_refused(given: str) -> None:
+    with pytest.raises(ConnectionFailed, match="host:port"):
+        namesrv_addresses(given)
+
+
+def test_brokers_that_no_topic_is_at_any_more_are_forgotten(cluster: Cluster) -> None:
+    with cluster.producer() as producer:
+        assert len({queue.broker_name for queue in producer.queues("T")}) == 2
+        routes = producer._client.routes
+        assert routes.name_of(cluster.b.address) == "b"
+        serve_routes(cluster.namesrv, {"a": cluster.a}, {"T": 2})
+        routes.refresh(())
+        assert routes.all_addresses(masters_only=True) == [cluster.a.address]
+        assert routes.name_of(cluster.b.address) == cluster.b.address
+        cluster.namesrv.close()
+        routes.refresh(())
+        assert routes.all_addresses(masters_only=True) == [cluster.a.address]
+
+
+def test_a_topic_that_no_broker_would_create_is_named(cluster: Cluster) -> None:
+    serve_routes(cluster.namesrv, {"a": cluster.a}, {"T": 2})
+    with cluster.producer() as producer, pytest.raises(RouteNotFound, match="topic New, and no"):
+        producer.send(Message("New", b"x"))

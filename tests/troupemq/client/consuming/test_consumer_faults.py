@@ -1,0 +1,182 @@
+"""Brokers that die, come back, refuse and forget; and where a group begins."""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from random import Random
+from threading import Event, Lock
+
+import pytest
+
+from protocol.codes import RequestCode, ResponseCode
+from protocol.command import RemotingCommand
+from tests.troupemq.client.consuming.test_consumer import (
+    QUICK,
+    Seen,
+    consumer,
+    fill,
+    known_group,
+    notify,
+)
+from tests.troupemq.fake_broker import TOPIC, FakeBroker
+from tests.troupemq.fake_server import WAIT_S, FakeServer
+from troupemq.client.consuming.consumer import PushConsumer
+from troupemq.client.consuming.consumer_offsets import ConsumeFrom, timestamp_ms, timestamp_text
+from troupemq.client.message import MessageView
+
+
+@pytest.fixture
+def broker() -> Iterator[FakeBroker]:
+    with FakeServer() as namesrv, FakeServer() as server:
+        yield FakeBroker(namesrv, server)
+
+
+def reborn(broker: FakeBroker) -> FakeServer:
+    """The same broker at the same address; it has forgotten who its clients are."""
+    broker.server.close()
+    broker.members.clear()
+    again = FakeServer(int(broker.server.address.rpartition(":")[2]))
+    again.handlers = broker.server.handlers
+    return again
+
+
+def test_a_broker_that_dies_and_comes_back_is_gone_on_with(broker: FakeBroker) -> None:
+    bodies, seen = fill(broker, 4), Seen()
+    with consumer(broker, seen) as member:
+        assert seen.take(4) == bodies
+        with reborn(broker):
+            broker.add(0, b"after")
+            assert seen.take(1) == [b"after"]
+            broker.wait_committed("g", 0, 3)
+            assert broker.members["g"] == [member.client_id]
+    assert seen.bodies.empty()
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        ResponseCode.SUBSCRIPTION_NOT_EXIST,
+        ResponseCode.FILTER_DATA_NOT_LATEST,
+        ResponseCode.FLOW_CONTROL,
+        ResponseCode.SYSTEM_BUSY,
+    ],
+)
+def test_a_refused_pull_is_asked_again(broker: FakeBroker, code: ResponseCode) -> None:
+    bodies, seen = fill(broker, 2), Seen()
+    pull = broker.server.handlers[RequestCode.PULL_MESSAGE]
+    refusals = iter([True] * 3)
+
+    def refuse(command: RemotingCommand) -> RemotingCommand | bytes | None:
+        return command.answer(code, {}) if next(refusals, False) else pull(command)
+
+    broker.server.on(RequestCode.PULL_MESSAGE, refuse)
+    with consumer(broker, seen):
+        assert seen.take(2) == bodies
+
+
+def test_a_group_may_begin_at_a_time(broker: FakeBroker) -> None:
+    for number in range(6):
+        broker.add(0, b"%d" % number)
+    broker.server.succeed(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, offset="4")
+    seen = Seen()
+    made = PushConsumer(
+        "g",
+        seen,
+        broker.namesrv.address,
+        begin=ConsumeFrom.TIMESTAMP,
+        begin_ms=4711,
+        settings=QUICK,
+    )
+    made.subscribe(TOPIC)
+    broker.committed["g", 1] = 0
+    with made:
+        assert seen.take(2) == [b"4", b"5"]
+        asked = broker.server.next(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP)
+    assert (asked.fields or {})["timestamp"] == "4711"
+
+
+def test_times_are_read_as_the_java_client_writes_them() -> None:
+    assert timestamp_text(timestamp_ms("20261121143005")) == "20261121143005"
+    assert timestamp_ms("20261121143005") - timestamp_ms("20261121143004") == 1000
+    with pytest.raises(ValueError):
+        timestamp_ms("2026-11-21")
+
+
+def test_a_stop_ends_what_is_in_hand_and_begins_nothing_more(broker: FakeBroker) -> None:
+    fill(broker, 20)
+    begun, may_end, calls = Event(), Event(), []
+
+    def listen(views: Sequence[MessageView]) -> None:
+        calls.append(views[0].queue_offset)
+        begun.set()
+        assert may_end.wait(WAIT_S)
+
+    made = PushConsumer(
+        "g", listen, broker.namesrv.address, settings=replace(QUICK, consume_threads=1)
+    )
+    made.subscribe(TOPIC)
+    made.start()
+    assert begun.wait(WAIT_S)
+    made.finish()
+    may_end.set()
+    made.stop()
+    assert len(calls) == 1
+    assert broker.committed["g", 0] + broker.committed["g", 1] == 1
+
+
+def leave(broker: FakeBroker, member: PushConsumer) -> None:
+    """Stops it; a broker sees a closed connection too, though the goodbye was lost with a cut."""
+    member.stop()
+    if member.client_id in broker.members["g"]:
+        broker.members["g"].remove(member.client_id)
+
+
+@pytest.mark.trial(short=4, long=100)
+def test_whatever_comes_and_goes_every_message_is_consumed(seed: int, broker: FakeBroker) -> None:
+    """Members join and leave, connections break, listeners fail, while messages come."""
+    random = Random(seed)
+    known_group(broker)
+    lock, seen = Lock(), Counter[bytes]()
+    every = [b"%d" % number for number in range(120)]
+    last = Event()
+
+    def listen(views: Sequence[MessageView]) -> None:
+        with lock:
+            if random.random() < 0.1:
+                raise ValueError("not this time")
+            seen.update(view.body for view in views)
+            if len(seen) == len(every):
+                last.set()
+
+    broker.takes_back = False  # what fails is tried again here
+    members: list[PushConsumer] = []
+    try:
+        for number, body in enumerate(every):
+            broker.add(number % 2, body)
+            if number % 10:
+                continue
+            step = random.choice(["join", "leave", "cut", "notify"])
+            if step == "join" or not members:
+                members.append(consumer(broker, listen))
+                members[-1].start()
+            elif step == "leave" and len(members) > 1:
+                leave(broker, members.pop(random.randrange(len(members))))
+            elif step == "cut":
+                broker.server.cut()
+            notify(broker)
+        notify(broker)
+        assert last.wait(WAIT_S), sorted(set(every) - set(seen))
+        for queue_id, queue in enumerate(broker.queues):  # what comes twice then is consumed too
+            broker.wait_committed("g", queue_id, len(queue))
+    finally:
+        for member in members:
+            member.stop()
+
+
+def test_a_commit_that_came_to_nothing_is_made_good_by_the_next(broker: FakeBroker) -> None:
+    bodies, seen = fill(broker, 4), Seen()
+    with consumer(broker, seen):
+        assert seen.take(4) == bodies
+        broker.wait_committed("g", 0, 2)
+        broker.committed["g", 0] = 1  # as if it had not arrived
+        broker.wait_committed("g", 0, 2)

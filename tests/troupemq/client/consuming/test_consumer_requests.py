@@ -1,0 +1,232 @@
+"""What a broker asks of a push consumer: other offsets, how it is, one message now."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from queue import SimpleQueue
+from threading import Event
+from time import monotonic
+
+import pytest
+
+from protocol.bodies import MessageQueue as QueueKey
+from protocol.bodies_admin import (
+    ConsumeMessageDirectlyResult,
+    ConsumerStatusBody,
+    QueueOffset,
+    ResetOffsetBody,
+    ResetOffsetList,
+)
+from protocol.bodies_client import ConsumerRunningInfo
+from protocol.codes import RequestCode, ResponseCode
+from protocol.command import ONEWAY_FLAG, RemotingCommand
+from protocol.message import MessageRecord, encode_record
+from protocol.properties import format
+from tests.troupemq.client.consuming.test_consumer import QUICK, Seen, fill
+from tests.troupemq.fake_broker import TOPIC, FakeBroker
+from tests.troupemq.fake_server import WAIT_S, FakeServer
+from troupemq.client.consuming.consumer import PushConsumer
+from troupemq.client.consuming.listener import ConsumeResult, Listener, Result
+from troupemq.client.message import MessageQueue, MessageView
+
+OPAQUE = 4711
+ONE_THREAD = replace(QUICK, consume_threads=1)
+
+
+@pytest.fixture
+def broker() -> Iterator[FakeBroker]:
+    with FakeServer() as namesrv, FakeServer() as server:
+        yield FakeBroker(namesrv, server)
+
+
+def consumer(broker: FakeBroker, listener: Listener, *, orderly: bool = False) -> PushConsumer:
+    made = PushConsumer("g", listener, broker.namesrv.address, settings=QUICK, orderly=orderly)
+    made.subscribe(TOPIC)
+    return made
+
+
+def ask(broker: FakeBroker, code: RequestCode, fields: dict[str, str], body: bytes = b"") -> None:
+    broker.server.push(RemotingCommand(code, fields, body or None, opaque=OPAQUE))
+
+
+def answered(broker: FakeBroker) -> RemotingCommand:
+    deadline_s = monotonic() + WAIT_S
+    while monotonic() < deadline_s:
+        command = broker.server.received.get(timeout=WAIT_S)
+        if command.is_response and command.opaque == OPAQUE:
+            return command
+    raise AssertionError("no answer came")
+
+
+def reset(broker: FakeBroker, body: bytes, group: str = "g", topic: str = TOPIC) -> None:
+    fields = {"topic": topic, "group": group, "timestamp": "0", "isForce": "true"}
+    command = RemotingCommand(RequestCode.RESET_CONSUMER_CLIENT_OFFSET, fields, body)
+    command.flag |= ONEWAY_FLAG
+    broker.server.push(command)
+
+
+def as_table(offset: int) -> bytes:
+    return ResetOffsetBody({QueueKey(TOPIC, "b", 0): offset}).encode()
+
+
+def as_list(offset: int) -> bytes:
+    return ResetOffsetList([QueueOffset(TOPIC, "b", 0, offset)]).encode()
+
+
+@pytest.mark.parametrize("form", [as_table, as_list])
+def test_a_reset_makes_it_go_on_elsewhere_and_stores_that(broker: FakeBroker, form: object) -> None:
+    assert callable(form)
+    bodies, seen = fill(broker, 20), Seen()
+    with consumer(broker, seen) as member:
+        assert seen.take(20) == bodies
+        broker.wait_committed("g", 0, 10)
+        reset(broker, form(7))
+        assert seen.take(3) == [bodies[14], bodies[16], bodies[18]]
+        broker.wait_committed("g", 0, 10)
+        assert member.queues()[MessageQueue(TOPIC, "b", 1)] == 10
+    assert seen.bodies.empty()
+
+
+def test_a_reset_is_stored_at_once(broker: FakeBroker) -> None:
+    bodies, seen = fill(broker, 4), Seen()
+    settings = replace(QUICK, commit_interval_ms=3_600_000)
+    made = PushConsumer("g", seen, broker.namesrv.address, settings=settings)
+    made.subscribe(TOPIC)
+    broker.committed["g", 0] = 1
+    with made:
+        assert seen.take(3) == bodies[1:]
+        reset(broker, as_table(0))
+        broker.wait_committed("g", 0, 0)
+        assert seen.take(2) == bodies[0::2]
+
+
+def test_a_reset_forward_skips_what_waits(broker: FakeBroker) -> None:
+    fill(broker, 20)
+    begun, may_end, after = Event(), Event(), SimpleQueue[int]()
+
+    def listen(views: Sequence[MessageView]) -> None:
+        if not begun.is_set():
+            begun.set()
+            assert may_end.wait(WAIT_S)
+            return
+        for view in views:
+            if view.queue.queue_id == 0:
+                after.put(view.queue_offset)
+
+    made = PushConsumer("g", listen, broker.namesrv.address, settings=ONE_THREAD)
+    made.subscribe(TOPIC)
+    with made:
+        assert begun.wait(WAIT_S)
+        reset(broker, as_table(9))
+        may_end.set()
+        broker.wait_committed("g", 0, 10)
+        broker.wait_committed("g", 1, 10)
+    offsets = []
+    while not after.empty():
+        offsets.append(after.get())
+    assert offsets[-1] == 9
+
+
+@pytest.mark.parametrize("group, topic", [("other", TOPIC), ("g", "Other")])
+def test_a_reset_of_others_changes_nothing(broker: FakeBroker, group: str, topic: str) -> None:
+    bodies, seen = fill(broker, 4), Seen()
+    with consumer(broker, seen):
+        assert seen.take(4) == bodies
+        reset(broker, as_table(0), group, topic)
+        reset(broker, b"{")  # nor one that makes no sense
+        broker.add(0, b"next")
+        assert seen.take(1) == [b"next"]
+    assert seen.bodies.empty()
+
+
+def test_it_tells_how_far_it_is(broker: FakeBroker) -> None:
+    bodies, seen = fill(broker, 4), Seen()
+    with consumer(broker, seen):
+        assert seen.take(4) == bodies
+        broker.wait_committed("g", 1, 2)
+        broker.wait_committed("g", 0, 2)
+        fields = {"topic": TOPIC, "group": "g"}
+        ask(broker, RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT, fields)
+        found = ConsumerStatusBody.decode(answered(broker).body)
+    assert found.message_queue_table == {QueueKey(TOPIC, "b", 0): 2, QueueKey(TOPIC, "b", 1): 2}
+
+
+@pytest.mark.parametrize("stacks", [False, True])
+def test_it_tells_how_it_is(broker: FakeBroker, stacks: bool) -> None:
+    bodies, seen = fill(broker, 4), Seen()
+    with consumer(broker, seen):
+        assert seen.take(4) == bodies
+        broker.wait_committed("g", 0, 2)
+        fields = {"consumerGroup": "g", "clientId": "c", "jstackEnable": str(stacks).lower()}
+        ask(broker, RequestCode.GET_CONSUMER_RUNNING_INFO, fields)
+        info = ConsumerRunningInfo.decode(answered(broker).body)
+    assert info.properties["PROP_CONSUME_TYPE"] == "CONSUME_PASSIVELY"
+    assert info.properties["PROP_CONSUMEORDERLY"] == "false"
+    assert int(info.properties["PROP_CONSUMER_START_TIMESTAMP"]) > 0
+    assert {each.topic for each in info.subscription_set} == {TOPIC, "%RETRY%g"}
+    queue = info.mq_table[QueueKey(TOPIC, "b", 0)]
+    assert (queue.commit_offset, queue.cached_msg_count, queue.droped) == (2, 0, False)
+    assert info.status_table.keys() == {TOPIC, "%RETRY%g"}
+    assert (info.jstack is not None and "troupemq-pull" in info.jstack) is stacks
+
+
+@pytest.mark.parametrize(
+    "result, code, remark",
+    [
+        (None, "CR_SUCCESS", None),
+        (ConsumeResult.RETRY_LATER, "CR_LATER", None),
+        (ValueError("not today"), "CR_THROW_EXCEPTION", "ValueError: not today"),
+    ],
+)
+@pytest.mark.parametrize("orderly", [False, True])
+def test_it_consumes_one_message_when_it_is_told_to(
+    broker: FakeBroker,
+    result: Result | Exception,
+    code: str,
+    remark: str | None,
+    orderly: bool,
+) -> None:
+    fill(broker, 0)
+    got: SimpleQueue[MessageView] = SimpleQueue()
+
+    def listen(views: Sequence[MessageView]) -> Result:
+        got.put(views[0])
+        if isinstance(result, Exception):
+            raise result
+        return result
+
+    with consumer(broker, listen, orderly=orderly):
+        broker.server.next(RequestCode.HEART_BEAT)
+        record = MessageRecord("%RETRY%g", b"body", format({"RETRY_TOPIC": TOPIC}), queue_id=3)
+        fields = {"consumerGroup": "g", "clientId": "c", "brokerName": "b", "msgId": "m"}
+        ask(broker, RequestCode.CONSUME_MESSAGE_DIRECTLY, fields, encode_record(record))
+        found = ConsumeMessageDirectlyResult.decode(answered(broker).body)
+    assert (found.consume_result, found.remark, found.order) == (code, remark, orderly)
+    view = got.get(timeout=WAIT_S)
+    assert (view.topic, view.body, view.queue.broker_name) == (TOPIC, b"body", "b")
+
+
+@pytest.mark.parametrize(
+    "code", [RequestCode.GET_CONSUMER_RUNNING_INFO, RequestCode.CONSUME_MESSAGE_DIRECTLY]
+)
+def test_of_a_group_that_is_not_here_it_tells_nothing(
+    broker: FakeBroker, code: RequestCode
+) -> None:
+    with consumer(broker, Seen()):
+        broker.server.next(RequestCode.HEART_BEAT)
+        fields = {"consumerGroup": "x", "clientId": "c"}
+        ask(broker, code, fields, encode_record(MessageRecord("T", b"")))
+        answer = answered(broker)
+    assert answer.code == ResponseCode.SYSTEM_ERROR
+    assert answer.remark == "The Consumer Group <x> not exist in this consumer"
+
+
+@pytest.mark.parametrize(
+    "code", [RequestCode.GET_CONSUMER_RUNNING_INFO, RequestCode.CONSUME_MESSAGE_DIRECTLY]
+)
+def test_what_makes_no_sense_is_answered_with_an_error(
+    broker: FakeBroker, code: RequestCode
+) -> None:
+    with consumer(broker, Seen()):
+        broker.server.next(RequestCode.HEART_BEAT)
+        ask(broker, code, {})
+        assert answered(broker).code == ResponseCode.SYSTEM_ERROR

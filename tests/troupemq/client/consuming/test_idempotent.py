@@ -1,0 +1,178 @@
+"""A message that comes twice is consumed once."""
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from threading import Barrier, Thread
+
+import pytest
+
+from protocol.message import MessageRecord
+from protocol.properties import format
+from troupemq.client.consuming.idempotent import (
+    Idempotent,
+    MemorySeen,
+    Seen,
+    SeenStore,
+    SqliteSeen,
+    by_keys,
+)
+from troupemq.client.consuming.listener import ConsumeResult, Result, RetryLater
+from troupemq.client.message import MessageQueue, MessageView, view_of
+
+QUEUE = MessageQueue("T", "b", 0)
+
+
+def view(key: str, offset: int = 0) -> MessageView:
+    record = MessageRecord("T", key.encode(), format({"KEYS": key}), queue_offset=offset)
+    return view_of(record, QUEUE)
+
+
+class Clock:
+    now_s = 1000.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+Make = Callable[..., SeenStore]
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+def make(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Make]:
+    opened: list[SqliteSeen] = []
+
+    def new(**options: object) -> SeenStore:
+        if request.param == "memory":
+            return MemorySeen(**options)  # type: ignore[arg-type]
+        opened.append(SqliteSeen(tmp_path / "seen.db", **options))  # type: ignore[arg-type]
+        return opened[-1]
+
+    yield new
+    for each in opened:
+        each.close()
+
+
+class Worker:
+    def __init__(self, *results: Result | Exception) -> None:
+        self.bodies: list[list[bytes]] = []
+        self._results = list(results)
+
+    def __call__(self, views: Sequence[MessageView]) -> Result:
+        self.bodies.append([view.body for view in views])
+        result = self._results.pop(0) if self._results else None
+        if isinstance(result, Exception):
+            raise result
+        return result
+
+
+def test_the_second_time_it_is_skipped(make: Make) -> None:
+    worker = Worker()
+    listener = Idempotent(worker, make())
+    assert listener([view("a"), view("b")]) is None
+    assert listener([view("a", 7), view("c")]) is None
+    assert listener([view("b", 8)]) is None
+    assert worker.bodies == [[b"a", b"b"], [b"c"]]
+
+
+@pytest.mark.parametrize("failure", [ValueError("no"), ConsumeResult.RETRY_LATER, RetryLater()])
+def test_what_failed_is_consumed_again(make: Make, failure: Result | Exception) -> None:
+    worker = Worker(failure)
+    listener = Idempotent(worker, make())
+    if isinstance(failure, Exception):
+        with pytest.raises(ValueError, match="no"):
+            listener([view("a")])
+    else:
+        result = listener([view("a")])
+        assert isinstance(result, RetryLater)
+    assert listener([view("a")]) is None
+    assert worker.bodies == [[b"a"], [b"a"]]
+
+
+def test_of_a_batch_only_those_that_failed_come_again(make: Make) -> None:
+    first, second = view("a"), view("b")
+    worker = Worker(RetryLater([second]))
+    listener = Idempotent(worker, make())
+    result = listener([first, second])
+    assert isinstance(result, RetryLater) and list(result.messages or ()) == [second]
+    assert listener([first, second]) is None
+    assert worker.bodies == [[b"a", b"b"], [b"b"]]
+
+
+def test_what_another_listener_has_begun_comes_later(make: Make) -> None:
+    store = make()
+    begun, other = view("a"), view("b")
+    assert store.begin(by_keys(begun)) is Seen.NEW
+    worker = Worker()
+    result = Idempotent(worker, store)([begun, other])
+    assert isinstance(result, RetryLater) and list(result.messages or ()) == [begun]
+    assert worker.bodies == [[b"b"]]
+    store.finish([by_keys(begun)])
+    assert Idempotent(worker, store)([begun]) is None
+    assert worker.bodies == [[b"b"]]
+
+
+def test_the_same_key_twice_in_one_call_is_consumed_once(make: Make) -> None:
+    first, again = view("a"), view("a", 1)
+    worker = Worker()
+    listener = Idempotent(worker, make())
+    result = listener([first, again])
+    assert isinstance(result, RetryLater) and list(result.messages or ()) == [again]
+    assert listener([again]) is None
+    assert worker.bodies == [[b"a"]]
+
+
+def test_a_key_whose_listener_died_is_free_after_its_lease(make: Make) -> None:
+    clock = Clock()
+    store = make(lease_s=60.0, clock_s=clock)
+    assert store.begin("k") is Seen.NEW
+    clock.now_s += 59
+    assert store.begin("k") is Seen.BEGUN
+    clock.now_s += 2
+    assert store.begin("k") is Seen.NEW
+    assert store.begin("k") is Seen.BEGUN
+
+
+def test_of_many_who_begin_a_key_one_is_first(make: Make) -> None:
+    store, barrier, said = make(), Barrier(8), []
+
+    def begin() -> None:
+        barrier.wait()
+        said.append(store.begin("k"))
+
+    threads = [Thread(target=begin) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(each.value for each in said) == ["begun"] * 7 + ["new"]
+
+
+def test_memory_keeps_the_newest_keys() -> None:
+    store = MemorySeen(keys_max=2)
+    for key in ("a", "b", "c"):
+        store.begin(key)
+        store.finish([key])
+    assert [store.begin(key) for key in ("a", "b", "c")] == [
+        Seen.NEW,
+        Seen.FINISHED,
+        Seen.FINISHED,
+    ]
+
+
+def test_sqlite_keeps_keys_across_a_restart_and_forgets_old_ones(tmp_path: Path) -> None:
+    clock = Clock()
+    for expected in (Seen.NEW, Seen.FINISHED):
+        store = SqliteSeen(tmp_path / "seen.db", keep_s=100, clock_s=clock)
+        assert store.begin("k") is expected
+        store.finish(["k"])
+        store.close()
+    clock.now_s += 101
+    store = SqliteSeen(tmp_path / "seen.db", keep_s=100, clock_s=clock)
+    store.finish(["other"])
+    assert store.begin("k") is Seen.NEW
+    store.close()
+
+
+def test_a_message_without_keys_is_known_by_its_id() -> None:
+    record = MessageRecord("T", b"", format({"UNIQ_KEY": "4711"}))
+    assert by_keys(view_of(record, QUEUE)) == "T 4711"

@@ -1,0 +1,94 @@
+"""The files of a broadcasting consumer, as either client writes them."""
+
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from troupemq.client.consuming.consumer_offsets import QueueEnds
+from troupemq.client.consuming.local_offsets import LocalOffsets
+from troupemq.client.errors import ClientError
+from troupemq.client.message import MessageQueue
+
+QUEUES = [MessageQueue("T", "b", number) for number in range(3)]
+JAVA = """{
+\t"offsetTable":{{
+\t\t\t"brokerName":"b",
+\t\t\t"queueId":1,
+\t\t\t"topic":"T"
+\t\t}:17,{
+\t\t\t"brokerName":"b",
+\t\t\t"queueId":0,
+\t\t\t"topic":"T"
+\t\t}:4
+\t}
+}"""
+"""As the Java client 4.9.7 writes it."""
+
+
+class Ends:
+    asked = 0
+
+    def first_position(self, queue: MessageQueue) -> int:
+        self.asked += 1
+        return 100 + queue.queue_id
+
+
+def offsets(folder: Path, ends: Ends | None = None) -> LocalOffsets:
+    made = LocalOffsets(folder, "10.0.0.1@DEFAULT", "g", cast(QueueEnds, ends or Ends()))
+    made.load()
+    return made
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    path = tmp_path / "10.0.0.1@DEFAULT" / "g" / "offsets.json"
+    path.parent.mkdir(parents=True)
+    return path
+
+
+def test_what_a_java_client_wrote_is_gone_on_with(tmp_path: Path, path: Path) -> None:
+    path.write_text(JAVA)
+    ends = Ends()
+    found = offsets(tmp_path, ends)
+    assert [found.start_of(queue) for queue in QUEUES] == [4, 17, 102]
+    assert ends.asked == 1
+
+
+@pytest.mark.parametrize("text", ["", "{", None])
+def test_without_a_good_file_the_one_before_counts(
+    tmp_path: Path, path: Path, text: str | None
+) -> None:
+    path.with_name("offsets.json.bak").write_text(JAVA)
+    if text is not None:
+        path.write_text(text)
+    assert offsets(tmp_path).stored(QUEUES[1]) == 17
+
+
+def test_two_broken_files_stop_the_start(tmp_path: Path, path: Path) -> None:
+    path.write_text("{")
+    path.with_name("offsets.json.bak").write_text("[")
+    with pytest.raises(ClientError, match="cannot be understood"):
+        offsets(tmp_path)
+
+
+def test_what_is_written_is_there_after_a_restart_and_the_one_before_too(tmp_path: Path) -> None:
+    first = offsets(tmp_path)
+    first.commit(QUEUES[0], 5)
+    first.commit_all({QUEUES[1]: 6})
+    first.commit_all({QUEUES[1]: 7})
+    again = offsets(tmp_path)
+    assert [again.stored(queue) for queue in QUEUES] == [5, 7, None]
+    backup = first.path.with_name("offsets.json.bak").read_text()
+    assert '"queueId":1' in backup and ":6" in backup
+    assert sorted(each.name for each in first.path.parent.iterdir()) == [
+        "offsets.json",
+        "offsets.json.bak",
+    ]
+
+
+def test_the_file_has_the_java_clients_form(tmp_path: Path, path: Path) -> None:
+    written = offsets(tmp_path)
+    written.commit_all({QUEUES[1]: 17})
+    text = path.read_text()
+    assert text.startswith('{\n\t"offsetTable":{{') and text.endswith("}:17\n\t}\n}")

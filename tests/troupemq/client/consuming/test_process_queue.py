@@ -1,0 +1,153 @@
+"""How far a group has come never passes a message that is not consumed."""
+
+from threading import Event, Thread
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from protocol.message import MessageRecord
+from troupemq.client.consuming.consumer_settings import ConsumerSettings
+from troupemq.client.consuming.process_queue import ProcessQueue
+from troupemq.client.message import MessageQueue, MessageView, view_of
+
+QUEUE = MessageQueue("T", "b", 0)
+LIMITS = ConsumerSettings(queue_count_max=4, queue_bytes_max=1000, queue_span_max=50)
+
+
+def view(offset: int, size_bytes: int = 100) -> MessageView:
+    return view_of(MessageRecord("T", b"x", queue_offset=offset, record_bytes=size_bytes), QUEUE)
+
+
+def queue_with(*offsets: int) -> ProcessQueue:
+    queue = ProcessQueue(QUEUE, 10)
+    queue.put([view(offset) for offset in offsets], offsets[-1] + 1 if offsets else 10)
+    return queue
+
+
+def finish(queue: ProcessQueue, *offsets: int) -> bool:
+    held = {each.queue_offset: each for each in queue.first(100)}
+    queue.release()
+    return queue.done([held[offset] for offset in offsets if offset in held], LIMITS)
+
+
+def test_a_new_queue_is_where_the_group_was() -> None:
+    assert queue_with().committable() == 10
+
+
+def test_the_slowest_message_holds_the_offset() -> None:
+    queue = queue_with(10, 11, 12)
+    finish(queue, 11, 12)
+    assert queue.committable() == 10
+    finish(queue, 10)
+    assert queue.committable() == 13
+
+
+def test_messages_that_nobody_wanted_are_passed() -> None:
+    queue = ProcessQueue(QUEUE, 10)
+    queue.put([], 500)
+    assert queue.committable() == 500
+
+
+@given(st.permutations(range(20)), st.integers(0, 20))
+def test_whatever_the_order_what_is_not_consumed_is_not_passed(order: list[int], n: int) -> None:
+    queue = ProcessQueue(QUEUE, 0)
+    queue.put([view(offset) for offset in range(20)], 25)
+    finish(queue, *order[:n])
+    left = sorted(order[n:])
+    assert queue.committable() == (left[0] if left else 25)
+
+
+def test_a_full_queue_says_once_when_it_is_half_empty() -> None:
+    queue = queue_with(10, 11, 12, 13)
+    assert queue.pause_if_full(LIMITS)
+    assert [finish(queue, offset) for offset in (10, 11, 12)] == [False, True, False]
+
+
+def test_large_messages_fill_a_queue_too() -> None:
+    queue = ProcessQueue(QUEUE, 0)
+    queue.put([view(0, LIMITS.queue_bytes_max)], 1)
+    assert queue.pause_if_full(LIMITS)
+    assert finish(queue, 0)
+    assert not queue.pause_if_full(LIMITS)
+
+
+def test_a_moved_queue_forgets_what_waited() -> None:
+    queue = queue_with(10, 11)
+    queue.move_to(3)
+    finish(queue, 10)
+    assert queue.committable() == 3
+
+
+def test_a_dropped_queue_begins_nothing_and_waits_for_what_runs() -> None:
+    queue = queue_with(10)
+    assert queue.begin()
+    assert not queue.drop(0)
+    assert not queue.begin()
+    dropped = Event()
+
+    def drop() -> None:
+        if queue.drop(10):
+            dropped.set()
+
+    waiter = Thread(target=drop)
+    waiter.start()
+    queue.end()
+    waiter.join(10)
+    assert dropped.is_set()
+
+
+def test_a_queue_whose_first_message_takes_long_is_full_by_its_span() -> None:
+    queue = queue_with(10, 11)
+    queue.put([view(61)], 62)
+    assert queue.pause_if_full(LIMITS)
+    assert not finish(queue, 11)
+    assert finish(queue, 10)
+    assert not queue.pause_if_full(LIMITS)
+
+
+def test_the_span_of_an_orderly_queue_does_not_count() -> None:
+    queue = queue_with(10, 100)
+    assert not queue.pause_if_full(LIMITS, spans=False)
+
+
+def test_only_the_message_that_holds_the_offset_gets_overdue() -> None:
+    now_s = [0.0]
+    queue = ProcessQueue(QUEUE, 0, lambda: now_s[0])
+    views = [view(0), view(1)]
+    queue.put(views, 2)
+    assert queue.begin(views[1:])
+    now_s[0] = 100.0
+    assert queue.overdue(50_000) is None
+    assert queue.begin(views[:1])
+    assert queue.overdue(50_000) is None
+    now_s[0] = 151.0
+    assert queue.overdue(50_000) is views[0]
+    assert queue.holds(views[0])
+    queue.done(views[:1], LIMITS)
+    assert not queue.holds(views[0])
+    assert queue.overdue(50_000) is views[1]
+
+
+def test_a_call_on_a_message_from_before_a_move_does_not_end_the_one_after_it() -> None:
+    queue = ProcessQueue(QUEUE, 0)
+    before, after = view(0), view(0)
+    queue.put([before], 1)
+    queue.move_to(0)
+    queue.put([after], 1)
+    queue.done([before], LIMITS)
+    assert queue.committable() == 0
+    queue.done([after], LIMITS)
+    assert queue.committable() == 1
+
+
+def test_one_claims_a_queue_at_a_time() -> None:
+    queue = ProcessQueue(QUEUE, 0)
+    assert not queue.claim()
+    views = [view(0), view(1), view(2)]
+    queue.put(views, 3)
+    assert queue.claim() and not queue.claim()
+    assert list(queue.first(2)) == views[:2]
+    queue.done(views, LIMITS)
+    assert not queue.first(2)  # and the claim is over
+    queue.put([view(3)], 4)
+    assert queue.claim()

@@ -1,0 +1,118 @@
+"""Locks on queues: granted, renewed, lost."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from protocol.bodies import LockBatchRequest, LockBatchResponse, MessageQueue
+from protocol.codes import RequestCode
+from protocol.command import RemotingCommand
+from tests.troupemq.client.hand_tasks import HandTasks
+from tests.troupemq.fake_server import FakeServer, serve_routes
+from troupemq.client import message
+from troupemq.client.connection.client import Client
+from troupemq.client.consuming.process_queue import ProcessQueue
+from troupemq.client.consuming.queue_locks import MemberLocks
+from troupemq.client.errors import ClientError
+
+
+class Bench:
+    """A broker that grants what it is told to, and one member with two queues."""
+
+    def __init__(self, namesrv: FakeServer, server: FakeServer) -> None:
+        self.server = server
+        self.granted = {0, 1}
+        self.lost: list[ProcessQueue] = []
+        self.client = Client(namesrv.address, "me")
+        self.tasks = HandTasks()
+        serve_routes(namesrv, {"b": server}, {"T": 2})
+        server.on(RequestCode.LOCK_BATCH_MQ, self._lock)
+        server.succeed(RequestCode.UNLOCK_BATCH_MQ)
+        queues = self.client.routes.look_up("T").subscribe_queues
+        self.locks = MemberLocks(self.client, "g", self.lost.append)
+        self.held = [ProcessQueue(queue, 0, self.tasks.now_s) for queue in queues]
+
+    def _lock(self, command: RemotingCommand) -> RemotingCommand:
+        found = LockBatchRequest.decode(command.body)
+        assert (found.client_id, found.consumer_group) == (self.client.id, "g")
+        ours = [queue for queue in found.mq_set if queue.queue_id in self.granted]
+        return command.answer(body=LockBatchResponse(ours).encode())
+
+    def valid(self) -> list[bool]:
+        return [each.lock_is_valid(30_000) for each in self.held]
+
+
+@pytest.fixture
+def bench() -> Iterator[Bench]:
+    with FakeServer() as namesrv, FakeServer() as server:
+        made = Bench(namesrv, server)
+        yield made
+        made.client.remoting.close()
+
+
+def test_a_lock_is_granted_or_not(bench: Bench) -> None:
+    bench.granted = {1}
+    assert [bench.locks.lock(each.queue) for each in bench.held] == [False, True]
+
+
+def test_a_renewal_keeps_locks_fresh(bench: Bench) -> None:
+    for each in bench.held:
+        each.set_locked(True)
+    for _ in range(5):
+        bench.tasks.advance(20_000)
+        assert bench.locks.renew(bench.held)
+    assert bench.valid() == [True, True]
+    bench.tasks.advance(30_001)
+    assert bench.valid() == [False, False]
+
+
+def test_a_lock_that_is_another_members_now_is_lost(bench: Bench) -> None:
+    for each in bench.held:
+        each.set_locked(True)
+    bench.granted = {0}
+    assert not bench.locks.renew(bench.held)
+    assert (bench.valid(), bench.lost) == ([True, False], [bench.held[1]])
+
+
+def test_a_lock_that_was_not_renewed_for_its_lease_counts_as_lost_though_it_is_granted(
+    bench: Bench,
+) -> None:
+    """Another member may have had the queue meanwhile."""
+    for each in bench.held:
+        each.set_locked(True)
+    bench.tasks.advance(59_000)
+    bench.locks.renew(bench.held[:1])
+    bench.tasks.advance(2000)
+    bench.locks.renew(bench.held)
+    assert (bench.valid(), bench.lost) == ([True, False], [bench.held[1]])
+
+
+def test_a_broker_that_does_not_answer_changes_nothing(bench: Bench) -> None:
+    for each in bench.held:
+        each.set_locked(True)
+    bench.server.close()
+    assert not bench.locks.renew(bench.held)
+    assert (bench.valid(), bench.lost) == ([True, True], [])
+    with pytest.raises(ClientError):
+        bench.locks.lock(bench.held[0].queue)
+    bench.locks.unlock([bench.held[0].queue], oneway=False)  # raises nothing
+
+
+@pytest.mark.parametrize("oneway", [False, True])
+def test_queues_are_unlocked_at_their_broker(bench: Bench, oneway: bool) -> None:
+    bench.locks.unlock([each.queue for each in bench.held], oneway=oneway)
+    command = bench.server.next(RequestCode.UNLOCK_BATCH_MQ)
+    assert command.is_oneway is oneway
+    assert LockBatchRequest.decode(command.body).mq_set == [
+        MessageQueue("T", "b", 0),
+        MessageQueue("T", "b", 1),
+    ]
+
+
+def test_a_dropped_queue_is_not_renewed(bench: Bench) -> None:
+    bench.held[0].drop(0)
+    bench.held[1].set_locked(True)
+    assert bench.locks.renew(bench.held)
+    command = bench.server.next(RequestCode.LOCK_BATCH_MQ)
+    assert [each.queue_id for each in LockBatchRequest.decode(command.body).mq_set] == [1]
+    assert bench.held[0].queue == message.MessageQueue("T", "b", 0)

@@ -1,0 +1,62 @@
+"""Our consumer and our broker: a failed message comes again, and is dead in the end."""
+
+from collections.abc import Sequence
+from queue import SimpleQueue
+
+from troupemq import Message, Producer
+from troupemq.client.consuming.consumer import PushConsumer
+from troupemq.client.consuming.consumer_offsets import ConsumeFrom
+from troupemq.client.consuming.consumer_settings import ConsumerSettings
+from troupemq.client.consuming.listener import ConsumeResult
+from troupemq.client.message import MessageView
+from troupemq.servers import Servers
+
+WAIT_S = 40.0
+QUICK = ConsumerSettings(
+    consume_threads=1,
+    commit_interval_ms=50,
+    rebalance_interval_ms=200,
+    max_reconsume_times=2,
+)
+
+
+def test_a_failed_message_comes_again_until_it_is_dead(servers: Servers) -> None:
+    namesrv = f"127.0.0.1:{servers.ports['namesrv']}"
+    tries: SimpleQueue[MessageView] = SimpleQueue()
+
+    def fails(views: Sequence[MessageView]) -> ConsumeResult:
+        for view in views:
+            tries.put(view)
+        return ConsumeResult.RETRY_LATER
+
+    with Producer("producers", namesrv=namesrv) as producer:
+        producer.send(Message("Topic", b"body"))
+    consumer = PushConsumer(
+        "g", fails, namesrv=namesrv, settings=QUICK, begin=ConsumeFrom.FIRST_OFFSET
+    )
+    consumer.subscribe("Topic")
+    consumer.start()
+    dead: SimpleQueue[MessageView] = SimpleQueue()
+
+    def buries(views: Sequence[MessageView]) -> None:
+        for view in views:
+            dead.put(view)
+
+    undertaker = PushConsumer(
+        "undertakers",
+        buries,
+        namesrv=namesrv,
+        settings=QUICK,
+        begin=ConsumeFrom.FIRST_OFFSET,
+    )
+    undertaker.subscribe("%DLQ%g")
+    undertaker.start()
+    try:
+        views = [tries.get(timeout=WAIT_S) for _ in range(3)]
+        last = dead.get(timeout=WAIT_S)
+    finally:
+        consumer.stop()
+        undertaker.stop()
+    assert [view.reconsume_times for view in (*views, last)] == [0, 1, 2, 3]
+    assert {view.topic for view in views} == {"Topic"}
+    assert {view.body for view in (*views, last)} == {b"body"}

@@ -1,0 +1,318 @@
+"""What a producer sends, what it makes of the answers, and when it tries another broker."""
+
+from concurrent.futures import Future
+from threading import Event
+
+import pytest
+
+from protocol.batch import decode_batch
+from protocol.codes import RequestCode, ResponseCode
+from protocol.command import RemotingCommand
+from protocol.compression import decompress
+from protocol.frame import encode
+from protocol.headers.send import SendMessageHeader
+from protocol.properties import parse
+from tests.troupemq.client.cluster import BATCH, MESSAGE, SEND, Cluster, refuse, sends, stored
+from tests.troupemq.fake_server import WAIT_S, FakeServer, serve_routes
+from troupemq.client.errors import (
+    BadAnswer,
+    BrokerError,
+    ClientClosed,
+    ClientError,
+    ConnectionFailed,
+    MessageIllegal,
+    RequestTimeout,
+    RouteNotFound,
+)
+from troupemq.client.message import Message, MessageQueue, SendResult, SendStatus
+from troupemq.client.producing.producer import Producer, ProducerSettings
+from troupemq.client.producing.queue_choice import by_hash_of
+
+
+def test_a_send_says_all_that_a_broker_wants_to_know(cluster: Cluster) -> None:
+    queue = MessageQueue("T", "a", 1)
+    with cluster.producer() as producer:
+        result = producer.send(MESSAGE, queue=queue)
+        command = cluster.a.next(SEND)
+    header = SendMessageHeader.of_command(command)
+    assert (result.status, result.queue, result.queue_offset) == (SendStatus.OK, queue, 42)
+    assert result.offset_message_id == "OFFSETID"
+    assert (header.producer_group, header.topic, header.queue_id) == ("pg", "T", 1)
+    assert (header.default_topic, header.default_topic_queue_nums) == ("TBW102", 4)
+    assert (header.flag, header.sys_flag, header.batch, header.broker_name) == (7, 0, False, "a")
+    properties = parse((header.properties or "").encode())
+    assert properties == {
+        "a": "b",
+        "KEYS": "k",
+        "TAGS": "new",
+        "UNIQ_KEY": result.message_id,
+        "WAIT": "true",
+    }
+    assert command.body == b"body"
+
+
+def test_two_sends_of_one_message_have_two_ids(cluster: Cluster) -> None:
+    with cluster.producer() as producer:
+        assert producer.send(MESSAGE).message_id != producer.send(MESSAGE).message_id
+
+
+def test_the_queues_take_turns(cluster: Cluster) -> None:
+    with cluster.producer() as producer:
+        queues = [producer.send(MESSAGE).queue for _ in range(8)]
+    assert queues[:4] == queues[4:]
+    assert len(set(queues)) == 4
+
+
+def test_a_queue_can_be_chosen_by_a_value(cluster: Cluster) -> None:
+    with cluster.producer() as producer:
+        chosen = {producer.send(MESSAGE, choose=by_hash_of("order 7")).queue for _ in range(5)}
+    assert len(chosen) == 1
+
+
+@pytest.mark.parametrize(
+    "status",
+    [
+        SendStatus.FLUSH_DISK_TIMEOUT,
+        SendStatus.FLUSH_SLAVE_TIMEOUT,
+        SendStatus.SLAVE_NOT_AVAILABLE,
+    ],
+)
+def test_stored_but_less_safely_is_a_result_and_not_tried_again(
+    cluster: Cluster, status: SendStatus
+) -> None:
+    for broker in (cluster.a, cluster.b):
+        broker.on(SEND, lambda command: stored(command, ResponseCode[status.name]))
+    with cluster.producer() as producer:
+        assert producer.send(MESSAGE).status is status
+    assert sends(cluster.a) + sends(cluster.b) == 1
+
+
+@pytest.mark.parametrize("failure", ["closed", "system error", "no permission", "half a frame"])
+def test_a_failing_broker_is_made_good_by_the_other(cluster: Cluster, failure: str) -> None:
+    def fail(command: RemotingCommand) -> RemotingCommand | bytes | None:
+        if failure == "system error":
+            return command.answer(ResponseCode.SYSTEM_ERROR, remark="refused")
+        if failure == "no permission":
+            return command.answer(ResponseCode.NO_PERMISSION, remark="refused")
+        if failure == "half a frame":
+            cluster.a.connected.get(timeout=WAIT_S).sendall(encode(command.answer())[:9])
+        cluster.a.cut()
+        return None
+
+    cluster.a.on(SEND, fail)
+    with cluster.producer() as producer:
+        results = [producer.send(MESSAGE) for _ in range(4)]
+    assert {result.queue.broker_name for result in results} == {"b"}
+
+
+def test_a_broker_that_is_down_is_made_good_by_the_other(cluster: Cluster) -> None:
+    cluster.a.close()
+    with cluster.producer() as producer:
+        results = [producer.send_async(MESSAGE) for _ in range(4)]
+        assert {result.result(WAIT_S).queue.broker_name for result in results} == {"b"}
+
+
+def test_a_busy_broker_is_not_asked_again_nor_another(cluster: Cluster) -> None:
+    for broker in (cluster.a, cluster.b):
+        broker.on(SEND, refuse(ResponseCode.SYSTEM_BUSY))
+    with cluster.producer() as producer, pytest.raises(BrokerError) as caught:
+        producer.send(MESSAGE)
+    assert caught.value.code == ResponseCode.SYSTEM_BUSY
+    assert sends(cluster.a) + sends(cluster.b) == 1
+
+
+def test_tries_are_counted_and_all_failures_told(cluster: Cluster) -> None:
+    for broker in (cluster.a, cluster.b):
+        broker.on(SEND, refuse(ResponseCode.SYSTEM_ERROR))
+    with cluster.producer() as producer, pytest.raises(BrokerError) as caught:
+        producer.send(MESSAGE)
+    assert sends(cluster.a) + sends(cluster.b) == 3
+    assert len(caught.value.__notes__) == 2
+
+
+def test_a_silent_broker_uses_up_the_time_of_a_send(cluster: Cluster) -> None:
+    for broker in (cluster.a, cluster.b):
+        broker.on(SEND, lambda command: None)
+    with cluster.producer() as producer, pytest.raises(RequestTimeout):
+        producer.send(MESSAGE, timeout_ms=40)
+    assert sends(cluster.a) + sends(cluster.b) == 1
+
+
+def test_what_slow_name_servers_leave_no_time_for_is_not_sent(cluster: Cluster) -> None:
+    answer = cluster.namesrv.handlers[RequestCode.GET_ROUTEINFO_BY_TOPIC]
+
+    def late(command: RemotingCommand) -> RemotingCommand | bytes | None:
+        Event().wait(0.1)
+        return answer(command)
+
+    cluster.namesrv.on(RequestCode.GET_ROUTEINFO_BY_TOPIC, late)
+    with (
+        cluster.producer() as producer,
+        pytest.raises(RequestTimeout, match="the time of a send to T was over before"),
+    ):
+        producer.send(MESSAGE, timeout_ms=40)
+    assert sends(cluster.a) + sends(cluster.b) == 0, "else it is stored, and said not to be"
+
+
+def test_with_a_time_for_each_try_a_silent_broker_is_made_good(cluster: Cluster) -> None:
+    cluster.a.on(SEND, lambda command: None)
+    with cluster.producer(ProducerSettings(try_timeout_ms=400)) as producer:
+        results = [producer.send(MESSAGE, timeout_ms=WAIT_S * 1000) for _ in range(2)]
+    assert {result.queue.broker_name for result in results} == {"b"}
+
+
+def test_a_queue_that_was_named_is_tried_once(cluster: Cluster) -> None:
+    cluster.a.on(SEND, refuse(ResponseCode.SYSTEM_ERROR))
+    with cluster.producer() as producer, pytest.raises(BrokerError):
+        producer.send(MESSAGE, queue=MessageQueue("T", "a", 0))
+    assert sends(cluster.a) == 1
+
+
+def test_an_answer_without_its_fields_is_an_error_and_nobody_waits_for_ever(
+    cluster: Cluster,
+) -> None:
+    cluster.a.on(SEND, lambda command: command.answer())
+    with cluster.producer() as producer, pytest.raises(BadAnswer):
+        producer.send(MESSAGE, queue=MessageQueue("T", "a", 0))
+
+
+def test_a_topic_that_does_not_exist_goes_where_the_default_topic_is(cluster: Cluster) -> None:
+    with cluster.producer() as producer:
+        queues = {producer.send(Message("New", b"x")).queue for _ in range(16)}
+    assert {queue.queue_id for queue in queues} == {0, 1, 2, 3}
+    assert {queue.topic for queue in queues} == {"New"}
+
+
+def test_without_a_default_topic_an_unknown_topic_is_an_error(cluster: Cluster) -> None:
+    serve_routes(cluster.namesrv, {"a": cluster.a}, {})
+    with cluster.producer() as producer, pytest.raises(RouteNotFound):
+        producer.send(MESSAGE)
+
+
+def test_a_topic_that_may_only_be_read_takes_no_messages(cluster: Cluster) -> None:
+    serve_routes(cluster.namesrv, {"a": cluster.a}, {"T": 2}, perm=4)
+    with cluster.producer() as producer, pytest.raises(RouteNotFound):
+        producer.send(MESSAGE)
+
+
+def test_without_a_name_server_a_send_fails_with_its_address(cluster: Cluster) -> None:
+    cluster.namesrv.close()
+    with cluster.producer() as producer, pytest.raises(ConnectionFailed) as caught:
+        producer.send(MESSAGE)
+    assert cluster.namesrv.address in str(caught.value)
+
+
+def test_the_second_name_server_answers_for_the_first(cluster: Cluster) -> None:
+    with FakeServer() as down:
+        down.close()
+        with Producer("pg", f"{down.address};{cluster.namesrv.address}") as producer:
+            assert producer.send(MESSAGE).status is SendStatus.OK
+
+
+def test_a_batch_travels_as_one_request(cluster: Cluster) -> None:
+    messages = [Message("T", b"%d" % number, keys=f"k{number}", flag=number) for number in range(3)]
+    with cluster.producer() as producer:
+        result = producer.send_batch(messages, queue=MessageQueue("T", "a", 0))
+        command = cluster.a.next(BATCH)
+    header = SendMessageHeader.of_command(command)
+    assert (header.batch, header.properties) == (True, "WAIT\x01true")
+    inside = decode_batch(command.body or b"")
+    assert [(each.body, each.flag) for each in inside] == [(b"0", 0), (b"1", 1), (b"2", 2)]
+    ids = [parse(each.properties)["UNIQ_KEY"] for each in inside]
+    assert result.message_id == ",".join(ids)
+
+
+@pytest.mark.parametrize(
+    "messages",
+    [
+        [],
+        [Message("T", b"x"), Message("U", b"x")],
+        [Message("T", b"x", delay_level=1)],
+        [Message("T", b"x"), Message("T", b"x", wait_store_ok=False)],
+        [Message("T", bytes(3 << 20)), Message("T", bytes(3 << 20))],
+    ],
+)
+def test_a_batch_that_cannot_be_one_is_refused(cluster: Cluster, messages: list[Message]) -> None:
+    with cluster.producer() as producer, pytest.raises(MessageIllegal):
+        producer.send_batch(messages)
+
+
+def test_a_body_over_the_limit_is_refused_before_it_travels(cluster: Cluster) -> None:
+    with cluster.producer() as producer, pytest.raises(MessageIllegal, match="4194304"):
+        producer.send(Message("T", bytes((4 << 20) + 1)))
+
+
+def test_a_long_body_is_compressed(cluster: Cluster) -> None:
+    with cluster.producer() as producer:
+        producer.send(Message("T", b"x" * 4097), queue=MessageQueue("T", "a", 0))
+        command = cluster.a.next(SEND)
+    header = SendMessageHeader.of_command(command)
+    assert header.sys_flag == 769
+    assert decompress(bytes(command.body or b""), header.sys_flag) == b"x" * 4097
+
+
+def test_a_oneway_send_wants_no_answer(cluster: Cluster) -> None:
+    with cluster.producer() as producer:
+        message_id = producer.send_oneway(MESSAGE, queue=MessageQueue("T", "a", 1))
+        command = cluster.a.next(SEND)
+    assert command.is_oneway
+    header = SendMessageHeader.of_command(command)
+    assert parse((header.properties or "").encode())["UNIQ_KEY"] == message_id
+
+
+def test_stop_waits_for_what_is_under_way(cluster: Cluster) -> None:
+    arrived = Event()
+
+    def slowly(command: RemotingCommand) -> RemotingCommand:
+        assert arrived.wait(WAIT_S)
+        return stored(command)
+
+    cluster.a.on(SEND, slowly)
+    with cluster.producer() as producer:
+        future = producer.send_async(MESSAGE, queue=MessageQueue("T", "a", 0))
+        assert not future.done()
+        arrived.set()
+    assert future.result(0).status is SendStatus.OK
+
+
+def test_stop_says_goodbye(cluster: Cluster) -> None:
+    with cluster.producer() as producer:
+        producer.send(MESSAGE, queue=MessageQueue("T", "b", 0))
+    goodbye = cluster.b.next(RequestCode.UNREGISTER_CLIENT)
+    assert goodbye.fields is not None and goodbye.fields["producerGroup"] == "pg"
+
+
+def test_a_new_connection_begins_with_a_heartbeat(cluster: Cluster) -> None:
+    with cluster.producer() as producer:
+        producer.send(MESSAGE, queue=MessageQueue("T", "a", 0))
+        beat = cluster.a.next()
+        assert beat.code == RequestCode.HEART_BEAT
+    assert b'"producerDataSet":[{"groupName":"pg"}]' in bytes(beat.body or b"")
+
+
+def test_a_producer_that_does_not_run_says_so(cluster: Cluster) -> None:
+    producer = cluster.producer()
+    with pytest.raises(ClientClosed, match="start"):
+        producer.send(MESSAGE)
+    producer.stop()
+
+
+def test_a_callback_may_send_again(cluster: Cluster) -> None:
+    with cluster.producer() as producer:
+        second: list[SendResult] = []
+        finished = Event()
+
+        def again(_: object) -> None:
+            producer.send_async(MESSAGE).add_done_callback(remember)
+
+        def remember(done: Future[SendResult]) -> None:
+            second.append(done.result())
+            finished.set()
+
+        producer.send_async(MESSAGE).add_done_callback(again)
+        assert finished.wait(WAIT_S)
+    assert len(second) == 1
+
+
+def test_every_error_of_a_send_is_a_client_error() -> None:
+    assert issubclass(MessageIllegal, ClientError) and issubclass(MessageIllegal, ValueError)

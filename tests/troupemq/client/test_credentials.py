@@ -1,0 +1,197 @@
+"""Accounts of our clients: what is signed, and the way through servers with access control."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from time import monotonic
+
+import pytest
+from click.testing import CliRunner
+
+from actors.config import BrokerConfig, NamesrvConfig
+from protocol.codes import RequestCode
+from protocol.command import RemotingCommand
+from protocol.signature import SecretKey, signed_values
+from storage.config import StoreConfig
+from tests.troupemq.client.cluster import SEND, Cluster, stored
+from troupemq import (
+    Admin,
+    ArgumentIllegal,
+    ClientError,
+    ConsumeFrom,
+    Credentials,
+    Message,
+    Producer,
+    PullConsumer,
+    RouteNotFound,
+    TransactionProducer,
+    TransactionState,
+)
+from troupemq.cli.admin import admin
+from troupemq.servers import Servers
+
+ACCOUNTS = """
+accounts:
+- {accessKey: administrator, secretKey: secret-admin, admin: true}
+- {accessKey: brokers-account, secretKey: secret-brokers, broker: true}
+- {accessKey: shop-account, secretKey: secret-shop, topicPerms: [Orders=PUB|SUB],
+   groupPerms: [billing=SUB], aclMaxAgeSeconds: 60}
+- {accessKey: reader-account, secretKey: secret-reader, topicPerms: [Orders=SUB]}
+"""
+ADMINISTRATOR = Credentials("administrator", "secret-admin")
+SHOP = Credentials("shop-account", "secret-shop")
+READER = Credentials("reader-account", "secret-reader")
+
+
+@pytest.fixture
+def namesrv(tmp_path: Path) -> Iterator[str]:
+    """The address of a name server with access control; so has the broker beside it."""
+    acl = tmp_path / "plain_acl.yml"
+    acl.write_text(ACCOUNTS)
+    made = Servers(pytest.fail)
+    made.start_namesrv(
+        NamesrvConfig(
+            listen_port=0,
+            kv_config_path=str(tmp_path / "kv.json"),
+            acl_enable=True,
+            acl_file=str(acl),
+        )
+    )
+    address = f"127.0.0.1:{made.ports['namesrv']}"
+    made.start_broker(
+        BrokerConfig(
+            listen_port=0,
+            broker_ip1="127.0.0.1",
+            namesrv_address=address,
+            acl_enable=True,
+            acl_file=str(acl),
+            broker_access_key="brokers-account",
+            broker_secret_key="secret-brokers",
+        ),
+        StoreConfig(
+            root=str(tmp_path / "store"),
+            commit_log_file_bytes=1 << 20,
+            max_hash_slots=100,
+            max_index_entries=400,
+        ),
+    )
+    with Admin(address, credentials=ADMINISTRATOR) as administrator:
+        create_topic(administrator, monotonic() + 20)
+    yield address
+    assert made.stop(20)
+
+
+def create_topic(administrator: Admin, deadline_s: float) -> None:
+    """As soon as the broker is registered."""
+    while True:
+        try:
+            return administrator.create_topic("Orders", 2)
+        except RouteNotFound:
+            assert monotonic() < deadline_s
+
+
+def test_who_may_sends_and_consumes_and_others_are_told_why(namesrv: str) -> None:
+    with Producer("shop", namesrv, credentials=SHOP) as producer:
+        producer.send(Message("Orders", b"one book"))
+        producer.send_batch([Message("Orders", b"two"), Message("Orders", b"three")])
+    with PullConsumer("billing", namesrv, begin=ConsumeFrom.FIRST_OFFSET, credentials=SHOP) as ours:
+        ours.subscribe("Orders")
+        found: list[bytes] = []
+        while len(found) < 3:
+            found += [each.body for each in ours.poll(1000)]
+    assert sorted(found) == [b"one book", b"three", b"two"]
+    denied = pytest.raises(ClientError, match="No default permission for topic:Orders")
+    with Producer("shop", namesrv, credentials=READER) as producer, denied:
+        producer.send(Message("Orders", b"another book"))
+    wrong = Credentials("shop-account", "another-secret")
+    failed = pytest.raises(ClientError, match="Check signature failed for accessKey=shop-account")
+    with Admin(namesrv, credentials=wrong) as stranger, failed:
+        stranger.queues("Orders")
+    with Admin(namesrv) as nobody, pytest.raises(ClientError, match="No accessKey is configured"):
+        nobody.queues("Orders")
+
+
+def test_transactions_are_signed_too(namesrv: str) -> None:
+    def executes(message: object, argument: object) -> TransactionState:
+        return TransactionState.COMMIT
+
+    with TransactionProducer(
+        "shop", lambda message: TransactionState.COMMIT, namesrv, credentials=SHOP
+    ) as producer:
+        producer.send_in_transaction(Message("Orders", b"paid"), executes)
+    with Admin(namesrv, credentials=SHOP) as ours:
+        assert ours.message_count("Orders") >= 0
+
+
+def test_an_administrator_is_asked_for_by_commands(
+    namesrv: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("ACCESS_KEY", "SECRET_KEY", "SECURITY_TOKEN"):
+        monkeypatch.setenv(f"TROUPEMQ_{name}", "")
+    keys = tmp_path / "tools.yml"
+    keys.write_text("accessKey: administrator\nsecretKey: secret-admin\n")
+
+    def run(*words: str) -> str:
+        done = CliRunner().invoke(admin, [*words, "-n", namesrv, "--acl-file", str(keys)])
+        assert done.exit_code == 0, done.output
+        return done.output
+
+    shown = run("getAclConfig", "-c", "DefaultCluster")
+    assert "shop-account" in shown and "secret-" not in shown
+    run("updateAclConfig", "-c", "DefaultCluster", "-a", "new-account", "-s", "secret-new")
+    assert "new-account" in run("getAclConfig", "-c", "DefaultCluster")
+    run("updateGlobalWhiteAddr", "-c", "DefaultCluster", "-g", "10.0.0.*")
+    run("deleteAclConfig", "-c", "DefaultCluster", "-a", "new-account")
+    assert "plain_acl.yml" in run("clusterAclConfigVersion", "-c", "DefaultCluster")
+    run("compareAcl", "-c", "DefaultCluster")
+    with Producer("shop", namesrv, credentials=READER) as producer, pytest.raises(ClientError):
+        producer.send(Message("Orders", b"another book"))
+    assert "reader-account" in run("aclRefusals", "-c", "DefaultCluster")
+    monkeypatch.setenv("TROUPEMQ_ACCESS_KEY", "reader-account")
+    monkeypatch.setenv("TROUPEMQ_SECRET_KEY", "secret-reader")
+    done = CliRunner().invoke(admin, ["getAclConfig", "-c", "DefaultCluster", "-n", namesrv])
+    assert done.exit_code == 1 and "Need admin permission" in done.output
+
+
+def test_a_denied_consumer_is_seen_in_its_status(
+    namesrv: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with PullConsumer("billing", namesrv, credentials=READER) as denied:
+        denied.subscribe("Orders")
+        assert not denied.poll(100)
+        monkeypatch.setenv("TROUPEMQ_ACCESS_KEY", "administrator")
+        monkeypatch.setenv("TROUPEMQ_SECRET_KEY", "secret-admin")
+        done = CliRunner().invoke(admin, ["consumerStatus", "-g", "billing", "-n", namesrv])
+    assert done.exit_code == 1
+    assert "refused the account reader-account" in done.output
+    assert "No default permission for group:billing" in done.output
+
+
+def test_every_request_is_signed_anew_and_its_body_with_it(cluster: Cluster) -> None:
+    asked: list[RemotingCommand] = []
+
+    def record(command: RemotingCommand) -> RemotingCommand:
+        asked.append(command)
+        return stored(command)
+
+    for server in (cluster.a, cluster.b):
+        server.on(SEND, record)
+    token = Credentials("account1", "secret12", "lent-token")
+    with Producer("shop", cluster.namesrv.address, credentials=token) as producer:
+        producer.send(Message("T", b"body"))
+        producer.send(Message("T", b"body"))
+    asked.append(cluster.namesrv.next(RequestCode.GET_ROUTEINFO_BY_TOPIC))
+    signatures = set()
+    for command in asked:
+        fields = command.fields or {}
+        assert (fields["AccessKey"], fields["SecurityToken"]) == ("account1", "lent-token")
+        signature, values = fields["Signature"].encode(), signed_values(fields)
+        assert SecretKey("secret12").has_signed(signature, values, command.body)
+        signatures.add(signature)
+    assert len(signatures) == len(asked) == 3
+
+
+def test_half_an_account_in_the_environment_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TROUPEMQ_ACCESS_KEY", "account1")
+    monkeypatch.delenv("TROUPEMQ_SECRET_KEY", raising=False)
+    with pytest.raises(ArgumentIllegal, match="belong together"):
+        Producer("shop")

@@ -1,0 +1,60 @@
+"""What the demonstration takes for right, and what it says is wrong."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from troupemq.cluster_demo.figures import TOPIC, DemoFailed, Figures, check, counted, table
+
+TAGS = {"new": 2, "paid": 1}
+RIGHT = Figures(
+    messages=3,
+    body_bytes=30,
+    tags=TAGS,
+    tasks=9,
+    done_at_kill=(5, 3),
+    counted=3,
+    counted_bytes=30,
+    workers_left=1,
+    meanwhile=7,
+    stored_meanwhile=7,
+)
+
+
+def test_what_was_sent_and_counted_is_right() -> None:
+    check(RIGHT, TAGS)
+
+
+@pytest.mark.parametrize(
+    "wrong, what",
+    [
+        ({"counted": 2}, "messages"),
+        ({"counted_bytes": 31}, "bytes of bodies"),
+        ({"workers_left": 2}, "workers that are left"),
+        ({"stored_meanwhile": 6}, "messages sent meanwhile"),
+        ({"meanwhile": 0, "stored_meanwhile": 0}, "messages sent meanwhile"),
+        ({"tasks": 8}, "tasks left at the kill"),
+        ({"done_at_kill": ()}, "tasks done at the kill"),
+    ],
+)
+def test_anything_else_is_named(wrong: dict[str, Any], what: str) -> None:
+    with pytest.raises(DemoFailed, match=f"the {what} are not right"):
+        check(replace(RIGHT, **wrong), TAGS)
+
+
+def test_tags_must_be_the_same() -> None:
+    with pytest.raises(DemoFailed, match="the tags are not right"):
+        check(RIGHT, {"new": 3})
+
+
+def test_the_report_of_another_topic_counts_nothing() -> None:
+    tags = [{"tags": name, "messages": count} for name, count in TAGS.items()]
+    topic = {"topic": TOPIC, "messages": 3, "body_bytes": 30, "tags": tags}
+    assert counted({"topics": [topic]}) == (3, 30, TAGS)
+    assert counted({"topics": [{**topic, "topic": "another"}]}) == (0, 0, {})
+
+
+def test_people_read_when_the_worker_was_killed() -> None:
+    lines = list(table(RIGHT))
+    assert "       9  5 and 3 done when a worker was killed, 1 left" in lines[2]

@@ -1,0 +1,137 @@
+"""The settings of several masters, derived from one file's, and what is refused."""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from actors.config import BrokerConfig, ConfigError, parse_broker_config
+from storage.config import StoreConfig
+from storage.errors import StoreError, StoreLocked
+from storage.files.disk import RealDisk
+from storage.files.lock_file import StoreLock
+from troupemq.masters.plan import BrokerCommandLine, derived, make_plan, supervise
+from troupemq.masters.supervisor import MastersPlan
+
+NAMES = ["broker-a", "broker-a-1", "broker-a-2"]
+
+
+def loaded(
+    *settings: str, over: Mapping[str, str] | None = None
+) -> tuple[BrokerConfig, StoreConfig]:
+    text = "\n".join(("brokerName=broker-a", "brokerIP1=127.0.0.1", *settings))
+    return parse_broker_config(text, over)[:2]
+
+
+def planned(tmp_path: Path, *settings: str, **line: Any) -> MastersPlan:
+    """The plan for a file with these settings, three masters unless they say otherwise."""
+    text = (f"storePathRootDir={tmp_path}/store", "masters=3", *settings)
+    command = BrokerCommandLine(
+        **{"config": "b.conf", "overrides": {}, "jobs": None, "log_json": False, "ready_file": None}
+        | line
+    )
+    return make_plan(command, *loaded(*text), lambda own: loaded(*text, over=own))
+
+
+def own(*settings: str, number: int) -> dict[str, str]:
+    return derived(*loaded(*settings), number)
+
+
+def test_the_first_stays_what_it_was_and_the_others_are_numbered() -> None:
+    found = [own("storePathRootDir=/s", number=number) for number in range(3)]
+    assert [each["brokerName"] for each in found] == NAMES
+    assert [each["listenPort"] for each in found] == ["10911", "10921", "10931"]
+    assert [each["storePathRootDir"] for each in found] == ["/s", "/s-masters/1", "/s-masters/2"]
+    assert all(each.keys() == {"brokerName", "listenPort", "storePathRootDir"} for each in found)
+
+
+def test_every_other_folder_that_is_set_is_numbered_likewise() -> None:
+    found = own("storePathCommitLog=/log", "retentionArchivePath=/archive", number=2)
+    assert found["storePathCommitLog"] == "/log-masters/2"
+    assert found["retentionArchivePath"] == "/archive-masters/2"
+
+
+def test_a_slave_follows_the_master_of_its_number() -> None:
+    slave = "brokerRole=SLAVE", "brokerId=1", "haMasterAddress=master:10912"
+    assert own(*slave, number=0)["haMasterAddress"] == "master:10912"
+    assert own(*slave, number=2)["haMasterAddress"] == "master:10932"
+
+
+def test_free_ports_stay_free_ports() -> None:
+    assert own("listenPort=0", number=2)["listenPort"] == "0"
+
+
+def test_each_is_an_ordinary_broker_with_its_own_settings_over_those_of_the_file(
+    tmp_path: Path,
+) -> None:
+    plan = planned(tmp_path, overrides={"namesrvAddr": "n:1"}, log_json=True)
+    assert [each.name for each in plan.instances] == NAMES
+    for number, each in enumerate(plan.instances):
+        command = list(each.command)
+        assert command[command.index("-c") + 1] == "b.conf" and "--log-json" in command
+        assert command[command.index("--one-of") + 1] == "broker-a"
+        assert command[command.index("--ready-file") + 1] == each.ready_file
+        settings = {command[at + 1] for at, word in enumerate(command) if word == "-s"}
+        assert {"namesrvAddr=n:1", "masters=3", f"listenPort={10911 + 10 * number}"} < settings
+
+
+def test_only_the_first_runs_jobs_by_itself(tmp_path: Path) -> None:
+    for jobs, wanted in ((Path("j.conf"), "j.conf"), (None, None)):
+        first, *others = (list(each.command) for each in planned(tmp_path, jobs=jobs).instances)
+        assert (first[first.index("--jobs") + 1] if "--jobs" in first else None) == wanted
+        assert [each[each.index("--jobs") + 1] for each in others] == [os.devnull] * 2
+
+
+@pytest.mark.parametrize(
+    "settings, sentence",
+    [
+        (("listenPort=65520",), "listenPort is 65520: 3 masters have ports up to 65541"),
+        (("monitoringPort=10919",), "monitoringPort is 10919, which is a port of one"),
+        (("monitoringPort=10932",), "monitoringPort is 10932, which is a port of one"),
+        (("masters=65",), "masters is 65: it must be 1 to 64."),
+        (("masters=0",), "masters is 0: it must be 1 to 64."),
+    ],
+)
+def test_ports_that_cannot_be_are_one_sentence(
+    tmp_path: Path, settings: tuple[str, ...], sentence: str
+) -> None:
+    with pytest.raises(ConfigError) as refused:
+        planned(tmp_path, *settings)
+    assert str(refused.value).startswith(sentence)
+
+
+def test_a_port_of_nobody_may_be_kept_for_monitoring(tmp_path: Path) -> None:
+    assert len(planned(tmp_path, "monitoringPort=10908").instances) == 3
+
+
+def test_fewer_masters_than_stores_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "store-masters" / "3" / "commitlog").mkdir(parents=True)
+    with pytest.raises(StoreError, match="start with --masters 4"):
+        planned(tmp_path)
+
+
+def test_nobody_may_have_a_store_of_theirs_and_nothing_is_made_then(tmp_path: Path) -> None:
+    second = tmp_path / "store-masters" / "1"
+    lock = StoreLock(StoreConfig(str(second)), RealDisk())
+    lock.acquire()
+    with pytest.raises(StoreLocked, match="store-masters/1 is in use"):
+        planned(tmp_path)
+    lock.release()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["store-masters"]
+    planned(tmp_path)
+
+
+def test_of_two_supervisors_the_second_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    programs: list[list[str]] = []
+    monkeypatch.setattr(os, "execv", lambda path, program: programs.append(program))
+    store, plan = StoreConfig(str(tmp_path / "store")), planned(tmp_path)
+    supervise(plan, store)
+    with pytest.raises(StoreLocked, match="are in use by another process"):
+        supervise(plan, store)
+    ((*_, path, lock),) = programs
+    assert os.path.samestat(os.fstat(int(lock)), os.stat(path)) and os.get_inheritable(int(lock))
+    os.close(int(lock))

@@ -1,0 +1,261 @@
+"""Several processes under one: started, restarted each alone, stopped together; one log of all.
+
+The supervisor is the real one; in place of brokers it has programs of some lines.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.compat.patience import wait_until
+from troupemq.masters import supervisor
+from troupemq.masters.supervisor import MastersPlan, PlannedBroker, labelled, pause_s
+
+WAIT_S = 30.0
+BROKER = """
+import json, os, signal, sys
+name, ready, how = sys.argv[1:]
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(HOW_IT_STOPS))
+print(f"{name} begins", file=sys.stderr, flush=True)
+if how == "fails":
+    sys.exit(f"troupemq: {name} has no disk.")
+if how == "fails later" and os.path.exists(ready + ".before"):
+    sys.exit("troupemq: the port is taken.")
+for path in (ready + ".before", ready + ".new"):
+    with open(path, "w") as file:
+        json.dump({"pid": os.getpid(), "broker": 10911, "ha": 10912}, file)
+os.rename(ready + ".new", ready)
+while True:
+    signal.pause()
+"""
+STOPS_IN_ORDER, STOPS_BADLY, NEVER_STOPS = (
+    BROKER.replace("sys.exit(HOW_IT_STOPS)", how) for how in ("sys.exit(0)", "sys.exit(1)", "None")
+)
+
+BROKER_WITH_JSON = STOPS_IN_ORDER.replace('f"{name} begins"', 'json.dumps({"event": "begins"})')
+
+
+class Supervised:
+    """A supervisor that runs."""
+
+    def __init__(self, folder: Path, brokers: dict[str, str], program: str, as_json: bool) -> None:
+        self.log = folder / "log"
+        self.ready = folder / "ready"
+        instances = []
+        for name, how in brokers.items():
+            executable = "missing" if how == "missing" else sys.executable
+            ready = str(folder / f"{name}.ready")
+            command = [executable, "-I", "-S", "-c", program, name, ready, how]
+            instances.append(PlannedBroker(name, command, ready))
+        plan = folder / "plan.json"
+        plan.write_text(json.dumps(asdict(MastersPlan(instances, str(self.ready), as_json))))
+        with self.log.open("wb") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-I", "-S", supervisor.__file__, str(plan), "0"],
+                stderr=log,
+                start_new_session=True,
+            )
+
+    def lines(self) -> list[str]:
+        return self.log.read_text().splitlines()
+
+    def says(self, text: str, times: int = 1) -> None:
+        wait_until(lambda: self.log.read_text().count(text) >= times, text, WAIT_S)
+
+    def serves(self) -> dict[str, Any]:
+        """The ready file, once all serve."""
+        wait_until(lambda: self.ready.exists() or self.process.poll() is not None, "ready", WAIT_S)
+        found: dict[str, Any] = json.loads(self.ready.read_text())
+        return found
+
+    def pids(self) -> list[int]:
+        return [each["pid"] for each in self.serves()["masters"]]
+
+    def ends(self) -> int:
+        return self.process.wait(WAIT_S)
+
+
+Start = Callable[..., Supervised]
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Start]:
+    started: list[Supervised] = []
+
+    def start(program: str = STOPS_IN_ORDER, *, as_json: bool = False, **how: str) -> Supervised:
+        brokers = {"broker-a": "serves", "broker-b": "serves"} | {
+            name.replace("_", "-"): each for name, each in how.items()
+        }
+        started.append(Supervised(tmp_path, brokers, program, as_json))
+        return started[-1]
+
+    yield start
+    for each in started:
+        if each.process.poll() is None:
+            each.process.kill()
+            each.process.wait()
+
+
+def is_gone(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return True
+
+
+def test_a_line_says_whose_it_is_and_json_stays_json() -> None:
+    assert labelled(b"12:00 info    stopping", "b-1") == b"12:00 info    stopping broker=b-1"
+    assert json.loads(labelled(b'{"event": "x"}', "b-1")) == {"event": "x", "broker": "b-1"}
+
+
+def test_who_dies_again_and_again_waits_longer_and_longer() -> None:
+    assert [pause_s(deaths) for deaths in range(1, 9)] == [0, 1, 2, 4, 8, 16, 30, 30]
+
+
+@pytest.mark.slow
+def test_the_ready_file_tells_all_of_them_and_goes_at_the_end(start: Start) -> None:
+    running = start()
+    found = running.serves()
+    assert (found["pid"], found["broker"]) == (running.process.pid, 10911)
+    assert [each["name"] for each in found["masters"]] == ["broker-a", "broker-b"]
+    running.process.terminate()
+    assert running.ends() == 0
+    assert not running.ready.exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_one_signal_stops_all_in_order(start: Start, number: signal.Signals) -> None:
+    running = start()
+    pids = running.pids()
+    running.process.send_signal(number)
+    assert running.ends() == 0
+    assert all(map(is_gone, pids))
+    assert f"stopping signal={number.name}" in running.lines()[-1]
+
+
+@pytest.mark.slow
+def test_ctrl_c_reaches_the_supervisor_alone(start: Start) -> None:
+    """A terminal signals the group: each broker would be told twice, and end at once."""
+    running = start()
+    assert all(os.getpgid(pid) != os.getpgid(running.process.pid) for pid in running.pids())
+    os.killpg(running.process.pid, signal.SIGINT)
+    assert running.ends() == 0
+
+
+@pytest.mark.slow
+def test_one_that_does_not_stop_in_order_is_exit_code_1(start: Start) -> None:
+    running = start(STOPS_BADLY)
+    running.serves()
+    running.process.terminate()
+    assert running.ends() == 1
+
+
+@pytest.mark.slow
+def test_who_tells_it_twice_to_stop_ends_all_at_once(start: Start) -> None:
+    running = start(NEVER_STOPS)
+    pids = running.pids()
+    running.process.send_signal(signal.SIGTERM)
+    running.says("stopping")
+    running.process.send_signal(signal.SIGTERM)  # the same one
+    running.process.send_signal(signal.SIGINT)
+    assert running.ends() == 1
+    assert all(map(is_gone, pids))
+    assert "Told twice to stop." in running.lines()[-1]
+
+
+@pytest.mark.slow
+def test_who_dies_is_started_again_alone(start: Start) -> None:
+    running = start()
+    first, second = running.pids()
+    os.kill(second, signal.SIGKILL)
+    running.says("broker serves again after_ms=")
+    wait_until(lambda: running.pids()[1] != second, "the new pid", WAIT_S)
+    assert running.pids()[0] == first and not is_gone(first)
+    died = next(line for line in running.lines() if "broker ended" in line)
+    assert died.endswith("broker ended how=SIGKILL again_in_s=0 broker=broker-b")
+    running.process.terminate()
+    assert running.ends() == 0
+
+
+@pytest.mark.slow
+def test_a_start_that_cannot_be_stops_all_with_its_sentence(start: Start) -> None:
+    running = start(broker_b="fails")
+    assert running.ends() == 1
+    assert "troupemq: broker-b has no disk. broker=broker-b" in running.lines()
+    assert not running.ready.exists()
+
+
+@pytest.mark.slow
+def test_a_program_that_is_not_there_stops_all(start: Start) -> None:
+    running = start(broker_b="missing")
+    assert running.ends() == 1
+    assert "troupemq: Cannot start broker-b: No such file or directory." in running.lines()
+
+
+@pytest.mark.slow
+def test_a_restart_that_cannot_be_is_tried_again_while_the_others_serve(start: Start) -> None:
+    running = start(broker_b="fails later")
+    first, second = running.pids()
+    os.kill(second, signal.SIGKILL)
+    running.says("broker ended how='exit code 1' again_in_s=1 broker=broker-b")
+    running.says("troupemq: the port is taken. broker=broker-b", times=2)
+    assert not is_gone(first)
+    running.process.terminate()
+    assert running.ends() == 0
+
+
+@pytest.mark.slow
+def test_the_brokers_end_when_their_supervisor_is_killed(start: Start) -> None:
+    running = start()
+    pids = running.pids()
+    running.process.kill()
+    assert running.ends() == -signal.SIGKILL
+    wait_until(lambda: all(map(is_gone, pids)), "the brokers are gone", WAIT_S)
+
+
+@pytest.mark.slow
+def test_every_line_of_the_log_is_json_and_names_its_broker(start: Start) -> None:
+    running = start(BROKER_WITH_JSON, as_json=True)
+    _, second = running.pids()
+    os.kill(second, signal.SIGKILL)
+    running.says("broker serves again")
+    running.process.terminate()
+    assert running.ends() == 0
+    lines = [json.loads(line) for line in running.lines()]
+    assert {line["broker"] for line in lines if line["event"] == "begins"} == {
+        "broker-a",
+        "broker-b",
+    }
+    ended = next(line for line in lines if line["event"] == "broker ended")
+    assert (ended["how"], ended["broker"], ended["level"]) == ("SIGKILL", "broker-b", "warning")
+
+
+@pytest.mark.slow
+def test_a_line_without_an_end_and_a_child_that_keeps_the_log_open_hold_nothing_up(
+    start: Start,
+) -> None:
+    """A job of a broker may live on for a while, with the pipe of its log."""
+    program = STOPS_IN_ORDER.replace(
+        "while True:",
+        """if os.fork() == 0:
+    os.setsid()
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signal.alarm(20)
+else:
+    print("the last words", end="", file=sys.stderr, flush=True)
+while True:""",
+    )
+    running = start(program)
+    running.serves()
+    running.process.terminate()
+    assert running.process.wait(10) == 0
+    assert running.log.read_text().count("the last words broker=broker-") == 2

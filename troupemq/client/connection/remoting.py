@@ -1,0 +1,305 @@
+"""Calls to brokers and name servers: one connection for each address, one I/O thread for all.
+
+Whoever calls, on whatever thread, sends on its own thread; the I/O thread reads the answers, runs
+the futures' callbacks, and gives up on what is not answered in time.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future
+from heapq import heappop, heappush
+from itertools import count
+from selectors import EVENT_READ, DefaultSelector
+from socket import socket, socketpair
+from threading import Lock, Thread, current_thread
+from time import monotonic, time_ns
+
+from protocol.codes import ResponseCode
+from protocol.command import ONEWAY_FLAG, RemotingCommand
+from protocol.frame import encode
+from protocol.signature import Credentials
+from troupemq.client.connection.connection import Answer, ServerConnection, Waiting
+from troupemq.client.errors import BrokerError, ClientClosed, ClientError, ConnectionFailed
+from troupemq.client.log import client_logger
+
+log = client_logger(__name__)
+
+CONNECT_TIMEOUT_MS = 3000
+OPAQUE_MASK = 0x7FFFFFFF
+JOIN_TIMEOUT_S = 5.0
+
+OnRequest = Callable[[str, RemotingCommand], "RemotingCommand | Answer | None"]
+"""Gets a request of the other side and its address, on the I/O thread: it must not block. What
+takes longer is answered with a future."""
+
+Greeting = Callable[[str], RemotingCommand | None]
+"""Makes the request that is the first one on a new connection to that address, or none."""
+
+
+def check_success(answer: RemotingCommand, address: str) -> RemotingCommand:
+    """The answer itself. Raises BrokerError for any other code than success."""
+    if answer.code != ResponseCode.SUCCESS:
+        raise BrokerError(answer.code, answer.remark, address)
+    return answer
+
+
+class Remoting:
+    """Starts with its first call, ends with `close`."""
+
+    def __init__(
+        self,
+        on_request: OnRequest,
+        greeting: Greeting = lambda address: None,
+        credentials: Credentials | None = None,
+    ) -> None:
+        """With `credentials` every request is signed."""
+        self._on_request = on_request
+        self._credentials = credentials
+        self._greeting = greeting
+        self._connections: dict[str, ServerConnection] = {}
+        self._lock = Lock()
+        self._opaque = count(1)
+        self._timers: list[tuple[float, int, Callable[[], None]]] = []
+        self._order = count()
+        self._changed: deque[ServerConnection] = deque()
+        self._sleeps_until_s = 0.0
+        self._selector: DefaultSelector
+        self._wake_receiver: socket
+        self._wake_sender: socket
+        self._opened = False
+        self._closed = False
+        self._released = False
+        self._thread = Thread(target=self._run, name="troupemq-io", daemon=True)
+
+    # --- any thread
+
+    def call(self, address: str, command: RemotingCommand, timeout_ms: float) -> RemotingCommand:
+        """The answer, whatever its code. Blocks; raises ClientError. Not on the I/O thread."""
+        self.check_may_wait()
+        return self.call_async(address, command, timeout_ms).result()
+
+    def ask(self, address: str, command: RemotingCommand, timeout_ms: float) -> RemotingCommand:
+        """The answer, if it is a success; raises BrokerError for any other code."""
+        return check_success(self.call(address, command, timeout_ms), address)
+
+    def call_async(self, address: str, command: RemotingCommand, timeout_ms: float) -> Answer:
+        """The answer to come; its callbacks run on the I/O thread. Raises nothing itself."""
+        answer: Answer = Future()
+        answer.set_running_or_notify_cancel()
+        self.call_for(answer, address, command, timeout_ms)
+        return answer
+
+    def call_for(
+        self, waiting: Waiting, address: str, command: RemotingCommand, timeout_ms: float
+    ) -> None:
+        """`call_async` for somebody who is told on the I/O thread, or at once of what cannot be."""
+        command.opaque = next(self._opaque) & OPAQUE_MASK
+        try:
+            frame = self._signed(command)
+            self._connection(address).submit(frame, command.opaque, waiting, timeout_ms)
+        except ClientError as error:
+            waiting.set_exception(error)
+
+    def oneway(self, address: str, command: RemotingCommand) -> None:
+        """Sends and hears nothing of it. Raises ClientError if it cannot even be sent."""
+        command.opaque = next(self._opaque) & OPAQUE_MASK
+        command.flag |= ONEWAY_FLAG
+        self._connection(address).submit(self._signed(command), command.opaque, None)
+
+    def _signed(self, command: RemotingCommand) -> bytes:
+        """Its frame; signed anew each time it is sent."""
+        if self._credentials is not None:
+            self._credentials.sign(command, time_ns() // 1_000_000)
+        return encode(command)
+
+    def runs_on_this_thread(self) -> bool:
+        """Whether the caller is on the I/O thread, which must not wait for an answer."""
+        return current_thread() is self._thread
+
+    def check_may_wait(self) -> None:
+        """Raises ClientError on the I/O thread."""
+        if self.runs_on_this_thread():
+            raise ClientError("a callback must not wait for an answer: the answers come after it")
+
+    def later(self, delay_ms: float, task: Callable[[], None]) -> None:
+        """Runs `task` on the I/O thread in `delay_ms`: it must not block.
+
+        What is not due at the close runs then: whoever waits learns of the end.
+        """
+        due_s = monotonic() + delay_ms / 1000
+        with self._lock:
+            if not self._released:
+                heappush(self._timers, (due_s, next(self._order), task))
+        if self._released:
+            task()
+        elif due_s < self._sleeps_until_s:
+            self._wake()
+
+    def is_connected(self, address: str) -> bool:
+        """Whether there is a connection that was not found broken."""
+        connection = self._connections.get(address)
+        return connection is not None and connection.is_open and connection.broken_by is None
+
+    def close(self) -> None:
+        """Closes all connections; whoever still waits for an answer gets ClientClosed."""
+        with self._lock:
+            was_closed, self._closed = self._closed, True
+        if was_closed:
+            return
+        if self._thread.ident is None:
+            self._release()
+            return
+        self._wake()
+        if current_thread() is not self._thread:
+            self._thread.join(JOIN_TIMEOUT_S)
+
+    def _connection(self, address: str) -> ServerConnection:
+        connection = self._connections.get(address)
+        if connection is not None and connection.broken_by is None:
+            return connection
+        greeting = self._greeting(address)
+        with self._lock:
+            if self._closed:
+                raise ClientClosed("the client is stopped")
+            connection = self._connections.get(address)
+            if connection is not None and connection.broken_by is None:
+                return connection
+            if not self._opened:
+                self._open()
+            connection = ServerConnection(address, self._command, self._look_again, self.later)
+            if greeting is not None:
+                self._greet(connection, greeting)
+            self._connections[address] = connection
+            if self._thread.ident is None:
+                self._thread.start()
+        self._look_again(connection)
+        self.later(CONNECT_TIMEOUT_MS, lambda: self._check_open(connection))
+        return connection
+
+    def _open(self) -> None:
+        self._selector = DefaultSelector()
+        self._wake_receiver, self._wake_sender = socketpair()
+        self._wake_receiver.setblocking(False)
+        self._wake_sender.setblocking(False)
+        self._selector.register(self._wake_receiver, EVENT_READ)
+        self._opened = True
+
+    def _greet(self, connection: ServerConnection, greeting: RemotingCommand) -> None:
+        """Nobody waits for the answer; a failed greeting is repeated by whoever repeats it."""
+        greeting.opaque = next(self._opaque) & OPAQUE_MASK
+        connection.submit(self._signed(greeting), greeting.opaque, None)
+
+    def _look_again(self, connection: ServerConnection) -> None:
+        self._changed.append(connection)
+        self._wake()
+
+    def _wake(self) -> None:
+        if not self._opened:
+            return
+        try:
+            self._wake_sender.send(b"\0")
+        except OSError:
+            return  # full: it is awake already; closed: nobody is left to wake
+
+    # --- the I/O thread
+
+    def _run(self) -> None:
+        try:
+            while not self._closed:
+                self._run_due()
+                for key, events in self._selector.select(self._sleep_s()):
+                    if key.data is None:
+                        self._drain_wakes()
+                    else:
+                        self._ready(key.data, events)
+                self._sleeps_until_s = 0.0
+                while self._changed:
+                    self._watch(self._changed.popleft())
+        finally:  # also if one of us is wrong: nobody may wait for an answer that cannot come
+            self._closed = True
+            self._release()
+
+    def _sleep_s(self) -> float | None:
+        """How long nothing is due. A timer set from here on sees that it must wake us."""
+        self._sleeps_until_s = float("inf")
+        with self._lock:
+            if self._closed:
+                return 0.0
+            if not self._timers:
+                return None
+            self._sleeps_until_s = self._timers[0][0]
+        return max(0.0, self._sleeps_until_s - monotonic())
+
+    def _drain_wakes(self) -> None:
+        try:
+            while self._wake_receiver.recv(4096):
+                pass
+        except BlockingIOError:
+            return
+
+    def _run_due(self) -> None:
+        now_s = monotonic()
+        while True:
+            with self._lock:
+                if not self._timers or self._timers[0][0] > now_s:
+                    return
+                _, _, task = heappop(self._timers)
+            task()
+
+    def _ready(self, connection: ServerConnection, events: int) -> None:
+        try:
+            connection.ready(events)
+        except ConnectionFailed as error:
+            self._end(connection, error)
+            return
+        self._watch(connection)
+
+    def _watch(self, connection: ServerConnection) -> None:
+        wanted = connection.wanted()
+        if wanted == connection.watched:
+            return
+        if connection.watched:
+            self._selector.modify(connection.socket, wanted, connection)
+        else:
+            self._selector.register(connection.socket, wanted, connection)
+        connection.watched = wanted
+
+    def _check_open(self, connection: ServerConnection) -> None:
+        if not connection.is_open and connection.broken_by is None:
+            reason = f"{connection.address}: no connection in {CONNECT_TIMEOUT_MS} ms"
+            self._end(connection, ConnectionFailed(reason))
+
+    def _end(self, connection: ServerConnection, reason: ClientError) -> None:
+        if connection.broken_by is not None:
+            return
+        if connection.watched:
+            self._selector.unregister(connection.socket)
+            connection.watched = 0
+        with self._lock:
+            if self._connections.get(connection.address) is connection:
+                del self._connections[connection.address]
+        log.debug("connection ended", address=connection.address, reason=str(reason))
+        connection.fail(reason)
+
+    def _command(self, connection: ServerConnection, command: RemotingCommand) -> None:
+        response = self._on_request(connection.address, command)
+        if response is None or command.is_oneway:
+            return
+        if isinstance(response, RemotingCommand):
+            connection.answer(response)
+        else:
+            response.add_done_callback(lambda done: connection.answer(done.result()))
+
+    def _release(self) -> None:
+        for connection in list(self._connections.values()):
+            self._end(connection, ClientClosed("the client is stopped"))
+        with self._lock:
+            self._released = True
+            timers, self._timers = self._timers, []
+        for _, _, task in sorted(timers, key=lambda timer: timer[:2]):
+            task()
+        if not self._opened:
+            return
+        self._selector.close()
+        self._wake_receiver.close()
+        self._wake_sender.close()

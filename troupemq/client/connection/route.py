@@ -1,0 +1,241 @@
+"""Routes of topics: asked of the name servers, kept, and asked again from time to time."""
+
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from threading import Lock
+
+from protocol.bodies import BrokerData, ClusterInfo, QueueData, TopicRouteData
+from protocol.codes import RequestCode, ResponseCode
+from protocol.command import RemotingCommand
+from protocol.headers.namesrv import GetRouteInfoHeader
+from troupemq.client.connection.connection import split_address
+from troupemq.client.connection.remoting import Remoting
+from troupemq.client.errors import (
+    ArgumentIllegal,
+    BrokerError,
+    ClientError,
+    RouteNotFound,
+    understood,
+)
+from troupemq.client.log import client_logger
+from troupemq.client.message import MessageQueue
+
+log = client_logger(__name__)
+
+MASTER_ID = 0
+DEFAULT_TOPIC = "TBW102"
+"""The topic whose route stands in for one that does not exist yet: sending to it creates it."""
+
+DEFAULT_TOPIC_QUEUE_COUNT = 4
+PERM_READ = 4
+PERM_WRITE = 2
+LOOK_UP_TIMEOUT_MS = 3000
+DEFAULT_NAMESRV = "127.0.0.1:9876"
+NAMESRV_VARIABLE = "NAMESRV_ADDR"
+
+
+def namesrv_addresses(given: str | Sequence[str] | None) -> tuple[str, ...]:
+    """The name servers: as given (`a:9876;b:9876`, or several), else NAMESRV_ADDR, else local.
+
+    Raises ConnectionFailed for a text that is not an address, ArgumentIllegal for what is no text.
+    """
+    if given is None:
+        given = os.environ.get(NAMESRV_VARIABLE) or DEFAULT_NAMESRV
+    if not isinstance(given, Sequence) or not all(isinstance(text, str) for text in given):
+        raise ArgumentIllegal(f"name servers are host:port or several of them, and not {given!r}")
+    texts = given.replace(",", ";").split(";") if isinstance(given, str) else given
+    addresses = tuple(text.strip() for text in texts if text.strip())
+    for address in addresses or ("",):
+        split_address(address)
+    return addresses
+
+
+@dataclass(frozen=True)
+class Route:
+    """The queues of one topic and the addresses of its brokers."""
+
+    publish_queues: tuple[MessageQueue, ...]
+    subscribe_queues: tuple[MessageQueue, ...]
+    addresses: Mapping[str, Mapping[int, str]]
+    """Broker name → broker id → address."""
+
+    stands_in: bool = False
+    """True if the topic does not exist yet and this is the default topic's route."""
+
+    clusters: frozenset[str] = frozenset()
+    """The clusters of those brokers."""
+
+
+def route_of(topic: str, data: TopicRouteData, queue_count_max: int | None = None) -> Route:
+    """The route of `topic`, told by a name server; at most `queue_count_max` queues a broker."""
+    addresses = {each.broker_name: dict(each.broker_addrs) for each in data.broker_datas}
+    limit = queue_count_max if queue_count_max is not None else 1 << 31
+
+    def queues(count: Callable[[QueueData], int], perm: int) -> tuple[MessageQueue, ...]:
+        return tuple(
+            MessageQueue(topic, each.broker_name, queue_id)
+            for each in sorted(data.queue_datas, key=lambda each: each.broker_name)
+            if each.perm & perm and _has_broker(addresses, each.broker_name, perm)
+            for queue_id in range(min(count(each), limit))
+        )
+
+    return Route(
+        queues(lambda each: each.write_queue_nums, PERM_WRITE),
+        queues(lambda each: each.read_queue_nums, PERM_READ),
+        addresses,
+        queue_count_max is not None,
+        frozenset(each.cluster for each in data.broker_datas),
+    )
+
+
+def _has_broker(addresses: Mapping[str, Mapping[int, str]], name: str, perm: int) -> bool:
+    ids = addresses.get(name, {})
+    return MASTER_ID in ids if perm == PERM_WRITE else bool(ids)
+
+
+class Routes:
+    """The routes of all topics that this client uses. For any thread; look-ups block."""
+
+    def __init__(self, remoting: Remoting, namesrvs: Sequence[str]) -> None:
+        self._remoting = remoting
+        self._namesrvs = tuple(namesrvs)
+        self._current = 0
+        self._routes: dict[str, Route] = {}
+        self._addresses: dict[str, Mapping[int, str]] = {}
+        self._lock = Lock()
+
+    def ask_namesrv(self, command: RemotingCommand) -> RemotingCommand:
+        """The success that a name server answers: the one that answered last, else the next.
+
+        Raises BrokerError if it answers otherwise, ClientError if none can be reached.
+        """
+        error: ClientError | None = None
+        for turn in range(len(self._namesrvs)):
+            index = (self._current + turn) % len(self._namesrvs)
+            try:
+                answer = self._remoting.ask(self._namesrvs[index], command, LOOK_UP_TIMEOUT_MS)
+            except BrokerError:
+                raise
+            except ClientError as failure:
+                error = failure
+                continue
+            self._current = index
+            return answer
+        assert error is not None
+        raise type(error)(f"no name server answers: {error}") from None
+
+    def publish_route(self, topic: str) -> Route:
+        """Where to send; for a topic that does not exist, where the default topic is.
+
+        Raises RouteNotFound, or another ClientError if no name server answers.
+        """
+        route = self._routes.get(topic)
+        if route is None or not route.publish_queues:
+            route = self.look_up(topic, or_default=True)
+        if not route.publish_queues:
+            raise RouteNotFound(f"no broker takes messages for {topic}")
+        return route
+
+    def known(self, topic: str) -> Route | None:
+        """What was last heard of `topic`, without asking."""
+        return self._routes.get(topic)
+
+    def get(self, topic: str) -> Route:
+        """What was last heard of `topic`, asked for now if nothing was. Raises as `look_up`."""
+        return self._routes.get(topic) or self.look_up(topic)
+
+    def look_up(self, topic: str, *, or_default: bool = False) -> Route:
+        """Asks a name server. Raises RouteNotFound and other ClientErrors; then keeps the old."""
+        with self._lock:
+            try:
+                route = route_of(topic, self._fetch(topic))
+            except RouteNotFound as error:
+                if not or_default:
+                    raise
+                route = route_of(topic, self._default(error), DEFAULT_TOPIC_QUEUE_COUNT)
+            if self._routes.get(topic) != route:
+                log.debug("route changed", topic=topic, queues=len(route.publish_queues))
+            self._routes[topic] = route
+            self._addresses = {**self._addresses, **route.addresses}
+            return route
+
+    def _default(self, unknown: RouteNotFound) -> TopicRouteData:
+        """The default topic's; where there is none, no broker would create the topic."""
+        try:
+            return self._fetch(DEFAULT_TOPIC)
+        except RouteNotFound:
+            raise RouteNotFound(f"{unknown}, and no broker that would create it") from None
+
+    def _fetch(self, topic: str) -> TopicRouteData:
+        header = GetRouteInfoHeader(topic)
+        command = RemotingCommand(RequestCode.GET_ROUTEINFO_BY_TOPIC, header.encode())
+        try:
+            answer = self.ask_namesrv(command)
+        except BrokerError as error:
+            if error.code == ResponseCode.TOPIC_NOT_EXIST:
+                raise RouteNotFound(f"the name server does not know the topic {topic}") from None
+            raise
+        if not answer.body:
+            raise RouteNotFound(f"the name server answered nothing for {topic}")
+        return understood(TopicRouteData.decode, answer.body)
+
+    def refresh(self, topics: Iterable[str], *, and_known: bool = True) -> None:
+        """Asks again for these topics and all known ones; what fails stays as it is."""
+        for topic in {*topics, *(self._routes if and_known else ())}:
+            old = self._routes.get(topic)
+            try:
+                self.look_up(topic, or_default=old is not None and old.stands_in)
+            except RouteNotFound:
+                log.debug("topic without a route", topic=topic)
+            except ClientError as error:
+                log.warning("route not refreshed", topic=topic, error=str(error))
+                return  # no name server answers: it would not for the next topic either
+        with self._lock:  # brokers that no topic is at any more get no more heartbeats
+            named = {name for route in self._routes.values() for name in route.addresses}
+            self._addresses = {name: self._addresses[name] for name in named}
+
+    def name_of(self, address: str) -> str:
+        """The name of the broker at `address`; the address itself if nobody told."""
+        return next(
+            (name for name, ids in self._addresses.items() if address in ids.values()), address
+        )
+
+    def address(self, broker_name: str, broker_id: int = MASTER_ID) -> str:
+        """Where that broker is; for an id that is not there, any other of the same name.
+
+        Raises RouteNotFound.
+        """
+        ids = self._addresses.get(broker_name)
+        if not ids:
+            raise RouteNotFound(f"no address of the broker {broker_name} is known")
+        return ids.get(broker_id) or next(iter(ids.values()))
+
+    def master(self, broker_name: str) -> str:
+        """Where that name's master is. Raises RouteNotFound."""
+        address = self._addresses.get(broker_name, {}).get(MASTER_ID)
+        if address is None:
+            raise RouteNotFound(f"no master of the broker {broker_name} is known")
+        return address
+
+    def all_addresses(self, *, masters_only: bool) -> list[str]:
+        """Every broker that any of the topics is at."""
+        return sorted(
+            {
+                address
+                for ids in self._addresses.values()
+                for broker_id, address in ids.items()
+                if broker_id == MASTER_ID or not masters_only
+            }
+        )
+
+    def masters_of_cluster(self, cluster: str | None) -> dict[str, str]:
+        """Broker name → address of the masters of a cluster, or of all. Raises ClientError."""
+        answer = self.ask_namesrv(RemotingCommand(RequestCode.GET_BROKER_CLUSTER_INFO))
+        info = understood(ClusterInfo.decode, answer.body)
+        brokers: Iterable[BrokerData] = info.broker_addr_table.values()
+        return {
+            each.broker_name: each.broker_addrs[MASTER_ID]
+            for each in brokers
+            if MASTER_ID in each.broker_addrs and cluster in (None, each.cluster)
+        }

@@ -1,0 +1,122 @@
+"""The share of a topic's queues that a member of a group takes: each works it out by itself.
+
+All members see the same sorted lists, so their answers fit together without talking. Members of one
+group must use the same rule, whatever client they are.
+
+Source: client/consumer/rebalance/AllocateMessageQueue*.java, common/consistenthash/*.java.
+"""
+
+from bisect import bisect_left
+from collections.abc import Callable, Collection, Sequence
+from hashlib import md5
+
+from troupemq.client.message import MessageQueue
+
+Assignment = Callable[[str, Sequence[str], Sequence[MessageQueue]], Sequence[MessageQueue]]
+"""Own client id, sorted ids of all members, sorted queues → own queues."""
+
+VIRTUAL_NODES = 10
+_HASH_BYTES = 4
+
+
+def averagely(
+    own_id: str, member_ids: Sequence[str], queues: Sequence[MessageQueue]
+) -> Sequence[MessageQueue]:
+    """A run of neighbouring queues each; the first members get one more where it does not divide.
+
+    None for a client that is not among the members.
+    """
+    if own_id not in member_ids:
+        return ()
+    index = member_ids.index(own_id)
+    share, left_over = divmod(len(queues), len(member_ids))
+    first = index * share + min(index, left_over)
+    return queues[first : first + share + (index < left_over)]
+
+
+def averagely_by_circle(
+    own_id: str, member_ids: Sequence[str], queues: Sequence[MessageQueue]
+) -> Sequence[MessageQueue]:
+    """The queues in turn, as cards are dealt: each member has some of every broker."""
+    if own_id not in member_ids:
+        return ()
+    return queues[member_ids.index(own_id) :: len(member_ids)]
+
+
+def consistent_hash(virtual_nodes: int = VIRTUAL_NODES) -> Assignment:
+    """Few queues change hands when a member comes or goes; the shares are uneven.
+
+    Members are on a ring at `virtual_nodes` places each, a queue is the next member's.
+    """
+
+    def assign(
+        own_id: str, member_ids: Sequence[str], queues: Sequence[MessageQueue]
+    ) -> Sequence[MessageQueue]:
+        if own_id not in member_ids:
+            return ()
+        ring: dict[int, str] = {}
+        for member_id in member_ids:
+            for number in range(virtual_nodes):
+                ring[_place(f"{member_id}-{number}")] = member_id
+        places = sorted(ring)
+        if not places:
+            return ()
+
+        def owner(queue: MessageQueue) -> str:
+            place = bisect_left(places, _place(_java_text(queue)))
+            return ring[places[place % len(places)]]
+
+        return [queue for queue in queues if owner(queue) == own_id]
+
+    return assign
+
+
+def by_config(own_queues: Sequence[MessageQueue]) -> Assignment:
+    """These, whoever else is there. The members' lists must be told apart by whoever writes them.
+
+    Of the list, a topic's rebalance takes the queues of this topic.
+    """
+    own = tuple(own_queues)
+    return lambda own_id, member_ids, queues: [each for each in own if each in queues]
+
+
+def by_machine_room(rooms: Collection[str]) -> Assignment:
+    """Averagely, of the brokers in these rooms; a broker's room is in its name, `room@name`.
+
+    What does not divide goes to the first members, one each, from the end of the list.
+    """
+    wanted = frozenset(rooms)
+
+    def assign(
+        own_id: str, member_ids: Sequence[str], queues: Sequence[MessageQueue]
+    ) -> Sequence[MessageQueue]:
+        if own_id not in member_ids:
+            return ()
+        index, count = member_ids.index(own_id), len(member_ids)
+        near = [queue for queue in queues if _room(queue.broker_name) in wanted]
+        share, left_over = divmod(len(near), count)
+        own = near[share * index : share * (index + 1)]
+        return [*own, near[index + share * count]] if index < left_over else own
+
+    return assign
+
+
+def _room(broker_name: str) -> str | None:
+    """As Java's split tells it: empty parts at the end do not count."""
+    parts = broker_name.split("@")
+    while parts and not parts[-1]:
+        parts.pop()
+    return parts[0] if len(parts) == 2 else None
+
+
+def _place(text: str) -> int:
+    digest = md5(text.encode(), usedforsecurity=False).digest()
+    return int.from_bytes(digest[:_HASH_BYTES], "big")
+
+
+def _java_text(queue: MessageQueue) -> str:
+    """MessageQueue.toString: it is what the ring hashes."""
+    return (
+        f"MessageQueue [topic={queue.topic}, brokerName={queue.broker_name}, "
+        f"queueId={queue.queue_id}]"
+    )

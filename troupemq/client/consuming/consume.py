@@ -1,0 +1,172 @@
+"""Calls the listener concurrently: a few messages at a time on each of a number of threads.
+
+A message whose listener fails goes back to the broker, which brings it again later through the
+group's retry topic; if it cannot go back, it is kept here and tried again. A broadcasting consumer
+has no retries: what fails there is dropped, with a warning.
+
+Source: client/impl/consumer/ConsumeMessageConcurrentlyService.java.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Sequence
+from time import monotonic
+
+from troupemq.client.connection.task_thread import Tasks
+from troupemq.client.connection.workers import Workers
+from troupemq.client.consuming.consumer_settings import ConsumerSettings
+from troupemq.client.consuming.consumer_statistics import ConsumerStatistics
+from troupemq.client.consuming.listener import Listener, Outcome, RetryLater, call_listener
+from troupemq.client.consuming.process_queue import ProcessQueue
+from troupemq.client.consuming.sending_back import SendingBack
+from troupemq.client.log import client_logger
+from troupemq.client.message import MessageView
+
+log = client_logger(__name__)
+
+OVERDUE_LEVEL = 3
+"""The delay of a message that a listener has had for too long."""
+
+OVERDUE_MAX = 16
+"""Of one queue in one round."""
+
+
+class Consuming(ABC):
+    """What both ways of consuming have in common: the listener and its threads."""
+
+    def __init__(
+        self,
+        group: str,
+        listener: Listener,
+        settings: ConsumerSettings,
+        statistics: ConsumerStatistics,
+        on_room: Callable[[ProcessQueue], None],
+    ) -> None:
+        """`on_room` is told of a queue that was full and may be pulled again."""
+        self._group = group
+        self._listener = listener
+        self._settings = settings
+        self._statistics = statistics
+        self._on_room = on_room
+        self.workers = Workers("troupemq-consume", settings.consume_threads)
+
+    def start(self) -> None:
+        self.workers.start()
+
+    def stop(self, timeout_s: float) -> bool:
+        """Ends the threads once they have done what they do; tasks of dropped queues are none."""
+        return self.workers.stop(timeout_s)
+
+    @abstractmethod
+    def submit(self, process_queue: ProcessQueue, views: Sequence[MessageView]) -> None:
+        """These came for the queue, which holds them already."""
+
+    def directly(self, view: MessageView, then: Callable[[Outcome, float], None]) -> None:
+        """Has one message consumed that is of no queue of ours; `then` gets what came of it, and
+        the milliseconds it took."""
+
+        def consume() -> None:
+            outcome, took_ms = self._call((view,))
+            then(outcome, took_ms)
+
+        self.workers.run(consume)
+
+    def _call(self, views: Sequence[MessageView]) -> tuple[Outcome, float]:
+        begun_s = monotonic()
+        outcome = call_listener(self._listener, views, self._group)
+        return outcome, (monotonic() - begun_s) * 1000
+
+    def _count(
+        self,
+        process_queue: ProcessQueue,
+        good: Sequence[MessageView],
+        bad: Sequence[MessageView],
+        took_ms: float,
+    ) -> None:
+        self._statistics.consumed(process_queue.queue.topic, len(good), len(bad), took_ms)
+
+    def _done(self, process_queue: ProcessQueue, views: Sequence[MessageView]) -> None:
+        if process_queue.done(views, self._settings):
+            self._on_room(process_queue)
+
+
+class ConcurrentConsuming(Consuming):
+    """Messages of all queues side by side, in no order."""
+
+    def __init__(
+        self,
+        group: str,
+        listener: Listener,
+        settings: ConsumerSettings,
+        statistics: ConsumerStatistics,
+        on_room: Callable[[ProcessQueue], None],
+        sending_back: SendingBack | None,
+        tasks: Tasks,
+    ) -> None:
+        """`sending_back` is None for a broadcasting consumer; `tasks` runs what is for later."""
+        super().__init__(group, listener, settings, statistics, on_room)
+        self._sending_back = sending_back
+        self._tasks = tasks
+
+    def submit(self, process_queue: ProcessQueue, views: Sequence[MessageView]) -> None:
+        size = self._settings.consume_batch_size
+        for first in range(0, len(views), size):
+            self.workers.run(self._task(process_queue, views[first : first + size]))
+
+    def _task(
+        self, process_queue: ProcessQueue, views: Sequence[MessageView]
+    ) -> Callable[[], None]:
+        return lambda: self._run(process_queue, views)
+
+    def _run(self, process_queue: ProcessQueue, views: Sequence[MessageView]) -> None:
+        if not process_queue.begin(views):
+            return
+        try:
+            outcome, took_ms = self._call(views)
+            if outcome.failed is None:
+                self._count(process_queue, views, (), took_ms)
+                self._done(process_queue, views)
+            else:
+                self._failed(process_queue, views, outcome, outcome.failed, took_ms)
+        finally:
+            process_queue.end()
+
+    def _failed(
+        self,
+        process_queue: ProcessQueue,
+        views: Sequence[MessageView],
+        outcome: Outcome,
+        failed: RetryLater,
+        took_ms: float,
+    ) -> None:
+        good, bad = outcome.split(views)
+        self._count(process_queue, good, bad, took_ms)
+        self._done(process_queue, good)
+        if process_queue.dropped:
+            return  # whoever has the queue now gets them again anyway
+        kept: list[MessageView] = []
+        for view in bad:
+            if self._sending_back is None:
+                log.warning("broadcast message dropped", group=self._group, id=view.message_id)
+            elif process_queue.holds(view) and not self._sending_back.give_back(
+                view, failed.delay_level
+            ):
+                view.reconsume_times += 1
+                kept.append(view)
+        kept_ids = {id(view) for view in kept}
+        self._done(process_queue, [view for view in bad if id(view) not in kept_ids])
+        if kept:
+            self._tasks.later(
+                self._settings.again_after_ms, lambda: self.submit(process_queue, kept)
+            )
+
+    def give_back_overdue(self, process_queues: Iterable[ProcessQueue]) -> None:
+        """Gives back what listeners have had for longer than `consume_timeout_ms`. Blocks."""
+        if self._sending_back is None:
+            return
+        for process_queue in process_queues:
+            for _ in range(OVERDUE_MAX):
+                view = process_queue.overdue(self._settings.consume_timeout_ms)
+                if view is None or not self._sending_back.give_back(view, OVERDUE_LEVEL):
+                    break
+                log.warning("message given back, its listener takes long", id=view.message_id)
+                self._done(process_queue, (view,))

@@ -1,0 +1,128 @@
+"""Calls the listener in order: of each queue one call at a time, the next only when it went well.
+
+A queue is consumed while the broker's lock on it is fresh. A message that fails is tried again
+here, its queue resting meanwhile; past the limit it is sent to the retry topic, where the broker
+makes a dead letter of it, and the queue goes on.
+
+Source: client/impl/consumer/ConsumeMessageOrderlyService.java.
+"""
+
+from collections.abc import Callable, Sequence
+from time import monotonic
+
+from troupemq.client.connection.task_thread import Tasks
+from troupemq.client.consuming.consume import Consuming
+from troupemq.client.consuming.consumer_settings import ConsumerSettings
+from troupemq.client.consuming.consumer_statistics import ConsumerStatistics
+from troupemq.client.consuming.listener import Listener, RetryLater
+from troupemq.client.consuming.process_queue import ProcessQueue
+from troupemq.client.consuming.queue_locks import MemberLocks
+from troupemq.client.consuming.sending_back import SendingBack
+from troupemq.client.message import MessageView
+
+REST_MS_MIN = 10
+REST_MS_MAX = 30_000
+LOCK_AGAIN_MS = 3000
+
+
+class OrderlyConsuming(Consuming):
+    """One queue at a time for each thread, its messages in their order."""
+
+    def __init__(
+        self,
+        group: str,
+        listener: Listener,
+        settings: ConsumerSettings,
+        statistics: ConsumerStatistics,
+        on_room: Callable[[ProcessQueue], None],
+        sending_back: SendingBack | None,
+        locks: MemberLocks | None,
+        tasks: Tasks,
+        now_s: Callable[[], float] = monotonic,
+    ) -> None:
+        """`sending_back` and `locks` are None for a broadcasting consumer, which shares no queue.
+        `tasks` runs what is for later; it may block there."""
+        super().__init__(group, listener, settings, statistics, on_room)
+        self._sending_back = sending_back
+        self._locks = locks
+        self._tasks = tasks
+        self._now_s = now_s
+
+    def submit(self, process_queue: ProcessQueue, views: Sequence[MessageView]) -> None:
+        if process_queue.claim():
+            self._go_on(process_queue)
+
+    def _go_on(self, process_queue: ProcessQueue) -> None:
+        self.workers.run(lambda: self._run(process_queue))
+
+    def _later(self, process_queue: ProcessQueue, delay_ms: float) -> None:
+        self._tasks.later(delay_ms, lambda: self._go_on(process_queue))
+
+    def _run(self, process_queue: ProcessQueue) -> None:
+        """Consumes the queue, whose claim we have, until there is nothing or something is wrong."""
+        begun_s = self._now_s()
+        settings = self._settings
+        while not process_queue.dropped:
+            if self._locks is not None and not process_queue.lock_is_valid(settings.lock_valid_ms):
+                self._tasks.later(REST_MS_MIN, lambda: self._lock_again(process_queue))
+                return
+            if (self._now_s() - begun_s) * 1000 > settings.continuous_ms:
+                self._go_on(process_queue)  # behind those that wait for a thread
+                return
+            views = process_queue.first(settings.consume_batch_size)
+            if not views:
+                return
+            rest_ms = self._consume(process_queue, views)
+            if rest_ms is not None:
+                self._later(process_queue, rest_ms)
+                return
+        process_queue.release()
+
+    def _lock_again(self, process_queue: ProcessQueue) -> None:
+        assert self._locks is not None
+        if not process_queue.dropped:
+            ours = self._locks.renew([process_queue])
+            self._later(process_queue, REST_MS_MIN if ours else LOCK_AGAIN_MS)
+
+    def _consume(self, process_queue: ProcessQueue, views: Sequence[MessageView]) -> float | None:
+        """How long the queue must rest, None if it goes on."""
+        if not process_queue.begin(views):
+            return None  # dropped: the loop sees it
+        try:
+            outcome, took_ms = self._call(views)
+            good, bad = outcome.split(views)
+            self._count(process_queue, good, bad, took_ms)
+            if outcome.failed is None:
+                self._done(process_queue, views)
+                return None
+            first_bad = next(
+                (n for n, view in enumerate(views) if bad and view is bad[0]), len(views)
+            )
+            self._done(process_queue, views[:first_bad])
+            return self._failed(process_queue, views[first_bad:], outcome.failed)
+        finally:
+            process_queue.end()
+
+    def _failed(
+        self, process_queue: ProcessQueue, views: Sequence[MessageView], failed: RetryLater
+    ) -> float | None:
+        given_up = [view for view in views if self._gives_up(view)]
+        self._done(process_queue, given_up)
+        if len(given_up) == len(views):
+            return None
+        rest_ms = (
+            self._settings.suspend_queue_ms if failed.suspend_ms is None else failed.suspend_ms
+        )
+        return min(max(rest_ms, REST_MS_MIN), REST_MS_MAX)
+
+    def _gives_up(self, view: MessageView) -> bool:
+        """True if it is the broker's now, as a dead letter to be."""
+        back = self._sending_back
+        if (
+            back is not None
+            and view.reconsume_times >= back.retries_max
+            and back.send_again(view, view.reconsume_times)
+        ):
+            return True
+        view.reconsume_times += 1
+        return False

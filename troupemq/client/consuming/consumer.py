@@ -1,0 +1,237 @@
+"""PushConsumer: gets the messages of its group's topics and calls a listener with them."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from protocol.bodies_client import ConsumerRunningInfo
+from protocol.signature import Credentials
+from protocol.tags import ALL_TAGS
+from protocol.topic_names import RETRY_TOPIC_PREFIX
+from troupemq.client.arguments import check_callable
+from troupemq.client.connection.client import now_ms
+from troupemq.client.connection.lifecycle import seconds_to
+from troupemq.client.connection.task_thread import TaskThread
+from troupemq.client.consuming.assignment import Assignment, averagely
+from troupemq.client.consuming.consume import ConcurrentConsuming, Consuming
+from troupemq.client.consuming.consume_orderly import OrderlyConsuming
+from troupemq.client.consuming.consumer_offsets import ConsumeFrom
+from troupemq.client.consuming.consumer_requests import ConsumerRequests
+from troupemq.client.consuming.consumer_settings import ConsumerSettings
+from troupemq.client.consuming.group_member import CLUSTERING, GroupMember
+from troupemq.client.consuming.listener import Listener
+from troupemq.client.consuming.process_queue import ProcessQueue
+from troupemq.client.consuming.pull import Pulling
+from troupemq.client.consuming.queue_locks import MemberLocks
+from troupemq.client.consuming.rebalance import Rebalancing
+from troupemq.client.consuming.running_info import running_info
+from troupemq.client.consuming.sending_back import SendingBack
+from troupemq.client.consuming.subscription import TopicSubscription
+from troupemq.client.errors import ClientError
+from troupemq.client.log import client_logger
+from troupemq.client.message import MessageQueue
+
+log = client_logger(__name__)
+
+OVERDUE_ROUNDS = 10
+"""Looks for overdue messages so many times within `consume_timeout_ms`, and each minute."""
+OVERDUE_INTERVAL_MS_MAX = 60_000
+FIRST_RENEWAL_MS = 1000
+RESET_AGAIN_MS = 1000
+RESET_TRIES = 30
+
+
+class PushConsumer(GroupMember):
+    """One member of a consumer group: every message goes to one member, or with `broadcast` to all.
+
+        def listen(messages):
+            for message in messages:
+                print(message.tags, message.body)
+
+        with PushConsumer("billing", listen, namesrv="127.0.0.1:9876") as consumer:
+            consumer.subscribe("Orders", "new || paid")
+            ...
+
+    At least once: a message counts as consumed when the listener returned without an exception and
+    not RETRY_LATER; it may come again after a crash, a rebalance or a failure. Nothing is skipped.
+    A failed message comes again later, and after `max_reconsume_times` it is a dead letter; when
+    broadcast, it does not come again. With `orderly` the messages of a queue come in their order,
+    one call at a time, and a failed one is tried again before those behind it.
+
+    `start` raises ClientError if no name server can be reached, or a broker refuses an SQL92
+    expression; a topic that does not exist yet is consumed as soon as it does. `stop` lets the
+    listener finish what it has and commits; calls that take longer than its timeout are left
+    behind: what they consume comes again.
+    """
+
+    stop_timeout_s = 30.0
+    consume_type = "CONSUME_PASSIVELY"
+
+    def __init__(
+        self,
+        group: str,
+        listener: Listener,
+        namesrv: str | Sequence[str] | None = None,
+        *,
+        orderly: bool = False,
+        broadcast: bool = False,
+        begin: ConsumeFrom = ConsumeFrom.LAST_OFFSET,
+        begin_ms: int | None = None,
+        settings: ConsumerSettings | None = None,
+        assign: Assignment = averagely,
+        instance_name: str | None = None,
+        client_ip: str | None = None,
+        offsets_folder: Path | None = None,
+        credentials: Credentials | None = None,
+    ) -> None:
+        """`begin` counts only for queues that the group has never consumed; `begin_ms` is the time
+        for ConsumeFrom.TIMESTAMP, by default half an hour ago.
+
+        A broadcasting consumer keeps its offsets in `offsets_folder`, by default where the Java
+        client does, under its client id: `client_ip` and `instance_name`, by default a Java
+        client's on this machine. Two on one machine need two instance names.
+        """
+        check_callable(listener, "the listener")
+        check_callable(assign, "assign")
+        settings = settings or ConsumerSettings()
+        super().__init__(
+            group,
+            namesrv,
+            settings,
+            begin,
+            begin_ms,
+            broadcast,
+            instance_name,
+            client_ip,
+            offsets_folder,
+            credentials,
+        )
+        self.orderly = orderly
+        self.started_at_ms = 0
+        self._order_tasks = TaskThread("troupemq-order")
+        self._pulling = self._new_pulling()
+        shares = not broadcast
+        locks = MemberLocks(self._client, group, self._lost) if orderly and shares else None
+        self._consuming = self._consuming_with(listener, locks)
+        self._rebalancing = Rebalancing(
+            self._client,
+            group,
+            self._offsets,
+            assign if shares else None,
+            settings,
+            self._pulling.go_on,
+            locks=locks,
+        )
+        requests = ConsumerRequests(self, self._rebalancing, self._consuming, self._reset)
+        self._client.serves.update(requests.handlers())
+        if shares:
+            retries = TopicSubscription.of(RETRY_TOPIC_PREFIX + group, ALL_TAGS, None, now_ms())
+            self._subscriptions[retries.topic] = retries
+
+    def _new_pulling(self) -> Pulling:
+        return Pulling(
+            self._client,
+            self.group,
+            self.settings,
+            self._subscriptions,
+            self._statistics,
+            lambda process_queue, views: self._consuming.submit(process_queue, views),
+            orderly=self.orderly,
+        )
+
+    def _consuming_with(self, listener: Listener, locks: MemberLocks | None) -> Consuming:
+        group, settings, client = self.group, self.settings, self._client
+        back = None
+        if self.message_model == CLUSTERING:
+            back = SendingBack(client, group, settings.max_reconsume_times, self.orderly)
+        if self.orderly:
+            return OrderlyConsuming(
+                group,
+                listener,
+                settings,
+                self._statistics,
+                self._pulling.go_on,
+                back,
+                locks,
+                self._order_tasks,
+            )
+        return ConcurrentConsuming(
+            group,
+            listener,
+            settings,
+            self._statistics,
+            self._pulling.go_on,
+            back,
+            client.housekeeping,
+        )
+
+    def suspend(self) -> None:
+        """Pulls no more until `resume`; what is here already is consumed."""
+        self._pulling.rest(True)
+
+    def resume(self) -> None:
+        """Goes on after `suspend`."""
+        self._pulling.rest(False)
+
+    def finish(self) -> None:
+        """No further message is given to the listener; `stop` does the rest. Does not wait: the
+        listener itself may call it."""
+        self._rebalancing.close()
+
+    def info(self, *, stacks: bool = False) -> ConsumerRunningInfo:
+        """What administrators see of this consumer; with `stacks`, what its threads do."""
+        return running_info(
+            self,
+            self._client,
+            self._subscriptions.values(),
+            self._rebalancing.own,
+            self._statistics,
+            self._ends,
+            stacks=stacks,
+        )
+
+    # --- within
+
+    def _rebalance_topics(self) -> Sequence[str]:
+        return tuple(self._subscriptions)
+
+    def _begin(self) -> None:
+        self.started_at_ms = now_ms()
+        self._consuming.start()
+        self._order_tasks.start()
+        super()._begin()
+        settings = self.settings
+        if self.orderly:
+            every, renew = self._order_tasks.every, self._rebalancing.renew_locks
+            every(settings.lock_interval_ms, renew, first_ms=FIRST_RENEWAL_MS)
+        elif isinstance(self._consuming, ConcurrentConsuming):
+            interval_ms = min(settings.consume_timeout_ms / OVERDUE_ROUNDS, OVERDUE_INTERVAL_MS_MAX)
+            every = self._client.housekeeping.every
+            every(interval_ms, self._give_back_overdue, first_ms=interval_ms)
+
+    def _finish_consuming(self, deadline_s: float) -> None:
+        self._order_tasks.stop(seconds_to(deadline_s))
+        if not self._consuming.stop(seconds_to(deadline_s)):
+            log.warning("listener still running at stop", group=self.group)
+
+    def _give_back_overdue(self) -> None:
+        if isinstance(self._consuming, ConcurrentConsuming):
+            self._consuming.give_back_overdue(self._rebalancing.own.values())
+
+    def _lost(self, held: ProcessQueue) -> None:
+        """The lock of a queue is lost: the group has changed, or will have."""
+        self._rebalancing.lost(held)
+        self._client.housekeeping.post(self._rebalance)
+
+    def _reset(self, queue: MessageQueue, offset: int, tries: int = RESET_TRIES) -> None:
+        """Goes on elsewhere in a queue of ours, on the housekeeping thread."""
+        try:
+            if self._rebalancing.restart_at(queue, offset):
+                return
+            reason = "its listener is not done"
+        except ClientError as error:
+            reason = str(error)
+        log.warning("queue not set yet", queue=str(queue), offset=offset, reason=reason)
+        if tries > 1:
+            self._client.housekeeping.later(
+                RESET_AGAIN_MS, lambda: self._reset(queue, offset, tries - 1)
+            )

@@ -1,0 +1,169 @@
+"""Requests of brokers to a push consumer, mostly because an administrator asked.
+
+    220 RESET_CONSUMER_CLIENT_OFFSET      go on at other offsets
+    221 GET_CONSUMER_STATUS_FROM_CLIENT   how far it is
+    307 GET_CONSUMER_RUNNING_INFO         how it is
+    309 CONSUME_MESSAGE_DIRECTLY          have this message consumed, and say what came of it
+
+Source: client/impl/ClientRemotingProcessor.java, client/impl/factory/MQClientInstance.java.
+"""
+
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future
+from typing import Protocol
+
+from protocol.bodies import MessageQueue as QueueKey
+from protocol.bodies_admin import (
+    ConsumeMessageDirectlyResult,
+    ConsumerStatusBody,
+    ResetOffsetBody,
+    ResetOffsetList,
+)
+from protocol.bodies_client import ConsumerRunningInfo
+from protocol.codes import RequestCode, ResponseCode
+from protocol.command import RemotingCommand
+from protocol.errors import RemoteError
+from protocol.headers.client import (
+    ConsumeMessageDirectlyHeader,
+    GetConsumerRunningInfoHeader,
+    GetConsumerStatusHeader,
+    ResetOffsetHeader,
+)
+from protocol.message import RecordError, decode_records
+from troupemq.client.connection.client import Client, RequestHandler
+from troupemq.client.connection.connection import Answer
+from troupemq.client.consuming.consume import Consuming
+from troupemq.client.consuming.listener import Outcome
+from troupemq.client.consuming.rebalance import Rebalancing
+from troupemq.client.log import client_logger
+from troupemq.client.message import MessageQueue, view_of
+
+log = client_logger(__name__)
+
+Reset = Callable[[MessageQueue, int], None]
+
+
+class Asked(Protocol):
+    """The consumer that is asked."""
+
+    group: str
+    orderly: bool
+    _client: Client
+
+    def info(self, *, stacks: bool = False) -> ConsumerRunningInfo: ...
+
+
+class ConsumerRequests:
+    """Handlers, on the I/O thread: what takes longer is done elsewhere."""
+
+    def __init__(
+        self, consumer: Asked, rebalancing: Rebalancing, consuming: Consuming, reset: Reset
+    ) -> None:
+        """`reset` is called on the housekeeping thread."""
+        self._consumer = consumer
+        self._rebalancing = rebalancing
+        self._consuming = consuming
+        self._reset = reset
+
+    def handlers(self) -> dict[int, RequestHandler]:
+        """By request code."""
+        return {
+            RequestCode.RESET_CONSUMER_CLIENT_OFFSET: self._reset_offsets,
+            RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT: self._status,
+            RequestCode.GET_CONSUMER_RUNNING_INFO: self._running_info,
+            RequestCode.CONSUME_MESSAGE_DIRECTLY: self._consume_directly,
+        }
+
+    def _reset_offsets(self, command: RemotingCommand) -> None:
+        try:
+            header = ResetOffsetHeader.decode(command.fields)
+            offsets = list(_offsets(command.body))
+        except RemoteError as error:
+            log.warning("reset not understood", reason=error.remark)
+            return
+        if header.group != self._consumer.group:
+            log.info("reset of another group", group=header.group)
+            return
+        own = self._rebalancing.own
+        for queue, offset in offsets:
+            if queue.topic == header.topic and queue in own:
+                self._consumer._client.housekeeping.post(self._resets(queue, offset))
+
+    def _resets(self, queue: MessageQueue, offset: int) -> Callable[[], None]:
+        return lambda: self._reset(queue, offset)
+
+    def _status(self, command: RemotingCommand) -> RemotingCommand:
+        try:
+            header = GetConsumerStatusHeader.decode(command.fields)
+        except RemoteError as error:
+            return command.answer(error.code, remark=error.remark)
+        own = self._rebalancing.own if header.group == self._consumer.group else {}
+        table = {
+            QueueKey(queue.topic, queue.broker_name, queue.queue_id): held.committable()
+            for queue, held in own.items()
+            if not header.topic or header.topic == queue.topic
+        }
+        return command.answer(body=ConsumerStatusBody(table).encode())
+
+    def _running_info(self, command: RemotingCommand) -> RemotingCommand:
+        try:
+            header = GetConsumerRunningInfoHeader.decode(command.fields)
+        except RemoteError as error:
+            return command.answer(error.code, remark=error.remark)
+        if header.consumer_group != self._consumer.group:
+            return _not_here(command, header.consumer_group)
+        return command.answer(body=self._consumer.info(stacks=header.jstack_enable).encode())
+
+    def _consume_directly(self, command: RemotingCommand) -> RemotingCommand | Answer:
+        try:
+            header = ConsumeMessageDirectlyHeader.decode(command.fields)
+            (record,) = decode_records(bytes(command.body or b""))
+        except RemoteError as error:
+            return command.answer(error.code, remark=error.remark)
+        except (RecordError, ValueError) as error:
+            remark = f"not one message: {error}"
+            return command.answer(ResponseCode.SYSTEM_ERROR, remark=remark)
+        if header.consumer_group != self._consumer.group:
+            return _not_here(command, header.consumer_group)
+        queue = MessageQueue(record.topic, header.broker_name or "", record.queue_id)
+        answer: Answer = Future()
+
+        def then(outcome: Outcome, took_ms: float) -> None:
+            result = ConsumeMessageDirectlyResult(
+                order=self._consumer.orderly,
+                consume_result=_result_name(outcome),
+                remark=_remark(outcome),
+                spent_time_mills=int(took_ms),
+            )
+            answer.set_result(command.answer(body=result.encode()))
+
+        self._consuming.directly(view_of(record, queue), then)
+        return answer
+
+
+def _result_name(outcome: Outcome) -> str:
+    if outcome.error is not None:
+        return "CR_THROW_EXCEPTION"
+    return "CR_SUCCESS" if outcome.failed is None else "CR_LATER"
+
+
+def _remark(outcome: Outcome) -> str | None:
+    error = outcome.error
+    return None if error is None else f"{type(error).__name__}: {error}"
+
+
+def _not_here(command: RemotingCommand, group: str) -> RemotingCommand:
+    remark = f"The Consumer Group <{group}> not exist in this consumer"
+    return command.answer(ResponseCode.SYSTEM_ERROR, remark=remark)
+
+
+def _offsets(body: bytes | memoryview | None) -> Iterable[tuple[MessageQueue, int]]:
+    """Where to go, in whichever form the administrator's language made the broker choose."""
+    try:
+        table = ResetOffsetBody.decode(body).offset_table
+    except RemoteError:
+        for each in ResetOffsetList.decode(body).offset_table:
+            yield MessageQueue(each.topic, each.broker_name, each.queue_id), each.offset
+        return
+    for key, offset in table.items():
+        yield MessageQueue(key.topic, key.broker_name, key.queue_id), offset

@@ -1,0 +1,132 @@
+"""Offsets of a broadcasting consumer: files where and as the Java client keeps them.
+
+    ~/.rocketmq_offsets/<client id>/<group>/offsets.json        and offsets.json.bak before it
+
+    {"offsetTable":{{"brokerName":"b","queueId":0,"topic":"T"}:17}}      fastjson, objects as keys
+
+A consumer goes on where one of the other kind stopped, if both have the same client id: the
+machine's address and, for broadcasting, the instance name DEFAULT.
+
+Source: client/consumer/store/LocalFileOffsetStore.java, common/MixAll.java (string2File).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from os import fsync, replace
+from pathlib import Path
+from threading import Lock
+
+from protocol import bodies
+from protocol.errors import RemoteError
+from protocol.fastjson import dumps
+from protocol.json_body import Body
+from troupemq.client.consuming.consumer_offsets import Offsets, QueueEnds
+from troupemq.client.errors import ClientError
+from troupemq.client.log import client_logger
+from troupemq.client.message import MessageQueue
+
+log = client_logger(__name__)
+
+FILE_NAME = "offsets.json"
+INSTANCE_NAME = "DEFAULT"
+"""Of every Java client that is not told another and does not share its group's messages."""
+
+
+def default_folder() -> Path:
+    """Where the Java client has its files."""
+    return Path.home() / ".rocketmq_offsets"
+
+
+@dataclass(slots=True)
+class _OffsetFile(Body):
+    offset_table: dict[bodies.MessageQueue, int] = field(default_factory=dict)
+
+
+class LocalOffsets(Offsets):
+    """One group's offsets of this client; for any thread, only first positions ask a broker."""
+
+    def __init__(self, folder: Path, client_id: str, group: str, ends: QueueEnds) -> None:
+        super().__init__(ends)
+        self.path = folder / client_id / group / FILE_NAME
+        self._lock = Lock()
+        self._offsets: dict[MessageQueue, int] = {}
+
+    def load(self) -> None:
+        """Reads what is there. Raises ClientError where neither file makes sense: to begin anew
+        would be to skip, or to repeat, everything."""
+        texts = [_read(self.path), _read(self._backup)]
+        failure: RemoteError | None = None
+        for text in texts:
+            if not text or not text.strip():
+                continue
+            try:
+                found = _OffsetFile.decode(text)
+            except RemoteError as error:
+                log.warning("offsets not understood", path=str(self.path), error=error.remark)
+                failure = error
+                continue
+            with self._lock:
+                self._offsets = {
+                    MessageQueue(each.topic, each.broker_name, each.queue_id): offset
+                    for each, offset in found.offset_table.items()
+                }
+            return
+        if failure is not None:
+            raise ClientError(f"{self.path} and its .bak cannot be understood: {failure.remark}")
+
+    @property
+    def _backup(self) -> Path:
+        return self.path.with_name(f"{FILE_NAME}.bak")
+
+    def stored(self, queue: MessageQueue) -> int | None:
+        """The offset that is kept here; None if there is none."""
+        with self._lock:
+            return self._offsets.get(queue)
+
+    def commit(self, queue: MessageQueue, offset: int) -> None:
+        """Writes the file. Raises ClientError if the disk refuses."""
+        try:
+            self._write({queue: offset})
+        except OSError as error:
+            raise ClientError(f"{self.path} cannot be written: {error}") from None
+
+    def commit_all(self, offsets: Mapping[MessageQueue, int]) -> None:
+        try:
+            self._write(offsets)
+        except OSError as error:
+            log.warning("offsets not written", path=str(self.path), error=str(error))
+
+    def _write(self, offsets: Mapping[MessageQueue, int]) -> None:
+        with self._lock:
+            merged = {**self._offsets, **offsets}
+            if merged == self._offsets and self.path.exists():
+                return
+            self._offsets = merged
+            table = {
+                bodies.MessageQueue(queue.topic, queue.broker_name, queue.queue_id): offset
+                for queue, offset in sorted(merged.items())
+            }
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            previous = _read(self.path)
+            if previous:
+                _replace(self._backup, previous)
+            _replace(self.path, dumps(_OffsetFile(table).to_json(), pretty=True))
+
+
+def _read(path: Path) -> bytes | None:
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise ClientError(f"{path} cannot be read: {error.strerror}") from None
+
+
+def _replace(path: Path, data: bytes) -> None:
+    """The old content or the new one, whatever happens meanwhile."""
+    temporary = path.with_name(f"{path.name}.tmp")
+    with temporary.open("wb") as file:
+        file.write(data)
+        file.flush()
+        fsync(file.fileno())
+    replace(temporary, path)

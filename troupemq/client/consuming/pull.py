@@ -1,0 +1,261 @@
+"""Pulls the queues that this consumer has: one request under way for each, held by the broker
+until there is something (long polling).
+
+All of it runs on one thread (`task_thread.py`), which never waits for an answer.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from time import monotonic
+
+from protocol.codes import RequestCode, ResponseCode
+from protocol.command import RemotingCommand
+from protocol.headers.pull import PullMessageHeader, PullMessageResponseHeader
+from protocol.message import RecordError, decode_records
+from protocol.sysflag import PULL_SUBSCRIPTION, PULL_SUSPEND
+from troupemq.client.connection.client import Client, now_ms
+from troupemq.client.connection.task_thread import TaskThread
+from troupemq.client.consuming.consumer_settings import ConsumerSettings
+from troupemq.client.consuming.consumer_statistics import ConsumerStatistics
+from troupemq.client.consuming.process_queue import ProcessQueue
+from troupemq.client.consuming.subscription import TopicSubscription
+from troupemq.client.errors import BrokerError, ClientClosed, ClientError, understood
+from troupemq.client.log import client_logger
+from troupemq.client.message import MessageView, view_of
+
+log = client_logger(__name__)
+
+UNKNOWN_TO_BROKER_DELAY_MS = 200
+"""Before the next pull after one that the broker refused because it does not know, or not yet, what
+we subscribed to: a heartbeat tells it."""
+
+BROKER_BUSY_DELAY_MS = 20
+"""After FLOW_CONTROL."""
+
+HELD_S = 0.005
+NOT_HELD_DELAY_MS = 10
+"""After a "nothing there" that came at once: a broker that does not hold pulls (it stops, or long
+polling is off) is not asked in a tight loop."""
+
+_OFFSET_CODES = frozenset(
+    (
+        ResponseCode.SUCCESS,
+        ResponseCode.PULL_NOT_FOUND,
+        ResponseCode.PULL_RETRY_IMMEDIATELY,
+        ResponseCode.PULL_OFFSET_MOVED,
+    )
+)
+"""The answers that say where to go on."""
+
+_SUBSCRIPTION_CODES = frozenset(
+    (
+        ResponseCode.SUBSCRIPTION_NOT_EXIST,
+        ResponseCode.SUBSCRIPTION_NOT_LATEST,
+        ResponseCode.FILTER_DATA_NOT_EXIST,
+        ResponseCode.FILTER_DATA_NOT_LATEST,
+    )
+)
+
+Submit = Callable[[ProcessQueue, Sequence[MessageView]], None]
+
+
+class Pulling:
+    """Keeps a pull under way for every queue given to it, as long as it is not dropped."""
+
+    def __init__(
+        self,
+        client: Client,
+        group: str,
+        settings: ConsumerSettings,
+        subscriptions: Mapping[str, TopicSubscription],
+        statistics: ConsumerStatistics,
+        submit: Submit,
+        *,
+        orderly: bool = False,
+        tells_subscription: bool = False,
+    ) -> None:
+        """`submit` gets what came, after its queue did. With `tells_subscription` each pull says
+        what it wants, and the broker need not know it from heartbeats."""
+        self._client = client
+        self._group = group
+        self._settings = settings
+        self._subscriptions = subscriptions
+        self._statistics = statistics
+        self._submit = submit
+        self._spans = not orderly
+        self._tells_subscription = tells_subscription
+        self._thread = TaskThread("troupemq-pull")
+        self._rests = False
+        self._resting: dict[int, ProcessQueue] = {}
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self, timeout_s: float) -> bool:
+        return self._thread.stop(timeout_s)
+
+    def go_on(self, process_queue: ProcessQueue) -> None:
+        """Pulls the queue: it is new, or has room again. For any thread."""
+        self._thread.post(self._pulls(process_queue))
+
+    def rest(self, rests: bool) -> None:
+        """Pulls no more, or goes on. For any thread."""
+
+        def change() -> None:
+            self._rests = rests
+            if not rests:
+                resting, self._resting = self._resting, {}
+                for process_queue in resting.values():
+                    self._pull(process_queue)
+
+        self._thread.post(change)
+
+    def _pulls(self, process_queue: ProcessQueue) -> Callable[[], None]:
+        return lambda: self._pull(process_queue)
+
+    def _pull(self, process_queue: ProcessQueue) -> None:
+        settings = self._settings
+        if process_queue.dropped or process_queue.pull_is_under_way or process_queue.rests:
+            return
+        if self._rests:
+            self._resting[id(process_queue)] = process_queue
+            return
+        process_queue.last_pull_ms = now_ms()
+        if process_queue.pause_if_full(settings, spans=self._spans):
+            return  # `go_on` comes when there is room
+        queue = process_queue.queue
+        subscription = self._subscriptions.get(queue.topic)
+        if subscription is None:
+            return  # unsubscribed: the next rebalance takes the queue away
+        tells = self._tells_subscription
+        header = PullMessageHeader(
+            consumer_group=self._group,
+            topic=queue.topic,
+            queue_id=queue.queue_id,
+            queue_offset=process_queue.pull_offset,
+            max_msg_nums=settings.pull_batch_size,
+            sys_flag=PULL_SUSPEND | (PULL_SUBSCRIPTION if tells else 0),
+            commit_offset=0,
+            suspend_timeout_ms=settings.suspend_ms,
+            subscription=subscription.expression if tells else None,
+            sub_version=subscription.version,
+            expression_type=subscription.expression_type,
+            broker_name=queue.broker_name,
+        )
+        command = RemotingCommand(RequestCode.PULL_MESSAGE, header.encode())
+        try:
+            address = self._client.routes.address(queue.broker_name, process_queue.broker_id)
+        except ClientError as error:
+            self._failed(process_queue, error)
+            return
+        process_queue.pull_is_under_way = True
+        answer = self._client.remoting.call_async(address, command, settings.pull_timeout_ms)
+        asked_s = monotonic()
+        answer.add_done_callback(
+            lambda done: self._thread.post(
+                lambda: self._pulled(process_queue, address, asked_s, done)
+            )
+        )
+
+    def _pulled(
+        self,
+        process_queue: ProcessQueue,
+        address: str,
+        asked_s: float,
+        answer: Future[RemotingCommand],
+    ) -> None:
+        process_queue.pull_is_under_way = False
+        if process_queue.dropped:
+            return
+        error = answer.exception()
+        if error is not None:
+            self._failed(process_queue, error)
+            return
+        response = answer.result()
+        try:
+            self._take(process_queue, response, address, asked_s)
+        except (ClientError, RecordError) as failure:
+            self._failed(process_queue, failure)
+
+    def _take(
+        self,
+        process_queue: ProcessQueue,
+        response: RemotingCommand,
+        address: str,
+        asked_s: float,
+    ) -> None:
+        if response.code not in _OFFSET_CODES or not response.fields:
+            if response.code in _SUBSCRIPTION_CODES:
+                self._client.housekeeping.post(lambda: self._client.heartbeat_to(address))
+            raise BrokerError(response.code, response.remark, address)
+        header = understood(PullMessageResponseHeader.decode, response.fields)
+        if response.code == ResponseCode.SUCCESS:
+            self._found(process_queue, header, response, asked_s)
+        elif response.code == ResponseCode.PULL_OFFSET_MOVED:
+            self._moved(process_queue, header)
+        else:
+            self._go_to(process_queue, header, ())
+            held = monotonic() - asked_s > HELD_S
+            again = held or response.code == ResponseCode.PULL_RETRY_IMMEDIATELY
+            self._thread.later(0 if again else NOT_HELD_DELAY_MS, self._pulls(process_queue))
+
+    def _found(
+        self,
+        process_queue: ProcessQueue,
+        header: PullMessageResponseHeader,
+        response: RemotingCommand,
+        asked_s: float,
+    ) -> None:
+        queue = process_queue.queue
+        subscription = self._subscriptions.get(queue.topic)
+        if subscription is None:
+            return
+        views = [
+            view
+            for record in decode_records(response.body or b"")
+            if record.queue_offset >= process_queue.pull_offset
+            and subscription.wants(view := view_of(record, queue))
+        ]
+        self._statistics.pulled(queue.topic, len(views), (monotonic() - asked_s) * 1000)
+        self._go_to(process_queue, header, views)
+        self.go_on(process_queue)
+
+    def _go_to(
+        self,
+        process_queue: ProcessQueue,
+        header: PullMessageResponseHeader,
+        views: Sequence[MessageView],
+    ) -> None:
+        process_queue.broker_id = header.suggest_which_broker_id
+        process_queue.pull_offset = header.next_begin_offset
+        process_queue.put(views, header.next_begin_offset)
+        if views:
+            self._submit(process_queue, views)
+
+    def _moved(self, process_queue: ProcessQueue, header: PullMessageResponseHeader) -> None:
+        log.warning(
+            "offset moved",
+            queue=str(process_queue.queue),
+            wanted=process_queue.pull_offset,
+            next=header.next_begin_offset,
+        )
+        same = process_queue.pull_offset == header.next_begin_offset
+        process_queue.broker_id = header.suggest_which_broker_id
+        process_queue.pull_offset = header.next_begin_offset
+        process_queue.move_to(header.next_begin_offset)
+        delay_ms = self._settings.pull_error_delay_ms if same else 0
+        self._thread.later(delay_ms, self._pulls(process_queue))
+
+    def _failed(self, process_queue: ProcessQueue, error: BaseException) -> None:
+        if isinstance(error, ClientClosed):
+            return
+        process_queue.broker_id = 0
+        code = error.code if isinstance(error, BrokerError) else None
+        delay_ms = self._settings.pull_error_delay_ms
+        if code in _SUBSCRIPTION_CODES:
+            delay_ms = min(delay_ms, UNKNOWN_TO_BROKER_DELAY_MS)
+        elif code == ResponseCode.FLOW_CONTROL:
+            delay_ms = BROKER_BUSY_DELAY_MS
+        if code not in _SUBSCRIPTION_CODES:  # which are usual while a group comes together
+            log.warning("pull failed", queue=str(process_queue.queue), error=str(error))
+        self._thread.later(delay_ms, self._pulls(process_queue))

@@ -1,0 +1,287 @@
+"""PullConsumer: the application asks for messages, and says itself how far it has come.
+
+Messages are fetched ahead, a queue's in their order; `poll` hands them out. What the group is told
+follows what the application has asked for: a message counts as consumed when the next `poll` comes
+after the one that gave it, or when `commit` is called.
+
+Source: client/impl/consumer/DefaultLitePullConsumerImpl.java.
+"""
+
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Condition
+from time import monotonic
+
+from protocol.signature import Credentials
+from protocol.tags import ALL_TAGS
+from troupemq.client.arguments import check_callable
+from troupemq.client.consuming.assignment import Assignment, averagely
+from troupemq.client.consuming.consumer_offsets import ConsumeFrom
+from troupemq.client.consuming.consumer_settings import ConsumerSettings
+from troupemq.client.consuming.group_member import GroupMember
+from troupemq.client.consuming.process_queue import ProcessQueue
+from troupemq.client.consuming.pull import Pulling
+from troupemq.client.consuming.rebalance import Rebalancing
+from troupemq.client.errors import ClientError, MessageIllegal
+from troupemq.client.message import MessageQueue, MessageView
+
+POLL_TIMEOUT_MS = 5000
+POLL_COUNT_MAX = 32
+
+
+@dataclass(slots=True)
+class _Fetched:
+    process_queue: ProcessQueue
+    views: Sequence[MessageView]
+
+
+class PullConsumer(GroupMember):
+    """Either one member of a group that shares the queues (`subscribe`), or with queues of its
+    own choice (`assign`).
+
+        with PullConsumer("reports", namesrv="127.0.0.1:9876") as consumer:
+            consumer.subscribe("Orders")
+            while True:
+                for message in consumer.poll(1000):
+                    print(message.body)
+
+    Without a listener there are no retries and no dead letters: what fails is the application's to
+    deal with, by `seek` for example. One thread polls; the other calls may come from any.
+
+    With `auto_commit` offsets are stored every `commit_interval_ms`, when queues are given away and
+    at the stop; a `with` block that an exception ends does not count what the last poll gave.
+    Without it they are stored by `commit` and `seek` only.
+    """
+
+    stop_timeout_s = 10.0
+    consume_type = "CONSUME_ACTIVELY"
+
+    def __init__(
+        self,
+        group: str,
+        namesrv: str | Sequence[str] | None = None,
+        *,
+        auto_commit: bool = True,
+        broadcast: bool = False,
+        begin: ConsumeFrom = ConsumeFrom.LAST_OFFSET,
+        begin_ms: int | None = None,
+        settings: ConsumerSettings | None = None,
+        assign: Assignment = averagely,
+        instance_name: str | None = None,
+        client_ip: str | None = None,
+        offsets_folder: Path | None = None,
+        credentials: Credentials | None = None,
+    ) -> None:
+        """As PushConsumer; of `settings` what is about listeners does not count."""
+        check_callable(assign, "assign")
+        settings = settings or ConsumerSettings()
+        super().__init__(
+            group,
+            namesrv,
+            settings,
+            begin,
+            begin_ms,
+            broadcast,
+            instance_name,
+            client_ip,
+            offsets_folder,
+            credentials,
+        )
+        self.auto_commit = auto_commit
+        self._fetched: deque[_Fetched] = deque()
+        self._changed = Condition()
+        self._last_poll: list[ProcessQueue] = []
+        self._assigned: tuple[MessageQueue, ...] | None = None
+        self._pulling = Pulling(
+            self._client,
+            group,
+            settings,
+            self._subscriptions,
+            self._statistics,
+            self._submit,
+            orderly=True,
+            tells_subscription=True,
+        )
+        self._rebalancing = Rebalancing(
+            self._client,
+            group,
+            self._offsets,
+            None if broadcast else assign,
+            settings,
+            self._pulling.go_on,
+            position=lambda held: held.acknowledged if self.auto_commit else None,
+        )
+
+    # --- which queues
+
+    def subscribe(self, topic: str, expression: str = ALL_TAGS, *, sql: str | None = None) -> None:
+        """Joins the group for `topic`, and wants some of its messages, as PushConsumer does.
+
+        Raises ClientError after `assign`, else what PushConsumer's does.
+        """
+        if self._assigned is not None:
+            raise ClientError("this consumer has queues of its own choice: it cannot subscribe")
+        super().subscribe(topic, expression, sql=sql)
+
+    def assign(self, queues: Iterable[MessageQueue], expression: str = ALL_TAGS) -> None:
+        """Has these queues and no others, whoever else has them; of their messages those with one
+        of the tags. Blocks once started. Raises ClientError where a start cannot be found out."""
+        if self._subscriptions and self._assigned is None:
+            raise ClientError("this consumer has subscribed: the group gives it its queues")
+        wanted = tuple(dict.fromkeys(queues))
+        self._assigned = ()
+        for topic in {queue.topic for queue in wanted}:
+            super().subscribe(topic, expression)
+        for topic in self._subscriptions.keys() - {queue.topic for queue in wanted}:
+            del self._subscriptions[topic]
+        self._assigned = wanted
+        if self.is_running:
+            self._take_assigned()
+
+    def fetch_queues(self, topic: str) -> tuple[MessageQueue, ...]:
+        """All queues of `topic` that can be read. Raises RouteNotFound."""
+        return tuple(sorted(self._client.routes.look_up(topic).subscribe_queues))
+
+    def assignment(self) -> tuple[MessageQueue, ...]:
+        """The queues that it has now."""
+        return tuple(sorted(self._rebalancing.own))
+
+    # --- messages
+
+    def poll(
+        self, timeout_ms: float = POLL_TIMEOUT_MS, count_max: int = POLL_COUNT_MAX
+    ) -> Sequence[MessageView]:
+        """The next messages of one queue, in their order; none if the time is over before some
+        come. Raises ClientClosed."""
+        self.check_running()
+        deadline_s = monotonic() + timeout_ms / 1000
+        with self._changed:
+            self._acknowledge()
+            while True:
+                views = self._take(count_max)
+                left_s = deadline_s - monotonic()
+                if views or left_s <= 0 or not self.is_running:
+                    return views
+                self._changed.wait(left_s)
+
+    def _acknowledge(self) -> None:
+        """What earlier polls gave is consumed."""
+        polled, self._last_poll = self._last_poll, []
+        own = self._rebalancing.own.values()
+        for held in {id(held): held for held in (*polled, *own)}.values():
+            held.acknowledged = held.committable()
+
+    def _take(self, count_max: int) -> Sequence[MessageView]:
+        for fetched in list(self._fetched):
+            held = fetched.process_queue
+            if held.dropped:
+                self._fetched.remove(fetched)
+                continue
+            if held.rests:
+                continue
+            if len(fetched.views) <= count_max:
+                self._fetched.remove(fetched)
+                views = fetched.views
+            else:
+                views, fetched.views = fetched.views[:count_max], fetched.views[count_max:]
+            self._last_poll.append(held)
+            if held.done(views, self.settings):
+                self._pulling.go_on(held)
+            return views
+        return ()
+
+    def _submit(self, process_queue: ProcessQueue, views: Sequence[MessageView]) -> None:
+        """What a pull brought, on the pulling thread."""
+        with self._changed:
+            self._fetched.append(_Fetched(process_queue, views))
+            self._changed.notify()
+
+    def pause(self, queues: Iterable[MessageQueue]) -> None:
+        """Polls give nothing of these, until `resume`. Those that it does not have do not count."""
+        self._rest(queues, True)
+
+    def resume(self, queues: Iterable[MessageQueue]) -> None:
+        """Goes on with them."""
+        self._rest(queues, False)
+
+    def _rest(self, queues: Iterable[MessageQueue], rests: bool) -> None:
+        own = self._rebalancing.own
+        with self._changed:
+            for held in (own[queue] for queue in queues if queue in own):
+                held.rests = rests
+                if not rests:
+                    self._pulling.go_on(held)
+            self._changed.notify_all()
+
+    # --- how far
+
+    def seek(self, queue: MessageQueue, offset: int) -> None:
+        """The next poll of `queue` begins at `offset`, which is stored at once.
+
+        Raises ClientError for a queue that it does not have, MessageIllegal for an offset outside
+        of it.
+        """
+        self.check_running()
+        if queue not in self._rebalancing.own:
+            raise ClientError(f"{queue} is not assigned to this consumer")
+        first, end = self._ends.first(queue), self._ends.end(queue)
+        if not first <= offset <= end:
+            raise MessageIllegal(f"{queue} has the offsets {first} to {end}, and not {offset}")
+        self._rebalancing.restart_at(queue, offset)
+
+    def seek_to_begin(self, queue: MessageQueue) -> None:
+        """Goes to the first message that there is."""
+        self.seek(queue, self._ends.first(queue))
+
+    def seek_to_end(self, queue: MessageQueue) -> None:
+        """Goes behind the last message."""
+        self.seek(queue, self._ends.end(queue))
+
+    def offset_for_timestamp(self, queue: MessageQueue, time_ms: int) -> int:
+        """Where the messages stored at or after `time_ms` begin; the last one if all are older."""
+        return self._ends.at_time(queue, time_ms)
+
+    def committed(self, queue: MessageQueue) -> int | None:
+        """What the group has stored of `queue`; None if nothing."""
+        return self._offsets.stored(queue)
+
+    def commit(self, offsets: Mapping[MessageQueue, int] | None = None) -> None:
+        """Stores `offsets`, or that all that was polled is consumed, and waits for the brokers'
+        word. Raises ClientError."""
+        self.check_running()
+        if offsets is None:
+            with self._changed:
+                self._acknowledge()
+                own = self._rebalancing.own
+                offsets = {queue: held.acknowledged for queue, held in own.items()}
+        for queue, offset in offsets.items():
+            self._offsets.commit(queue, offset)
+
+    # --- within
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is None:
+            with self._changed:
+                self._acknowledge()
+        self.stop()
+
+    def _begin(self) -> None:
+        super()._begin()
+        if self._assigned:
+            self._take_assigned()
+
+    def _take_assigned(self) -> None:
+        queues = self._assigned or ()
+        for topic in {queue.topic for queue in queues}:
+            self._client.routes.get(topic)
+        self._rebalancing.assign(queues)
+
+    def _rebalance_topics(self) -> Sequence[str] | None:
+        return tuple(self._subscriptions) if self._assigned is None else None
+
+    def _finish(self, deadline_s: float) -> None:
+        with self._changed:
+            self._changed.notify_all()
+        super()._finish(deadline_s)

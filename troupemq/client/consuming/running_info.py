@@ -1,0 +1,107 @@
+"""The state of a push consumer for administrators, under the names of the Java client's settings.
+
+Source: DefaultMQPushConsumerImpl.java (consumerRunningInfo), MQClientInstance.java, common/UtilAll
+.java (jstack).
+"""
+
+import sys
+from collections.abc import Iterable, Mapping
+from threading import enumerate as all_threads
+from traceback import extract_stack
+from typing import ClassVar, Protocol
+
+from protocol.bodies import MessageQueue as QueueKey
+from protocol.bodies_client import ConsumerRunningInfo
+from troupemq.client.connection.client import Client
+from troupemq.client.consuming.consumer_offsets import QueueEnds, timestamp_text
+from troupemq.client.consuming.consumer_settings import MIB, ConsumerSettings
+from troupemq.client.consuming.consumer_statistics import ConsumerStatistics
+from troupemq.client.consuming.process_queue import ProcessQueue
+from troupemq.client.consuming.subscription import TopicSubscription
+from troupemq.client.message import MessageQueue
+
+VERSION_TEXT = "V4_9_7"
+MINUTE_MS = 60_000
+
+
+class Describable(Protocol):
+    """What is told of the consumer itself."""
+
+    group: str
+    settings: ConsumerSettings
+    message_model: str
+    orderly: bool
+    started_at_ms: int
+    consume_type: ClassVar[str]
+
+
+def running_info(
+    consumer: Describable,
+    client: Client,
+    subscriptions: Iterable[TopicSubscription],
+    own: Mapping[MessageQueue, ProcessQueue],
+    statistics: ConsumerStatistics,
+    ends: QueueEnds,
+    *,
+    stacks: bool = False,
+) -> ConsumerRunningInfo:
+    """All of it; asks nobody, so it does not block."""
+    listed = [each.data() for each in subscriptions]
+    return ConsumerRunningInfo(
+        properties=_properties(consumer, client, ends),
+        subscription_set=sorted(listed, key=lambda each: each.topic),
+        mq_table={
+            QueueKey(queue.topic, queue.broker_name, queue.queue_id): held.info()
+            for queue, held in sorted(own.items())
+        },
+        status_table={each.topic: statistics.status(each.topic) for each in listed},
+        jstack=stacks_text() if stacks else None,
+    )
+
+
+def _properties(consumer: Describable, client: Client, ends: QueueEnds) -> dict[str, str]:
+    settings = consumer.settings
+    values: dict[str, object] = {
+        "consumerGroup": consumer.group,
+        "messageModel": consumer.message_model,
+        "consumeFromWhere": ends.begin.value,
+        "consumeTimestamp": timestamp_text(ends.begin_ms),
+        "consumeThreadMin": settings.consume_threads,
+        "consumeThreadMax": settings.consume_threads,
+        "consumeMessageBatchMaxSize": settings.consume_batch_size,
+        "consumeConcurrentlyMaxSpan": settings.queue_span_max,
+        "consumeTimeout": settings.consume_timeout_ms // MINUTE_MS,
+        "pullBatchSize": settings.pull_batch_size,
+        "pullThresholdForQueue": settings.queue_count_max,
+        "pullThresholdSizeForQueue": settings.queue_bytes_max // MIB,
+        "pullInterval": 0,
+        "maxReconsumeTimes": settings.max_reconsume_times,
+        "suspendCurrentQueueTimeMillis": settings.suspend_queue_ms,
+        "namesrvAddr": ";".join(sorted(client.namesrvs)),
+        "clientIP": client.ip,
+        "instanceName": client.id.partition("@")[2],
+        "PROP_NAMESERVER_ADDR": "".join(f"{address};" for address in sorted(client.namesrvs)),
+        "PROP_CONSUMEORDERLY": str(consumer.orderly).lower(),
+        "PROP_CONSUME_TYPE": consumer.consume_type,
+        "PROP_CLIENT_VERSION": VERSION_TEXT,
+        "PROP_THREADPOOL_CORE_SIZE": settings.consume_threads,
+        "PROP_CONSUMER_START_TIMESTAMP": consumer.started_at_ms,
+    }
+    return {name: str(value) for name, value in values.items()}
+
+
+def stacks_text() -> str:
+    """Where every thread of this process is, innermost call first."""
+    frames = sys._current_frames()
+    lines: list[str] = []
+    for thread in all_threads():
+        frame = frames.get(thread.ident or 0)
+        if frame is None:
+            continue
+        lines.append(f"{thread.name:<40} TID: {thread.ident} STATE: RUNNABLE")
+        lines += [
+            f"{thread.name:<40} {call.name}({call.filename}:{call.lineno})"
+            for call in reversed(extract_stack(frame))
+        ]
+        lines.append("")
+    return "\n".join(lines)

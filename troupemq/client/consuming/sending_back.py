@@ -1,0 +1,120 @@
+"""Gives messages back to their broker, which brings them again later or makes dead letters of them.
+
+Where the broker does not take one back (CONSUMER_SEND_MSG_BACK), it is sent as a new message to the
+group's retry topic, as orderly consumers do anyway with what they have given up.
+
+Source: DefaultMQPushConsumerImpl.java and ConsumeMessageOrderlyService.java (sendMessageBack),
+DefaultMQProducerImpl.java (sendKernelImpl).
+"""
+
+from random import choice
+
+from protocol import properties as names
+from protocol.codes import RequestCode
+from protocol.command import RemotingCommand
+from protocol.headers.client import ConsumerSendMsgBackHeader
+from protocol.headers.send import SendMessageHeader
+from protocol.sysflag import COMPRESSED, COMPRESSION_TYPE_MASK
+from protocol.topic_names import RETRY_TOPIC_PREFIX
+from troupemq.client.connection.client import Client, now_ms
+from troupemq.client.connection.route import DEFAULT_TOPIC, DEFAULT_TOPIC_QUEUE_COUNT
+from troupemq.client.consuming.consumer_settings import UNLIMITED
+from troupemq.client.consuming.listener import RISING_DELAY
+from troupemq.client.errors import BrokerError, ClientError
+from troupemq.client.log import client_logger
+from troupemq.client.message import MessageView
+from troupemq.client.producing.queue_choice import away_from
+from troupemq.client.producing.sending import STATUS_OF_CODE
+
+log = client_logger(__name__)
+
+SEND_BACK_TIMEOUT_MS = 5000
+TRIES = 3
+INNER_PRODUCER_GROUP = "CLIENT_INNER_PRODUCER"
+FIRST_RETRY_LEVEL = 3
+RETRIES_MAX = 16
+ORDERLY_RETRIES_MAX = (1 << 31) - 1
+
+
+class SendingBack:
+    """For one group; for any thread, all block."""
+
+    def __init__(self, client: Client, group: str, max_reconsume_times: int, orderly: bool) -> None:
+        self._client = client
+        self._group = group
+        self._retry_topic = RETRY_TOPIC_PREFIX + group
+        unset = ORDERLY_RETRIES_MAX if orderly else RETRIES_MAX
+        self.retries_max = unset if max_reconsume_times == UNLIMITED else max_reconsume_times
+
+    def give_back(self, view: MessageView, delay_level: int = RISING_DELAY) -> bool:
+        """The broker brings it again; False if nobody took it."""
+        header = ConsumerSendMsgBackHeader(
+            offset=view.physical_offset,
+            group=self._group,
+            delay_level=delay_level,
+            origin_msg_id=view.message_id,
+            origin_topic=view.topic,
+            max_reconsume_times=self.retries_max,
+            broker_name=view.queue.broker_name,
+        )
+        command = RemotingCommand(RequestCode.CONSUMER_SEND_MSG_BACK, header.encode())
+        try:
+            address = self._client.routes.master(view.queue.broker_name)
+            self._client.remoting.ask(address, command, SEND_BACK_TIMEOUT_MS)
+        except ClientError as error:
+            log.warning("message not taken back", id=view.message_id, error=str(error))
+            return self.send_again(view, view.reconsume_times + 1)
+        return True
+
+    def send_again(self, view: MessageView, reconsume_times: int) -> bool:
+        """Sends it to the retry topic; past the limit the broker makes a dead letter of it. False
+        if no broker has taken it."""
+        tried: set[str] = set()
+        try:
+            queues = self._client.routes.publish_route(self._retry_topic).publish_queues
+        except ClientError as error:
+            log.warning("message kept for another try", id=view.message_id, error=str(error))
+            return False
+        for _ in range(TRIES):
+            queue = choice(away_from(tried, queues))
+            tried.add(queue.broker_name)
+            header = self._header(view, reconsume_times, queue.queue_id, queue.broker_name)
+            command = RemotingCommand(
+                RequestCode.SEND_MESSAGE_V2, header.encode_v2(), view.stored_body
+            )
+            try:
+                address = self._client.routes.master(queue.broker_name)
+                answer = self._client.remoting.call(address, command, SEND_BACK_TIMEOUT_MS)
+                if answer.code not in STATUS_OF_CODE:
+                    raise BrokerError(answer.code, answer.remark, address)
+            except ClientError as error:
+                log.warning("message not sent again", id=view.message_id, error=str(error))
+            else:
+                return True
+        return False
+
+    def _header(
+        self, view: MessageView, reconsume_times: int, queue_id: int, broker_name: str
+    ) -> SendMessageHeader:
+        properties = dict(view.properties)
+        properties.pop(names.TRAN_MSG, None)
+        properties.setdefault(names.ORIGIN_MESSAGE_ID, view.message_id)
+        properties[names.RETRY_TOPIC] = view.topic
+        properties[names.RECONSUME_TIME] = str(reconsume_times)
+        properties[names.MAX_RECONSUME_TIMES] = str(self.retries_max)
+        properties[names.DELAY] = str(FIRST_RETRY_LEVEL + view.reconsume_times)
+        return SendMessageHeader(
+            producer_group=INNER_PRODUCER_GROUP,
+            topic=self._retry_topic,
+            default_topic=DEFAULT_TOPIC,
+            default_topic_queue_nums=DEFAULT_TOPIC_QUEUE_COUNT,
+            queue_id=queue_id,
+            sys_flag=view.sys_flag & (COMPRESSED | COMPRESSION_TYPE_MASK),
+            born_timestamp=now_ms(),
+            flag=view.flag,
+            properties=names.format(properties).decode(),
+            reconsume_times=reconsume_times,
+            batch=False,
+            max_reconsume_times=self.retries_max,
+            broker_name=broker_name,
+        )

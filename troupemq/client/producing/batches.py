@@ -1,0 +1,78 @@
+"""Several messages in one request: what may be together, and how many fit."""
+
+from collections.abc import Callable, Iterable, Sequence
+
+from protocol.batch import BatchMessage, encode_batch
+from protocol.codes import RequestCode
+from protocol.properties import WAIT
+from protocol.properties import format as format_properties
+from protocol.topic_names import RETRY_TOPIC_PREFIX
+from troupemq.client.arguments import check_instance
+from troupemq.client.errors import MessageIllegal
+from troupemq.client.message import Message
+from troupemq.client.producing.sending import Parcel
+
+MESSAGE_BYTES_MAX = 4 << 20
+"""maxMessageSize of brokers and clients, unless they are told otherwise."""
+
+_FRAMING_BYTES = 22
+_ID_OF_ANY_MESSAGE = "0" * 32
+
+
+def check_batch(messages: Sequence[Message]) -> None:
+    """Raises MessageIllegal unless these may be in one batch, whatever their size."""
+    if not messages:
+        raise MessageIllegal("a batch holds at least one message")
+    for message in messages:
+        check_instance(message, Message, "a batch is of Messages")
+    first = messages[0]
+    if first.topic.startswith(RETRY_TOPIC_PREFIX):
+        raise MessageIllegal("messages to a retry topic cannot be in a batch")
+    for message in messages:
+        if message.topic != first.topic:
+            raise MessageIllegal("the messages of a batch have one topic")
+        if message.wait_store_ok != first.wait_store_ok:
+            raise MessageIllegal("the messages of a batch wait to be stored, or none does")
+        if message.delay_level:
+            raise MessageIllegal("the messages of a batch cannot be delayed")
+        if message.system_properties:
+            raise MessageIllegal("replies and messages of transactions cannot be in a batch")
+
+
+def batch_parcel(messages: Sequence[Message], next_id: Callable[[], str]) -> Parcel:
+    """All of them as one request, each with an id of its own; not compressed, as in Java."""
+    check_batch(messages)
+    ids = [next_id() for _ in messages]
+    body = encode_batch(
+        BatchMessage(message.body, message.wire_properties(message_id), message.flag)
+        for message, message_id in zip(messages, ids, strict=True)
+    )
+    shared = format_properties({WAIT: "true" if messages[0].wait_store_ok else "false"})
+    return Parcel(
+        messages[0].topic,
+        body,
+        shared.decode(),
+        ",".join(ids),
+        code=RequestCode.SEND_BATCH_MESSAGE,
+    )
+
+
+def split_batch(
+    messages: Iterable[Message], bytes_max: int = MESSAGE_BYTES_MAX
+) -> list[list[Message]]:
+    """The messages in their order, in batches that are as long as a request may be.
+
+    Raises MessageIllegal for a message that is longer by itself.
+    """
+    batches: list[list[Message]] = []
+    room = 0
+    for message in messages:
+        size = _FRAMING_BYTES + len(message.body) + len(message.wire_properties(_ID_OF_ANY_MESSAGE))
+        if size > bytes_max:
+            raise MessageIllegal(f"a message of {size} bytes; a batch has at most {bytes_max}")
+        if size > room:
+            batches.append([])
+            room = bytes_max
+        batches[-1].append(message)
+        room -= size
+    return batches

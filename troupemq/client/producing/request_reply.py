@@ -1,0 +1,195 @@
+"""Requests with a reply: a message out, another one back from whoever consumed it.
+
+    producer   a message with CORRELATION_ID, REPLY_TO_CLIENT (its client id) and TTL
+    consumer   create_reply_message(request, body), sent by any producer to <cluster>_REPLY_TOPIC
+    broker     PUSH_REPLY_MESSAGE_TO_CLIENT (326) over the connection that sent it that producer's
+               heartbeat: so the producer makes itself known to every broker of the cluster first
+
+Source: client/producer/RequestFutureHolder.java, client/utils/MessageUtil.java,
+client/impl/ClientRemotingProcessor.java.
+"""
+
+from collections.abc import Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass, replace
+from threading import Lock
+from time import monotonic
+from types import MappingProxyType
+from uuid import uuid4
+
+from protocol.codes import RequestCode
+from protocol.command import RemotingCommand
+from protocol.headers.send import ReplyMessageHeader
+from protocol.properties import (
+    ARRIVE_TIME,
+    CLUSTER,
+    CORRELATION_ID,
+    MSG_TYPE,
+    REPLY_TO_CLIENT,
+    TTL,
+    UNIQ_KEY,
+    parse,
+)
+from protocol.topic_names import REPLY_TOPIC_SUFFIX
+from troupemq.client.connection.client import Client, now_ms
+from troupemq.client.errors import (
+    ClientClosed,
+    MessageIllegal,
+    RequestTimeout,
+    RouteNotFound,
+)
+from troupemq.client.log import client_logger
+from troupemq.client.message import Message, MessageQueue, MessageView, SendResult
+from troupemq.client.producing.sending import REPLY
+
+log = client_logger(__name__)
+
+MEET_AGAIN_S = 10.0
+"""How long a broker that could not be reached is not tried again before a request."""
+
+
+def request_of(message: Message, client_id: str, timeout_ms: float) -> Message:
+    """The message as a request of this client, with a new correlation id."""
+    system = {
+        **message.system_properties,
+        CORRELATION_ID: str(uuid4()),
+        REPLY_TO_CLIENT: client_id,
+        TTL: str(int(timeout_ms)),
+    }
+    return replace(message, system_properties=system)
+
+
+def create_reply_message(request: MessageView, body: bytes) -> Message:
+    """The reply to a message that was received; any Producer sends it, once.
+
+    Raises MessageIllegal for a message that is not a request.
+    """
+    wanted = {name: request.properties.get(name) for name in (CORRELATION_ID, REPLY_TO_CLIENT, TTL)}
+    cluster = request.properties.get(CLUSTER)
+    missing = [name for name, value in {**wanted, CLUSTER: cluster}.items() if not value]
+    if missing:
+        lacking = ", ".join(missing)
+        raise MessageIllegal(f"{request.message_id} is not a request: it has no {lacking}")
+    system = {MSG_TYPE: REPLY, **{name: value for name, value in wanted.items() if value}}
+    return Message(f"{cluster}{REPLY_TOPIC_SUFFIX}", body, system_properties=system)
+
+
+@dataclass(slots=True, eq=False)
+class _Expected:
+    reply: Future[MessageView]
+    is_sent: bool = False
+
+
+class Requests:
+    """The requests of one producer that wait for their replies; for any thread."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._expected: dict[str, _Expected] = {}
+        self._tried_s: dict[str, float] = {}
+        self._asked_clusters: set[str] = set()
+        self._lock = Lock()
+        client.serves[RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT] = self._reply_came
+
+    def meet_brokers(self, topic: str) -> None:
+        """Makes us known to all that may bring the reply. Blocks when there are new ones."""
+        if self._client.remoting.runs_on_this_thread():
+            return  # what is known by now has to do
+        routes = self._client.routes
+        clusters = routes.publish_route(topic).clusters
+        with self._lock:
+            new = clusters - self._asked_clusters
+            self._asked_clusters |= clusters
+        for cluster in new:
+            try:
+                routes.look_up(cluster + REPLY_TOPIC_SUFFIX)
+            except RouteNotFound:
+                log.debug("cluster without a reply topic", cluster=cluster)
+        for address in routes.all_addresses(masters_only=True):
+            if not self._client.remoting.is_connected(address) and self._may_try(address):
+                self._client.heartbeat_to(address)
+
+    def _may_try(self, address: str) -> bool:
+        now_s = monotonic()
+        with self._lock:
+            may = now_s - self._tried_s.get(address, -MEET_AGAIN_S) >= MEET_AGAIN_S
+            if may:
+                self._tried_s[address] = now_s
+            return may
+
+    def expect(self, request: Message, timeout_ms: float) -> Future[MessageView]:
+        """The reply to come."""
+        correlation_id = request.system_properties[CORRELATION_ID]
+        reply: Future[MessageView] = Future()
+        reply.set_running_or_notify_cancel()
+        self._expected[correlation_id] = _Expected(reply)
+        self._client.remoting.later(timeout_ms, lambda: self._expire(correlation_id, timeout_ms))
+        return reply
+
+    def forget(self, request: Message) -> None:
+        """The request was not even sent."""
+        self._expected.pop(request.system_properties[CORRELATION_ID], None)
+
+    def sent(self, request: Message, done: Future[SendResult]) -> None:
+        """What became of sending it; no reply is expected where that failed."""
+        correlation_id = request.system_properties[CORRELATION_ID]
+        error = done.exception()
+        if error is None:
+            expected = self._expected.get(correlation_id)
+            if expected is not None:
+                expected.is_sent = True
+        elif (expected := self._expected.pop(correlation_id, None)) is not None:
+            expected.reply.set_exception(error)
+
+    def _expire(self, correlation_id: str, timeout_ms: float) -> None:
+        expected = self._expected.pop(correlation_id, None)
+        if expected is not None:
+            what = "stored" if expected.is_sent else "not known to be stored"
+            error = RequestTimeout(f"no reply in {timeout_ms:.0f} ms; the request is {what}")
+            expected.reply.set_exception(error)
+
+    def close(self) -> None:
+        """No more replies: whoever waits gets ClientClosed."""
+        for correlation_id in list(self._expected):
+            expected = self._expected.pop(correlation_id, None)
+            if expected is not None:
+                expected.reply.set_exception(ClientClosed("the client is stopped"))
+
+    def _reply_came(self, command: RemotingCommand) -> RemotingCommand:
+        """On the I/O thread. A reply that nobody waits for is taken all the same, as in Java."""
+        header = ReplyMessageHeader.decode(command.fields)
+        properties = parse((header.properties or "").encode())
+        properties[ARRIVE_TIME] = str(now_ms())
+        expected = self._expected.pop(properties.get(CORRELATION_ID, ""), None)
+        if expected is None:
+            log.warning("reply to no request", host=header.born_host, topic=header.topic)
+        else:
+            broker_name = self._client.routes.name_of(self._client.asked_by)
+            queue = MessageQueue(header.topic, broker_name, header.queue_id)
+            body = bytes(command.body or b"")
+            expected.reply.set_result(_view_of(header, properties, body, queue))
+        return command.answer()
+
+
+def _view_of(
+    header: ReplyMessageHeader, properties: Mapping[str, str], body: bytes, queue: MessageQueue
+) -> MessageView:
+    """The reply as an application sees it; where it is stored is not told."""
+    return MessageView(
+        topic=header.topic,
+        stored_body=body,
+        properties=MappingProxyType(properties),
+        message_id=properties.get(UNIQ_KEY, ""),
+        offset_message_id="",
+        queue=queue,
+        queue_offset=-1,
+        flag=header.flag,
+        born_timestamp_ms=header.born_timestamp,
+        store_timestamp_ms=header.store_timestamp,
+        born_host=header.born_host,
+        store_host=header.store_host,
+        reconsume_times=header.reconsume_times or 0,
+        physical_offset=-1,
+        stored_bytes=len(body),
+        sys_flag=header.sys_flag,
+    )

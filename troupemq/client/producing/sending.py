@@ -1,0 +1,301 @@
+"""One send under way: which brokers were tried, how long is left, what became of it."""
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from time import monotonic
+
+from protocol.codes import RequestCode, ResponseCode
+from protocol.command import RemotingCommand
+from protocol.compression import compress
+from protocol.headers.send import (
+    MSG_REGION,
+    TRACE_ON,
+    SendMessageHeader,
+    SendMessageResponseHeader,
+)
+from protocol.properties import MSG_TYPE, TRAN_MSG
+from protocol.sysflag import TRANSACTION_PREPARED
+from troupemq.client.connection.client import Client, now_ms
+from troupemq.client.connection.route import DEFAULT_TOPIC, DEFAULT_TOPIC_QUEUE_COUNT
+from troupemq.client.errors import (
+    BrokerError,
+    ClientError,
+    ConnectionFailed,
+    MessageIllegal,
+    QueueChoiceFailed,
+    RequestTimeout,
+    RouteNotFound,
+    understood,
+)
+from troupemq.client.message import (
+    DEFAULT_REGION,
+    Message,
+    MessageQueue,
+    SendResult,
+    SendStatus,
+)
+from troupemq.client.producing.queue_choice import LearningChoice, QueueChoice, away_from
+
+STATUS_OF_CODE: dict[int, SendStatus] = {
+    ResponseCode.SUCCESS: SendStatus.OK,
+    ResponseCode.FLUSH_DISK_TIMEOUT: SendStatus.FLUSH_DISK_TIMEOUT,
+    ResponseCode.FLUSH_SLAVE_TIMEOUT: SendStatus.FLUSH_SLAVE_TIMEOUT,
+    ResponseCode.SLAVE_NOT_AVAILABLE: SendStatus.SLAVE_NOT_AVAILABLE,
+}
+"""The answers that mean: stored."""
+
+RETRIED_CODES: frozenset[int] = frozenset(
+    (
+        ResponseCode.TOPIC_NOT_EXIST,
+        ResponseCode.SERVICE_NOT_AVAILABLE,
+        ResponseCode.SYSTEM_ERROR,
+        ResponseCode.NO_PERMISSION,
+        ResponseCode.NO_BUYER_ID,
+        ResponseCode.NOT_IN_CURRENT_UNIT,
+    )
+)
+"""Another broker may do better: the Java client's list. SYSTEM_BUSY is not on it."""
+
+ROUTE_CODES = frozenset((ResponseCode.TOPIC_NOT_EXIST, ResponseCode.NO_PERMISSION))
+"""The route is probably not what it was."""
+
+SAME_BROKER_PAUSE_MS = 100.0
+"""Before a further try at a broker that has just failed."""
+
+REPLY = "reply"
+"""The MSG_TYPE of a message that is the answer to another one."""
+
+
+@dataclass(slots=True)
+class Parcel:
+    """What is sent: one message, or several as a batch, in the form the broker stores."""
+
+    topic: str
+    body: bytes
+    properties: str
+    message_id: str
+    flag: int = 0
+    sys_flag: int = 0
+    code: int = RequestCode.SEND_MESSAGE_V2
+
+    @property
+    def size_bytes(self) -> int:
+        return len(self.body) + len(self.properties)
+
+    def compressed(self) -> "Parcel":
+        """The same with its body compressed."""
+        body, sys_flag = compress(self.body, self.sys_flag)
+        return Parcel(
+            self.topic, body, self.properties, self.message_id, self.flag, sys_flag, self.code
+        )
+
+    def command(self, queue: MessageQueue, producer_group: str) -> RemotingCommand:
+        """The request that stores it in `queue`."""
+        header = SendMessageHeader(
+            producer_group=producer_group,
+            topic=self.topic,
+            default_topic=DEFAULT_TOPIC,
+            default_topic_queue_nums=DEFAULT_TOPIC_QUEUE_COUNT,
+            queue_id=queue.queue_id,
+            sys_flag=self.sys_flag,
+            born_timestamp=now_ms(),
+            flag=self.flag,
+            properties=self.properties,
+            reconsume_times=0,
+            batch=self.code == RequestCode.SEND_BATCH_MESSAGE,
+            broker_name=queue.broker_name,
+        )
+        return RemotingCommand(self.code, header.encode_v2(), self.body)
+
+
+def parcel_of(message: Message, message_id: str, compress_over_bytes: int) -> Parcel:
+    """One message under this id, its body compressed if it is that long."""
+    system = message.system_properties
+    parcel = Parcel(
+        message.topic,
+        message.body,
+        message.wire_properties(message_id).decode(),
+        message_id,
+        message.flag,
+    )
+    if system:
+        if TRAN_MSG in system:
+            parcel.sys_flag = TRANSACTION_PREPARED
+        if system.get(MSG_TYPE) == REPLY:
+            parcel.code = RequestCode.SEND_REPLY_MESSAGE_V2
+    return parcel.compressed() if len(message.body) >= compress_over_bytes else parcel
+
+
+class Carrier:
+    """Takes the tries of one producer to its brokers."""
+
+    def __init__(self, client: Client, producer_group: str) -> None:
+        self._client = client
+        self._group = producer_group
+
+    def queues_of(self, topic: str) -> Sequence[MessageQueue]:
+        """The queues that take messages, by the route as it is known now; there may be none."""
+        route = self._client.routes.known(topic)
+        return route.publish_queues if route is not None else ()
+
+    def post(
+        self, sending: "Sending", queue: MessageQueue, parcel: Parcel, timeout_ms: float
+    ) -> None:
+        """Sends it to the queue's master. Raises RouteNotFound if none is known."""
+        address = self._client.routes.master(queue.broker_name)
+        command = parcel.command(queue, self._group)
+        self._client.remoting.call_for(sending, address, command, timeout_ms)
+
+    def post_oneway(self, queue: MessageQueue, parcel: Parcel) -> None:
+        """The same without an answer. Raises ClientError if it cannot even be sent."""
+        try:
+            address = self._client.routes.master(queue.broker_name)
+            self._client.remoting.oneway(address, parcel.command(queue, self._group))
+        except ClientError:
+            self.route_in_doubt(parcel.topic)
+            raise
+
+    def later(self, delay_ms: float, task: Callable[[], None]) -> None:
+        """Runs `task` on the I/O thread in `delay_ms`, or at once when that ends."""
+        self._client.remoting.later(delay_ms, task)
+
+    def route_in_doubt(self, topic: str) -> None:
+        """The route may have changed: it is asked for again, soon."""
+        self._client.refresh_soon(topic)
+
+
+def chosen(choose: QueueChoice, queues: Sequence[MessageQueue], message: Message) -> MessageQueue:
+    """The queue that this message goes to. Raises ClientError: RouteNotFound without a queue,
+    QueueChoiceFailed and MessageIllegal for what `choose` did."""
+    if not queues:
+        raise RouteNotFound(f"no broker takes messages for {message.topic}")
+    try:
+        queue = choose(queues, message)
+    except Exception as error:  # the application's: whatever it is, it is this send's failure
+        raise QueueChoiceFailed(f"no queue was chosen: {error!r}") from error
+    if not isinstance(queue, MessageQueue):
+        raise QueueChoiceFailed(f"no queue was chosen, but {queue!r}")
+    if queue.topic != message.topic:
+        raise MessageIllegal(f"a message to {message.topic} cannot go to the queue {queue}")
+    return queue
+
+
+@dataclass(slots=True, eq=False)
+class Sending:
+    """Tries until the parcel is stored, tries or time run out, or trying again makes no sense.
+
+    It waits for its answers itself, as a Future would: after the first try everything happens on
+    the I/O thread. `not_ok_is_tried_again` also tries another broker for a message that is stored,
+    but less safely than the broker's settings ask.
+    """
+
+    carrier: Carrier
+    parcel: Parcel
+    message: Message
+    choose: QueueChoice
+    tries_left: int
+    deadline_s: float
+    try_timeout_ms: float | None
+    retried_codes: frozenset[int]
+    not_ok_is_tried_again: bool
+    result: Future[SendResult]
+    tried: set[str] = field(default_factory=set)
+    failures: list[str] = field(default_factory=list)
+    stored: SendResult | None = None
+    begun_s: float = 0.0
+    """When the last try began, of the monotonic clock."""
+
+    queue: MessageQueue | None = None
+    """Where the last try went; None if it went nowhere."""
+
+    @property
+    def is_half(self) -> bool:
+        """Whether it is the half message of a transaction."""
+        return TRAN_MSG in self.message.system_properties
+
+    def next_try(self) -> None:
+        """Sends it (again). Raises nothing: what fails is this send's result."""
+        self.queue = None
+        self.tries_left -= 1
+        self.begun_s = monotonic()
+        try:
+            left_ms = (self.deadline_s - self.begun_s) * 1000
+            if left_ms <= 0:
+                raise RequestTimeout(
+                    f"the time of a send to {self.parcel.topic} was over before this try"
+                )
+            queue = self.queue = self._choose_queue()
+            self.tried.add(queue.broker_name)
+            timeout_ms = min(left_ms, self.try_timeout_ms or left_ms)
+            self.carrier.post(self, queue, self.parcel, timeout_ms)
+        except ClientError as error:
+            self.set_exception(error)
+
+    def _choose_queue(self) -> MessageQueue:
+        queues = self.carrier.queues_of(self.parcel.topic)
+        return chosen(self.choose, away_from(self.tried, queues), self.message)
+
+    def set_result(self, response: RemotingCommand) -> None:
+        """The answer to the last try."""
+        queue = self.queue
+        assert queue is not None
+        status = STATUS_OF_CODE.get(response.code)
+        if status is None:
+            self.set_exception(BrokerError(response.code, response.remark, queue.broker_name))
+            return
+        try:
+            header = understood(SendMessageResponseHeader.decode, response.fields)
+        except ClientError as bad_answer:
+            self.set_exception(bad_answer)
+            return
+        self._learn(queue, failed=False)
+        result = SendResult(
+            status,
+            self.parcel.message_id,
+            header.msg_id,
+            MessageQueue(queue.topic, queue.broker_name, header.queue_id),
+            header.queue_offset,
+            (response.fields or {}).get(MSG_REGION, DEFAULT_REGION),
+            (response.fields or {}).get(TRACE_ON) == "true",
+        )
+        if status is not SendStatus.OK and self.not_ok_is_tried_again and self._may_try_again():
+            self.stored = self.stored or result
+            self._again(f"{queue.broker_name} answered {status.name}")
+            return
+        self.result.set_result(result)
+
+    def _learn(self, queue: MessageQueue, *, failed: bool) -> None:
+        if isinstance(self.choose, LearningChoice):
+            latency_ms = (monotonic() - self.begun_s) * 1000
+            self.choose.learn(queue.broker_name, latency_ms, failed)
+
+    def set_exception(self, error: ClientError) -> None:
+        """The failure of the last try."""
+        lost = isinstance(error, ConnectionFailed | RequestTimeout | RouteNotFound)
+        code = error.code if isinstance(error, BrokerError) else None
+        if self.queue is not None:
+            self._learn(self.queue, failed=True)
+        if lost or code in ROUTE_CODES:
+            self.carrier.route_in_doubt(self.parcel.topic)
+        if (lost or code in self.retried_codes) and self._may_try_again():
+            self._again(str(error))
+            return
+        if self.stored is not None:
+            self.result.set_result(self.stored)
+            return
+        for failure in self.failures:
+            error.add_note(f"before that: {failure}")
+        self.result.set_exception(error)
+
+    def _may_try_again(self) -> bool:
+        return self.tries_left > 0 and monotonic() < self.deadline_s
+
+    def _again(self, failure: str) -> None:
+        """At another broker at once; where there is none, after a moment."""
+        self.failures.append(failure)
+        names = {queue.broker_name for queue in self.carrier.queues_of(self.parcel.topic)}
+        if names <= self.tried:
+            self.carrier.later(SAME_BROKER_PAUSE_MS, self.next_try)
+        else:
+            self.next_try()

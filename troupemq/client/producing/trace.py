@@ -1,0 +1,158 @@
+"""Message traces: a line about each message sent, collected into messages of their own.
+
+A record ends with 0x02, its fields are separated by 0x01; an absent text is "null", as Java
+writes it.
+
+    Pub             time ms, region, group, topic, message id, tags, keys, broker, body bytes,
+                    cost ms, kind, offset message id, true if SEND_OK
+    EndTransaction  time ms, region, group, topic, message id, tags, keys, broker, kind,
+                    transaction id, state, true if the broker had asked
+
+Source: client/trace/TraceDataEncoder.java, AsyncTraceDispatcher.java, common/message/MessageType.
+"""
+
+from collections.abc import Callable
+from concurrent.futures import Future
+from threading import Lock
+from time import monotonic
+
+from protocol.codes import RequestCode
+from protocol.properties import KEY_SEPARATOR
+from protocol.topic_names import TRACE_TOPIC
+from troupemq.client.connection.client import Client, now_ms
+from troupemq.client.errors import ClientError
+from troupemq.client.log import client_logger
+from troupemq.client.message import DEFAULT_REGION, Message, MessageView, SendResult, SendStatus
+from troupemq.client.producing.sending import Sending
+
+log = client_logger(__name__)
+
+SEND_INTERVAL_MS = 500
+BODY_CHARACTERS_MAX = 118_000
+KEYS_CHARACTERS_MAX = 16_000
+"""A message of traces is sent when it is that long, and every 500 ms."""
+
+NORMAL_MESSAGE, HALF_MESSAGE, COMMIT_MESSAGE, DELAYED_MESSAGE = range(4)
+_FIELD_END, _RECORD_END = "\x01", "\x02"
+
+
+class Tracing:
+    """Collects and sends the traces of one producer; losing some is no error. For any thread."""
+
+    def __init__(
+        self, client: Client, producer_group: str, send: Callable[[Message], Future[SendResult]]
+    ) -> None:
+        self._client = client
+        self._group = producer_group
+        self._send = send
+        self._lock = Lock()
+        self._empty()
+
+    def _empty(self) -> None:
+        self._records: list[str] = []
+        self._keys: dict[str, None] = {}  # a set that keeps its order
+        self._body_characters = 0
+        self._keys_characters = 0
+
+    def start(self) -> None:
+        """Begins to send what there is, every so often."""
+        self._client.housekeeping.every(SEND_INTERVAL_MS, self.send_rest)
+
+    def watch(self, sending: Sending) -> None:
+        """Leaves a record when this send is done."""
+        if not sending.parcel.topic.startswith(TRACE_TOPIC):
+            begun_ms = now_ms()
+            sending.result.add_done_callback(lambda done: self._sent(sending, begun_ms, done))
+
+    def _sent(self, sending: Sending, begun_ms: int, done: Future[SendResult]) -> None:
+        if done.exception() is not None or not done.result().trace_on:
+            return
+        result, message = done.result(), sending.message
+        is_batch = sending.parcel.code == RequestCode.SEND_BATCH_MESSAGE
+        keys = () if is_batch else tuple(message.keys)
+        kind = DELAYED_MESSAGE if message.delay_level else NORMAL_MESSAGE
+        self._add(
+            (result.message_id, *keys),
+            "Pub",
+            begun_ms,
+            result.region_id,
+            self._group,
+            message.topic,
+            result.message_id,
+            None if is_batch else message.tags,
+            KEY_SEPARATOR.join(keys) or None,
+            self._address(result.queue.broker_name),
+            len(sending.parcel.body),
+            int((monotonic() - sending.begun_s) * 1000),
+            HALF_MESSAGE if sending.is_half else kind,
+            result.offset_message_id,
+            result.status is SendStatus.OK,
+        )
+
+    def transaction_ended(
+        self, message: Message | MessageView, message_id: str, address: str, state: str, asked: bool
+    ) -> None:
+        """Leaves a record about the end of a transaction; `state` in the Java client's words, and
+        `address` may also be a broker's name."""
+        keys = tuple(message.keys)
+        self._add(
+            (message_id, *keys),
+            "EndTransaction",
+            now_ms(),
+            DEFAULT_REGION,
+            self._group,
+            message.topic,
+            message_id,
+            message.tags,
+            KEY_SEPARATOR.join(keys) or None,
+            self._address(address),
+            COMMIT_MESSAGE,
+            message_id,
+            state,
+            asked,
+        )
+
+    def _address(self, broker_name: str) -> str:
+        try:
+            return self._client.routes.master(broker_name)
+        except ClientError:
+            return broker_name
+
+    def _add(self, keys: tuple[str, ...], *fields: object) -> None:
+        record = _FIELD_END.join(map(_text, fields)) + _RECORD_END
+        with self._lock:
+            self._records.append(record)
+            self._body_characters += len(record)
+            for key in keys:
+                self._keys[key] = None
+                self._keys_characters += len(key) + 1
+            is_full = (
+                self._body_characters >= BODY_CHARACTERS_MAX
+                or self._keys_characters >= KEYS_CHARACTERS_MAX
+            )
+        if is_full:
+            self.send_rest()
+
+    def send_rest(self) -> None:
+        """Sends what there is."""
+        with self._lock:
+            records, keys = self._records, self._keys
+            self._empty()
+        if records:
+            try:
+                message = Message(TRACE_TOPIC, "".join(records).encode(), keys=tuple(keys))
+                self._send(message).add_done_callback(_told)
+            except ClientError as error:
+                log.warning("traces lost", records=len(records), error=str(error))
+
+
+def _told(done: Future[SendResult]) -> None:
+    error = done.exception()
+    if error is not None:
+        log.warning("traces lost", error=str(error))
+
+
+def _text(value: object) -> str:
+    if value is None:
+        return "null"
+    return str(value).lower() if isinstance(value, bool) else str(value)

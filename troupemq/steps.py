@@ -1,0 +1,37 @@
+"""Tells people what a demonstration does while it does it: a line for each step."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from time import monotonic
+from typing import TextIO
+
+
+class Steps:
+    """Writes to one stream, at once."""
+
+    def __init__(self, output: TextIO) -> None:
+        self._output = output
+
+    @contextmanager
+    def step(self, what: str) -> Iterator[None]:
+        """What is done meanwhile, and how long it took."""
+        self._output.write(f"{what} ...")
+        self._output.flush()
+        begun_s = monotonic()
+        try:
+            yield
+        except BaseException:
+            self._output.write("\n")
+            raise
+        self._output.write(f" done in {monotonic() - begun_s:.1f} s\n")
+        self._output.flush()
+
+    def progress(self, text: str) -> None:
+        """A word on the line of the step."""
+        self._output.write(f" {text}")
+        self._output.flush()
+
+    def say(self, line: str) -> None:
+        """A line of its own."""
+        self._output.write(line + "\n")
+        self._output.flush()
