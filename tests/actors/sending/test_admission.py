@@ -20,6 +20,7 @@ from protocol.sysflag import (
     TRANSACTION_PREPARED,
     TRANSACTION_ROLLBACK,
 )
+from tests.support.actors import addresses
 from tests.support.brokers import BROKER, FramesPeer, SimulatedBroker, send_command
 from tests.support.fake_disk import FakeDisk
 
@@ -237,7 +238,7 @@ def test_no_send_whatever_it_says_is_our_failure(seed: int) -> None:
     assert len(answers) == 300
     stored = sum(1 for answer in answers if answer.code == ResponseCode.SUCCESS)
     assert stored > 30
-    assert {figure.incarnation for figure in made.system.figures() if figure.is_up} == {1}
+    assert {each.incarnation for each in addresses(made.system) if each.is_up} == {1}
     records = made.records()
     pulled = [made.messages(queue_id=queue_id) for queue_id in range(4)]
     assert any(pulled)

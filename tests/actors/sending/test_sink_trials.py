@@ -11,10 +11,10 @@ from random import Random
 
 import pytest
 
-from actors.network.local_client import LocalClient
 from protocol.codes import ResponseCode
 from tests.support.brokers import STORE, SimulatedBroker
 from tests.support.fake_disk import FakeDisk
+from tests.support.local_client import LocalClient
 from tests.support.replication import Pair
 from tests.support.sinking import (
     QUERY,
