@@ -58,6 +58,21 @@ class SimulatedClock:
         self._start_ms = now_ms - int(self._elapsed_ms)
 
 
+class Draw:
+    """Numbers from a seed: those of Random.randrange in a third of its time."""
+
+    def __init__(self, seed: int) -> None:
+        self._bits = Random(seed).getrandbits
+
+    def below(self, end: int) -> int:
+        """Any of 0 to `end` - 1."""
+        width = end.bit_length()
+        number = self._bits(width)
+        while number >= end:
+            number = self._bits(width)
+        return number
+
+
 class Post:
     """Mail in one channel for each pair of sender and receiver."""
 
@@ -89,10 +104,10 @@ class Post:
     def waiting_count(self, address: Address) -> int:
         return sum(map(len, self.channels.get(address, {}).values()))
 
-    def pop(self, address: Address, random: Random) -> object:
+    def pop(self, address: Address, draw: "Draw") -> object:
         """The next message of one of the senders."""
         channels = self.channels[address]
-        sender = KEPT if KEPT in channels else random.choice(list(channels))
+        sender = KEPT if KEPT in channels else [*channels][draw.below(len(channels))]
         channel = channels[sender]
         message = channel.popleft()
         if not channel:
@@ -122,7 +137,7 @@ class Simulation(Stepper):
         self.seed = seed
         self.step_count = 0
         self._clock = clock
-        self._random = Random(seed)
+        self._draw = Draw(seed)
         self._ready: dict[int, int] = {}
         self._events: dict[int, int] = {}
 
@@ -198,18 +213,21 @@ class Simulation(Stepper):
 
     def _step(self) -> bool:
         """Serves one socket, or one actor a batch; False if there is nothing to do."""
-        choices: list[Address | int] = [*self._post.channels, *self._ready_fds()]
+        choices: list[Address | int] = [*self._post.channels]
+        if self._ready:
+            choices += self._ready_fds()
         if not choices:
             return False
         self.step_count += 1
-        choice = self._random.choice(choices)
+        choice = choices[self._draw.below(len(choices))]
         enter_loop()
         try:
             if isinstance(choice, Address):
                 self._serve_batch(choice)
             else:
                 self._serve_socket(choice)
-            self._stop_the_ready()
+            if self._stopping:
+                self._stop_the_ready()
         finally:
             leave_loop()
             self._post.sender = None
@@ -218,8 +236,8 @@ class Simulation(Stepper):
     def _serve_batch(self, address: Address) -> None:
         self._post.sender = address
         receiver = address.receiver
-        for _ in range(self._random.randint(1, self._post.waiting_count(address))):
-            if not self._deliver(address, receiver, self._post.pop(address, self._random)):
+        for _ in range(1 + self._draw.below(self._post.waiting_count(address))):
+            if not self._deliver(address, receiver, self._post.pop(address, self._draw)):
                 return
             if address.receiver is not receiver:
                 return  # it has ended, or begun

@@ -84,7 +84,7 @@ MAKING = {
 VICTIMS = 3
 """That there are before."""
 REQUESTS = 15
-TOGETHER = 10
+TOGETHER = 40
 """Requests that come before anything is saved: each save writes a whole table."""
 
 # --- values

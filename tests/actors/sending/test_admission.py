@@ -156,7 +156,7 @@ def test_sends_to_a_topic_under_way_keep_their_order_and_hold_up_nobody_else() -
     made.stop()
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.trial(short=8, long=1000)
 def test_who_comes_when_the_topic_is_just_there_waits_behind_those_who_came_before(
     seed: int,
 ) -> None:
@@ -225,7 +225,7 @@ def any_send(random: Random) -> RemotingCommand:
     )
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.trial(short=2, long=300)
 def test_no_send_whatever_it_says_is_our_failure(seed: int) -> None:
     random, made = Random(seed), SimulatedBroker(seed)
     made.make_topic()

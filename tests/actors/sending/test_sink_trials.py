@@ -112,7 +112,7 @@ def some_steps(made: SimulatedBroker, count: int) -> None:
     made.system.run_until(lambda: next(done) == count)
 
 
-@pytest.mark.trial(short=8, long=1000)
+@pytest.mark.trial(short=2, long=1000)
 def test_each_message_is_stored_once_whatever_dies(seed: int, tell: Callable[[str], None]) -> None:
     query = Query(seed)
     expected: set[bytes] = set()
