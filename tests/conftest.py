@@ -9,8 +9,9 @@ Of a trial there are a few in `make test` and many in `make trials`:
 with the seeds 0 to 499; ROUNDS= says how many instead, SEED= the first one. The seed of a failure
 is in its test's name; ROUNDS=1 SEED=<it> repeats it.
 
-`short` is so many that the trial takes a quarter of a second, or one or two that take longer. Trials that are too slow for every seed
-share them: with every=3, turn=1 a trial takes the seeds 1, 4, 7, … of those.
+`short` is so many that the trial takes a quarter of a second, or one or two that take longer.
+Trials that are too slow for every seed share them: with every=3, turn=1 a trial takes the seeds 1,
+4, 7, … of those.
 
 What starts processes is marked `slow`, with the `seconds` that it takes where they are many:
 `-m "not slow"` leaves it out, and who starts one without the mark fails.
