@@ -108,6 +108,7 @@ NAME_OTHER_FILES = {
 
 LONG_FILES = {
     "actors/config.py": "all settings of a broker and of a name server, to be seen at once",
+    "protocol/send_wire.py": "a send in each of its forms, to be compared with each other",
 }
 """Files above FILE_LINES, and why they are not split."""
 
