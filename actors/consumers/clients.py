@@ -12,7 +12,7 @@ What PullMessage needs of a consumer group is published, and who is in each prod
 Source: ClientManageProcessor.java, ConsumerManageProcessor.java, DefaultConsumerIdsChangeListener.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from structlog import get_logger
@@ -32,6 +32,7 @@ from actors.engine.actor import handles
 from actors.engine.address import Address
 from actors.engine.published import Published
 from actors.network.client_calls import AskProducer, CallClient, NoProducer, next_opaque
+from actors.network.limits import Rarely
 from actors.network.request import Peer, PeerClosed, Request, Responder, serves, short_body
 from actors.pulling.property_filters import TAG_EXPRESSIONS, compiled, not_supported
 from actors.tables.consumer_filters import RegisterFilters, UnregisterFilters
@@ -67,6 +68,8 @@ __all__ = ["Clients", "ConsumerView", "Subscription"]
 log = get_logger(__name__)
 
 SCAN_MS = 10_000
+GROUPS_OF_CLIENT_MAX = 1000
+"""In one heartbeat: each of them costs this actor 10 µs, and a change of its group tells others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +124,7 @@ class Clients(Responder):
         self._refusals = refusals
 
     def on_start(self) -> None:
+        self._rarely = Rarely(self.system.clock.monotonic_ms)
         self._published.value = {}
         self._publish_producers()
         self.every(SCAN_MS, _Scan())
@@ -132,6 +136,8 @@ class Clients(Responder):
         """A client says what it is; one that filters is answered when pulls know its filters."""
         command = request.command
         data = HeartbeatData.decode(short_body(command))
+        if len(data.consumer_data_set) + len(data.producer_data_set) > GROUPS_OF_CLIENT_MAX:
+            raise RemoteError(ResponseCode.SYSTEM_ERROR, "a heartbeat with too many groups")
         if request.grant is not None:
             request.grant.require_consumers(command.code, data.subscribed())
         member = Member(
@@ -148,6 +154,8 @@ class Clients(Responder):
         if not waits:
             self._notify(*changed)
         for producer in data.producer_data_set:
+            if self._has_no_room(producer.group_name, self._producers.groups):
+                continue
             if self._producers.register(producer.group_name, member):
                 log.info(
                     "producer joined",
@@ -163,6 +171,14 @@ class Clients(Responder):
             known = _RetryTopicsKnown(changed, None if filtering else request)
             self._topic_table.tell(WhenRegistered(known, self.address))
         return None if filtering or waits else command.answer()
+
+    def _has_no_room(self, group: str, known: Collection[str]) -> bool:
+        """Whether this would be one group too many, of which nobody but clients speaks."""
+        most = self._config.auto_groups_max
+        has_none = group not in known and 0 < most <= len(known)
+        if has_none:
+            self._rarely.warn("group not registered: maxAutoGroups", group=group, most=most)
+        return has_none
 
     @handles(_RetryTopicsKnown)
     def on_retry_topics_known(self, message: _RetryTopicsKnown) -> None:
@@ -183,6 +199,8 @@ class Clients(Responder):
         config = self._groups.find(name)
         if config is not None:
             self._make_retry_topic(name, config, data.unit_mode)
+        elif self._has_no_room(name, self._consumers.groups):
+            return False
         done = self._consumers.register(data, member)
         if done.published:
             self._publish(name)

@@ -9,6 +9,7 @@ from actors.config import PERM_INHERIT, BrokerConfig
 from protocol.bodies import DataVersion, TopicConfig, TopicConfigTable
 from protocol.topic_names import (
     AUTO_CREATE_TOPIC,
+    DLQ_TOPIC_PREFIX,
     RETRY_TOPIC_PREFIX,
     SYSTEM_TOPIC_PREFIX,
     SYSTEM_TOPICS,
@@ -17,6 +18,8 @@ from storage.tables.topics import READ_WRITE, always_present
 
 UNIT_FLAG = 1
 UNIT_SUB_FLAG = 2
+_OF_GROUPS = (RETRY_TOPIC_PREFIX, DLQ_TOPIC_PREFIX)
+"""Of each consumer group there may be one for retries and one for dead letters."""
 
 
 class Topics:
@@ -58,6 +61,8 @@ class Topics:
     ) -> TopicConfig | None:
         """What a send makes of a topic that is not there; None when it may not."""
         is_retry = topic.startswith(RETRY_TOPIC_PREFIX)
+        if self.is_full(topic):
+            return None
         sys_flag = (UNIT_SUB_FLAG if is_retry else UNIT_FLAG) if unit_mode else 0
         pattern = self.configs.get(default_topic)
         # TBW102 may still be in the file of a broker that had autoCreateTopicEnable once
@@ -69,6 +74,14 @@ class Topics:
         if is_retry:
             return TopicConfig(topic, 1, 1, READ_WRITE, topic_sys_flag=sys_flag)
         return None
+
+    def is_full(self, topic: str) -> bool:
+        """Whether sends make no more topics of this kind; a group's own count as the groups do."""
+        is_own = topic.startswith(_OF_GROUPS)
+        most = 2 * self._config.auto_groups_max if is_own else self._config.auto_topics_max
+        if not 0 < most <= len(self.configs):
+            return False
+        return most <= sum(name.startswith(_OF_GROUPS) == is_own for name in self.configs)
 
     def set_order(self, ordered: frozenset[str], now_ms: int) -> bool:
         """Sets and clears `order`; whether that changed anything."""
