@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 from protocol.codes import ResponseCode, SerializeType
 from protocol.command import RemotingCommand
 from protocol.errors import FrameError, FrameTooLong, RemoteError
-from protocol.frame import FRAME_BYTES_MAX, decode_frame
+from protocol.frame import FRAME_BYTES_MAX, HEADER_BYTES_MAX, decode_frame
 
 if TYPE_CHECKING:  # who only reads answers does without: 10 ms of CPU in each task of Spark
     from protocol.pull_wire import Pull, PullDecoder
@@ -102,6 +102,8 @@ class Stream:
                 if total < 4 or header_end > end or total + 4 > most:
                     raise self._refusal(total, mark)
                 if end > size:
+                    if header_end - start > HEADER_BYTES_MAX:
+                        raise self._refusal(total, mark)
                     need = end - position
                     break
                 send = None

@@ -31,6 +31,8 @@ class Topics:
         self.configs = {topic.topic_name: topic for topic in _always_present(config)}
         self.system_topics = SYSTEM_TOPICS | self.configs.keys()
         self.version = DataVersion()
+        self._counted_at: DataVersion | None = None
+        self._own_count = 0
         if loaded is not None:
             self.configs.update(loaded.topic_configs)
             self.version = loaded.data_version
@@ -81,7 +83,10 @@ class Topics:
         most = 2 * self._config.auto_groups_max if is_own else self._config.auto_topics_max
         if not 0 < most <= len(self.configs):
             return False
-        return most <= sum(name.startswith(_OF_GROUPS) == is_own for name in self.configs)
+        if self._counted_at is not self.version:
+            self._counted_at = self.version
+            self._own_count = sum(name.startswith(_OF_GROUPS) for name in self.configs)
+        return most <= (self._own_count if is_own else len(self.configs) - self._own_count)
 
     def set_order(self, ordered: frozenset[str], now_ms: int) -> bool:
         """Sets and clears `order`; whether that changed anything."""
