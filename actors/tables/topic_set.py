@@ -18,7 +18,7 @@ from storage.tables.topics import READ_WRITE, always_present
 
 UNIT_FLAG = 1
 UNIT_SUB_FLAG = 2
-_OF_GROUPS = (RETRY_TOPIC_PREFIX, DLQ_TOPIC_PREFIX)
+OF_GROUPS = (RETRY_TOPIC_PREFIX, DLQ_TOPIC_PREFIX)
 """Of each consumer group there may be one for retries and one for dead letters."""
 
 
@@ -63,7 +63,7 @@ class Topics:
     ) -> TopicConfig | None:
         """What a send makes of a topic that is not there; None when it may not."""
         is_retry = topic.startswith(RETRY_TOPIC_PREFIX)
-        if self.is_full(topic):
+        if topic in OF_GROUPS or self.is_full(topic):
             return None
         sys_flag = (UNIT_SUB_FLAG if is_retry else UNIT_FLAG) if unit_mode else 0
         pattern = self.configs.get(default_topic)
@@ -79,13 +79,13 @@ class Topics:
 
     def is_full(self, topic: str) -> bool:
         """Whether sends make no more topics of this kind; a group's own count as the groups do."""
-        is_own = topic.startswith(_OF_GROUPS)
+        is_own = topic.startswith(OF_GROUPS)
         most = 2 * self._config.auto_groups_max if is_own else self._config.auto_topics_max
         if not 0 < most <= len(self.configs):
             return False
         if self._counted_at is not self.version:
             self._counted_at = self.version
-            self._own_count = sum(name.startswith(_OF_GROUPS) for name in self.configs)
+            self._own_count = sum(name.startswith(OF_GROUPS) for name in self.configs)
         return most <= (self._own_count if is_own else len(self.configs) - self._own_count)
 
     def set_order(self, ordered: frozenset[str], now_ms: int) -> bool:

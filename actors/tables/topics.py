@@ -33,7 +33,7 @@ from actors.tables.registering import (
     WhenRegistered,
 )
 from actors.tables.table_encoder import EncodeAnswer
-from actors.tables.topic_set import Topics
+from actors.tables.topic_set import OF_GROUPS, Topics
 from protocol.bodies import TopicConfig, TopicConfigTable
 from protocol.bodies_admin import TopicList
 from protocol.codes import RequestCode, ResponseCode
@@ -216,7 +216,7 @@ class TopicTable(PersistedTable):
     def on_create_system_topic(self, message: CreateSystemTopic) -> None:
         """Makes a topic for retries or dead letters."""
         config = self._topics.configs.get(message.topic)
-        if config is None and not is_legal_name(message.topic):
+        if config is None and (message.topic in OF_GROUPS or not is_legal_name(message.topic)):
             self.log_dropped("topic not created: no legal name", topic=message.topic)
             message.refuse("no legal name")
         elif config is None:
