@@ -125,6 +125,8 @@ class HaMaster(Actor):
     def refused(self, link: SlaveLink, reason: str) -> None:
         """A slave cannot follow this log: said once, though it comes again every few seconds."""
         if self._refused.get(link.host) != reason:
+            if len(self._refused) >= STRANGERS_MAX:
+                self._refused.clear()
             self._refused[link.host] = reason
             log.error("slave refused", slave=link.remote, reason=reason)
         link.close()
