@@ -165,7 +165,9 @@ def test_a28_a_reply_without_the_right_is_refused_and_told() -> None:
     with capture_logs() as logs:
         answer = made.ask_as(READER, reply)
     assert answer.code == 1 and "No default permission" in (answer.remark or "")
-    assert any(each["event"] == "request refused" for each in logs), [each["event"] for each in logs]
+    assert any(each["event"] == "request refused" for each in logs), [
+        each["event"] for each in logs
+    ]
     made.stop()
 
 
