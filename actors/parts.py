@@ -14,6 +14,7 @@ from actors.access.guard import Guard, new_guard
 from actors.access.refusals import Refusals
 from actors.access.rights import BROKER_RIGHTS
 from actors.config import BrokerConfig
+from actors.dispatching.part_pool import open_parts
 from actors.dispatching.recovery_log import log_recovery, log_reserve
 from actors.dispatching.reput import Following
 from actors.engine.published import Published
@@ -32,7 +33,9 @@ from protocol.host import pack_host
 from protocol.topic_names import REPLY_TOPIC_SUFFIX
 from storage.config import StoreConfig
 from storage.dispatching.dispatch import delay_levels_ms
+from storage.files.disk import RealDisk
 from storage.message_store import MessageStore
+from storage.recovery.log_parts import PartsHere
 from storage.replica.queue_generations import QueueGenerations
 from storage.replica.replica_log import ReplicaLog
 from storage.replica.replica_mark import is_marked, mark_replica, queued_topics
@@ -89,7 +92,7 @@ class Parts:
             self.guard = self._new_guard(self.acl)
         store_address = config.store_address()  # before the store is opened: it may not work
         require_room(store_config, system.disk)
-        self.store = MessageStore(store_config, system.disk, system.clock)
+        self.store = _new_store(store_config, system)
         self.recovery = self.store.open()
         log_recovery(self.recovery)
         is_next_missing = self.store.commit_log.next_file_offset_to_prepare() is not None
@@ -162,3 +165,9 @@ def warn_if_open(settings: AccessSettings, bind_address: str) -> None:
 def physical_memory_bytes() -> int:
     """How much memory this machine has."""
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def _new_store(config: StoreConfig, system: ActorSystem) -> MessageStore:
+    """Not opened yet; on a real disk its log is read by all processors after a crash."""
+    parts = open_parts if isinstance(system.disk, RealDisk) else PartsHere
+    return MessageStore(config, system.disk, system.clock, parts)

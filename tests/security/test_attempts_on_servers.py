@@ -17,12 +17,11 @@ import pytest
 from structlog.testing import capture_logs
 
 from actors.config import NamesrvConfig
-from actors.engine.system import ActorSystem, StartFailed
+from actors.engine.system import StartFailed
 from actors.namesrv_server import children, service
 from actors.naming import ceilings, route_table
 from actors.naming import namesrv as namesrv_module
 from actors.network.connections import Accepted
-from actors.network.local_client import LocalClient
 from actors.network.service import Service
 from protocol.bodies import ClusterInfo, RegisterBrokerBody, TopicConfig, TopicConfigTable
 from protocol.codes import RequestCode as Code
@@ -34,6 +33,8 @@ from protocol.headers.namesrv import PutKvConfigHeader, RegisterBrokerHeader
 from storage.errors import StoreError
 from tests.support.brokers import BROKER, SimulatedBroker, send_command
 from tests.support.fake_disk import FakeDisk
+from tests.support.local_client import LocalClient
+from tests.support.simulation import SimulatedSystem
 from tests.support.sockets import Line, serving_broker
 
 
@@ -42,7 +43,7 @@ class OpenNamesrv:
 
     def __init__(self, **settings: str) -> None:
         config = NamesrvConfig(kv_config_path="/n/kv.json", **settings)  # type: ignore[arg-type]
-        self.system = ActorSystem.simulated(1, FakeDisk(), 1_700_000_000_000)
+        self.system = SimulatedSystem(1, FakeDisk(), 1_700_000_000_000)
         self._service = service(self.system, config)
         specs = children(self.system, config, [])
         self.system.start(*(each for each in specs if each.name != "namesrv_acceptor"))
@@ -208,7 +209,7 @@ class Slave:
     def say(self, data: bytes) -> None:
         if self.is_open:
             self.line.send(data)
-            self._made.system.simulation.make_ready(self._far, EPOLLIN | EPOLLOUT)
+            self._made.system.loop.make_ready(self._far, EPOLLIN | EPOLLOUT)
             self._made.system.drain()
 
     @property

@@ -203,7 +203,7 @@ class PairedLine(Line):
 
     def wind(self) -> None:
         """The broker may read and write once more, and does all that follows from it."""
-        self._made.system.simulation.make_ready(self._far, EPOLLIN | EPOLLOUT)
+        self._made.system.loop.make_ready(self._far, EPOLLIN | EPOLLOUT)
         self._made.system.drain()
 
     def receive_now(self) -> list[RemotingCommand]:
