@@ -108,8 +108,7 @@ def test_a20_no_request_changes_what_is_a_name_servers_operators(key: str) -> No
     config = NamesrvConfig(config_store_path=path)
     system.start(ChildSpec("settings", lambda _: NamesrvSettings(config)))
     for text in smuggled(key):
-        asked = RemotingCommand(Code.UPDATE_NAMESRV_CONFIG, body=text.encode())
-        answer = ask(system, "settings", request(asked.code, body=asked.body))
+        answer = ask(system, "settings", request(Code.UPDATE_NAMESRV_CONFIG, body=text.encode()))
         assert (answer.code, answer.remark) == (ResponseCode.NO_PERMISSION, REFUSED)
     assert system.disk.read_bytes(path) == FILE
     assert system.stop(5)
