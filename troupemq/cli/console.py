@@ -1,0 +1,120 @@
+"""`console`: pages for operators, in a process of its own."""
+
+import sys
+from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
+
+import click
+
+from troupemq.cli.options import acl_option, daemon_options, leave, namesrv_option
+from troupemq.daemon import Serving, serve, tell
+from troupemq.logs import set_up_logs
+
+PORT = 8088
+NEEDED = ("starlette", "uvicorn", "jinja2")
+DATA = "~/.troupemq-console"
+
+
+def console_is_installed() -> bool:
+    """Whether what the extra `console` brings is there, and the console itself."""
+    folder = Path(__file__).parents[1] / "console"
+    return folder.is_dir() and all(find_spec(each) is not None for each in NEEDED)
+
+
+def _prefix(_: click.Context, __: click.Parameter, value: str) -> str:
+    value = value.rstrip("/")
+    if value and (not value.startswith("/") or not value.replace("/", "").isalnum()):
+        raise click.BadParameter("write /mq: a slash and letters or digits")
+    return value
+
+
+@click.command()
+@namesrv_option
+@acl_option
+@click.option(
+    "-p",
+    "--port",
+    type=click.IntRange(0, 65_535),
+    default=PORT,
+    show_default=True,
+    help="0: a free one.",
+)
+@click.option(
+    "--bind", default="127.0.0.1", show_default=True, metavar="ADDRESS", help="Where to listen."
+)
+@click.option(
+    "--data",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=Path(DATA),
+    show_default=True,
+    help="Accounts, audit log and thresholds of alerts.",
+)
+@click.option("--prefix", default="", callback=_prefix, metavar="/PATH", help="Of all its paths.")
+@click.option(
+    "--host",
+    "hosts",
+    multiple=True,
+    metavar="NAME",
+    help="A name by which browsers call it, besides addresses and localhost; repeatable.",
+)
+@click.option(
+    "--proxy", default="", metavar="ADDRESS", help="A reverse proxy whose X-Forwarded-For counts."
+)
+@click.option("--behind-tls", is_flag=True, help="Browsers reach it by https only.")
+@click.option("--hide-bodies", is_flag=True, help="Viewers see no bodies of messages.")
+@click.option(
+    "--alerts",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Whom to tell what is wrong: a webhook, mail (docs/console.md).",
+)
+@daemon_options
+def console(
+    namesrv: str | None,
+    port: int,
+    bind: str,
+    data: Path,
+    prefix: str,
+    hosts: tuple[str, ...],
+    proxy: str,
+    behind_tls: bool,
+    hide_bodies: bool,
+    alerts: Path | None,
+    ready_file: Path | None,
+    log_json: bool,
+) -> None:
+    """Pages for operators in a browser: what is wrong, topics, groups, messages.
+
+    It asks brokers and name servers as `troupemq admin` does, official ones of 4.9.7, too. The
+    first start makes the user admin, and prints its password once.
+    """
+    if not console_is_installed():
+        leave("The console is not installed: pip install 'troupemq[console]'.")
+    set_up_logs(as_json=log_json)
+    from troupemq.console.alerts import load_alert_settings
+    from troupemq.console.asking import ConsoleSettings
+    from troupemq.console.server import ConsoleServer
+
+    def start(_: Callable[[str], None]) -> Serving:
+        settings = ConsoleSettings(
+            data=data.expanduser(),
+            namesrv=namesrv,
+            bind_address=bind,
+            port=port,
+            prefix=prefix,
+            hosts=hosts,
+            hide_bodies=hide_bodies,
+            behind_tls=behind_tls,
+            alerts=load_alert_settings(alerts),
+        )
+        server = ConsoleServer(settings, proxy)
+        server.start()
+        host = f"[{bind}]" if ":" in bind else bind
+        tell(f"Console on http://{host}:{server.port}{prefix}/")
+        password = server.console.accounts.first_password
+        if password is not None:
+            tell(f"Log in as admin with the password {password} (it is shown this once).")
+        return Serving({"console": server.port}, server.stop)
+
+    sys.exit(serve(start, ready_file=ready_file))
