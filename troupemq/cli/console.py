@@ -1,9 +1,12 @@
 """`console`: pages for operators, in a process of its own."""
 
+import os
 import sys
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
+from signal import SIGTERM
+from threading import Thread
 
 import click
 
@@ -27,6 +30,12 @@ def _prefix(_: click.Context, __: click.Parameter, value: str) -> str:
     if value and (not value.startswith("/") or not value.replace("/", "").isalnum()):
         raise click.BadParameter("write /mq: a slash and letters or digits")
     return value
+
+
+def _end_with_stdin() -> None:
+    """Whoever started this one has the other end, and never writes."""
+    sys.stdin.buffer.read()
+    os.kill(os.getpid(), SIGTERM)
 
 
 @click.command()
@@ -69,6 +78,7 @@ def _prefix(_: click.Context, __: click.Parameter, value: str) -> str:
     metavar="FILE",
     help="Whom to tell what is wrong: a webhook, mail (docs/console.md).",
 )
+@click.option("--until-stdin-ends", is_flag=True, hidden=True)
 @daemon_options
 def console(
     namesrv: str | None,
@@ -81,6 +91,7 @@ def console(
     behind_tls: bool,
     hide_bodies: bool,
     alerts: Path | None,
+    until_stdin_ends: bool,
     ready_file: Path | None,
     log_json: bool,
 ) -> None:
@@ -115,6 +126,11 @@ def console(
         password = server.console.accounts.first_password
         if password is not None:
             tell(f"Log in as admin with the password {password} (it is shown this once).")
+        else:
+            path = data.expanduser() / "accounts.json"
+            tell(f"Log in with an account of before; without {path} a start makes a new one.")
+        if until_stdin_ends:
+            Thread(target=_end_with_stdin, name="parent", daemon=True).start()
         return Serving({"console": server.port}, server.stop)
 
     sys.exit(serve(start, ready_file=ready_file))

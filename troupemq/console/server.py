@@ -79,6 +79,7 @@ class ConsoleServer:
             loop="asyncio",
             lifespan="off",
             log_config=None,
+            log_level="warning",
             access_log=False,
             proxy_headers=bool(proxy),
             forwarded_allow_ips=proxy or None,
