@@ -28,7 +28,7 @@ PASSWORD_CHARS_MAX = 256
 PASSWORD_CHARS_MIN = 10
 ENTRIES_MAX = 1000
 
-_SCRYPT = {"n": 1 << 15, "r": 8, "p": 1, "maxmem": 64 << 20}
+SCRYPT = {"n": 1 << 15, "r": 8, "p": 1, "maxmem": 64 << 20}
 """32 MiB and some 80 ms for each password."""
 
 _AT_ONCE = BoundedSemaphore(2)
@@ -203,7 +203,7 @@ def _digest(token: str) -> str:
 
 def _scrypt(password: str, salt: str) -> str:
     with _AT_ONCE:
-        return scrypt(password.encode(errors="replace"), salt=bytes.fromhex(salt), **_SCRYPT).hex()
+        return scrypt(password.encode(errors="replace"), salt=bytes.fromhex(salt), **SCRYPT).hex()
 
 
 def _hashed(password: str, role: str) -> _User:

@@ -18,7 +18,6 @@ from email.message import EmailMessage
 from pathlib import Path
 from threading import Lock
 from urllib.error import URLError
-from urllib.parse import urlsplit
 from urllib.request import Request, urlopen
 
 from storage.errors import StoreError, reason_of
@@ -74,7 +73,7 @@ def load_alert_settings(path: Path | None) -> AlertSettings:
         if type(value) is not types[name]:
             raise StoreError(f"{path}: {name} must be a {types[name].__name__}.")
     settings = AlertSettings(**found)
-    if settings.webhook and urlsplit(settings.webhook).scheme not in ("http", "https"):
+    if settings.webhook and not settings.webhook.startswith(("http://", "https://")):
         raise StoreError(f"{path}: webhook must begin with http:// or https://.")
     return settings
 
@@ -159,8 +158,8 @@ class Alerts:
     def _to_webhook(self, lines: Sequence[str], began: Sequence[str], ended: Sequence[str]) -> str:
         body = json.dumps({"text": "\n".join(lines), "began": began, "ended": ended}).encode()
         headers = {"Content-Type": "application/json", "User-Agent": "troupemq-console"}
-        request = Request(self.settings.webhook, body, headers)
         try:
+            request = Request(self.settings.webhook, body, headers)
             with urlopen(request, timeout=TELL_TIMEOUT_S) as answer:
                 answer.read(1)
         except (OSError, URLError, ValueError) as error:

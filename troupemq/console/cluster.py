@@ -20,6 +20,7 @@ from troupemq.cli.admin.command import ACTIONS
 from troupemq.cli.admin.output import Output, Row
 from troupemq.cli.admin.session import Session
 from troupemq.cli.admin.text import one_line
+from troupemq.client.connection.connection import Answer
 from troupemq.client.errors import ArgumentIllegal, ClientError, RequestTimeout
 
 DEADLINE_S = 4.0
@@ -64,20 +65,21 @@ class Asker(Session):
 
     def call_later(self, address: str, command: RemotingCommand, timeout_ms: float) -> "Later":
         """Asks now; the answer is fetched afterwards, so that many are asked at once."""
-        return Later(self._client.remoting.call_async(address, command, timeout_ms))
+        answer = self._client.remoting.call_async(address, command, timeout_ms)
+        return Later(command.code, answer)
 
 
 class Later:
     """An answer to come; at the latest when its time is over, for the client sees to that."""
 
-    def __init__(self, future: object) -> None:
-        self._future = future
+    def __init__(self, code: int, answer: Answer) -> None:
+        self.code = code
+        """Of the request."""
+        self._answer = answer
 
     def answer(self) -> RemotingCommand:
         """Whatever its code. Raises ClientError."""
-        found = self._future.result()  # type: ignore[attr-defined]
-        assert isinstance(found, RemotingCommand)
-        return found
+        return self._answer.result()
 
 
 class Gathered(Output):

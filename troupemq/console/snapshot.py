@@ -38,6 +38,9 @@ GROUPS_ASKED_MAX = 200
 
 DEAD_LETTERS_ASKED_MAX = 200
 
+UNSUPPORTED_S = 600.0
+"""So long a broker is not asked again for what it does not serve: official ones log each time."""
+
 Found = TypeVar("Found", bound=Body)
 
 
@@ -114,9 +117,15 @@ class Snapshot:
 class SnapshotTaker:
     """Takes one."""
 
-    def __init__(self, session: Asker, now_ms: Callable[[], int] | None = None) -> None:
+    def __init__(
+        self,
+        session: Asker,
+        now_ms: Callable[[], int] | None = None,
+        clock: Callable[[], float] = monotonic,
+    ) -> None:
         self._session = session
         self._now_ms = now_ms or (lambda: time_ns() // 1_000_000)
+        self._unsupported = _Unsupported(clock)
 
     def take(self) -> Snapshot:
         """Never raises: a cluster that nobody can reach is one sentence in `missing`."""
@@ -135,7 +144,7 @@ class SnapshotTaker:
         return found
 
     def _first_round(self, found: Snapshot, seconds: float) -> None:
-        about = _Questions(self._session, found, seconds)
+        about = _Questions(self._session, found, seconds, self._unsupported)
         runtime = [
             (each, about.ask(each.place.address, RequestCode.GET_BROKER_RUNTIME_INFO))
             for each in found.brokers
@@ -175,7 +184,7 @@ class SnapshotTaker:
 
     def _second_round(self, found: Snapshot, seconds: float) -> None:
         """Members of groups, all of which are at every broker; dead letters by their topics."""
-        about = _Questions(self._session, found, seconds)
+        about = _Questions(self._session, found, seconds, self._unsupported)
         masters = [each.place.address for each in found.masters if each.says]
         if not masters:
             return
@@ -218,24 +227,50 @@ class SnapshotTaker:
                 state.dead_letters = (state.dead_letters or 0) + count
 
 
+class _Unsupported:
+    """Which broker does not serve which request."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._since_s: dict[tuple[str, int], float] = {}
+
+    def holds(self, address: str, code: int) -> bool:
+        since_s = self._since_s.get((address, code))
+        return since_s is not None and self._clock() - since_s < UNSUPPORTED_S
+
+    def note(self, address: str, code: int) -> None:
+        self._since_s[address, code] = self._clock()
+
+
 class _Questions:
     """Those of one round."""
 
-    def __init__(self, session: Asker, found: Snapshot, seconds: float) -> None:
+    def __init__(
+        self, session: Asker, found: Snapshot, seconds: float, unsupported: _Unsupported
+    ) -> None:
         self._session = session
+        self._unsupported = unsupported
         self._found = found
         self._timeout_ms = seconds * 1000
 
-    def ask(self, address: str, code: RequestCode, header: Header | None = None) -> Later:
+    def ask(self, address: str, code: RequestCode, header: Header | None = None) -> Later | None:
+        """None if the broker does not serve that."""
+        if self._unsupported.holds(address, code):
+            return None
         command = RemotingCommand(code, {} if header is None else header.encode())
         return self._session.call_later(address, command, self._timeout_ms)
 
     def body(
-        self, kind: type[Found], address: str, later: Later, perhaps: bool = False
+        self, kind: type[Found], address: str, later: Later | None, perhaps: bool = False
     ) -> Found | None:
         """The answer. None where there is none, which is said unless not all brokers have it."""
+        if later is None:
+            return None
         try:
             answer = later.answer()
+            if perhaps and answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+                self._unsupported.note(address, later.code)
+                return None
             if answer.code != ResponseCode.SUCCESS:
                 raise BrokerError(answer.code, answer.remark, address)
             return understood(kind.decode, answer.body)
@@ -246,7 +281,10 @@ class _Questions:
             self._miss(str(error) if address in str(error) else f"{address}: {error}")
         return None
 
-    def members(self, address: str, later: Later) -> int | None:
+    def members(self, address: str, later: Later | None) -> int | None:
+        """How many there are; None if nobody says."""
+        if later is None:
+            return None
         try:
             answer = later.answer()
             if answer.code == ResponseCode.CONSUMER_NOT_ONLINE:
