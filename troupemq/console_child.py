@@ -8,6 +8,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from threading import Event, Thread
 from time import monotonic
@@ -15,7 +16,6 @@ from time import monotonic
 from structlog import get_logger
 
 from storage.errors import StoreError
-from troupemq.cli.console import console_is_installed
 from troupemq.masters.supervisor import STEADY_S, pause_s
 
 log = get_logger(__name__)
@@ -23,6 +23,13 @@ log = get_logger(__name__)
 STOP_S = 5.0
 READY_S = 20.0
 LOOK_S = 0.05
+NEEDED = ("starlette", "uvicorn", "jinja2")
+
+
+def console_is_installed() -> bool:
+    """Whether what the extra `console` brings is there, and the console itself."""
+    folder = Path(__file__).with_name("console")
+    return folder.is_dir() and all(find_spec(each) is not None for each in NEEDED)
 
 
 class ConsoleChild:

@@ -3,31 +3,27 @@
 import os
 import sys
 from collections.abc import Callable
-from importlib.util import find_spec
 from pathlib import Path
+from re import ASCII
+from re import compile as compile_pattern
 from signal import SIGTERM
 from threading import Thread
 
 import click
 
 from troupemq.cli.options import acl_option, daemon_options, leave, namesrv_option
+from troupemq.console_child import console_is_installed
 from troupemq.daemon import Serving, serve, tell
 from troupemq.logs import set_up_logs
 
 PORT = 8088
-NEEDED = ("starlette", "uvicorn", "jinja2")
 DATA = "~/.troupemq-console"
-
-
-def console_is_installed() -> bool:
-    """Whether what the extra `console` brings is there, and the console itself."""
-    folder = Path(__file__).parents[1] / "console"
-    return folder.is_dir() and all(find_spec(each) is not None for each in NEEDED)
+_PREFIX = compile_pattern(r"(/[\w-]+)+", ASCII)
 
 
 def _prefix(_: click.Context, __: click.Parameter, value: str) -> str:
     value = value.rstrip("/")
-    if value and (not value.startswith("/") or not value.replace("/", "").isalnum()):
+    if value and not _PREFIX.fullmatch(value):
         raise click.BadParameter("write /mq: a slash and letters or digits")
     return value
 

@@ -22,8 +22,8 @@ from actors.config import (
 from storage.config import StoreConfig
 from storage.errors import StoreError
 from troupemq.cli.console import PORT as CONSOLE_PORT
-from troupemq.cli.console import console_is_installed
 from troupemq.cli.options import daemon_options, leave
+from troupemq.console_child import console_is_installed
 from troupemq.daemon import Serving, keep_files_private, sentence_of, serve, tell
 from troupemq.logs import set_up_logs
 from troupemq.masters.plan import BrokerCommandLine, make_plan, supervise
