@@ -12,6 +12,7 @@ from tests.compat.patience import wait_until
 from troupemq import Message, Producer, PullConsumer
 from troupemq.client.consuming.consumer_offsets import ConsumeFrom
 from troupemq.console.asking import ConsoleSettings
+from troupemq.console.cluster import WatchedCluster
 from troupemq.console.server import ConsoleServer
 from troupemq.servers import Servers
 
@@ -47,6 +48,9 @@ def console(servers: Servers, tmp_path_factory: pytest.TempPathFactory) -> Itera
             producer.send(Message("Orders", HOSTILE, keys=f"key-{number}"))
     with PullConsumer("late", namesrv, auto_commit=False, begin=ConsumeFrom.FIRST_OFFSET) as late:
         late.commit(dict.fromkeys(late.fetch_queues("Orders"), 1))
+    made = WatchedCluster(namesrv)
+    assert not made.run("updateSubGroup", "-c", "DefaultCluster", "-g", "late").failures
+    made.close()
     settings = ConsoleSettings(tmp_path_factory.mktemp("console"), namesrv, port=0)
     server = ConsoleServer(settings)
     server.start()
