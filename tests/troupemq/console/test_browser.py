@@ -8,7 +8,6 @@ from shutil import which
 import pytest
 from playwright.sync_api import Page, Response, ViewportSize, sync_playwright
 
-from tests.compat.patience import wait_until
 from troupemq import Message, Producer, PullConsumer
 from troupemq.client.consuming.consumer_offsets import ConsumeFrom
 from troupemq.console.asking import ConsoleSettings
@@ -92,7 +91,7 @@ def test_a_newcomer_finds_a_late_group_a_message_and_its_consumer_in_three_click
     page = browser_page
     go(page, "/")
     page.wait_for_selector("#findings >> text=late has")
-    page.click("#late_groups >> text=late")
+    page.click("#late_groups tbody a >> text=late")
     page.wait_for_selector("h1 >> text=Group late")
     go(page, "/")
     page.click("main >> text=Find a message")
@@ -117,7 +116,7 @@ def test_every_page_fits_a_phone_and_its_controls_have_names(
         assert width <= PHONE["width"], f"{path} is {width} wide"
         nameless = page.evaluate(
             "[...document.querySelectorAll('input:not([type=hidden]),select,textarea,button,a')]"
-            ".filter(each => !each.labels?.length && !each.innerText.trim()).length"
+            ".filter(each => !each.labels?.length && !each.textContent.trim()).length"
         )
         assert nameless == 0 and page.locator("h1").count() == 1, path
     page.set_viewport_size(DESK)
@@ -157,10 +156,11 @@ def test_keys_lead_to_pages_and_fields_and_the_chart_is_drawn(browser_page: Page
     page.keyboard.press("g")
     page.keyboard.press("t")
     page.wait_for_selector("h1 >> text=Topics")
+    page.wait_for_load_state("load")  # the keys are heard from then on
     page.keyboard.press("/")
     page.keyboard.type("Ord")
     page.keyboard.press("Enter")
-    wait_until(lambda: "filter=Ord" in page.url, "the filter")
+    page.wait_for_url("**/topics?filter=Ord*")
     go(page, "/")
     page.keyboard.press("Tab")
     assert page.evaluate("document.activeElement.className") == "skip"
