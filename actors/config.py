@@ -152,9 +152,7 @@ class BrokerConfig(BrokerAccessSettings, ConsolePlace):
         )
         _check_port("listenPort", self.listen_port, below=2, above=1)
         _check_port("monitoringPort", self.monitoring_port)
-        _check_port("consolePort", self.console_port)
-        if self.console_port and not self.namesrv_addresses:
-            raise ConfigError("consolePort is set: a console needs to know namesrvAddr, too.")
+        self._check_console()
         if self.broker_role not in ROLES:
             raise ConfigError(f"brokerRole is {self.broker_role}: it may be {', '.join(ROLES)}.")
         if self.is_slave and self.broker_id <= MASTER_ID:
@@ -169,7 +167,6 @@ class BrokerConfig(BrokerAccessSettings, ConsolePlace):
             ("brokerIP1", self.broker_ip1),
             ("brokerIP2", self.broker_ip2),
             ("bindAddress", self.bind_address),
-            ("consoleBindAddress", self.console_bind_address),
         ):
             _check_host(name, host)
         for address in self.namesrv_addresses:
@@ -203,6 +200,12 @@ class BrokerConfig(BrokerAccessSettings, ConsolePlace):
         ):
             if value < 0:
                 raise ConfigError(f"{name} is {value}: it must be 0, for none, or greater.")
+
+    def _check_console(self) -> None:
+        _check_port("consolePort", self.console_port)
+        _check_host("consoleBindAddress", self.console_bind_address)
+        if self.console_port and not self.namesrv_addresses:
+            raise ConfigError("consolePort is set: a console needs to know namesrvAddr, too.")
 
     @property
     def bloom(self) -> BloomFilter:

@@ -74,7 +74,7 @@ def _end_with_stdin() -> None:
     metavar="FILE",
     help="Whom to tell what is wrong: a webhook, mail (docs/console.md).",
 )
-@click.option("--until-stdin-ends", is_flag=True, hidden=True)
+@click.option("--until-stdin-ends", is_flag=True, hidden=True, help="With its parent.")
 @daemon_options
 def console(
     namesrv: str | None,
