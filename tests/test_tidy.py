@@ -74,7 +74,6 @@ TESTED_ELSEWHERE = {
     "storage/transactions/ledger.py": "tests/storage/transactions/test_table.py: part of the table",
     "troupemq/__main__.py": "tests/troupemq/test_packaging.py: the command of a wheel",
     "troupemq/cli/admin/": "tests/troupemq/cli/test_admin_commands.py: every command by its name",
-    "troupemq/console/change_pages.py": "tests/troupemq/console/test_changes.py: beside changes",
     "troupemq/console/changing/": "tests/troupemq/console/test_changes.py: each is carried out",
     "troupemq/console/pages/": "tests/troupemq/console/test_pages.py: every page by its path",
     "troupemq/console/reading.py": "tests/troupemq/console/test_pages.py: messages are found by it",
