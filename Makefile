@@ -83,10 +83,10 @@ clean:                       ## remove what can be made again; never data
 	find $(wildcard actors protocol remoting spark storage tests troupemq) -name __pycache__ -prune -exec rm -rf {} +
 
 $(ready_to_run): pyproject.toml hatch_build.py
-	@$(call install,spark$(comma)java)
+	@$(call install,spark$(comma)java$(comma)console)
 
 $(ready_to_test): pyproject.toml hatch_build.py
-	@$(call install,spark$(comma)java$(comma)dev)
+	@$(call install,spark$(comma)java$(comma)console$(comma)dev)
 
 compat := $(python) -m pytest -q -o faulthandler_timeout=1200 tests/compat
 
