@@ -20,6 +20,7 @@ from actors.settings.access_settings import (
 from actors.settings.known_keys import BROKER_FILE_KEYS, NAMESRV_FILE_KEYS, OLD_SPELLINGS
 from actors.settings.local_address import address_of, local_address, local_host_name
 from actors.settings.properties_file import parse_properties
+from actors.settings.tls_settings import ENFORCING, BrokerTlsSettings, TlsSettings, with_tls_file
 from protocol.bloom import BloomFilter
 from protocol.ha import TRANSFER_BYTES_MAX, TRANSFER_HEAD_BYTES
 from storage.config import StoreConfig, key, keys_of, secret_keys_of
@@ -54,7 +55,7 @@ class ConfigError(StoreError):
 
 
 @dataclass(frozen=True)
-class BrokerConfig(BrokerAccessSettings):
+class BrokerConfig(BrokerAccessSettings, BrokerTlsSettings):
     """What a broker needs to know besides its store. Raises ConfigError."""
 
     broker_name: str = key("brokerName", default="")
@@ -137,6 +138,7 @@ class BrokerConfig(BrokerAccessSettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        self.check_tls()
         set_value = object.__setattr__
         shortest_ms, longest_ms = _REGISTER_PERIOD_MS
         set_value(self, "broker_name", self.broker_name or local_host_name())
@@ -153,6 +155,11 @@ class BrokerConfig(BrokerAccessSettings):
             raise ConfigError(f"brokerId is {self.broker_id}: a slave's must be greater than 0.")
         if not self.is_slave:
             set_value(self, "broker_id", MASTER_ID)  # as 4.9.7: a master's own number is ignored
+        if self.tls_ha_mode == ENFORCING and not self.is_slave and not self.has_certificate:
+            raise ConfigError(
+                "tls.ha.mode is enforcing, and there is no certificate: name one as"
+                " tls.server.certPath, and its key as tls.server.keyPath."
+            )
         if not 0 <= self.broker_permission <= PERM_READ | PERM_WRITE | PERM_INHERIT:
             raise ConfigError(
                 f"brokerPermission is {self.broker_permission}: 6 is read and write, 4 only read."
@@ -223,7 +230,7 @@ class BrokerConfig(BrokerAccessSettings):
 
 
 @dataclass(frozen=True)
-class NamesrvConfig(AccessSettings):
+class NamesrvConfig(AccessSettings, TlsSettings):
     """What a name server needs to know. Raises ConfigError."""
 
     listen_port: int = key("listenPort", default=9876)
@@ -242,6 +249,7 @@ class NamesrvConfig(AccessSettings):
     """With access control: routes only of topics that the asker may use; a setting of ours."""
 
     def __post_init__(self) -> None:
+        self.check_tls()
         _check_port("listenPort", self.listen_port)
         _check_host("bindAddress", self.bind_address)
 
@@ -342,7 +350,8 @@ def _values(text: str, overrides: Mapping[str, str] | None) -> dict[str, str]:
         values = parse_properties(text)
     except ValueError as error:
         raise ConfigError(f"the settings cannot be read: {error}.") from error
-    return {**values, **(overrides or {})}
+    overrides = overrides or {}
+    return with_tls_file({**values, **overrides}, overrides)
 
 
 def converted_settings(config: Any, values: Mapping[str, str]) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from actors.dispatching.reput import Following
 from actors.engine.published import Published
 from actors.engine.system import ActorSystem
 from actors.network.hooks import Hook, Hooks
+from actors.network.tls_contexts import tls_contexts
 from actors.retention.keeping import KeepingReport
 from actors.sending.replicas import Replicas
 from actors.settings.access_settings import AccessSettings
@@ -82,6 +83,8 @@ class Parts:
         if config.acl_enable:
             self.acl = opened_acl(system, config, config.config_path)
             self.guard = self._new_guard(self.acl)
+        self.tls = tls_contexts(config)
+        """None: nothing of this broker speaks TLS."""
         store_address = config.store_address()  # before the store is opened: it may not work
         require_room(store_config, system.disk)
         self.store = MessageStore(store_config, system.disk, system.clock)

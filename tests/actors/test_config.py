@@ -23,6 +23,7 @@ from tests.support.golden import frames
 OWN_KEYS = {"bindAddress", "configBlackList"}
 OWN_ACL_KEYS = {"aclAllowSampleCredentials", "aclWhiteListAdmin", "rocketmq.acl.plain.file"}
 OWN_BROKER_KEYS = OWN_KEYS | {
+    "tls.ha.mode",
     *("scrubEnable", "scrubDutyPercent", "consumerOffsetGuardEnable"),
     *("retentionArchivePath", "sinkProgressDays", "sinkProgressMax"),
     *("masters", "monitoringPort"),
