@@ -19,16 +19,13 @@ from select import EPOLLIN
 from socket import MSG_PEEK, socket
 from ssl import SSLSocket
 
-from structlog import get_logger
-
 from actors.engine.actor import Actor, handles
 from actors.engine.address import Address
 from actors.network.connections import Accepted
 from actors.network.handshakes import Shake, Shaken
+from actors.network.limits import Rarely
 from remoting.tls import HANDSHAKE_BYTE
 from remoting.tls_socket import TlsSocket
-
-log = get_logger(__name__)
 
 TIME_MS = 10_000
 """From the accept to the end of the handshake; an official slave is silent for its first 5 s."""
@@ -42,8 +39,6 @@ HOST_MAX = 256
 """Both, of one address."""
 CLOSED_PER_TURN = 256
 """Of those whose time is over: some 5 ms of the loop."""
-SAID_AGAIN_MS = 60_000
-KINDS_MAX = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,9 +96,9 @@ class Entrance(Actor):
         self._host_shaking: Counter[str] = Counter()
         self._of_host: Counter[str] = Counter()
         """Those who speak TLS."""
-        self._said: dict[str, tuple[float, int]] = {}
 
     def on_start(self) -> None:
+        self._rarely = Rarely(self.system.clock.monotonic_ms)
         self.every(TICK_MS, _Tick())
 
     @property
@@ -146,14 +141,16 @@ class Entrance(Actor):
             self._to.tell(newcomer.accepted)
         else:
             self._close(newcomer)
-            self._say("a connection without TLS is refused", newcomer.host)
+            self._rarely.warn("a connection without TLS is refused", address=newcomer.host)
 
     # --- handshakes
 
     def _take_tls(self, newcomer: _Newcomer) -> None:
         if len(self._waiting) >= WAITING_MAX or self._of_host[newcomer.host] >= HOST_MAX:
             self._close(newcomer)
-            self._say("a TLS connection is closed: too many handshakes wait", newcomer.host)
+            self._rarely.warn(
+                "a TLS connection is closed: too many handshakes wait", address=newcomer.host
+            )
             return
         self._of_host[newcomer.host] += 1
         newcomer.state = _State.WAITING
@@ -192,7 +189,7 @@ class Entrance(Actor):
         newcomer.sock = message.sock
         if message.failure:
             self._close(newcomer)
-            self._say(f"a TLS handshake failed: {message.failure}", newcomer.host)
+            self._rarely.warn(f"a TLS handshake failed: {message.failure}", address=newcomer.host)
         elif message.events:
             self._watch(newcomer, message.events)
         else:
@@ -213,7 +210,9 @@ class Entrance(Actor):
             if newcomer.sock is not None:
                 self.system.loop.unwatch(newcomer.sock)
             self._close(newcomer)
-            self._say(f"{newcomer.state.value} in {TIME_MS // 1000} s", newcomer.host)
+            self._rarely.warn(
+                f"{newcomer.state.value} in {TIME_MS // 1000} s", address=newcomer.host
+            )
         if self._newcomers:
             self.address.tell(_GoOn())
 
@@ -250,18 +249,6 @@ class Entrance(Actor):
         counts[host] -= 1
         if not counts[host]:
             del counts[host]
-
-    def _say(self, what: str, host: str) -> None:
-        """One line a minute of each kind; the next one says how often it was not said."""
-        now_ms = self.system.clock.monotonic_ms()
-        until_ms, unsaid = self._said.get(what, (0.0, 0))
-        if now_ms < until_ms:
-            self._said[what] = until_ms, unsaid + 1
-            return
-        if len(self._said) >= KINDS_MAX:
-            self._said.clear()
-        self._said[what] = now_ms + SAID_AGAIN_MS, 0
-        log.warning(what, address=host, **({"unsaid_before": unsaid} if unsaid else {}))
 
     def on_stop(self) -> None:
         self._close_all()

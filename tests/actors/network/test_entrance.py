@@ -13,7 +13,6 @@ import pytest
 from structlog.testing import capture_logs
 
 from actors.engine.supervisor import ChildSpec
-from actors.engine.system import ActorSystem
 from actors.network.connections import Accepted
 from actors.network.entrance import (
     HOST_MAX,
@@ -29,6 +28,7 @@ from actors.settings.tls_settings import TlsSettings
 from remoting.tls_socket import TlsSocket
 from tests.support.certificates import Certificates
 from tests.support.peers import Told, simulated
+from tests.support.simulation import SimulatedSystem
 
 HELLO = bytes.fromhex("16030100050100000100")
 """The beginning of a handshake that never goes on."""
@@ -37,7 +37,9 @@ HELLO = bytes.fromhex("16030100050100000100")
 class Door:
     """An entrance, and those who stand before it."""
 
-    def __init__(self, system: ActorSystem, contexts: TlsContexts, *, takes_plain: bool) -> None:
+    def __init__(
+        self, system: SimulatedSystem, contexts: TlsContexts, *, takes_plain: bool
+    ) -> None:
         self.system = system
         self.inside = Told("inside")
         self._ends: list[socket] = []
@@ -91,7 +93,7 @@ class Guest:
         self.is_seen()
 
     def is_seen(self) -> None:
-        self._door.system.simulation.make_ready(_Fd(self._far), EPOLLIN | EPOLLOUT)
+        self._door.system.loop.make_ready(_Fd(self._far), EPOLLIN | EPOLLOUT)
         self._door.system.drain()
 
     def hears(self) -> bytes | None:
