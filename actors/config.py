@@ -159,11 +159,6 @@ class BrokerConfig(BrokerAccessSettings, BrokerTlsSettings):
             raise ConfigError(f"brokerId is {self.broker_id}: a slave's must be greater than 0.")
         if not self.is_slave:
             set_value(self, "broker_id", MASTER_ID)  # as 4.9.7: a master's own number is ignored
-        if self.tls_ha_mode == ENFORCING and not self.is_slave and not self.has_certificate:
-            raise ConfigError(
-                "tls.ha.mode is enforcing, and there is no certificate: name one as"
-                " tls.server.certPath, and its key as tls.server.keyPath."
-            )
         if not 0 <= self.broker_permission <= PERM_READ | PERM_WRITE | PERM_INHERIT:
             raise ConfigError(
                 f"brokerPermission is {self.broker_permission}: 6 is read and write, 4 only read."
@@ -205,6 +200,14 @@ class BrokerConfig(BrokerAccessSettings, BrokerTlsSettings):
         ):
             if value < 0:
                 raise ConfigError(f"{name} is {value}: it must be 0, for none, or greater.")
+
+    def check_tls(self) -> None:
+        super().check_tls()
+        if self.tls_ha_mode == ENFORCING and not self.is_slave and not self.has_certificate:
+            raise ConfigError(
+                "tls.ha.mode is enforcing, and there is no certificate: name one as"
+                " tls.server.certPath, and its key as tls.server.keyPath."
+            )
 
     @property
     def bloom(self) -> BloomFilter:

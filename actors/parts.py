@@ -72,9 +72,7 @@ class Parts:
         random: Random | None = None,
     ) -> None:
         config, store_config = copy(config), copy(store_config)  # its own: some settings may change
-        self.system = system
-        self.config = config
-        self.ports = ports
+        self.system, self.config, self.ports = system, config, ports
         self.tables = Tables(config.bloom)
         self.put_stats, self.pull_stats = PutStats(), PullStats()
         self.offset_stats = OffsetStats()
@@ -91,8 +89,7 @@ class Parts:
         if config.acl_enable:
             self.acl = opened_acl(system, config, config.config_path)
             self.guard = self._new_guard(self.acl)
-        self.tls = tls_contexts(config)
-        """None: nothing of this broker speaks TLS."""
+        self.tls = tls_contexts(config)  # None: nothing of this broker speaks TLS
         store_address = config.store_address()  # before the store is opened: it may not work
         require_room(store_config, system.disk)
         parts = open_parts if isinstance(system.disk, RealDisk) else PartsHere

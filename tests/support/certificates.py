@@ -13,6 +13,7 @@ from ssl import PROTOCOL_TLS_CLIENT, SSLContext
 from cryptography.hazmat.primitives.serialization import (
     BestAvailableEncryption,
     Encoding,
+    NoEncryption,
     PrivateFormat,
     load_pem_private_key,
 )
@@ -64,7 +65,9 @@ class Certificates:
         leaf = _leaf(self._authority, host, is_over=is_over)
         certificate, key = self.folder / f"{name}.pem", self.folder / f"{name}.key"
         certificate.write_bytes(leaf.cert_chain_pems[0].bytes())
-        key.write_bytes(leaf.private_key_pem.bytes())
+        own = load_pem_private_key(leaf.private_key_pem.bytes(), None)
+        # the form that Java reads
+        key.write_bytes(own.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
         key.chmod(0o600)
         return TlsFiles(str(certificate), str(key), "", self.trust)
 
