@@ -44,7 +44,7 @@ class TlsSocket:
         left = min(size_bytes, RECORDS_PER_READ * RECORD_BYTES)
         try:
             while left > 0 or sock.pending():
-                data = sock.recv(RECORD_BYTES)
+                data = sock.read(RECORD_BYTES)
                 if not data:  # said again by the next read
                     break
                 parts.append(data)
