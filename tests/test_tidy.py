@@ -42,6 +42,7 @@ WAITS_BY_SLEEPING = {
 TESTED_ELSEWHERE = {
     "actors/access/acl_store.py": "tests/actors/admin/test_access_control.py: who owns it",
     "actors/access/real_topic.py": "tests/security/test_holes_of_requests.py: H1, all its uses",
+    "actors/children/tls.py": "tests/security/test_tls_of_servers.py: the doors that it makes",
     "actors/delays/delay_offsets.py": "tests/actors/delays/test_schedule.py: who asks and tells it",
     "actors/engine/published.py": "tests/actors/tables/test_topics.py: one attribute, read there",
     "actors/dispatching/repair.py": "tests/actors/scrubbing/test_scrubber.py: who asks for repairs",

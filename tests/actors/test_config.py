@@ -27,6 +27,7 @@ OWN_KEYS = {
 OWN_LIMITS = {"adminAllowedAddresses", "maxConnections", "maxConnectionsPerAddress"}
 OWN_ACL_KEYS = {"aclAllowSampleCredentials", "aclWhiteListAdmin", "rocketmq.acl.plain.file"}
 OWN_BROKER_KEYS = OWN_KEYS | {
+    "tls.ha.mode",
     *("scrubEnable", "scrubDutyPercent", "consumerOffsetGuardEnable"),
     *("retentionArchivePath", "sinkProgressDays", "sinkProgressMax"),
     *("masters", "monitoringPort", "maxAutoTopics", "maxAutoGroups"),

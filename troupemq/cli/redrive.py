@@ -6,7 +6,7 @@ import click
 
 from troupemq.cli.admin.output import Output
 from troupemq.cli.admin.text import one_line
-from troupemq.cli.options import acl_option, json_option, leave, namesrv_option
+from troupemq.cli.options import acl_option, json_option, leave, namesrv_option, tls_options
 from troupemq.client.errors import ClientError
 from troupemq.redrive import Redrive, Redriven, redrive_one
 
@@ -15,6 +15,7 @@ from troupemq.redrive import Redrive, Redriven, redrive_one
 @click.argument("group")
 @namesrv_option
 @acl_option
+@tls_options
 @click.option(
     "--rate",
     type=click.FloatRange(0.01, 10_000),

@@ -19,7 +19,7 @@ from protocol.errors import ProtocolError
 from troupemq.cli.admin.output import Output
 from troupemq.cli.admin.session import Session
 from troupemq.cli.admin.text import one_line
-from troupemq.cli.options import acl_option, json_option, leave, namesrv_option
+from troupemq.cli.options import acl_option, json_option, leave, namesrv_option, tls_options
 from troupemq.client.errors import ClientError
 
 INTERRUPTED = 130
@@ -104,7 +104,7 @@ def command(
                 sys.exit(1)
 
         made = click.Command(name, params=[*options], callback=run, help=action.__doc__)
-        acl_option(namesrv_option(json_option(made)))
+        tls_options(acl_option(namesrv_option(json_option(made))))
         COMMANDS[name] = made
         ACTIONS[name] = action
         SECTION_OF[name] = section
