@@ -19,6 +19,7 @@ from actors.settings.access_settings import (
 )
 from actors.settings.known_keys import BROKER_FILE_KEYS, NAMESRV_FILE_KEYS, OLD_SPELLINGS
 from actors.settings.local_address import address_of, local_address, local_host_name
+from actors.settings.metrics_settings import MetricsSettings, NamesrvMetricsSettings
 from actors.settings.properties_file import parse_properties
 from protocol.bloom import BloomFilter
 from protocol.ha import TRANSFER_BYTES_MAX, TRANSFER_HEAD_BYTES
@@ -54,7 +55,7 @@ class ConfigError(StoreError):
 
 
 @dataclass(frozen=True)
-class BrokerConfig(BrokerAccessSettings):
+class BrokerConfig(BrokerAccessSettings, MetricsSettings):
     """What a broker needs to know besides its store. Raises ConfigError."""
 
     broker_name: str = key("brokerName", default="")
@@ -137,6 +138,8 @@ class BrokerConfig(BrokerAccessSettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        self.check_metrics()
+        _check_host("metricsPromExporterHost", self.metrics_host)
         set_value = object.__setattr__
         shortest_ms, longest_ms = _REGISTER_PERIOD_MS
         set_value(self, "broker_name", self.broker_name or local_host_name())
@@ -223,7 +226,7 @@ class BrokerConfig(BrokerAccessSettings):
 
 
 @dataclass(frozen=True)
-class NamesrvConfig(AccessSettings):
+class NamesrvConfig(AccessSettings, NamesrvMetricsSettings):
     """What a name server needs to know. Raises ConfigError."""
 
     listen_port: int = key("listenPort", default=9876)
@@ -242,8 +245,10 @@ class NamesrvConfig(AccessSettings):
     """With access control: routes only of topics that the asker may use; a setting of ours."""
 
     def __post_init__(self) -> None:
+        self.check_metrics()
         _check_port("listenPort", self.listen_port)
         _check_host("bindAddress", self.bind_address)
+        _check_host("metricsPromExporterHost", self.metrics_host)
 
 
 @dataclass(frozen=True)

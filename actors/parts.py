@@ -15,14 +15,17 @@ from actors.access.rights import BROKER_RIGHTS
 from actors.config import BrokerConfig
 from actors.dispatching.recovery_log import log_recovery, log_reserve
 from actors.dispatching.reput import Following
+from actors.engine.histogram import SYNC_BOUNDS_MS, Histogram
 from actors.engine.published import Published
 from actors.engine.system import ActorSystem
+from actors.network.answer_stats import AnswerStats
 from actors.network.hooks import Hook, Hooks
 from actors.retention.keeping import KeepingReport
 from actors.sending.replicas import Replicas
 from actors.settings.access_settings import AccessSettings
 from actors.statistics.pull_stats import PullStats
 from actors.statistics.put_stats import PutStats
+from actors.statistics.transaction_stats import TransactionStats
 from actors.tables.groups import GroupFinder
 from actors.tables.offset_guard import OffsetStats
 from actors.tables.tables import Tables
@@ -71,7 +74,8 @@ class Parts:
         self.ports = ports
         self.tables = Tables(config.bloom)
         self.put_stats, self.pull_stats = PutStats(), PullStats()
-        self.offset_stats = OffsetStats()
+        self.offset_stats, self.transaction_stats = OffsetStats(), TransactionStats()
+        self.answer_stats, self.sync_ms = AnswerStats(), Histogram(SYNC_BOUNDS_MS)
         self.hooks = Hooks(hooks)
         self.random = random or Random()
         self.refusals = Refusals(system.clock.now_ms)

@@ -81,8 +81,11 @@ class Servers:
     def start_namesrv(self, config: NamesrvConfig) -> None:
         """Raises PortTaken, StoreError, StartFailed; then everything is stopped."""
         with self.stopped_on_failure():
-            self.ports["namesrv"] = start_namesrv(config, system=self._new_system()).port
-        log.info("name server serves", port=self.ports["namesrv"])
+            running = start_namesrv(config, system=self._new_system())
+        self.ports["namesrv"] = running.port
+        if running.metrics_port:
+            self.ports["namesrv_metrics"] = running.metrics_port
+        log.info("name server serves", port=running.port, metrics=running.metrics_port or None)
 
     def start_broker(
         self, config: BrokerConfig, store: StoreConfig, jobs: JobsPlace | None = None
@@ -103,7 +106,10 @@ class Servers:
             )
         ports = self.broker.ports
         self.ports.update(broker=ports.main, fast=ports.fast, ha=ports.ha)
-        log.info("broker serves", name=config.broker_name, port=ports.main, root=store.root)
+        if self.broker.metrics_port:
+            self.ports["metrics"] = self.broker.metrics_port
+        where = {"port": ports.main, "metrics": self.broker.metrics_port or None}
+        log.info("broker serves", name=config.broker_name, **where, root=store.root)
 
     def start_spark_jobs(
         self,

@@ -128,7 +128,11 @@ class BrokerInfo(Responder):
     @serves(RequestCode.GET_BROKER_RUNTIME_INFO)
     def runtime_info(self, request: Request) -> RemotingCommand:
         """How the broker is doing; every figure is a text."""
-        figures = {
+        return request.command.answer(body=KVTable(self.figures()).encode())
+
+    def figures(self) -> dict[str, str]:
+        """All of them, by the names of 4.9.7. Any thread."""
+        return {
             **self._store_figures(),
             **self._traffic_figures(),
             **self._waiting_figures(),
@@ -137,7 +141,6 @@ class BrokerInfo(Responder):
             **self._lease_figures(),
             **self._host_figures(),
         }
-        return request.command.answer(body=KVTable(figures).encode())
 
     def _store_figures(self) -> dict[str, str]:
         store = self._sources.store

@@ -119,11 +119,18 @@ class Clients(Responder):
         self._locks = QueueLocks()
         self._changes = GroupHistory()
         self._refusals = refusals
+        self.rebalances: dict[str, int] = {}
+        """By group: how often members came, left, or changed what they want."""
 
     def on_start(self) -> None:
         self._published.value = {}
         self._publish_producers()
         self.every(SCAN_MS, _Scan())
+
+    def producer_kinds(self) -> list[tuple[int, int]]:
+        """Language and version of every producer connection. Any thread."""
+        groups = [*self._producers.groups.values()]
+        return [(each.language, each.version) for group in groups for each in [*group.values()]]
 
     # --- who is there
 
@@ -272,6 +279,7 @@ class Clients(Responder):
         group = self._consumers.groups.get(name)
         count = 0 if group is None else len(group.members)
         self._changes.note(name, change_of(member, kind, why, count, self.system.clock.now_ms()))
+        self.rebalances[name] = self.rebalances.get(name, 0) + 1
 
     def _log_mismatches(self, name: str) -> None:
         group = self._consumers.groups.get(name)

@@ -177,6 +177,10 @@ class ActorSystem:
             for address in list(self._addresses.values())
         ]
 
+    def actors(self) -> dict[str, Actor]:
+        """The actors with a name of their own that live now, for who shows figures. Any thread."""
+        return {each.name: each for each in [*self.live] if not each.address.temporary}
+
     # --- asking from outside
 
     def ask(self, address: Address, make: Callable[[Reply[Any]], object]) -> Future[Any]:

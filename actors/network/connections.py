@@ -89,6 +89,10 @@ class Connections(Actor):
         """Connections that are open."""
         return len(self._live)
 
+    def open(self) -> list[Connection]:
+        """Those that are open. Any thread."""
+        return [*self._live.values()]
+
     @handles(Accepted)
     def on_accepted(self, message: Accepted) -> None:
         """Starts the connection's actor."""

@@ -2,12 +2,14 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from time import perf_counter
 
 from structlog import get_logger
 
 from actors.access.gate import Gate
 from actors.access.guard import Guard
 from actors.engine.address import Address
+from actors.network.answer_stats import AnswerStats
 from actors.network.gatekeeping import admits
 from actors.network.request import ClientAnswer, Peer, Request
 from protocol.codes import ResponseCode
@@ -41,6 +43,8 @@ class Service:
     """What its operator can do about a longer one."""
     guard: Guard | None = None
     """Who sees to it that everybody may what he asks; None where there is no access control."""
+    stats: AnswerStats | None = None
+    """Where answers are counted."""
 
     def pass_on(
         self,
@@ -59,7 +63,11 @@ class Service:
             return
         address = self.routes.get(command.code)
         if address is not None:
-            request = Request(command, peer, None, header)
+            if header is None:
+                began_s = perf_counter()
+                request = Request(command, peer, None, None, None, self.stats, began_s)
+            else:  # a pull
+                request = Request(command, peer, None, header)
             if gate is None or admits(gate, request):
                 address.tell(request)
         elif self.answer_unknown:
