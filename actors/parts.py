@@ -15,7 +15,7 @@ from actors.access.rights import BROKER_RIGHTS
 from actors.config import BrokerConfig
 from actors.dispatching.recovery_log import log_recovery, log_reserve
 from actors.dispatching.reput import Following
-from actors.engine.histogram import SYNC_BOUNDS_MS, Histogram
+from actors.engine.histogram import SYNC_BOUNDS_MS, ClassCounts
 from actors.engine.published import Published
 from actors.engine.system import ActorSystem
 from actors.network.answer_stats import AnswerStats
@@ -75,7 +75,7 @@ class Parts:
         self.tables = Tables(config.bloom)
         self.put_stats, self.pull_stats = PutStats(), PullStats()
         self.offset_stats, self.transaction_stats = OffsetStats(), TransactionStats()
-        self.answer_stats, self.sync_ms = AnswerStats(), Histogram(SYNC_BOUNDS_MS)
+        self.answer_stats, self.sync_ms = AnswerStats(), ClassCounts(SYNC_BOUNDS_MS)
         self.hooks = Hooks(hooks)
         self.random = random or Random()
         self.refusals = Refusals(system.clock.now_ms)

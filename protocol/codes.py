@@ -115,7 +115,9 @@ class RequestCode(IntEnum):
     ADD_WRITE_PERM_OF_BROKER = 327
     GET_ALL_PRODUCER_INFO = 328
     DELETE_EXPIRED_COMMITLOG = 329
-    LITE_PULL_MESSAGE = 361  # 5.x clients ask it; 4.9.7 answers 3
+    GET_TOPIC_CONFIG = 351  # these three 5.x clients and tools ask; 4.9.7 answers 3
+    GET_SUBSCRIPTIONGROUP_CONFIG = 352
+    LITE_PULL_MESSAGE = 361
 
     GET_GROUP_CHANGES = 30_001  # ours alone: no version of RocketMQ has codes up here
     GET_OPEN_TRANSACTIONS = 30_002

@@ -146,6 +146,8 @@ BROKER_RIGHTS: Mapping[int, Right] = {
     Code.QUERY_CONSUME_TIME_SPAN: _OWN_GROUP_OR_ADMIN,
     Code.QUERY_CORRECTION_OFFSET: _groups("compareGroup", Level.ADMIN),
     Code.GET_TOPIC_STATS_INFO: _TOPIC_OR_ADMIN,
+    Code.GET_TOPIC_CONFIG: _TOPIC_OR_ADMIN,
+    Code.GET_SUBSCRIPTIONGROUP_CONFIG: _groups("group", Level.ADMIN),
     Code.QUERY_TOPIC_CONSUME_BY_WHO: _TOPIC_OR_ADMIN,
     Code.QUERY_CONSUME_QUEUE: _TOPIC_OR_ADMIN,
     # who looks at everything: slaves, exporters

@@ -26,8 +26,10 @@ from actors.statistics.throughput import SAMPLE_MS, DailyTotals, Throughput
 from actors.tables.offset_guard import OffsetStats
 from actors.tables.tables import Tables
 from protocol.bodies import KVTable
-from protocol.codes import VERSION, RequestCode
+from protocol.codes import VERSION, RequestCode, ResponseCode
 from protocol.command import RemotingCommand
+from protocol.errors import RemoteError
+from protocol.headers.admin import GetSubscriptionGroupConfigHeader, TopicHeader
 from protocol.topic_names import SCHEDULE_TOPIC
 from storage.files.disk import Disk
 from storage.message_store import MessageStore
@@ -141,6 +143,26 @@ class BrokerInfo(Responder):
             **self._lease_figures(),
             **self._host_figures(),
         }
+
+    @serves(RequestCode.GET_TOPIC_CONFIG)
+    def topic_config(self, request: Request) -> RemotingCommand:
+        """One topic, for tools of RocketMQ 5, which may add queue mappings: there are none here."""
+        topic = TopicHeader.decode(request.command.fields).topic
+        config = self._sources.tables.topics.value.get(topic)
+        if config is None:
+            remark = f"No topic in this broker. topic: {topic}"
+            raise RemoteError(ResponseCode.TOPIC_NOT_EXIST, remark)
+        return request.command.answer(body=config.encode())
+
+    @serves(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG)
+    def group_config(self, request: Request) -> RemotingCommand:
+        """One group, for tools of RocketMQ 5."""
+        group = GetSubscriptionGroupConfigHeader.decode(request.command.fields).group
+        config = self._sources.tables.groups.value.get(group)
+        if config is None:
+            remark = "No group in this broker"
+            raise RemoteError(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, remark)
+        return request.command.answer(body=config.encode())
 
     def _store_figures(self) -> dict[str, str]:
         store = self._sources.store

@@ -41,7 +41,9 @@ def log_children(parts: Parts) -> list[ChildSpec]:
     return [
         ChildSpec("flusher", lambda _: Flusher(store.commit_log, parts.sync_ms)),
         ChildSpec("delay_offsets", lambda _: _delay_offsets(parts)),
-        ChildSpec("flush_real_time", lambda _: FlushRealTime(store, address("reput"))),
+        ChildSpec(
+            "flush_real_time", lambda _: FlushRealTime(store, address("reput"), parts.sync_ms)
+        ),
         ChildSpec("allocate_file", lambda _: AllocateFile(store.config)),
         ChildSpec(
             "group_commit",

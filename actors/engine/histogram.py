@@ -15,7 +15,7 @@ WAIT_BOUNDS_MS: tuple[float, ...] = (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100, 50
 END_BOUNDS_S: tuple[float, ...] = (5, 60, 600, 3600, 43_200, 86_400)
 
 
-class Histogram:
+class ClassCounts:
     """Counts since the start."""
 
     __slots__ = ("bounds", "counts", "total")

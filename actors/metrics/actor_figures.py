@@ -6,7 +6,7 @@ waits there while nothing is handled, looked at every LOOK_MS: 0 for whoever is 
 
 from time import clock_gettime, monotonic, pthread_getcpuclockid
 
-from actors.engine.histogram import WAIT_BOUNDS_MS, Histogram
+from actors.engine.histogram import WAIT_BOUNDS_MS, ClassCounts
 from actors.engine.system import ActorSystem
 from actors.metrics.page import Page, labels
 
@@ -22,7 +22,7 @@ class ActorFamilies:
         """Of actors with mail: how much they had handled, and since when that is so."""
         self._cpu: tuple[float, float] | None = None
         self._busy = 0.0
-        self.loop_waits = Histogram(WAIT_BOUNDS_MS)
+        self.loop_waits = ClassCounts(WAIT_BOUNDS_MS)
         """How long a message told to the loop waited, ms."""
 
     def look(self) -> None:

@@ -10,11 +10,11 @@ from actors.metrics.actor_figures import ActorFamilies
 from actors.metrics.broker_page import BrokerPage
 from actors.metrics.client_figures import WithClients
 from actors.metrics.exporter_page import ExporterPage
-from actors.metrics.lags import Ages, GroupLag, Lags
+from actors.metrics.lags import Ages, Lags, TopicLag
 from actors.metrics.own_page import OwnPage
 from actors.metrics.page import Page, labels
 from actors.metrics.process_page import ProcessPage
-from actors.metrics.selection import Selection
+from actors.metrics.selection import MetricsSelection
 from actors.metrics.sources import BrokerSources, OpenHalves
 from protocol.topic_names import RETRY_TOPIC_PREFIX
 from storage.reading.page_probe import PageProbe
@@ -39,7 +39,7 @@ class BrokerMetrics:
         probe = PageProbe(store.commit_log, recent_bytes)
         times = QueueTimes(store.commit_log, store.damage, probe)
         self._from = sources
-        self._selection = Selection(sources.config)
+        self._selection = MetricsSelection(sources.config)
         ages = Ages(times, probe, system.disk)
         self._lags = Lags(sources.tables, store.consume_queues, sources.pull_stats, ages)
         self._broker = BrokerPage(sources, self._selection)
@@ -65,7 +65,7 @@ class BrokerMetrics:
         actors = self._from.system.actors()
         halves = reading if isinstance(reading, OpenHalves) else OpenHalves()
         by_topic, oldest_ms = self._halves(halves)
-        lags = self._shown_lags()
+        lags = self._broker.lag_rows(self._shown_lags())
         self._broker.write(page, lags, halves, by_topic, actors)
         self._own.write(page, lags, halves, oldest_ms, actors)
         self._tell_if_full(page)
@@ -73,7 +73,7 @@ class BrokerMetrics:
         page.add_text(self._process.text())
         return page.parts()
 
-    def _shown_lags(self) -> list[GroupLag]:
+    def _shown_lags(self) -> list[TopicLag]:
         shows = self._selection
         return self._lags.all(
             self._from.system.clock.now_ms(),

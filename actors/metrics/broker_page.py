@@ -8,10 +8,10 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from actors.consumers.clients import Clients
 from actors.engine.actor import Actor
-from actors.engine.histogram import END_BOUNDS_S, RPC_BOUNDS_MS, Histogram
-from actors.metrics.lags import GroupLag
+from actors.engine.histogram import END_BOUNDS_S, RPC_BOUNDS_MS, ClassCounts
+from actors.metrics.lags import TopicLag
 from actors.metrics.page import Page, labels
-from actors.metrics.selection import Row, Selection, column, flag
+from actors.metrics.selection import MetricsSelection, Row, column, flag
 from actors.metrics.sources import BrokerSources, OpenHalves, actor_of
 from actors.statistics.counts import LARGE_BOUNDS, SMALL_BYTES, TopicCounts
 from actors.statistics.put_stats import PUT_BOUNDS_MS
@@ -65,19 +65,20 @@ _LAGS: Sequence[tuple[str, int, str]] = (
 class BrokerPage:
     """Writes the families of one broker. Owned by one thread."""
 
-    def __init__(self, sources: BrokerSources, selection: Selection) -> None:
+    def __init__(self, sources: BrokerSources, selection: MetricsSelection) -> None:
         self._from = sources
         self._selection = selection
 
     def write(
         self,
         page: Page,
-        lags: Sequence[GroupLag],
+        lags: Sequence[Row],
         halves: OpenHalves,
         topics_of_halves: Mapping[str, int],
         actors: dict[str, Actor],
     ) -> None:
-        """`topics_of_halves`: open transactions by topic, as far as they were looked up."""
+        """`lags` as `lag_rows` makes them; `topics_of_halves`: open transactions by topic, as far
+        as they were looked up."""
         self._messages_in(page)
         self._messages_out(page)
         self._answers(page)
@@ -127,7 +128,7 @@ class BrokerPage:
     def _messages_out(self, page: Page) -> None:
         topics, groups = self._from.tables.topics.value, self._from.tables.groups.value
         selection = self._selection
-        rows = [
+        shown = [
             Row(topic, group, counts.count, (counts.count, counts.bytes))
             for (topic, group), counts in list(self._from.pull_stats.by_group.items())
             if topic in topics
@@ -135,12 +136,14 @@ class BrokerPage:
             and selection.shows_topic(topic)
             and selection.shows_group(group)
         ]
-        rows = selection.limited(rows)
+        rows = selection.limited(shown)
         page.counter("rocketmq_messages_out_total", "Messages pulled", column(rows, 0))
         page.counter("rocketmq_throughput_out_total", "Bytes of them", column(rows, 1))
+        found = {(row.topic, row.group): 0 for row in shown}  # 0 first, or nobody sees the rise
+        found.update(list(self._from.put_stats.dead_letters.items()))
         dead = [
             Row(topic, group, count, (count,))
-            for (topic, group), count in list(self._from.put_stats.dead_letters.items())
+            for (topic, group), count in found.items()
             if group in groups and selection.shows_group(group)
         ]
         page.counter(
@@ -161,7 +164,7 @@ class BrokerPage:
             _answer_row(_answer_labels(_PULLS, success), pulls.found_ms),
             _answer_row(_answer_labels(_PULLS, ResponseCode.PULL_NOT_FOUND.name), pulls.missed_ms),
         ]
-        creates: dict[str, dict[bool, list[Histogram]]] = {name: {} for name in _CREATES.values()}
+        creates: dict[str, dict[bool, list[ClassCounts]]] = {name: {} for name in _CREATES.values()}
         for code, response_code, took in self._from.answer_stats.all():
             rows.append(_answer_row(_answer_labels(*names_of(code, response_code)), took))
             if code in _CREATES:
@@ -183,7 +186,9 @@ class BrokerPage:
 
     # --- groups
 
-    def _lags(self, page: Page, lags: Sequence[GroupLag]) -> None:
+    def lag_rows(self, lags: Sequence[TopicLag]) -> list[Row]:
+        """What is shown of them, each with its labels; the fourth value is the age of the oldest
+        message not consumed, ms."""
         rows = [
             Row(
                 lag.topic,
@@ -193,7 +198,9 @@ class BrokerPage:
             )
             for lag in lags
         ]
-        rows = self._selection.limited(rows, greatest=(3, 4))
+        return self._selection.limited(rows, greatest=(3, 4))
+
+    def _lags(self, page: Page, rows: Sequence[Row]) -> None:
         for name, number, meaning in _LAGS:
             page.gauge(name, meaning, column(rows, number))
 
@@ -315,12 +322,12 @@ def _answer_labels(request: str, response: str) -> str:
     )
 
 
-def _answer_row(text: str, took: Histogram) -> tuple[str, list[int], float]:
+def _answer_row(text: str, took: ClassCounts) -> tuple[str, list[int], float]:
     counts = regrouped(list(took.counts), RPC_BOUNDS_MS, LATENCY_BOUNDS_MS)
     return text, counts, took.total
 
 
-def _create_row(is_done: bool, found: Sequence[Histogram]) -> tuple[str, list[int], float]:
+def _create_row(is_done: bool, found: Sequence[ClassCounts]) -> tuple[str, list[int], float]:
     text = labels({"invocation_status": "success" if is_done else "failure", "is_system": "false"})
     parts = [regrouped(list(each.counts), RPC_BOUNDS_MS, CREATE_BOUNDS_MS) for each in found]
     return text, [sum(column) for column in zip(*parts, strict=True)], sum(f.total for f in found)

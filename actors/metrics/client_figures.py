@@ -16,7 +16,7 @@ from actors.engine.address import Address
 from actors.engine.published import Published
 from actors.metrics.metrics_port import MakePage
 from actors.metrics.page import Page, labels
-from actors.metrics.selection import Selection
+from actors.metrics.selection import MetricsSelection
 from actors.network.client_calls import CallClient, CallDone
 from actors.tables.consumer_views import ConsumerView
 from protocol.bodies_client import ConsumerRunningInfo, ConsumeStatus
@@ -162,7 +162,9 @@ class ClientFigures(Actor):
             asking.page.refuse(self.remark())
 
 
-def write_client_figures(page: Page, found: Sequence[ClientFigure], selection: Selection) -> None:
+def write_client_figures(
+    page: Page, found: Sequence[ClientFigure], selection: MetricsSelection
+) -> None:
     """The families, empty where nobody was asked."""
     shown = [
         each

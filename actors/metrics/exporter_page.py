@@ -12,9 +12,9 @@ from re import compile as compile_pattern
 from actors.admin.broker_info import VERSION_NAME, BrokerInfo
 from actors.engine.actor import Actor
 from actors.metrics.client_figures import ClientFigure, write_client_figures
-from actors.metrics.lags import GroupLag
+from actors.metrics.lags import TopicLag
 from actors.metrics.page import Page, labels
-from actors.metrics.selection import Row, Selection, column
+from actors.metrics.selection import MetricsSelection, Row, column
 from actors.metrics.sources import BrokerSources, actor_of
 from actors.statistics.statistics import Rates, Statistics
 from protocol.codes import VERSION
@@ -78,7 +78,7 @@ _ADDRESSES_SHOWN_MAX = 20
 class ExporterPage:
     """Writes the families of one broker. Owned by one thread."""
 
-    def __init__(self, sources: BrokerSources, selection: Selection, port: int) -> None:
+    def __init__(self, sources: BrokerSources, selection: MetricsSelection, port: int) -> None:
         self._from, self._selection = sources, selection
         config = sources.config
         self._cluster, self._broker = config.broker_cluster_name, config.broker_name
@@ -87,7 +87,7 @@ class ExporterPage:
     def write(
         self,
         page: Page,
-        lags: Sequence[GroupLag],
+        lags: Sequence[TopicLag],
         actors: dict[str, Actor],
         clients: Sequence[ClientFigure] | None,
     ) -> None:
@@ -189,7 +189,7 @@ class ExporterPage:
 
     # --- of groups
 
-    def _groups(self, page: Page, lags: Sequence[GroupLag], rates: Rates) -> None:
+    def _groups(self, page: Page, lags: Sequence[TopicLag], rates: Rates) -> None:
         rows: list[Row] = []
         for lag in lags:
             key = offset_key(lag.topic, lag.group)
@@ -234,7 +234,7 @@ class ExporterPage:
     def _accumulation_labels(self, row: Row) -> str:
         return labels({"cluster": self._cluster, "group": row.group, "topic": row.topic})
 
-    def _diffs(self, page: Page, lags: Sequence[GroupLag]) -> None:
+    def _diffs(self, page: Page, lags: Sequence[TopicLag]) -> None:
         kinds: dict[str, list[Row]] = {"group_diff": [], "group_retrydiff": []}
         for lag in lags:
             is_retry = lag.topic.startswith(RETRY_TOPIC_PREFIX)

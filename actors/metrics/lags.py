@@ -31,7 +31,7 @@ AHEAD_BYTES = 64 << 10
 
 
 @dataclass(slots=True)
-class GroupLag:
+class TopicLag:
     """How far one group is behind in one topic."""
 
     topic: str
@@ -119,10 +119,10 @@ class Lags:
         self._tables, self._queues, self._pulls, self._ages = tables, queues, pulls, ages
         self._active: dict[str, _Active] = {}
 
-    def all(self, now_ms: int, shows: Callable[[str, str], bool]) -> list[GroupLag]:
+    def all(self, now_ms: int, shows: Callable[[str, str], bool]) -> list[TopicLag]:
         """Of every group that is shown, by topic; what is deleted is not there any more."""
         topics, offsets = self._tables.topics.value, self._tables.live_offsets
-        found: list[GroupLag] = []
+        found: list[TopicLag] = []
         here: set[str] = set()
         self._ages.begin()
         for key, queues in list(offsets.value.items()):
@@ -149,11 +149,11 @@ class Lags:
 
     def _of(
         self, config: TopicConfig, group: str, offsets: Mapping[int, int], now_ms: int
-    ) -> GroupLag:
+    ) -> TopicLag:
         topic = config.topic_name
         counts = self._pulls.by_group.get((topic, group))
         pulled = {} if counts is None else counts.pulled
-        lag = GroupLag(topic, group)
+        lag = TopicLag(topic, group)
         for queue_id in range(config.read_queue_nums):
             committed = max(offsets.get(queue_id, 0), 0)
             lag.consumed += committed
@@ -171,7 +171,7 @@ class Lags:
                 lag.oldest_ready_ms = max(lag.oldest_ready_ms, age_ms)
         return lag
 
-    def _is_active(self, key: str, lag: GroupLag) -> bool:
+    def _is_active(self, key: str, lag: TopicLag) -> bool:
         """Whether it has moved within a day, or since the start."""
         counts = self._pulls.by_group.get((lag.topic, lag.group))
         progress = lag.consumed, 0 if counts is None else counts.times

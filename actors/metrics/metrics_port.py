@@ -23,7 +23,7 @@ from structlog import get_logger
 
 from actors.engine.actor import Actor, handles
 from actors.engine.address import Address
-from actors.engine.histogram import Histogram
+from actors.engine.histogram import ClassCounts
 from actors.metrics.http_text import (
     PLAIN,
     HttpRefused,
@@ -150,7 +150,7 @@ class Scraper:
 class MetricsPort(Actor):
     """Lives on the loop."""
 
-    def __init__(self, pages: Pages, read: Callable[[], object], waits: Histogram) -> None:
+    def __init__(self, pages: Pages, read: Callable[[], object], waits: ClassCounts) -> None:
         """`read` looks at what only the loop may; `waits` gets how long mail to here waits, ms."""
         super().__init__()
         self._pages, self._waits = pages, waits

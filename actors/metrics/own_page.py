@@ -8,9 +8,8 @@ from actors.engine.actor import Actor
 from actors.jobs.spark_jobs import SparkJobs
 from actors.metrics.actor_figures import ActorFamilies
 from actors.metrics.broker_page import names_of
-from actors.metrics.lags import GroupLag
 from actors.metrics.page import Page, labels
-from actors.metrics.selection import Row, Selection, column
+from actors.metrics.selection import MetricsSelection, Row, column
 from actors.metrics.sources import BrokerSources, OpenHalves, actor_of
 from actors.naming.registration import Registration
 from actors.network.connections import Connections
@@ -32,13 +31,15 @@ _STATES = ("waiting", "starting", "running", "finished", "failed", "cancelled")
 class OwnPage:
     """Writes the families of one broker. Owned by one thread."""
 
-    def __init__(self, sources: BrokerSources, selection: Selection, actors: ActorFamilies) -> None:
+    def __init__(
+        self, sources: BrokerSources, selection: MetricsSelection, actors: ActorFamilies
+    ) -> None:
         self._from, self._selection, self._families = sources, selection, actors
 
     def write(
         self,
         page: Page,
-        lags: Sequence[GroupLag],
+        lags: Sequence[Row],
         halves: OpenHalves,
         oldest_half_ms: int,
         actors: dict[str, Actor],
@@ -65,11 +66,11 @@ class OwnPage:
         )
         self._jobs(page, actor_of(actors, "spark_jobs", SparkJobs))
 
-    def _lags(self, page: Page, lags: Sequence[GroupLag]) -> None:
-        rows = [Row(lag.topic, lag.group, lag.consumed, (lag.oldest_ms / 1000,)) for lag in lags]
-        rows = self._selection.limited(rows, greatest=(0,))
+    def _lags(self, page: Page, rows: Sequence[Row]) -> None:
         page.gauge(
-            "troupemq_lag_seconds", "Age of the oldest message not consumed", column(rows, 0)
+            "troupemq_lag_seconds",
+            "Age of the oldest message not consumed",
+            [(row.text, row.values[3] / 1000) for row in rows],
         )
 
     def _waits(self, page: Page, actors: dict[str, Actor]) -> None:
@@ -236,9 +237,7 @@ class OwnPage:
             for group, count in ([] if clients is None else [*clients.rebalances.items()])
             if group in self._from.tables.groups.value and self._selection.shows_group(group)
         ]
-        rows = self._selection.limited(
-            rows, write=lambda row: labels({"consumer_group": row.group})
-        )
+        rows = self._selection.limited(rows, write=_group)
         page.counter(
             "troupemq_rebalances_total", "How often a group's members have changed", column(rows, 0)
         )
@@ -259,7 +258,7 @@ class OwnPage:
             "troupemq_spark_job_state",
             "1: that is the state of its last run",
             [
-                (labels({"job": name, "state": each}), int(state.state == each))
+                (labels({"spark_job": name, "state": each}), int(state.state == each))
                 for name, state in newest.items()
                 for each in _STATES
             ],
@@ -267,17 +266,21 @@ class OwnPage:
         page.gauge(
             "troupemq_spark_job_last_success_timestamp_seconds",
             "When it last ended well",
-            [(labels({"job": name}), state.ended_ms / 1000) for name, state in ended.items()],
+            [(labels({"spark_job": name}), state.ended_ms / 1000) for name, state in ended.items()],
         )
         page.gauge(
             "troupemq_spark_job_duration_seconds",
             "How long its last run took, or takes",
             [
-                (labels({"job": name}), (state.ended_ms - state.started_ms) / 1000)
+                (labels({"spark_job": name}), (state.ended_ms - state.started_ms) / 1000)
                 for name, state in newest.items()
                 if state.state in _ENDED and state.started_ms
             ],
         )
+
+
+def _group(row: Row) -> str:
+    return labels({"consumer_group": row.group})
 
 
 def _seconds(bounds_ms: Sequence[float]) -> list[float]:

@@ -77,7 +77,10 @@ class Page:
 
     def _family(self, name: str, kind: str, meaning: str, samples: Iterable[Sample]) -> None:
         joined = self._joined
-        lines = [f"{name}{{{joined(text)}}} {number(value)}\n" for text, value in samples]
+        lines = [
+            f"{name}{{{joined(text)}}} {value if type(value) is int else number(value)}\n"
+            for text, value in samples
+        ]
         self._add(name, kind, meaning, lines)
 
     def _joined(self, text: str) -> str:

@@ -31,7 +31,7 @@ class Row:
     """Its labels."""
 
 
-class Selection:
+class MetricsSelection:
     """What the settings say."""
 
     def __init__(self, settings: MetricsSettings) -> None:

@@ -7,7 +7,7 @@ from actors.access.refusals import Refusals
 from actors.config import BrokerConfig
 from actors.dispatching.reput import Following
 from actors.engine.actor import Actor
-from actors.engine.histogram import Histogram
+from actors.engine.histogram import ClassCounts
 from actors.engine.published import Published
 from actors.engine.system import ActorSystem
 from actors.network.answer_stats import AnswerStats
@@ -48,7 +48,7 @@ class BrokerSources(Protocol):
     @property
     def answer_stats(self) -> AnswerStats: ...
     @property
-    def sync_ms(self) -> Histogram: ...
+    def sync_ms(self) -> ClassCounts: ...
     @property
     def following(self) -> Following: ...
     @property

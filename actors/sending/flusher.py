@@ -15,7 +15,7 @@ from structlog import get_logger
 
 from actors.engine.actor import Actor, Where, handles
 from actors.engine.address import Address
-from actors.engine.histogram import Histogram
+from actors.engine.histogram import ClassCounts
 from storage.errors import StoreError
 from storage.log.commit_log import CommitLog
 
@@ -48,7 +48,7 @@ class Flusher(Actor):
 
     where: ClassVar[Where] = "thread"
 
-    def __init__(self, commit_log: CommitLog, took: Histogram) -> None:
+    def __init__(self, commit_log: CommitLog, took: ClassCounts) -> None:
         """`took` gets how long each sync took, ms."""
         super().__init__()
         self._log, self._took = commit_log, took

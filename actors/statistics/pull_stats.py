@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from actors.engine.histogram import RPC_BOUNDS_MS, Histogram
+from actors.engine.histogram import RPC_BOUNDS_MS, ClassCounts
 from actors.statistics.counts import Counts, GroupCounts
 
 
@@ -21,8 +21,8 @@ class PullStats:
     found_count: int = 0
     miss_count: int = 0
     longest_get_ms: float = 0.0
-    found_ms: Histogram = field(default_factory=lambda: Histogram(RPC_BOUNDS_MS))
-    missed_ms: Histogram = field(default_factory=lambda: Histogram(RPC_BOUNDS_MS))
+    found_ms: ClassCounts = field(default_factory=lambda: ClassCounts(RPC_BOUNDS_MS))
+    missed_ms: ClassCounts = field(default_factory=lambda: ClassCounts(RPC_BOUNDS_MS))
     """How long the reading of a pull took, of those that found something, and of the others."""
     by_group: dict[tuple[str, str], GroupCounts] = field(default_factory=dict)
     """What was handed out, by topic and group."""

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from actors.engine.histogram import END_BOUNDS_S, Histogram
+from actors.engine.histogram import END_BOUNDS_S, ClassCounts
 
 
 @dataclass(slots=True)
@@ -11,7 +11,7 @@ class TransactionStats:
 
     committed: dict[str, int] = field(default_factory=dict)
     rolled_back: dict[str, int] = field(default_factory=dict)
-    seconds: dict[str, Histogram] = field(default_factory=dict)
+    seconds: dict[str, ClassCounts] = field(default_factory=dict)
     """From the half message stored to its commit."""
 
     def ended(self, topic: str, *, is_commit: bool, after_ms: float) -> None:
@@ -21,5 +21,5 @@ class TransactionStats:
         if is_commit:
             found = self.seconds.get(topic)
             if found is None:
-                found = self.seconds[topic] = Histogram(END_BOUNDS_S)
+                found = self.seconds[topic] = ClassCounts(END_BOUNDS_S)
             found.note(max(0.0, after_ms / 1000))

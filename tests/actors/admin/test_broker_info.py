@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from json import loads
 
 from actors.admin.broker_info import BrokerInfo, _bytes_text, _span_text
 from actors.config import BrokerConfig
@@ -16,10 +17,11 @@ from actors.statistics.put_stats import PutStats
 from actors.tables.offset_guard import OffsetStats
 from actors.tables.tables import Tables
 from protocol.bloom import BloomFilter
-from protocol.bodies import KVTable
+from protocol.bodies import KVTable, SubscriptionGroupConfig, TopicConfig
 from protocol.codes import RequestCode
 from storage.config import StoreConfig
 from storage.message_store import MessageStore
+from tests.support.brokers import SimulatedBroker
 from tests.support.fake_disk import FakeDisk
 from tests.support.golden import frames
 from tests.support.peers import ask, request, simulated
@@ -182,3 +184,20 @@ def test_figures_for_people_are_written_as_in_4_9_7() -> None:
         "1.5 KiB",
         "1.0 GiB",
     ]
+
+
+def test_tools_of_rocketmq_5_get_one_topic_and_one_group() -> None:
+    made = SimulatedBroker(1)
+    made.make_topic(queues=3)
+    made.make_group(retry_max_times=7)
+    topic = made.ask(request(RequestCode.GET_TOPIC_CONFIG, {"topic": "Topic", "lo": "true"}))
+    assert topic.code == 0
+    assert loads(bytes(topic.body or b""))["topicName"] == "Topic"
+    assert TopicConfig.decode(topic.body).read_queue_nums == 3
+    group = made.ask(request(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, {"group": "consumers"}))
+    assert SubscriptionGroupConfig.decode(group.body).retry_max_times == 7
+    missing = made.ask(request(RequestCode.GET_TOPIC_CONFIG, {"topic": "Nowhere"}))
+    assert (missing.code, missing.remark) == (17, "No topic in this broker. topic: Nowhere")
+    missing = made.ask(request(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, {"group": "nobody"}))
+    assert (missing.code, missing.remark) == (26, "No group in this broker")
+    made.stop()
