@@ -131,6 +131,7 @@ class RequestCode(IntEnum):
     GET_JOBS = 30_012
     GET_JOB_LOG = 30_013
     GET_ACL_REFUSALS = 30_014
+    GET_ACTORS = 30_015
 
 
 class ResponseCode(IntEnum):

@@ -18,6 +18,7 @@ from actors.config import BrokerConfig
 from actors.dispatching.reput import Following
 from actors.engine.actor import handles
 from actors.engine.published import Published
+from actors.engine.system import ActorSystem
 from actors.network.request import Request, Responder, serves
 from actors.retention.keeping import KeepingReport
 from actors.statistics.pull_stats import PullStats
@@ -26,6 +27,7 @@ from actors.statistics.throughput import SAMPLE_MS, DailyTotals, Throughput
 from actors.tables.offset_guard import OffsetStats
 from actors.tables.tables import Tables
 from protocol.bodies import KVTable
+from protocol.bodies_own import ActorLine, ActorList
 from protocol.codes import VERSION, RequestCode, ResponseCode
 from protocol.command import RemotingCommand
 from protocol.errors import RemoteError
@@ -57,6 +59,9 @@ _UNITS = "KMGTPE"
 
 class Sources(Protocol):
     """Where the figures come from: the broker."""
+
+    @property
+    def system(self) -> ActorSystem: ...
 
     @property
     def config(self) -> BrokerConfig: ...
@@ -163,6 +168,22 @@ class BrokerInfo(Responder):
             remark = "No group in this broker"
             raise RemoteError(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, remark)
         return request.command.answer(body=config.encode())
+
+    @serves(RequestCode.GET_ACTORS)
+    def actors(self, request: Request) -> RemotingCommand:
+        """What waits for each actor, and how often it was started again."""
+        lines = [
+            ActorLine(
+                each.name,
+                each.is_up,
+                each.inbox_depth,
+                each.handled_count,
+                max(0, each.incarnation - 1),
+            )
+            for each in self._sources.system.figures()
+        ]
+        body = ActorList(lines, self._sources.system.loop.slow_handler_count)
+        return request.command.answer(body=body.encode())
 
     def _store_figures(self) -> dict[str, str]:
         store = self._sources.store

@@ -18,6 +18,7 @@ from actors.tables.offset_guard import OffsetStats
 from actors.tables.tables import Tables
 from protocol.bloom import BloomFilter
 from protocol.bodies import KVTable, SubscriptionGroupConfig, TopicConfig
+from protocol.bodies_own import ActorList
 from protocol.codes import RequestCode
 from storage.config import StoreConfig
 from storage.message_store import MessageStore
@@ -32,6 +33,7 @@ class Sources:
     """As much of a broker as is needed."""
 
     store: MessageStore
+    system: ActorSystem
     config: BrokerConfig = field(default_factory=lambda: BrokerConfig(broker_name="broker-a"))
     put_stats: PutStats = field(default_factory=PutStats)
     pull_stats: PullStats = field(default_factory=PullStats)
@@ -53,7 +55,7 @@ def broker_info() -> Iterator[tuple[ActorSystem, Sources]]:
         )
         store = MessageStore(config, system.disk, system.clock)
         store.open()
-        sources = Sources(store)
+        sources = Sources(store, system)
         system.start(ChildSpec("broker_info", lambda _: BrokerInfo(sources)))
         yield system, sources
         store.close()
@@ -200,4 +202,16 @@ def test_tools_of_rocketmq_5_get_one_topic_and_one_group() -> None:
     assert (missing.code, missing.remark) == (17, "No topic in this broker. topic: Nowhere")
     missing = made.ask(request(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, {"group": "nobody"}))
     assert (missing.code, missing.remark) == (26, "No group in this broker")
+    made.stop()
+
+
+def test_actors_are_told_with_what_waits_for_them_and_their_restarts() -> None:
+    made = SimulatedBroker(2)
+    made.system.address("pull_hold").tell(object())  # it fails at it
+    made.system.advance(5000)
+    answer = made.ask(request(RequestCode.GET_ACTORS))
+    lines = {each.name: each for each in ActorList.decode(answer.body).actors}
+    assert (lines["pull_hold"].restarts, lines["put_message"].restarts) == (1, 0)
+    assert lines["pull_hold"].is_up and lines["put_message"].inbox == 0
+    assert lines["broker_info"].handled > 0
     made.stop()

@@ -1,5 +1,6 @@
 """Tests of actors/metrics/client_figures.py: consumers are asked; those that answer are shown."""
 
+from collections.abc import Mapping
 from http import HTTPStatus
 
 from actors.engine.actor import Actor, handles
@@ -14,6 +15,7 @@ from protocol.command import RemotingCommand
 from tests.support.peers import RecordingPeer, Told, simulated
 
 OLD, NEW = 1, 407
+Views = Published[Mapping[str, ConsumerView]]
 
 
 class Consumers(Actor):
@@ -43,7 +45,7 @@ def member(name: str, version: int = NEW) -> Member:
 def test_who_answers_is_shown_and_who_does_not_is_left_out() -> None:
     names = (("talks", NEW), ("silent", NEW), ("odd", NEW), ("old", OLD))
     members = {n: member(name, version) for n, (name, version) in enumerate(names)}
-    views = Published({"g": ConsumerView("CLUSTERING", {}, members)})
+    views: Views = Published({"g": ConsumerView("CLUSTERING", {}, members)})
     with simulated() as system:
         page_to, calls = Told("exposition"), system.address("client_calls")
         system.start(
@@ -63,7 +65,7 @@ def test_who_answers_is_shown_and_who_does_not_is_left_out() -> None:
 
 
 def test_without_consumers_the_page_is_made_at_once() -> None:
-    views: Published[dict[str, ConsumerView]] = Published({})
+    views: Views = Published({})
     with simulated() as system:
         page_to = Told("exposition")
         calls = system.address("client_calls")
