@@ -75,6 +75,10 @@ class BrokerConfig(BrokerAccessSettings, MetricsSettings):
 
     auto_create_topic_enable: bool = key("autoCreateTopicEnable", default=True, live=True)
     auto_create_group_enable: bool = key("autoCreateSubscriptionGroup", default=True, live=True)
+    auto_topics_max: int = key("maxAutoTopics", default=20_000)
+    """Of topics that are not a group's own; with so many there, sends make no more. 0: no limit."""
+    auto_groups_max: int = key("maxAutoGroups", default=20_000)
+    """The same of groups, for consumers."""
     default_topic_queue_nums: int = key("defaultTopicQueueNums", default=8)
     cluster_topic_enable: bool = key("clusterTopicEnable", default=True)
     broker_topic_enable: bool = key("brokerTopicEnable", default=True)
@@ -139,15 +143,12 @@ class BrokerConfig(BrokerAccessSettings, MetricsSettings):
     def __post_init__(self) -> None:
         super().__post_init__()
         self.check_metrics()
-        _check_host("metricsPromExporterHost", self.metrics_host)
         set_value = object.__setattr__
-        shortest_ms, longest_ms = _REGISTER_PERIOD_MS
         set_value(self, "broker_name", self.broker_name or local_host_name())
         set_value(self, "broker_ip1", self.broker_ip1 or local_address())
         set_value(self, "broker_ip2", self.broker_ip2 or local_address())
-        set_value(
-            self, "register_period_ms", min(max(self.register_period_ms, shortest_ms), longest_ms)
-        )
+        period_ms = sorted((self.register_period_ms, *_REGISTER_PERIOD_MS))[1]  # within the two
+        set_value(self, "register_period_ms", period_ms)
         _check_port("listenPort", self.listen_port, below=2, above=1)
         _check_port("monitoringPort", self.monitoring_port)
         if self.broker_role not in ROLES:
@@ -164,6 +165,7 @@ class BrokerConfig(BrokerAccessSettings, MetricsSettings):
             ("brokerIP1", self.broker_ip1),
             ("brokerIP2", self.broker_ip2),
             ("bindAddress", self.bind_address),
+            ("metricsPromExporterHost", self.metrics_host),
         ):
             _check_host(name, host)
         for address in self.namesrv_addresses:
@@ -191,6 +193,12 @@ class BrokerConfig(BrokerAccessSettings, MetricsSettings):
         ):
             if not 1 <= value <= most:
                 raise ConfigError(f"{name} is {value}: it must be 1 to {most}.")
+        for name, value in (
+            ("maxAutoTopics", self.auto_topics_max),
+            ("maxAutoGroups", self.auto_groups_max),
+        ):
+            if value < 0:
+                raise ConfigError(f"{name} is {value}: it must be 0, for none, or greater.")
 
     @property
     def bloom(self) -> BloomFilter:
@@ -245,6 +253,7 @@ class NamesrvConfig(AccessSettings, NamesrvMetricsSettings):
     """With access control: routes only of topics that the asker may use; a setting of ours."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         self.check_metrics()
         _check_port("listenPort", self.listen_port)
         _check_host("bindAddress", self.bind_address)

@@ -9,10 +9,12 @@ from random import Random
 from structlog import get_logger
 
 from actors.access.acl_store import AclStore
+from actors.access.administration import administration
 from actors.access.guard import Guard, new_guard
 from actors.access.refusals import Refusals
 from actors.access.rights import BROKER_RIGHTS
 from actors.config import BrokerConfig
+from actors.dispatching.part_pool import open_parts
 from actors.dispatching.recovery_log import log_recovery, log_reserve
 from actors.dispatching.reput import Following
 from actors.engine.histogram import SYNC_BOUNDS_MS, ClassCounts
@@ -20,6 +22,7 @@ from actors.engine.published import Published
 from actors.engine.system import ActorSystem
 from actors.network.answer_stats import AnswerStats
 from actors.network.hooks import Hook, Hooks
+from actors.network.limits import is_loopback
 from actors.retention.keeping import KeepingReport
 from actors.sending.replicas import Replicas
 from actors.settings.access_settings import AccessSettings
@@ -33,7 +36,9 @@ from protocol.host import pack_host
 from protocol.topic_names import REPLY_TOPIC_SUFFIX
 from storage.config import StoreConfig
 from storage.dispatching.dispatch import delay_levels_ms
+from storage.files.disk import RealDisk
 from storage.message_store import MessageStore
+from storage.recovery.log_parts import PartsHere
 from storage.replica.queue_generations import QueueGenerations
 from storage.replica.replica_log import ReplicaLog
 from storage.replica.replica_mark import is_marked, mark_replica, queued_topics
@@ -70,25 +75,27 @@ class Parts:
     ) -> None:
         config, store_config = copy(config), copy(store_config)  # its own: some settings may change
         self.system = system
-        self.config = config
-        self.ports = ports
+        self.config, self.ports = config, ports
         self.tables = Tables(config.bloom)
         self.put_stats, self.pull_stats = PutStats(), PullStats()
         self.offset_stats, self.transaction_stats = OffsetStats(), TransactionStats()
         self.answer_stats, self.sync_ms = AnswerStats(), ClassCounts(SYNC_BOUNDS_MS)
-        self.hooks = Hooks(hooks)
-        self.random = random or Random()
+        self.hooks, self.random = Hooks(hooks), random or Random()
         self.refusals = Refusals(system.clock.now_ms)
         self.acl: AclStore | None = None
         """The accounts; None where there is no access control."""
         self.guard: Guard | None = None
         """Who looks at requests, of all ports."""
+        self.administration = administration(
+            BROKER_RIGHTS, config.admin_allowed, system.clock.now_ms
+        )
         if config.acl_enable:
             self.acl = opened_acl(system, config, config.config_path)
             self.guard = self._new_guard(self.acl)
         store_address = config.store_address()  # before the store is opened: it may not work
         require_room(store_config, system.disk)
-        self.store = MessageStore(store_config, system.disk, system.clock)
+        parts = open_parts if isinstance(system.disk, RealDisk) else PartsHere
+        self.store = MessageStore(store_config, system.disk, system.clock, parts)
         self.recovery = self.store.open()
         log_recovery(self.recovery)
         is_next_missing = self.store.commit_log.next_file_offset_to_prepare() is not None
@@ -145,6 +152,17 @@ def opened_acl(system: ActorSystem, settings: AccessSettings, settings_path: str
     if settings.is_white_admin:
         log.warning("white addresses may administer", because="aclWhiteListAdmin=true")
     return store
+
+
+def warn_if_open(settings: AccessSettings, bind_address: str) -> None:
+    """Whoever listens beyond this machine without access control does so knowingly."""
+    if settings.acl_enable or is_loopback(bind_address) or bind_address == "localhost":
+        return
+    log.warning(
+        "whoever reaches this port may do everything: set aclEnable=true (docs/security.md), or"
+        " bindAddress=127.0.0.1, or adminAllowedAddresses",
+        listens_at=bind_address,
+    )
 
 
 def physical_memory_bytes() -> int:

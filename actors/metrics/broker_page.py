@@ -205,7 +205,7 @@ class BrokerPage:
             page.gauge(name, meaning, column(rows, number))
 
     def _connections(self, page: Page, clients: Clients | None) -> None:
-        producers = Counter(() if clients is None else clients.producer_kinds())
+        producers = Counter(() if clients is None else clients.producers.kinds())
         page.gauge(
             "rocketmq_producer_connections",
             "Producers that are there",

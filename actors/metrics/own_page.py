@@ -98,6 +98,12 @@ class OwnPage:
     def _network(self, page: Page, actors: dict[str, Actor]) -> None:
         connections = actor_of(actors, "connections", Connections)
         live = [] if connections is None else connections.open()
+        refused_by = {} if connections is None else dict(connections.refused)
+        page.counter(
+            "troupemq_connections_refused_total",
+            "Connections that were one too many, by the setting in the way",
+            [(labels({"reason": name}), count) for name, count in refused_by.items()],
+        )
         by_port = Counter("fast" if each.is_fast else "main" for each in live)
         page.gauge(
             "troupemq_connections",
@@ -234,7 +240,7 @@ class OwnPage:
         )
         rows = [
             Row("", group, count, (count,))
-            for group, count in ([] if clients is None else [*clients.rebalances.items()])
+            for group, count in ([] if clients is None else [*clients.changes.counts.items()])
             if group in self._from.tables.groups.value and self._selection.shows_group(group)
         ]
         rows = self._selection.limited(rows, write=_group)

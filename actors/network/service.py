@@ -6,6 +6,7 @@ from time import perf_counter
 
 from structlog import get_logger
 
+from actors.access.administration import Administration
 from actors.access.gate import Gate
 from actors.access.guard import Guard
 from actors.engine.address import Address
@@ -14,6 +15,7 @@ from actors.network.gatekeeping import admits
 from actors.network.request import ClientAnswer, Peer, Request
 from protocol.codes import ResponseCode
 from protocol.command import RESPONSE_FLAG, RemotingCommand
+from protocol.errors import RemoteError
 from protocol.frame import FRAME_BYTES_MAX
 from protocol.headers.fields import Header
 
@@ -45,6 +47,8 @@ class Service:
     """Who sees to it that everybody may what he asks; None where there is no access control."""
     stats: AnswerStats | None = None
     """Where answers are counted."""
+    administration: Administration | None = None
+    """From where administrators ask; None: from everywhere."""
 
     def pass_on(
         self,
@@ -68,6 +72,12 @@ class Service:
                 request = Request(command, peer, None, None, None, self.stats, began_s)
             else:  # a pull
                 request = Request(command, peer, None, header)
+            if self.administration is not None and command.code in self.administration.codes:
+                try:
+                    self.administration.check(command.code, peer.remote)
+                except RemoteError as error:
+                    request.answer(error.code, remark=error.remark)
+                    return
             if gate is None or admits(gate, request):
                 address.tell(request)
         elif self.answer_unknown:

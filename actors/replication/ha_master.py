@@ -25,7 +25,7 @@ from actors.engine.address import Address
 from actors.network.connections import Accepted
 from actors.replication.ha_link import ColdReadForSlave, GoOn, SlaveLink, Unreadable
 from actors.sending.replicas import Acked, LogGrew, Replicas
-from storage.access.addresses import parse_addresses
+from actors.settings.access_settings import addresses_of
 from storage.log.commit_log import CommitLog
 from storage.reading.page_probe import ColdPart, PageProbe
 
@@ -63,7 +63,7 @@ class HaMaster(Actor):
         super().__init__()
         self._config = config
         self._guard = guard
-        self._allowed = parse_addresses(config.ha_allowed_addresses)
+        self._allowed = addresses_of(config.ha_allowed_addresses)
         self._turned_away: dict[str, float] = {}
         self._log = commit_log
         self._replicas = replicas
@@ -130,6 +130,8 @@ class HaMaster(Actor):
     def refused(self, link: SlaveLink, reason: str) -> None:
         """A slave cannot follow this log: said once, though it comes again every few seconds."""
         if self._refused.get(link.host) != reason:
+            if len(self._refused) >= STRANGERS_MAX:
+                self._refused.clear()
             self._refused[link.host] = reason
             log.error("slave refused", slave=link.remote, reason=reason)
         link.close()

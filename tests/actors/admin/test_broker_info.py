@@ -10,7 +10,6 @@ from actors.config import BrokerConfig
 from actors.dispatching.reput import Following
 from actors.engine.published import Published
 from actors.engine.supervisor import ChildSpec
-from actors.engine.system import ActorSystem
 from actors.retention.keeping import KeepingReport
 from actors.statistics.pull_stats import PullStats
 from actors.statistics.put_stats import PutStats
@@ -26,6 +25,7 @@ from tests.support.brokers import SimulatedBroker
 from tests.support.fake_disk import FakeDisk
 from tests.support.golden import frames
 from tests.support.peers import ask, request, simulated
+from tests.support.simulation import SimulatedSystem
 
 
 @dataclass
@@ -33,7 +33,7 @@ class Sources:
     """As much of a broker as is needed."""
 
     store: MessageStore
-    system: ActorSystem
+    system: SimulatedSystem
     config: BrokerConfig = field(default_factory=lambda: BrokerConfig(broker_name="broker-a"))
     put_stats: PutStats = field(default_factory=PutStats)
     pull_stats: PullStats = field(default_factory=PullStats)
@@ -44,7 +44,7 @@ class Sources:
 
 
 @contextmanager
-def broker_info() -> Iterator[tuple[ActorSystem, Sources]]:
+def broker_info() -> Iterator[tuple[SimulatedSystem, Sources]]:
     with simulated(FakeDisk()) as system:
         config = StoreConfig(
             root="/store",
@@ -61,7 +61,7 @@ def broker_info() -> Iterator[tuple[ActorSystem, Sources]]:
         store.close()
 
 
-def figures(system: ActorSystem) -> dict[str, str]:
+def figures(system: SimulatedSystem) -> dict[str, str]:
     answer = ask(system, "broker_info", request(RequestCode.GET_BROKER_RUNTIME_INFO))
     assert (answer.code, answer.fields) == (0, None)
     return KVTable.decode(answer.body).table

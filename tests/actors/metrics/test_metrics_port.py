@@ -9,6 +9,7 @@ from socket import create_connection
 from threading import Event
 
 import pytest
+from structlog.testing import capture_logs
 
 from actors.children import metrics as made_of
 from actors.children.metrics import open_metrics_port
@@ -156,9 +157,10 @@ def test_garbage_and_floods_are_refused() -> None:
 
 
 def test_without_the_library_the_server_starts_and_says_what_to_install(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     assert open_metrics_port(MetricsSettings()) is None
     monkeypatch.setattr(made_of, "missing_library", lambda: MISSING)
-    assert open_metrics_port(MetricsSettings(metrics_type="PROM", metrics_port=0)) is None
-    assert "pip install 'troupemq[metrics]'" in capsys.readouterr().out
+    with capture_logs() as logs:
+        assert open_metrics_port(MetricsSettings(metrics_type="PROM", metrics_port=0)) is None
+    assert ["pip install 'troupemq[metrics]'" in each["event"] for each in logs] == [True]
