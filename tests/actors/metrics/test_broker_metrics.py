@@ -1,9 +1,13 @@
 """Tests of actors/metrics/broker_metrics.py and its pages: names, and values others say, too."""
 
 from dataclasses import replace
+from http.client import HTTPConnection
+from pathlib import Path
 
 import pytest
 
+from actors.broker_server import start_broker
+from actors.engine.system import ActorSystem
 from actors.metrics.broker_page import regrouped
 from actors.metrics.client_figures import ClientFigure
 from protocol.bodies import KVTable
@@ -12,8 +16,9 @@ from protocol.bodies_client import ConsumeStatus
 from protocol.codes import RequestCode
 from protocol.command import RemotingCommand
 from protocol.headers.admin import GetConsumeStatsHeader
+from storage.files.disk import RealDisk
 from tests.actors.metrics.names import BOARD_10477, EXPORTER, NATIVE
-from tests.support.brokers import BROKER, SimulatedBroker, send_command
+from tests.support.brokers import BROKER, STORE, SimulatedBroker, send_command
 from tests.support.metrics import Scraper, families, samples, value
 from tests.support.peers import request
 from tests.support.transacting import COMMIT, ROLLBACK, end_command, half
@@ -266,3 +271,21 @@ def test_the_text_is_one_the_library_reads() -> None:
     lines = [line for line in text.splitlines() if not line.startswith("#")]
     assert len({line.rpartition(" ")[0] for line in lines}) == len(lines), "a series stands twice"
     made.stop()
+
+
+def test_a_broker_with_sockets_serves_both_pages(tmp_path: Path) -> None:
+    config = replace(BROKER, listen_port=0, metrics_type="PROM", metrics_port=0)
+    store = replace(STORE, root=str(tmp_path / "store"))
+    running = start_broker(config, store, system=ActorSystem.real(disk=RealDisk()))
+    try:
+        for path, name in (
+            ("/metrics", "rocketmq_topic_number"),
+            ("/metrics/exporter?collect=client", "rocketmq_brokeruntime_put_tps10"),
+        ):
+            connection = HTTPConnection("127.0.0.1", running.metrics_port, timeout=30)
+            connection.request("GET", path)
+            found = samples(connection.getresponse().read().decode())
+            connection.close()
+            assert len(found[name]) == 1
+    finally:
+        assert running.stop(30)
