@@ -43,7 +43,7 @@ def open_metrics_port(config: MetricsSettings) -> socket | None:
     if (missing := missing_library()) is not None:
         log.error(missing)
         return None
-    return open_listener(config.metrics_host, config.metrics_port, PORT_NAME)
+    return open_listener(config.metrics_host, config.metrics_port, PORT_NAME, HOST_NAME)
 
 
 def broker_metrics_children(parts: Parts, sock: socket) -> list[ChildSpec]:

@@ -305,11 +305,14 @@ def plain_address(remote: tuple[str, int]) -> tuple[str, int]:
     return (host.removeprefix("::ffff:") if "." in host else host, remote[1])
 
 
-def open_listener(host: str, port: int, name: str) -> socket:
-    """Binds and listens. Raises PortTaken with a sentence for the operator."""
+def open_listener(host: str, port: int, name: str, setting: str = "bindAddress") -> socket:
+    """Binds and listens. Raises PortTaken with a sentence for the operator.
+
+    `setting` is where `host` stands.
+    """
     family = AF_INET6 if ":" in host else AF_INET
     where = f"Cannot listen on {host}:{port} ({name})"
-    advice = "write an address of this machine as bindAddress, or 0.0.0.0 for all of them."
+    advice = f"write an address of this machine as {setting}, or 0.0.0.0 for all of them."
     try:
         sock = create_server((host, port), family=family, backlog=BACKLOG)
     except UnicodeError:  # no name at all

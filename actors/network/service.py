@@ -67,11 +67,11 @@ class Service:
             return
         address = self.routes.get(command.code)
         if address is not None:
-            if header is None:
+            if header is not None or self.stats is None:  # with a header it is a pull
+                request = Request(command, peer, None, header)
+            else:
                 began_s = perf_counter()
                 request = Request(command, peer, None, None, None, self.stats, began_s)
-            else:  # a pull
-                request = Request(command, peer, None, header)
             if self.administration is not None and command.code in self.administration.codes:
                 try:
                     self.administration.check(command.code, peer.remote)
