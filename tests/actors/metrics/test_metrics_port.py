@@ -139,27 +139,45 @@ def test_what_hangs_is_closed_and_keeps_nobody_else_out(monkeypatch: pytest.Monk
         for each in (too_many, *hanging):
             assert is_closed(each), "at once or when its time is over"
             each.close()
+        monkeypatch.setattr(metrics_port, "HEAD_MS", 60_000.0)
         assert get(port) == (200, b"x 1\n")
 
 
 def test_one_that_takes_nothing_is_closed_while_others_are_served(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(metrics_port, "SEND_MS", 500.0)
     text = "x 1\n" * 8_000_000
-    with serving(lambda *_: [text]) as (_, port):
+    with serving(lambda *_: [text]) as (system, port):
+        actor = system.actors()["metrics_port"]
+        assert isinstance(actor, MetricsPort)
         lazy = create_connection(("127.0.0.1", port), WAIT_S)
         lazy.sendall(b"GET /metrics HTTP/1.1\r\n\r\n")
-        monkeypatch.setattr(metrics_port, "SEND_MS", 60_000.0)
         status, packed = get(port, **{"Accept-Encoding": "gzip"})
         assert status == 200 and len(gzip.decompress(packed)) == len(text)
-        got = 0
-        while data := lazy.recv(1 << 20):
-            got += len(data)
-            if got < 1 << 20:
-                Event().wait(1)  # so slow is it
-        assert got < len(text) or not data
-        lazy.close()
+        monkeypatch.setattr(metrics_port, "SEND_MS", 500.0)
+        impatient = create_connection(("127.0.0.1", port), WAIT_S)
+        impatient.sendall(b"GET /metrics HTTP/1.1\r\n\r\n")
+        until(lambda: actor.count == 1)
+        assert received(impatient) < len(text), "what it did not take in time it does not get"
+        assert received(lazy) > len(text), "whose time was not over"
+
+
+def until(is_so: Callable[[], bool]) -> None:
+    """Looks again and again, for WAIT_S at most."""
+    for _ in range(WAIT_S * 100):
+        if is_so():
+            return
+        Event().wait(0.01)
+    raise AssertionError("it never was")
+
+
+def received(sock: socket) -> int:
+    """How many bytes come until the other side closes."""
+    count = 0
+    with sock, suppress(ConnectionError):
+        while data := sock.recv(1 << 20):
+            count += len(data)
+    return count
 
 
 def test_garbage_and_floods_are_refused() -> None:
