@@ -94,8 +94,7 @@ class Parts:
             self.guard = self._new_guard(self.acl)
         store_address = config.store_address()  # before the store is opened: it may not work
         require_room(store_config, system.disk)
-        parts = open_parts if isinstance(system.disk, RealDisk) else PartsHere
-        self.store = MessageStore(store_config, system.disk, system.clock, parts)
+        self.store = _new_store(store_config, system)
         self.recovery = self.store.open()
         log_recovery(self.recovery)
         is_next_missing = self.store.commit_log.next_file_offset_to_prepare() is not None
@@ -168,3 +167,9 @@ def warn_if_open(settings: AccessSettings, bind_address: str) -> None:
 def physical_memory_bytes() -> int:
     """How much memory this machine has."""
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def _new_store(config: StoreConfig, system: ActorSystem) -> MessageStore:
+    """Not opened yet; on a real disk its log is read by all processors after a crash."""
+    parts = open_parts if isinstance(system.disk, RealDisk) else PartsHere
+    return MessageStore(config, system.disk, system.clock, parts)

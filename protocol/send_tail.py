@@ -35,6 +35,7 @@ _OWN = frozenset("jklmn")
 _KEY = {ACCESS_KEY}
 _SIGNATURE_AT = b',"Signature":"'
 _SIGNATURE_CHARS = 28
+_QUOTE, _BACKSLASH = b'"', b"\\"
 _SIGNATURE_ENTRY = b"\x00\x09Signature\x00\x00\x00\x1c"
 assert _SIGNATURE_ENTRY[-1] == _SIGNATURE_CHARS
 _REST = compile_pattern(
@@ -93,6 +94,8 @@ class JsonTails:
             tail, access_key, head, behind = self._usual
             begin = len(self._begin)
             signature = tail_bytes[begin : begin + _SIGNATURE_CHARS]
+            if _QUOTE in signature or _BACKSLASH in signature:
+                return None  # its text ends sooner than that
             return tail, access_key, signature, "", b"".join((head, *before, behind))
         at = tail_bytes.find(_SIGNATURE_AT)
         if at < 0:
@@ -111,7 +114,10 @@ class JsonTails:
             self._length = len(tail_bytes)
             self._usual = tail, access_key, head + token + middle, behind
         values = b"".join((head, token, middle, *before, behind))
-        return tail, access_key, tail_bytes[signature_at:rest_at], timestamp, values
+        signature = tail_bytes[signature_at:rest_at]
+        if _QUOTE in signature or _BACKSLASH in signature:
+            return None
+        return tail, access_key, signature, timestamp, values
 
     def _learn(self, stable: bytes) -> tuple[SendTail, bytes, bytes] | None:
         fields = json_tail(stable) or {}

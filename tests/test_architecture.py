@@ -30,7 +30,7 @@ ROOMS: dict[str, str] = {
     " scrubbing naming sending pulling consumers delays transactions replication admin jobs metrics"
     " parts"
     " children broker broker_server namesrv_server",
-    "spark": "report progress plot parts arguments class_data masters shipping session"
+    "spark": "report progress plot parts arguments accounts class_data masters shipping session"
     " class_data_session leasing decoding sink source archive analysis jobs runner",
     "troupemq/client": "errors message log arguments connection admin producing consuming",
 }

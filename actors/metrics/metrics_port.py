@@ -158,6 +158,8 @@ class MetricsPort(Actor):
         self._scrapers: dict[int, Scraper] = {}
         self._numbers = count(1)
         self._waiting: dict[tuple[str, str], list[Scraper]] = {}
+        self.late_count = 0
+        """Connections closed because they took too long."""
 
     def on_start(self) -> None:
         self.every(TICK_MS, _Tick())
@@ -219,6 +221,7 @@ class MetricsPort(Actor):
         now_ms = self.system.clock.monotonic_ms()
         for scraper in [*self._scrapers.values()]:
             if scraper.deadline_ms <= now_ms:
+                self.late_count += 1
                 self.close(scraper)
 
     def close(self, scraper: Scraper) -> None:

@@ -23,6 +23,7 @@ from actors.config import BrokerConfig
 from actors.engine.actor import Actor, handles
 from actors.engine.address import Address
 from actors.network.connections import Accepted
+from actors.network.limits import Rarely
 from actors.replication.ha_link import ColdReadForSlave, GoOn, SlaveLink, Unreadable
 from actors.sending.replicas import Acked, LogGrew, Replicas
 from actors.settings.access_settings import addresses_of
@@ -79,6 +80,7 @@ class HaMaster(Actor):
         self.file_bytes = commit_log.config.commit_log_file_bytes
 
     def on_start(self) -> None:
+        self._rarely = Rarely(self.system.clock.monotonic_ms)
         config = self._config
         shortest_ms = min(config.ha_heartbeat_interval_ms, config.ha_housekeeping_interval_ms)
         self.every(min(TICK_MS, shortest_ms), _Tick())
@@ -172,7 +174,7 @@ class HaMaster(Actor):
             return
         if len(self._links) >= LINKS_MAX:
             message.sock.close()
-            log.warning("too many slaves", address=host, most=LINKS_MAX)
+            self._rarely.warn("too many slaves", address=host, most=LINKS_MAX)
             return
         link = SlaveLink(self, message.sock, message.remote)
         self._links.append(link)

@@ -6,8 +6,10 @@ The table of them all: docs/security.md.
 
 import tracemalloc
 from collections import Counter
+from collections.abc import MutableMapping
 from dataclasses import replace
 from struct import pack
+from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
@@ -48,7 +50,7 @@ def connections_of(made: SimulatedBroker) -> Connections:
     return found
 
 
-def events(logs: list[dict[str, object]]) -> Counter[str]:
+def events(logs: list[MutableMapping[str, Any]]) -> Counter[str]:
     """What is told once a kind and minute; the simulated time makes actors late at times."""
     found = Counter(str(entry["event"]) for entry in logs if entry["log_level"] == "warning")
     del found["late"]

@@ -14,7 +14,6 @@ from actors.access.refusals import TRIES_MAX
 from actors.admin.settings import REFUSED, NamesrvSettings
 from actors.config import NamesrvConfig
 from actors.engine.supervisor import ChildSpec
-from actors.engine.system import ActorSystem
 from protocol.bodies import LockBatchRequest, MessageQueue
 from protocol.codes import RequestCode as Code
 from protocol.codes import ResponseCode
@@ -32,6 +31,7 @@ from tests.support.guarded import (
     with_accounts,
 )
 from tests.support.peers import ask, request
+from tests.support.simulation import SimulatedSystem
 from tests.support.sockets import PairedLine, frames_of, paired_lines
 
 READER = "reader-account"
@@ -104,12 +104,11 @@ def test_a19_a_value_brings_no_key_along(value: str) -> None:
 )
 def test_a20_no_request_changes_what_is_a_name_servers_operators(key: str) -> None:
     path = "/etc/namesrv.conf"
-    system = ActorSystem.simulated(1, disk_of(path), 1_700_000_000_000)
+    system = SimulatedSystem(1, disk_of(path), 1_700_000_000_000)
     config = NamesrvConfig(config_store_path=path)
     system.start(ChildSpec("settings", lambda _: NamesrvSettings(config)))
     for text in smuggled(key):
-        asked = RemotingCommand(Code.UPDATE_NAMESRV_CONFIG, body=text.encode())
-        answer = ask(system, "settings", request(asked.code, body=asked.body))
+        answer = ask(system, "settings", request(Code.UPDATE_NAMESRV_CONFIG, body=text.encode()))
         assert (answer.code, answer.remark) == (ResponseCode.NO_PERMISSION, REFUSED)
     assert system.disk.read_bytes(path) == FILE
     assert system.stop(5)
@@ -165,7 +164,9 @@ def test_a28_a_reply_without_the_right_is_refused_and_told() -> None:
     with capture_logs() as logs:
         answer = made.ask_as(READER, reply)
     assert answer.code == 1 and "No default permission" in (answer.remark or "")
-    assert any(each["event"] == "request refused" for each in logs), [each["event"] for each in logs]
+    assert any(each["event"] == "request refused" for each in logs), [
+        each["event"] for each in logs
+    ]
     made.stop()
 
 

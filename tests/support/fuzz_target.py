@@ -35,8 +35,7 @@ from protocol.json_body import Body
 from protocol.properties import parse
 from protocol.pull_wire import PullDecoder
 from protocol.registration import read_registration
-from protocol.send_tail import SignedTail
-from protocol.send_wire import Send, SendDecoder
+from protocol.send_wire import Send, SendDecoder, SignedSend
 from protocol.signature import signed_values
 from protocol.sink import decode_sink_body
 from protocol.sql92 import SqlError, compile_filter
@@ -133,11 +132,10 @@ def _send(send: Send) -> object:
         decode_sink_body(send.body)
     parse(send.properties)
     shape = astuple(send.shape)
-    if isinstance(send.tail, SignedTail):  # one that is no UTF-8 is wrong either way
-        signature = send.tail.signature.decode("utf-8", "replace").encode()
-        tail = tuple(send.tail._replace(signature=signature))
-    else:
-        tail = astuple(send.tail)
+    tail: tuple[object, ...] = astuple(send.tail)
+    if isinstance(send, SignedSend):  # a signature that is no UTF-8 is wrong either way
+        signature = send.signature.decode("utf-8", "replace").encode()
+        tail += (send.access_key, signature, send.timestamp, send.values)
     rest = (send.opaque, send.flag, send.queue_id, send.sys_flag, send.born_timestamp)
     return (shape, tail, rest, send.message_flag, send.properties, send.body)
 
