@@ -58,6 +58,9 @@
     NamesrvLink         the broker's place at a name server thread naming/namesrv_link.py
     Namesrv             the route table                     loop   naming/namesrv.py
     RegistrationReader  reads large registrations           thread naming/registration_reader.py
+    Exposition          the text of metrics                 thread metrics/exposition.py
+    MetricsPort         connections of those who scrape     loop   metrics/metrics_port.py
+    ClientFigures       what only consumers know            loop   metrics/client_figures.py
     SparkJobs           runs of Spark jobs, their schedule  loop   jobs/spark_jobs.py
     SparkJob            one run: a child process            thread jobs/spark_job.py
 
@@ -86,6 +89,7 @@ The rooms, each importing only those before it (tests/test_architecture.py):
     replication/   master and slave
     admin/         settings and accounts that change while it serves, answers about the broker
     jobs/          Spark jobs
+    metrics/       what is shown to Prometheus
     parts.py       what a broker is made of before any actor runs
     children/      what each actor is made with
 """

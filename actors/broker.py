@@ -108,6 +108,7 @@ class Broker(Parts):
             tell_closed=[self.system.address(name) for name in TOLD_OF_CLOSED_PEERS],
             answers_to=self.system.address("client_calls"),
             guard=self.guard,
+            stats=self.answer_stats,
             administration=self.administration,
         )
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from socket import socket
 
 from actors.broker import Broker
+from actors.children.metrics import broker_metrics_children, open_metrics_port
 from actors.config import BrokerConfig
 from actors.engine.supervisor import ChildSpec
 from actors.engine.system import ActorSystem
@@ -32,6 +33,8 @@ class RunningBroker:
 
     system: ActorSystem
     broker: Broker
+    metrics_port: int = 0
+    """Where its metrics are; 0: nowhere."""
     _closed: bool = False
 
     @property
@@ -72,11 +75,15 @@ def start_broker(
     left open then.
     """
     opened, ports = open_ports(config)
+    metrics: socket | None = None
     try:
+        metrics = open_metrics_port(config)
+        metrics_port = 0 if metrics is None else metrics.getsockname()[1]
         broker = Broker(system, config, store_config, ports=ports, hooks=hooks)
     except BaseException:
-        for sock in opened:
-            sock.close()
+        for sock in (*opened, metrics):
+            if sock is not None:
+                sock.close()
         raise
     more = more_responders
     services = (broker.service(more=more), broker.service(fast=True, more=more), Service({}))
@@ -90,16 +97,18 @@ def start_broker(
             *broker.children(),
             *make_more(broker),
             *broker.network_children(listeners),
+            *([] if metrics is None else broker_metrics_children(broker, metrics)),
         )
     except BaseException:
         system.stop(STOP_AFTER_FAILURE_S)
         broker.store.abandon()
-        for sock in opened:  # who should have listened on them may never have started
-            sock.close()
+        for sock in (*opened, metrics):  # who should have listened may never have started
+            if sock is not None:
+                sock.close()
         raise
     if config.one_of in ("", config.broker_name):  # of several of one machine the first one says it
         warn_if_open(config, config.bind_address)
-    return RunningBroker(system, broker)
+    return RunningBroker(system, broker, metrics_port)
 
 
 def open_ports(config: BrokerConfig) -> tuple[list[socket], Ports]:

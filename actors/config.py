@@ -20,6 +20,7 @@ from actors.settings.access_settings import (
 from actors.settings.console_place import ConsolePlace
 from actors.settings.known_keys import BROKER_FILE_KEYS, NAMESRV_FILE_KEYS, OLD_SPELLINGS
 from actors.settings.local_address import address_of, local_address, local_host_name
+from actors.settings.metrics_settings import MetricsSettings, NamesrvMetricsSettings
 from actors.settings.properties_file import parse_properties
 from actors.settings.tls_settings import ENFORCING, BrokerTlsSettings, TlsSettings, with_tls_file
 from protocol.bloom import BloomFilter
@@ -56,7 +57,7 @@ class ConfigError(StoreError):
 
 
 @dataclass(frozen=True)
-class BrokerConfig(BrokerAccessSettings, BrokerTlsSettings, ConsolePlace):
+class BrokerConfig(BrokerAccessSettings, BrokerTlsSettings, MetricsSettings, ConsolePlace):
     """What a broker needs to know besides its store. Raises ConfigError."""
 
     broker_name: str = key("brokerName", default="")
@@ -144,14 +145,13 @@ class BrokerConfig(BrokerAccessSettings, BrokerTlsSettings, ConsolePlace):
     def __post_init__(self) -> None:
         super().__post_init__()
         self.check_tls()
+        self.check_metrics()
         set_value = object.__setattr__
-        shortest_ms, longest_ms = _REGISTER_PERIOD_MS
         set_value(self, "broker_name", self.broker_name or local_host_name())
         set_value(self, "broker_ip1", self.broker_ip1 or local_address())
         set_value(self, "broker_ip2", self.broker_ip2 or local_address())
-        set_value(
-            self, "register_period_ms", min(max(self.register_period_ms, shortest_ms), longest_ms)
-        )
+        period_ms = sorted((self.register_period_ms, *_REGISTER_PERIOD_MS))[1]  # within the two
+        set_value(self, "register_period_ms", period_ms)
         _check_port("listenPort", self.listen_port, below=2, above=1)
         _check_port("monitoringPort", self.monitoring_port)
         self._check_console()
@@ -169,6 +169,7 @@ class BrokerConfig(BrokerAccessSettings, BrokerTlsSettings, ConsolePlace):
             ("brokerIP1", self.broker_ip1),
             ("brokerIP2", self.broker_ip2),
             ("bindAddress", self.bind_address),
+            ("metricsPromExporterHost", self.metrics_host),
         ):
             _check_host(name, host)
         for address in self.namesrv_addresses:
@@ -196,6 +197,9 @@ class BrokerConfig(BrokerAccessSettings, BrokerTlsSettings, ConsolePlace):
         ):
             if not 1 <= value <= most:
                 raise ConfigError(f"{name} is {value}: it must be 1 to {most}.")
+        self._check_not_negative()
+
+    def _check_not_negative(self) -> None:
         for name, value in (
             ("maxAutoTopics", self.auto_topics_max),
             ("maxAutoGroups", self.auto_groups_max),
@@ -251,7 +255,7 @@ class BrokerConfig(BrokerAccessSettings, BrokerTlsSettings, ConsolePlace):
 
 
 @dataclass(frozen=True)
-class NamesrvConfig(AccessSettings, TlsSettings, ConsolePlace):
+class NamesrvConfig(AccessSettings, TlsSettings, NamesrvMetricsSettings, ConsolePlace):
     """What a name server needs to know. Raises ConfigError."""
 
     listen_port: int = key("listenPort", default=9876)
@@ -272,10 +276,12 @@ class NamesrvConfig(AccessSettings, TlsSettings, ConsolePlace):
     def __post_init__(self) -> None:
         super().__post_init__()
         self.check_tls()
+        self.check_metrics()
         _check_port("listenPort", self.listen_port)
         _check_port("consolePort", self.console_port)
         _check_host("bindAddress", self.bind_address)
         _check_host("consoleBindAddress", self.console_bind_address)
+        _check_host("metricsPromExporterHost", self.metrics_host)
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from actors.access.rights import NAMESRV_RIGHTS, STRICT_NAMESRV_RIGHTS
 from actors.admin.access_control import AclWatch
 from actors.admin.settings import NamesrvSettings
 from actors.children.tls import Door, door_children
+from actors.children.metrics import namesrv_metrics_children, open_metrics_port
 from actors.config import NamesrvConfig
 from actors.engine.supervisor import ChildSpec
 from actors.engine.system import ActorSystem
@@ -97,6 +98,8 @@ class RunningNamesrv:
 
     system: ActorSystem
     port: int
+    metrics_port: int = 0
+    """Where its metrics are; 0: nowhere."""
 
     def stop(self, timeout_s: float) -> bool:
         """Stops in order. False when something was stuck."""
@@ -111,10 +114,18 @@ def start_namesrv(config: NamesrvConfig, *, system: ActorSystem) -> RunningNames
     warn_if_open(config, config.bind_address)
     port = sock.getsockname()[1]
     listener = Listener("listenPort", config.bind_address, port, service(system, config, acl))
+    metrics: socket | None = None
     try:
-        system.start(*children(system, config, [(listener, sock)], acl, tls))
+        metrics = open_metrics_port(config)
+        metrics_port = 0 if metrics is None else metrics.getsockname()[1]
+        system.start(
+            *children(system, config, [(listener, sock)], acl, tls),
+            *([] if metrics is None else namesrv_metrics_children(system, metrics)),
+        )
     except BaseException:
         system.stop(STOP_AFTER_FAILURE_S)
+        if metrics is not None:
+            metrics.close()
         sock.close()  # who should have listened on it may never have started
         raise
-    return RunningNamesrv(system, port)
+    return RunningNamesrv(system, port, metrics_port)

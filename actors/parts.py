@@ -17,8 +17,10 @@ from actors.config import BrokerConfig
 from actors.dispatching.part_pool import open_parts
 from actors.dispatching.recovery_log import log_recovery, log_reserve
 from actors.dispatching.reput import Following
+from actors.engine.histogram import SYNC_BOUNDS_MS, ClassCounts
 from actors.engine.published import Published
 from actors.engine.system import ActorSystem
+from actors.network.answer_stats import AnswerStats
 from actors.network.hooks import Hook, Hooks
 from actors.network.limits import is_loopback
 from actors.network.tls_contexts import tls_contexts
@@ -27,6 +29,7 @@ from actors.sending.replicas import Replicas
 from actors.settings.access_settings import AccessSettings
 from actors.statistics.pull_stats import PullStats
 from actors.statistics.put_stats import PutStats
+from actors.statistics.transaction_stats import TransactionStats
 from actors.tables.groups import GroupFinder
 from actors.tables.offset_guard import OffsetStats
 from actors.tables.tables import Tables
@@ -75,9 +78,9 @@ class Parts:
         self.system, self.config, self.ports = system, config, ports
         self.tables = Tables(config.bloom)
         self.put_stats, self.pull_stats = PutStats(), PullStats()
-        self.offset_stats = OffsetStats()
-        self.hooks = Hooks(hooks)
-        self.random = random or Random()
+        self.offset_stats, self.transaction_stats = OffsetStats(), TransactionStats()
+        self.answer_stats, self.sync_ms = AnswerStats(), ClassCounts(SYNC_BOUNDS_MS)
+        self.hooks, self.random = Hooks(hooks), random or Random()
         self.refusals = Refusals(system.clock.now_ms)
         self.acl: AclStore | None = None
         """The accounts; None where there is no access control."""

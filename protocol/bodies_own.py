@@ -74,6 +74,27 @@ class GroupChanges(Body):
 
 
 @dataclass(slots=True)
+class ActorLine(Body):
+    """One actor of a broker: GET_ACTORS."""
+
+    name: str
+    is_up: bool
+    inbox: int
+    """Messages that wait."""
+    handled: int
+    restarts: int
+
+
+@dataclass(slots=True)
+class ActorList(Body):
+    """The actors of a broker: GET_ACTORS."""
+
+    actors: list[ActorLine] = field(default_factory=list)
+    slow_handlers: int = 0
+    """Handlers that took longer than 50 ms."""
+
+
+@dataclass(slots=True)
 class OpenTransaction(Body):
     """A half message that nobody has ended: GET_OPEN_TRANSACTIONS. Times in ms."""
 

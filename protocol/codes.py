@@ -115,7 +115,9 @@ class RequestCode(IntEnum):
     ADD_WRITE_PERM_OF_BROKER = 327
     GET_ALL_PRODUCER_INFO = 328
     DELETE_EXPIRED_COMMITLOG = 329
-    LITE_PULL_MESSAGE = 361  # 5.x clients ask it; 4.9.7 answers 3
+    GET_TOPIC_CONFIG = 351  # these three 5.x clients and tools ask; 4.9.7 answers 3
+    GET_SUBSCRIPTIONGROUP_CONFIG = 352
+    LITE_PULL_MESSAGE = 361
 
     GET_GROUP_CHANGES = 30_001  # ours alone: no version of RocketMQ has codes up here
     GET_OPEN_TRANSACTIONS = 30_002
@@ -129,6 +131,7 @@ class RequestCode(IntEnum):
     GET_JOBS = 30_012
     GET_JOB_LOG = 30_013
     GET_ACL_REFUSALS = 30_014
+    GET_ACTORS = 30_015
 
 
 class ResponseCode(IntEnum):

@@ -27,7 +27,8 @@ ROOMS: dict[str, str] = {
     " dispatching recovery reading transactions message_store retention replica scrub checking"
     " dump",
     "actors": "engine settings config access network tables statistics dispatching retention"
-    " scrubbing naming sending pulling consumers delays transactions replication admin jobs parts"
+    " scrubbing naming sending pulling consumers delays transactions replication admin jobs metrics"
+    " parts"
     " children broker broker_server namesrv_server",
     "spark": "report progress plot parts arguments accounts class_data masters shipping session"
     " class_data_session leasing decoding sink source archive analysis jobs runner",

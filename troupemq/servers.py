@@ -85,11 +85,14 @@ class Servers:
     def start_namesrv(self, config: NamesrvConfig) -> None:
         """Raises PortTaken, StoreError, StartFailed; then everything is stopped."""
         with self.stopped_on_failure():
-            self.ports["namesrv"] = start_namesrv(config, system=self._new_system()).port
-            own = f"127.0.0.1:{self.ports['namesrv']}"
+            running = start_namesrv(config, system=self._new_system())
+            self.ports["namesrv"] = running.port
+            own = f"127.0.0.1:{running.port}"
             folder = Path(config.kv_config_path).parent / CONSOLE_DIRECTORY
             self._start_console_of(config, own, folder)
-        log.info("name server serves", port=self.ports["namesrv"])
+        if running.metrics_port:
+            self.ports["namesrv_metrics"] = running.metrics_port
+        log.info("name server serves", port=running.port, metrics=running.metrics_port or None)
 
     def start_broker(
         self, config: BrokerConfig, store: StoreConfig, jobs: JobsPlace | None = None
@@ -112,7 +115,10 @@ class Servers:
             self._start_console_of(config, ";".join(config.namesrv_addresses), folder)
         ports = self.broker.ports
         self.ports.update(broker=ports.main, fast=ports.fast, ha=ports.ha)
-        log.info("broker serves", name=config.broker_name, port=ports.main, root=store.root)
+        if self.broker.metrics_port:
+            self.ports["metrics"] = self.broker.metrics_port
+        where = {"port": ports.main, "metrics": self.broker.metrics_port or None}
+        log.info("broker serves", name=config.broker_name, **where, root=store.root)
 
     def _start_console_of(self, place: ConsolePlace, namesrv: str, data: Path) -> None:
         if place.console_port:

@@ -146,6 +146,8 @@ BROKER_RIGHTS: Mapping[int, Right] = {
     Code.QUERY_CONSUME_TIME_SPAN: _OWN_GROUP_OR_ADMIN,
     Code.QUERY_CORRECTION_OFFSET: _groups("compareGroup", Level.ADMIN),
     Code.GET_TOPIC_STATS_INFO: _TOPIC_OR_ADMIN,
+    Code.GET_TOPIC_CONFIG: _TOPIC_OR_ADMIN,
+    Code.GET_SUBSCRIPTIONGROUP_CONFIG: _groups("group", Level.ADMIN),
     Code.QUERY_TOPIC_CONSUME_BY_WHO: _TOPIC_OR_ADMIN,
     Code.QUERY_CONSUME_QUEUE: _TOPIC_OR_ADMIN,
     # who looks at everything: slaves, exporters
@@ -161,6 +163,7 @@ BROKER_RIGHTS: Mapping[int, Right] = {
     Code.GET_BROKER_CONSUME_STATS: _MONITOR,
     Code.GET_ALL_PRODUCER_INFO: _MONITOR,
     Code.GET_OPEN_TRANSACTIONS: _MONITOR,
+    Code.GET_ACTORS: _MONITOR,
     Code.LEASE_LOG: _MONITOR,
     Code.GET_JOBS: _MONITOR,
     Code.GET_JOB_LOG: _MONITOR,

@@ -18,6 +18,7 @@ from actors.config import BrokerConfig
 from actors.dispatching.reput import Following
 from actors.engine.actor import handles
 from actors.engine.published import Published
+from actors.engine.system import ActorSystem
 from actors.network.request import Request, Responder, serves
 from actors.retention.keeping import KeepingReport
 from actors.statistics.pull_stats import PullStats
@@ -26,8 +27,11 @@ from actors.statistics.throughput import SAMPLE_MS, DailyTotals, Throughput
 from actors.tables.offset_guard import OffsetStats
 from actors.tables.tables import Tables
 from protocol.bodies import KVTable
-from protocol.codes import VERSION, RequestCode
+from protocol.bodies_own import ActorLine, ActorList
+from protocol.codes import VERSION, RequestCode, ResponseCode
 from protocol.command import RemotingCommand
+from protocol.errors import RemoteError
+from protocol.headers.admin import GetSubscriptionGroupConfigHeader, TopicHeader
 from protocol.topic_names import SCHEDULE_TOPIC
 from storage.files.disk import Disk
 from storage.message_store import MessageStore
@@ -55,6 +59,9 @@ _UNITS = "KMGTPE"
 
 class Sources(Protocol):
     """Where the figures come from: the broker."""
+
+    @property
+    def system(self) -> ActorSystem: ...
 
     @property
     def config(self) -> BrokerConfig: ...
@@ -128,7 +135,11 @@ class BrokerInfo(Responder):
     @serves(RequestCode.GET_BROKER_RUNTIME_INFO)
     def runtime_info(self, request: Request) -> RemotingCommand:
         """How the broker is doing; every figure is a text."""
-        figures = {
+        return request.command.answer(body=KVTable(self.figures()).encode())
+
+    def figures(self) -> dict[str, str]:
+        """All of them, by the names of 4.9.7. Any thread."""
+        return {
             **self._store_figures(),
             **self._traffic_figures(),
             **self._waiting_figures(),
@@ -137,7 +148,42 @@ class BrokerInfo(Responder):
             **self._lease_figures(),
             **self._host_figures(),
         }
-        return request.command.answer(body=KVTable(figures).encode())
+
+    @serves(RequestCode.GET_TOPIC_CONFIG)
+    def topic_config(self, request: Request) -> RemotingCommand:
+        """One topic, for tools of RocketMQ 5, which may add queue mappings: there are none here."""
+        topic = TopicHeader.decode(request.command.fields).topic
+        config = self._sources.tables.topics.value.get(topic)
+        if config is None:
+            remark = f"No topic in this broker. topic: {topic}"
+            raise RemoteError(ResponseCode.TOPIC_NOT_EXIST, remark)
+        return request.command.answer(body=config.encode())
+
+    @serves(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG)
+    def group_config(self, request: Request) -> RemotingCommand:
+        """One group, for tools of RocketMQ 5."""
+        group = GetSubscriptionGroupConfigHeader.decode(request.command.fields).group
+        config = self._sources.tables.groups.value.get(group)
+        if config is None:
+            remark = "No group in this broker"
+            raise RemoteError(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, remark)
+        return request.command.answer(body=config.encode())
+
+    @serves(RequestCode.GET_ACTORS)
+    def actors(self, request: Request) -> RemotingCommand:
+        """What waits for each actor, and how often it was started again."""
+        lines = [
+            ActorLine(
+                each.name,
+                each.is_up,
+                each.inbox_depth,
+                each.handled_count,
+                max(0, each.incarnation - 1),
+            )
+            for each in self._sources.system.figures()
+        ]
+        body = ActorList(lines, self._sources.system.loop.slow_handler_count)
+        return request.command.answer(body=body.encode())
 
     def _store_figures(self) -> dict[str, str]:
         store = self._sources.store

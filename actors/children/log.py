@@ -39,9 +39,11 @@ def log_children(parts: Parts) -> list[ChildSpec]:
     answers = PutAnswers(replies, parts.hooks, parts.put_stats)
     slaves = Slaves(parts.replicas, address("ha_master"), store.config.is_sync_flush)
     return [
-        ChildSpec("flusher", lambda _: Flusher(store.commit_log)),
+        ChildSpec("flusher", lambda _: Flusher(store.commit_log, parts.sync_ms)),
         ChildSpec("delay_offsets", lambda _: _delay_offsets(parts)),
-        ChildSpec("flush_real_time", lambda _: FlushRealTime(store, address("reput"))),
+        ChildSpec(
+            "flush_real_time", lambda _: FlushRealTime(store, address("reput"), parts.sync_ms)
+        ),
         ChildSpec("allocate_file", lambda _: AllocateFile(store.config)),
         ChildSpec(
             "group_commit",

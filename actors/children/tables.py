@@ -58,6 +58,7 @@ def table_children(parts: Parts) -> list[ChildSpec]:
                 interval_ms=config.flush_consumer_offset_interval_ms,
                 starts_in_memory=partial(_starts_in_memory, parts),
                 offsets=tables.offsets,
+                live_offsets=tables.live_offsets,
                 config_writer=writer,
                 consumers=tables.consumers,
                 topics=tables.topics,

@@ -118,9 +118,9 @@ class Clients(Responder):
         self._published, self._published_producers = consumers, producers
         self._client_calls = client_calls
         self._consumers = Consumers()
-        self._producers = Producers()
+        self.producers = Producers()
         self._locks = QueueLocks()
-        self._changes = GroupHistory()
+        self.changes = GroupHistory()
         self._refusals = refusals
 
     def on_start(self) -> None:
@@ -155,9 +155,9 @@ class Clients(Responder):
         if not waits:
             self._notify(*changed)
         for name in [each.group_name for each in data.producer_data_set]:
-            if self._has_no_room(name, self._producers.groups):
+            if self._has_no_room(name, self.producers.groups):
                 continue
-            if self._producers.register(name, member):
+            if self.producers.register(name, member):
                 client, peer = member.client_id, request.peer.remote
                 log.info("producer joined", group=name, client=client, peer=peer)
         self._publish()
@@ -230,7 +230,7 @@ class Clients(Responder):
         header = UnregisterClientHeader.decode(request.command.fields)
         peer_id = request.peer.peer_id
         if header.producer_group is not None:
-            self._producers.unregister(header.producer_group, peer_id)
+            self.producers.unregister(header.producer_group, peer_id)
             self._publish()
         if header.consumer_group is not None:
             name = header.consumer_group
@@ -245,7 +245,7 @@ class Clients(Responder):
     @handles(AskProducer)
     def on_ask_producer(self, message: AskProducer) -> None:
         """Passes a question on to the connection that it is for."""
-        peer = self._producers.find(message.client_id)
+        peer = self.producers.find(message.client_id)
         if peer is None:
             message.then.tell(NoProducer(message.context))
         else:
@@ -256,7 +256,7 @@ class Clients(Responder):
     @handles(PeerClosed)
     def on_peer_closed(self, message: PeerClosed) -> None:
         """Whatever the connection had registered goes at once, and the others are told."""
-        self._producers.peer_closed(message.peer.peer_id)
+        self.producers.peer_closed(message.peer.peer_id)
         self._publish()
         for left in self._consumers.peer_closed(message.peer.peer_id):
             self._left(left, "connection closed")
@@ -266,7 +266,7 @@ class Clients(Responder):
     def on_scan(self, _: _Scan) -> None:
         """Removes clients without a heartbeat, though their connection is still there."""
         now_ms = self.system.clock.monotonic_ms()
-        self._producers.expire(now_ms)
+        self.producers.expire(now_ms)
         self._publish()
         self._locks.expire(now_ms)
         for left in self._consumers.expire(now_ms):
@@ -286,7 +286,7 @@ class Clients(Responder):
     def _note(self, name: str, member: Member, kind: GroupEvent, why: str = "") -> None:
         group = self._consumers.groups.get(name)
         count = 0 if group is None else len(group.members)
-        self._changes.note(name, change_of(member, kind, why, count, self.system.clock.now_ms()))
+        self.changes.note(name, change_of(member, kind, why, count, self.system.clock.now_ms()))
 
     def _log_mismatches(self, name: str) -> None:
         group = self._consumers.groups.get(name)
@@ -298,7 +298,7 @@ class Clients(Responder):
             views = {name: groups[name].view() for name in stale if name in groups}
             self._published.value = renewed(self._published.value, stale, views)
             stale.clear()
-        self._published_producers.value = self._producers.view
+        self._published_producers.value = self.producers.view
 
     def _notify(self, *names: str) -> None:
         self._publish()
@@ -325,7 +325,7 @@ class Clients(Responder):
     def producer_connections(self, request: Request) -> RemotingCommand:
         """Who is in a producer group."""
         name = ProducerGroupHeader.decode(request.command.fields).producer_group
-        members = self._producers.groups.get(name)
+        members = self.producers.groups.get(name)
         if members is None:
             raise RemoteError(ResponseCode.SYSTEM_ERROR, f"the producer group[{name}] not exist")
         return request.command.answer(body=producer_connection(members.values()).encode())
@@ -335,15 +335,13 @@ class Clients(Responder):
         """Every producer of every group, and when it was heard of."""
         clock = self.system.clock
         shift_ms = clock.now_ms() - clock.monotonic_ms()
-        return request.command.answer(
-            body=producer_table(self._producers.groups, shift_ms).encode()
-        )
+        return request.command.answer(body=producer_table(self.producers.groups, shift_ms).encode())
 
     @serves(RequestCode.GET_GROUP_CHANGES)
     def group_changes(self, request: Request) -> RemotingCommand:
         """What has happened to a consumer group lately, and how its subscriptions differ."""
         name = ConsumerGroupHeader.decode(request.command.fields).consumer_group
-        body = group_changes(name, self._changes.of(name), self._consumers.groups.get(name))
+        body = group_changes(name, self.changes.of(name), self._consumers.groups.get(name))
         body.refusals = [each.shown() for each in self._refusals.of_group(name)]
         return request.command.answer(body=body.encode())
 

@@ -200,6 +200,11 @@ class Producers:
             self._changed(group_name)
         return is_new
 
+    def kinds(self) -> list[tuple[int, int]]:
+        """Language and version of every producer connection. Any thread."""
+        groups = [*self.groups.values()]
+        return [(each.language, each.version) for group in groups for each in [*group.values()]]
+
     def find(self, client_id: str) -> Peer | None:
         """The connection of the producer with this clientId; None if it is not there any more."""
         member = self._by_client.get(client_id)

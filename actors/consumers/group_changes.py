@@ -17,6 +17,7 @@ log = get_logger(__name__)
 
 CHANGES_MAX = 64
 GROUPS_MAX = 1000
+COUNTED_MAX = 100_000
 
 
 class GroupEvent(StrEnum):
@@ -50,9 +51,13 @@ class GroupHistory:
 
     def __init__(self) -> None:
         self._groups: OrderedDict[str, deque[GroupChange]] = OrderedDict()
+        self.counts: dict[str, int] = {}
+        """By group: how many there were since the start; of those that are forgotten, too."""
 
     def note(self, group: str, change: GroupChange) -> None:
         """One more; the oldest goes when there are too many."""
+        if len(self.counts) < COUNTED_MAX or group in self.counts:
+            self.counts[group] = self.counts.get(group, 0) + 1
         changes = self._groups.get(group)
         if changes is None:
             changes = self._groups[group] = deque(maxlen=CHANGES_MAX)

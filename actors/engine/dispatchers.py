@@ -118,6 +118,7 @@ class Stepper:
         self.longest = LongestHandler()
         self.slow_handler_count = 0
         self.slow_handler_ms = SLOW_HANDLER_MS
+        self.round_count = 0
         self.address = Address(name, mail, self)
         self._stopping: dict[Actor, None] = {}
         self._watches: dict[int, Watch] = {}
@@ -249,6 +250,16 @@ class Stepper:
         if ms > self.slow_handler_ms:
             self.slow_handler_count += 1
             log.warning("slow handler", actor=name, message=message, ms=round(ms, 1))
+
+    def take_longest(self) -> LongestHandler:
+        """The longest handler since the last call. Any thread."""
+        found, self.longest = self.longest, LongestHandler()
+        return found
+
+    @property
+    def thread_ident(self) -> int:
+        """Of the thread whose time is its own; 0: there is none."""
+        return 0
 
     # --- timers
 

@@ -38,7 +38,6 @@ class Loop(Stepper):
     def __init__(self, system: System) -> None:
         self.mail = LoopMail()
         super().__init__(system, self.mail, "loop")
-        self.round_count = 0
         self._ended: dict[Receiver, None] = {}
         self._epoll = epoll()
         self._wake_fd = self.mail.wake_socket.fileno()
@@ -61,6 +60,10 @@ class Loop(Stepper):
     def here(self) -> bool:
         """Whether the caller is on the loop."""
         return get_ident() == self._ident
+
+    @property
+    def thread_ident(self) -> int:
+        return self._ident if self._thread.is_alive() else 0
 
     def take_waiting(self, address: Address) -> list[object]:
         return self.mail.take(address)

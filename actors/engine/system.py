@@ -10,7 +10,7 @@ Tests have a simulated one: tests/support/simulation.py.
 
 from collections.abc import Callable
 from threading import Event
-from typing import Any, Self, TypeAlias
+from typing import Any, NamedTuple, Self, TypeAlias
 
 from structlog import get_logger
 
@@ -38,6 +38,19 @@ LOOP_END_TIMEOUT_S = 5.0
 
 class StartFailed(Exception):
     """Children did not start; the cause is what the last of them failed with."""
+
+
+class ActorFigures(NamedTuple):
+    """One line of an operator's list of actors."""
+
+    name: str
+    is_up: bool
+    inbox_depth: int
+    """Messages that wait now."""
+    handled_count: int
+    """Messages handled under this name, over all restarts."""
+    incarnation: int
+    """How often it has been started."""
 
 
 class ActorSystem:
@@ -127,6 +140,24 @@ class ActorSystem:
     def _start_supervisor(self) -> None:
         self.supervisor = self.address("supervisor")
         self.launch(Supervisor(self.give_up), self.supervisor, "loop", parent=None)
+
+    def figures(self) -> list[ActorFigures]:
+        """What can be seen from outside of the actors with a name of their own. Any thread."""
+        depths = self.loop.depths()
+        return [
+            ActorFigures(
+                address.name,
+                address.is_up,
+                queue.qsize() if (queue := address.own_queue()) is not None else depths[address],
+                address.handled,
+                address.incarnation,
+            )
+            for address in list(self._addresses.values())
+        ]
+
+    def actors(self) -> dict[str, Actor]:
+        """The actors with a name of their own that live now, for who shows figures. Any thread."""
+        return {each.name: each for each in [*self.live] if not each.address.temporary}
 
     # --- asking from outside
 

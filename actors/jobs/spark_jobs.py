@@ -114,6 +114,11 @@ class SparkJobs(Responder):
         self._timer: TimerHandle | None = None
         self._draining = False
 
+    @property
+    def states(self) -> list[JobState]:
+        """All runs that are known. Any thread."""
+        return [*self._table.states.values()]
+
     def on_start(self) -> None:
         if self._schedule is None or not self._schedule.entries:
             return

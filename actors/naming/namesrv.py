@@ -90,6 +90,7 @@ class Namesrv(PersistedTable):
         self._is_passed_on = self._takes_topics = False
         self._config = config
         self._routes = RouteTable()
+        self.registered_count = self.expired_count = self.gone_count = 0  # of brokers
         self._holders = Holders()
         self._kv = KvConfig()
 
@@ -101,6 +102,10 @@ class Namesrv(PersistedTable):
             self.save(lambda: text)
         self.after(FIRST_SCAN_MS, _Scan())
 
+    def sizes(self) -> tuple[int, int, int]:
+        """Topics, broker addresses, and clusters. Any thread."""
+        return self._routes.sizes()
+
     # --- brokers
 
     @handles(_Scan)
@@ -108,6 +113,7 @@ class Namesrv(PersistedTable):
         """Forgets brokers that have not registered for two minutes."""
         for address in self._routes.expire(self.system.clock.monotonic_ms()):
             log.warning("broker expired", broker=address)
+            self.expired_count += 1
         self.after(SCAN_MS, _Scan())
 
     @handles(PeerClosed)
@@ -117,6 +123,7 @@ class Namesrv(PersistedTable):
             return
         for address in self._routes.peer_closed(message.peer.peer_id):
             log.warning("broker gone with its connection", broker=address)
+            self.gone_count += 1
 
     @serves(RequestCode.REGISTER_BROKER)
     def register(self, request: Request) -> RemotingCommand | None:
@@ -167,6 +174,7 @@ class Namesrv(PersistedTable):
         *,
         is_new: bool,
     ) -> RemotingCommand:
+        self.registered_count += 1
         if is_new:
             log.info("broker registered", broker=header.broker_address, name=header.broker_name)
         ordered = self._kv.namespace(ORDER_TOPIC_CONFIG)

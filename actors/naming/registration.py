@@ -73,6 +73,11 @@ class Registration(Actor):
         self._waiting: dict[int, _Waiting] = {}
         self._serials = count(1)
 
+    def registered(self) -> dict[str, bool]:
+        """At which name servers the broker is, as far as is known. Any thread."""
+        addresses = self._config.namesrv_addresses
+        return {each: self._answers.get(each) is not None for each in addresses}
+
     def on_stop(self) -> None:
         self._let_go()
 

@@ -52,6 +52,10 @@ class RouteTable:
         self._live: dict[str, LiveBroker] = {}
         self._filter_servers: dict[str, list[str]] = {}
 
+    def sizes(self) -> tuple[int, int, int]:
+        """Topics, broker addresses, and clusters. Any thread."""
+        return len(self._queues), len(self._live), len(self._clusters)
+
     # --- brokers come and go
 
     def register(

@@ -205,6 +205,8 @@ class Connection(Actor):
                 most=self._service.frame_bytes_max,
                 cure=self._service.cure,
             )
+        if self._service.stats is not None:
+            self._service.stats.note_bad_frame("long" if isinstance(error, FrameTooLong) else "bad")
         self.end(f"bad frame: {error.remark}")
 
     # --- the server's side

@@ -94,6 +94,8 @@ class Connections(Actor):
         self._closing = False
         self._places = places or ConnectionPlaces()
         self._limits: Limits | None = None
+        self.refused: dict[str, int] = {}
+        """Connections that were one too many, by the setting that was in the way."""
 
     @property
     def limits(self) -> Limits:
@@ -110,6 +112,10 @@ class Connections(Actor):
         """Connections that are open."""
         return len(self._live)
 
+    def open(self) -> list[Connection]:
+        """Those that are open. Any thread."""
+        return [*self._live.values()]
+
     @handles(Accepted)
     def on_accepted(self, message: Accepted) -> None:
         """Starts the connection's actor."""
@@ -119,6 +125,7 @@ class Connections(Actor):
         host = message.remote[0]
         if (setting := self.limits.places.take(host)) is not None:
             message.sock.close()
+            self.refused[setting] = self.refused.get(setting, 0) + 1
             self.limits.rarely.warn(f"too many connections: {setting}", address=host)
             return
         connection = Connection(
@@ -303,11 +310,14 @@ def plain_address(remote: tuple[str, int]) -> tuple[str, int]:
     return (host.removeprefix("::ffff:") if "." in host else host, remote[1])
 
 
-def open_listener(host: str, port: int, name: str) -> socket:
-    """Binds and listens. Raises PortTaken with a sentence for the operator."""
+def open_listener(host: str, port: int, name: str, setting: str = "bindAddress") -> socket:
+    """Binds and listens. Raises PortTaken with a sentence for the operator.
+
+    `setting` is where `host` stands.
+    """
     family = AF_INET6 if ":" in host else AF_INET
     where = f"Cannot listen on {host}:{port} ({name})"
-    advice = "write an address of this machine as bindAddress, or 0.0.0.0 for all of them."
+    advice = f"write an address of this machine as {setting}, or 0.0.0.0 for all of them."
     try:
         sock = create_server((host, port), family=family, backlog=BACKLOG)
     except UnicodeError:  # no name at all

@@ -6,10 +6,12 @@ it, and so that it is answered with an error, never left silent, when the actor 
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from time import perf_counter
 from typing import Any, ClassVar, Protocol, TypeAlias, TypeVar
 
 from actors.access.grant import Grant
 from actors.engine.actor import Actor, handles
+from actors.network.answer_stats import AnswerStats
 from protocol.codes import RequestCode, ResponseCode
 from protocol.command import RemotingCommand
 from protocol.errors import RemoteError
@@ -55,6 +57,9 @@ class Request:
     """Its fields, where they were decoded with the command (which has none then)."""
     grant: Grant | None = None
     """What its sender may do; None where there is no access control."""
+    stats: AnswerStats | None = None
+    """Where its answer is counted; None for pulls, which are counted where they are read."""
+    began_s: float = 0.0
 
     def answer(
         self,
@@ -69,6 +74,9 @@ class Request:
 
     def respond(self, response: RemotingCommand) -> None:
         """Sends a response made with `command.answer`, unless the request was one-way."""
+        if self.stats is not None:
+            took_ms = (perf_counter() - self.began_s) * 1000
+            self.stats.note(self.command.code, response.code, took_ms)
         if not self.command.is_oneway:
             self.peer.send(response)
 

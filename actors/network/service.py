@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from time import perf_counter
 
 from structlog import get_logger
 
@@ -9,6 +10,7 @@ from actors.access.administration import Administration
 from actors.access.gate import Gate
 from actors.access.guard import Guard
 from actors.engine.address import Address
+from actors.network.answer_stats import AnswerStats
 from actors.network.gatekeeping import admits
 from actors.network.request import ClientAnswer, Peer, Request
 from protocol.codes import ResponseCode
@@ -43,6 +45,8 @@ class Service:
     """What its operator can do about a longer one."""
     guard: Guard | None = None
     """Who sees to it that everybody may what he asks; None where there is no access control."""
+    stats: AnswerStats | None = None
+    """Where answers are counted."""
     administration: Administration | None = None
     """From where administrators ask; None: from everywhere."""
 
@@ -63,7 +67,11 @@ class Service:
             return
         address = self.routes.get(command.code)
         if address is not None:
-            request = Request(command, peer, None, header)
+            if header is not None or self.stats is None:  # with a header it is a pull
+                request = Request(command, peer, None, header)
+            else:
+                began_s = perf_counter()
+                request = Request(command, peer, None, None, None, self.stats, began_s)
             if self.administration is not None and command.code in self.administration.codes:
                 try:
                     self.administration.check(command.code, peer.remote)

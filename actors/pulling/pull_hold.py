@@ -242,6 +242,11 @@ class PullHold(Actor):
         self._draining = False
         self._owes_answers = False
 
+    @property
+    def count(self) -> int:
+        """Pulls that are held."""
+        return self._table.count
+
     def on_start(self) -> None:
         self.every(TICK_MS, _Tick())
 

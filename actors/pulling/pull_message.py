@@ -29,7 +29,7 @@ from actors.pulling.offset_moved import offset_moved_record
 from actors.pulling.pull_hold import NEVER, BarrierForHolds, Hold, LastAnswered, Woken
 from actors.pulling.pull_rules import PullRules
 from actors.sending.internal_append import InternalAppend
-from actors.statistics.counts import Counts
+from actors.statistics.counts import GroupCounts
 from actors.statistics.pull_stats import PullStats
 from actors.tables.consumer_offsets import CommitOffset
 from actors.tables.consumer_views import ConsumerView
@@ -60,7 +60,6 @@ _CODE_OF_STATUS = {
 }
 _FOUND, _SUCCESS = GetStatus.FOUND, int(ResponseCode.SUCCESS)  # looked up once
 _EMPTY_QUEUE = (GetStatus.NO_MATCHED_LOGIC_QUEUE, GetStatus.NO_MESSAGE_IN_QUEUE)
-
 
 BELIEVED_MS = 5_000
 """How long what was found in memory counts as being there."""
@@ -124,12 +123,10 @@ class PullMessage(Responder):
         super().__init__()
         self._store = store
         self._config = config
-        self._limits = limits
-        self._probe = probe
+        self._limits, self._probe = limits, probe
         self._topics, self._groups = topics, groups
         self._consumers, self._filters = consumers, filters
-        self._hooks = hooks
-        self.stats = stats
+        self._hooks, self.stats = hooks, stats
         self._to = addresses
         self._rules = PullRules(config, lambda: self.system.clock.monotonic_ms())
         self._replies = PullReplies()
@@ -270,6 +267,7 @@ class PullMessage(Responder):
         stats = self.stats
         if result.status is _FOUND:
             stats.found_count += 1
+            stats.found_ms.note(took_ms)
             if stats.latencies:
                 key = f"{header.queue_id}@{header.topic}@{header.consumer_group}"
                 if (latency := stats.latencies.get(key)) is not None:
@@ -277,6 +275,7 @@ class PullMessage(Responder):
                     latency.times += 1
         elif result.status not in (GetStatus.COLD, GetStatus.IN_DOUBT):
             stats.miss_count += 1
+            stats.missed_ms.note(took_ms)
         if took_ms > stats.longest_get_ms:
             stats.longest_get_ms = took_ms
 
@@ -394,7 +393,8 @@ class PullMessage(Responder):
         key = header.topic, header.consumer_group
         counts = stats.by_group.get(key)
         if counts is None:
-            counts = stats.by_group[key] = Counts()
+            counts = stats.by_group[key] = GroupCounts()
         counts.count += result.count
         counts.bytes += result.body_bytes
         counts.times += 1
+        counts.pulled[header.queue_id] = result.next_offset

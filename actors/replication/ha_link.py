@@ -119,6 +119,11 @@ class SlaveLink:
         self._watch()
 
     @property
+    def heard_ms(self) -> float:
+        """When the slave last said something; monotonic."""
+        return self._read_ms
+
+    @property
     def has_all(self) -> bool:
         """Whether the slave has reported everything there is for it."""
         return self.acked_offset >= self._master.transfer_end

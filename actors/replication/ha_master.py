@@ -85,6 +85,11 @@ class HaMaster(Actor):
         shortest_ms = min(config.ha_heartbeat_interval_ms, config.ha_housekeeping_interval_ms)
         self.every(min(TICK_MS, shortest_ms), _Tick())
 
+    def slaves(self) -> list[tuple[str, int, float]]:
+        """Of each slave: its address, how far it has the log, ms since it last said so."""
+        now_ms = self.system.clock.monotonic_ms()
+        return [(each.host, each.acked_offset, now_ms - each.heard_ms) for each in [*self._links]]
+
     # --- what links ask
 
     @property

@@ -89,6 +89,11 @@ class HaSlave(Actor):
         self._is_sync_flush = commit_log.config.is_sync_flush
         self._syncing = False
 
+    @property
+    def follows(self) -> bool:
+        """Whether it takes the log of a master now."""
+        return self._socket is not None and self._follows
+
     def on_start(self) -> None:
         config = self._config
         shortest_ms = min(config.ha_heartbeat_interval_ms, config.ha_housekeeping_interval_ms)

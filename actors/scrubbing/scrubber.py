@@ -79,11 +79,22 @@ class Scrubber(Actor):
         self._verifying: dict[tuple[str, int, int], _Job] = {}
         self._sleeping = True
         self._line_counts: dict[str, int] = {}
+        self.last_end_ms = 0
+        """When the last whole round ended, by the wall clock; 0: none has."""
 
     def on_start(self) -> None:
         found_anything = self._store.found_end_offset > self._store.commit_log.min_offset()
         if self._store.config.scrub_enable and found_anything:
             self.after(START_DELAY_MS, _Begin())
+
+    @property
+    def progress(self) -> float:
+        """How much of the log the round has walked, 0 to 1; 1 with none under way."""
+        job, log = self._round, self._store.commit_log
+        whole = self._store.found_end_offset - log.min_offset()
+        if job is None or whole <= 0:
+            return 1.0
+        return min(1.0, job.scrub.counts.log_bytes / whole)
 
     def on_stop(self) -> None:
         self._close_files()
@@ -179,6 +190,7 @@ class Scrubber(Actor):
                 del self._verifying[key]
             else:
                 self._round = None
+                self.last_end_ms = clock.now_ms()
                 self._log_round(job)
         duty = self._store.config.scrub_duty_percent if key is None else _VERIFY_DUTY_PERCENT
         worked_ms = max(clock.monotonic_ms() - start_ms, SLICE_MS)

@@ -38,6 +38,7 @@ from protocol.host import HOST_V4_BYTES
 from protocol.message import HEAD_V6
 from protocol.send_wire import LearntShape, Send, SendShape
 from protocol.sysflag import BORN_HOST_V6, TRANSACTION_MASK
+from protocol.topic_names import HALF_TOPIC
 from storage.config import StoreConfig
 
 PARKED_MAX = 20_000
@@ -217,6 +218,8 @@ class Admission:
         )
         delay_ms = 0
         if redirect is not None:
+            is_half = redirect.topic == HALF_TOPIC
+            state.puts.redirected(len(body) + len(stored), is_half=is_half)
             state = self._appender.own_state_of(redirect.topic)
             queue_id_stored, delay_ms = redirect.queue_id, redirect.delay_ms
         body_bytes, stored_bytes = len(body), len(stored)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from actors.engine.published import Published
 from actors.sending.send_rules import TopicState, new_state
+from actors.statistics.counts import SMALL_BYTES
 from actors.statistics.put_stats import PutStats
 from protocol.bodies import TopicConfig
 from protocol.sysflag import TRANSACTION_PREPARED
@@ -130,6 +131,8 @@ class Appender:
             counts.count += len(put.records)
             counts.bytes += put_bytes
             counts.times += 1
+            if put_bytes > SMALL_BYTES:
+                counts.note_large(put_bytes)
         return stored, entries
 
     @staticmethod

@@ -22,6 +22,7 @@ from actors.dispatching.hand_over import IndexSynced, IndexTimeLowered, LowerInd
 from actors.dispatching.reput import QueuesSynced, QueuesWritten, WriteOutQueues
 from actors.engine.actor import Actor, Where, handles
 from actors.engine.address import Address
+from actors.engine.histogram import ClassCounts
 from actors.retention.clean_files import SyncSoon
 from storage.errors import StoreError
 from storage.message_store import MessageStore
@@ -46,8 +47,10 @@ class FlushRealTime(Actor):
 
     where: ClassVar[Where] = "thread"
 
-    def __init__(self, store: MessageStore, reput: Address) -> None:
+    def __init__(self, store: MessageStore, reput: Address, took: ClassCounts) -> None:
+        """`took` gets how long each sync of the log took, ms."""
         super().__init__()
+        self._took = took
         self._store = store
         self._config = store.config
         self._reput = reput
@@ -75,9 +78,12 @@ class FlushRealTime(Actor):
     def _sync_log(self) -> None:
         if self._failed:
             return
+        now_ms = self.system.clock.monotonic_ms()
         try:
             self._store.commit_log.sync(self._store.commit_log.end_offset)
-            self._log_flushed_ms = self.system.clock.monotonic_ms()
+            after_ms = self.system.clock.monotonic_ms()
+            self._took.note(after_ms - now_ms)
+            self._log_flushed_ms = after_ms
         except (OSError, StoreError) as error:
             # Under ASYNC_FLUSH nobody was promised the disk; what is asked for is a person.
             self._failed = True

@@ -15,6 +15,7 @@ from structlog import get_logger
 
 from actors.engine.actor import Actor, Where, handles
 from actors.engine.address import Address
+from actors.engine.histogram import ClassCounts
 from storage.errors import StoreError
 from storage.log.commit_log import CommitLog
 
@@ -47,9 +48,10 @@ class Flusher(Actor):
 
     where: ClassVar[Where] = "thread"
 
-    def __init__(self, commit_log: CommitLog) -> None:
+    def __init__(self, commit_log: CommitLog, took: ClassCounts) -> None:
+        """`took` gets how long each sync took, ms."""
         super().__init__()
-        self._log = commit_log
+        self._log, self._took = commit_log, took
 
     @handles(Sync)
     def on_sync(self, message: Sync) -> None:
@@ -62,6 +64,7 @@ class Flusher(Actor):
             failure = str(error)
             log.error("sync of the commit log failed", offset=message.offset, reason=failure)
         took_ms = self.system.clock.monotonic_ms() - started_ms
+        self._took.note(took_ms)
         if took_ms > SLOW_SYNC_MS:
             log.warning("slow sync of the commit log", ms=round(took_ms))
         message.reply_to.tell(Synced(self._log.flushed_offset, failure))

@@ -113,6 +113,11 @@ class GroupCommit(Actor):
         self._syncing = False
         self._failed = False
 
+    @property
+    def waiting_count(self) -> int:
+        """Batches that wait for the disk or a slave."""
+        return len(self._unflushed) + len(self._unreplicated)
+
     def on_start(self) -> None:
         self.every(DEADLINE_TICK_MS, _Tick())
 

@@ -190,7 +190,9 @@ class InternalAppends:
     def stored(self, puts: Sequence[OwnPut]) -> list[InternalAppend]:
         """Notes that these are in the log; takes out and gives what is whole now."""
         for put in puts:
-            record = put.records[0]
+            record, counts = put.records[0], put.state.puts
+            counts.own_count += 1
+            counts.own_bytes += record.record_bytes
             put.append.results.append(
                 InternalResult(
                     ResponseCode.SUCCESS,

@@ -65,6 +65,8 @@ class _Return:
     topic: str
     """Where the message was sent to at first."""
     group: str
+    is_dead: bool
+    """Whether it goes to the group's dead letters."""
 
     def refuse(self, remark: str) -> None:
         """Answers with an error."""
@@ -137,7 +139,8 @@ class SendBack(Responder):
         level, limit = header.delay_level, group.retry_max_times
         if request.command.version >= MAX_RECONSUME_FROM_VERSION:
             limit = limit if header.max_reconsume_times is None else header.max_reconsume_times
-        if level < 0 or record.reconsume_times >= limit:
+        is_dead = level < 0 or record.reconsume_times >= limit
+        if is_dead:
             topic, queue_id, level = DLQ_TOPIC_PREFIX + header.group, 0, 0
             wanted.append(CreateSystemTopic(topic, DLQ_QUEUES))
         elif level == 0:
@@ -146,7 +149,7 @@ class SendBack(Responder):
         self._under_way += 1
         pairs = dict(find_pairs(record.properties))
         origin = pairs.get(RETRY_TOPIC.encode(), record.topic.encode()).decode("utf-8", "replace")
-        token = _Return(request, origin, header.group)
+        token = _Return(request, origin, header.group, is_dead)
         self._put_message.tell(InternalAppend([own], self.address, token, topics=wanted))
         return None
 
@@ -203,6 +206,9 @@ class SendBack(Responder):
             counts = self._stats.sent_back.setdefault((token.topic, token.group), Counts())
             counts.count += 1
             counts.times += 1
+            if token.is_dead:
+                dead, key = self._stats.dead_letters, (token.topic, token.group)
+                dead[key] = dead.get(key, 0) + 1
             request.answer()
             return
         topic_missing = message.remark is not None and message.remark.startswith("topic[")

@@ -14,7 +14,7 @@ from random import Random
 from typing import Protocol
 
 from actors.config import BrokerConfig
-from actors.statistics.counts import Counts
+from actors.statistics.counts import TopicCounts
 from protocol.bodies import SubscriptionGroupConfig, TopicConfig
 from protocol.codes import ResponseCode
 from protocol.send_wire import Send
@@ -63,7 +63,7 @@ class TopicState:
     queue_id_limit: int
     sys_flag: int
     next_offsets: dict[int, int] = field(default_factory=dict)
-    puts: Counts = field(default_factory=Counts)
+    puts: TopicCounts = field(default_factory=TopicCounts)
     is_retry: bool = False
 
     def configure(self, config: TopicConfig) -> None:
@@ -73,9 +73,9 @@ class TopicState:
         self.sys_flag = MULTI_TAGS if config.topic_filter_type == "MULTI_TAG" else 0
 
 
-def new_state(topic: str, config: TopicConfig, puts: Counts | None = None) -> TopicState:
+def new_state(topic: str, config: TopicConfig, puts: TopicCounts | None = None) -> TopicState:
     """A topic that was not put to since the start."""
-    state = TopicState(topic.encode(), config, 0, 0, puts=puts or Counts())
+    state = TopicState(topic.encode(), config, 0, 0, puts=puts or TopicCounts())
     state.is_retry = topic.startswith(RETRY_TOPIC_PREFIX)
     state.configure(config)
     return state

@@ -2,7 +2,8 @@
 
 from dataclasses import dataclass, field
 
-from actors.statistics.counts import Counts
+from actors.engine.histogram import RPC_BOUNDS_MS, ClassCounts
+from actors.statistics.counts import Counts, GroupCounts
 
 
 @dataclass(slots=True)
@@ -20,7 +21,10 @@ class PullStats:
     found_count: int = 0
     miss_count: int = 0
     longest_get_ms: float = 0.0
-    by_group: dict[tuple[str, str], Counts] = field(default_factory=dict)
+    found_ms: ClassCounts = field(default_factory=lambda: ClassCounts(RPC_BOUNDS_MS))
+    missed_ms: ClassCounts = field(default_factory=lambda: ClassCounts(RPC_BOUNDS_MS))
+    """How long the reading of a pull took, of those that found something, and of the others."""
+    by_group: dict[tuple[str, str], GroupCounts] = field(default_factory=dict)
     """What was handed out, by topic and group."""
     latencies: dict[str, Counts] = field(default_factory=dict)
     """How long reading took, ms, where somebody wants to know: by `queue@topic@group`."""

@@ -3,7 +3,7 @@
 from bisect import bisect_left
 from dataclasses import dataclass, field
 
-from actors.statistics.counts import Counts
+from actors.statistics.counts import Counts, TopicCounts
 
 PUT_BOUNDS_MS: tuple[int, ...] = (
     *(0, 1, 2, 3, 4, 5, 10, 20, 30, 50, 100, 200, 500),
@@ -23,19 +23,24 @@ class PutStats:
     """From the first message of a batch handled to the batch written."""
     durations: list[int] = field(default_factory=lambda: [0] * (len(PUT_BOUNDS_MS) + 1))
     """Sends by how long their batch took."""
-    by_topic: dict[str, Counts] = field(default_factory=dict)
+    total_ms: float = 0.0
+    """The same, added up."""
+    by_topic: dict[str, TopicCounts] = field(default_factory=dict)
     sent_back: dict[tuple[str, str], Counts] = field(default_factory=dict)
     """By topic and group; written by SendBack."""
+    dead_letters: dict[tuple[str, str], int] = field(default_factory=dict)
+    """Messages that came to a group's dead letters, by topic and group; written by SendBack."""
 
     def took(self, duration_ms: float, sends: int) -> None:
         """A batch of so many sends was written."""
         self.durations[bisect_left(PUT_BOUNDS_MS, duration_ms)] += sends
+        self.total_ms += duration_ms * sends
         if duration_ms > self.longest_put_ms:
             self.longest_put_ms = duration_ms
 
-    def of_topic(self, topic: str) -> Counts:
+    def of_topic(self, topic: str) -> TopicCounts:
         """The counters of one topic, which stay the same object."""
         counts = self.by_topic.get(topic)
         if counts is None:
-            counts = self.by_topic[topic] = Counts()
+            counts = self.by_topic[topic] = TopicCounts()
         return counts

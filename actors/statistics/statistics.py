@@ -115,6 +115,19 @@ class _History:
         return StatsItem(total, tps, total / times if times > 0 else 0.0)
 
 
+@dataclass(slots=True)
+class Rates:
+    """Messages and bytes per second of the last minute; of what was sent back the number."""
+
+    put: dict[str, tuple[float, float]] = field(default_factory=dict)
+    """By topic."""
+    got: dict[str, tuple[float, float]] = field(default_factory=dict)
+    """By `topic@group`."""
+    sent_back: dict[str, int] = field(default_factory=dict)
+    of_broker: dict[bool, float] = field(default_factory=dict)
+    """True: put; False: got."""
+
+
 class Statistics(Responder):
     """Runs on a thread."""
 
@@ -184,6 +197,21 @@ class Statistics(Responder):
         data = BrokerStatsData(*(history.item(span, counter) for span in range(len(_SPANS))))
         return request.command.answer(body=data.encode())
 
+    def rates(self) -> "Rates":
+        """What the last minute came to. Any thread."""
+        found = Rates()
+        for (kind, key), history in list(self._history.items()):
+            count, size = history.item(0, _NUMS), history.item(0, _SIZE)
+            if kind == _TOPIC_PUT:
+                found.put[key] = count.tps, size.tps
+            elif kind == _GROUP_GET:
+                found.got[key] = count.tps, size.tps
+            elif kind == _SEND_BACK:
+                found.sent_back[key] = count.sum
+            elif kind in (_BROKER_PUT, _BROKER_GET):
+                found.of_broker[kind == _BROKER_PUT] = count.tps
+        return found
+
     # --- single queues
 
     def _watch(self, kind: int, name: str) -> bool:
@@ -235,12 +263,13 @@ class Statistics(Responder):
     def _counted(self) -> Iterator[tuple[_Key, Counts]]:
         """Everything that was counted at least once."""
         puts, pulls = self._puts, self._pulls
-        for topic, counts in list(puts.by_topic.items()):
-            if counts.times:
-                yield (_TOPIC_PUT, topic), counts
-        for kind, by_group in ((_GROUP_GET, pulls.by_group), (_SEND_BACK, puts.sent_back)):
-            for (topic, group), counts in list(by_group.items()):
-                yield (kind, f"{topic}@{group}"), counts
+        for topic, put in list(puts.by_topic.items()):
+            if put.times:
+                yield (_TOPIC_PUT, topic), put
+        for (topic, group), got in list(pulls.by_group.items()):
+            yield (_GROUP_GET, f"{topic}@{group}"), got
+        for (topic, group), counts in list(puts.sent_back.items()):
+            yield (_SEND_BACK, f"{topic}@{group}"), counts
         if puts.put_count:  # of the whole 4.9.7 counts no requests
             yield (_BROKER_PUT, self._cluster), Counts(puts.put_count, puts.put_bytes)
         if pulls.get_count:

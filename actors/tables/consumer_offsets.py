@@ -139,6 +139,7 @@ class ConsumerOffsets(TickedTable):
         interval_ms: int,
         starts_in_memory: Callable[[str, int], bool],
         offsets: Published[Offsets],
+        live_offsets: Published[Offsets],
         config_writer: Address,
         consumers: Published[Mapping[str, ConsumerView]],
         topics: Published[Mapping[str, TopicConfig]],
@@ -148,13 +149,14 @@ class ConsumerOffsets(TickedTable):
         """`starts_in_memory(topic, queue_id)`: whether the queue is young, that is, its minimum is
         0 and its first message is recent enough to lie in memory still.
 
-        `offsets` is published at every save, so it may be as old as that. Without `guards` every
+        `offsets` is published at every save, so it may be as old as that; `live_offsets` is never
+        old, and never at rest. Without `guards` every
         commit is stored, as 4.9.7 does.
         """
         super().__init__(path, config_writer)
         self._interval_ms = interval_ms
         self._starts_in_memory = starts_in_memory
-        self._published = offsets
+        self._published, self._live = offsets, live_offsets
         self._offsets: dict[str, dict[int, int]] = {}
         self._changed = False
         self._consumers, self._topics = consumers, topics
@@ -166,6 +168,7 @@ class ConsumerOffsets(TickedTable):
         loaded = self.load(parse_offsets)
         self._offsets = loaded.value.offset_table if loaded.value is not None else {}
         self._changed = loaded.is_to_be_saved
+        self._live.value = self._offsets
         self._publish()
         self.save_every(self._interval_ms)
 

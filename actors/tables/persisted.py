@@ -53,6 +53,8 @@ class PersistedTable(Responder):
         self._serial = 0
         self._written_serial = 0
         self._broken: tuple[str, ...] = ()
+        self.damaged_files = 0
+        """Of the two of this table, found so at the start."""
         self._left_out: tuple[LeftOut, ...] = ()
         """Until they are in the side file."""
         self._unwritten: deque[tuple[int, Callable[[str], None]]] = deque()
@@ -65,6 +67,7 @@ class PersistedTable(Responder):
         operator does not let us read it. Reads the disk: for `on_start` only.
         """
         loaded = load(self.system.disk, self._path, parse)
+        self.damaged_files = len(loaded.broken) or int(bool(loaded.findings))
         if loaded.findings:
             log.warning("config file damaged", file=self._path, found=loaded.findings)
         for each in loaded.left_out[:LEFT_OUT_LINES_MAX]:

@@ -22,6 +22,8 @@ class Tables:
         self.consumers: Published[Mapping[str, ConsumerView]] = Published({})
         self.producers: Published[Mapping[str, Sequence[Peer]]] = Published({})
         self.offsets: Published[Offsets] = Published({})
+        self.live_offsets: Published[Offsets] = Published({})
+        """The table itself, which changes: who reads it copies an entry in one step."""
         self.filters = Published(ConsumerFilters(bloom))
         self.delay_offsets: Published[Mapping[int, int]] = Published({})
         self.group_tps: Published[Mapping[str, float]] = Published({})

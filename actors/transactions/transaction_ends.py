@@ -23,6 +23,7 @@ from actors.sending.internal_append import (
     InternalResult,
 )
 from actors.sending.log_end import CREATE_FAILED
+from actors.statistics.transaction_stats import TransactionStats
 from actors.transactions.half_messages import HalfMessage, operation
 from actors.transactions.transaction_standing import Standing, Standings
 from protocol.codes import ResponseCode
@@ -77,6 +78,9 @@ class EndPut:
 
     end: End
     standing: Standing
+    topic: str
+    stored_ms: int
+    """When the half message was stored."""
     before_last: int
     """The state of the half message while the last of the records is missing."""
 
@@ -96,11 +100,12 @@ class Ends:
         *,
         delays_ms: Sequence[int],
         now_ms: Callable[[], int],
+        stats: TransactionStats,
     ) -> None:
         self._log, self._config = commit_log, config
         self._standings = standings
         self._delays_ms = delays_ms
-        self._now_ms = now_ms
+        self._now_ms, self._stats = now_ms, stats
 
     def records_for(self, end: End, record: MessageRecord | None) -> InternalAppend | None:
         """What is to be put for it; None if it is answered, or waits for what is being put."""
@@ -138,7 +143,9 @@ class Ends:
                 return None
             records = [committed, settle]
         self._standings.busy[standing.physical_offset] = []
-        token = EndPut(end, standing, COMMITTING if len(records) > 1 else state)
+        topic = real_topic(record.topic, record.properties)
+        before_last = COMMITTING if len(records) > 1 else state
+        token = EndPut(end, standing, topic, record.store_timestamp, before_last)
         return InternalAppend(records, None, token, waits=half.waits, is_chain=True)
 
     def _contradicts(self, end: End, standing: Standing) -> None:
@@ -160,11 +167,17 @@ class Ends:
             settled = COMMITTED if is_committed else ROLLED_BACK
             state = settled if len(last) == len(results) else token.before_last
             self._standings.note(offset, state, last[-1].physical_offset + 1)
+            if state == settled:
+                self._count(token, is_commit=is_committed)
         if results[0].is_stored:
             end.answer(ResponseCode.SUCCESS, None if end.is_commit else NOT_SET)
         else:
             end.answer(*self._refusal(results[0], message.remark))
         return waiting
+
+    def _count(self, token: EndPut, *, is_commit: bool) -> None:
+        after_ms = self._now_ms() - token.stored_ms
+        self._stats.ended(token.topic, is_commit=is_commit, after_ms=after_ms)
 
     def _refusal(self, result: InternalResult, remark: str | None) -> tuple[int, str | None]:
         """Code and text for a message that is not in the log."""

@@ -27,6 +27,7 @@ from actors.network.request import Peer, Request, Responder, serves
 from actors.pulling.cold_read import ReadCold
 from actors.sending.flusher import Sync, Synced
 from actors.sending.internal_append import InternalAppend, InternalAppended, InternalResult
+from actors.statistics.transaction_stats import TransactionStats
 from actors.tables.consumer_offsets import CommitOffset
 from actors.tables.topics import CreateSystemTopic
 from actors.transactions.half_messages import HalfMessage
@@ -101,13 +102,12 @@ class Transactions(Responder):
         probe: PageProbe,
         *,
         producers: Published[Mapping[str, Sequence[Peer]]],
+        stats: TransactionStats,
         addresses: Mapping[str, Address],
     ) -> None:
-        """Reads `producers`."""
         super().__init__()
         self._store, self._config = store, config
-        self._producers = producers
-        self._to = addresses
+        self._producers, self._to = producers, addresses
         self._standings = Standings[End](store)
         self._reader = HalfReader(store, probe, addresses["cold_read"])
         self._ends = Ends(
@@ -116,11 +116,11 @@ class Transactions(Responder):
             self._standings,
             delays_ms=delay_levels_ms(store.config.message_delay_level),
             now_ms=lambda: self.system.clock.now_ms(),
+            stats=stats,
         )
         self._checks = Checks(store, config, probe, self._standings)
         self._round: Round | None = None
-        self._turn = 0
-        self._resuming = 0
+        self._turn = self._resuming = 0
         self._told: tuple[int, int] = (0, 0)
         self._unsafe: TransactionProgress | None = None
         self._is_last_saved = False

@@ -35,9 +35,16 @@ class CreateTopicHeader(Header):
 
 @dataclass(slots=True)
 class TopicHeader(Header):
-    """One topic: DELETE_TOPIC_IN_BROKER, GET_TOPIC_STATS_INFO, QUERY_TOPIC_CONSUME_BY_WHO."""
+    """One topic: DELETE_TOPIC_IN_BROKER, GET_TOPIC_CONFIG and their like."""
 
     topic: str = wire("topic")
+
+
+@dataclass(slots=True)
+class GetSubscriptionGroupConfigHeader(Header):
+    """One consumer group: GET_SUBSCRIPTIONGROUP_CONFIG."""
+
+    group: str = wire("group")
 
 
 @dataclass(slots=True)

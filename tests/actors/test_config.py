@@ -20,7 +20,13 @@ from storage.config import StoreConfig, keys_of
 from storage.errors import StoreError
 from tests.support.golden import frames
 
-OWN_KEYS = {
+METRICS_KEYS = {
+    *("metricsExporterType", "metricsPromExporterHost", "metricsPromExporterPort"),
+    *("metricsOtelCardinalityLimit", "metricsTopicPattern", "metricsGroupPattern"),
+    "metricsSystemTopics",
+}
+"""RocketMQ 5 has some of these."""
+OWN_KEYS = METRICS_KEYS | {
     *("bindAddress", "configBlackList"),
     *("consolePort", "consoleBindAddress", "consoleHosts"),
 }

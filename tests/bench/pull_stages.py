@@ -154,6 +154,7 @@ class Path:
             interval_ms=1,
             starts_in_memory=lambda *_: True,
             offsets=Published({}),
+            live_offsets=Published({}),
             config_writer=self.address("config_writer"),
             consumers=consumers,
             topics=topics,

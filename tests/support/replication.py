@@ -16,6 +16,7 @@ from typing import Any
 
 from actors.broker import Broker
 from actors.engine.actor import Actor, handles
+from actors.engine.histogram import SYNC_BOUNDS_MS, ClassCounts
 from actors.network.connections import Accepted
 from actors.network.dial import Dial, Dialed
 from actors.network.service import Service
@@ -69,7 +70,7 @@ class SlowFlusher(Flusher):
     """The disk takes its time, now and then much of it."""
 
     def __init__(self, commit_log: CommitLog, delays_ms: Sequence[int], random: Random) -> None:
-        super().__init__(commit_log)
+        super().__init__(commit_log, ClassCounts(SYNC_BOUNDS_MS))
         self._delays_ms, self._random = delays_ms, random
 
     @handles(Sync)

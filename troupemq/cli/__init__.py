@@ -3,6 +3,7 @@
 servers.py     run, namesrv, broker
 console.py     console
 admin/         admin COMMAND
+top.py         top
 messages.py    send, consume
 jobs.py        job run, job list
 redrive.py     job redrive
@@ -24,6 +25,7 @@ from troupemq.cli.jobs import job
 from troupemq.cli.messages import consume, send
 from troupemq.cli.options import HELP_OPTIONS
 from troupemq.cli.servers import broker, namesrv, run
+from troupemq.cli.top import top
 from troupemq.store_commands import store
 from troupemq.store_mending import check, rebuild
 
@@ -45,7 +47,7 @@ def cli() -> None:
     """
 
 
-for command in (run, namesrv, broker, console, send, consume, admin, job, store, completion):
+for command in (run, namesrv, broker, console, send, consume, admin, top, job, store, completion):
     cli.add_command(command)
 for command in (check, rebuild):
     store.add_command(command)

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from json import loads
 
 from actors.admin.broker_info import BrokerInfo, _bytes_text, _span_text
 from actors.config import BrokerConfig
@@ -15,10 +16,12 @@ from actors.statistics.put_stats import PutStats
 from actors.tables.offset_guard import OffsetStats
 from actors.tables.tables import Tables
 from protocol.bloom import BloomFilter
-from protocol.bodies import KVTable
+from protocol.bodies import KVTable, SubscriptionGroupConfig, TopicConfig
+from protocol.bodies_own import ActorList
 from protocol.codes import RequestCode
 from storage.config import StoreConfig
 from storage.message_store import MessageStore
+from tests.support.brokers import SimulatedBroker
 from tests.support.fake_disk import FakeDisk
 from tests.support.golden import frames
 from tests.support.peers import ask, request, simulated
@@ -30,6 +33,7 @@ class Sources:
     """As much of a broker as is needed."""
 
     store: MessageStore
+    system: SimulatedSystem
     config: BrokerConfig = field(default_factory=lambda: BrokerConfig(broker_name="broker-a"))
     put_stats: PutStats = field(default_factory=PutStats)
     pull_stats: PullStats = field(default_factory=PullStats)
@@ -51,7 +55,7 @@ def broker_info() -> Iterator[tuple[SimulatedSystem, Sources]]:
         )
         store = MessageStore(config, system.disk, system.clock)
         store.open()
-        sources = Sources(store)
+        sources = Sources(store, system)
         system.start(ChildSpec("broker_info", lambda _: BrokerInfo(sources)))
         yield system, sources
         store.close()
@@ -182,3 +186,32 @@ def test_figures_for_people_are_written_as_in_4_9_7() -> None:
         "1.5 KiB",
         "1.0 GiB",
     ]
+
+
+def test_tools_of_rocketmq_5_get_one_topic_and_one_group() -> None:
+    made = SimulatedBroker(1)
+    made.make_topic(queues=3)
+    made.make_group(retry_max_times=7)
+    topic = made.ask(request(RequestCode.GET_TOPIC_CONFIG, {"topic": "Topic", "lo": "true"}))
+    assert topic.code == 0
+    assert loads(bytes(topic.body or b""))["topicName"] == "Topic"
+    assert TopicConfig.decode(topic.body).read_queue_nums == 3
+    group = made.ask(request(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, {"group": "consumers"}))
+    assert SubscriptionGroupConfig.decode(group.body).retry_max_times == 7
+    missing = made.ask(request(RequestCode.GET_TOPIC_CONFIG, {"topic": "Nowhere"}))
+    assert (missing.code, missing.remark) == (17, "No topic in this broker. topic: Nowhere")
+    missing = made.ask(request(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, {"group": "nobody"}))
+    assert (missing.code, missing.remark) == (26, "No group in this broker")
+    made.stop()
+
+
+def test_actors_are_told_with_what_waits_for_them_and_their_restarts() -> None:
+    made = SimulatedBroker(2)
+    made.system.address("pull_hold").tell(object())  # it fails at it
+    made.system.advance(5000)
+    answer = made.ask(request(RequestCode.GET_ACTORS))
+    lines = {each.name: each for each in ActorList.decode(answer.body).actors}
+    assert (lines["pull_hold"].restarts, lines["put_message"].restarts) == (1, 0)
+    assert lines["pull_hold"].is_up and lines["put_message"].inbox == 0
+    assert lines["broker_info"].handled > 0
+    made.stop()

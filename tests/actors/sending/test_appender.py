@@ -7,7 +7,7 @@ import pytest
 
 from actors.engine.published import Published
 from actors.sending.appender import Appender, Put, Record
-from actors.statistics.counts import Counts
+from actors.statistics.counts import TopicCounts
 from actors.statistics.put_stats import PutStats
 from protocol.bodies import TopicConfig
 from protocol.sysflag import TRANSACTION_PREPARED
@@ -91,7 +91,7 @@ def test_what_the_disk_refuses_has_taken_no_numbers() -> None:
     made.disk.fail_next("pwrite", OSError(errno.EIO, "Input/output error"))
     with pytest.raises(StoreError):
         made.append(made.put(b"2"), made.put(b"3", b"4"))
-    assert made.stats.by_topic["Topic"] == Counts(1, made.log.end_offset, 1)
+    assert made.stats.by_topic["Topic"] == TopicCounts(1, made.log.end_offset, 1)
     assert made.append(made.put(b"5")) == (1, [1])
 
 

@@ -9,6 +9,7 @@ from structlog.testing import capture_logs
 
 from actors.broker import Broker
 from actors.engine.actor import Actor, handles
+from actors.engine.histogram import SYNC_BOUNDS_MS, ClassCounts
 from actors.sending.appender import Record
 from actors.sending.flusher import Flusher, Sync, Synced
 from actors.sending.group_commit import CommitUpTo
@@ -38,7 +39,7 @@ class SlowFlusher(Flusher):
     """Takes its time, on the simulated clock; counts what it was asked for."""
 
     def __init__(self, commit_log: CommitLog, takes_ms: Callable[[], float]) -> None:
-        super().__init__(commit_log)
+        super().__init__(commit_log, ClassCounts(SYNC_BOUNDS_MS))
         self._takes_ms = takes_ms
         self.asked: list[int] = []
 

@@ -57,6 +57,7 @@ def offset_table(
                     interval_ms=INTERVAL_MS,
                     starts_in_memory=lambda topic, queue_id: young,
                     offsets=offsets,
+                    live_offsets=Published({}),
                     config_writer=writer,
                     consumers=consumers or Published({}),
                     topics=Published({"T": TopicConfig("T"), "U": TopicConfig("U")}),

@@ -47,6 +47,13 @@ def test_the_first_stays_what_it_was_and_the_others_are_numbered() -> None:
     assert all(each.keys() == {"brokerName", "listenPort", "storePathRootDir"} for each in found)
 
 
+def test_each_serves_its_metrics_at_a_port_of_its_own() -> None:
+    on = "metricsExporterType=PROM"
+    found = [own(on, number=number)["metricsPromExporterPort"] for number in range(3)]
+    assert found == ["5557", "5567", "5577"]
+    assert "metricsPromExporterPort" not in own(on, "metricsPromExporterPort=0", number=1)
+
+
 def test_every_other_folder_that_is_set_is_numbered_likewise() -> None:
     found = own("storePathCommitLog=/log", "retentionArchivePath=/archive", number=2)
     assert found["storePathCommitLog"] == "/log-masters/2"
@@ -89,6 +96,10 @@ def test_only_the_first_runs_jobs_by_itself(tmp_path: Path) -> None:
     [
         (("listenPort=65520",), "listenPort is 65520: 3 masters have ports up to 65541"),
         (("monitoringPort=10919",), "monitoringPort is 10919, which is a port of one"),
+        (
+            ("metricsExporterType=PROM", "metricsPromExporterPort=10901"),
+            "metricsPromExporterPort is 10901: 3 masters have theirs at 10911",
+        ),
         (("monitoringPort=10932",), "monitoringPort is 10932, which is a port of one"),
         (("masters=65",), "masters is 65: it must be 1 to 64."),
         (("masters=0",), "masters is 0: it must be 1 to 64."),

@@ -1,0 +1,109 @@
+"""The actors and the loop as they are seen from outside: inboxes, restarts, long handlers.
+
+How long the oldest message of an inbox has waited nobody notes. What is shown is since when mail
+waits there while nothing is handled, looked at every LOOK_MS: 0 for whoever is at work.
+"""
+
+from time import clock_gettime, monotonic, pthread_getcpuclockid
+
+from actors.engine.histogram import WAIT_BOUNDS_MS, ClassCounts
+from actors.engine.system import ActorSystem
+from actors.metrics.page import Page, labels
+
+LOOK_MS = 1000.0
+
+
+class ActorFamilies:
+    """Of one system. Owned by one thread."""
+
+    def __init__(self, system: ActorSystem) -> None:
+        self._system = system
+        self._stuck: dict[str, tuple[int, float]] = {}
+        """Of actors with mail: how much they had handled, and since when that is so."""
+        self._cpu: tuple[float, float] | None = None
+        self._busy = 0.0
+        self.loop_waits = ClassCounts(WAIT_BOUNDS_MS)
+        """How long a message told to the loop waited, ms."""
+
+    def look(self) -> None:
+        """Call it every LOOK_MS."""
+        now_s = monotonic()
+        found: dict[str, tuple[int, float]] = {}
+        for each in self._system.figures():
+            if each.inbox_depth:
+                known = self._stuck.get(each.name)
+                is_same = known is not None and known[0] == each.handled_count
+                found[each.name] = known if known and is_same else (each.handled_count, now_s)
+        self._stuck = found
+        cpu_s = self._loop_cpu_s()
+        if cpu_s is not None:
+            if self._cpu is not None and now_s > self._cpu[0]:
+                self._busy = min(1.0, (cpu_s - self._cpu[1]) / (now_s - self._cpu[0]))
+            self._cpu = now_s, cpu_s
+
+    def _loop_cpu_s(self) -> float | None:
+        ident = self._system.loop.thread_ident
+        return None if not ident else clock_gettime(pthread_getcpuclockid(ident))
+
+    def write(self, page: Page) -> None:
+        """All of it."""
+        figures, now_s = self._system.figures(), monotonic()
+        named = [(labels({"actor": each.name}), each) for each in figures]
+        page.gauge(
+            "troupemq_actor_inbox_messages",
+            "Messages that wait for an actor",
+            [(text, each.inbox_depth) for text, each in named],
+        )
+        page.gauge(
+            "troupemq_actor_inbox_oldest_seconds",
+            "Since when an actor has mail and handles nothing",
+            [
+                (text, max(0.0, now_s - self._stuck[each.name][1]))
+                if each.name in self._stuck
+                and self._stuck[each.name][0] == each.handled_count
+                and each.inbox_depth
+                else (text, 0)
+                for text, each in named
+            ],
+        )
+        page.counter(
+            "troupemq_actor_handled_total",
+            "Messages that an actor has handled",
+            [(text, each.handled_count) for text, each in named],
+        )
+        page.counter(
+            "troupemq_actor_restarts_total",
+            "How often an actor was started again",
+            [(text, max(0, each.incarnation - 1)) for text, each in named],
+        )
+        self._loop(page)
+
+    def _loop(self, page: Page) -> None:
+        loop = self._system.loop
+        longest = loop.take_longest()
+        page.gauge(
+            "troupemq_handler_longest_seconds",
+            "The longest handler on the loop since the last scrape",
+            [
+                (
+                    labels(
+                        {"dispatcher": "loop", "actor": longest.actor, "message": longest.message}
+                    ),
+                    longest.ms / 1000,
+                )
+            ],
+        )
+        page.counter(
+            "troupemq_slow_handlers_total",
+            "Handlers on the loop that took longer than 50 ms",
+            [("", loop.slow_handler_count)],
+        )
+        page.counter("troupemq_loop_rounds_total", "Rounds of the loop", [("", loop.round_count)])
+        page.value("troupemq_loop_busy_ratio", "Part of its time that the loop works", self._busy)
+        waits = self.loop_waits
+        page.histogram(
+            "troupemq_loop_wait_seconds",
+            "How long a message to the loop waits, asked once a second",
+            [bound / 1000 for bound in waits.bounds],
+            [("", list(waits.counts), waits.total / 1000)],
+        )

@@ -1,0 +1,128 @@
+"""The pages of a broker: /metrics, and /metrics/exporter with the names of rocketmq-exporter."""
+
+from collections.abc import Callable, Sequence
+from time import perf_counter
+
+from structlog import get_logger
+
+from actors.access.real_topic import real_topic
+from actors.metrics.actor_figures import ActorFamilies
+from actors.metrics.broker_page import BrokerPage
+from actors.metrics.client_figures import WithClients
+from actors.metrics.exporter_page import ExporterPage
+from actors.metrics.lags import Ages, Lags, TopicLag
+from actors.metrics.own_page import OwnPage
+from actors.metrics.page import Page, labels
+from actors.metrics.process_page import ProcessPage
+from actors.metrics.selection import MetricsSelection
+from actors.metrics.sources import BrokerSources, OpenHalves
+from protocol.topic_names import RETRY_TOPIC_PREFIX
+from storage.reading.page_probe import PageProbe
+from storage.reading.queue_times import QueueTimes
+
+log = get_logger(__name__)
+
+BROKER_PATH, EXPORTER_PATH = "/metrics", "/metrics/exporter"
+CLIENTS = "client"
+FULL_PERCENT = 80
+"""Of metricsOtelCardinalityLimit: past it a line in the log says so, once for each name."""
+
+
+class BrokerMetrics:
+    """What is remembered from one scrape to the next. Owned by one thread."""
+
+    def __init__(
+        self, sources: BrokerSources, actors: ActorFamilies, port: int, recent_bytes: int
+    ) -> None:
+        """`port` of the broker; `recent_bytes` of the log count as being in memory."""
+        store, system = sources.store, sources.system
+        probe = PageProbe(store.commit_log, recent_bytes)
+        times = QueueTimes(store.commit_log, store.damage, probe)
+        self._from = sources
+        self._selection = MetricsSelection(sources.config)
+        ages = Ages(times, probe, system.disk)
+        self._lags = Lags(sources.tables, store.consume_queues, sources.pull_stats, ages)
+        self._broker = BrokerPage(sources, self._selection)
+        self._own = OwnPage(sources, self._selection, actors)
+        self._exporter = ExporterPage(sources, self._selection, port)
+        self._process = ProcessPage()
+        self._topic_of_half: dict[int, tuple[str, int]] = {}
+        self._told_full: set[str] = set()
+        self.pages: dict[str, Callable[[str, object], Sequence[str]]] = {
+            BROKER_PATH: self._write,
+            EXPORTER_PATH: self._write_for_exporter,
+        }
+
+    def _write(self, _: str, reading: object) -> Sequence[str]:
+        began_s, config = perf_counter(), self._from.config
+        page = Page(
+            {
+                "cluster": config.broker_cluster_name,
+                "node_type": "broker",
+                "node_id": config.broker_name,
+            }
+        )
+        actors = self._from.system.actors()
+        halves = reading if isinstance(reading, OpenHalves) else OpenHalves()
+        by_topic, oldest_ms = self._halves(halves)
+        lags = self._broker.lag_rows(self._shown_lags())
+        self._broker.write(page, lags, halves, by_topic, actors)
+        self._own.write(page, lags, halves, oldest_ms, actors)
+        self._tell_if_full(page)
+        self._end(page, began_s)
+        page.add_text(self._process.text())
+        return page.parts()
+
+    def _shown_lags(self) -> list[TopicLag]:
+        shows = self._selection
+        return self._lags.all(
+            self._from.system.clock.now_ms(),
+            lambda topic, group: shows.shows_topic(topic) and shows.shows_group(group),
+        )
+
+    def _write_for_exporter(self, _: str, reading: object) -> Sequence[str]:
+        began_s, page, shows = perf_counter(), Page({}), self._selection
+        found = reading.figures if isinstance(reading, WithClients) else None
+        lags = self._lags.all(
+            self._from.system.clock.now_ms(),
+            lambda topic, group: (
+                (topic.startswith(RETRY_TOPIC_PREFIX) or shows.shows_topic(topic))
+                and shows.shows_group(group)
+            ),
+        )
+        self._exporter.write(page, lags, self._from.system.actors(), found)
+        self._end(page, began_s)
+        return page.parts()
+
+    def _end(self, page: Page, began_s: float) -> None:
+        counts = [(labels({"family": name}), count) for name, count in page.series.items()]
+        page.gauge("troupemq_series", "Lines of each name on this page", counts)
+        page.value("troupemq_scrape_seconds", "Time to write this page", perf_counter() - began_s)
+
+    def _tell_if_full(self, page: Page) -> None:
+        limit = self._selection.series_max
+        for name, count in page.series.items():
+            if count * 100 >= limit * FULL_PERCENT and name not in self._told_full:
+                self._told_full.add(name)
+                log.warning(
+                    "many series", family=name, series=count, metricsOtelCardinalityLimit=limit
+                )
+
+    def _halves(self, halves: OpenHalves) -> tuple[dict[str, int], int]:
+        """Open transactions by topic, and when the oldest was stored; 0: there is none."""
+        store, before = self._from.store, self._topic_of_half
+        self._topic_of_half = {}
+        by_topic: dict[str, int] = {}
+        oldest_ms = 0
+        for offset in halves.offsets:
+            known = before.get(offset)
+            if known is None:
+                record = store.commit_log.read_record(offset, store.damage)
+                if record is None:
+                    continue
+                known = real_topic(record.topic, record.properties), record.store_timestamp
+            self._topic_of_half[offset] = known
+            topic, stored_ms = known
+            by_topic[topic] = by_topic.get(topic, 0) + 1
+            oldest_ms = min(oldest_ms or stored_ms, stored_ms)
+        return by_topic, oldest_ms

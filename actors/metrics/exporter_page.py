@@ -1,0 +1,295 @@
+"""A broker's metrics under the names of rocketmq-exporter, for boards and rules made for it.
+
+All are gauges there, and here. What its thread pools had to say is the mail that waits for the
+actors that do their work. Those named client_ are in client_figures.py.
+
+Source: RMQMetricsCollector of apache/rocketmq-exporter.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from re import compile as compile_pattern
+
+from actors.admin.broker_info import VERSION_NAME, BrokerInfo
+from actors.engine.actor import Actor
+from actors.metrics.client_figures import ClientFigure, write_client_figures
+from actors.metrics.lags import TopicLag
+from actors.metrics.page import Page, labels
+from actors.metrics.selection import MetricsSelection, Row, column
+from actors.metrics.sources import BrokerSources, actor_of
+from actors.statistics.statistics import Rates, Statistics
+from protocol.codes import VERSION
+from protocol.topic_names import DLQ_TOPIC_PREFIX, RETRY_TOPIC_PREFIX, is_system_topic
+from storage.tables.offsets import offset_key
+
+RUNTIME = "rocketmq_brokeruntime_"
+PUT_CLASSES = (
+    *("pmdt_0ms", "pmdt_0to10ms", "pmdt_10to50ms", "pmdt_50to100ms", "pmdt_100to200ms"),
+    *("pmdt_200to500ms", "pmdt_500to1s", "pmdt_1to2s", "pmdt_2to3s", "pmdt_3to4s"),
+    *("pmdt_4to5s", "pmdt_5to10s", "pmdt_10stomore"),
+)
+WINDOWS = ("10", "60", "600")
+RATES = {
+    "put_tps": "putTps",
+    "getfound_tps": "getFoundTps",
+    "getmiss_tps": "getMissTps",
+    "gettotal_tps": "getTotalTps",
+    "gettransfered_tps": "getTransferedTps",
+}
+PLAIN = {
+    "put_latency_99": "putLatency99",
+    "put_latency_999": "putLatency999",
+    "msg_put_total_today_now": "msgPutTotalTodayNow",
+    "msg_gettotal_today_now": "msgGetTotalTodayNow",
+    "msg_puttotal_todaymorning": "msgPutTotalTodayMorning",
+    "msg_puttotal_yesterdaymorning": "msgPutTotalYesterdayMorning",
+    "msg_gettotal_todaymorning": "msgGetTotalTodayMorning",
+    "msg_gettotal_yesterdaymorning": "msgGetTotalYesterdayMorning",
+    "put_message_size_total": "putMessageSizeTotal",
+    "put_message_average_size": "putMessageAverageSize",
+    "putmessage_times_total": "putMessageTimesTotal",
+    "putmessage_entire_time_max": "putMessageEntireTimeMax",
+    "getmessage_entire_time_max": "getMessageEntireTimeMax",
+    "dispatch_behind_bytes": "dispatchBehindBytes",
+    "dispatch_maxbuffer": "dispatchMaxBuffer",
+    "remain_transientstore_buffer_numbs": "remainTransientStoreBufferNumbs",
+    "pagecache_lock_time_mills": "pageCacheLockTimeMills",
+    "start_accept_sendrequest_time": "startAcceptSendRequestTimeStamp",
+    "earliest_message_timestamp": "earliestMessageTimeStamp",
+    "commitlog_disk_ratio": "commitLogDiskRatio",
+    "consumequeue_disk_ratio": "consumeQueueDiskRatio",
+    "commitlog_minoffset": "commitLogMinOffset",
+    "commitlog_maxoffset": "commitLogMaxOffset",
+    "send_threadpool_queue_size": "sendThreadPoolQueueSize",
+    "send_threadpoolqueue_capacity": "sendThreadPoolQueueCapacity",
+    "send_threadpoolqueue_headwait_timemills": "sendThreadPoolQueueHeadWaitTimeMills",
+    "pull_threadpoolqueue_size": "pullThreadPoolQueueSize",
+    "pull_threadpoolqueue_capacity": "pullThreadPoolQueueCapacity",
+    "pull_threadpoolqueue_headwait_timemills": "pullThreadPoolQueueHeadWaitTimeMills",
+    "query_threadpoolqueue_size": "queryThreadPoolQueueSize",
+    "query_threadpool_queue_capacity": "queryThreadPoolQueueCapacity",
+    "query_threadpoolqueue_headwait_timemills": "queryThreadPoolQueueHeadWaitTimeMills",
+}
+"""The exporter's name of a figure, and the broker's (code 28)."""
+
+_COUNT = compile_pattern(r"\]:(\d+)")
+_ADDRESSES_SHOWN_MAX = 20
+
+
+class ExporterPage:
+    """Writes the families of one broker. Owned by one thread."""
+
+    def __init__(self, sources: BrokerSources, selection: MetricsSelection, port: int) -> None:
+        self._from, self._selection = sources, selection
+        config = sources.config
+        self._cluster, self._broker = config.broker_cluster_name, config.broker_name
+        self._address = f"{config.broker_ip1}:{port}"
+
+    def write(
+        self,
+        page: Page,
+        lags: Sequence[TopicLag],
+        actors: dict[str, Actor],
+        clients: Sequence[ClientFigure] | None,
+    ) -> None:
+        """`lags` are those of retry and dead letter topics, too; `clients`: if they were asked."""
+        statistics = actor_of(actors, "statistics", Statistics)
+        rates = Rates() if statistics is None else statistics.rates()
+        self._runtime(page, actor_of(actors, "broker_info", BrokerInfo))
+        self._broker_rates(page, rates)
+        self._topics(page, rates)
+        shown = [lag for lag in lags if not is_system_topic(lag.topic)]
+        self._groups(page, shown, rates)
+        self._diffs(page, lags)
+        self._members(page)
+        write_client_figures(page, clients or (), self._selection)
+
+    # --- of the broker
+
+    def _runtime(self, page: Page, info: BrokerInfo | None) -> None:
+        figures = {} if info is None else info.figures()
+        text = labels(
+            {
+                "cluster": self._cluster,
+                "brokerIP": self._address,
+                "brokerHost": self._broker,
+                "des": VERSION_NAME,
+                "boottime": figures.get("bootTimestamp", "0"),
+                "broker_version": str(VERSION),
+            }
+        )
+        log, disk = self._from.store.commit_log, self._from.system.disk
+        try:
+            total, free = disk.capacity(self._from.store.config.root)
+        except OSError:
+            total, free = 0, 0
+        counts = [int(each) for each in _COUNT.findall(figures.get("putMessageDistributeTime", ""))]
+        found: dict[str, float] = {
+            **dict(zip(PUT_CLASSES, counts or [0] * len(PUT_CLASSES), strict=True)),
+            **{name: float(figures.get(own, "0")) for name, own in PLAIN.items()},
+            "remain_howmanydata_toflush": max(0, log.end_offset - log.flushed_offset),
+            "commitlogdir_capacity_total": total,
+            "commitlogdir_capacity_free": free,
+        }
+        for name, own in RATES.items():
+            values = figures.get(own, "0 0 0").split()
+            found.update({name + w: float(v) for w, v in zip(WINDOWS, values, strict=True)})
+        for name, value in found.items():
+            page.gauge(RUNTIME + name, "See code 28, GET_BROKER_RUNTIME_INFO", [(text, value)])
+
+    def _broker_rates(self, page: Page, rates: Rates) -> None:
+        text = labels({"cluster": self._cluster, "brokerIP": self._address, "broker": self._broker})
+        replicas, end = self._from.replicas, self._from.store.commit_log.end_offset
+        behind = max(0, end - replicas.acked_offset) if replicas.link_count else 0
+        for name, meaning, value in (
+            ("broker_tps", "Messages put a second", rates.of_broker.get(True, 0.0)),
+            ("broker_qps", "Messages got a second", rates.of_broker.get(False, 0.0)),
+            ("broker_commitlog_diff", "Bytes that slaves lack", behind),
+        ):
+            page.gauge(f"rocketmq_{name}", meaning, [(text, value)])
+
+    # --- of topics
+
+    def _topics(self, page: Page, rates: Rates) -> None:
+        rows: list[Row] = []
+        special: dict[str, list[Row]] = {RETRY_TOPIC_PREFIX: [], DLQ_TOPIC_PREFIX: []}
+        for topic, config in self._from.tables.topics.value.items():
+            end = sum(
+                queue.max_offset
+                for queue_id in range(max(config.read_queue_nums, config.write_queue_nums))
+                if (queue := self._from.store.consume_queues.get(topic, queue_id)) is not None
+            )
+            prefix = next((each for each in special if topic.startswith(each)), None)
+            if prefix is not None:
+                special[prefix].append(Row(topic, "", end, (end,)))
+            elif self._selection.shows_topic(topic):
+                tps, size = rates.put.get(topic, (0.0, 0.0))
+                rows.append(Row(topic, "", end, (tps, size, end)))
+        rows = self._selection.limited(rows, write=self._topic_labels)
+        for number, (name, meaning) in enumerate(
+            (
+                ("producer_tps", "Messages sent a second"),
+                ("producer_message_size", "Bytes of them"),
+                ("producer_offset", "Sum of the queues' ends"),
+            )
+        ):
+            page.gauge(f"rocketmq_{name}", meaning, column(rows, number))
+        for prefix, name, write in (
+            (RETRY_TOPIC_PREFIX, "topic_retry_offset", self._topic_labels),
+            (DLQ_TOPIC_PREFIX, "topic_dlq_offset", self._dead_labels),
+        ):
+            found = self._selection.limited(special[prefix], write=write)
+            page.gauge(f"rocketmq_{name}", "Sum of the queues' ends", column(found, 0))
+
+    def _topic_labels(self, row: Row) -> str:
+        return labels({"cluster": self._cluster, "broker": self._broker, "topic": row.topic})
+
+    def _dead_labels(self, row: Row) -> str:
+        group = row.topic.removeprefix(DLQ_TOPIC_PREFIX)
+        return labels({"cluster": self._cluster, "broker": self._broker, "group": group})
+
+    # --- of groups
+
+    def _groups(self, page: Page, lags: Sequence[TopicLag], rates: Rates) -> None:
+        rows: list[Row] = []
+        for lag in lags:
+            key = offset_key(lag.topic, lag.group)
+            tps, size = rates.got.get(key, (0.0, 0.0))
+            back = rates.sent_back.get(key, 0)
+            values = (tps, size, lag.consumed, tps, lag.consumed, back, lag.oldest_ms)
+            rows.append(Row(lag.topic, lag.group, lag.consumed, values))
+        rows = self._selection.limited(rows, greatest=(6,), write=self._group_labels)
+        for number, (name, meaning) in enumerate(
+            (
+                ("consumer_tps", "Messages got a second"),
+                ("consumer_message_size", "Bytes of them"),
+                ("consumer_offset", "Sum of the offsets"),
+                ("group_consume_tps", "Messages got a second"),
+                ("group_consume_total_offset", "Sum of the offsets"),
+                ("send_back_nums", "Messages sent back in the last minute"),
+                ("group_get_latency_by_storetime", "Age of the oldest message not consumed, ms"),
+            )
+        ):
+            page.gauge(f"rocketmq_{name}", meaning, column(rows, number))
+        page.gauge(
+            "rocketmq_message_accumulation",
+            "Messages not consumed",
+            [
+                (self._accumulation_labels(row), row.values[0])
+                for row in self._selection.limited(
+                    [Row(lag.topic, lag.group, lag.consumed, (lag.lag,)) for lag in lags]
+                )
+            ],
+        )
+
+    def _group_labels(self, row: Row) -> str:
+        return labels(
+            {
+                "cluster": self._cluster,
+                "broker": self._broker,
+                "topic": row.topic,
+                "group": row.group,
+            }
+        )
+
+    def _accumulation_labels(self, row: Row) -> str:
+        return labels({"cluster": self._cluster, "group": row.group, "topic": row.topic})
+
+    def _diffs(self, page: Page, lags: Sequence[TopicLag]) -> None:
+        kinds: dict[str, list[Row]] = {"group_diff": [], "group_retrydiff": []}
+        for lag in lags:
+            is_retry = lag.topic.startswith(RETRY_TOPIC_PREFIX)
+            if is_retry or not is_system_topic(lag.topic):
+                row = Row(lag.topic, lag.group, lag.consumed, (lag.lag,))
+                kinds["group_retrydiff" if is_retry else "group_diff"].append(row)
+        kinds["group_dlqdiff"] = self._dead()
+        for name, rows in kinds.items():
+            rows = self._selection.limited(rows, write=self._diff_labels)
+            page.gauge(f"rocketmq_{name}", "Messages not consumed", column(rows, 0))
+
+    def _dead(self) -> list[Row]:
+        offsets, rows = self._from.tables.live_offsets.value, []
+        for topic, config in self._from.tables.topics.value.items():
+            group = topic.removeprefix(DLQ_TOPIC_PREFIX)
+            if group == topic or not self._selection.shows_group(group):
+                continue
+            own = dict(offsets.get(offset_key(topic, group), {}))
+            behind = sum(
+                max(0, queue.max_offset - own.get(queue_id, 0))
+                for queue_id in range(config.write_queue_nums)
+                if (queue := self._from.store.consume_queues.get(topic, queue_id)) is not None
+            )
+            rows.append(Row(topic, group, behind, (behind,)))
+        return rows
+
+    def _diff_labels(self, row: Row) -> str:
+        view = self._from.tables.consumers.value.get(row.group)
+        is_broadcast = view is not None and view.message_model == "BROADCASTING"
+        return labels(
+            {
+                "group": row.group,
+                "topic": row.topic,
+                "countOfOnlineConsumers": str(0 if view is None else len(view.members)),
+                "msgModel": "0" if is_broadcast else "1",
+            }
+        )
+
+    def _members(self, page: Page) -> None:
+        shows: Callable[[str], bool] = self._selection.shows_group
+        tables, most = self._from.tables, self._selection.series_max
+        members: list[tuple[str, float]] = []
+        for group, view in tables.consumers.value.items():
+            if shows(group):
+                remotes = sorted(each.peer.remote for each in [*view.members.values()])
+                shown = ",".join(remotes[:_ADDRESSES_SHOWN_MAX])
+                pairs: Mapping[str, str] = {"caddr": shown, "localaddr": "", "group": group}
+                members.append((labels(pairs), len(remotes)))
+        page.gauge("rocketmq_group_count", "Members of a group", members[:most])
+        producers = [
+            (
+                labels({"cluster": self._cluster, "broker": self._broker, "group": group}),
+                len(peers),
+            )
+            for group, peers in tables.producers.value.items()
+            if shows(group)
+        ]
+        page.gauge("rocketmq_producer_count", "Producers of a group", producers[:most])

@@ -1,0 +1,87 @@
+"""Exposition: makes the text of a page of metrics, and compresses it.
+
+Owns: what the pages remember from one scrape to the next.
+Told by: MetricsPort or ClientFigures (`MakePage`), its own tick.
+Tells: who asked (`PageMade`); MetricsPort (`TakeTime`).
+
+On a thread, so that the loop goes on. Who asks again within FRESH_S gets the same page.
+"""
+
+import gc
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from http import HTTPStatus
+from time import monotonic, perf_counter
+from typing import ClassVar
+from zlib import compressobj
+
+from actors.engine.actor import Actor, Where, handles
+from actors.engine.address import Address
+from actors.metrics.actor_figures import LOOK_MS, ActorFamilies
+from actors.metrics.metrics_port import MakePage, PageMade, TakeTime
+from actors.metrics.page import CONTENT_TYPE
+
+FRESH_S = 1.0
+GZIP_LEVEL, GZIP_BITS = 1, 31
+
+Write = Callable[[str, object], Sequence[str]]
+"""Writes a page: what is to be collected, and what the loop has looked at; gives its parts."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """Look at the actors."""
+
+
+class Exposition(Actor):
+    """Runs on a thread."""
+
+    where: ClassVar[Where] = "thread"
+
+    def __init__(self, pages: Mapping[str, Write], actors: ActorFamilies, port: Address) -> None:
+        super().__init__()
+        self._pages, self._actors, self._port = pages, actors, port
+        self._made: dict[tuple[str, str], tuple[float, PageMade]] = {}
+
+    def on_start(self) -> None:
+        self.every(LOOK_MS, _Look())
+
+    @handles(_Look)
+    def on_look(self, _: _Look) -> None:
+        """What only somebody sees who looks more often than one scrapes."""
+        self._actors.look()
+        self._port.tell(TakeTime(perf_counter()))
+
+    @handles(MakePage)
+    def on_make_page(self, message: MakePage) -> None:
+        """Makes it, unless it was made a moment ago."""
+        path, collect = message.key
+        made_s, made = self._made.get(message.key, (0.0, None))
+        if made is None or monotonic() - made_s >= FRESH_S:
+            with without_collections():
+                made = page_made(message.key, self._pages[path](collect, message.reading))
+            self._made[message.key] = monotonic(), made
+        message.reply_to.tell(made)
+
+
+@contextmanager
+def without_collections() -> Iterator[None]:
+    """A page is a million objects that die at its end, none in a circle: a collection of garbage
+    meanwhile would look at all there is, and hold the loop up, for nothing."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
+
+
+def page_made(key: tuple[str, str], parts: Sequence[str]) -> PageMade:
+    """The page as it is sent."""
+    plain = [part.encode() for part in parts]
+    packer = compressobj(GZIP_LEVEL, wbits=GZIP_BITS)
+    packed = [packer.compress(part) for part in plain]
+    packed.append(packer.flush())
+    return PageMade(key, HTTPStatus.OK, plain, [part for part in packed if part], CONTENT_TYPE)

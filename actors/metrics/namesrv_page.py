@@ -1,0 +1,48 @@
+"""A name server's metrics; the original has none, so all names are ours."""
+
+from collections.abc import Sequence
+
+from actors.engine.system import ActorSystem
+from actors.metrics.actor_figures import ActorFamilies
+from actors.metrics.page import Page
+from actors.metrics.process_page import ProcessPage
+from actors.metrics.sources import actor_of
+from actors.naming.namesrv import Namesrv
+from actors.network.connections import Connections
+
+
+class NamesrvMetrics:
+    """Owned by one thread."""
+
+    def __init__(self, system: ActorSystem, actors: ActorFamilies) -> None:
+        self._system, self._families = system, actors
+        self._process = ProcessPage()
+
+    def write(self, _: str, __: object) -> Sequence[str]:
+        """The page."""
+        page, actors = Page({"node_type": "namesrv"}), self._system.actors()
+        namesrv = actor_of(actors, "namesrv", Namesrv)
+        topics, brokers, clusters = (0, 0, 0) if namesrv is None else namesrv.sizes()
+        page.value("rocketmq_namesrv_topics", "Topics that some broker has", topics)
+        page.value("rocketmq_namesrv_brokers", "Brokers that are registered", brokers)
+        page.value("rocketmq_namesrv_clusters", "Their clusters", clusters)
+        counts = (
+            (0, 0, 0)
+            if namesrv is None
+            else (namesrv.registered_count, namesrv.expired_count, namesrv.gone_count)
+        )
+        for name, meaning, count in (
+            ("registrations", "Registrations of brokers", counts[0]),
+            ("expiries", "Brokers that went silent", counts[1]),
+            ("disconnections", "Brokers whose connection closed", counts[2]),
+        ):
+            page.counter(f"rocketmq_namesrv_{name}_total", meaning, [("", count)])
+        connections = actor_of(actors, "namesrv_connections", Connections)
+        page.value(
+            "troupemq_connections",
+            "Clients and brokers that are connected",
+            0 if connections is None else connections.count,
+        )
+        self._families.write(page)
+        page.add_text(self._process.text())
+        return page.parts()

@@ -1,0 +1,301 @@
+"""A broker's metrics under our own names: the actors, the disk, replication, delays, jobs."""
+
+from collections import Counter
+from collections.abc import Sequence
+
+from actors.consumers.clients import Clients
+from actors.engine.actor import Actor
+from actors.jobs.spark_jobs import SparkJobs
+from actors.metrics.actor_figures import ActorFamilies
+from actors.metrics.broker_page import names_of
+from actors.metrics.page import Page, labels
+from actors.metrics.selection import MetricsSelection, Row, column
+from actors.metrics.sources import BrokerSources, OpenHalves, actor_of
+from actors.naming.registration import Registration
+from actors.network.connections import Connections
+from actors.pulling.pull_hold import PullHold
+from actors.replication.ha_master import HaMaster
+from actors.replication.ha_slave import HaSlave
+from actors.scrubbing.scrubber import Scrubber
+from actors.sending.group_commit import GroupCommit
+from actors.statistics.put_stats import PUT_BOUNDS_MS
+from actors.tables.persisted import PersistedTable
+from protocol.topic_names import SCHEDULE_TOPIC
+from storage.delay_levels import delay_levels_ms
+
+HOUR_S = 3600
+_ENDED = {"finished", "failed", "cancelled"}
+_STATES = ("waiting", "starting", "running", "finished", "failed", "cancelled")
+
+
+class OwnPage:
+    """Writes the families of one broker. Owned by one thread."""
+
+    def __init__(
+        self, sources: BrokerSources, selection: MetricsSelection, actors: ActorFamilies
+    ) -> None:
+        self._from, self._selection, self._families = sources, selection, actors
+
+    def write(
+        self,
+        page: Page,
+        lags: Sequence[Row],
+        halves: OpenHalves,
+        oldest_half_ms: int,
+        actors: dict[str, Actor],
+    ) -> None:
+        """`oldest_half_ms`: when the oldest open transaction was stored; 0: there is none."""
+        self._families.write(page)
+        self._lags(page, lags)
+        self._waits(page, actors)
+        self._network(page, actors)
+        self._store(page, actors)
+        self._replication(page, actors)
+        self._later(page, halves, oldest_half_ms)
+        self._groups(page, actor_of(actors, "clients", Clients))
+        registration = actor_of(actors, "registration", Registration)
+        page.gauge(
+            "troupemq_registered",
+            "Whether the name server knows this broker",
+            []
+            if registration is None
+            else [
+                (labels({"namesrv": name}), int(known))
+                for name, known in registration.registered().items()
+            ],
+        )
+        self._jobs(page, actor_of(actors, "spark_jobs", SparkJobs))
+
+    def _lags(self, page: Page, rows: Sequence[Row]) -> None:
+        page.gauge(
+            "troupemq_lag_seconds",
+            "Age of the oldest message not consumed",
+            [(row.text, row.values[3] / 1000) for row in rows],
+        )
+
+    def _waits(self, page: Page, actors: dict[str, Actor]) -> None:
+        puts, syncs = self._from.put_stats, self._from.sync_ms
+        page.histogram(
+            "troupemq_put_batch_seconds",
+            "Sends by the time to write their batch",
+            _seconds(PUT_BOUNDS_MS),
+            [("", list(puts.durations), puts.total_ms / 1000)],
+        )
+        page.histogram(
+            "troupemq_sync_seconds",
+            "Time of each fdatasync of the log",
+            _seconds(syncs.bounds),
+            [("", list(syncs.counts), syncs.total / 1000)],
+        )
+        commit = actor_of(actors, "group_commit", GroupCommit)
+        page.value(
+            "troupemq_group_commit_waiting",
+            "Batches that wait for the disk or a slave",
+            0 if commit is None else commit.waiting_count,
+        )
+        page.counter("troupemq_puts_failed_total", "Sends refused", [("", puts.failed_count)])
+
+    def _network(self, page: Page, actors: dict[str, Actor]) -> None:
+        connections = actor_of(actors, "connections", Connections)
+        live = [] if connections is None else connections.open()
+        refused_by = {} if connections is None else dict(connections.refused)
+        page.counter(
+            "troupemq_connections_refused_total",
+            "Connections that were one too many, by the setting in the way",
+            [(labels({"reason": name}), count) for name, count in refused_by.items()],
+        )
+        by_port = Counter("fast" if each.is_fast else "main" for each in live)
+        page.gauge(
+            "troupemq_connections",
+            "Clients that are connected",
+            [(labels({"port": port}), by_port[port]) for port in ("main", "fast")],
+        )
+        page.value(
+            "troupemq_unsent_bytes",
+            "Answers that clients have not taken",
+            sum(each.unsent_bytes for each in live),
+        )
+        hold = actor_of(actors, "pull_hold", PullHold)
+        page.value("troupemq_held_pulls", "Pulls that wait", 0 if hold is None else hold.count)
+        page.counter(
+            "troupemq_frames_bad_total",
+            "Connections closed for what they sent",
+            [
+                (labels({"reason": reason}), count)
+                for reason, count in list(self._from.answer_stats.bad_frames.items())
+            ],
+        )
+        refused: Counter[str] = Counter()
+        for refusal in self._from.refusals.all():
+            refused[names_of(refusal.code, 0)[0]] += refusal.count
+        page.counter(
+            "troupemq_auth_failures_total",
+            "Requests refused by access control, by what was asked",
+            [(labels({"reason": name}), count) for name, count in refused.items()]
+            or [(labels({"reason": ""}), 0)],
+        )
+
+    def _store(self, page: Page, actors: dict[str, Actor]) -> None:
+        scrubber, tables = actor_of(actors, "scrubber", Scrubber), actors.values()
+        store, system = self._from.store, self._from.system
+        log, config = store.commit_log, store.config
+        first, end = log.min_offset(), log.end_offset
+        queue_units = sum(queue.max_offset - queue.min_offset for queue in store.consume_queues)
+        index_files = 0 if store.index is None else len(store.index.files)
+        page.gauge(
+            "troupemq_store_bytes",
+            "What the store holds; of files that are made whole, what is used",
+            [
+                (labels({"part": "commitlog"}), end - first),
+                (labels({"part": "consumequeue"}), queue_units * 20),
+            ],
+        )
+        page.value("troupemq_index_files", "Files of the index", index_files)
+        try:
+            total, free = system.disk.capacity(config.commit_log_dir)
+        except OSError:
+            total, free = 0, 0
+        page.value("troupemq_disk_bytes", "Size of the log's file system", total)
+        page.value("troupemq_disk_free_bytes", "What of it is free", free)
+        page.value(
+            "troupemq_retention_seconds",
+            "Age at which files of the log go",
+            config.file_reserved_hours * HOUR_S,
+        )
+        record = log.read_record(first) if end > first else None
+        page.value(
+            "troupemq_earliest_message_timestamp_seconds",
+            "When the oldest message was stored; 0: there is none",
+            0 if record is None else record.store_timestamp / 1000,
+        )
+        page.value("troupemq_damaged_ranges", "Damaged parts of the log", len(store.damage.ranges))
+        page.value(
+            "troupemq_scrub_progress_ratio",
+            "How much of the log the search for damage has seen",
+            1.0 if scrubber is None else scrubber.progress,
+        )
+        page.value(
+            "troupemq_scrub_last_end_timestamp_seconds",
+            "When it was through; 0: not since the start",
+            0 if scrubber is None else scrubber.last_end_ms / 1000,
+        )
+        page.counter(
+            "troupemq_config_files_damaged_total",
+            "Files of settings and tables found damaged at the start",
+            [("", sum(each.damaged_files for each in tables if isinstance(each, PersistedTable)))],
+        )
+        page.value(
+            "troupemq_log_leases",
+            "Readers that keep old log files",
+            len(self._from.kept.value.leases),
+        )
+
+    def _replication(self, page: Page, actors: dict[str, Actor]) -> None:
+        end = self._from.store.commit_log.end_offset
+        master = actor_of(actors, "ha_master", HaMaster)
+        slaves = [] if master is None else master.slaves()
+        page.gauge(
+            "troupemq_replica_lag_bytes",
+            "How much of the log a slave lacks",
+            [(labels({"slave": host}), max(0, end - acked)) for host, acked, _ in _by_host(slaves)],
+        )
+        page.gauge(
+            "troupemq_replica_last_ack_seconds",
+            "Since when a slave has said nothing",
+            [(labels({"slave": host}), ms / 1000) for host, _, ms in _by_host(slaves)],
+        )
+        slave = actor_of(actors, "ha_slave", HaSlave)
+        page.gauge(
+            "troupemq_slave_follows",
+            "Of a slave: whether it follows its master",
+            [] if slave is None else [("", int(slave.follows))],
+        )
+
+    def _later(self, page: Page, halves: OpenHalves, oldest_half_ms: int) -> None:
+        now_ms, store = self._from.system.clock.now_ms(), self._from.store
+        age_ms = max(0, now_ms - oldest_half_ms) if oldest_half_ms else 0
+        page.value("troupemq_transactions_open", "Transactions nobody has ended", halves.count)
+        page.value("troupemq_transaction_oldest_seconds", "Age of the oldest", age_ms / 1000)
+        waiting: list[tuple[str, float]] = []
+        late: list[tuple[str, float]] = []
+        offsets = self._from.tables.delay_offsets.value
+        for level in range(1, len(delay_levels_ms(store.config.message_delay_level)) + 1):
+            queue = store.consume_queues.get(SCHEDULE_TOPIC, level - 1)
+            if queue is None:
+                continue
+            offset = max(offsets.get(level, 0), queue.min_offset)
+            text = labels({"level": str(level)})
+            waiting.append((text, max(0, queue.max_offset - offset)))
+            unit = queue.unit(offset) if offset < queue.max_offset else None
+            late.append((text, max(0, now_ms - unit[2]) / 1000 if unit is not None else 0))
+        page.gauge("troupemq_delayed_messages", "Messages that wait for their time", waiting)
+        page.gauge("troupemq_delay_late_seconds", "How late the oldest of them is", late)
+
+    def _groups(self, page: Page, clients: Clients | None) -> None:
+        views = self._from.tables.consumers.value
+        page.value(
+            "troupemq_groups_subscribing_differently",
+            "Groups whose members do not want the same",
+            sum(bool(view.mismatches) for view in views.values()),
+        )
+        rows = [
+            Row("", group, count, (count,))
+            for group, count in ([] if clients is None else [*clients.changes.counts.items()])
+            if group in self._from.tables.groups.value and self._selection.shows_group(group)
+        ]
+        rows = self._selection.limited(rows, write=_group)
+        page.counter(
+            "troupemq_rebalances_total", "How often a group's members have changed", column(rows, 0)
+        )
+        page.counter(
+            "troupemq_offset_commits_ignored_total",
+            "Commits that would have undone others'",
+            [("", self._from.offset_stats.ignored_count)],
+        )
+
+    def _jobs(self, page: Page, jobs: SparkJobs | None) -> None:
+        newest = {state.entry or state.name: state for state in (jobs.states if jobs else ())}
+        ended = {
+            state.entry or state.name: state
+            for state in (jobs.states if jobs else ())
+            if state.state == "finished"
+        }
+        page.gauge(
+            "troupemq_spark_job_state",
+            "1: that is the state of its last run",
+            [
+                (labels({"spark_job": name, "state": each}), int(state.state == each))
+                for name, state in newest.items()
+                for each in _STATES
+            ],
+        )
+        page.gauge(
+            "troupemq_spark_job_last_success_timestamp_seconds",
+            "When it last ended well",
+            [(labels({"spark_job": name}), state.ended_ms / 1000) for name, state in ended.items()],
+        )
+        page.gauge(
+            "troupemq_spark_job_duration_seconds",
+            "How long its last run took, or takes",
+            [
+                (labels({"spark_job": name}), (state.ended_ms - state.started_ms) / 1000)
+                for name, state in newest.items()
+                if state.state in _ENDED and state.started_ms
+            ],
+        )
+
+
+def _group(row: Row) -> str:
+    return labels({"consumer_group": row.group})
+
+
+def _seconds(bounds_ms: Sequence[float]) -> list[float]:
+    return [bound / 1000 for bound in bounds_ms]
+
+
+def _by_host(slaves: Sequence[tuple[str, int, float]]) -> list[tuple[str, int, float]]:
+    """One of each address: the furthest."""
+    found: dict[str, tuple[str, int, float]] = {}
+    for each in sorted(slaves, key=lambda slave: slave[1]):
+        found[each[0]] = each
+    return list(found.values())

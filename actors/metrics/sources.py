@@ -1,0 +1,81 @@
+"""The sources of a broker's metrics: what its actors publish and count, and they themselves."""
+
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
+
+from actors.access.refusals import Refusals
+from actors.config import BrokerConfig
+from actors.dispatching.reput import Following
+from actors.engine.actor import Actor
+from actors.engine.histogram import ClassCounts
+from actors.engine.published import Published
+from actors.engine.system import ActorSystem
+from actors.network.answer_stats import AnswerStats
+from actors.retention.keeping import KeepingReport
+from actors.sending.replicas import Replicas
+from actors.statistics.pull_stats import PullStats
+from actors.statistics.put_stats import PutStats
+from actors.statistics.transaction_stats import TransactionStats
+from actors.tables.offset_guard import OffsetStats
+from actors.tables.tables import Tables
+from storage.message_store import MessageStore
+
+HALVES_READ_MAX = 1000
+"""Open transactions whose topic is looked up; the others are shown without one."""
+
+Kind = TypeVar("Kind", bound=Actor)
+
+
+class BrokerSources(Protocol):
+    """A broker, as far as it is shown."""
+
+    @property
+    def system(self) -> ActorSystem: ...
+    @property
+    def config(self) -> BrokerConfig: ...
+    @property
+    def store(self) -> MessageStore: ...
+    @property
+    def tables(self) -> Tables: ...
+    @property
+    def put_stats(self) -> PutStats: ...
+    @property
+    def pull_stats(self) -> PullStats: ...
+    @property
+    def offset_stats(self) -> OffsetStats: ...
+    @property
+    def transaction_stats(self) -> TransactionStats: ...
+    @property
+    def answer_stats(self) -> AnswerStats: ...
+    @property
+    def sync_ms(self) -> ClassCounts: ...
+    @property
+    def following(self) -> Following: ...
+    @property
+    def kept(self) -> Published[KeepingReport]: ...
+    @property
+    def replicas(self) -> Replicas: ...
+    @property
+    def refusals(self) -> Refusals: ...
+
+
+@dataclass(frozen=True, slots=True)
+class OpenHalves:
+    """Of the transactions that nobody has ended, as the loop has seen them."""
+
+    count: int = 0
+    offsets: tuple[int, ...] = ()
+    """Where the oldest of them lie."""
+
+
+def open_halves(store: MessageStore) -> OpenHalves:
+    """Only on the loop, where the table changes."""
+    table = store.transaction_table
+    found = table.pending(HALVES_READ_MAX)
+    return OpenHalves(table.pending_count, tuple(each.physical_offset for each in found))
+
+
+def actor_of(actors: dict[str, Actor], name: str, kind: type[Kind]) -> Kind | None:
+    """The actor of that name, if it is there and one of these."""
+    found = actors.get(name)
+    return found if isinstance(found, kind) else None

@@ -1,0 +1,78 @@
+"""The settings of metrics: RocketMQ 5's keys where it has them; what is shown of topics."""
+
+from dataclasses import dataclass
+from re import Pattern
+from re import compile as compile_pattern
+from re import error as PatternError
+
+from storage.config import key
+from storage.errors import StoreError
+
+DISABLE, PROMETHEUS = "DISABLE", "PROM"
+PATTERN_CHARS_MAX = 256
+_REPEATED_GROUP = compile_pattern(r"\)[*+?{]")
+_PLAIN = compile_pattern(r"[\w%$.*+?|()\[\]^-]*")
+SERIES_MIN = 10
+
+
+@dataclass(frozen=True)
+class MetricsSettings:
+    """Whether metrics are served, where, and of what. Raises StoreError."""
+
+    metrics_type: str = key("metricsExporterType", default=DISABLE)
+    metrics_host: str = key("metricsPromExporterHost", default="127.0.0.1")
+    metrics_port: int = key("metricsPromExporterPort", default=5557)
+    """0 takes a free one."""
+    metrics_series_max: int = key("metricsOtelCardinalityLimit", default=20_000)
+    """Of one name; the busiest topics and groups are shown, the others as one."""
+    metrics_topic_pattern: str = key("metricsTopicPattern", default="")
+    metrics_group_pattern: str = key("metricsGroupPattern", default="")
+    """What topics and groups have to match as a whole to be shown; empty: all. Ours."""
+    metrics_system_topics: bool = key("metricsSystemTopics", default=False)
+    """Whether retry topics and the broker's own are shown, too. Ours."""
+
+    def check_metrics(self) -> None:
+        """Raises StoreError with a sentence."""
+        if self.metrics_type not in (DISABLE, PROMETHEUS):
+            raise StoreError(
+                f"metricsExporterType is {self.metrics_type}: it may be {DISABLE} or {PROMETHEUS};"
+                " an OpenTelemetry collector can scrape the latter."
+            )
+        if not 0 <= self.metrics_port <= 65_535:
+            raise StoreError(
+                f"metricsPromExporterPort is {self.metrics_port}: it must be 0 to 65535."
+            )
+        if self.metrics_series_max < SERIES_MIN:
+            raise StoreError(
+                f"metricsOtelCardinalityLimit is {self.metrics_series_max}:"
+                f" it must be {SERIES_MIN} or more."
+            )
+        compiled_pattern("metricsTopicPattern", self.metrics_topic_pattern)
+        compiled_pattern("metricsGroupPattern", self.metrics_group_pattern)
+
+    @property
+    def serves_metrics(self) -> bool:
+        return self.metrics_type == PROMETHEUS
+
+
+@dataclass(frozen=True)
+class NamesrvMetricsSettings(MetricsSettings):
+    """A name server's: another port, for it may run beside a broker."""
+
+    metrics_port: int = key("metricsPromExporterPort", default=5558)
+
+
+def compiled_pattern(name: str, text: str) -> Pattern[str] | None:
+    """None for an empty one. Raises StoreError for what could take long to match, or is none."""
+    if not text:
+        return None
+    if len(text) > PATTERN_CHARS_MAX:
+        raise StoreError(f"{name} is longer than {PATTERN_CHARS_MAX} characters.")
+    if not _PLAIN.fullmatch(text) or _REPEATED_GROUP.search(text) or "(?" in text:
+        raise StoreError(
+            f"{name} is {text}: write letters, . * + ? | ( ) [ ], and repeat no group."
+        )
+    try:
+        return compile_pattern(text)
+    except PatternError as error:
+        raise StoreError(f"{name} is {text}: it is no pattern ({error}).") from None

@@ -1,0 +1,291 @@
+"""Tests of actors/metrics/broker_metrics.py and its pages: names, and values others say, too."""
+
+from dataclasses import replace
+from http.client import HTTPConnection
+from pathlib import Path
+
+import pytest
+
+from actors.broker_server import start_broker
+from actors.engine.system import ActorSystem
+from actors.metrics.broker_page import regrouped
+from actors.metrics.client_figures import ClientFigure
+from protocol.bodies import KVTable
+from protocol.bodies_admin import ConsumeStatsBody
+from protocol.bodies_client import ConsumeStatus
+from protocol.codes import RequestCode
+from protocol.command import RemotingCommand
+from protocol.headers.admin import GetConsumeStatsHeader
+from storage.files.disk import RealDisk
+from tests.actors.metrics.names import BOARD_10477, EXPORTER, NATIVE
+from tests.support.brokers import BROKER, STORE, SimulatedBroker, send_command
+from tests.support.metrics import Scraper, families, samples, value
+from tests.support.peers import request
+from tests.support.transacting import COMMIT, ROLLBACK, end_command, half
+
+BILLING = {"topic": "Topic", "consumer_group": "consumers"}
+
+
+def commit(made: SimulatedBroker, offset: int, queue_id: int = 0, topic: str = "Topic") -> None:
+    """As a consumer does that has consumed so far."""
+    fields = {"consumerGroup": "consumers", "topic": topic, "queueId": str(queue_id)}
+    fields["commitOffset"] = str(offset)
+    assert made.ask(request(RequestCode.UPDATE_CONSUMER_OFFSET, fields)).code == 0
+
+
+def busy_broker(seed: int = 1) -> SimulatedBroker:
+    """Five messages in two queues, three of them pulled by a group and one consumed."""
+    made = SimulatedBroker(seed)
+    made.make_topic(queues=2)
+    made.make_group()
+    made.subscribe()
+    for queue_id in (0, 0, 0, 1, 1):
+        made.send(b"x" * 100, queue_id=queue_id)
+        made.system.advance(1000)
+    made.pull(0, queue_id=0)
+    commit(made, 1)
+    return made
+
+
+def test_every_name_that_others_ask_for_is_declared() -> None:
+    made = busy_broker()
+    scraper = Scraper(made)
+    assert NATIVE - families(scraper.text()) == set()
+    assert len(EXPORTER) == 89
+    told = families("".join(scraper.metrics.pages["/metrics/exporter"]("", None)))
+    assert EXPORTER - told == set()
+    assert {name for name in told if name.startswith("rocketmq_")} - EXPORTER == {
+        "rocketmq_message_accumulation"  # which its documents name, and a console asks for
+    }
+    made.stop()
+
+
+def test_messages_and_bytes_are_those_of_the_brokers_own_figures() -> None:
+    made = busy_broker()
+    found = Scraper(made).found()
+    made.system.advance(2000)
+    figures = KVTable.decode(made.ask(request(RequestCode.GET_BROKER_RUNTIME_INFO)).body).table
+    topic = {"topic": "Topic", "message_type": "normal"}
+    assert value(found, "rocketmq_messages_in_total", **topic) == 5
+    size = value(found, "rocketmq_throughput_in_total", **topic)
+    assert size == float(figures["putMessageSizeTotal"])
+    assert value(found, "rocketmq_message_size_count", **topic) == 5
+    assert value(found, "rocketmq_message_size_sum", **topic) == size
+    assert value(found, "rocketmq_messages_out_total", **BILLING) == 3
+    assert value(found, "rocketmq_storage_size_bytes") == float(figures["commitLogMaxOffset"])
+    sends = {"request_code": "SEND_MESSAGE_V2"}
+    assert value(found, "rocketmq_rpc_latency_milliseconds_count", **sends) == 5
+    beats = {"request_code": "HEART_BEAT", "response_code": "SUCCESS"}
+    assert value(found, "rocketmq_rpc_latency_milliseconds_count", **beats) == 1
+    old = Scraper(made).for_exporter()
+    for name, own in (
+        ("putmessage_times_total", "putMessageTimesTotal"),
+        ("commitlog_maxoffset", "commitLogMaxOffset"),
+        ("msg_gettotal_today_now", "msgGetTotalTodayNow"),
+        ("earliest_message_timestamp", "earliestMessageTimeStamp"),
+    ):
+        assert value(old, f"rocketmq_brokeruntime_{name}") == float(figures[own])
+    made.stop()
+
+
+def test_lag_is_what_consumer_progress_says_and_has_an_age() -> None:
+    made = busy_broker()
+    found = Scraper(made).found()
+    header = GetConsumeStatsHeader("consumers", "Topic")
+    answer = made.ask(RemotingCommand(RequestCode.GET_CONSUME_STATS, header.encode()))
+    table = ConsumeStatsBody.decode(answer.body).offset_table
+    behind = sum(each.broker_offset - each.consumer_offset for each in table.values())
+    assert behind == value(found, "rocketmq_consumer_lag_messages", **BILLING) == 4
+    assert value(found, "rocketmq_consumer_inflight_messages", **BILLING) == 2
+    assert value(found, "rocketmq_consumer_ready_messages", **BILLING) == 2
+    # sent at 0, 1, 2 s into queue 0 and at 3, 4 s into queue 1; it is 5 s now
+    for name, age_ms in (("lag", 4000), ("queueing", 2000)):
+        for suffix in ("_milliseconds", ""):
+            said = value(found, f"rocketmq_consumer_{name}_latency{suffix}", **BILLING)
+            assert abs(said - age_ms) <= 50
+    assert abs(value(found, "troupemq_lag_seconds", **BILLING) - 4) <= 0.05
+    old = Scraper(made).for_exporter()
+    labels = {"topic": "Topic", "group": "consumers"}
+    assert value(old, "rocketmq_group_diff", **labels, msgModel="1") == 4
+    assert value(old, "rocketmq_producer_offset", topic="Topic") == 5
+    assert value(old, "rocketmq_consumer_offset", **labels) == 1
+    commit(made, 3)
+    commit(made, 2, queue_id=1)
+    level = Scraper(made).found()
+    assert value(level, "rocketmq_consumer_lag_messages", **BILLING) == 0
+    assert value(level, "rocketmq_consumer_lag_latency_milliseconds", **BILLING) == 0
+    made.stop()
+
+
+def test_a_deleted_topic_or_group_is_gone_at_the_next_scrape() -> None:
+    made = busy_broker()
+    scraper = Scraper(made)
+    assert 'topic="Topic"' in scraper.text() and 'consumer_group="consumers"' in scraper.text()
+    fields = {"groupName": "consumers", "removeOffset": "true"}
+    made.ask(request(RequestCode.DELETE_SUBSCRIPTIONGROUP, fields))
+    found = scraper.found()
+    assert found.get("rocketmq_messages_out_total", []) == []
+    assert found.get("rocketmq_consumer_lag_messages", []) == []
+    made.ask(request(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "Topic"}))
+    assert 'topic="Topic"' not in scraper.text()
+    made.stop()
+
+
+def test_delayed_messages_count_where_they_were_sent_and_once() -> None:
+    made = SimulatedBroker(2)
+    made.make_topic()
+    made.send(properties="DELAY\x011\x02")
+    made.system.drain()
+    scraper = Scraper(made)
+    found = scraper.found()
+    delayed = {"topic": "Topic", "message_type": "delay"}
+    assert value(found, "rocketmq_messages_in_total", **delayed) == 1
+    assert value(found, "troupemq_delayed_messages", level="1") == 1
+    made.system.advance(3000)
+    found = scraper.found()
+    assert value(found, "rocketmq_messages_in_total", **delayed) == 1
+    plain = {**delayed, "message_type": "normal"}
+    assert value(found, "rocketmq_messages_in_total", **plain) == 0, "the delivery is no send"
+    assert value(found, "troupemq_delayed_messages", level="1") == 0
+    assert value(found, "troupemq_delay_late_seconds", level="1") == 0
+    made.stop()
+
+
+def test_transactions_are_counted_from_half_message_to_their_end() -> None:
+    made = SimulatedBroker(3)
+    made.make_topic()
+    scraper = Scraper(made)
+    first, second, third = (half(made, f"K{n}") for n in range(3))
+    made.system.advance(2000)
+    found = scraper.found()
+    assert value(found, "rocketmq_half_messages", topic="Topic") == 3
+    assert value(found, "troupemq_transactions_open") == 3
+    assert 1.9 < value(found, "troupemq_transaction_oldest_seconds") < 2.5
+    made.ask(end_command(first, COMMIT))
+    made.ask(end_command(second, ROLLBACK))
+    made.system.advance(500)
+    found = scraper.found()
+    assert value(found, "rocketmq_commit_messages_total", topic="Topic") == 1
+    assert value(found, "rocketmq_rollback_messages_total", topic="Topic") == 1
+    assert value(found, "rocketmq_half_messages", topic="Topic") == 1
+    seconds = "rocketmq_finish_message_latency_milliseconds"
+    assert value(found, f"{seconds}_count", topic="Topic") == 1
+    assert 1.9 < value(found, f"{seconds}_sum", topic="Topic") < 3
+    assert third.physical_offset
+    made.stop()
+
+
+def test_what_a_group_gives_up_is_counted() -> None:
+    made = busy_broker()
+    (record, *_) = made.records()
+    fields = {"offset": str(record.physical_offset), "group": "consumers", "delayLevel": "-1"}
+    assert made.ask(request(RequestCode.CONSUMER_SEND_MSG_BACK, fields)).code == 0
+    scraper = Scraper(made)
+    assert value(scraper.found(), "rocketmq_send_to_dlq_messages_total", **BILLING) == 1
+    old = scraper.for_exporter()
+    assert value(old, "rocketmq_topic_dlq_offset", group="consumers") == 1
+    assert value(old, "rocketmq_group_dlqdiff", group="consumers") == 1
+    made.stop()
+
+
+def test_who_is_connected_is_counted_by_language() -> None:
+    made = busy_broker()
+    found = Scraper(made).found()
+    consumer = {"consumer_group": "consumers", "consume_mode": "push", "language": "PYTHON"}
+    assert value(found, "rocketmq_consumer_connections", **consumer) == 1
+    assert value(found, "troupemq_rebalances_total", consumer_group="consumers") == 1
+    old = Scraper(made).for_exporter()
+    assert value(old, "rocketmq_group_count", group="consumers") == 1
+    made.stop()
+
+
+def test_actors_are_shown_with_inbox_and_restarts() -> None:
+    made = busy_broker()
+    made.system.address("pull_hold").tell(object())  # it fails at it
+    made.system.advance(5000)
+    found = Scraper(made).found()
+    restarts = dict((own["actor"], count) for own, count in found["troupemq_actor_restarts_total"])
+    assert restarts["pull_hold"] == 1 and restarts["put_message"] == 0
+    assert value(found, "troupemq_actor_inbox_messages", actor="put_message") == 0
+    assert value(found, "troupemq_actor_handled_total", actor="put_message") >= 5
+    made.stop()
+
+
+def test_many_topics_are_one_beyond_the_limit() -> None:
+    made = SimulatedBroker(4, config=replace(BROKER, metrics_series_max=10))
+    for n in range(30):
+        made.make_topic(f"T{n}", queues=1)
+        for _ in range(1 + n % 3):
+            made.send(topic=f"T{n}")
+    found = Scraper(made).found()
+    counts = found["rocketmq_messages_in_total"]
+    assert len(counts) == 10
+    assert sum(number for _, number in counts) == 60
+    assert sum(own["topic"] == "other" for own, _ in counts) == 1
+    assert value(found, "troupemq_series", family="rocketmq_messages_in_total") == 10
+    made.stop()
+
+
+def test_what_boards_made_for_the_exporter_ask_for_has_values() -> None:
+    made = busy_broker()
+    status = ConsumeStatus(pull_rt=1.5, consume_ok_tps=7.0)
+    client = ClientFigure("192.0.2.7:1", "c", "consumers", "Topic", status)
+    found = Scraper(made).for_exporter(client)
+    assert {name for name in BOARD_10477 if not found.get(name)} == set()
+    assert value(found, "rocketmq_client_consumer_pull_rt", clientId="c", topic="Topic") == 1.5
+    assert value(found, "rocketmq_client_consume_ok_msg_tps", group="consumers") == 7
+    # sum(rocketmq_producer_offset) by (topic) - … sum(rocketmq_consumer_offset) by (group,topic)
+    assert all("topic" in own for own, _ in found["rocketmq_producer_offset"])
+    assert all({"group", "topic"} <= own.keys() for own, _ in found["rocketmq_consumer_offset"])
+    made.stop()
+
+
+def test_bad_sends_and_sizes_are_in_their_classes() -> None:
+    made = SimulatedBroker(5)
+    made.make_topic()
+    for size in (10, 3000, 9000):
+        made.send(b"x" * size)
+    assert made.ask(send_command(topic="no such name!")).code != 0
+    found = Scraper(made).found()
+    buckets = {
+        own["le"]: number
+        for own, number in found["rocketmq_message_size_bucket"]
+        if own["topic"] == "Topic"
+    }
+    assert [buckets[le] for le in ("1024", "4096", "524288", "+Inf")] == [1, 2, 3, 3]
+    assert value(found, "troupemq_puts_failed_total") == 1
+    made.stop()
+
+
+@pytest.mark.parametrize(
+    ("counts", "wanted"), [((1, 2, 3, 4), [3, 0, 7]), ((0, 0, 0, 0), [0, 0, 0])]
+)
+def test_classes_are_put_together(counts: tuple[int, ...], wanted: list[int]) -> None:
+    assert regrouped(counts, (1, 2, 50), (2, 10)) == wanted
+
+
+def test_the_text_is_one_the_library_reads() -> None:
+    made = busy_broker()
+    text = Scraper(made).text()
+    assert {"process_cpu_seconds_total", "python_gc_collections_total"} <= samples(text).keys()
+    lines = [line for line in text.splitlines() if not line.startswith("#")]
+    assert len({line.rpartition(" ")[0] for line in lines}) == len(lines), "a series stands twice"
+    made.stop()
+
+
+def test_a_broker_with_sockets_serves_both_pages(tmp_path: Path) -> None:
+    config = replace(BROKER, listen_port=0, metrics_type="PROM", metrics_port=0)
+    store = replace(STORE, root=str(tmp_path / "store"))
+    running = start_broker(config, store, system=ActorSystem.real(disk=RealDisk()))
+    try:
+        for path, name in (
+            ("/metrics", "rocketmq_topic_number"),
+            ("/metrics/exporter?collect=client", "rocketmq_brokeruntime_put_tps10"),
+        ):
+            connection = HTTPConnection("127.0.0.1", running.metrics_port, timeout=30)
+            connection.request("GET", path)
+            found = samples(connection.getresponse().read().decode())
+            connection.close()
+            assert len(found[name]) == 1
+    finally:
+        assert running.stop(30)

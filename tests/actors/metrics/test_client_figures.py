@@ -1,0 +1,88 @@
+"""Tests of actors/metrics/client_figures.py: consumers are asked; those that answer are shown."""
+
+from collections.abc import Mapping
+from http import HTTPStatus
+
+from actors.engine.actor import Actor, handles
+from actors.engine.published import Published
+from actors.engine.supervisor import ChildSpec
+from actors.metrics.client_figures import WAIT_MS, ClientFigures, WithClients
+from actors.metrics.metrics_port import MakePage
+from actors.network.client_calls import CallClient, CallEnd
+from actors.tables.consumer_views import ConsumerView, Member
+from protocol.bodies_client import ConsumerRunningInfo, ConsumeStatus
+from protocol.command import RemotingCommand
+from tests.support.peers import RecordingPeer, Told, simulated
+
+OLD, NEW = 1, 407
+Views = Published[Mapping[str, ConsumerView]]
+
+
+class Consumers(Actor):
+    """In the place of ClientCalls: the first answers, the second never does, the third nonsense."""
+
+    asked: list[CallClient]
+
+    def on_start(self) -> None:
+        self.asked = []
+
+    @handles(CallClient)
+    def on_call(self, call: CallClient) -> None:
+        self.asked.append(call)
+        if call.command.fields is not None and call.command.fields["clientId"] == "silent":
+            return
+        status = {"Topic": ConsumeStatus(consume_rt=2.0, consume_failed_msgs=3)}
+        body = ConsumerRunningInfo(status_table=status).encode()
+        if call.command.fields is not None and call.command.fields["clientId"] == "odd":
+            body = b"{"
+        call.done(CallEnd.ANSWERED, "", RemotingCommand(0, body=body))
+
+
+def member(name: str, version: int = NEW) -> Member:
+    return Member(RecordingPeer(), name, 3, version, 0.0)
+
+
+def test_who_answers_is_shown_and_who_does_not_is_left_out() -> None:
+    names = (("talks", NEW), ("silent", NEW), ("odd", NEW), ("old", OLD))
+    members = {n: member(name, version) for n, (name, version) in enumerate(names)}
+    views: Views = Published({"g": ConsumerView("CLUSTERING", {}, members)})
+    with simulated() as system:
+        page_to, calls = Told("exposition"), system.address("client_calls")
+        system.start(
+            ChildSpec("client_calls", lambda _: Consumers()),
+            ChildSpec("client_figures", lambda _: ClientFigures(views, calls, page_to.address)),
+        )
+        message = MakePage(("/metrics/exporter", "client"), "reading", Told("port").address)
+        system.address("client_figures").tell(message)
+        system.advance(WAIT_MS / 2)
+        assert not page_to.has_mail(), "one may answer still"
+        system.advance(WAIT_MS)
+        (made,) = page_to.take()
+        assert isinstance(made.reading, WithClients) and made.reading.reading == "reading"
+        (figure,) = made.reading.figures
+        assert (figure.client_id, figure.group, figure.topic) == ("talks", "g", "Topic")
+        assert (figure.status.consume_rt, figure.status.consume_failed_msgs) == (2.0, 3)
+
+
+def test_without_consumers_the_page_is_made_at_once() -> None:
+    views: Views = Published({})
+    with simulated() as system:
+        page_to = Told("exposition")
+        calls = system.address("client_calls")
+        system.start(
+            ChildSpec("client_figures", lambda _: ClientFigures(views, calls, page_to.address))
+        )
+        system.address("client_figures").tell(
+            MakePage(("/x", "client"), None, Told("port").address)
+        )
+        system.drain()
+        (made,) = page_to.take()
+        assert made.reading == WithClients(None, [])
+
+
+def test_who_scrapes_is_told_when_it_cannot_be_made() -> None:
+    port = Told("port")
+    MakePage(("/x", ""), None, port.address).refuse("a test")
+    (made,) = port.take()
+    assert made.status is HTTPStatus.INTERNAL_SERVER_ERROR
+    assert b"".join(made.plain) == b"the page cannot be made: a test\n"

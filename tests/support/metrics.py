@@ -1,0 +1,61 @@
+"""Scrapes of simulated brokers, and what is in the text."""
+
+from collections.abc import Mapping
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from actors.metrics.actor_figures import ActorFamilies
+from actors.metrics.broker_metrics import BROKER_PATH, EXPORTER_PATH, BrokerMetrics
+from actors.metrics.client_figures import ClientFigure, WithClients
+from actors.metrics.sources import open_halves
+from tests.support.brokers import PORTS, SimulatedBroker
+
+Found = dict[str, list[tuple[Mapping[str, str], float]]]
+"""By the name of a sample: labels and value."""
+
+
+class Scraper:
+    """What remembers from one scrape of a broker to the next."""
+
+    def __init__(self, made: SimulatedBroker) -> None:
+        self.made = made
+        self.metrics = BrokerMetrics(made.broker, ActorFamilies(made.system), PORTS.main, 0)
+
+    def text(self) -> str:
+        """The page /metrics."""
+        reading = open_halves(self.made.broker.store)
+        return "".join(self.metrics.pages[BROKER_PATH]("", reading))
+
+    def found(self) -> Found:
+        """The samples of /metrics."""
+        return samples(self.text())
+
+    def for_exporter(self, *clients: ClientFigure) -> Found:
+        """The samples of /metrics/exporter."""
+        reading = WithClients(open_halves(self.made.broker.store), clients)
+        return samples("".join(self.metrics.pages[EXPORTER_PATH]("client", reading)))
+
+
+def samples(text: str) -> Found:
+    """What the library for Prometheus reads in it."""
+    found: Found = {}
+    for family in text_string_to_metric_families(text):
+        for sample in family.samples:
+            found.setdefault(sample.name, []).append((sample.labels, sample.value))
+    return found
+
+
+def families(text: str) -> set[str]:
+    """The names that the text declares, with or without samples."""
+    return {line.split()[2] for line in text.splitlines() if line.startswith("# TYPE ")}
+
+
+def value(found: Found, name: str, **labels: str) -> float:
+    """The one value of that name with these labels among its own."""
+    values = [
+        number
+        for own, number in found.get(name, [])
+        if all(own.get(key) == wanted for key, wanted in labels.items())
+    ]
+    assert len(values) == 1, (name, labels, found.get(name))
+    return values[0]

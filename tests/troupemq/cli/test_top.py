@@ -1,0 +1,61 @@
+"""Tests of troupemq/cli/top.py: the overview as it is printed."""
+
+import sys
+from collections.abc import Iterator
+
+import pytest
+from click.testing import CliRunner
+
+from tests.troupemq.fake_server import FakeServer
+from tests.troupemq.test_cluster_picture import cluster, fill
+from troupemq.cli import cli
+from troupemq.cli.top import _size, _span
+
+
+@pytest.fixture
+def namesrv() -> Iterator[FakeServer]:
+    with FakeServer() as namesrv, FakeServer() as broker:
+        name = "evil\x1b[2J[red]"
+        cluster(namesrv, **{name: broker.address})
+        fill(broker, name)
+        yield namesrv
+
+
+def test_one_picture_is_printed_for_scripts(namesrv: FakeServer) -> None:
+    result = CliRunner().invoke(cli, ["top", "--once", "-n", namesrv.address])
+    assert result.exit_code == 0, result.output
+    lines = result.output.splitlines()
+    assert "1 brokers, 1 of them masters" in lines[0] and "lag 3" in lines[0]
+    (group,) = (line.split() for line in lines if "billing" in line)
+    assert group[:3] == ["billing", "Orders", "3"]
+    assert "2.0 KiB" in result.output and "87%" in result.output
+    assert "ACTOR" not in result.output, "an official broker has none"
+
+
+def test_what_servers_call_themselves_does_nothing_to_the_terminal(namesrv: FakeServer) -> None:
+    result = CliRunner().invoke(cli, ["top", "--once", "-n", namesrv.address])
+    assert "\x1b" not in result.output
+    assert "[red]" in result.output
+
+
+def test_without_a_name_server_one_sentence_says_so() -> None:
+    result = CliRunner().invoke(cli, ["top", "--once", "-n", "127.0.0.1:1"])
+    assert result.exit_code == 1
+    assert "127.0.0.1:1" in result.output and "Traceback" not in result.output
+
+
+def test_without_the_library_one_sentence_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sys.modules[_size.__module__], "LIBRARY", "no_such_library")
+    result = CliRunner().invoke(cli, ["top", "--once"])
+    assert result.exit_code == 1
+    assert "pip install 'troupemq[top]'" in result.output
+
+
+def test_numbers_are_as_people_say_them() -> None:
+    assert [_size(each) for each in (0, 1023, 1536, 5 << 30)] == [
+        *("0 B", "1023 B", "1.5 KiB"),
+        "5.0 GiB",
+    ]
+    assert [_span(each) for each in (5, 300, 9000, 400_000)] == ["5 s", "5 min", "2 h", "5 d"]

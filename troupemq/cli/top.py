@@ -1,0 +1,184 @@
+"""`top`: the overview of a cluster in a terminal, refreshed while one looks."""
+
+from collections.abc import Callable
+from datetime import datetime
+from importlib.util import find_spec
+from threading import Event
+from typing import TYPE_CHECKING
+
+import click
+
+from troupemq.cli.admin.session import Session
+from troupemq.cli.admin.text import one_line
+from troupemq.cli.options import acl_option, leave, namesrv_option
+from troupemq.client.errors import ClientError
+from troupemq.cluster_picture import Photographer, Picture
+
+if TYPE_CHECKING:
+    from rich.console import Group
+    from rich.table import Table
+
+LIBRARY = "rich"
+MISSING = "top needs the library rich, which is not installed: pip install 'troupemq[top]'."
+ONCE_COLUMNS = 120
+_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
+
+
+@click.command()
+@click.option("--once", is_flag=True, help="Print one picture and end, for scripts.")
+@click.option(
+    "--interval",
+    type=click.FloatRange(min=0.2, max=3600),
+    default=1.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="How often to look.",
+)
+@acl_option
+@namesrv_option
+def top(namesrv: str | None, once: bool, interval: float) -> None:
+    """Rates, lag, actors and disk of all brokers, refreshed until Ctrl-C.
+
+    Also of official brokers, which have no actors. Lag is looked at every five seconds. "Late" is
+    how long ago the message was stored that a group consumed last, of a queue where it is behind.
+    """
+    if find_spec(LIBRARY) is None:
+        leave(MISSING)
+    try:
+        with Session(namesrv) as session:
+            photographer = Photographer(session)
+            if once:
+                _print(photographer.take())
+            else:
+                _follow(photographer.take, interval)
+    except ClientError as error:
+        leave(one_line(str(error)))
+    except KeyboardInterrupt:
+        pass
+
+
+def _print(picture: Picture) -> None:
+    from rich.console import Console
+
+    Console(width=ONCE_COLUMNS, color_system=None, highlight=False).print(drawn(picture))
+
+
+def _follow(take: Callable[[], Picture], interval_s: float) -> None:
+    from rich.live import Live
+
+    with Live(drawn(take()), screen=True, auto_refresh=False) as live:
+        while True:
+            Event().wait(interval_s)
+            live.update(drawn(take()), refresh=True)
+
+
+def drawn(picture: Picture) -> "Group":
+    """The picture as text of the terminal."""
+    from rich.console import Group
+    from rich.text import Text
+
+    moment = datetime.fromtimestamp(picture.at_s)
+    masters = [each for each in picture.brokers if each.place.is_master]
+    head = Text(
+        f"{moment:%H:%M:%S}  {len(picture.brokers)} brokers, {len(masters)} of them masters"
+        f"  in {sum(each.in_tps for each in masters):,.0f}/s"
+        f"  out {sum(each.out_tps for each in picture.brokers):,.0f}/s"
+        f"  lag {sum(each.lag for each in picture.groups):,}"
+    )
+    troubles = [Text(f"! {one_line(each)}", style="bold red") for each in picture.troubles]
+    tables = [_brokers(picture), _groups(picture)]
+    if any(each.actors is not None for each in picture.brokers):
+        tables.append(_actors(picture))
+    return Group(head, *troubles, *tables)
+
+
+def _table(*columns: tuple[str, bool]) -> "Table":
+    """Columns by name; True: numbers."""
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
+    table = Table(box=SIMPLE_HEAD, padding=(0, 1), pad_edge=False)
+    for name, is_number in columns:
+        table.add_column(name, justify="right" if is_number else "left", overflow="ellipsis")
+    return table
+
+
+def _brokers(picture: Picture) -> "Table":
+    table = _table(
+        ("BROKER", False),
+        ("ID", True),
+        ("IN/s", True),
+        ("OUT/s", True),
+        ("WAITING", True),
+        ("NOT DISPATCHED", True),
+        ("LOG", True),
+        ("DISK", True),
+        ("RESTARTS", True),
+        ("SLOW", True),
+    )
+    for each in picture.brokers:
+        name, number = _safe(each.place.name), str(each.place.id)
+        if each.trouble and not each.version:
+            table.add_row(name, number, *("–" for _ in range(8)))
+            continue
+        has_actors = each.actors is not None
+        restarts = sum(actor.restarts for actor in each.actors or ())
+        table.add_row(
+            name,
+            number,
+            f"{each.in_tps:,.0f}",
+            f"{each.out_tps:,.0f}",
+            str(each.waiting_sends),
+            _size(each.behind_bytes),
+            _size(each.log_bytes),
+            f"{each.disk_ratio:.0%}",
+            str(restarts) if has_actors else "–",
+            str(each.slow_handlers) if has_actors else "–",
+        )
+    return table
+
+
+def _groups(picture: Picture) -> "Table":
+    table = _table(("GROUP", False), ("TOPIC", False), ("LAG", True), ("LATE", True), ("/s", True))
+    for each in picture.worst_groups():
+        late_s = each.late_s(picture.at_s * 1000)
+        late = "" if late_s is None else _span(late_s)
+        table.add_row(
+            _safe(each.group), _safe(each.topic), f"{each.lag:,}", late, f"{each.tps:,.0f}"
+        )
+    if not picture.groups:
+        table.add_row("no group has consumed here", "", "", "", "")
+    return table
+
+
+def _actors(picture: Picture) -> "Table":
+    table = _table(
+        ("ACTOR", False), ("BROKER", False), ("INBOX", True), ("HANDLED", True), ("RESTARTS", True)
+    )
+    for broker, actor in picture.busiest_actors():
+        name = actor.name if actor.is_up else f"{actor.name} (down)"
+        counts = f"{actor.inbox:,}", f"{actor.handled:,}", str(actor.restarts)
+        table.add_row(_safe(name), _safe(broker), *counts)
+    return table
+
+
+def _safe(text: str) -> str:
+    """What a server calls itself: no control characters, and no markup of the terminal's."""
+    from rich.markup import escape
+
+    return escape(one_line(text))
+
+
+def _size(count: float) -> str:
+    unit = 0
+    while abs(count) >= 1024 and unit < len(_UNITS) - 1:
+        count, unit = count / 1024, unit + 1
+    return f"{count:.0f} {_UNITS[unit]}" if unit == 0 else f"{count:.1f} {_UNITS[unit]}"
+
+
+def _span(seconds: float) -> str:
+    """As people say it: 5 s, 3 min, 2.5 h, 4 d."""
+    for limit, divisor, unit in ((120, 1, "s"), (7200, 60, "min"), (172_800, 3600, "h")):
+        if seconds < limit:
+            return f"{seconds / divisor:.0f} {unit}"
+    return f"{seconds / 86_400:.0f} d"

@@ -1,0 +1,181 @@
+"""A picture of a cluster at one moment, by request codes alone, so of official brokers, too.
+
+what          code                             official brokers
+brokers       106 GET_BROKER_CLUSTER_INFO      the same
+rates, disk   28 GET_BROKER_RUNTIME_INFO       the same
+lag           317 GET_BROKER_CONSUME_STATS     the same; it costs them much, so it is asked less
+actors        30015 GET_ACTORS                 have none
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from time import monotonic, time
+
+from protocol.bodies import KVTable, MessageQueue
+from protocol.bodies_admin import ConsumeStatsList, OffsetWrapper
+from protocol.bodies_own import ActorLine, ActorList
+from protocol.codes import RequestCode, ResponseCode
+from protocol.headers.admin import GetBrokerConsumeStatsHeader
+from protocol.topic_names import RETRY_TOPIC_PREFIX
+from troupemq.cli.admin.brokers import first_number
+from troupemq.cli.admin.session import BrokerPlace, Session
+from troupemq.client.errors import BrokerError, ClientError
+
+LAG_EVERY_S = 5.0
+ASK_MS = 3000
+GROUPS_MAX = 20
+ACTORS_MAX = 12
+
+
+@dataclass(slots=True)
+class BrokerFigures:
+    """One broker, now."""
+
+    place: BrokerPlace
+    trouble: str = ""
+    """Why there are no figures."""
+    version: str = ""
+    in_tps: float = 0.0
+    out_tps: float = 0.0
+    waiting_sends: int = 0
+    disk_ratio: float = 0.0
+    log_bytes: int = 0
+    behind_bytes: int = 0
+    """What is written and not dispatched."""
+    actors: Sequence[ActorLine] | None = None
+    """None: it has none."""
+    slow_handlers: int = 0
+
+
+@dataclass(slots=True)
+class GroupFigures:
+    """One group in one topic, at all brokers."""
+
+    group: str
+    topic: str
+    lag: int = 0
+    tps: float = 0.0
+    consumed_ms: int = 0
+    """Of the queues that are behind: when the message was stored that was consumed last, the
+    oldest of these; 0: not known."""
+
+    def late_s(self, now_ms: float) -> float | None:
+        """How old that is; None where there is no lag, or nobody knows."""
+        return (now_ms - self.consumed_ms) / 1000 if self.lag and self.consumed_ms else None
+
+
+@dataclass(slots=True)
+class Picture:
+    """All of it."""
+
+    at_s: float = 0.0
+    brokers: list[BrokerFigures] = field(default_factory=list)
+    groups: list[GroupFigures] = field(default_factory=list)
+
+    @property
+    def troubles(self) -> list[str]:
+        """What is wrong, in sentences."""
+        found = [f"{each.place.name}: {each.trouble}" for each in self.brokers if each.trouble]
+        for each in self.brokers:
+            name = each.place.name
+            if each.disk_ratio >= 0.85:
+                found.append(f"{name}: its disk is {each.disk_ratio:.0%} full.")
+            for actor in each.actors or ():
+                if not actor.is_up and actor.handled:
+                    found.append(f"{name}: the actor {actor.name} is down.")
+        return found
+
+    def busiest_actors(self) -> list[tuple[str, ActorLine]]:
+        """Broker and actor: those with most mail, then with restarts, then with most done."""
+        lines = [(each.place.name, actor) for each in self.brokers for actor in each.actors or ()]
+        lines.sort(key=lambda line: (-line[1].inbox, -line[1].restarts, -line[1].handled))
+        return lines[:ACTORS_MAX]
+
+    def worst_groups(self) -> list[GroupFigures]:
+        """Those that are furthest behind."""
+        return sorted(self.groups, key=lambda each: (-each.lag, each.group, each.topic))[
+            :GROUPS_MAX
+        ]
+
+
+class Photographer:
+    """Takes one picture after the other."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._groups: list[GroupFigures] = []
+        self._groups_s = -LAG_EVERY_S
+
+    def take(self) -> Picture:
+        """What there is to see. Raises ClientError when no name server answers."""
+        brokers = [self._broker(place) for place in self._session.brokers()]
+        now_s = monotonic()
+        if now_s - self._groups_s >= LAG_EVERY_S:
+            self._groups_s = now_s
+            masters = [each for each in brokers if each.place.is_master and not each.trouble]
+            self._groups = self._lags(masters)
+        return Picture(time(), brokers, self._groups)
+
+    def _broker(self, place: BrokerPlace) -> BrokerFigures:
+        found, session = BrokerFigures(place), self._session
+        try:
+            code = RequestCode.GET_BROKER_RUNTIME_INFO
+            table = session.read(KVTable, place.address, code, timeout_ms=ASK_MS).table
+        except ClientError as error:
+            found.trouble = str(error)
+            return found
+        found.version = table.get("brokerVersionDesc", "")
+        found.in_tps = first_number(table.get("putTps"))
+        found.out_tps = first_number(table.get("getTransferedTps"))
+        found.waiting_sends = int(first_number(table.get("sendThreadPoolQueueSize")))
+        found.disk_ratio = first_number(table.get("commitLogDiskRatio"))
+        ends = (first_number(table.get(f"commitLog{end}Offset")) for end in ("Max", "Min"))
+        found.log_bytes = int(next(ends) - next(ends))
+        found.behind_bytes = int(first_number(table.get("dispatchBehindBytes")))
+        try:
+            code = RequestCode.GET_ACTORS
+            actors = session.read(ActorList, place.address, code, timeout_ms=ASK_MS)
+        except BrokerError as error:
+            if error.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+                found.trouble = str(error)
+        except ClientError as error:
+            found.trouble = str(error)
+        else:
+            found.actors, found.slow_handlers = actors.actors, actors.slow_handlers
+        return found
+
+    def _lags(self, masters: Sequence[BrokerFigures]) -> list[GroupFigures]:
+        found: dict[tuple[str, str], GroupFigures] = {}
+        code, header = RequestCode.GET_BROKER_CONSUME_STATS, GetBrokerConsumeStatsHeader(False)
+        for each in masters:
+            try:
+                body = self._session.read(
+                    ConsumeStatsList, each.place.address, code, header, timeout_ms=ASK_MS
+                )
+            except ClientError as error:
+                each.trouble = str(error)
+                continue
+            for by_group in body.consume_stats_list:
+                for group, stats in by_group.items():
+                    for one in stats:
+                        self._add(found, group, one.offset_table, one.consume_tps)
+        return list(found.values())
+
+    @staticmethod
+    def _add(
+        found: dict[tuple[str, str], GroupFigures],
+        group: str,
+        table: Mapping[MessageQueue, OffsetWrapper],
+        tps: float,
+    ) -> None:
+        for queue, offsets in table.items():
+            if queue.topic.startswith(RETRY_TOPIC_PREFIX):
+                continue
+            line = found.setdefault((group, queue.topic), GroupFigures(group, queue.topic))
+            behind = offsets.broker_offset - offsets.consumer_offset
+            line.lag += max(0, behind)
+            if tps:
+                line.tps, tps = line.tps + tps, 0.0
+            stored_ms = offsets.last_timestamp
+            if behind > 0 and stored_ms > 0:
+                line.consumed_ms = min(line.consumed_ms or stored_ms, stored_ms)
