@@ -28,7 +28,7 @@ from actors.consumers.client_lists import (
 from actors.consumers.consumer_groups import Consumers, Left, Producers
 from actors.consumers.group_changes import GroupEvent, GroupHistory, change_of, log_mismatches
 from actors.consumers.queue_locks import QueueLocks
-from actors.engine.actor import handles
+from actors.engine.actor import BatchEnd, handles
 from actors.engine.address import Address
 from actors.engine.published import Published
 from actors.network.client_calls import AskProducer, CallClient, NoProducer, next_opaque
@@ -118,11 +118,12 @@ class Clients(Responder):
         self._producers = Producers()
         self._locks = QueueLocks()
         self._changes = GroupHistory()
+        self._unpublished: dict[str, None] = {}
         self._refusals = refusals
 
     def on_start(self) -> None:
         self._published.value = {}
-        self._publish_producers()
+        self._published_producers.value = {}
         self.every(SCAN_MS, _Scan())
 
     # --- who is there
@@ -155,7 +156,6 @@ class Clients(Responder):
                     client=member.client_id,
                     peer=request.peer.remote,
                 )
-        self._publish_producers()
         filtering = [each for each in consumers if self._filters_properties(each)]
         if filtering:
             self._filter_table.tell(RegisterFilters(filtering, request))
@@ -185,7 +185,7 @@ class Clients(Responder):
             self._make_retry_topic(name, config, data.unit_mode)
         done = self._consumers.register(data, member)
         if done.published:
-            self._publish(name)
+            self._unpublished[name] = None
         if done.mismatched:
             self._log_mismatches(name)
         if done.rebalance:
@@ -216,7 +216,6 @@ class Clients(Responder):
         peer_id = request.peer.peer_id
         if header.producer_group is not None:
             self._producers.unregister(header.producer_group, peer_id)
-            self._publish_producers()
         if header.consumer_group is not None:
             name = header.consumer_group
             left = self._consumers.unregister(name, peer_id)
@@ -242,7 +241,6 @@ class Clients(Responder):
     def on_peer_closed(self, message: PeerClosed) -> None:
         """Whatever the connection had registered goes at once, and the others are told."""
         self._producers.peer_closed(message.peer.peer_id)
-        self._publish_producers()
         for left in self._consumers.peer_closed(message.peer.peer_id):
             self._left(left, "connection closed")
             self._notify(left.group)
@@ -252,7 +250,6 @@ class Clients(Responder):
         """Removes clients without a heartbeat, though their connection is still there."""
         now_ms = self.system.clock.monotonic_ms()
         self._producers.expire(now_ms)
-        self._publish_producers()
         self._locks.expire(now_ms)
         for left in self._consumers.expire(now_ms):
             self._left(left, "no heartbeat")
@@ -261,7 +258,7 @@ class Clients(Responder):
     def _left(self, left: Left, why: str) -> None:
         name = left.group
         log.info("consumer left", group=name, client=left.member.client_id, why=why)
-        self._publish(name)
+        self._unpublished[name] = None
         if left.is_gone:
             self._filter_table.tell(UnregisterFilters(name))
         self._note(name, left.member, GroupEvent.LEFT, why)
@@ -277,13 +274,19 @@ class Clients(Responder):
         group = self._consumers.groups.get(name)
         log_mismatches(name, () if group is None else group.mismatches)
 
-    def _publish(self, name: str) -> None:
-        group = self._consumers.groups.get(name)
-        others = {own: view for own, view in self._published.value.items() if own != name}
-        self._published.value = others if group is None else {**others, name: group.view()}
-
-    def _publish_producers(self) -> None:
-        self._published_producers.value = self._producers.view
+    @handles(BatchEnd)
+    def on_batch_end(self, _: BatchEnd) -> None:
+        """Publishes what has changed: once, however many clients came or went."""
+        self._published_producers.value = self._producers.view()
+        if not self._unpublished:
+            return
+        views = dict(self._published.value)
+        for name in self._unpublished:
+            views.pop(name, None)
+            if (group := self._consumers.groups.get(name)) is not None:
+                views[name] = group.view()
+        self._published.value = views
+        self._unpublished.clear()
 
     def _notify(self, *names: str) -> None:
         for name in names if self._config.notify_consumer_ids_changed_enable else ():

@@ -381,6 +381,21 @@ def test_the_originals_requests_get_the_originals_answers() -> None:
     assert compared == {34, 38, 41, 42}
 
 
+def test_many_who_come_and_go_at_once_are_published_once() -> None:
+    with clients() as bench:
+        peers = [RecordingPeer() for _ in range(50)]
+        seen: list[int] = []
+        for peer in peers:
+            bench.heartbeat(peer, HeartbeatData("client", [ProducerData("P")], []))
+            seen.append(len(bench.producers.value["P"]))
+        assert seen == list(range(1, 51))
+        for peer in peers[10:]:
+            bench.system.address("clients").tell(PeerClosed(peer))
+        before = bench.producers.value
+        bench.system.drain()
+        assert len(before["P"]) == 50 and bench.producers.value == {"P": tuple(peers[:10])}
+
+
 def test_who_produces_is_published_and_who_leaves_is_taken_out() -> None:
     with clients() as bench:
         one, two = RecordingPeer(), RecordingPeer()
