@@ -23,7 +23,6 @@ CATCHES_EVERYTHING = {
     "actors/engine/actor.py": "whatever a handler raises is its actor's failure",
     "actors/engine/dispatchers.py": "the same; what is left must be answered even then",
     "actors/engine/loop.py": "the same, on the loop",
-    "actors/engine/simulated.py": "the same, in a simulation",
     "actors/engine/supervisor.py": "an actor that cannot be made is restarted like one that failed",
     "actors/engine/inbox.py": "a refusal that fails must not stop the refusal of the next message",
     "actors/network/hooks.py": "a user's hook must not stop a send",
@@ -109,6 +108,7 @@ NAME_OTHER_FILES = {
 
 LONG_FILES = {
     "actors/config.py": "all settings of a broker and of a name server, to be seen at once",
+    "protocol/send_wire.py": "a send in each of its forms, to be compared with each other",
 }
 """Files above FILE_LINES, and why they are not split."""
 

@@ -5,14 +5,16 @@ A client is known by its connection; one connection may be in many groups.  Time
 Source: broker/client/ConsumerManager.java, ConsumerGroupInfo.java, ProducerManager.java.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 from actors.consumers.mismatches import mismatches_of
 from actors.network.request import Peer
 from actors.tables.consumer_views import ConsumerView, Member, Mismatch, Subscription
 from protocol.bodies import ConsumerData, SubscriptionData
 
+View = TypeVar("View")
 CLIENT_EXPIRES_MS = 120_000
 SUBSCRIBE_ALL = "*"
 
@@ -185,8 +187,17 @@ class Producers:
         self._groups_of: dict[int, dict[str, None]] = {}
         """By connection."""
         self._view: Mapping[str, Sequence[Peer]] = {}
-        self._changed: dict[str, None] = {}
-        """Groups that `_view` shows as they were."""
+        self._stale: set[str] = set()
+
+    @property
+    def view(self) -> Mapping[str, Sequence[Peer]]:
+        """Who is in each group, as others may see it: replaced, never changed."""
+        if self._stale:
+            found = {name: self.groups.get(name, {}).values() for name in self._stale}
+            new = {name: tuple(each.peer for each in found[name]) for name in found if found[name]}
+            self._view = renewed(self._view, self._stale, new)
+            self._stale.clear()
+        return self._view
 
     def register(self, group_name: str, member: Member) -> bool:
         """A producer says that it is there; whether that is new."""
@@ -197,7 +208,7 @@ class Producers:
         self._by_client[member.client_id] = member
         if is_new:
             self._groups_of.setdefault(peer_id, {})[group_name] = None
-            self._changed[group_name] = None
+            self._stale.add(group_name)
         return is_new
 
     def find(self, client_id: str) -> Peer | None:
@@ -218,7 +229,7 @@ class Producers:
         del own[group_name]
         if not own:
             del self._groups_of[peer_id]
-        self._changed[group_name] = None
+        self._stale.add(group_name)
 
     def peer_closed(self, peer_id: int) -> None:
         for name in (*self._groups_of.get(peer_id, ()),):
@@ -232,20 +243,10 @@ class Producers:
         live.sort(key=lambda member: member.updated_ms)
         self._by_client = {member.client_id: member for member in live}
 
-    def view(self) -> Mapping[str, Sequence[Peer]]:
-        """Who is in each group, as others may see it: replaced, never changed.
 
-        Takes as long as the groups are that have changed: ask once for many changes.
-        """
-        if self._changed:
-            view = dict(self._view)
-            for name in self._changed:
-                view.pop(name, None)
-                if members := self.groups.get(name):
-                    view[name] = tuple(member.peer for member in members.values())
-            self._view = view
-            self._changed.clear()
-        return self._view
+def renewed(old: Mapping[str, View], stale: Set[str], new: Mapping[str, View]) -> dict[str, View]:
+    """A table as it is now: all that has changed at once, for a copy for each of it adds up."""
+    return {**{name: view for name, view in old.items() if name not in stale}, **new}
 
 
 def _silent(members: Iterable[Member], now_ms: float) -> list[int]:

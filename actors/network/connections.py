@@ -29,6 +29,13 @@ from structlog import get_logger
 from actors.engine.actor import Actor, BatchEnd, Exited, Started, handles
 from actors.engine.address import Address
 from actors.network.connection import Close, Connection, CopyOut, PeerLeft, StopReading
+from actors.network.limits import (
+    ConnectionPlaces,
+    Limits,
+    Rarely,
+    descriptors_for_peers,
+    new_limits,
+)
 from actors.network.request import PeerClosed
 from actors.network.service import Service
 
@@ -86,7 +93,7 @@ class _CopyOutAgain:
 class Connections(Actor):
     """Lives on the loop."""
 
-    def __init__(self, idle_ms: float) -> None:
+    def __init__(self, idle_ms: float, places: ConnectionPlaces | None = None) -> None:
         super().__init__()
         self._idle_ms = idle_ms
         self._live: dict[int, Connection] = {}
@@ -94,6 +101,15 @@ class Connections(Actor):
         self._left: deque[PeerLeft] = deque()
         self._is_resting = False
         self._turn_began_ms, self._ended_in_turn = 0.0, 0
+        self._places = places or ConnectionPlaces()
+        self._limits: Limits | None = None
+
+    @property
+    def limits(self) -> Limits:
+        """Of this server."""
+        if self._limits is None:
+            self._limits = new_limits(self.system.clock.monotonic_ms, self._places)
+        return self._limits
 
     def on_start(self) -> None:
         self.every(min(IDLE_TICK_MS, max(self._idle_ms / 4, 1)), _Tick())
@@ -109,7 +125,14 @@ class Connections(Actor):
         if self._closing:
             message.sock.close()
             return
-        connection = Connection(message.sock, message.remote, message.service, self.address)
+        host = message.remote[0]
+        if (setting := self.limits.places.take(host)) is not None:
+            message.sock.close()
+            self.limits.rarely.warn(f"too many connections: {setting}", address=host)
+            return
+        connection = Connection(
+            message.sock, message.remote, message.service, self.address, self.limits
+        )
         self._live[connection.peer_id] = connection
         name = f"connection {connection.remote}"
         self.system.spawn(connection, name, parent=self.address)
@@ -117,7 +140,9 @@ class Connections(Actor):
     @handles(PeerClosed)
     def on_peer_closed(self, message: PeerClosed) -> None:
         """Forgets a connection that has closed."""
-        self._live.pop(message.peer.peer_id, None)
+        connection = self._live.pop(message.peer.peer_id, None)
+        if connection is not None:
+            self.limits.places.leave(connection.remote_host)
 
     @handles(PeerLeft)
     def on_peer_left(self, message: PeerLeft) -> None:
@@ -179,14 +204,16 @@ class Connections(Actor):
 
     @handles(_Tick)
     def on_tick(self, _: _Tick) -> None:
-        """Closes connections without traffic for too long."""
-        oldest_ms = self.system.clock.monotonic_ms() - self._idle_ms
-        if self._left:
-            return  # those of the last time may be among them
-        for connection in self._live.values():
-            if connection.last_traffic_ms <= oldest_ms:
-                # what it has not taken until now it will never take
+        """Closes connections without traffic for too long, or with a frame that takes too long."""
+        now_ms = self.system.clock.monotonic_ms()
+        oldest_ms = now_ms - self._idle_ms
+        is_known = bool(self._left)  # those that were idle the last time may be among them
+        for connection in [*self._live.values()]:
+            if connection.last_traffic_ms > oldest_ms:
+                connection.look_at_clock(now_ms)
+            elif not is_known:  # what it has not taken until now it will never take
                 self._left.append(PeerLeft(connection, "idle"))
+        self.limits.closings.tell_old()
 
     def on_drain(self) -> None:
         for connection in self._live.values():
@@ -234,8 +261,11 @@ class Acceptor(Actor):
             _Listening(sock, listener.service, self._accept) for listener, sock in listeners
         ]
         self._connections = connections
+        self._first_kept: int | None = None
 
     def on_start(self) -> None:
+        self._rarely = Rarely(self.system.clock.monotonic_ms)
+        self._first_kept = descriptors_for_peers()
         self._watch()
 
     def _watch(self) -> None:
@@ -254,6 +284,10 @@ class Acceptor(Actor):
                     log.error("no connection accepted", reason=reason, again_ms=ACCEPT_AGAIN_MS)
                     self._pause()
                 return
+            if self._first_kept is not None and peer.fileno() >= self._first_kept:
+                peer.close()
+                self._rarely.warn("too many connections: open files", cure="raise ulimit -n")
+                continue
             peer.setblocking(False)
             peer.setsockopt(IPPROTO_TCP, TCP_NODELAY, 1)
             self._connections.tell(Accepted(peer, plain_address(remote), service))

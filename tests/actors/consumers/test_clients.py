@@ -13,7 +13,6 @@ from actors.config import BrokerConfig
 from actors.consumers.clients import Clients
 from actors.engine.published import Published
 from actors.engine.supervisor import ChildSpec
-from actors.engine.system import ActorSystem
 from actors.network.request import PeerClosed
 from actors.tables.config_writer import ConfigWriter
 from actors.tables.consumer_filters import FilterTable
@@ -41,13 +40,14 @@ from storage.tables.consumer_filters import ConsumerFilters
 from tests.support.brokers import subscription
 from tests.support.golden import frames
 from tests.support.peers import RecordingPeer, Told, ask, request, simulated, tell
+from tests.support.simulation import SimulatedSystem
 
 
 @dataclass
 class Bench:
     """The clients of a broker, what they publish and whom they tell."""
 
-    system: ActorSystem
+    system: SimulatedSystem
     consumers: Published[Mapping[str, ConsumerView]]
     topics: Published[Mapping[str, TopicConfig]]
     groups: Published[GroupConfigs]
@@ -379,21 +379,6 @@ def test_the_originals_requests_get_the_originals_answers() -> None:
                     assert (answer.body is None) == (answered.body is None), context
                     compared.add(command.code)
     assert compared == {34, 38, 41, 42}
-
-
-def test_many_who_come_and_go_at_once_are_published_once() -> None:
-    with clients() as bench:
-        peers = [RecordingPeer() for _ in range(50)]
-        seen: list[int] = []
-        for peer in peers:
-            bench.heartbeat(peer, HeartbeatData("client", [ProducerData("P")], []))
-            seen.append(len(bench.producers.value["P"]))
-        assert seen == list(range(1, 51))
-        for peer in peers[10:]:
-            bench.system.address("clients").tell(PeerClosed(peer))
-        before = bench.producers.value
-        bench.system.drain()
-        assert len(before["P"]) == 50 and bench.producers.value == {"P": tuple(peers[:10])}
 
 
 def test_who_produces_is_published_and_who_leaves_is_taken_out() -> None:

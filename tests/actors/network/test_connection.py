@@ -13,7 +13,6 @@ from actors.engine.actor import Actor, handles
 from actors.namesrv_server import RunningNamesrv
 from actors.network import connection as connection_module
 from actors.network.sends import Sends, failure
-from actors.network.transport import Transport
 from protocol.codes import RequestCode, ResponseCode, SerializeType
 from protocol.command import ONEWAY_FLAG, RESPONSE_FLAG, RemotingCommand
 from protocol.frame import FRAME_BYTES_MAX
@@ -326,17 +325,6 @@ def test_sends_without_an_answer_are_in_flight_no_longer_than_others() -> None:
         assert len(line.receive_now()) == 1
         assert connection_of(made.system, line).in_flight_bytes == 0
         assert len(made.messages()) == 21
-
-
-def test_sends_that_nobody_waits_for_cost_no_write(monkeypatch: pytest.MonkeyPatch) -> None:
-    made = SimulatedBroker(3)
-    made.make_topic()
-    queued: list[bytes] = []
-    monkeypatch.setattr(Transport, "queue", lambda _, buffers: queued.extend(buffers))
-    with paired_lines(made, lines=1) as (line,):
-        line.send(*[send_command(oneway=True) for _ in range(20)])
-        assert len(made.messages()) == 20
-        assert queued == []
 
 
 def test_nothing_is_read_while_too_much_is_unsent(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -72,7 +72,7 @@ def test_thousands_that_go_at_once_are_ended_some_at_a_time_while_others_are_ser
         leaving[0].send(heartbeat())
         far = [line.leave() for line in leaving]
         for each in far:
-            made.system.simulation.make_ready(each, EPOLLIN)
+            made.system.loop.make_ready(each, EPOLLIN)
         made.system.drain()
         assert connections_in(made) == 2 * ENDS_AT_ONCE + 1
         busy.send(question())
@@ -254,7 +254,7 @@ def test_an_acceptor_pauses_when_the_machine_has_no_socket_to_give(number: int) 
         told = Told("connections")
         system.start(ChildSpec("acceptor", lambda _: Acceptor(listeners, told.address)))  # type: ignore[arg-type]
         for _ in range(5):
-            system.simulation.make_ready(full, EPOLLIN)
+            system.loop.make_ready(full, EPOLLIN)
             system.drain()
         assert full.asked == 1
         system.advance(ACCEPT_AGAIN_MS)
@@ -271,7 +271,7 @@ def test_a_peer_that_has_gone_before_it_was_accepted_is_no_matter() -> None:
         told = Told("connections")
         system.start(ChildSpec("acceptor", lambda _: Acceptor(listeners, told.address)))  # type: ignore[arg-type]
         for count in (1, 2):
-            system.simulation.make_ready(gone, EPOLLIN)
+            system.loop.make_ready(gone, EPOLLIN)
             system.drain()
             assert gone.asked == count
         assert [entry for entry in logs if entry["log_level"] == "error"] == []
