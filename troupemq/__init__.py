@@ -1,6 +1,7 @@
 """TroupeMQ from Python: `from troupemq import Producer, PushConsumer, Message`."""
 
 from protocol.signature import Credentials
+from remoting.tls_options import Tls
 from troupemq.client.admin import Admin
 from troupemq.client.consuming.assignment import (
     averagely,
@@ -81,6 +82,7 @@ __all__ = [
     "SendResult",
     "SendStatus",
     "SqliteSeen",
+    "Tls",
     "TransactionProducer",
     "TransactionResult",
     "TransactionState",
