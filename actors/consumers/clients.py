@@ -29,7 +29,7 @@ from actors.consumers.consumer_groups import Consumers, Left, Producers, renewed
 from actors.consumers.group_changes import GroupEvent, GroupHistory, change_of, log_mismatches
 from actors.consumers.heartbeat_rules import check_heartbeat
 from actors.consumers.queue_locks import QueueLocks
-from actors.engine.actor import handles
+from actors.engine.actor import BatchEnd, handles
 from actors.engine.address import Address
 from actors.engine.published import Published
 from actors.network.client_calls import AskProducer, CallClient, NoProducer, next_opaque
@@ -160,7 +160,6 @@ class Clients(Responder):
             if self.producers.register(name, member):
                 client, peer = member.client_id, request.peer.remote
                 log.info("producer joined", group=name, client=client, peer=peer)
-        self._publish()
         filtering = [each for each in consumers if self._filters_properties(each)]
         if filtering:
             self._filter_table.tell(RegisterFilters(filtering, request))
@@ -231,7 +230,6 @@ class Clients(Responder):
         peer_id = request.peer.peer_id
         if header.producer_group is not None:
             self.producers.unregister(header.producer_group, peer_id)
-            self._publish()
         if header.consumer_group is not None:
             name = header.consumer_group
             left = self._consumers.unregister(name, peer_id)
@@ -257,7 +255,6 @@ class Clients(Responder):
     def on_peer_closed(self, message: PeerClosed) -> None:
         """Whatever the connection had registered goes at once, and the others are told."""
         self.producers.peer_closed(message.peer.peer_id)
-        self._publish()
         for left in self._consumers.peer_closed(message.peer.peer_id):
             self._left(left, "connection closed")
             self._notify(left.group)
@@ -267,7 +264,6 @@ class Clients(Responder):
         """Removes clients without a heartbeat, though their connection is still there."""
         now_ms = self.system.clock.monotonic_ms()
         self.producers.expire(now_ms)
-        self._publish()
         self._locks.expire(now_ms)
         for left in self._consumers.expire(now_ms):
             self._left(left, "no heartbeat")
@@ -292,6 +288,11 @@ class Clients(Responder):
         group = self._consumers.groups.get(name)
         log_mismatches(name, () if group is None else group.mismatches)
 
+    @handles(BatchEnd)
+    def on_batch_end(self, _: BatchEnd) -> None:
+        """Publishes what has changed: once, however many clients came or went."""
+        self._publish()
+
     def _publish(self) -> None:
         if self._stale:
             groups, stale = self._consumers.groups, self._stale
@@ -301,7 +302,6 @@ class Clients(Responder):
         self._published_producers.value = self.producers.view
 
     def _notify(self, *names: str) -> None:
-        self._publish()
         for name in names if self._config.notify_consumer_ids_changed_enable else ():
             group = self._consumers.groups.get(name)
             fields = NotifyConsumerIdsChangedHeader(name).encode()

@@ -112,6 +112,8 @@ class Consumers:
 
     def __init__(self) -> None:
         self.groups: dict[str, ConsumerGroup] = {}
+        self._groups_of: dict[int, dict[str, None]] = {}
+        """By connection."""
 
     def register(self, data: ConsumerData, member: Member) -> HeartbeatResult:
         """A consumer says that it is there."""
@@ -128,6 +130,7 @@ class Consumers:
         wants = {each.topic: each for each in data.subscription_data_set}
         joined_ms = member.updated_ms if known is None else known.joined_ms
         group.members[member.peer.peer_id] = replace(member, joined_ms=joined_ms, wants=wants)
+        self._groups_of.setdefault(member.peer.peer_id, {})[data.group_name] = None
         came_or_went, newer = group.subscribe(data.subscription_data_set)
         renamed = known is not None and known.client_id != member.client_id
         mismatched = (known is None or renamed or known.wants != wants) and group.compare()
@@ -145,6 +148,10 @@ class Consumers:
         member = group.members.pop(peer_id, None) if group is not None else None
         if group is None or member is None:
             return None
+        own = self._groups_of[peer_id]
+        del own[group_name]
+        if not own:
+            del self._groups_of[peer_id]
         mismatched = group.compare()
         if not group.members:
             del self.groups[group_name]
@@ -152,7 +159,7 @@ class Consumers:
 
     def peer_closed(self, peer_id: int) -> list[Left]:
         """Whom the connection leaves behind; groups without a member left are gone."""
-        names = [name for name, group in self.groups.items() if peer_id in group.members]
+        names = (*self._groups_of.get(peer_id, ()),)
         return [left for name in names if (left := self.unregister(name, peer_id)) is not None]
 
     def expire(self, now_ms: float) -> list[Left]:
@@ -177,6 +184,8 @@ class Producers:
         self.groups: dict[str, dict[int, Member]] = {}
         self._by_client: dict[str, Member] = {}
         """Who came last with a clientId; some may be gone."""
+        self._groups_of: dict[int, dict[str, None]] = {}
+        """By connection."""
         self._view: Mapping[str, Sequence[Peer]] = {}
         self._stale: set[str] = set()
 
@@ -193,11 +202,13 @@ class Producers:
     def register(self, group_name: str, member: Member) -> bool:
         """A producer says that it is there; whether that is new."""
         members = self.groups.setdefault(group_name, {})
-        is_new = member.peer.peer_id not in members
-        members[member.peer.peer_id] = member
+        peer_id = member.peer.peer_id
+        is_new = peer_id not in members
+        members[peer_id] = member
         self._by_client[member.client_id] = member
         if is_new:
-            self._changed(group_name)
+            self._groups_of.setdefault(peer_id, {})[group_name] = None
+            self._stale.add(group_name)
         return is_new
 
     def kinds(self) -> list[tuple[int, int]]:
@@ -211,7 +222,7 @@ class Producers:
         if member is None:
             return None
         peer = member.peer
-        return peer if any(peer.peer_id in group for group in self.groups.values()) else None
+        return peer if peer.peer_id in self._groups_of else None
 
     def unregister(self, group_name: str, peer_id: int) -> None:
         members = self.groups.get(group_name, {})
@@ -219,10 +230,14 @@ class Producers:
             return
         if not members:
             del self.groups[group_name]
-        self._changed(group_name)
+        own = self._groups_of[peer_id]
+        del own[group_name]
+        if not own:
+            del self._groups_of[peer_id]
+        self._stale.add(group_name)
 
     def peer_closed(self, peer_id: int) -> None:
-        for name in [name for name, members in self.groups.items() if peer_id in members]:
+        for name in (*self._groups_of.get(peer_id, ()),):
             self.unregister(name, peer_id)
 
     def expire(self, now_ms: float) -> None:
@@ -232,9 +247,6 @@ class Producers:
         live = [member for members in self.groups.values() for member in members.values()]
         live.sort(key=lambda member: member.updated_ms)
         self._by_client = {member.client_id: member for member in live}
-
-    def _changed(self, name: str) -> None:
-        self._stale.add(name)
 
 
 def renewed(old: Mapping[str, View], stale: Set[str], new: Mapping[str, View]) -> dict[str, View]:

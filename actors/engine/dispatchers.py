@@ -207,7 +207,9 @@ class Stepper:
             if watch is not None and watch.owner is actor:
                 self._unwatch_fd(fd)
         address = actor.address
-        waiting = self.take_waiting(address)
+        # To look for its mail takes as long as there is mail, of all actors, and ten thousand may
+        # end at once. What waits for one that is never restarted is refused as it comes.
+        waiting = [] if address.temporary else self.take_waiting(address)
         if actor.failure is None:
             address.go_down(waiting)
         else:

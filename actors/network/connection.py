@@ -3,7 +3,8 @@
 Owns: its socket (`transport.py`), its stream (`protocol/stream.py`), what is in flight.
 Told by: the selector (readable, writable); everybody who answers (Write).
 Tells: PutMessage, all sends of one read in one message; the actor that serves a code, one Request
-each; on its end, `PeerClosed` to those who may know the peer.
+each; its owner when the peer has gone (`PeerLeft`); on its end, `PeerClosed` to those who may know
+the peer.
 
 A frame that cannot be cut (too long, lying lengths, a header that is no header) closes the
 connection, as in 4.9.7, with one log line; no other connection notices.
@@ -79,6 +80,14 @@ class StopReading:
     """The server is stopping: take no new requests, but send what is answered."""
 
 
+@dataclass(slots=True)
+class PeerLeft:
+    """The peer of this connection has gone: `end` it with this reason."""
+
+    connection: "Connection"
+    reason: str
+
+
 class Connection(Actor):
     """Serves one socket. Lives on the loop."""
 
@@ -119,6 +128,7 @@ class Connection(Actor):
         self._watched = 0
         self._stopping = False
         self._close_reason: str | None = None
+        self._has_left = False
         self._closed = False
 
     # --- the peer's side
@@ -132,12 +142,12 @@ class Connection(Actor):
         try:
             data = self._transport.receive()
         except OSError as error:
-            self.end(f"read failed: {error.strerror}")
+            self._leave(f"read failed: {error.strerror}")
             return
         if data is None:
             return
         if not data:
-            self.end("closed by peer")
+            self._leave("closed by peer")
             return
         self.last_traffic_ms = self.system.clock.monotonic_ms()
         events = self._stream.receive(data)
@@ -156,6 +166,12 @@ class Connection(Actor):
                     self._take(event)
         except ShutOut as error:
             self.end(error.text)
+
+    def _leave(self, reason: str) -> None:
+        """The peer is gone: the owner ends this in its turn, for thousands may go at once."""
+        self._has_left = True
+        self._unwatch()
+        self._owner.tell(PeerLeft(self, reason))
 
     def _note_half(self, *, is_another: bool) -> None:
         """Of a frame a part is there; `is_another`: not of the one that was noted before."""
@@ -296,7 +312,7 @@ class Connection(Actor):
 
     def _watch(self) -> None:
         """Reads unless too much is in flight, waits for room to write where something is left."""
-        if self._closed:
+        if self._closed or self._has_left:
             return
         reading = (
             not self._stopping
@@ -318,10 +334,13 @@ class Connection(Actor):
             address.tell(PeerClosed(self))
         self.stop()
 
-    def _release(self) -> None:
+    def _unwatch(self) -> None:
         if self._watched:
             self.system.loop.unwatch(self._transport.sock)
             self._watched = 0
+
+    def _release(self) -> None:
+        self._unwatch()
         self._transport.close()
         self._stream.clear()
         if self._is_half_noted:

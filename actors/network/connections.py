@@ -2,13 +2,15 @@
 
 Connections owns the live connections: it starts them, closes the idle ones, and lets them send what
 is left when the server stops. It is started first and stopped last.
-Told by: acceptors (`Accepted`), connections (`PeerClosed`), CleanFiles (`CopyOut`), its own tick.
+Told by: acceptors (`Accepted`), connections (`PeerLeft`, `PeerClosed`), CleanFiles (`CopyOut`), its
+own tick.
 
 Acceptor owns the listening sockets. It is started last and stopped first: nothing new comes in
 while the rest is stopping.
 """
 
 import os
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from errno import EACCES, EADDRINUSE, EADDRNOTAVAIL, EMFILE, ENFILE, ENOBUFS, ENOMEM
@@ -24,9 +26,9 @@ from socket import (
 
 from structlog import get_logger
 
-from actors.engine.actor import Actor, Exited, Started, handles
+from actors.engine.actor import Actor, BatchEnd, Exited, Started, handles
 from actors.engine.address import Address
-from actors.network.connection import Close, Connection, CopyOut, StopReading
+from actors.network.connection import Close, Connection, CopyOut, PeerLeft, StopReading
 from actors.network.limits import (
     ConnectionPlaces,
     Limits,
@@ -42,6 +44,10 @@ log = get_logger(__name__)
 
 IDLE_TICK_MS = 10_000
 COPY_OUT_AGAIN_MS = 1000
+ENDS_AT_ONCE = 32
+"""Of connections whose peers have gone: what each is known by is forgotten, which takes 0.1 ms."""
+ENDS_REST_MS = 5
+"""Then the others are served: ten thousand clients that go at once held them up for seconds."""
 ACCEPTS_PER_ROUND = 64
 ACCEPT_AGAIN_MS = 500
 """Pause after the machine gave no socket: the port stays ready, asking at once would not end."""
@@ -78,6 +84,11 @@ class _Tick:
 
 
 @dataclass(slots=True)
+class _EndMore:
+    """End some more of the connections whose peers have gone."""
+
+
+@dataclass(slots=True)
 class _CopyOutAgain:
     """Answers from a deleted file were on their way to their connections; now they are there."""
 
@@ -92,6 +103,9 @@ class Connections(Actor):
         self._idle_ms = idle_ms
         self._live: dict[int, Connection] = {}
         self._closing = False
+        self._left: deque[PeerLeft] = deque()
+        self._is_resting = False
+        self._turn_began_ms, self._ended_in_turn = 0.0, 0
         self._places = places or ConnectionPlaces()
         self._limits: Limits | None = None
         self.refused: dict[str, int] = {}
@@ -142,6 +156,35 @@ class Connections(Actor):
         if connection is not None:
             self.limits.places.leave(connection.remote_host)
 
+    @handles(PeerLeft)
+    def on_peer_left(self, message: PeerLeft) -> None:
+        """Keeps it for the end of the batch, or until those before it are ended."""
+        self._left.append(message)
+
+    @handles(BatchEnd)
+    def on_batch_end(self, _: BatchEnd) -> None:
+        """Ends the first ones."""
+        if self._left and not self._is_resting:
+            self._end_some()
+
+    @handles(_EndMore)
+    def on_end_more(self, _: _EndMore) -> None:
+        """Ends the next ones."""
+        self._is_resting = False
+        self._end_some()
+
+    def _end_some(self) -> None:
+        now_ms = self.system.clock.monotonic_ms()
+        if now_ms - self._turn_began_ms >= ENDS_REST_MS:
+            self._turn_began_ms, self._ended_in_turn = now_ms, 0
+        while self._left and self._ended_in_turn < ENDS_AT_ONCE:
+            left = self._left.popleft()
+            left.connection.end(left.reason)
+            self._ended_in_turn += 1
+        if self._left:
+            self._is_resting = True
+            self.after(ENDS_REST_MS, _EndMore())
+
     @handles(Started)
     def on_child_started(self, _: Started) -> None:
         """A connection's actor is up; nothing to do."""
@@ -176,11 +219,12 @@ class Connections(Actor):
         """Closes connections without traffic for too long, or with a frame that takes too long."""
         now_ms = self.system.clock.monotonic_ms()
         oldest_ms = now_ms - self._idle_ms
+        is_known = bool(self._left)  # those that were idle the last time may be among them
         for connection in [*self._live.values()]:
-            if connection.last_traffic_ms <= oldest_ms:
-                connection.end("idle")  # what it has not taken until now it will never take
-            else:
+            if connection.last_traffic_ms > oldest_ms:
                 connection.look_at_clock(now_ms)
+            elif not is_known:  # what it has not taken until now it will never take
+                self._left.append(PeerLeft(connection, "idle"))
         self.limits.closings.tell_old()
 
     def on_drain(self) -> None:

@@ -50,7 +50,7 @@ class Sends:
         if self.owed == 0:
             released, self.request_bytes = self.request_bytes, 0
         if self.frames or released:
-            self.peer.write((b"".join(self.frames),), released)
+            self.peer.write((b"".join(self.frames),) if self.frames else (), released)
             self.frames = []
 
     def refuse(self, remark: str) -> None:

@@ -109,8 +109,9 @@ class Ends:
 
     def records_for(self, end: End, record: MessageRecord | None) -> InternalAppend | None:
         """What is to be put for it; None if it is answered, or waits for what is being put."""
-        fault = _fault(end.header, record)
-        if fault is not None or record is None:
+        half = HalfMessage(record) if record is not None and record.topic == HALF_TOPIC else None
+        fault = _fault(end.header, half)
+        if fault is not None or record is None or half is None:
             end.answer(ResponseCode.SYSTEM_ERROR, fault)
             return None
         if (refused := _refused(end, record)) is not None:
@@ -131,7 +132,7 @@ class Ends:
         if state not in (PREPARED, COMMITTING, DISCARDED):  # replaced by one that is gone
             self._contradicts(end, standing)
             return None
-        half, settle = HalfMessage(record), self.operation(standing.queue_offset, record.queue_id)
+        settle = self.operation(standing.queue_offset, record.queue_id)
         if not end.is_commit or state == COMMITTING:
             if state == COMMITTING and not end.is_commit:
                 log.warning("rollback of what is committed", **_names(end))
@@ -190,13 +191,13 @@ class Ends:
         return ResponseCode.SYSTEM_ERROR, remark or "UNKNOWN_ERROR"
 
 
-def _fault(header: EndTransactionHeader, record: MessageRecord | None) -> str | None:
+def _fault(header: EndTransactionHeader, half: HalfMessage | None) -> str | None:
     """What 4.9.7 finds wrong with a verdict, in its order."""
-    if record is None or record.topic != HALF_TOPIC:
+    if half is None:
         return NOT_FOUND
-    if HalfMessage(record).group != header.producer_group:
+    if half.group != header.producer_group:
         return "The producer group wrong"
-    if record.queue_offset != header.tran_state_table_offset:
+    if half.record.queue_offset != header.tran_state_table_offset:
         return "The transaction state table offset wrong"
     return None
 

@@ -13,12 +13,13 @@
 Source: broker/transaction/queue/TransactionalMessageBridge.java, TransactionalMessageServiceImpl.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from struct import Struct
+from struct import error as StructError
 from typing import Final, NamedTuple
 
-from protocol.message import MessageRecord, RecordError
+from protocol.message import HEADS, RECORD_MAGIC, MessageRecord, RecordError
 from protocol.properties import (
     PGROUP,
     TRAN_PREPARED_QUEUE_OFFSET,
@@ -34,7 +35,6 @@ from protocol.sysflag import (
 from protocol.topic_names import HALF_TOPIC, OP_HALF_TOPIC, TRANS_CHECK_MAX_TIME_TOPIC
 from storage.dispatching.dispatch import property_of, tags_code
 from storage.errors import OffsetError
-from storage.index.key_hash import java_hash
 from storage.log.reader import View, message_of
 from storage.queues.consume_queues import DispatchEntry
 from storage.transactions.units import (
@@ -59,6 +59,8 @@ _PGROUP, _UNIQ_KEY, _CHECK_TIMES, _PREPARED_QUEUE_OFFSET = (
 _REMOVE_TAG: Final = tags_code(b"d")
 _NO_KEY = Struct(">qi")
 _UNSIGNED_MASK = 0xFFFFFFFF
+_PREPARED_OFFSET_FIELD: Final = 13
+"""Of HEADS."""
 _DIGITS_MAX = 19
 """Of a queue offset."""
 
@@ -156,19 +158,15 @@ class TransactionLedger:
         topic, offset, size, sys_flag = entry[0], entry[3], entry[4], entry[7]
         if topic == _OP and entry[5] != _REMOVE_TAG:
             return
+        end, kind = offset + size, sys_flag & TRANSACTION_MASK
+        if kind in (TRANSACTION_COMMIT, TRANSACTION_ROLLBACK):
+            self._end(entry, kind, end, changes)
+            return
         record = self._read(offset, size, check_crc=topic == _OP)
         if record is None:
             self.unreadable_count += 1
-            return
-        end, kind = offset + size, sys_flag & TRANSACTION_MASK
-        if kind == TRANSACTION_PREPARED or (topic == _HALF and not kind):
+        elif kind == TRANSACTION_PREPARED or topic == _HALF:
             self._open(record, end, changes)
-        elif kind == TRANSACTION_COMMIT:
-            self._commit(record, entry[8], end, changes)
-        elif kind == TRANSACTION_ROLLBACK:
-            pending = self.pending.get(record.prepared_transaction_offset)
-            if pending is not None:
-                self._settle(pending, ROLLED_BACK, end, changes)
         elif topic == _OP:
             self._settle_named(record, end, changes)
         else:
@@ -182,11 +180,26 @@ class TransactionLedger:
         self._add(pending)
         changes.append(Change(end, pending.number, PREPARED, pending.packed()))
 
+    def _end(self, entry: DispatchEntry, kind: int, end: int, changes: list[Change]) -> None:
+        """What a record of type commit or rollback says: of its head one field is wanted."""
+        offset, size = entry[3], entry[4]
+        try:
+            head = HEADS[entry[7] >> 4 & 3].unpack_from(self._view(offset, size))
+        except (OffsetError, StructError):
+            head = ()
+        if not head or (head[0], head[1], head[6]) != (size, RECORD_MAGIC, offset):
+            self.unreadable_count += 1
+            return
+        prepared_offset = head[_PREPARED_OFFSET_FIELD]
+        if kind == TRANSACTION_COMMIT:
+            self._commit(prepared_offset, entry[8], end, changes)
+        elif (pending := self.pending.get(prepared_offset)) is not None:
+            self._settle(pending, ROLLED_BACK, end, changes)
+
     def _commit(
-        self, record: MessageRecord, keys: Iterable[bytes], end: int, changes: list[Change]
+        self, prepared_offset: int, keys: Sequence[bytes], end: int, changes: list[Change]
     ) -> None:
         """A copy of a committed message (delayed, sent back) names 0, or has none to name."""
-        prepared_offset = record.prepared_transaction_offset
         pending = self.pending.get(prepared_offset)
         if pending is None or (not prepared_offset and pending.is_half and pending.key not in keys):
             return
@@ -264,7 +277,7 @@ def _pending_of(record: MessageRecord, number: int) -> PendingTransaction:
         physical_offset=record.physical_offset,
         record_bytes=record.record_bytes,
         timestamp_s=record.born_timestamp // 1000 & _UNSIGNED_MASK,
-        group_hash=java_hash(property_of(raw, _PGROUP)),
+        group_hash=tags_code(property_of(raw, _PGROUP)),
         queue_id=record.queue_id,
         queue_offset=record.queue_offset,
         is_half=not record.sys_flag & TRANSACTION_MASK,

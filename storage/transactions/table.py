@@ -324,6 +324,8 @@ class TransactionTable:
         pending = self._ledger.pending.get(physical_offset)
         if pending is not None:
             return TransactionUnit._make(UNIT.unpack(pending.packed()))
+        if physical_offset >= self._covered.offset:
+            return None
         for change in self._changes:
             if change.unit and UNIT.unpack(change.unit)[0] == physical_offset:
                 unit = TransactionUnit._make(UNIT.unpack(change.unit))

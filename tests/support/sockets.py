@@ -201,6 +201,11 @@ class PairedLine(Line):
                 raise AssertionError("the broker does not read") from None
             self.wind()
 
+    def leave(self) -> socket:
+        """Goes; the broker's end, which it may still have to be told of."""
+        self.close()
+        return self._far
+
     def wind(self) -> None:
         """The broker may read and write once more, and does all that follows from it."""
         self._made.system.loop.make_ready(self._far, EPOLLIN | EPOLLOUT)

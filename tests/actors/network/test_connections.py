@@ -13,6 +13,8 @@ from actors.engine.system import ActorSystem
 from actors.network.connection import Connection
 from actors.network.connections import (
     ACCEPT_AGAIN_MS,
+    ENDS_AT_ONCE,
+    ENDS_REST_MS,
     IDLE_TICK_MS,
     Accepted,
     Acceptor,
@@ -59,6 +61,31 @@ def members(made: SimulatedBroker) -> int:
     """The answer's code: 0 with members, 1 without."""
     fields = {"consumerGroup": "consumers"}
     return made.ask(RemotingCommand(RequestCode.GET_CONSUMER_LIST_BY_GROUP, fields)).code
+
+
+# --- connections whose peers have gone
+
+
+def test_thousands_that_go_at_once_are_ended_some_at_a_time_while_others_are_served() -> None:
+    made = broker()
+    with paired_lines(made, lines=3 * ENDS_AT_ONCE + 1) as (busy, *leaving):
+        leaving[0].send(heartbeat())
+        far = [line.leave() for line in leaving]
+        for each in far:
+            made.system.loop.make_ready(each, EPOLLIN)
+        made.system.drain()
+        assert connections_in(made) == 2 * ENDS_AT_ONCE + 1
+        busy.send(question())
+        assert busy.receive_now()[0].code == ResponseCode.SUCCESS
+        made.system.advance(ENDS_REST_MS)
+        assert connections_in(made) == ENDS_AT_ONCE + 1
+        made.system.advance(ENDS_REST_MS)
+        assert connections_in(made) == 1
+        assert members(made) == ResponseCode.SYSTEM_ERROR
+
+
+def connections_in(made: SimulatedBroker) -> int:
+    return sum(isinstance(actor, Connection) for actor in made.system.live)
 
 
 # --- idle connections

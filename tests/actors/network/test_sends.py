@@ -1,0 +1,18 @@
+"""All sends of one read: what their peer is written, and when nothing is."""
+
+import pytest
+
+from actors.network.transport import Transport
+from tests.support.brokers import SimulatedBroker, send_command
+from tests.support.sockets import paired_lines
+
+
+def test_sends_that_nobody_waits_for_cost_no_write(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = SimulatedBroker(3)
+    made.make_topic()
+    queued: list[bytes] = []
+    monkeypatch.setattr(Transport, "queue", lambda _, buffers: queued.extend(buffers))
+    with paired_lines(made, lines=1) as (line,):
+        line.send(*[send_command(oneway=True) for _ in range(20)])
+        assert len(made.messages()) == 20
+        assert queued == []

@@ -1,0 +1,102 @@
+"""What a transaction costs a broker: `python -m tests.bench.transaction_cpu [NAME=CHECKOUT …]`.
+
+A half message and its commit, so many of both at a time, over one socket; else as
+tests/bench/send_cpu.py.
+"""
+
+from pathlib import Path
+
+from protocol.codes import LanguageCode, RequestCode, SerializeType
+from protocol.command import RemotingCommand
+from protocol.frame import decode_frame, encode
+from protocol.headers.send import SendMessageHeader
+from protocol.headers.transaction import EndTransactionHeader
+from protocol.sysflag import TRANSACTION_COMMIT, TRANSACTION_PREPARED
+from tests.bench.in_turn import compare, parser_of
+from tests.bench.process_figures import scheduled_us
+from tests.bench.send_cpu import READ_BYTES, TOPIC, LoadedBroker
+
+GROUP = "group"
+WARM_UP = 4_000
+DISTINCT = 4_000
+
+
+def half_frames() -> list[bytes]:
+    """As the Java client makes them."""
+    frames = []
+    for number in range(DISTINCT):
+        properties = (
+            f"UNIQ_KEY\x01C0A80102279300000000946E{number:012X}\x02WAIT\x01true\x02TRAN_MSG\x01true"
+            f"\x02PGROUP\x01{GROUP}\x02TAGS\x01TagA"
+        )
+        header = SendMessageHeader(
+            GROUP, TOPIC, "TBW102", 8, number % 8, TRANSACTION_PREPARED, 1_700_000_000_000, 0,
+            properties, 0,
+        )  # fmt: skip
+        frames.append(_frame(RequestCode.SEND_MESSAGE_V2, header.encode_v2(), number, b"x" * 128))
+    return frames
+
+
+def _frame(code: int, fields: dict[str, str], number: int, body: bytes | None = None) -> bytes:
+    command = RemotingCommand(
+        code,
+        fields,
+        body,
+        opaque=number,
+        language=LanguageCode.JAVA,
+        version=399,
+        serialize_type=SerializeType.ROCKETMQ,
+    )
+    return encode(command)
+
+
+class CommittingBroker(LoadedBroker):
+    """Gets half messages, and commits of what it has answered."""
+
+    def load(self, size: int, least: int) -> None:
+        done = 0
+        before = scheduled_us(self.child.pid)
+        while done < least:
+            if self._next + size > len(self._frames):
+                self._next = 0
+            self._socket.sendall(b"".join(self._frames[self._next : self._next + size]))
+            ends = []
+            for frame in self._answers(size):
+                fields = frame.fields or {}
+                place = int(fields["msgId"][16:], 16)
+                header = EndTransactionHeader(
+                    GROUP, int(fields["queueOffset"]), place, TRANSACTION_COMMIT
+                )
+                ends.append(_frame(RequestCode.END_TRANSACTION, header.encode(), frame.opaque))
+            self._socket.sendall(b"".join(ends))
+            self._answers(size)
+            self._next += size
+            done += size
+        self.figures.append((scheduled_us(self.child.pid) - before) / done)
+        self.turns_us.append(0)
+
+    def _answers(self, count: int) -> list[RemotingCommand]:
+        found: list[RemotingCommand] = []
+        data = b""
+        while len(found) < count:
+            data += self._socket.recv(READ_BYTES)
+            while len(data) >= 4 and len(data) >= (end := 4 + int.from_bytes(data[:4])):
+                found.append(decode_frame(data[4:end]))
+                if found[-1].code:
+                    raise ConnectionError(f"{self.name} answers {found[-1]}")
+                data = data[end:]
+        return found
+
+
+def main() -> None:
+    options = parser_of("tests.bench.transaction_cpu", __doc__, "--at-a-time").parse_args()
+    frames = half_frames()
+
+    def make(name: str, checkout: Path, scratch: Path) -> CommittingBroker:
+        return CommittingBroker(name, checkout, scratch, frames, is_sync_master=False)
+
+    compare(options.brokers, make, options.sizes, options.rounds, options.messages, WARM_UP)
+
+
+if __name__ == "__main__":
+    main()
