@@ -70,7 +70,7 @@ bench-jobs: $(ready_to_test)  ## what clients notice of a Spark job that is kill
 	@$(python) -m tests.bench.beside_a_job $(ARGS)
 
 lock: $(ready_to_test)       ## requirements*.lock anew from pyproject.toml (ARGS=--upgrade: newer versions too)
-	@$(call compile,requirements.lock,--extra spark --extra java)
+	@$(call compile,requirements.lock,--extra spark --extra java --extra console)
 	@$(call compile,requirements-dev.lock,--all-extras --constraint requirements.lock)
 
 sbom: $(ready_to_test)       ## dist/sbom.cdx.json: what an installation from requirements.lock consists of

@@ -49,7 +49,8 @@ def test_every_package_has_hashes_and_nothing_else_is_in_a_lock(name: str) -> No
 
 
 @pytest.mark.parametrize(
-    ("name", "extras"), [(LOCKS[0], ("spark", "java")), (LOCKS[1], ("spark", "java", "dev"))]
+    ("name", "extras"),
+    [(LOCKS[0], ("spark", "java", "console")), (LOCKS[1], ("spark", "java", "console", "dev"))],
 )
 def test_a_lock_has_what_is_asked_for(name: str, extras: tuple[str, ...]) -> None:
     """After a change of pyproject.toml: `make lock`."""
