@@ -11,8 +11,8 @@ from actors.access.refusals import Refusals
 from actors.access.rights import NAMESRV_RIGHTS, STRICT_NAMESRV_RIGHTS
 from actors.admin.access_control import AclWatch
 from actors.admin.settings import NamesrvSettings
-from actors.children.tls import Door, door_children
 from actors.children.metrics import namesrv_metrics_children, open_metrics_port
+from actors.children.tls import Door, door_children
 from actors.config import NamesrvConfig
 from actors.engine.supervisor import ChildSpec
 from actors.engine.system import ActorSystem
