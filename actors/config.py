@@ -17,6 +17,7 @@ from actors.settings.access_settings import (
     BrokerAccessSettings,
     with_environment,
 )
+from actors.settings.console_place import ConsolePlace
 from actors.settings.known_keys import BROKER_FILE_KEYS, NAMESRV_FILE_KEYS, OLD_SPELLINGS
 from actors.settings.local_address import address_of, local_address, local_host_name
 from actors.settings.properties_file import parse_properties
@@ -55,7 +56,7 @@ class ConfigError(StoreError):
 
 
 @dataclass(frozen=True)
-class BrokerConfig(BrokerAccessSettings, BrokerTlsSettings):
+class BrokerConfig(BrokerAccessSettings, BrokerTlsSettings, ConsolePlace):
     """What a broker needs to know besides its store. Raises ConfigError."""
 
     broker_name: str = key("brokerName", default="")
@@ -148,11 +149,11 @@ class BrokerConfig(BrokerAccessSettings, BrokerTlsSettings):
         set_value(self, "broker_name", self.broker_name or local_host_name())
         set_value(self, "broker_ip1", self.broker_ip1 or local_address())
         set_value(self, "broker_ip2", self.broker_ip2 or local_address())
-        set_value(
-            self, "register_period_ms", min(max(self.register_period_ms, shortest_ms), longest_ms)
-        )
+        period_ms = min(max(self.register_period_ms, shortest_ms), longest_ms)
+        set_value(self, "register_period_ms", period_ms)
         _check_port("listenPort", self.listen_port, below=2, above=1)
         _check_port("monitoringPort", self.monitoring_port)
+        self._check_console()
         if self.broker_role not in ROLES:
             raise ConfigError(f"brokerRole is {self.broker_role}: it may be {', '.join(ROLES)}.")
         if self.is_slave and self.broker_id <= MASTER_ID:
@@ -209,6 +210,12 @@ class BrokerConfig(BrokerAccessSettings, BrokerTlsSettings):
                 " tls.server.certPath, and its key as tls.server.keyPath."
             )
 
+    def _check_console(self) -> None:
+        _check_port("consolePort", self.console_port)
+        _check_host("consoleBindAddress", self.console_bind_address)
+        if self.console_port and not self.namesrv_addresses:
+            raise ConfigError("consolePort is set: a console needs to know namesrvAddr, too.")
+
     @property
     def bloom(self) -> BloomFilter:
         """How the bit maps of property filters are made."""
@@ -243,7 +250,7 @@ class BrokerConfig(BrokerAccessSettings, BrokerTlsSettings):
 
 
 @dataclass(frozen=True)
-class NamesrvConfig(AccessSettings, TlsSettings):
+class NamesrvConfig(AccessSettings, TlsSettings, ConsolePlace):
     """What a name server needs to know. Raises ConfigError."""
 
     listen_port: int = key("listenPort", default=9876)
@@ -265,7 +272,9 @@ class NamesrvConfig(AccessSettings, TlsSettings):
         super().__post_init__()
         self.check_tls()
         _check_port("listenPort", self.listen_port)
+        _check_port("consolePort", self.console_port)
         _check_host("bindAddress", self.bind_address)
+        _check_host("consoleBindAddress", self.console_bind_address)
 
 
 @dataclass(frozen=True)
