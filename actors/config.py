@@ -17,6 +17,7 @@ from actors.settings.access_settings import (
     BrokerAccessSettings,
     with_environment,
 )
+from actors.settings.console_place import ConsolePlace
 from actors.settings.known_keys import BROKER_FILE_KEYS, NAMESRV_FILE_KEYS, OLD_SPELLINGS
 from actors.settings.local_address import address_of, local_address, local_host_name
 from actors.settings.properties_file import parse_properties
@@ -54,7 +55,7 @@ class ConfigError(StoreError):
 
 
 @dataclass(frozen=True)
-class BrokerConfig(BrokerAccessSettings):
+class BrokerConfig(BrokerAccessSettings, ConsolePlace):
     """What a broker needs to know besides its store. Raises ConfigError."""
 
     broker_name: str = key("brokerName", default="")
@@ -151,6 +152,7 @@ class BrokerConfig(BrokerAccessSettings):
         )
         _check_port("listenPort", self.listen_port, below=2, above=1)
         _check_port("monitoringPort", self.monitoring_port)
+        self._check_console()
         if self.broker_role not in ROLES:
             raise ConfigError(f"brokerRole is {self.broker_role}: it may be {', '.join(ROLES)}.")
         if self.is_slave and self.broker_id <= MASTER_ID:
@@ -199,6 +201,12 @@ class BrokerConfig(BrokerAccessSettings):
             if value < 0:
                 raise ConfigError(f"{name} is {value}: it must be 0, for none, or greater.")
 
+    def _check_console(self) -> None:
+        _check_port("consolePort", self.console_port)
+        _check_host("consoleBindAddress", self.console_bind_address)
+        if self.console_port and not self.namesrv_addresses:
+            raise ConfigError("consolePort is set: a console needs to know namesrvAddr, too.")
+
     @property
     def bloom(self) -> BloomFilter:
         """How the bit maps of property filters are made."""
@@ -233,7 +241,7 @@ class BrokerConfig(BrokerAccessSettings):
 
 
 @dataclass(frozen=True)
-class NamesrvConfig(AccessSettings):
+class NamesrvConfig(AccessSettings, ConsolePlace):
     """What a name server needs to know. Raises ConfigError."""
 
     listen_port: int = key("listenPort", default=9876)
@@ -254,7 +262,9 @@ class NamesrvConfig(AccessSettings):
     def __post_init__(self) -> None:
         super().__post_init__()
         _check_port("listenPort", self.listen_port)
+        _check_port("consolePort", self.console_port)
         _check_host("bindAddress", self.bind_address)
+        _check_host("consoleBindAddress", self.console_bind_address)
 
 
 @dataclass(frozen=True)

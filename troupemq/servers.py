@@ -22,12 +22,14 @@ from actors.jobs.scheduled_runs import JobSchedule, KeptRuns
 from actors.jobs.spark_job import JobCommand, MakeCommand
 from actors.jobs.spark_jobs import SparkJobs
 from actors.namesrv_server import start_namesrv
+from actors.settings.console_place import ConsolePlace
 from spark.jobs import job_names
 from spark.runner import command, environment
 from storage.config import StoreConfig
 from storage.errors import StoreError
 from storage.files.disk import RealDisk
 from storage.retention.reserve import Reserve
+from troupemq.console_child import ConsoleChild
 from troupemq.daemon import Serving
 from troupemq.java import find_java
 from troupemq.masters.stores import check_none_is_left_out
@@ -35,6 +37,7 @@ from troupemq.masters.stores import check_none_is_left_out
 log = get_logger(__name__)
 
 SPARK_JOBS = "spark_jobs"
+CONSOLE_DIRECTORY = "console"
 STOP_AFTER_FAILURE_S = 10.0
 LAST_TIMEOUT_S = 1.0
 """For what is left to stop when the time is over already."""
@@ -66,6 +69,7 @@ class Servers:
         self.broker: RunningBroker | None = None
         self._on_give_up = on_give_up
         self._systems: list[ActorSystem] = []
+        self._console: ConsoleChild | None = None
 
     @property
     def system(self) -> ActorSystem:
@@ -82,6 +86,9 @@ class Servers:
         """Raises PortTaken, StoreError, StartFailed; then everything is stopped."""
         with self.stopped_on_failure():
             self.ports["namesrv"] = start_namesrv(config, system=self._new_system()).port
+            own = f"127.0.0.1:{self.ports['namesrv']}"
+            folder = Path(config.kv_config_path).parent / CONSOLE_DIRECTORY
+            self._start_console_of(config, own, folder)
         log.info("name server serves", port=self.ports["namesrv"])
 
     def start_broker(
@@ -101,9 +108,29 @@ class Servers:
                 make_more=lambda broker: [] if jobs is None else [_child(jobs, broker, entries)],
                 more_responders=[] if jobs is None else [(SPARK_JOBS, SparkJobs)],
             )
+            folder = Path(store.root) / "troupemq" / CONSOLE_DIRECTORY
+            self._start_console_of(config, ";".join(config.namesrv_addresses), folder)
         ports = self.broker.ports
         self.ports.update(broker=ports.main, fast=ports.fast, ha=ports.ha)
         log.info("broker serves", name=config.broker_name, port=ports.main, root=store.root)
+
+    def _start_console_of(self, place: ConsolePlace, namesrv: str, data: Path) -> None:
+        if place.console_port:
+            hosts = [each.strip() for each in place.console_hosts.split(",") if each.strip()]
+            self._console = ConsoleChild(
+                namesrv,
+                place.console_port,
+                data,
+                bind_address=place.console_bind_address,
+                hosts=hosts,
+            )
+            self._console.start()
+
+    def start_console(self, port: int, data: Path) -> int | None:
+        """One of what runs here; the port once it answers, None if it does not."""
+        self._console = ConsoleChild(f"127.0.0.1:{self.ports['namesrv']}", port, data)
+        self._console.start()
+        return self._console.wait_until_ready()
 
     def start_spark_jobs(
         self,
@@ -126,6 +153,8 @@ class Servers:
         deadline_s = monotonic() + timeout_s
         in_order = True
         try:
+            if self._console is not None:
+                self._console.stop()
             if self.broker is not None:
                 in_order = self.broker.stop(timeout_s)
         finally:

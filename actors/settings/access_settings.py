@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from protocol.signature import Credentials
+from storage.access import account
 from storage.access.addresses import Addresses, parse_addresses
 from storage.config import key
 from storage.errors import StoreError
@@ -17,8 +18,8 @@ from storage.errors import StoreError
 PLAIN_ACL = "plain_acl.yml"
 BROKER_ACCESS_KEY, BROKER_SECRET_KEY = "brokerAccessKey", "brokerSecretKey"
 _FROM_ENVIRONMENT = {
-    BROKER_ACCESS_KEY: "TROUPEMQ_BROKER_ACCESS_KEY",
-    BROKER_SECRET_KEY: "TROUPEMQ_BROKER_SECRET_KEY",
+    BROKER_ACCESS_KEY: account.BROKER_ACCESS_KEY,
+    BROKER_SECRET_KEY: account.BROKER_SECRET_KEY,
 }
 
 

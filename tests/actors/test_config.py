@@ -20,7 +20,10 @@ from storage.config import StoreConfig, keys_of
 from storage.errors import StoreError
 from tests.support.golden import frames
 
-OWN_KEYS = {"bindAddress", "configBlackList"}
+OWN_KEYS = {
+    *("bindAddress", "configBlackList"),
+    *("consolePort", "consoleBindAddress", "consoleHosts"),
+}
 OWN_LIMITS = {"adminAllowedAddresses", "maxConnections", "maxConnectionsPerAddress"}
 OWN_ACL_KEYS = {"aclAllowSampleCredentials", "aclWhiteListAdmin", "rocketmq.acl.plain.file"}
 OWN_BROKER_KEYS = OWN_KEYS | {

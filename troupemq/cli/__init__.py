@@ -1,6 +1,7 @@
 """The command line: `troupemq COMMAND`, each group of commands in a file of its own.
 
 servers.py     run, namesrv, broker
+console.py     console
 admin/         admin COMMAND
 messages.py    send, consume
 jobs.py        job run, job list
@@ -18,6 +19,7 @@ import click
 
 from troupemq.cli.admin import admin
 from troupemq.cli.completion import completion
+from troupemq.cli.console import console
 from troupemq.cli.jobs import job
 from troupemq.cli.messages import consume, send
 from troupemq.cli.options import HELP_OPTIONS
@@ -43,7 +45,7 @@ def cli() -> None:
     """
 
 
-for command in (run, namesrv, broker, send, consume, admin, job, store, completion):
+for command in (run, namesrv, broker, console, send, consume, admin, job, store, completion):
     cli.add_command(command)
 for command in (check, rebuild):
     store.add_command(command)

@@ -47,6 +47,9 @@ WHOLE = 1000
 """Characters of a command's first sentence in the list: it goes on in a second line."""
 
 COMMANDS: dict[str, click.Command] = {}
+ACTIONS: dict[str, Action] = {}
+"""What each of them does, for who has a session and an output of its own."""
+
 ALIASES: dict[str, str] = {}
 SECTION_OF: dict[str, str] = {}
 
@@ -103,6 +106,7 @@ def command(
         made = click.Command(name, params=[*options], callback=run, help=action.__doc__)
         acl_option(namesrv_option(json_option(made)))
         COMMANDS[name] = made
+        ACTIONS[name] = action
         SECTION_OF[name] = section
         ALIASES.update({alias.lower(): name for alias in (name, *aliases)})
         return action
