@@ -20,12 +20,12 @@ from storage.config import StoreConfig, keys_of
 from storage.errors import StoreError
 from tests.support.golden import frames
 
-OWN_KEYS = {"bindAddress", "configBlackList"}
+OWN_KEYS = {"bindAddress", "configBlackList", "healthPort"}
 OWN_ACL_KEYS = {"aclAllowSampleCredentials", "aclWhiteListAdmin", "rocketmq.acl.plain.file"}
 OWN_BROKER_KEYS = OWN_KEYS | {
     *("scrubEnable", "scrubDutyPercent", "consumerOffsetGuardEnable"),
     *("retentionArchivePath", "sinkProgressDays", "sinkProgressMax"),
-    *("masters", "monitoringPort"),
+    *("masters", "monitoringPort", "clockBehindMaxMs"),
     *(*OWN_ACL_KEYS, "brokerAccessKey", "brokerSecretKey", "haAllowedAddresses"),
 }
 """Settings that 4.9.7 has not."""

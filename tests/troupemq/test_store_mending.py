@@ -89,7 +89,7 @@ def test_check_says_who_uses_the_store(tmp_path: Path) -> None:
         assert result.exit_code == 0
         assert "(note) process" in result.output
         refused = run("rebuild", root)
-        assert refused.exit_code == 1 and "is in use by" in refused.output
+        assert refused.exit_code == 12 and "is in use by" in refused.output
         assert refused.output.count("\n") == 1
     finally:
         made.close()

@@ -11,6 +11,7 @@ import click
 from storage.access.acl_file import read_keys
 from storage.errors import StoreError
 from troupemq.daemon import say
+from troupemq.exit_codes import FAILED
 
 HELP_OPTIONS = {"help_option_names": ["-h", "--help"]}
 """For every command that may be the first of a line."""
@@ -77,7 +78,7 @@ def daemon_options(function: Command) -> Command:
     return ready(log_json(function))
 
 
-def leave(sentence: str) -> NoReturn:
-    """Ends the command with one sentence on stderr and exit code 1."""
+def leave(sentence: str, code: int = FAILED) -> NoReturn:
+    """Ends the command with one sentence on stderr, and this exit code."""
     say(sentence)
-    sys.exit(1)
+    sys.exit(code)

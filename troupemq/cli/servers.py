@@ -23,6 +23,7 @@ from storage.config import StoreConfig
 from storage.errors import StoreError
 from troupemq.cli.options import daemon_options, leave
 from troupemq.daemon import Serving, keep_files_private, sentence_of, serve, tell
+from troupemq.exit_codes import exit_code_of
 from troupemq.logs import set_up_logs
 from troupemq.masters.plan import BrokerCommandLine, make_plan, supervise
 from troupemq.servers import JobsPlace, Servers
@@ -99,7 +100,7 @@ def run(
     try:
         set_up_logs(as_json=log_json, path=log_path)
     except StoreError as error:
-        leave(str(error))
+        leave(str(error), exit_code_of(error.__cause__ or error))
     code = serve(
         start, ready_file=ready_file, work=None if no_tour else tour, once=once and not no_tour
     )
@@ -240,7 +241,7 @@ def broker(
             keep_files_private()
             supervise(plan, store_config)
     except (StoreError, OSError) as error:
-        leave(sentence_of(error))
+        leave(sentence_of(error), exit_code_of(error))
 
     def start(on_give_up: Callable[[str], None]) -> Serving:
         if one_of in (None, broker_config.broker_name):

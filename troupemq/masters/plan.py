@@ -3,6 +3,7 @@
     setting                the first      number i, from 1
     brokerName             broker-a       broker-a-i
     listenPort             10911          10911 + 10·i; fast port and HA's beside it, as always
+    healthPort             10919          10919 + 10·i, where it is set
     haMasterAddress        host:10912     host:10912 + 10·i: a slave's master is its number's
     storePathRootDir       store          store-masters/i; the other folders likewise (stores.py)
     jobs by themselves     conf/jobs.conf none
@@ -59,6 +60,8 @@ def derived(config: BrokerConfig, store: StoreConfig, number: int) -> dict[str, 
         "listenPort": str(config.listen_port and config.listen_port + ports),
         "storePathRootDir": folder_of(store.root, number),
     }
+    if config.health_port:
+        found["healthPort"] = str(config.health_port + ports)
     if store.commit_log_dir != f"{store.root}/commitlog":
         found["storePathCommitLog"] = folder_of(store.commit_log_dir, number)
     if store.retention_archive_dir:
@@ -103,7 +106,14 @@ def _check_ports(config: BrokerConfig) -> None:
             f"listenPort is {config.listen_port}: {config.masters} masters have ports up to {last},"
             f" and there is none above {_PORT_MAX}."
         )
-    if config.monitoring_port in {base + step for base in bases for step in _PORTS_OF_ONE}:
+    taken = {base + step for base in bases for step in _PORTS_OF_ONE}
+    health = {config.health_port + PORT_STEP * number for number in range(config.masters)}
+    if config.health_port and health & taken:
+        raise ConfigError(
+            f"healthPort is {config.health_port}: with ten more for each of the"
+            f" {config.masters} masters it meets their ports; choose another."
+        )
+    if config.monitoring_port in taken:
         raise ConfigError(
             f"monitoringPort is {config.monitoring_port}, which is a port of one of the"
             f" {config.masters} masters: choose another."

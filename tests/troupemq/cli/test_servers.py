@@ -77,7 +77,7 @@ def test_a_taken_port_is_one_sentence(tmp_path: Path) -> None:
     port = taken.getsockname()[1]
     code, _, err = run("--namesrv-port", str(port), "--data", str(tmp_path))
     taken.close()
-    assert code == 1
+    assert code == 11
     assert err.startswith(f"troupemq: Port {port} ") and err.count("\n") == 1
 
 
@@ -95,7 +95,7 @@ def test_a_store_that_another_broker_has_is_one_sentence(tmp_path: Path) -> None
     assert disk.claim(root)
     code, _, err = run("--data", str(tmp_path), *FREE_PORTS)
     disk.release(root)
-    assert code == 1
+    assert code == 12
     assert "in use" in err and err.count("\n") == 1
 
 
@@ -189,7 +189,7 @@ def test_a_broker_with_too_little_disk_says_so_in_one_sentence(
     root = tmp_path / "store"
     monkeypatch.setattr(RealDisk, "capacity", lambda *_: (2 << 30, 1 << 30))
     result = CliRunner().invoke(cli, ["broker", "-s", f"storePathRootDir={root}", *NO_PORTS])
-    assert result.exit_code == 1 and not root.exists()
+    assert result.exit_code == 13 and not root.exists()
     assert "takes 2.02 GiB of the disk at once" in result.stderr
     assert "1 GiB are free: make room" in result.stderr and result.stderr.count("\n") == 1
 
@@ -206,7 +206,7 @@ def test_a_broker_with_too_little_disk_says_so_in_one_sentence(
 )
 def test_a_setting_that_cannot_work_is_one_sentence(arguments: list[str], sentence: str) -> None:
     result = CliRunner().invoke(cli, ["broker", *arguments])
-    assert result.exit_code == 1
+    assert result.exit_code == 10
     assert sentence in result.stderr
     assert result.stderr.count("\n") == 1
 
