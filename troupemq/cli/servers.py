@@ -74,7 +74,8 @@ def run(
 
     The tour creates a topic, sends 1,000 messages over TCP, consumes them in a group, runs a
     scheduled job, shows its table and where its plot lies, and archives the messages with Spark;
-    then both keep serving until Ctrl-C. Only this machine can connect.
+    then both keep serving until Ctrl-C. Only this machine can connect. Without Spark the jobs are
+    left out.
     """
     data = data.absolute()
     log_path = data / "logs" / "troupemq.log"

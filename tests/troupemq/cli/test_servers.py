@@ -13,7 +13,7 @@ from storage.config import StoreConfig
 from storage.errors import StoreError
 from storage.files.disk import RealDisk
 from tests.compat.patience import wait_until
-from troupemq import servers
+from troupemq import servers, tour
 from troupemq.cli import cli
 from troupemq.cli import servers as commands
 from troupemq.cli.admin.brokers import runtime_info
@@ -70,6 +70,16 @@ def test_a_second_start_finds_what_the_first_one_stored(
     assert code == 0
     assert "Found 1,000 messages of earlier tours" in out
     assert "messages consumed     1,000" in out
+
+
+def test_without_spark_the_tour_says_what_it_leaves_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tour, "has_spark", bool)
+    code, out, err = run("--once", "--data", str(tmp_path), *FREE_PORTS)
+    assert (code, err) == (0, "")
+    assert "Left out: a scheduled job, and the archive; Spark is not installed" in out
+    assert "messages consumed     1,000" in out and "rows archived" not in out
 
 
 def test_a_taken_port_is_one_sentence(tmp_path: Path) -> None:
