@@ -453,8 +453,9 @@ class BrokerSupervisor:
     def _on_end(self, broker: BrokerProcess, code: int) -> None:
         how = f"exit code {code}" if code >= 0 else signal.Signals(-code).name
         if self._stop_until_s is not None:
-            began = broker.serves or code != -signal.SIGTERM  # which a start does not handle yet
-            self._code = self._code or int(began and code != 0)
+            # A start does not handle SIGTERM yet, and one that is tried again may fail once more.
+            is_starting = not broker.serves and (broker.has_served or code == -signal.SIGTERM)
+            self._code = self._code or int(code != 0 and not is_starting)
         elif code > 0:
             self._on_failed_start(broker, how, code)
         else:
