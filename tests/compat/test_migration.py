@@ -6,7 +6,7 @@ their way to a delay, open transactions. Clients are only restarted.
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 import pytest
@@ -83,7 +83,7 @@ class Story:
 @pytest.fixture
 def phase(
     make_name_server: MakeNameServer, make_broker: MakeBroker, tmp_path: Path
-) -> Callable[..., object]:
+) -> Callable[..., AbstractContextManager[Broker]]:
     """A broker of a kind on the store, with its name server, stopped in order at the end."""
 
     @contextmanager
@@ -92,6 +92,7 @@ def phase(
             "transactionCheckInterval": "1000",
             "transactionTimeOut": "1000",
             "transactionCheckMax": "1000",
+            "waitTimeMillsInSendQueue": "30000",  # of the official one, on a crowded machine
         }
         with (
             make_name_server(kind, tmp_path / f"{name}-names") as names,
@@ -125,7 +126,7 @@ def clients(broker: Broker, story: Story) -> Iterator[tuple[Producer, Transactio
 @pytest.mark.parametrize("count", [10_000, pytest.param(100_000, marks=pytest.mark.whole)])
 def test_nothing_is_lost_on_the_way_to_ours_and_back(
     count: int,
-    phase: Callable[..., "contextmanager[Broker]"],
+    phase: Callable[..., AbstractContextManager[Broker]],
     java_tools: Java,
     tmp_path: Path,
 ) -> None:

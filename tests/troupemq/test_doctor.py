@@ -1,5 +1,6 @@
 """Tests of troupemq/doctor.py: each trouble has its line, and a start ends as the doctor says."""
 
+import os
 import resource
 from collections.abc import Iterator
 from pathlib import Path
@@ -119,7 +120,7 @@ def test_a_disk_that_is_too_small_is_found(tmp_path: Path, monkeypatch: pytest.M
 def test_a_store_that_may_not_be_written_is_found(
     tmp_path: Path, made: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(doctor.os, "access", lambda path, mode: not path.endswith("checkpoint"))
+    monkeypatch.setattr(os, "access", lambda path, mode: not path.endswith("checkpoint"))
     found = examined(tmp_path)
     assert refused(found) == ["permissions"] and exit_code_of_all(found) == 14
     assert f"{made}/checkpoint may not be read and written" in str(found)

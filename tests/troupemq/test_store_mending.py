@@ -8,12 +8,12 @@ from click.testing import CliRunner, Result
 
 from storage.clock import SystemClock
 from storage.files.disk import RealDisk
+from storage.files.lock_file import lock_owner
 from storage.message_store import MessageStore
 from tests.storage.derived import config
 from tests.support.by_hand import BY_HAND
 from tests.support.golden import manifest, store
 from troupemq.cli import cli
-from troupemq.store_mending import lock_owner
 
 
 def run(*arguments: object) -> Result:
