@@ -37,6 +37,9 @@ DELAYED, OPEN = 20, 5
 """So many at each change."""
 
 BATCH = 100
+START_DEADLINE_S = 240.0
+"""A JVM on a crowded machine, with a store of 100,000 messages."""
+
 CONSUME_DEADLINE_S = 200.0
 
 
@@ -94,12 +97,12 @@ def phase(
             "transactionCheckMax": "1000",
             "waitTimeMillsInSendQueue": "30000",  # of the official one, on a crowded machine
         }
-        with (
-            make_name_server(kind, tmp_path / f"{name}-names") as names,
-            make_broker(kind, tmp_path / name, names, store, **settings) as broker,
-        ):
-            yield broker
-            assert exit_code_is_good(broker, broker.stop()), broker.child.last_words()
+        with make_name_server(kind, tmp_path / f"{name}-names") as names:
+            broker = make_broker(kind, tmp_path / name, names, store, **settings)
+            broker.start_deadline_s = START_DEADLINE_S
+            with broker:
+                yield broker
+                assert exit_code_is_good(broker, broker.stop()), broker.child.last_words()
 
     return serving
 

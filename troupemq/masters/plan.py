@@ -3,7 +3,7 @@
     setting                the first      number i, from 1
     brokerName             broker-a       broker-a-i
     listenPort             10911          10911 + 10·i; fast port and HA's beside it, as always
-    healthPort             10919          10919 + 10·i, where it is set
+    healthPort             10915          10915 + 10·i, where it is set
     haMasterAddress        host:10912     host:10912 + 10·i: a slave's master is its number's
     storePathRootDir       store          store-masters/i; the other folders likewise (stores.py)
     jobs by themselves     conf/jobs.conf none

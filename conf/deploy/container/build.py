@@ -49,7 +49,7 @@ LEFT_OUT = (
 )
 """Copyright files stay."""
 
-HEALTH_PORT = 10919
+HEALTH_PORT = 10915
 PORTS = (9876, 10909, 10911, 10912, HEALTH_PORT)
 BROKER_CONF = f"""\
 # Mount a file of yours over this one; conf/broker.conf of the project shows all that can be said.
