@@ -60,9 +60,9 @@
     SparkJob            one run: a child process            thread jobs/spark_job.py
 
 An actor's class, handlers and failures: engine/actor.py.  Where it runs: engine/dispatchers.py
-(loop.py, and simulated.py for tests).  How it is reached: engine/address.py.  A broker's children
-in start order: broker.py, and what each is made with: children/; its ports: broker_server.py; a
-name server's: namesrv_server.py.
+(loop.py; in tests, a simulation).  How it is reached: engine/address.py.  A broker's children in
+start order: broker.py, and what each is made with: children/; its ports: broker_server.py; a name
+server's: namesrv_server.py.
 
 The rooms, each importing only those before it (tests/test_architecture.py):
 

@@ -26,6 +26,7 @@ from actors.delays.delay_offsets import DelayOffsets
 from actors.delays.schedule import schedule_children
 from actors.engine.supervisor import ChildSpec
 from actors.network.connections import Connections, Listener
+from actors.network.limits import ConnectionPlaces
 from actors.network.request import Responders, codes_of
 from actors.network.service import Service
 from actors.parts import Parts, physical_memory_bytes
@@ -107,6 +108,7 @@ class Broker(Parts):
             tell_closed=[self.system.address(name) for name in TOLD_OF_CLOSED_PEERS],
             answers_to=self.system.address("client_calls"),
             guard=self.guard,
+            administration=self.administration,
         )
 
     # --- the children, in start order
@@ -127,7 +129,10 @@ class Broker(Parts):
     def connections_child(self) -> ChildSpec:
         """Started before everything else, stopped after it."""
         idle_ms = self.config.channel_max_idle_seconds * 1000
-        return ChildSpec("connections", lambda _: Connections(idle_ms))
+        most, of_address = self.config.connections_max, self.config.connections_of_address_max
+        return ChildSpec(
+            "connections", lambda _: Connections(idle_ms, ConnectionPlaces(most, of_address))
+        )
 
     def close(self) -> None:
         """Flushes and closes the store; call it when the system has stopped. Raises StoreError."""

@@ -16,7 +16,7 @@ from actors.network.connections import Listener, PortTaken, open_listener
 from actors.network.hooks import Hook
 from actors.network.request import Responders
 from actors.network.service import Service
-from actors.parts import Ports
+from actors.parts import Ports, warn_if_open
 from storage.config import StoreConfig
 
 FAST_PORT_BELOW = 2
@@ -97,6 +97,8 @@ def start_broker(
         for sock in opened:  # who should have listened on them may never have started
             sock.close()
         raise
+    if config.one_of in ("", config.broker_name):  # of several of one machine the first one says it
+        warn_if_open(config, config.bind_address)
     return RunningBroker(system, broker)
 
 

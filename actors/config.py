@@ -74,6 +74,10 @@ class BrokerConfig(BrokerAccessSettings):
 
     auto_create_topic_enable: bool = key("autoCreateTopicEnable", default=True, live=True)
     auto_create_group_enable: bool = key("autoCreateSubscriptionGroup", default=True, live=True)
+    auto_topics_max: int = key("maxAutoTopics", default=20_000)
+    """Of topics that are not a group's own; with so many there, sends make no more. 0: no limit."""
+    auto_groups_max: int = key("maxAutoGroups", default=20_000)
+    """The same of groups, for consumers."""
     default_topic_queue_nums: int = key("defaultTopicQueueNums", default=8)
     cluster_topic_enable: bool = key("clusterTopicEnable", default=True)
     broker_topic_enable: bool = key("brokerTopicEnable", default=True)
@@ -191,6 +195,12 @@ class BrokerConfig(BrokerAccessSettings):
         ):
             if not 1 <= value <= most:
                 raise ConfigError(f"{name} is {value}: it must be 1 to {most}.")
+        for name, value in (
+            ("maxAutoTopics", self.auto_topics_max),
+            ("maxAutoGroups", self.auto_groups_max),
+        ):
+            if value < 0:
+                raise ConfigError(f"{name} is {value}: it must be 0, for none, or greater.")
 
     @property
     def bloom(self) -> BloomFilter:
@@ -247,6 +257,7 @@ class NamesrvConfig(AccessSettings):
     """With access control: routes only of topics that the asker may use; a setting of ours."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         _check_port("listenPort", self.listen_port)
         _check_port("healthPort", self.health_port)
         _check_host("bindAddress", self.bind_address)

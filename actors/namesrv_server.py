@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from socket import socket
 
 from actors.access.acl_store import AclStore
+from actors.access.administration import administration
 from actors.access.guard import new_guard
 from actors.access.refusals import Refusals
 from actors.access.rights import NAMESRV_RIGHTS, STRICT_NAMESRV_RIGHTS
@@ -16,9 +17,10 @@ from actors.engine.system import ActorSystem
 from actors.naming.namesrv import Namesrv
 from actors.naming.registration_reader import RegistrationReader
 from actors.network.connections import Acceptor, Connections, Listener, open_listener
+from actors.network.limits import ConnectionPlaces
 from actors.network.request import codes_of
 from actors.network.service import Service
-from actors.parts import opened_acl
+from actors.parts import opened_acl, warn_if_open
 from actors.tables.config_writer import ConfigWriter
 
 RESPONDERS = (("namesrv", Namesrv), ("namesrv_settings", NamesrvSettings))
@@ -50,6 +52,7 @@ def service(system: ActorSystem, config: NamesrvConfig, acl: AclStore | None = N
         frame_bytes_max=config.frame_bytes_max,
         cure=TOO_MANY_TOPICS,
         guard=guard,
+        administration=administration(NAMESRV_RIGHTS, config.admin_allowed, system.clock.now_ms),
     )
 
 
@@ -61,12 +64,16 @@ def children(
 ) -> list[ChildSpec]:
     """In start order; the names leave room for a broker in the same process."""
     idle_ms = config.channel_max_idle_seconds * 1000
+    most, of_address = config.connections_max, config.connections_of_address_max
     writer, connections = (
         system.address("namesrv_config_writer"),
         system.address("namesrv_connections"),
     )
     return [
-        ChildSpec("namesrv_connections", lambda _: Connections(idle_ms)),
+        ChildSpec(
+            "namesrv_connections",
+            lambda _: Connections(idle_ms, ConnectionPlaces(most, of_address)),
+        ),
         ChildSpec("namesrv_config_writer", lambda _: ConfigWriter()),
         ChildSpec("registration_reader", lambda _: RegistrationReader()),
         ChildSpec(
@@ -94,6 +101,7 @@ def start_namesrv(config: NamesrvConfig, *, system: ActorSystem) -> RunningNames
     """Opens the port and starts everything. Raises PortTaken, StoreError or StartFailed."""
     acl = opened_acl(system, config, config.config_store_path) if config.acl_enable else None
     sock = open_listener(config.bind_address, config.listen_port, "listenPort")
+    warn_if_open(config, config.bind_address)
     port = sock.getsockname()[1]
     listener = Listener("listenPort", config.bind_address, port, service(system, config, acl))
     try:

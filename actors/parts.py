@@ -9,15 +9,18 @@ from random import Random
 from structlog import get_logger
 
 from actors.access.acl_store import AclStore
+from actors.access.administration import administration
 from actors.access.guard import Guard, new_guard
 from actors.access.refusals import Refusals
 from actors.access.rights import BROKER_RIGHTS
 from actors.config import BrokerConfig
+from actors.dispatching.part_pool import open_parts
 from actors.dispatching.recovery_log import log_recovery, log_reserve
 from actors.dispatching.reput import Following
 from actors.engine.published import Published
 from actors.engine.system import ActorSystem
 from actors.network.hooks import Hook, Hooks
+from actors.network.limits import is_loopback
 from actors.retention.keeping import KeepingReport
 from actors.sending.replicas import Replicas
 from actors.settings.access_settings import AccessSettings
@@ -30,7 +33,9 @@ from protocol.host import pack_host
 from protocol.topic_names import REPLY_TOPIC_SUFFIX
 from storage.config import StoreConfig
 from storage.dispatching.dispatch import delay_levels_ms
+from storage.files.disk import RealDisk
 from storage.message_store import MessageStore
+from storage.recovery.log_parts import PartsHere
 from storage.replica.queue_generations import QueueGenerations
 from storage.replica.replica_log import ReplicaLog
 from storage.replica.replica_mark import is_marked, mark_replica, queued_topics
@@ -47,6 +52,16 @@ class Ports:
     main: int
     fast: int
     ha: int
+
+
+class Attachment:
+    """How a broker stands with others: published for health."""
+
+    def __init__(self) -> None:
+        self.registered = Published(0)
+        """At how many name servers."""
+        self.why_behind = Published("it has not reached its master yet")
+        """Of a slave: why it does not follow; empty while it does."""
 
 
 class Parts:
@@ -79,12 +94,15 @@ class Parts:
         """The accounts; None where there is no access control."""
         self.guard: Guard | None = None
         """Who looks at requests, of all ports."""
+        self.administration = administration(
+            BROKER_RIGHTS, config.admin_allowed, system.clock.now_ms
+        )
         if config.acl_enable:
             self.acl = opened_acl(system, config, config.config_path)
             self.guard = self._new_guard(self.acl)
         store_address = config.store_address()  # before the store is opened: it may not work
         require_room(store_config, system.disk)
-        self.store = MessageStore(store_config, system.disk, system.clock)
+        self.store = _new_store(store_config, system)
         self.recovery = self.store.open()
         log_recovery(self.recovery)
         is_next_missing = self.store.commit_log.next_file_offset_to_prepare() is not None
@@ -93,10 +111,7 @@ class Parts:
         self.store.commit_log.store_host = pack_host(store_address, ports.main)
         self.following = Following(self.store.commit_log.end_offset)
         self.kept = Published(KeepingReport())
-        self.registered = Published(0)
-        """At how many name servers."""
-        self.why_behind = Published("it has not reached its master yet")
-        """Of a slave: why it does not follow; empty while it does."""
+        self.attachment = Attachment()
         self.replicas = Replicas()
         delays_ms = delay_levels_ms(store_config.message_delay_level)
         queues = self.store.consume_queues if config.is_slave else ()
@@ -146,6 +161,23 @@ def opened_acl(system: ActorSystem, settings: AccessSettings, settings_path: str
     return store
 
 
+def warn_if_open(settings: AccessSettings, bind_address: str) -> None:
+    """Whoever listens beyond this machine without access control does so knowingly."""
+    if settings.acl_enable or is_loopback(bind_address) or bind_address == "localhost":
+        return
+    log.warning(
+        "whoever reaches this port may do everything: set aclEnable=true (docs/security.md), or"
+        " bindAddress=127.0.0.1, or adminAllowedAddresses",
+        listens_at=bind_address,
+    )
+
+
 def physical_memory_bytes() -> int:
     """How much memory this machine has."""
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def _new_store(config: StoreConfig, system: ActorSystem) -> MessageStore:
+    """Not opened yet; on a real disk its log is read by all processors after a crash."""
+    parts = open_parts if isinstance(system.disk, RealDisk) else PartsHere
+    return MessageStore(config, system.disk, system.clock, parts)

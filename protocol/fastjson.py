@@ -34,11 +34,14 @@ _SPECIAL_ASCII = compile_pattern('["\\\\/\x00-\x1f]|[^\x00-\x7e]')
 _REFERENCE = b'"$ref"'
 
 
-def loads(data: bytes | bytearray | memoryview | str) -> object:
+def loads(
+    data: bytes | bytearray | memoryview | str, dialect_bytes_max: int | None = None
+) -> object:
     """The value of one fastjson text.
 
     Bare integer keys become int, object keys a tuple of their sorted pairs, references what they
-    refer to. An empty text is None. Raises FastjsonError.
+    refer to. An empty text is None. Raises FastjsonError, also for a text longer than
+    `dialect_bytes_max` that is no standard JSON.
     """
     if not isinstance(data, str):
         raw = bytes(data)
@@ -49,12 +52,27 @@ def loads(data: bytes | bytearray | memoryview | str) -> object:
             except ValueError:
                 pass  # a dialect text, or a broken one: the reader below tells
         data = raw.decode("utf-8", "replace")
+        if dialect_bytes_max is not None and len(raw) > dialect_bytes_max:
+            return _standard(data)
     return read(data)
 
 
-def loads_object(data: bytes | bytearray | memoryview | str | None) -> dict[Key, object]:
+def _standard(text: str) -> object:
+    """A long text whose only fault may be that it is no UTF-8."""
+    try:
+        value: object = standard_loads(text.encode())
+    except ValueError:
+        raise FastjsonError("a long text that is no standard JSON") from None
+    if _REFERENCE in text.encode():
+        raise FastjsonError("a long text with references")
+    return value
+
+
+def loads_object(
+    data: bytes | bytearray | memoryview | str | None, dialect_bytes_max: int | None = None
+) -> dict[Key, object]:
     """The object that a body must be. Raises FastjsonError for anything else, nothing included."""
-    value = loads(data) if data is not None else None
+    value = loads(data, dialect_bytes_max) if data is not None else None
     if not isinstance(value, dict):
         raise FastjsonError("the text does not hold an object")
     return value

@@ -3,7 +3,7 @@
 What it takes beyond JSON is listed in fastjson.py.
 """
 
-from re import DOTALL, Match
+from re import DOTALL, Match, Pattern
 from re import compile as compile_pattern
 from typing import NoReturn
 
@@ -12,6 +12,7 @@ DEPTH_MAX = 200
 
 _REFERENCE = "$ref"
 _BLANK = compile_pattern(r"(?:[ \r\n\t\f\b]+|/\*.*?\*/|//[^\n]*\n?)*", DOTALL)
+_SEPARATORS = compile_pattern(r"(?:[, \r\n\t\f\b]+|/\*.*?\*/|//[^\n]*\n?)*", DOTALL)
 _PLAIN = {'"': compile_pattern(r'[^"\\]*'), "'": compile_pattern(r"[^'\\]*")}
 _NUMBER = compile_pattern(r"([+-]?\d+)(\.\d*)?([eE][+-]?\d+)?([LSBFD])?")
 _WORD = compile_pattern(r"[A-Za-z_$][\w$]*")
@@ -71,9 +72,9 @@ class _Reader:
     def _fail(self, why: str) -> NoReturn:
         raise FastjsonError(f"syntax error, {why}, pos {self._at}")
 
-    def _peek(self) -> str:
+    def _peek(self, passed_over: Pattern[str] = _BLANK) -> str:
         """The next character that matters, or "" at the end."""
-        match = _BLANK.match(self._text, self._at)
+        match = passed_over.match(self._text, self._at)
         if match:
             self._at = match.end()
         return self._text[self._at : self._at + 1]
@@ -104,10 +105,7 @@ class _Reader:
         self._enter()
         found: dict[object, object] = {}
         while True:
-            char = self._peek()
-            while char == ",":
-                self._at += 1
-                char = self._peek()
+            char = self._peek(_SEPARATORS)
             if char == "}":
                 break
             key = self._key(char)
@@ -141,10 +139,8 @@ class _Reader:
         self._enter()
         found: list[object] = []
         while True:
-            char = self._peek()
-            if char == ",":
-                self._at += 1
-            elif char == "]":
+            char = self._peek(_SEPARATORS)
+            if char == "]":
                 break
             else:
                 found.append(self._value())

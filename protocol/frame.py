@@ -26,6 +26,10 @@ from protocol.header_json import encode_header as encode_json_header
 FRAME_BYTES_MAX = 16_777_216
 """With its length field; com.rocketmq.remoting.frameMaxLength of RocketMQ."""
 
+HEADER_BYTES_MAX = 1 << 20
+"""The longest that any client writes has a message's properties: 32 KiB, six times that escaped.
+Whoever serves has to read it whole, while others wait."""
+
 _MARK = Struct(">I")
 _LENGTH_AND_MARK = Struct(">iI")
 _HEADER_LENGTH_MASK = 0xFFFFFF
@@ -46,6 +50,8 @@ def decode_frame(frame: bytes | memoryview) -> RemotingCommand:
     body_start = _MARK.size + header_bytes
     if body_start > total:
         raise _broken(f"a header of {header_bytes} bytes in a frame of {total}")
+    if header_bytes > HEADER_BYTES_MAX:
+        raise _broken(f"a header of {header_bytes} bytes; at most {HEADER_BYTES_MAX}")
     body_bytes = total - body_start
     if kind == SerializeType.JSON:
         command = decode_json_header(frame[_MARK.size : body_start])

@@ -38,6 +38,8 @@ class Body:
 
     __slots__ = ()
     _plans: ClassVar[dict[type, tuple[_Property, ...]]] = {}
+    dialect_bytes_max: ClassVar[int | None] = None
+    """Of a body that is no standard JSON; set for those that a server reads while others wait."""
 
     @classmethod
     def decode(cls, data: bytes | memoryview | None) -> Self:
@@ -51,7 +53,7 @@ class Body:
                 ResponseCode.SYSTEM_ERROR, "java.lang.NullPointerException: the body is missing"
             )
         try:
-            return cls.from_json(loads_object(data))
+            return cls.from_json(loads_object(data, cls.dialect_bytes_max))
         except FastjsonError as error:
             raise _refused(str(error)) from None
 

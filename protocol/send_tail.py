@@ -6,13 +6,20 @@
     ,"AccessKey":"…"                                                and behind it, from our clients,
     ,"Timestamp":"1795189863439"
 
-That is how Java clients write a signed send. What its signature covers is put together here, where
-the texts of its fields are at hand; whether it is right is for others to find out.
+That is how Java clients write a signed send in JSON. In a binary header their encoder writes the
+fields of a send twice, before it and after it has put them together to be signed:
+
+    a b c d e f g h i j k l m n                                     those that are not missing
+    a b c d e f g h i j k l m n  Signature  AccessKey               byte for byte the same; two more
+
+What the signature covers is put together here, where the texts of the fields are at hand; whether
+it is right is for others to find out.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from re import compile as compile_pattern
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 from orjson import JSONDecodeError
 from orjson import loads as json_loads
@@ -25,11 +32,12 @@ _LEARNT_MAX = 64
 """How many of each kind one connection keeps; a producer of more topics learns again."""
 
 _OWN = frozenset("jklmn")
-_Own = tuple[int, bool, int | None, bool]
-_new_tuple = tuple.__new__
-"""What a named tuple's own constructor calls: 0.1 µs instead of 0.3."""
+_KEY = {ACCESS_KEY}
 _SIGNATURE_AT = b',"Signature":"'
 _SIGNATURE_CHARS = 28
+_QUOTE, _BACKSLASH = b'"', b"\\"
+_SIGNATURE_ENTRY = b"\x00\x09Signature\x00\x00\x00\x1c"
+assert _SIGNATURE_ENTRY[-1] == _SIGNATURE_CHARS
 _REST = compile_pattern(
     rb'","AccessKey":"([ !#-\[\]-~]*)"'
     rb'(?:,"Timestamp":"([0-9]{1,18})")?(?:,"SecurityToken":"([ !#-\[\]-~]*)")?'
@@ -46,35 +54,21 @@ class SendTail:
     batch: bool
 
 
-class SignedTail(NamedTuple):
-    """Of one send that somebody has signed, or says so: there is one for each, so it is a tuple."""
-
-    reconsume_times: int
-    unit_mode: bool
-    max_reconsume_times: int | None
-    batch: bool
-    access_key: str
-    signature: bytes
-    timestamp: str
-    values: bytes
-    """What is signed before the body."""
+Signed = tuple[SendTail, str, bytes, str, bytes]
+"""Of one send that somebody has signed, or says so: its tail, which others have, too; the name of
+the account; the signature; the time as it is signed, or empty; what is signed before the body."""
 
 
-def signed_tail(tail: SendTail, fields: dict[str, str]) -> SendTail | SignedTail:
-    """The tail of a send with these ext fields: a signed one, if they name an account."""
+def signed_by(tail: SendTail, fields: Mapping[str, str]) -> Signed | None:
+    """Of a send with these ext fields; None if they name no account."""
     access_key = fields.get(ACCESS_KEY)
     if access_key is None:
-        return tail
-    return SignedTail(
-        tail.reconsume_times,
-        tail.unit_mode,
-        tail.max_reconsume_times,
-        tail.batch,
-        access_key,
-        fields.get(SIGNATURE, "").encode("utf-8", "replace"),
-        fields.get(TIMESTAMP, ""),
-        signed_values(fields),
-    )
+        return None
+    signature = fields.get(SIGNATURE, "").encode("utf-8", "replace")
+    return tail, access_key, signature, fields.get(TIMESTAMP, ""), signed_values(fields)
+
+
+_NO_TAIL = SendTail(0, False, None, False)
 
 
 class JsonTails:
@@ -86,22 +80,23 @@ class JsonTails:
         self.seen = False
         """Whether one came that was signed: the next will be, too."""
         self._begin, self._end, self._length = b"\xff", b"", 0
-        self._usual: tuple[_Own, str, bytes, bytes] = ((0, False, None, False), "", b"", b"")
-        self._stable: dict[bytes, tuple[_Own, bytes, bytes]] = {}
+        self._usual: tuple[SendTail, str, bytes, bytes] = (_NO_TAIL, "", b"", b"")
+        self._stable: dict[bytes, tuple[SendTail, bytes, bytes]] = {}
         self._rests: dict[bytes, tuple[bytes, str, str, bytes]] = {}
 
-    def read(self, tail_bytes: bytes, before: tuple[bytes, ...]) -> SignedTail | None:
+    def read(self, tail_bytes: bytes, before: tuple[bytes, ...]) -> Signed | None:
         """A tail behind fields with these values; None: one of another form."""
         if (
             tail_bytes.startswith(self._begin)
             and len(tail_bytes) == self._length
             and tail_bytes.endswith(self._end)
         ):  # as the last one, but for its signature
-            own, access_key, head, behind = self._usual
+            tail, access_key, head, behind = self._usual
             begin = len(self._begin)
             signature = tail_bytes[begin : begin + _SIGNATURE_CHARS]
-            values = b"".join((head, *before, behind))
-            return _new_tuple(SignedTail, (*own, access_key, signature, "", values))
+            if _QUOTE in signature or _BACKSLASH in signature:
+                return None  # its text ends sooner than that
+            return tail, access_key, signature, "", b"".join((head, *before, behind))
         at = tail_bytes.find(_SIGNATURE_AT)
         if at < 0:
             return None
@@ -112,24 +107,25 @@ class JsonTails:
         rest = self._rests.get(tail_bytes[rest_at:]) or self._learn_rest(tail_bytes[rest_at:])
         if stable is None or rest is None:
             return None
-        own, token, behind = stable
+        tail, token, behind = stable
         head, access_key, timestamp, middle = rest
         if not timestamp:
             self._begin, self._end = tail_bytes[:signature_at], tail_bytes[rest_at:]
             self._length = len(tail_bytes)
-            self._usual = own, access_key, head + token + middle, behind
+            self._usual = tail, access_key, head + token + middle, behind
         values = b"".join((head, token, middle, *before, behind))
         signature = tail_bytes[signature_at:rest_at]
-        return _new_tuple(SignedTail, (*own, access_key, signature, timestamp, values))
+        if _QUOTE in signature or _BACKSLASH in signature:
+            return None
+        return tail, access_key, signature, timestamp, values
 
-    def _learn(self, stable: bytes) -> tuple[_Own, bytes, bytes] | None:
+    def _learn(self, stable: bytes) -> tuple[SendTail, bytes, bytes] | None:
         fields = json_tail(stable) or {}
         token = fields.pop(SECURITY_TOKEN, "")
         tail = tail_of(fields)
         if tail is None or not fields:
             return None
-        own = tail.reconsume_times, tail.unit_mode, tail.max_reconsume_times, tail.batch
-        learnt = (own, token.encode("utf-8", "replace"), signed_values(fields))
+        learnt = (tail, token.encode("utf-8", "replace"), signed_values(fields))
         keep(self._stable, stable, learnt)
         return learnt
 
@@ -143,6 +139,62 @@ class JsonTails:
         if not timestamp:  # else it is another one every time
             keep(self._rests, rest, learnt)
         return learnt
+
+
+class BinaryTails:
+    """The signed tails of one connection with binary headers."""
+
+    __slots__ = ("_behind", "_end", "_head", "_key", "_own_bytes", "_rest", "_tail", "seen")
+
+    def __init__(self) -> None:
+        self.seen = False
+        """Whether one came that was signed: the next will be, too."""
+        self._own_bytes = self._end = self._rest = b"\xff"
+        self._tail, self._key, self._head, self._behind = _NO_TAIL, "", b"", b""
+
+    def read(
+        self, data: bytes, fields_at: int, at: int, end: int, before: tuple[bytes, ...]
+    ) -> Signed | None:
+        """The tail at `at`, behind fields that begin at `fields_at` and have these values; None:
+        one of another form.
+
+        0.6 µs, where the general decoder takes 30.
+        """
+        own_bytes = len(self._own_bytes)
+        again_at = at + own_bytes
+        again_end = again_at + at - fields_at
+        signature_at = again_end + len(self._end)
+        rest_at = signature_at + _SIGNATURE_CHARS
+        if not (
+            data[rest_at:end] == self._rest
+            and data.startswith(self._end, again_end)
+            and data.startswith(data[fields_at:again_at], again_at)
+        ):
+            return self._learn(data, fields_at, at, end, before)
+        values = b"".join((self._head, *before, self._behind))
+        return self._tail, self._key, data[signature_at:rest_at], "", values
+
+    def _learn(
+        self, data: bytes, fields_at: int, at: int, end: int, before: tuple[bytes, ...]
+    ) -> Signed | None:
+        """The same, if it is the first of its form."""
+        entry_at = data.rfind(_SIGNATURE_ENTRY, at, end)
+        own_bytes = data[at : at + (entry_at - at - (at - fields_at)) // 2]
+        rest = data[entry_at + len(_SIGNATURE_ENTRY) + _SIGNATURE_CHARS : end]
+        if entry_at < 0 or not own_bytes or not rest or not (own_bytes + rest).isascii():
+            return None
+        own, shown = binary_tail(own_bytes), binary_tail(rest)
+        tail = tail_of(own)
+        if own is None or tail is None or shown is None or shown.keys() - {SECURITY_TOKEN} != _KEY:
+            return None
+        if (own_bytes, rest) == (self._own_bytes, self._rest):
+            return None  # its form is known: it is not twice the same
+        self._own_bytes, self._end, self._rest = own_bytes, own_bytes + _SIGNATURE_ENTRY, rest
+        self._tail, self._key = tail, shown[ACCESS_KEY]
+        self._head, self._behind = signed_values(shown), signed_values(own)
+        found = self.read(data, fields_at, at, end, before)
+        self.seen = found is not None
+        return found
 
 
 def tail_of(fields: dict[str, str] | None) -> SendTail | None:

@@ -96,6 +96,10 @@ class Credentials:
     def __post_init__(self) -> None:
         object.__setattr__(self, "_key", SecretKey(self.secret_key))
 
+    def __reduce__(self) -> tuple[type["Credentials"], tuple[str, str, str | None]]:
+        """For tasks elsewhere: a hash that has begun cannot travel."""
+        return Credentials, (self.access_key, self.secret_key, self.security_token)
+
     def sign(self, command: RemotingCommand, now_ms: int) -> None:
         """Signs a request, or signs it anew; its body must be what is sent."""
         fields = dict(command.fields or {})

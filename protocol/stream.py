@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 from protocol.codes import ResponseCode, SerializeType
 from protocol.command import RemotingCommand
 from protocol.errors import FrameError, FrameTooLong, RemoteError
-from protocol.frame import FRAME_BYTES_MAX, decode_frame
+from protocol.frame import FRAME_BYTES_MAX, HEADER_BYTES_MAX, decode_frame
 
 if TYPE_CHECKING:  # who only reads answers does without: 10 ms of CPU in each task of Spark
     from protocol.pull_wire import Pull, PullDecoder
@@ -29,6 +29,7 @@ _HEAD: Final = Struct(
 )
 _HEAD_BYTES: Final = _HEAD.size
 _LENGTH_BYTES: Final = 4
+_SHORT_PIECE_BYTES: Final = 4096
 assert _HEAD_BYTES == 8
 _JSON, _ROCKETMQ = int(SerializeType.JSON), int(SerializeType.ROCKETMQ)
 
@@ -58,7 +59,7 @@ behind that place can be trusted."""
 class Stream:
     """What one peer writes. Keeps the half-read frame, and what it has learnt of this peer."""
 
-    __slots__ = ("_have", "_need", "_parts", "_pulls", "_sends", "frame_bytes_max")
+    __slots__ = ("_parts", "_pulls", "_sends", "frame_bytes_max", "half_bytes", "wanted_bytes")
 
     def __init__(
         self,
@@ -70,16 +71,21 @@ class Stream:
         self.frame_bytes_max = frame_bytes_max
         """With the length field. May change at any time; a frame counts when its head comes."""
         self._sends, self._pulls = sends, pulls
-        self._parts: list[bytes] = []
-        self._have = 0
-        self._need = _HEAD_BYTES
+        self._parts: list[bytes | bytearray] = []
+        self.half_bytes = 0
+        """Of a frame that has come in part."""
+        self.wanted_bytes = _HEAD_BYTES
+        """How many it will have, as far as that is known."""
 
     def receive(self, data: bytes) -> list[Event]:
         """Adds `data`; what is whole now."""
         if self._parts:
-            self._parts.append(data)
-            self._have += len(data)
-            if self._have < self._need:
+            self.half_bytes += len(data)
+            if len(data) < _SHORT_PIECE_BYTES:
+                self._add_short(data)
+            else:
+                self._parts.append(data)
+            if self.half_bytes < self.wanted_bytes:
                 return []
             data = b"".join(self._parts)
             self._parts.clear()
@@ -96,6 +102,8 @@ class Stream:
                 if total < 4 or header_end > end or total + 4 > most:
                     raise self._refusal(total, mark)
                 if end > size:
+                    if header_end - start > HEADER_BYTES_MAX:
+                        raise self._refusal(total, mark)
                     need = end - position
                     break
                 send = None
@@ -113,18 +121,28 @@ class Stream:
                 position = end
         except FrameError as error:
             broken = error
+        self.half_bytes = size - position
         if position < size:
             self._parts.append(data[position:])
-            self._have, self._need = size - position, need
+            self.wanted_bytes = need
         if sends:
             events.append(SendGroup(sends, sends_bytes))
         if broken is not None:
             events.append(broken)
         return events
 
+    def _add_short(self, data: bytes) -> None:
+        """Short pieces go into one buffer: an object for each would be 24 times its two bytes."""
+        last = self._parts[-1]
+        if isinstance(last, bytearray):
+            last += data
+        else:
+            self._parts.append(bytearray(data))
+
     def clear(self) -> None:
         """Forgets the half-read frame: the rest of it will not come."""
         self._parts.clear()
+        self.half_bytes = 0
 
     def _refusal(self, total: int, mark: int) -> FrameError:
         remark = f"a frame of {total} bytes with a header of {mark & 0xFFFFFF}"

@@ -18,6 +18,8 @@ _SEPARATOR = "||"
 _BLANKS = "".join(map(chr, range(33)))  # what Java's trim() takes off
 _CACHED_TAGS = 4096
 _32_BITS = 0xFFFFFFFF
+TAG_EXPRESSION_CHARS_MAX = 64 << 10
+"""Thousands of tags; a pull that brings its own has them hashed while others wait."""
 
 
 def java_hash_code(text: str) -> int:
@@ -50,10 +52,17 @@ class TagFilter:
     def parse(cls, expression: str | None) -> "TagFilter":
         """`a || b`, `*`, or nothing for all.
 
-        Raises RemoteError(SUBSCRIPTION_PARSE_FAILED) for separators without anything between them.
+        Raises RemoteError(SUBSCRIPTION_PARSE_FAILED) for separators without anything between them,
+        and for what is too long.
         """
         if not expression or expression == ALL_TAGS:
             return cls(frozenset(), None)
+        if len(expression) > TAG_EXPRESSION_CHARS_MAX:
+            raise RemoteError(
+                ResponseCode.SUBSCRIPTION_PARSE_FAILED,
+                f"the tag expression has {len(expression)} characters:"
+                f" {TAG_EXPRESSION_CHARS_MAX} are allowed",
+            )
         parts = expression.split(_SEPARATOR)
         if not any(parts):
             raise RemoteError(

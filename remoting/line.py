@@ -7,7 +7,7 @@ thread.
 
 from itertools import count
 from socket import IPPROTO_TCP, TCP_NODELAY, create_connection, socket
-from time import monotonic
+from time import monotonic, time_ns
 from types import TracebackType
 from typing import Self
 
@@ -15,6 +15,7 @@ from protocol.codes import ResponseCode
 from protocol.command import RemotingCommand
 from protocol.errors import FrameError
 from protocol.frame import encode
+from protocol.signature import Credentials
 from protocol.stream import CommandStream
 from remoting.address import split_address
 
@@ -23,6 +24,7 @@ TIMEOUT_MS = 30_000
 """For an answer: a broker may have to read old messages from its disk first."""
 
 _RECEIVE_BYTES = 256 << 10
+_ACCESS_CONTROL = "AclException"
 
 
 class RemotingFailed(Exception):
@@ -51,15 +53,28 @@ class Refused(RemotingFailed):
         self.code = code
         self.remark = remark or ""
 
+    @property
+    def is_denial(self) -> bool:
+        """Whether access control said it: it says the same the next time."""
+        return _ACCESS_CONTROL in self.remark
+
 
 class Line:
     """Connects with the first request. Not shared between threads."""
 
-    def __init__(self, address: str, *, timeout_ms: int = TIMEOUT_MS) -> None:
-        """Raises ValueError for a text that is no address."""
+    def __init__(
+        self,
+        address: str,
+        *,
+        timeout_ms: int = TIMEOUT_MS,
+        credentials: Credentials | None = None,
+    ) -> None:
+        """With `credentials` every request is signed. Raises ValueError for a text that is no
+        address."""
         self.address = address
         self._host_and_port = split_address(address)
         self._timeout_s = timeout_ms / 1000
+        self._credentials = credentials
         self._opaques = count(1)
         self._socket: socket | None = None
         self._frames = CommandStream()
@@ -107,6 +122,8 @@ class Line:
 
     def _exchange(self, command: RemotingCommand) -> RemotingCommand:
         command.opaque = next(self._opaques)
+        if self._credentials is not None:
+            self._credentials.sign(command, time_ns() // 1_000_000)
         try:
             connected = self._connected()
             deadline_s = monotonic() + self._timeout_s

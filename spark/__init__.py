@@ -5,6 +5,7 @@
     progress.py     how far a job is                                                no
     parts.py        work shared out to tasks, or done here if Spark does not pay    no
     arguments.py    what a job was told; refusals before Spark starts               no
+    accounts.py     the account for servers with access control                     no
     class_data.py   classes that the JVM starts faster with                         no
     masters.py      local, standalone, YARN, Kubernetes; shipping.py: our code, zipped   no
     session.py      a SparkSession from conf/spark.conf                             yes

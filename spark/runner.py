@@ -33,6 +33,7 @@ from spark.jobs import Job, load_job
 from spark.progress import PROGRESS, HowFar
 from spark.report import Report
 from spark.session import python_path, read_settings, start_session
+from storage.access.account import BROKER_ACCESS_KEY, BROKER_SECRET_KEY
 from storage.errors import StoreError
 
 if TYPE_CHECKING:
@@ -72,8 +73,13 @@ def command(
 
 
 def environment(inherited: Mapping[str, str], java_home: str | None = None) -> dict[str, str]:
-    """What the child must inherit: where our packages lie, and which Java to use."""
+    """What the child must inherit: where our packages lie, and which Java to use.
+
+    The account that it may show to servers is in there, too; that of the broker is not.
+    """
     changed = {**inherited, "PYTHONPATH": python_path(inherited.get("PYTHONPATH", ""))}
+    for name in (BROKER_ACCESS_KEY, BROKER_SECRET_KEY):
+        changed.pop(name, None)
     if java_home is not None:
         changed["JAVA_HOME"] = java_home
     return changed

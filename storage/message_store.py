@@ -30,7 +30,9 @@ from storage.recovery.clean_stop import (
     remove_clean_stop,
     write_clean_stop,
 )
-from storage.recovery.recovery import Recovery, RecoveryReport
+from storage.recovery.log_parts import OpenParts, PartsHere
+from storage.recovery.recovery import Recovery
+from storage.recovery.recovery_report import RecoveryReport
 from storage.recovery.start_findings import (
     REBUILD_ORDERED,
     checkpoint_findings,
@@ -62,7 +64,11 @@ class MessageStore:
     Each part has one owner at a time. `open` and `close` use all of them.
     """
 
-    def __init__(self, config: StoreConfig, disk: Disk, clock: Clock) -> None:
+    def __init__(
+        self, config: StoreConfig, disk: Disk, clock: Clock, open_parts: OpenParts = PartsHere
+    ) -> None:
+        """`open_parts`: who reads the log where a start has to."""
+        self._open_parts = open_parts
         self.config = config
         self.disk = disk
         self.clock = clock
@@ -146,6 +152,7 @@ class MessageStore:
             self.damage,
             self.checkpoint,
             report,
+            open_parts=self._open_parts,
             names_only=names_only,
         )
         try:

@@ -9,15 +9,16 @@ Of a trial there are a few in `make test` and many in `make trials`:
 with the seeds 0 to 499; ROUNDS= says how many instead, SEED= the first one. The seed of a failure
 is in its test's name; ROUNDS=1 SEED=<it> repeats it.
 
-`short` is so many that the trial takes half a second. Trials that are too slow for every seed
-share them: with every=3, turn=1 a trial takes the seeds 1, 4, 7, … of those.
+`short` is so many that the trial takes a quarter of a second, or one or two that take longer.
+Trials that are too slow for every seed share them: with every=3, turn=1 a trial takes the seeds 1,
+4, 7, … of those.
 
 What starts processes is marked `slow`, with the `seconds` that it takes where they are many:
 `-m "not slow"` leaves it out, and who starts one without the mark fails.
 
 Both targets run in several processes. Files with slow tests begin, the longest first, so that no
-process is left with one at the end. Slow tests mostly wait, so there is one process more than there
-are processors.
+process is left with one at the end. Slow tests mostly wait, so with `-n auto` there is one process
+more than there are processors; with `-n logical` there are as many.
 """
 
 import gc
@@ -29,7 +30,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from tests.support import processes
+from tests.support import log_lines, processes
 from tests.support.golden import NO_GOLDEN_DATA
 from tests.support.telling import tally, tell, told
 
@@ -44,9 +45,10 @@ def pytest_configure() -> None:
 
 
 @pytest.hookimpl(optionalhook=True)
-def pytest_xdist_auto_num_workers() -> int:
-    """What `-n auto` means, but for --maxprocesses."""
-    return len(os.sched_getaffinity(0)) + 1
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    """What `-n auto` and `-n logical` mean, but for --maxprocesses."""
+    more = config.getoption("numprocesses") == "auto"
+    return len(os.sched_getaffinity(0)) + more
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -97,6 +99,7 @@ def pytest_collection_finish() -> None:
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
     """Who is not marked `slow` starts no process."""
     processes.begins(item)
+    log_lines.begin()
     try:
         return (yield)
     finally:
@@ -105,8 +108,13 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """One line for all that lack golden data: a fixture's skip would name each test's own place."""
+    """One line for all that lack golden data: a fixture's skip would name each test's own place.
+
+    A failure comes with the log lines.
+    """
     report = yield
+    if report.failed and (lines := log_lines.text()):
+        report.sections.append((f"Log lines until {report.when}", lines))
     if report.skipped and isinstance(report.longrepr, tuple):
         *_, reason = report.longrepr
         if NO_GOLDEN_DATA in reason:

@@ -29,7 +29,7 @@ ROOMS: dict[str, str] = {
     "actors": "engine settings config access network tables statistics dispatching retention"
     " scrubbing naming sending pulling consumers delays transactions replication admin jobs parts"
     " children broker broker_server namesrv_server",
-    "spark": "report progress plot parts arguments class_data masters shipping session"
+    "spark": "report progress plot parts arguments accounts class_data masters shipping session"
     " class_data_session leasing decoding sink source archive analysis jobs runner",
     "troupemq/client": "errors message log arguments connection admin producing consuming",
 }

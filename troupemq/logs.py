@@ -54,7 +54,7 @@ def set_up_logs(
             sentence = f"Cannot write the log {path}: {reason_of(error)}."
             raise StoreError(sentence) from error
     before: list[Processor] = [add_log_level, _TIME, format_exc_info]
-    render: Processor = JSONRenderer(ensure_ascii=False) if as_json else _for_people
+    render: Processor = _for_machines if as_json else _for_people
     handler.setFormatter(
         ProcessorFormatter(
             foreign_pre_chain=before,
@@ -82,6 +82,15 @@ def shut_down_logs() -> None:
         handler.close()
         root.setLevel(logging.WARNING)
         reset_defaults()
+
+
+_JSON = JSONRenderer(ensure_ascii=False)
+_BIDI = {code: f"\\u{code:04x}" for code in (*range(0x202A, 0x202F), *range(0x2066, 0x206A))}
+"""What turns the direction of all that follows: whoever reads the line would see another."""
+
+
+def _for_machines(logger: Any, method: str, event: MutableMapping[str, Any]) -> str:
+    return str(_JSON(logger, method, event)).translate(_BIDI)
 
 
 def _for_people(logger: object, method: str, event: MutableMapping[str, Any]) -> str:

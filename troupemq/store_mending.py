@@ -10,6 +10,7 @@ import click
 from orjson import dumps
 
 from actors.config import ConfigError, load_broker_config
+from actors.dispatching.part_pool import open_parts
 from actors.tables.topic_set import Topics
 from storage.checking.store_check import CheckReport, StoreCheck
 from storage.checking.store_layout import with_sizes_of_files
@@ -75,7 +76,7 @@ def rebuild(directory: Path, config: Path | None) -> None:
     read again. Stop the broker before; if it is interrupted, the next start goes on with it.
     """
     store_config, _ = _settings(directory, config)
-    store = MessageStore(store_config, RealDisk(), SystemClock())
+    store = MessageStore(store_config, RealDisk(), SystemClock(), open_parts)
     try:
         require_known_format(store_config, store.disk)
         order_rebuild(store_config, store.disk)

@@ -214,3 +214,12 @@ STRICT_NAMESRV_RIGHTS: Mapping[int, Right] = {
     Code.GET_ROUTEINFO_BY_TOPIC: _ANY_USE,
 }
 """With aclRoutePermEnable: routes only of topics that the asker may use."""
+
+
+def admin_codes(rights: Mapping[int, Right]) -> frozenset[int]:
+    """Codes that are administrators' alone, whatever the request names."""
+    return frozenset(
+        code
+        for code, right in rights.items()
+        if right.level is Level.ADMIN and not (right.topics or right.groups)
+    )

@@ -55,7 +55,10 @@ _BLACK_LIST = frozenset(
         *("aclEnable", "aclAllowSampleCredentials", "aclWhiteListAdmin", "aclRoutePermEnable"),
         *("rocketmq.acl.plain.file", "brokerAccessKey", "brokerSecretKey", "haAllowedAddresses"),
         *("namesrvAddr", "haMasterAddress", "brokerIP1", "brokerIP2", "bindAddress"),
-        *("listenPort", "haListenPort", "fastListenPort"),
+        *("listenPort", "haListenPort", "fastListenPort", "monitoringPort"),
+        # and what holds everybody but its operator back
+        *("adminAllowedAddresses", "maxConnections", "maxConnectionsPerAddress"),
+        *("maxAutoTopics", "maxAutoGroups", "com.rocketmq.remoting.frameMaxLength"),
     )
 )
 """Keys that name no path and still lead to files, classes or commands of RocketMQ's."""

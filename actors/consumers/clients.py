@@ -12,7 +12,7 @@ What PullMessage needs of a consumer group is published, and who is in each prod
 Source: ClientManageProcessor.java, ConsumerManageProcessor.java, DefaultConsumerIdsChangeListener.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from structlog import get_logger
@@ -25,14 +25,17 @@ from actors.consumers.client_lists import (
     producer_connection,
     producer_table,
 )
-from actors.consumers.consumer_groups import Consumers, Left, Producers
+from actors.consumers.consumer_groups import Consumers, Left, Producers, renewed
 from actors.consumers.group_changes import GroupEvent, GroupHistory, change_of, log_mismatches
+from actors.consumers.heartbeat_rules import check_heartbeat
 from actors.consumers.queue_locks import QueueLocks
 from actors.engine.actor import handles
 from actors.engine.address import Address
 from actors.engine.published import Published
 from actors.network.client_calls import AskProducer, CallClient, NoProducer, next_opaque
+from actors.network.limits import Rarely
 from actors.network.request import Peer, PeerClosed, Request, Responder, serves, short_body
+from actors.pulling.compile_budget import CompileBudget
 from actors.pulling.property_filters import TAG_EXPRESSIONS, compiled, not_supported
 from actors.tables.consumer_filters import RegisterFilters, UnregisterFilters
 from actors.tables.consumer_views import ConsumerView, Member, Subscription
@@ -121,8 +124,11 @@ class Clients(Responder):
         self._refusals = refusals
 
     def on_start(self) -> None:
+        self._stale: set[str] = set()
+        self._rarely = Rarely(self.system.clock.monotonic_ms)
+        self._budget = CompileBudget(self.system.clock.monotonic_ms)
         self._published.value = {}
-        self._publish_producers()
+        self._publish()
         self.every(SCAN_MS, _Scan())
 
     # --- who is there
@@ -134,6 +140,7 @@ class Clients(Responder):
         data = HeartbeatData.decode(short_body(command))
         if request.grant is not None:
             request.grant.require_consumers(command.code, data.subscribed())
+        check_heartbeat(data, request.peer.peer_id, self._budget)
         member = Member(
             request.peer,
             data.client_id,
@@ -147,15 +154,13 @@ class Clients(Responder):
         changed = [each.group_name for each in consumers if self._register_consumer(each, member)]
         if not waits:
             self._notify(*changed)
-        for producer in data.producer_data_set:
-            if self._producers.register(producer.group_name, member):
-                log.info(
-                    "producer joined",
-                    group=producer.group_name,
-                    client=member.client_id,
-                    peer=request.peer.remote,
-                )
-        self._publish_producers()
+        for name in [each.group_name for each in data.producer_data_set]:
+            if self._has_no_room(name, self._producers.groups):
+                continue
+            if self._producers.register(name, member):
+                client, peer = member.client_id, request.peer.remote
+                log.info("producer joined", group=name, client=client, peer=peer)
+        self._publish()
         filtering = [each for each in consumers if self._filters_properties(each)]
         if filtering:
             self._filter_table.tell(RegisterFilters(filtering, request))
@@ -163,6 +168,14 @@ class Clients(Responder):
             known = _RetryTopicsKnown(changed, None if filtering else request)
             self._topic_table.tell(WhenRegistered(known, self.address))
         return None if filtering or waits else command.answer()
+
+    def _has_no_room(self, group: str, known: Collection[str]) -> bool:
+        """Whether this would be one group too many, of which nobody but clients speaks."""
+        most = self._config.auto_groups_max
+        has_none = group not in known and 0 < most <= len(known)
+        if has_none:
+            self._rarely.warn("group not registered: maxAutoGroups", group=group, most=most)
+        return has_none
 
     @handles(_RetryTopicsKnown)
     def on_retry_topics_known(self, message: _RetryTopicsKnown) -> None:
@@ -183,9 +196,11 @@ class Clients(Responder):
         config = self._groups.find(name)
         if config is not None:
             self._make_retry_topic(name, config, data.unit_mode)
+        elif self._has_no_room(name, self._consumers.groups):
+            return False
         done = self._consumers.register(data, member)
         if done.published:
-            self._publish(name)
+            self._stale.add(name)
         if done.mismatched:
             self._log_mismatches(name)
         if done.rebalance:
@@ -216,7 +231,7 @@ class Clients(Responder):
         peer_id = request.peer.peer_id
         if header.producer_group is not None:
             self._producers.unregister(header.producer_group, peer_id)
-            self._publish_producers()
+            self._publish()
         if header.consumer_group is not None:
             name = header.consumer_group
             left = self._consumers.unregister(name, peer_id)
@@ -242,7 +257,7 @@ class Clients(Responder):
     def on_peer_closed(self, message: PeerClosed) -> None:
         """Whatever the connection had registered goes at once, and the others are told."""
         self._producers.peer_closed(message.peer.peer_id)
-        self._publish_producers()
+        self._publish()
         for left in self._consumers.peer_closed(message.peer.peer_id):
             self._left(left, "connection closed")
             self._notify(left.group)
@@ -252,7 +267,7 @@ class Clients(Responder):
         """Removes clients without a heartbeat, though their connection is still there."""
         now_ms = self.system.clock.monotonic_ms()
         self._producers.expire(now_ms)
-        self._publish_producers()
+        self._publish()
         self._locks.expire(now_ms)
         for left in self._consumers.expire(now_ms):
             self._left(left, "no heartbeat")
@@ -261,7 +276,7 @@ class Clients(Responder):
     def _left(self, left: Left, why: str) -> None:
         name = left.group
         log.info("consumer left", group=name, client=left.member.client_id, why=why)
-        self._publish(name)
+        self._stale.add(name)
         if left.is_gone:
             self._filter_table.tell(UnregisterFilters(name))
         self._note(name, left.member, GroupEvent.LEFT, why)
@@ -277,15 +292,16 @@ class Clients(Responder):
         group = self._consumers.groups.get(name)
         log_mismatches(name, () if group is None else group.mismatches)
 
-    def _publish(self, name: str) -> None:
-        group = self._consumers.groups.get(name)
-        others = {own: view for own, view in self._published.value.items() if own != name}
-        self._published.value = others if group is None else {**others, name: group.view()}
-
-    def _publish_producers(self) -> None:
+    def _publish(self) -> None:
+        if self._stale:
+            groups, stale = self._consumers.groups, self._stale
+            views = {name: groups[name].view() for name in stale if name in groups}
+            self._published.value = renewed(self._published.value, stale, views)
+            stale.clear()
         self._published_producers.value = self._producers.view
 
     def _notify(self, *names: str) -> None:
+        self._publish()
         for name in names if self._config.notify_consumer_ids_changed_enable else ():
             group = self._consumers.groups.get(name)
             fields = NotifyConsumerIdsChangedHeader(name).encode()
@@ -352,6 +368,7 @@ class Clients(Responder):
         if data is not None and data.expression_type not in TAG_EXPRESSIONS:
             if not self._config.property_filter_enable:
                 raise not_supported(data.expression_type)
+            self._budget.take(request.peer.peer_id, data.sub_string)
             compiled(data.expression_type, data.sub_string)
         return request.command.answer()
 

@@ -5,14 +5,16 @@ A client is known by its connection; one connection may be in many groups.  Time
 Source: broker/client/ConsumerManager.java, ConsumerGroupInfo.java, ProducerManager.java.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 from actors.consumers.mismatches import mismatches_of
 from actors.network.request import Peer
 from actors.tables.consumer_views import ConsumerView, Member, Mismatch, Subscription
 from protocol.bodies import ConsumerData, SubscriptionData
 
+View = TypeVar("View")
 CLIENT_EXPIRES_MS = 120_000
 SUBSCRIBE_ALL = "*"
 
@@ -175,8 +177,18 @@ class Producers:
         self.groups: dict[str, dict[int, Member]] = {}
         self._by_client: dict[str, Member] = {}
         """Who came last with a clientId; some may be gone."""
-        self.view: Mapping[str, Sequence[Peer]] = {}
+        self._view: Mapping[str, Sequence[Peer]] = {}
+        self._stale: set[str] = set()
+
+    @property
+    def view(self) -> Mapping[str, Sequence[Peer]]:
         """Who is in each group, as others may see it: replaced, never changed."""
+        if self._stale:
+            found = {name: self.groups.get(name, {}).values() for name in self._stale}
+            new = {name: tuple(each.peer for each in found[name]) for name in found if found[name]}
+            self._view = renewed(self._view, self._stale, new)
+            self._stale.clear()
+        return self._view
 
     def register(self, group_name: str, member: Member) -> bool:
         """A producer says that it is there; whether that is new."""
@@ -217,9 +229,12 @@ class Producers:
         self._by_client = {member.client_id: member for member in live}
 
     def _changed(self, name: str) -> None:
-        peers = tuple(member.peer for member in self.groups.get(name, {}).values())
-        others = {own: view for own, view in self.view.items() if own != name}
-        self.view = {**others, name: peers} if peers else others
+        self._stale.add(name)
+
+
+def renewed(old: Mapping[str, View], stale: Set[str], new: Mapping[str, View]) -> dict[str, View]:
+    """A table as it is now: all that has changed at once, for a copy for each of it adds up."""
+    return {**{name: view for name, view in old.items() if name not in stale}, **new}
 
 
 def _silent(members: Iterable[Member], now_ms: float) -> list[int]:

@@ -1,9 +1,10 @@
-"""Dispatchers: an actor runs on the loop, on a thread of its own, or in a simulation.
+"""Dispatchers: an actor runs on the loop or on a thread of its own.
 
-The loop (loop.py) and the simulation (simulated.py) run their actors one message at a time; what is
-the same for both is here. A thread is Pykka's own.
+The loop (loop.py) runs its actors one message at a time, and so does the simulation of the tests;
+what is the same for both is here. A thread is Pykka's own.
 """
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from threading import current_thread, main_thread
@@ -120,6 +121,18 @@ class Stepper:
         self.address = Address(name, mail, self)
         self._stopping: dict[Actor, None] = {}
         self._watches: dict[int, Watch] = {}
+
+    @property
+    def here(self) -> bool:
+        """Whether the caller is where these actors run."""
+        raise NotImplementedError
+
+    def end(self, timeout_s: float) -> bool:
+        """Ends the dispatcher behind the last actor; False if it is stuck in a handler."""
+        raise NotImplementedError
+
+    def depths(self) -> Counter[Address]:
+        raise NotImplementedError
 
     def take_waiting(self, address: Address) -> list[object]:
         raise NotImplementedError

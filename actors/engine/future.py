@@ -1,7 +1,6 @@
 """Answers that somebody waits for: in tests, at start-up and at shutdown, never inside an actor.
 
-Waiting on the loop would stop everything that could bring the answer, so it raises there; under
-simulation waiting winds the scheduler.
+Waiting on the loop would stop everything that could bring the answer, so it raises there.
 """
 
 from collections.abc import Callable

@@ -4,12 +4,11 @@ Everything that leans on the interpreter lock is in this file. `tell` appends an
 `asleep`; the reader sets `asleep` and then looks whether something was appended. As both are in
 program order for every thread, one of the two always sees the other, and no lock is needed.
 
-    where      mail            tell appends to   asleep means            wake does
-    loop       LoopMail        the loop's deque  it may be in poll()     one byte on a socketpair
-    loop       LoopMail        the same          it has ended            refuses what is there
-    thread     ThreadMail      a SimpleQueue     the actor is down       keeps to the limit
-    thread     ThreadMail      the same          there will be none      refuses what is there
-    simulated  simulated.Post  a channel         the simulation is over  refuses or forgets it
+    where   mail        tell appends to   asleep means         wake does
+    loop    LoopMail    the loop's deque  it may be in poll()  one byte on a socketpair
+    loop    LoopMail    the same          it has ended         refuses what is there
+    thread  ThreadMail  a SimpleQueue     the actor is down    keeps to the limit
+    thread  ThreadMail  the same          there will be none   refuses what is there
 """
 
 from collections import Counter, deque

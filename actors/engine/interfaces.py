@@ -89,7 +89,6 @@ class System(Protocol):
 
     clock: Clock
     disk: Disk
-    is_simulated: bool
     supervisor: Address
 
     @property

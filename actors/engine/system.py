@@ -5,23 +5,21 @@
     answer = system.ask(system.address("topics"), lambda reply: Find("t", reply)).result(1)
     system.stop()
 
-A simulated system has the same interface, and runs only while it is wound: by `advance`,
-`run_until`, `drain`, `result`, `start` and `stop`.
+Tests have a simulated one: tests/support/simulation.py.
 """
 
 from collections.abc import Callable
 from threading import Event
-from typing import Any, NamedTuple, Self, TypeAlias
+from typing import Any, Self, TypeAlias
 
 from structlog import get_logger
 
 from actors.engine.actor import Actor, Where
 from actors.engine.address import Address
-from actors.engine.dispatchers import ThreadDispatcher
+from actors.engine.dispatchers import Stepper, ThreadDispatcher
 from actors.engine.future import Future, MessageRefused, Reply, assert_may_wait
 from actors.engine.interfaces import ActorDispatcher
 from actors.engine.loop import Loop
-from actors.engine.simulated import SimulatedClock, Simulation
 from actors.engine.supervisor import ChildSpec, Launch, Ping, Shut, Supervisor
 from storage.clock import Clock, SystemClock
 from storage.files.disk import Disk
@@ -42,26 +40,12 @@ class StartFailed(Exception):
     """Children did not start; the cause is what the last of them failed with."""
 
 
-class ActorFigures(NamedTuple):
-    """One line of an operator's list of actors."""
-
-    name: str
-    is_up: bool
-    inbox_depth: int
-    """Messages that wait now."""
-    handled_count: int
-    """Messages handled under this name, over all restarts."""
-    incarnation: int
-    """How often it has been started."""
-
-
 class ActorSystem:
-    """Made by `real` or `simulated`."""
+    """Made by `real`."""
 
     clock: Clock
     disk: Disk
-    loop: Loop | Simulation
-    is_simulated: bool
+    loop: Stepper
 
     def __init__(self, disk: Disk, clock: Clock, on_give_up: GiveUp | None) -> None:
         self.disk = disk
@@ -85,28 +69,10 @@ class ActorSystem:
     ) -> Self:
         """A system on real threads; its loop runs at once. `stop` it."""
         system = cls(disk, clock if clock is not None else SystemClock(), on_give_up)
-        system.is_simulated = False
         loop = Loop(system)
         system.loop = loop
         system._start_supervisor()
         loop.start()
-        return system
-
-    @classmethod
-    def simulated(
-        cls,
-        seed: int,
-        disk: Disk,
-        start_ms: int = 1_700_000_000_000,
-        *,
-        on_give_up: GiveUp | None = None,
-    ) -> Self:
-        """A system on the caller's thread, with a clock of its own that starts at `start_ms`."""
-        clock = SimulatedClock(start_ms)
-        system = cls(disk, clock, on_give_up)
-        system.is_simulated = True
-        system.loop = Simulation(system, clock, seed)
-        system._start_supervisor()
         return system
 
     # --- actors and addresses
@@ -152,8 +118,7 @@ class ActorSystem:
         actor.system = self
         actor.address = address
         actor.incarnation = address.incarnation
-        on_thread = where == "thread" and not self.is_simulated
-        actor.dispatcher = self._threads if on_thread else self.loop
+        actor.dispatcher = self._threads if where == "thread" else self.loop
         actor.actor_inbox.bind(address.tell)
         self.live.add(actor)
         actor.dispatcher.bind(actor)
@@ -162,20 +127,6 @@ class ActorSystem:
     def _start_supervisor(self) -> None:
         self.supervisor = self.address("supervisor")
         self.launch(Supervisor(self.give_up), self.supervisor, "loop", parent=None)
-
-    def figures(self) -> list[ActorFigures]:
-        """What can be seen from outside of the actors with a name of their own. Any thread."""
-        depths = self.loop.depths()
-        return [
-            ActorFigures(
-                address.name,
-                address.is_up,
-                queue.qsize() if (queue := address.own_queue()) is not None else depths[address],
-                address.handled,
-                address.incarnation,
-            )
-            for address in list(self._addresses.values())
-        ]
 
     # --- asking from outside
 
@@ -203,14 +154,7 @@ class ActorSystem:
         return future
 
     def _wait(self, arrived: Event, timeout_s: float) -> None:
-        loop = self.loop
-        if not isinstance(loop, Simulation):
-            arrived.wait(timeout_s)
-            return
-        try:
-            loop.run_until(arrived.is_set, timeout_s * 1000)
-        except TimeoutError as error:
-            raise TimeoutError(f"no answer {error}") from None
+        arrived.wait(timeout_s)
 
     # --- the end
 
@@ -237,33 +181,8 @@ class ActorSystem:
         except (MessageRefused, TimeoutError) as error:
             log.error("not stopped", error=f"{type(error).__name__}: {error}")
             unclean = ["supervisor"]
-        loop = self.loop
-        if isinstance(loop, Simulation):
-            loop.end()
-            self._stopped = not unclean
-        else:
-            self._stopped = loop.end(LOOP_END_TIMEOUT_S) and not unclean
+        self._stopped = self.loop.end(LOOP_END_TIMEOUT_S) and not unclean
         return self._stopped
-
-    # --- a simulation
-
-    @property
-    def simulation(self) -> Simulation:
-        """The scheduler of a simulated system."""
-        assert isinstance(self.loop, Simulation), "this system is real"
-        return self.loop
-
-    def advance(self, ms: float) -> None:
-        self.simulation.advance(ms)
-
-    def run_until(self, predicate: Callable[[], bool], limit_ms: float = 60_000) -> None:
-        self.simulation.run_until(predicate, limit_ms)
-
-    def drain(self) -> None:
-        self.simulation.drain()
-
-    def crash(self) -> None:
-        self.simulation.crash()
 
     def __repr__(self) -> str:
         return f"<ActorSystem {self.loop!r}>"

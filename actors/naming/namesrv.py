@@ -19,6 +19,7 @@ from structlog import get_logger
 from actors.config import NamesrvConfig
 from actors.engine.actor import handles
 from actors.engine.address import Address
+from actors.naming.ceilings import READING_BYTES_MAX, check_names
 from actors.naming.holders import Holders, check_address
 from actors.naming.kv_config import ORDER_TOPIC_CONFIG, KvConfig
 from actors.naming.registration_reader import (
@@ -85,6 +86,7 @@ class Namesrv(PersistedTable):
         self._reader = reader
         self._read_elsewhere = 0
         """Messages that are at the reader's."""
+        self._reading_bytes = 0
         self._is_passed_on = self._takes_topics = False
         self._config = config
         self._routes = RouteTable()
@@ -122,11 +124,16 @@ class Namesrv(PersistedTable):
         command = request.command
         header = RegisterBrokerHeader.decode(command.fields)
         check_address(header.broker_address)
+        check_names(header)
+        self._routes.check_room(header, request.peer.peer_id)
         rival = self._routes.rival(header)
         self._holders.claim(request.grant, header.broker_name, header.broker_id, rival)
         body = bytes(command.body or b"")
         limit = LARGE_COMPRESSED_BYTES if header.compressed else LARGE_BODY_BYTES
         if self._read_elsewhere or len(body) > limit:
+            if self._reading_bytes + len(body) > READING_BYTES_MAX:
+                raise RemoteError(ResponseCode.SYSTEM_BUSY, "too many registrations at a time")
+            self._reading_bytes += len(body)
             self._read_elsewhere += 1
             self._reader.tell(ReadRegistration(request, header, self.address))
             return None
@@ -183,7 +190,9 @@ class Namesrv(PersistedTable):
     @handles(Ended)
     def on_ended(self, message: Ended) -> None:
         """It is complete."""
-        self._read_elsewhere = max(0, self._read_elsewhere - 1)
+        self._was_read(message.request)
+        if self._routes.is_full:
+            self.log_dropped("no room for more topics", broker=message.header.broker_name)
         request, header = message.request, message.header
         is_new = self._routes.data_version(header.broker_address) is None
         answer = self._routes.finish(
@@ -198,9 +207,13 @@ class Namesrv(PersistedTable):
     @handles(UnreadableRegistration)
     def on_unreadable(self, message: UnreadableRegistration) -> None:
         """It is refused, as a whole."""
-        self._read_elsewhere = max(0, self._read_elsewhere - 1)
+        self._was_read(message.request)
         log.warning("registration refused", peer=message.request.peer.remote, why=message.remark)
         message.request.answer(message.code, remark=message.remark)
+
+    def _was_read(self, request: Request) -> None:
+        self._read_elsewhere = max(0, self._read_elsewhere - 1)
+        self._reading_bytes = max(0, self._reading_bytes - len(request.command.body or b""))
 
     def _waits(self, message: object) -> bool:
         """Whether this has to wait for a registration that is being read; then it comes again."""

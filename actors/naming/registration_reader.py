@@ -15,6 +15,7 @@ from typing import ClassVar
 from actors.engine.actor import Actor, Where, handles
 from actors.engine.address import Address
 from actors.engine.inbox import refuse
+from actors.naming.ceilings import check_topics
 from actors.naming.route_table import queues_of
 from actors.network.request import Request
 from protocol.bodies import DataVersion, QueueData
@@ -123,6 +124,7 @@ class RegistrationReader(Actor):
                 TopicSlice(header.broker_name, queues_of(header.broker_name, topics.values()))
                 for topics in found.slices
             ]
+            check_topics(sum(len(each.queues) for each in slices))
         except RemoteError as error:
             to.tell(UnreadableRegistration(request, error.code, error.remark))
             return

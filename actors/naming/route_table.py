@@ -14,6 +14,7 @@ Source: namesrv/routeinfo/RouteInfoManager.java.
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from actors.naming.ceilings import TOPICS_MAX, check_brokers
 from protocol.bodies import (
     BrokerData,
     ClusterInfo,
@@ -88,13 +89,29 @@ class RouteTable:
         return address if address in self._live and address != broker.broker_address else None
 
     def put_queues(self, broker_name: str, queues: Mapping[str, QueueData]) -> None:
-        """Some of a broker's topics, as they are now."""
+        """Some of a broker's topics, as they are now; new ones as far as there is room."""
         for topic, data in queues.items():
             known = self._queues.get(topic)
-            if known is None:
-                self._queues[topic] = {broker_name: data}
-            else:
+            if known is not None:
                 known[broker_name] = data
+            elif not self.is_full:
+                self._queues[topic] = {broker_name: data}
+
+    @property
+    def is_full(self) -> bool:
+        """Whether there is no room for more topics."""
+        return len(self._queues) >= TOPICS_MAX
+
+    def check_room(self, broker: RegisterBrokerHeader, peer_id: int) -> None:
+        """Raises RemoteError where a broker would be one too many."""
+        address = broker.broker_address
+        if address not in self._live:
+            of_peer = sum(live.peer_id == peer_id for live in self._live.values())
+            check_brokers(len(self._live), of_peer)
+        if broker.broker_name not in self._brokers:
+            known = self._brokers.values()
+            names = sum(address in data.broker_addrs.values() for data in known)
+            check_brokers(len(known), names)
 
     def finish(
         self,

@@ -8,7 +8,6 @@
     sends.py         the sends of one read on their way, and their answers
     client_calls.py  the broker's own requests to clients
     long_answers.py  bodies that take long to write out
-    local_client.py  a client in this process, without a socket
     dial.py          connections that the broker opens
     hooks.py         code of the operator before and after sends and pulls
 

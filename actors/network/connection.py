@@ -21,6 +21,7 @@ from actors.access.gate import Gate, ShutOut
 from actors.engine.actor import Actor, BatchEnd, handles
 from actors.engine.address import Address
 from actors.network.gatekeeping import admitted
+from actors.network.limits import Limits, half_frame_ms
 from actors.network.request import PeerClosed, Request
 from actors.network.sends import Buffer, Sends
 from actors.network.service import Service
@@ -80,10 +81,16 @@ class Connection(Actor):
     """Serves one socket. Lives on the loop."""
 
     def __init__(
-        self, sock: socket, remote: tuple[str, int], service: Service, owner: Address
+        self,
+        sock: socket,
+        remote: tuple[str, int],
+        service: Service,
+        owner: Address,
+        limits: Limits,
     ) -> None:
         super().__init__()
         self.peer_id = next(peer_ids)
+        self.remote_host = remote[0]
         self.remote = f"{remote[0]}:{remote[1]}"
         self.host = pack_host(remote[0], remote[1])
         self.is_fast = service.is_fast
@@ -99,6 +106,9 @@ class Connection(Actor):
         )
         self._service = service
         self._owner = owner
+        self._limits = limits
+        self._half_since_ms = 0.0
+        self._is_half_noted = self._is_unsent_noted = False
         self._gate = None if service.guard is None else Gate(service.guard, remote[0])
         self._in_flight_bytes = 0
         self._watched = 0
@@ -125,8 +135,13 @@ class Connection(Actor):
             self.end("closed by peer")
             return
         self.last_traffic_ms = self.system.clock.monotonic_ms()
+        events = self._stream.receive(data)
+        if self._stream.half_bytes or self._is_half_noted:
+            self._note_half(is_another=bool(events))
+            if self._closed:
+                return
         try:
-            for event in self._stream.receive(data):
+            for event in events:
                 if isinstance(event, tuple):
                     command, header = event
                     self._service.pass_on(command, self, header)
@@ -136,6 +151,24 @@ class Connection(Actor):
                     self._take(event)
         except ShutOut as error:
             self.end(error.text)
+
+    def _note_half(self, *, is_another: bool) -> None:
+        """Of a frame a part is there; `is_another`: not of the one that was noted before."""
+        half_bytes = self._stream.half_bytes
+        if is_another or not self._is_half_noted:
+            self._half_since_ms = self.last_traffic_ms
+        self._is_half_noted = half_bytes > 0
+        self._limits.half.note(self, half_bytes, is_moving=is_another)
+
+    def look_at_clock(self, now_ms: float) -> None:
+        """Closes it if a frame takes too long; not for what we have not read."""
+        if not self._is_half_noted:
+            return
+        if not self._watched & EPOLLIN:
+            self._half_since_ms = now_ms
+        elif now_ms - self._half_since_ms > half_frame_ms(self._stream.wanted_bytes):
+            self._limits.rarely.warn("a frame takes too long", peer=self.remote)
+            self.end("a frame takes too long")
 
     def _take(self, event: RemotingCommand | UnreadableSend | FrameError) -> None:
         if isinstance(event, RemotingCommand):
@@ -203,6 +236,10 @@ class Connection(Actor):
             return
         if sent_bytes:  # a peer that takes little at a time is not idle
             self.last_traffic_ms = self.system.clock.monotonic_ms()
+        if self._transport.has_unsent or self._is_unsent_noted:
+            self._is_unsent_noted = self._transport.has_unsent
+            unsent_bytes = self._transport.unsent_bytes
+            self._limits.unsent.note(self, unsent_bytes, is_moving=sent_bytes > 0)
         if self._close_reason is not None and not self._transport.has_unsent:
             self.end(self._close_reason)
         else:
@@ -265,7 +302,7 @@ class Connection(Actor):
         if self._closed:
             return
         self._closed = True
-        log.info("connection closed", peer=self.remote, reason=reason)
+        self._limits.closings.tell(self.remote_host, self.remote, reason)
         self._release()
         for address in (*self._service.tell_closed, self._owner):
             address.tell(PeerClosed(self))
@@ -277,6 +314,10 @@ class Connection(Actor):
             self._watched = 0
         self._transport.close()
         self._stream.clear()
+        if self._is_half_noted:
+            self._limits.half.note(self, 0, is_moving=True)
+        if self._is_unsent_noted:
+            self._limits.unsent.note(self, 0, is_moving=True)
 
     def on_stop(self) -> None:
         if not self._closed:

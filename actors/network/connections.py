@@ -27,6 +27,13 @@ from structlog import get_logger
 from actors.engine.actor import Actor, Exited, Started, handles
 from actors.engine.address import Address
 from actors.network.connection import Close, Connection, CopyOut, StopReading
+from actors.network.limits import (
+    ConnectionPlaces,
+    Limits,
+    Rarely,
+    descriptors_for_peers,
+    new_limits,
+)
 from actors.network.request import PeerClosed
 from actors.network.service import Service
 
@@ -75,11 +82,20 @@ class _CopyOutAgain:
 class Connections(Actor):
     """Lives on the loop."""
 
-    def __init__(self, idle_ms: float) -> None:
+    def __init__(self, idle_ms: float, places: ConnectionPlaces | None = None) -> None:
         super().__init__()
         self._idle_ms = idle_ms
         self._live: dict[int, Connection] = {}
         self._closing = False
+        self._places = places or ConnectionPlaces()
+        self._limits: Limits | None = None
+
+    @property
+    def limits(self) -> Limits:
+        """Of this server."""
+        if self._limits is None:
+            self._limits = new_limits(self.system.clock.monotonic_ms, self._places)
+        return self._limits
 
     def on_start(self) -> None:
         self.every(min(IDLE_TICK_MS, max(self._idle_ms / 4, 1)), _Tick())
@@ -95,7 +111,14 @@ class Connections(Actor):
         if self._closing:
             message.sock.close()
             return
-        connection = Connection(message.sock, message.remote, message.service, self.address)
+        host = message.remote[0]
+        if (setting := self.limits.places.take(host)) is not None:
+            message.sock.close()
+            self.limits.rarely.warn(f"too many connections: {setting}", address=host)
+            return
+        connection = Connection(
+            message.sock, message.remote, message.service, self.address, self.limits
+        )
         self._live[connection.peer_id] = connection
         name = f"connection {connection.remote}"
         self.system.spawn(connection, name, parent=self.address)
@@ -103,7 +126,9 @@ class Connections(Actor):
     @handles(PeerClosed)
     def on_peer_closed(self, message: PeerClosed) -> None:
         """Forgets a connection that has closed."""
-        self._live.pop(message.peer.peer_id, None)
+        connection = self._live.pop(message.peer.peer_id, None)
+        if connection is not None:
+            self.limits.places.leave(connection.remote_host)
 
     @handles(Started)
     def on_child_started(self, _: Started) -> None:
@@ -136,11 +161,15 @@ class Connections(Actor):
 
     @handles(_Tick)
     def on_tick(self, _: _Tick) -> None:
-        """Closes connections without traffic for too long."""
-        oldest_ms = self.system.clock.monotonic_ms() - self._idle_ms
+        """Closes connections without traffic for too long, or with a frame that takes too long."""
+        now_ms = self.system.clock.monotonic_ms()
+        oldest_ms = now_ms - self._idle_ms
         for connection in [*self._live.values()]:
             if connection.last_traffic_ms <= oldest_ms:
                 connection.end("idle")  # what it has not taken until now it will never take
+            else:
+                connection.look_at_clock(now_ms)
+        self.limits.closings.tell_old()
 
     def on_drain(self) -> None:
         for connection in self._live.values():
@@ -188,8 +217,11 @@ class Acceptor(Actor):
             _Listening(sock, listener.service, self._accept) for listener, sock in listeners
         ]
         self._connections = connections
+        self._first_kept: int | None = None
 
     def on_start(self) -> None:
+        self._rarely = Rarely(self.system.clock.monotonic_ms)
+        self._first_kept = descriptors_for_peers()
         self._watch()
 
     def _watch(self) -> None:
@@ -208,6 +240,10 @@ class Acceptor(Actor):
                     log.error("no connection accepted", reason=reason, again_ms=ACCEPT_AGAIN_MS)
                     self._pause()
                 return
+            if self._first_kept is not None and peer.fileno() >= self._first_kept:
+                peer.close()
+                self._rarely.warn("too many connections: open files", cure="raise ulimit -n")
+                continue
             peer.setblocking(False)
             peer.setsockopt(IPPROTO_TCP, TCP_NODELAY, 1)
             self._connections.tell(Accepted(peer, plain_address(remote), service))

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from structlog import get_logger
 
+from actors.access.administration import Administration
 from actors.access.gate import Gate
 from actors.access.guard import Guard
 from actors.engine.address import Address
@@ -12,6 +13,7 @@ from actors.network.gatekeeping import admits
 from actors.network.request import ClientAnswer, Peer, Request
 from protocol.codes import ResponseCode
 from protocol.command import RESPONSE_FLAG, RemotingCommand
+from protocol.errors import RemoteError
 from protocol.frame import FRAME_BYTES_MAX
 from protocol.headers.fields import Header
 
@@ -41,6 +43,8 @@ class Service:
     """What its operator can do about a longer one."""
     guard: Guard | None = None
     """Who sees to it that everybody may what he asks; None where there is no access control."""
+    administration: Administration | None = None
+    """From where administrators ask; None: from everywhere."""
 
     def pass_on(
         self,
@@ -60,6 +64,12 @@ class Service:
         address = self.routes.get(command.code)
         if address is not None:
             request = Request(command, peer, None, header)
+            if self.administration is not None and command.code in self.administration.codes:
+                try:
+                    self.administration.check(command.code, peer.remote)
+                except RemoteError as error:
+                    request.answer(error.code, remark=error.remark)
+                    return
             if gate is None or admits(gate, request):
                 address.tell(request)
         elif self.answer_unknown:

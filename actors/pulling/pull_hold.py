@@ -15,6 +15,7 @@ message.
 Source: PullRequestHoldService.
 """
 
+from collections import Counter
 from collections.abc import Callable, Set
 from dataclasses import dataclass
 
@@ -34,6 +35,8 @@ TICK_MS = 100
 HELD_MAX = 200_000
 """Past this many a pull is answered at once, empty; the client comes again."""
 
+HELD_OF_PEER_MAX = 10_000
+"""The same of one connection: a consumer has one for each of its queues."""
 
 NEVER = 1 << 63
 """Beyond every queue: no message that arrives wakes a pull that waits for this offset."""
@@ -102,12 +105,18 @@ class HoldTable:
         """`view` gives bytes of the log, by offset and count; None: filters are not asked."""
         self._view = view
         self._held: dict[tuple[bytes, int], list[Hold]] = {}
+        self._by_peer: Counter[int] = Counter()
         self.count = 0
 
     def add(self, hold: Hold) -> None:
         """Keeps one."""
         self._held.setdefault((hold.topic, hold.queue_id), []).append(hold)
+        self._by_peer[hold.request.peer.peer_id] += 1
         self.count += 1
+
+    def has_room(self, peer_id: int) -> bool:
+        """Whether one more of this peer may be kept."""
+        return self.count < HELD_MAX and self._by_peer[peer_id] < HELD_OF_PEER_MAX
 
     def arrived(
         self,
@@ -165,6 +174,8 @@ class HoldTable:
 
     def of_peer(self, peer_id: int) -> list[Hold]:
         """Takes out those of a peer that is gone."""
+        if peer_id not in self._by_peer:
+            return []
         return self._take_where(lambda hold: hold.request.peer.peer_id == peer_id)
 
     def all(self) -> list[Hold]:
@@ -186,6 +197,13 @@ class HoldTable:
             else:
                 del self._held[key]
             self.count -= len(taken)
+            by_peer = self._by_peer
+            for hold in taken:
+                peer_id = hold.request.peer.peer_id
+                if by_peer[peer_id] == 1:
+                    del by_peer[peer_id]
+                else:
+                    by_peer[peer_id] -= 1
         return taken
 
 
@@ -218,7 +236,7 @@ class PullHold(Actor):
         if not message.deadline_ms:
             message.deadline_ms = self.system.clock.monotonic_ms() + message.timeout_ms
         arrived = self._max_offset(message.topic, message.queue_id) > message.offset
-        if self._draining or self._table.count >= HELD_MAX:
+        if self._draining or not self._table.has_room(message.request.peer.peer_id):
             self._wake([message], is_over=True)
         elif arrived:
             self._wake([message])

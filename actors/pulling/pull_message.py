@@ -131,7 +131,7 @@ class PullMessage(Responder):
         self._hooks = hooks
         self.stats = stats
         self._to = addresses
-        self._rules = PullRules(config)
+        self._rules = PullRules(config, lambda: self.system.clock.monotonic_ms())
         self._replies = PullReplies()
 
     def on_start(self) -> None:
@@ -217,7 +217,7 @@ class PullMessage(Responder):
     ) -> None:
         rules = self._rules
         rules.check_queue(header, self._topics.value.get(header.topic), request.peer.remote)
-        wanted = rules.wanted(header, group, self._consumers.value, self._filters.value)
+        wanted = rules.wanted(header, group, self._consumers.value, self._filters.value, request)
         began_ms = self.system.clock.monotonic_ms()
         result = get_message(
             self._store.consume_queues.get_or_create(header.topic, header.queue_id),

@@ -5,11 +5,13 @@ Plain functions over published tables; PullMessage calls them.
 Source: PullMessageProcessor.processRequest.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Protocol
 
 from actors.config import PERM_READ, BrokerConfig
+from actors.network.request import Request
+from actors.pulling.compile_budget import CompileBudget
 from actors.pulling.property_filters import (
     TAG_EXPRESSIONS,
     check_registered,
@@ -43,8 +45,10 @@ class NamesQueue(Protocol):
 class PullRules:
     """The checks of one broker."""
 
-    def __init__(self, config: BrokerConfig) -> None:
+    def __init__(self, config: BrokerConfig, now_ms: Callable[[], float] = lambda: 0) -> None:
+        """`now_ms` is asked for pulls that bring an expression."""
         self._config = config
+        self._budget = CompileBudget(now_ms)
 
     def check_readable(self) -> None:
         """Raises RemoteError if nothing may be read from this broker (brokerPermission)."""
@@ -95,10 +99,11 @@ class PullRules:
         group: SubscriptionGroupConfig,
         consumers: Mapping[str, ConsumerView],
         filters: ConsumerFilters,
+        request: Request,
     ) -> MessageFilter | None:
         """Which messages the consumer wants; None: all."""
         if header.sys_flag & PULL_SUBSCRIPTION:
-            wanted = self._of_request(header)
+            wanted = self._of_request(header, request.peer.peer_id)
         else:
             wanted = self._of_group(header, group, consumers, filters)
         if self._config.filter_support_retry:
@@ -107,7 +112,7 @@ class PullRules:
                 wanted = replace(wanted or MessageFilter(), matches=matches)
         return wanted
 
-    def _of_request(self, header: PullMessageHeader) -> MessageFilter | None:
+    def _of_request(self, header: PullMessageHeader, peer_id: int) -> MessageFilter | None:
         """By the subscription that the pull brings along."""
         kind, text = header.expression_type, header.subscription
         if kind in TAG_EXPRESSIONS:
@@ -117,6 +122,7 @@ class PullRules:
             raise RemoteError(ResponseCode.SUBSCRIPTION_PARSE_FAILED, PARSE_FAILED)
         if not self._config.property_filter_enable:
             raise not_supported(kind)
+        self._budget.take(peer_id, text)
         try:
             return MessageFilter(matches=compiled(kind, text))
         except RemoteError as error:

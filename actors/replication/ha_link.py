@@ -144,6 +144,8 @@ class SlaveLink:
             self._begin(offset)
         elif offset > self._master.log_end:
             self.end(f"it says it has {offset}, but the log ends at {self._master.log_end}")
+        elif offset > self._next:
+            self.end(f"it says it has {offset}, but was given the log up to {self._next}")
         else:
             self._acked(offset)
 

@@ -23,9 +23,10 @@ from actors.config import BrokerConfig
 from actors.engine.actor import Actor, handles
 from actors.engine.address import Address
 from actors.network.connections import Accepted
+from actors.network.limits import Rarely
 from actors.replication.ha_link import ColdReadForSlave, GoOn, SlaveLink, Unreadable
 from actors.sending.replicas import Acked, LogGrew, Replicas
-from storage.access.addresses import parse_addresses
+from actors.settings.access_settings import addresses_of
 from storage.log.commit_log import CommitLog
 from storage.reading.page_probe import ColdPart, PageProbe
 
@@ -63,7 +64,7 @@ class HaMaster(Actor):
         super().__init__()
         self._config = config
         self._guard = guard
-        self._allowed = parse_addresses(config.ha_allowed_addresses)
+        self._allowed = addresses_of(config.ha_allowed_addresses)
         self._turned_away: dict[str, float] = {}
         self._log = commit_log
         self._replicas = replicas
@@ -79,6 +80,7 @@ class HaMaster(Actor):
         self.file_bytes = commit_log.config.commit_log_file_bytes
 
     def on_start(self) -> None:
+        self._rarely = Rarely(self.system.clock.monotonic_ms)
         config = self._config
         shortest_ms = min(config.ha_heartbeat_interval_ms, config.ha_housekeeping_interval_ms)
         self.every(min(TICK_MS, shortest_ms), _Tick())
@@ -125,6 +127,8 @@ class HaMaster(Actor):
     def refused(self, link: SlaveLink, reason: str) -> None:
         """A slave cannot follow this log: said once, though it comes again every few seconds."""
         if self._refused.get(link.host) != reason:
+            if len(self._refused) >= STRANGERS_MAX:
+                self._refused.clear()
             self._refused[link.host] = reason
             log.error("slave refused", slave=link.remote, reason=reason)
         link.close()
@@ -165,7 +169,7 @@ class HaMaster(Actor):
             return
         if len(self._links) >= LINKS_MAX:
             message.sock.close()
-            log.warning("too many slaves", address=host, most=LINKS_MAX)
+            self._rarely.warn("too many slaves", address=host, most=LINKS_MAX)
             return
         link = SlaveLink(self, message.sock, message.remote)
         self._links.append(link)

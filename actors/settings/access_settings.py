@@ -10,15 +10,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from protocol.signature import Credentials
-from storage.access.addresses import parse_addresses
+from storage.access import account
+from storage.access.addresses import Addresses, parse_addresses
 from storage.config import key
 from storage.errors import StoreError
 
 PLAIN_ACL = "plain_acl.yml"
 BROKER_ACCESS_KEY, BROKER_SECRET_KEY = "brokerAccessKey", "brokerSecretKey"
 _FROM_ENVIRONMENT = {
-    BROKER_ACCESS_KEY: "TROUPEMQ_BROKER_ACCESS_KEY",
-    BROKER_SECRET_KEY: "TROUPEMQ_BROKER_SECRET_KEY",
+    BROKER_ACCESS_KEY: account.BROKER_ACCESS_KEY,
+    BROKER_SECRET_KEY: account.BROKER_SECRET_KEY,
 }
 
 
@@ -34,6 +35,27 @@ class AccessSettings:
     """Whether the accounts that come with RocketMQ may be used: everybody knows their secrets."""
     is_white_admin: bool = key("aclWhiteListAdmin", default=False)
     """Whether a white address may administer, as in 4.9.7."""
+    admin_allowed_addresses: str = key("adminAllowedAddresses", default="")
+    """From where administrators' requests are taken at all, with access control and without, in the
+    forms of plain_acl.yml, several with `;` between; empty: from everywhere."""
+    connections_max: int = key("maxConnections", default=0)
+    """Of clients from other machines. 0: as many as the limit of open files leaves."""
+    connections_of_address_max: int = key("maxConnectionsPerAddress", default=0)
+    """The same of one address. 0: no limit."""
+
+    def __post_init__(self) -> None:
+        addresses_of(self.admin_allowed_addresses)
+        for name, value in (
+            ("maxConnections", self.connections_max),
+            ("maxConnectionsPerAddress", self.connections_of_address_max),
+        ):
+            if value < 0:
+                raise StoreError(f"{name} is {value}: it must be 0, for none, or greater.")
+
+    @property
+    def admin_allowed(self) -> Addresses | None:
+        """From where administrators' requests come; None: from everywhere."""
+        return addresses_of(self.admin_allowed_addresses) or None
 
     def acl_path(self, settings_path: str) -> str:
         """Where the default file is. Raises StoreError."""
@@ -57,11 +79,13 @@ class BrokerAccessSettings(AccessSettings):
     broker_access_key: str = key(BROKER_ACCESS_KEY, default="")
     broker_secret_key: str = key(BROKER_SECRET_KEY, default="", secret=True)
     ha_allowed_addresses: str = key("haAllowedAddresses", default="")
-    """From where slaves may connect, in the forms of plain_acl.yml; empty with access control:
-    from where a broker's account has asked for tables, and white addresses; without: everywhere."""
+    """From where slaves may connect, in the forms of plain_acl.yml, several with `;` between; empty
+    with access control: from where a broker's account has asked for tables, and white addresses;
+    without: everywhere."""
 
     def __post_init__(self) -> None:
-        parse_addresses(self.ha_allowed_addresses)
+        super().__post_init__()
+        addresses_of(self.ha_allowed_addresses)
         if bool(self.broker_access_key) != bool(self.broker_secret_key):
             raise StoreError(f"{BROKER_ACCESS_KEY} and {BROKER_SECRET_KEY} belong together.")
 
@@ -71,6 +95,14 @@ class BrokerAccessSettings(AccessSettings):
         if not self.broker_access_key:
             return None
         return Credentials(self.broker_access_key, self.broker_secret_key)
+
+
+def addresses_of(text: str) -> Addresses:
+    """Those of a setting: forms of plain_acl.yml with `;` between. Raises StoreError."""
+    found = Addresses()
+    for part in text.split(";"):
+        found |= parse_addresses(part.strip())
+    return found
 
 
 def with_environment(values: Mapping[str, str], overrides: Mapping[str, str]) -> dict[str, str]:

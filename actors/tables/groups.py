@@ -72,8 +72,13 @@ class GroupFinder:
         may_be_made = self._config.auto_create_group_enable or group.startswith(SYSTEM_GROUP_PREFIX)
         if found is None and may_be_made:
             self._table.tell(CreateGroup(group))
-            return SubscriptionGroupConfig(group)
+            return None if self.is_full else SubscriptionGroupConfig(group)
         return found
+
+    @property
+    def is_full(self) -> bool:
+        """Whether no more groups are made for clients that come with them."""
+        return 0 < self._config.auto_groups_max <= len(self._groups.value)
 
 
 class GroupTable(PersistedTable):
@@ -121,7 +126,12 @@ class GroupTable(PersistedTable):
         """Somebody has come with a group that nobody has made."""
         if not is_legal_name(message.group, GROUP_CHARS_MAX):
             self.log_dropped("group not created: no legal name", group=message.group)
-        elif message.group not in self._groups:
+        elif message.group in self._groups:
+            return
+        elif 0 < self._config.auto_groups_max <= len(self._groups):
+            most = self._config.auto_groups_max
+            self.log_dropped("group not created: maxAutoGroups", group=message.group, most=most)
+        else:
             log.info("group created", group=message.group)
             self._put(SubscriptionGroupConfig(message.group))
 

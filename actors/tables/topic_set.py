@@ -9,6 +9,7 @@ from actors.config import PERM_INHERIT, BrokerConfig
 from protocol.bodies import DataVersion, TopicConfig, TopicConfigTable
 from protocol.topic_names import (
     AUTO_CREATE_TOPIC,
+    DLQ_TOPIC_PREFIX,
     RETRY_TOPIC_PREFIX,
     SYSTEM_TOPIC_PREFIX,
     SYSTEM_TOPICS,
@@ -17,6 +18,8 @@ from storage.tables.topics import READ_WRITE, always_present
 
 UNIT_FLAG = 1
 UNIT_SUB_FLAG = 2
+OF_GROUPS = (RETRY_TOPIC_PREFIX, DLQ_TOPIC_PREFIX)
+"""Of each consumer group there may be one for retries and one for dead letters."""
 
 
 class Topics:
@@ -28,6 +31,8 @@ class Topics:
         self.configs = {topic.topic_name: topic for topic in _always_present(config)}
         self.system_topics = SYSTEM_TOPICS | self.configs.keys()
         self.version = DataVersion()
+        self._counted_at: DataVersion | None = None
+        self._own_count = 0
         if loaded is not None:
             self.configs.update(loaded.topic_configs)
             self.version = loaded.data_version
@@ -58,6 +63,8 @@ class Topics:
     ) -> TopicConfig | None:
         """What a send makes of a topic that is not there; None when it may not."""
         is_retry = topic.startswith(RETRY_TOPIC_PREFIX)
+        if topic in OF_GROUPS or self.is_full(topic):
+            return None
         sys_flag = (UNIT_SUB_FLAG if is_retry else UNIT_FLAG) if unit_mode else 0
         pattern = self.configs.get(default_topic)
         # TBW102 may still be in the file of a broker that had autoCreateTopicEnable once
@@ -69,6 +76,17 @@ class Topics:
         if is_retry:
             return TopicConfig(topic, 1, 1, READ_WRITE, topic_sys_flag=sys_flag)
         return None
+
+    def is_full(self, topic: str) -> bool:
+        """Whether sends make no more topics of this kind; a group's own count as the groups do."""
+        is_own = topic.startswith(OF_GROUPS)
+        most = 2 * self._config.auto_groups_max if is_own else self._config.auto_topics_max
+        if not 0 < most <= len(self.configs):
+            return False
+        if self._counted_at is not self.version:
+            self._counted_at = self.version
+            self._own_count = sum(name.startswith(OF_GROUPS) for name in self.configs)
+        return most <= (self._own_count if is_own else len(self.configs) - self._own_count)
 
     def set_order(self, ordered: frozenset[str], now_ms: int) -> bool:
         """Sets and clears `order`; whether that changed anything."""

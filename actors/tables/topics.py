@@ -33,7 +33,7 @@ from actors.tables.registering import (
     WhenRegistered,
 )
 from actors.tables.table_encoder import EncodeAnswer
-from actors.tables.topic_set import Topics
+from actors.tables.topic_set import OF_GROUPS, Topics
 from protocol.bodies import TopicConfig, TopicConfigTable
 from protocol.bodies_admin import TopicList
 from protocol.codes import RequestCode, ResponseCode
@@ -49,7 +49,6 @@ log = get_logger(__name__)
 
 NO_RESPONSE_CODE = "not set any response code"
 """4.9.7 leaves this remark in the answer of a created topic."""
-
 SLAVE_REFUSES = (
     "Can't modify topic or subscription group from slave broker, "
     "please execute it from master broker."
@@ -156,8 +155,7 @@ class TopicTable(PersistedTable):
     ) -> None:
         """Publishes `topics` for those who look topics up, and `table` for those who pass it on.
 
-        `queued`: topics that have to be there, with at least so many queues, as the log has
-        messages of them.
+        `queued`: topics that have to be there, with so many queues: the log has messages of them.
         """
         super().__init__(path, config_writer)
         self._config = config
@@ -207,6 +205,8 @@ class TopicTable(PersistedTable):
             message.topic, message.default_topic, message.queue_nums, unit_mode=message.unit_mode
         )
         if made is None:
+            if self._topics.is_full(message.topic):
+                self.log_dropped("topic not created: maxAutoTopics", topic=message.topic)
             message.reply_to.tell(TopicReady(message.topic, None))
             return
         log.info("topic created", topic=made.topic_name, producer=message.producer)
@@ -216,7 +216,7 @@ class TopicTable(PersistedTable):
     def on_create_system_topic(self, message: CreateSystemTopic) -> None:
         """Makes a topic for retries or dead letters."""
         config = self._topics.configs.get(message.topic)
-        if config is None and not is_legal_name(message.topic):
+        if config is None and (message.topic in OF_GROUPS or not is_legal_name(message.topic)):
             self.log_dropped("topic not created: no legal name", topic=message.topic)
             message.refuse("no legal name")
         elif config is None:

@@ -11,17 +11,19 @@ from lark import Token
 
 from protocol.sql92.errors import LEXICAL, SqlError
 
-_TOKENS = compile(
-    r"""(?P<SKIP>[ \t\n\r\f]|--[^\n\r]*(?:\r\n|\n|\r)|/\*[^*]*\*(?:\*|[^*/][^*]*\*)*/)
+_LINE_COMMENT = r"|--[^\n\r]*(?:\r\n|\n|\r)"
+_PATTERN = r"""(?P<SKIP>[ \t\n\r\f]LINE_COMMENT|/\*[^*]*\*(?:\*|[^*/][^*]*\*)*/)
     |(?P<FLOAT>[0-9]+\.[0-9]*(?:e[+-]?[0-9]+)?|\.[0-9]+(?:e[+-]?[0-9]+)?|[0-9]+e[+-]?[0-9]+)
     |(?P<DECIMAL>0|[1-9][0-9]*l?)
     |(?P<STRING>'(?:''|[^'])*')
     |(?P<ID>[a-z_$][a-z0-9_$]*)
     |(?P<NE><>)|(?P<GE>>=)|(?P<LE><=)|(?P<EQ>=)|(?P<GT>>)|(?P<LT><)
     |(?P<LPAR>\()|(?P<COMMA>,)|(?P<RPAR>\))|(?P<PLUS>\+)|(?P<MINUS>-)
-    """.replace("\n    ", ""),
-    IGNORECASE | ASCII | DOTALL,
-)
+    """.replace("\n    ", "")
+_FLAGS = IGNORECASE | ASCII | DOTALL
+_TOKENS = compile(_PATTERN.replace("LINE_COMMENT", _LINE_COMMENT), _FLAGS)
+_TOKENS_OF_THE_LAST_LINE = compile(_PATTERN.replace("LINE_COMMENT", ""), _FLAGS)
+"""No comment begins there: looking for its end at each of 8,000 minus signs would take a second."""
 _KEYWORDS = frozenset(("NOT", "AND", "OR", "BETWEEN", "IN", "TRUE", "FALSE", "NULL", "IS"))
 _TAB_COLUMNS = 8
 
@@ -71,8 +73,10 @@ _ESCAPES = str.maketrans(
 def tokens(text: str) -> Iterator[Token]:
     """The tokens in their order; raises SqlError when it comes to something that is none."""
     position = 0
+    last_line = max(text.rfind("\n"), text.rfind("\r")) + 1
     while position < len(text):
-        match = _TOKENS.match(text, position)
+        pattern = _TOKENS if position < last_line else _TOKENS_OF_THE_LAST_LINE
+        match = pattern.match(text, position)
         if match is None or match.lastgroup is None:
             raise _lexical_error(text, position)
         kind = match.lastgroup

@@ -9,6 +9,7 @@ from protocol.bodies_own import LeasedQueue, LeasedQueues
 from protocol.codes import RequestCode, ResponseCode
 from protocol.command import RemotingCommand
 from protocol.headers.lease import LEASE_TTL_MS, RELEASE, RENEW, TAKE, LeaseHeader
+from protocol.signature import Credentials
 from remoting.line import Line, Refused, RemotingFailed
 from spark.leasing.store_lease import Queues, say
 
@@ -23,11 +24,19 @@ assert RENEW_MS * 3 == LEASE_TTL_MS
 class BrokerLease:
     """Of one broker, over the network."""
 
-    def __init__(self, address: str, job: str, queues: Queues, name: str | None = None) -> None:
+    def __init__(
+        self,
+        address: str,
+        job: str,
+        queues: Queues,
+        name: str | None = None,
+        credentials: Credentials | None = None,
+    ) -> None:
         """Raises ValueError for a text that is no address."""
         self.address, self._job, self._queues = address, job, queues
         self.name = name or uuid4().hex
-        self._line = Line(address, timeout_ms=_ASK_MS)
+        self._line = Line(address, timeout_ms=_ASK_MS, credentials=credentials)
+        self._credentials = credentials
         self._is_offered = True
         self._has_told = False
 
@@ -74,21 +83,32 @@ class BrokerLease:
         self._has_told = True
 
     def as_json(self) -> dict[str, Any]:
-        """For a keeper, which goes on with it."""
+        """For a keeper, which goes on with it; with the account, so for nobody else's eyes."""
         queues = [[topic, queue_id, at] for (topic, queue_id), at in self._queues.items()]
-        return {"address": self.address, "name": self.name, "job": self._job, "queues": queues}
+        found: dict[str, Any] = {
+            "address": self.address,
+            "name": self.name,
+            "job": self._job,
+            "queues": queues,
+        }
+        shown = self._credentials
+        if shown is not None:
+            found["account"] = [shown.access_key, shown.secret_key, shown.security_token]
+        return found
 
     @classmethod
     def from_json(cls, found: Mapping[str, Any]) -> "BrokerLease":
         queues = {(topic, queue_id): at for topic, queue_id, at in found["queues"]}
-        return cls(found["address"], found["job"], queues, found["name"])
+        account = Credentials(*found["account"]) if "account" in found else None
+        return cls(found["address"], found["job"], queues, found["name"], account)
 
 
 class Renewing:
     """Leases of several brokers, renewed by a thread until they are released."""
 
-    def __init__(self, job: str) -> None:
+    def __init__(self, job: str, credentials: Credentials | None = None) -> None:
         self._job = job
+        self._credentials = credentials
         self._leases: dict[str, BrokerLease] = {}
         self._lock = Lock()
         self._ended = Event()
@@ -99,7 +119,9 @@ class Renewing:
         with self._lock:
             for address, wanted in queues.items():
                 if address not in self._leases:
-                    self._leases[address] = BrokerLease(address, self._job, wanted)
+                    self._leases[address] = BrokerLease(
+                        address, self._job, wanted, credentials=self._credentials
+                    )
                 self._leases[address].acquire(wanted)
         if self._thread is None and self._leases:
             self._thread = Thread(target=self._renew, name="leases", daemon=True)

@@ -155,7 +155,11 @@ class Brokers:
     def _line(self, address: str) -> Line:
         if address not in self._lines:
             try:
-                self._lines[address] = Line(address, timeout_ms=ANSWER_TIMEOUT_MS)
+                self._lines[address] = Line(
+                    address,
+                    timeout_ms=ANSWER_TIMEOUT_MS,
+                    credentials=self._options.credentials,
+                )
             except ValueError as error:
                 raise StoreError(f"a name server told a wrong address: {error}") from None
         return self._lines[address]

@@ -4,12 +4,14 @@ docs/pipeline.md has the table for people.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from difflib import get_close_matches
 
+from protocol.signature import Credentials
 from protocol.sink import SINK_MESSAGES_MAX, is_query_name
 from protocol.topic_names import topic_name_fault
 from remoting.address import split_addresses
+from spark.accounts import ACCOUNT_NAMES, account_in
 from storage.errors import StoreError
 
 NAMES = (
@@ -21,6 +23,7 @@ NAMES = (
     "sendTimeoutMs",
     "txnAppId",
     "txnVersion",
+    *ACCOUNT_NAMES,
 )
 _SPARKS_OWN = ("checkpointlocation",)
 """Of Spark itself, which hands it over all the same."""
@@ -43,6 +46,7 @@ class SinkOptions:
     application: str | None = None
     version: int = 0
     """Of a batch write that may be repeated: the names of its query and of its batch."""
+    credentials: Credentials | None = field(default=None, repr=False)
 
     def check_stream(self) -> None:
         """Raises StoreError for an option that means something to batch writes only."""
@@ -82,6 +86,7 @@ def parse_sink_options(raw: Mapping[str, str]) -> SinkOptions:
         _number(given, "sendTimeoutMs", 60_000, 0, _LONG_MAX),
         application,
         _number(given, "txnVersion", 0, 0, _LONG_MAX),
+        account_in(given),
     )
 
 

@@ -96,7 +96,7 @@ class PlainLane:
             try:
                 self._brokers.ask(self._target.line, command)
             except Refused as error:
-                if error.code == ResponseCode.SYSTEM_ERROR:
+                if error.code == ResponseCode.SYSTEM_ERROR and not error.is_denial:
                     raise NotNowError(str(error)) from None
                 raise StoreError(str(error)) from None
 

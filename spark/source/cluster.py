@@ -229,7 +229,7 @@ class Cluster:
     def _line_to(self, address: str) -> Line:
         if address not in self._lines:
             try:
-                self._lines[address] = Line(address)
+                self._lines[address] = Line(address, credentials=self._options.credentials)
             except ValueError as error:
                 raise StoreError(f"a name server told a wrong address: {error}") from None
         return self._lines[address]

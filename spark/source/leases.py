@@ -85,7 +85,7 @@ class PlannedRead:
             from spark.leasing.broker_leases import BrokerLease
 
             leases = [
-                BrokerLease(address, self._job, queues)
+                BrokerLease(address, self._job, queues, credentials=self._options.credentials)
                 for address, queues in by_address(needed, origin.addresses).items()
             ]
             taken = [lease for lease in leases if lease.acquire()]
@@ -132,7 +132,7 @@ class StreamLease:
         if self._options.name_servers:
             from spark.leasing.broker_leases import Renewing
 
-            self._brokers = Renewing(job)
+            self._brokers = Renewing(job, self._options.credentials)
         else:
             self._store = StoreLease(self._options.store, self._options.commit_log, job)
         self.move(begun)

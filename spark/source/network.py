@@ -5,10 +5,11 @@ From others, as official ones, by pulls.
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import pyarrow as pa  # type: ignore[import-untyped]
 
+from protocol.signature import Credentials
 from remoting.line import Line
 from spark.decoding.decode import batches
 from spark.decoding.records import Scanned
@@ -29,6 +30,7 @@ class NetworkReader:
     columns: tuple[str, ...]
     wanted: RowFilter
     fail_on_data_loss: bool
+    credentials: Credentials | None = field(default=None, repr=False)
 
     def read(self, ranges: Sequence[QueueRange]) -> Iterator[pa.RecordBatch]:
         """Batches of some 8192 rows or some 8 MiB at the most.
@@ -41,7 +43,9 @@ class NetworkReader:
             for part in ranges:
                 address = self.addresses[part.broker or ""]
                 if address not in lines:
-                    lines[address] = stack.enter_context(Line(address))
+                    lines[address] = stack.enter_context(
+                        Line(address, credentials=self.credentials)
+                    )
                 for scanned in self._scan(lines[address], part):
                     if self.fail_on_data_loss:
                         check_whole(part, scanned)

@@ -6,13 +6,15 @@ table for people. Spark hands option names over in any case, so they are compare
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from difflib import get_close_matches
 from re import Pattern, compile
 from re import error as PatternError
 from typing import Any, TypeAlias
 
+from protocol.signature import Credentials
 from remoting.address import split_addresses
+from spark.accounts import ACCOUNT_NAMES, account_in
 from spark.source.plan import RANGE_BYTES
 from spark.source.row_filter import Expression
 from storage.errors import StoreError
@@ -54,6 +56,7 @@ NAMES = (
     "includeProperties",
     "leaseTimeoutMs",
     "ranges",
+    *ACCOUNT_NAMES,
 )
 _FOR_STREAMS = ("maxOffsetsPerTrigger", "maxBytesPerTrigger")
 _FOR_BATCHES = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp", "ranges")
@@ -119,6 +122,7 @@ class Options:
     lease_timeout_ms: int
     """How long old files of the log are kept for a read; 0: not at all."""
     ranges: str | None
+    credentials: Credentials | None = field(repr=False)
 
     def check_batch(self) -> None:
         """Raises StoreError for an option that means something to streams only."""
@@ -142,6 +146,7 @@ class Options:
 def parse_options(raw: Mapping[str, str]) -> Options:
     """Raises StoreError for an option that is unknown, wrong, or contradicts another one."""
     given = _known(raw)
+    credentials = account_in(given) if "nameServer" in given else None
     _one_of(given, "topic", "topics", "topicPattern")
     for edge in ("starting", "ending"):
         _one_of(given, f"{edge}Offsets", f"{edge}Timestamp", f"{edge}OffsetsByTimestamp")
@@ -174,6 +179,7 @@ def parse_options(raw: Mapping[str, str]) -> Options:
         include_properties=_flag(given, "includeProperties", True),
         lease_timeout_ms=_lease_timeout_ms(given),
         ranges=given.get("ranges"),
+        credentials=credentials,
     )
 
 
@@ -195,6 +201,8 @@ def _known(raw: Mapping[str, str]) -> dict[str, str]:
         for name, what_to_do in _OF_STORES.items():
             if name in given:
                 raise StoreError(f"nameServer and {name} contradict each other: {what_to_do}")
+    elif named := [name for name in ACCOUNT_NAMES if name in given]:
+        raise StoreError(f"{named[0]} is for servers: a store is read by who may read its files")
     elif not given.get("store"):
         raise StoreError(
             "store is missing: give the broker's storePathRootDir, or nameServer to read over the "

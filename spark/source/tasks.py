@@ -28,5 +28,6 @@ def read_partition(
         columns=columns,
         wanted=RowFilter(options.expression, tags),
         fail_on_data_loss=options.fail_on_data_loss,
+        credentials=options.credentials,
     )
     return reader.read(partition.ranges)

@@ -5,5 +5,7 @@
     └── acl/                more of the same, at any depth               acl_files
         └── *.yml *.yaml
 
+    account         the account that a program of ours shows to such servers
+
 All of them together are one snapshot, read whole and replaced whole; it is never changed.
 """

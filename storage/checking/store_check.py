@@ -32,7 +32,7 @@ from storage.log.commit_log import CommitLog
 from storage.log.damage import Damage
 from storage.log.reader import NamedLogReader, walk
 from storage.message_store import MessageStore
-from storage.recovery.recovery import RecoveryReport
+from storage.recovery.recovery_report import RecoveryReport
 from storage.recovery.start_findings import made_anew
 from storage.scrub.round import Scrub
 from storage.scrub.units import Findings, QueueKey, ScrubCounts

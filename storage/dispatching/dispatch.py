@@ -20,6 +20,7 @@ from storage.index.key_hash import java_hash
 from storage.queues.consume_queues import ConsumeQueues, DispatchEntry
 
 __all__ = [
+    "TAGS_NAME",
     "DispatchEntry",
     "Dispatcher",
     "Follower",
@@ -28,6 +29,7 @@ __all__ = [
     "index_keys",
     "property_of",
     "tags_code",
+    "tags_code_of",
 ]
 
 _SCHEDULE_TOPIC = SCHEDULE_TOPIC.encode()
@@ -35,6 +37,8 @@ _CACHED_TAGS = 4096
 _TAGS, _KEYS, _UNIQ_KEY, _DELAY = (
     f"\x02{name}\x01".encode() for name in (TAGS, KEYS, UNIQ_KEY, DELAY)
 )
+TAGS_NAME = _TAGS[1:]
+"""The name of the property TAGS and what ends it."""
 
 
 class Follower(Protocol):
@@ -173,6 +177,16 @@ def property_of(raw: bytes, name: bytes) -> bytes:
 def tags_code(tags: bytes) -> int:
     """The hash of a TAGS value, UTF-8; 0 without one."""
     return java_hash(tags) if tags else 0
+
+
+def tags_code_of(tail: bytes, text_at: int, at: int) -> int:
+    """The code of the TAGS whose name may stand at `at`; the properties begin at `text_at`."""
+    value_at = at + len(TAGS_NAME)
+    if (at == text_at or tail[at - 1] == 2) and tail.find(TAGS_NAME, value_at) < 0:
+        value_end = tail.find(b"\x02", value_at)
+        value = tail[value_at:] if value_end < 0 else tail[value_at:value_end]
+        return tags_code(value)
+    return tags_code(property_of(b"\x02" + tail[text_at:], _TAGS))
 
 
 def _due_time(delay: bytes, store_timestamp: int, delay_levels: Sequence[int]) -> int | None:

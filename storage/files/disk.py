@@ -17,6 +17,9 @@ DIRECTORY_MODE = 0o750
 FILE_MODE = 0o640
 PRIVATE_MODE = 0o600
 
+READ_WHOLE_BYTES_MAX = 1 << 30
+"""Of a table: one of a million topics has 150 MB."""
+
 _SCRATCH = memoryview(bytearray(64 << 10))
 """Where a probe's bytes go; nobody looks at them, so threads may share it."""
 
@@ -147,6 +150,19 @@ class Disk(Protocol):
         """Takes a claim back."""
 
 
+def _open_regular(path: str, flags: int) -> int:
+    """The descriptor of a file that is one. Raises OSError for pipes, which would have us wait for
+    ever, for devices, which have no end, and for folders."""
+    fd = os.open(path, flags | os.O_CLOEXEC | os.O_NONBLOCK, FILE_MODE)
+    mode = os.fstat(fd).st_mode
+    if stat.S_ISREG(mode):
+        return fd
+    os.close(fd)
+    if stat.S_ISDIR(mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
+    raise OSError(errno.EINVAL, "it is no file but a pipe or a device", path)
+
+
 class RealFile:
     """A file of this machine."""
 
@@ -154,7 +170,7 @@ class RealFile:
 
     def __init__(self, path: str, flags: int) -> None:
         self.path = path
-        self._fd = os.open(path, flags | os.O_CLOEXEC, FILE_MODE)
+        self._fd = _open_regular(path, flags)
 
     def size(self) -> int:
         return os.fstat(self._fd).st_size
@@ -328,7 +344,10 @@ class RealDisk:
             os.close(fd)
 
     def read_bytes(self, path: str) -> bytes:
-        with open(path, "rb") as file:
+        with open(_open_regular(path, os.O_RDONLY), "rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            if size > READ_WHOLE_BYTES_MAX:
+                raise OSError(errno.EFBIG, f"it has {size} bytes, which nothing here writes", path)
             return file.read()
 
     def modified_ms(self, path: str) -> int:

@@ -25,6 +25,7 @@ from storage.queues.queue_units import (
     UNIT,
     UNIT_BYTES,
     Unit,
+    UnitRun,
     first_behind,
     is_behind,
     is_damaged_copy,
@@ -95,6 +96,20 @@ class ConsumeQueue(StoredUnits):
         self.max_offset = queue_offset + 1
         self.max_physical_offset = end
         return True
+
+    def is_continued_by(self, run: UnitRun) -> bool:
+        """Whether units go on where the queue ends."""
+        first, record_bytes, _ = UNIT.unpack_from(run.units)
+        end = first + record_bytes
+        return run.queue_offset == self.max_offset and bool(end > self.max_physical_offset)
+
+    def append_run(self, run: UnitRun) -> None:
+        """Adds units that continue the queue."""
+        last, record_bytes, _ = UNIT.unpack_from(run.units, len(run.units) - UNIT_BYTES)
+        self.tail += run.units
+        self.max_offset += len(run.units) // UNIT_BYTES
+        self.max_physical_offset = last + record_bytes
+        self.note_unwritten()
 
     def _append_out_of_order(
         self, queue_offset: int, physical_offset: int, record_bytes: int, tags_code: int

@@ -18,6 +18,7 @@ from storage.queues.dispatch_entry import BitMaps, DispatchEntry
 from storage.queues.extended_queue import ExtendedQueue
 from storage.queues.queue_files import UNIT_BYTES, QueueFiles
 from storage.queues.queue_run import QueueRun, check_sizes, read_queue_runs
+from storage.queues.queue_units import UnitRun
 from storage.queues.stored_units import StoredUnits
 from storage.queues.unsynced import UnsyncedQueues, sync_files
 
@@ -168,8 +169,32 @@ class ConsumeQueues:
             if end > self.covered_offset:
                 self.covered_offset = end
             self._unwritten_units += len(entries)
-            if self._unwritten_units * UNIT_BYTES >= UNWRITTEN_BYTES_MAX:
-                self.write_out_all()
+            self._write_out_if_many()
+
+    def append_runs(
+        self, runs: Sequence[UnitRun], record_count: int, end: int, store_timestamp: int
+    ) -> bool:
+        """Adds the units of many records at once, if each run continues its queue; else nothing.
+
+        The last record ends at `end` and is of `store_timestamp`. Raises as `append`.
+        """
+        continued = []
+        for run in runs:
+            queue = self._by_bytes.get((run.topic, run.queue_id))
+            if queue is None or not queue.is_continued_by(run):
+                return False
+            continued.append(queue)
+        for queue, run in zip(continued, runs, strict=True):
+            queue.append_run(run)
+        self.last_store_timestamp = store_timestamp
+        self.covered_offset = max(self.covered_offset, end)
+        self._unwritten_units += record_count
+        self._write_out_if_many()
+        return True
+
+    def _write_out_if_many(self) -> None:
+        if self._unwritten_units * UNIT_BYTES >= UNWRITTEN_BYTES_MAX:
+            self.write_out_all()
 
     def _append_extended(
         self,

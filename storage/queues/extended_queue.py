@@ -14,7 +14,7 @@ from storage.queues.consume_queue import ConsumeQueue
 from storage.queues.consume_queue_ext import ConsumeQueueExt, ExtUnit, is_address
 from storage.queues.queue_files import QueueFiles
 from storage.queues.queue_run import QueueRun, read_run
-from storage.queues.queue_units import UNIT, Unit
+from storage.queues.queue_units import UNIT, Unit, UnitRun
 from storage.queues.stored_units import StoredUnits
 
 _SCAN_UNITS: Final = 3276
@@ -48,6 +48,10 @@ class ExtendedQueue(ConsumeQueue):
         return self.directory, self._ext.directory
 
     # -- adding -------------------------------------------------------------------------------
+
+    def is_continued_by(self, run: UnitRun) -> bool:
+        """Never: each message has an extension, too."""
+        return False
 
     def extend(
         self,

@@ -9,7 +9,7 @@ Source: store/ConsumeQueue.java.
 from collections.abc import Callable, Iterable
 from itertools import pairwise
 from struct import Struct
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 UNIT: Final = Struct(
     ">q"  # physical_offset
@@ -28,6 +28,16 @@ Unit: TypeAlias = tuple[int, int, int]
 _PAGE_BYTES: Final = 4096
 AROUND: Final = 8
 """Units on either side of a border that must agree with it."""
+
+
+class UnitRun(NamedTuple):
+    """Units of one queue that follow each other."""
+
+    topic: bytes
+    queue_id: int
+    queue_offset: int
+    """Of the first of them."""
+    units: bytes
 
 
 def is_behind(unit: Unit | None, border: int) -> bool | None:

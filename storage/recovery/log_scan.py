@@ -19,7 +19,7 @@ Source: store/CommitLog.java (recoverNormally, recoverAbnormally, isMappedFileMa
 checkMessageAndReturnSize).
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from struct import error as StructError
 from zlib import crc32
 
@@ -32,9 +32,8 @@ from protocol.message import (
     RecordHead,
     scan_head,
 )
-from protocol.properties import TAGS
 from protocol.topic_names import SCHEDULE_TOPIC
-from storage.dispatching.dispatch import DispatchEntry, entry_of, property_of, tags_code
+from storage.dispatching.dispatch import TAGS_NAME, DispatchEntry, entry_of, tags_code_of
 from storage.files.mapped_file import MappedFile
 from storage.files.mapped_file_queue import MappedFileQueue
 from storage.log.reader import (
@@ -45,6 +44,7 @@ from storage.log.reader import (
     next_whole,
     record_at,
 )
+from storage.recovery.log_parts import OpenParts, PartOrder, PartSource, ReadPart
 
 PAGE_BYTES = 4096
 """What a disk writes whole or not at all, as far as we know."""
@@ -57,8 +57,6 @@ _TOPIC_END_MAX = 1 + TOPIC_BYTES_MAX
 _ZEROS_OF_A_SIZE_BYTES = 3
 _31_BITS = 0x7FFFFFFF
 _SCHEDULE_TOPIC = SCHEDULE_TOPIC.encode()
-_TAGS = f"{TAGS}\x01".encode()
-_TAGS_BYTES = len(_TAGS)
 
 
 FILES_READ_AFTER_CLEAN_STOP = 3
@@ -98,11 +96,13 @@ class LogScan:
         trusted_until_ms: int = 0,
         delay_levels: Sequence[int] = (),
         stop_at: int | None = None,
+        open_parts: OpenParts | None = None,
     ) -> None:
         """Below `vouched_offset` the log is known to have been whole on disk, and damage is passed
 
         over; after a crash this holds as well for what was stored by `trusted_until_ms`. `stop_at`
-        is where the log is known to end. `delay_levels` in ms, level 1 first.
+        is where the log is known to end. `delay_levels` in ms, level 1 first. With
+        `open_parts` parts are offered to `take`.
         """
         self.start_offset = start_offset
         self.end_offset = start_offset
@@ -130,6 +130,11 @@ class LogScan:
         self._end_is_known = stop_at is not None
         self._stop_at = queue.capacity_end if stop_at is None else stop_at
         self._offset = start_offset
+        self._open_parts = open_parts
+        self._parts: PartSource | None = None
+        self.take: Callable[[ReadPart], bool] = lambda _: False
+        """Asked to take a part instead of its records; says no if they are wanted one by one."""
+        self._one_by_one_until = 0
 
     def batches(self) -> Iterator[list[DispatchEntry]]:
         """The records in order, some at a time. Their keys are left out: only queues want these.
@@ -137,13 +142,19 @@ class LogScan:
         A gap is in `gaps` before the batch behind it. A record whose body alone is damaged is in
         `gaps` and in the batch: its queue and number are right.
         """
+        self._parts = self._opened_parts()
         file = self._queue.find(self._offset)
         while file is not None and self._offset < self._stop_at:
             self.end_offset = self._offset
             position = self._offset - file.first_offset
             while position < file.size_bytes:
-                entries, position, fault = self._some_records(file, position)
-                self._note(entries, file.first_offset + position)
+                border = self._border(file.first_offset + position)
+                part = self._part_taken(file.first_offset + position, border)
+                if part is not None:
+                    position = part.end - file.first_offset
+                    continue
+                entries, position, fault = self._some_records(file, position, border)
+                self._note(entries)
                 if entries:
                     yield entries
                 if fault is not None:
@@ -161,8 +172,44 @@ class LogScan:
                 self.end_reason = f"the file before {self._offset} is full and no file follows it"
         self.end_reason = self.end_reason or "the log is known to end there"
 
-    def _note(self, entries: list[DispatchEntry], offset: int) -> None:
-        """Keeps count; `offset` is where these records end."""
+    def _opened_parts(self) -> PartSource | None:
+        if self._open_parts is None:
+            return None
+        order = PartOrder(
+            directory=self._queue.directory,
+            file_bytes=self._queue.file_bytes,
+            start=self._offset,
+            end=self._stop_at,
+            check_crc=self._check_crc,
+            text_from=self._text_from,
+            delay_levels=self._delay_levels,
+        )
+        return self._open_parts(order, self._reader)
+
+    def close(self) -> None:
+        """Nobody goes on reading for it."""
+        if self._parts is not None:
+            self._parts.close()
+
+    def _border(self, offset: int) -> int:
+        """Where the next stretch begins, at the latest: parts may be had from there on."""
+        return 1 << 63 if self._parts is None else self._parts.order.border(offset)
+
+    def _part_taken(self, offset: int, border: int) -> ReadPart | None:
+        """The part that begins there, if there is one and if it was taken."""
+        if self._parts is None or offset < self._one_by_one_until:
+            return None
+        part = self._parts.at(offset)
+        if part is None or not self.take(part):
+            self._one_by_one_until = border
+            return None
+        self.record_count += part.record_count
+        self.end_offset, self._before_ms = part.end, part.last_ms
+        self.last_store_timestamp = max(self.last_store_timestamp, part.newest_ms)
+        return part
+
+    def _note(self, entries: list[DispatchEntry]) -> None:
+        """Keeps count."""
         if not entries:
             return
         self.record_count += len(entries)
@@ -172,23 +219,23 @@ class LogScan:
         self.last_store_timestamp = max(self.last_store_timestamp, newest)
 
     def _some_records(
-        self, file: MappedFile, position: int
+        self, file: MappedFile, position: int, border: int
     ) -> tuple[list[DispatchEntry], int, Fault | None]:
-        """Up to a batch of records from `position` on; the position behind them; what is wrong.
+        """Up to a batch of records that begin before `border`; where they end; what is wrong.
 
         At a BLANK, and where the log is known to end, the position is the file's end.
         """
         # Its own loop, for a start waits for it: 2.1 µs a record of 250 bytes; by `walk`, with a
         # RecordHead each, 6.
         view, shift, size_bytes = file.view, file.first_offset, file.size_bytes
-        stop = min(self._stop_at - shift, size_bytes)
+        end_of_log = min(self._stop_at - shift, size_bytes)
+        stop = min(end_of_log, border - shift)
         unpack, check_crc, text_from = SCAN_HEADS[0].unpack_from, self._check_crc, self._text_from
-        head_bytes = SCAN_HEADS[0].size
-        entries: list[DispatchEntry] = []
+        head_bytes, entries = SCAN_HEADS[0].size, list[DispatchEntry]()
         add = entries.append
         for _ in range(BATCH_RECORDS):
             if position >= stop:
-                return entries, size_bytes, None
+                return entries, position if position < end_of_log else size_bytes, None
             try:
                 size, magic, crc, queue_id, number, physical, flag, stored_ms, body_bytes = unpack(
                     view, position
@@ -212,16 +259,15 @@ class LogScan:
             ):
                 break
             tail = bytes(view[topic_at:end])
-            topic_end = 1 + tail[0]
-            text_at = topic_end + _PROPERTIES_LENGTH_BYTES
-            text_bytes = len(tail) - text_at
-            if topic_end > _TOPIC_END_MAX or int.from_bytes(tail[topic_end:text_at]) != text_bytes:
+            topic_end, text_at = 1 + tail[0], LENGTH_FIELDS_BYTES + tail[0]
+            text_bytes = int.from_bytes(tail[topic_end:text_at])
+            if topic_end > _TOPIC_END_MAX or text_bytes != len(tail) - text_at:
                 break
             if check_crc and body_bytes and crc32(view[body_at:topic_at]) & _31_BITS != crc:
                 break
             topic = tail[1:topic_end]
-            at = tail.find(_TAGS, text_at)
-            code = 0 if at < 0 else _tags_code_of(tail, text_at, at)
+            at = tail.find(TAGS_NAME, text_at)
+            code = 0 if at < 0 else tags_code_of(tail, text_at, at)
             if topic == _SCHEDULE_TOPIC:
                 code = entry_of(scan_head(view, position), self._delay_levels)[5]
             if not tail[-1] and shift + position >= text_from and _breaks_off(view, position):
@@ -331,16 +377,6 @@ def _has_zero_page(file: MappedFile, start: int, end: int) -> bool:
         _is_zero(file, page, page + PAGE_BYTES)
         for page in range(first, end - PAGE_BYTES + 1, PAGE_BYTES)
     )
-
-
-def _tags_code_of(tail: bytes, text_at: int, at: int) -> int:
-    """The code of the TAGS whose name may stand at `at`; the properties begin at `text_at`."""
-    value_at = at + _TAGS_BYTES
-    if (at == text_at or tail[at - 1] == 2) and tail.find(_TAGS, value_at) < 0:
-        value_end = tail.find(b"\x02", value_at)
-        value = tail[value_at:] if value_end < 0 else tail[value_at:value_end]
-        return tags_code(value)
-    return tags_code(property_of(b"\x02" + tail[text_at:], b"\x02" + _TAGS))
 
 
 def _breaks_off(view: memoryview, position: int) -> bool:

@@ -23,6 +23,7 @@ from storage.log.damage import Damage
 from storage.log.reader import ONE_RECORD_BYTES, LogReader, record_at
 from storage.queues.consume_queue import ConsumeQueue
 from storage.queues.consume_queues import ConsumeQueues, DispatchEntry
+from storage.recovery.log_parts import ReadPart
 
 QueueKey = tuple[bytes, int]
 _STRAYS_MAX = 1024
@@ -109,6 +110,15 @@ class QueueNumbers:
                     self._feed([entry])
         else:
             self._feed(entries)
+
+    def take(self, part: ReadPart) -> bool:
+        """The same with the records of a part; False, and nothing done, if they want care.
+
+        Then they have to be fed one by one. Raises as `feed`; they are taken then.
+        """
+        return not self._pending and self._queues.append_runs(
+            part.runs, part.record_count, part.end, part.last_ms
+        )
 
     def _feed(self, entries: Sequence[DispatchEntry]) -> None:
         odd: list[DispatchEntry] = []

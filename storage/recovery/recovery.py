@@ -11,10 +11,10 @@ Source: store/DefaultMessageStore.java (recover), CommitLog.java.
 """
 
 from collections.abc import Container, Iterable
-from contextlib import suppress
-from dataclasses import dataclass, field
+from contextlib import closing, suppress
 
 from protocol.message import RecordHead
+from protocol.sysflag import TRANSACTION_PREPARED
 from storage.config import StoreConfig
 from storage.dispatching.dispatch import delay_levels_ms
 from storage.errors import DiskFull
@@ -24,54 +24,13 @@ from storage.log.commit_log import CommitLog
 from storage.log.damage import Damage
 from storage.log.reader import ONE_RECORD_BYTES, Fault, LogReader, next_whole, record_at
 from storage.queues.consume_queue import FILLER_BYTES, ConsumeQueue
-from storage.queues.consume_queues import ConsumeQueues, DispatchEntry
+from storage.queues.consume_queues import ConsumeQueues
 from storage.recovery.checkpoint import Checkpoint
 from storage.recovery.clean_stop import CleanStop
+from storage.recovery.log_parts import OpenParts, ReadPart
 from storage.recovery.log_scan import LogScan, start_after_clean_stop, start_after_crash
 from storage.recovery.queue_numbers import NO_UNITS, QueueKey, QueueNumbers, first_finder
-
-
-@dataclass(slots=True)
-class RecoveryReport:
-    """What start-up found and did; for one log line."""
-
-    clean: bool = True
-    """Whether the last owner stopped cleanly."""
-    known: bool = False
-    """Whether the record of a clean stop was believed, so that nothing had to be read."""
-    scanned_from: int = 0
-    record_count: int = 0
-    """Records read and found whole."""
-    end_offset: int = 0
-    """Where the log ends."""
-    end_reason: str = ""
-    """Why what lies there is no record."""
-    zeroed_bytes: int = 0
-    """Bytes behind the end that were not zeros."""
-    removed_files: list[str] = field(default_factory=list)
-    dispatched_from: int = 0
-    dispatched_count: int = 0
-    """Queue units that were made again."""
-    gaps: list[tuple[int, int, str]] = field(default_factory=list)
-    """(start, end, reason) of what is damaged in the log and passed over."""
-    queues_made: set[tuple[str, int]] = field(default_factory=set)
-    """Those that were made anew one by one."""
-    all_queues_made: bool = False
-    """Whether there were none, so that all of them were made anew."""
-    findings: list[Finding] = field(default_factory=list)
-    """What was not as it should be, and what became of it; but for the gaps."""
-
-    def all_findings(self) -> list[Finding]:
-        """Everything worth a line: an operator reads them at a start, or before it from a check."""
-        damaged = [
-            Finding("commit log", f"damaged from {start} to {end}: {why}")
-            for start, end, why in self.gaps
-        ]
-        stale = []
-        if self.clean and self.zeroed_bytes:
-            text = f"behind its end, {self.end_offset}, not all is zeros"
-            stale = [Finding("commit log", text, is_wrong=False)]
-        return list(dict.fromkeys([*damaged, *stale, *self.findings]))
+from storage.recovery.recovery_report import RecoveryReport
 
 
 class Recovery:
@@ -86,6 +45,7 @@ class Recovery:
         checkpoint: Checkpoint,
         report: RecoveryReport,
         *,
+        open_parts: OpenParts,
         names_only: bool = False,
     ) -> None:
         """`names_only`: what has to be made anew from the whole log is told, and stays undone."""
@@ -97,6 +57,7 @@ class Recovery:
         self._report = report
         self._delay_levels = delay_levels_ms(config.message_delay_level)
         self._names_only = names_only
+        self._open_parts = open_parts
         self._all_anew = self._some_anew = False
 
     def run(self, listed: Iterable[tuple[str, int]] = ()) -> RecoveryReport:
@@ -204,6 +165,7 @@ class Recovery:
             check_crc=self._config.check_crc_on_recover,
             vouched_offset=vouched_offset,
             delay_levels=self._delay_levels,
+            open_parts=self._open_parts,
         )
 
     def _scan_after_crash(self) -> LogScan:
@@ -224,6 +186,7 @@ class Recovery:
             vouched_offset=durable_offset,
             trusted_until_ms=trusted_until_ms,
             delay_levels=self._delay_levels,
+            open_parts=self._open_parts,
         )
 
     def _follow(
@@ -248,11 +211,7 @@ class Recovery:
         )
         ends = {key: self._end_of(key) for key in doubtful}
         before = self._unit_count()
-        for batch in scan.batches():
-            with suppress(DiskFull):  # The units wait in memory for room.
-                numbers.feed(batch)
-        with suppress(DiskFull):
-            numbers.finish()
+        self._feed(scan, numbers)
         report.dispatched_count += max(0, self._unit_count() - before)
         report.record_count = scan.record_count
         report.end_reason = scan.end_reason
@@ -262,6 +221,35 @@ class Recovery:
                 if self._end_of(key) == end:
                     numbers.lost[key] = doubtful[key]
         return numbers.lost
+
+    def _feed(
+        self, scan: LogScan, numbers: QueueNumbers, wanted: Container[QueueKey] | None = None
+    ) -> int:
+        """Feeds what is found, or only the queues `wanted`; gives how many units these get."""
+        count = 0
+
+        def take(part: ReadPart) -> bool:
+            nonlocal count
+            if wanted is not None:
+                runs = [run for run in part.runs if (run.topic, run.queue_id) in wanted]
+                part = part._replace(runs=runs)
+            with suppress(DiskFull):
+                if not numbers.take(part):
+                    return False
+            count += part.unit_count()
+            return True
+
+        scan.take = take
+        with closing(scan):
+            for batch in scan.batches():
+                if wanted is not None:
+                    batch = [entry for entry in batch if (entry[0], entry[1]) in wanted]
+                    count += sum(not entry[7] & TRANSACTION_PREPARED for entry in batch)
+                with suppress(DiskFull):  # The units wait in memory for room.
+                    numbers.feed(batch)
+        with suppress(DiskFull):
+            numbers.finish()
+        return count
 
     def _end_of(self, key: QueueKey) -> int:
         queue = self._queues.get(_text(key[0]), key[1])
@@ -355,6 +343,7 @@ class Recovery:
             check_crc=False,
             delay_levels=self._delay_levels,
             stop_at=self._log.end_offset,
+            open_parts=self._open_parts,
         )
         numbers = QueueNumbers(
             self._queues,
@@ -364,22 +353,11 @@ class Recovery:
             may_begin_late=first > 0,
             may_lack_units=False,
         )
-        for batch in scan.batches():
-            self._feed_only(lost, batch, numbers)
-        with suppress(DiskFull):
-            numbers.finish()
+        self._report.dispatched_count += self._feed(scan, numbers, lost)
         self._report.gaps += scan.gaps
         self._queues.covered_offset = self._log.end_offset
         with suppress(DiskFull):
             self._queues.sync_all()
-
-    def _feed_only(
-        self, lost: dict[QueueKey, str], batch: list[DispatchEntry], numbers: QueueNumbers
-    ) -> None:
-        wanted = [entry for entry in batch if (entry[0], entry[1]) in lost]
-        self._report.dispatched_count += len(wanted)
-        with suppress(DiskFull):
-            numbers.feed(wanted)
 
 
 def _text(topic: bytes) -> str:

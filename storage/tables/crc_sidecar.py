@@ -12,6 +12,7 @@ well, so that the second line no longer fits: see `was_left_alone`.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Self
 from zlib import crc32
 
@@ -120,6 +121,7 @@ def _flipped_bit(difference: int, size_bytes: int) -> int | None:
     return None
 
 
+@cache
 def _table() -> Sequence[int]:
     """The register's step for each byte."""
     table = []

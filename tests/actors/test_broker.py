@@ -16,7 +16,6 @@ from actors.engine.dispatchers import LongestHandler
 from actors.engine.interfaces import System
 from actors.engine.supervisor import ChildSpec
 from actors.engine.system import ActorSystem, StartFailed
-from actors.network.local_client import LocalClient
 from actors.network.request import codes_of
 from actors.sending.put_message import PutMessage
 from protocol.codes import RequestCode, ResponseCode
@@ -27,6 +26,7 @@ from storage.errors import StoreError, StoreLocked
 from storage.files.disk import RealDisk
 from tests.support.actors import Arrivals
 from tests.support.brokers import BROKER, STORE, SimulatedBroker, pull_command, send_command
+from tests.support.local_client import LocalClient
 
 STOP_S = 20.0
 BURST = 2000

@@ -21,11 +21,13 @@ from storage.errors import StoreError
 from tests.support.golden import frames
 
 OWN_KEYS = {"bindAddress", "configBlackList", "healthPort"}
+OWN_LIMITS = {"adminAllowedAddresses", "maxConnections", "maxConnectionsPerAddress"}
 OWN_ACL_KEYS = {"aclAllowSampleCredentials", "aclWhiteListAdmin", "rocketmq.acl.plain.file"}
 OWN_BROKER_KEYS = OWN_KEYS | {
     *("scrubEnable", "scrubDutyPercent", "consumerOffsetGuardEnable"),
     *("retentionArchivePath", "sinkProgressDays", "sinkProgressMax"),
-    *("masters", "monitoringPort", "clockBehindMaxMs"),
+    *("masters", "monitoringPort", "maxAutoTopics", "maxAutoGroups", "clockBehindMaxMs"),
+    *OWN_LIMITS,
     *(*OWN_ACL_KEYS, "brokerAccessKey", "brokerSecretKey", "haAllowedAddresses"),
 }
 """Settings that 4.9.7 has not."""
@@ -109,7 +111,7 @@ def test_every_own_setting_is_one_of_4_9_7_but_for_those_we_know() -> None:
     own = keys_of(BrokerConfig).keys() | keys_of(StoreConfig).keys()
     assert own - BROKER_FILE_KEYS == OWN_BROKER_KEYS
     assert keys_of(NamesrvConfig).keys() - NAMESRV_FILE_KEYS == OWN_KEYS | {
-        *(*OWN_ACL_KEYS, "aclEnable", "aclRoutePermEnable"),
+        *(*OWN_ACL_KEYS, *OWN_LIMITS, "aclEnable", "aclRoutePermEnable"),
     }
 
 
@@ -147,6 +149,17 @@ def test_unknown_keys_and_old_spellings_are_named_in_one_line() -> None:
         (
             "flushDiskType=NEVER",
             "flushDiskType is NEVER: it may be ASYNC_FLUSH or SYNC_FLUSH.",
+        ),
+        ("maxAutoTopics=-1", "maxAutoTopics is -1: it must be 0, for none, or greater."),
+        ("maxAutoGroups=-1", "maxAutoGroups is -1: it must be 0, for none, or greater."),
+        ("maxConnections=-1", "maxConnections is -1: it must be 0, for none, or greater."),
+        (
+            "maxConnectionsPerAddress=-2",
+            "maxConnectionsPerAddress is -2: it must be 0, for none, or greater.",
+        ),
+        (
+            "adminAllowedAddresses=10.0.0.7;nowhere",
+            "Netaddress examine Exception netaddress is nowhere",
         ),
         ("a=\\u1", "the settings cannot be read: broken \\u1."),
     ],

@@ -179,7 +179,7 @@ def test_a_group_may_have_255_characters_as_in_4_9_7_and_no_more() -> None:
         assert answer.remark == "the specified group is longer than group max length 255."
 
 
-@pytest.mark.trial(short=30, long=2_000)
+@pytest.mark.trial(short=11, long=2_000)
 def test_what_is_acknowledged_after_the_deletion_can_be_pulled(seed: int) -> None:
     """Sends go on meanwhile, and make the topic again."""
     random = Random(seed)

@@ -112,7 +112,7 @@ class Filling:
         self.all_is_there()
 
 
-@pytest.mark.trial(short=8, long=400)
+@pytest.mark.trial(short=4, long=400)
 def test_a_disk_that_fills_up_costs_refusals_and_nothing_else(seed: int) -> None:
     filling = Filling(seed)
     with capture_logs() as lines:

@@ -2,6 +2,7 @@
 
     async     ASYNC_FLUSH, an empty store
     sync      SYNC_FLUSH
+    acl       ASYNC_FLUSH and access control; all clients are one account
     replica   SYNC_MASTER under ASYNC_FLUSH, with a slave of the same kind
     topics    10,000 more topics, many-0 and so on, of one queue each
     large     a store of so many GiB, none of it in memory, and a limit to the memory for files
@@ -27,6 +28,7 @@ from tests.compat.servers import (
     OfficialNameServer,
     OurBroker,
     OurNameServer,
+    official_home,
 )
 from tests.compat.toolchain import Java
 
@@ -45,10 +47,16 @@ OFFICIAL_JVM = (
 SETTINGS = {
     "async": {"flushDiskType": "ASYNC_FLUSH"},
     "sync": {"flushDiskType": "SYNC_FLUSH"},
+    "acl": {"aclEnable": "true"},
     "replica": {"brokerRole": "SYNC_MASTER"},
     "topics": {"flushDiskType": "ASYNC_FLUSH"},
     "large": {"flushDiskType": "ASYNC_FLUSH"},
 }
+ACCOUNT = ("bench-account", "secret-of-the-bench")
+ACCOUNTS = f"""
+accounts:
+- {{accessKey: {ACCOUNT[0]}, secretKey: {ACCOUNT[1]}, admin: true}}
+"""
 TOPICS = 10_000
 FILE_MEMORY_BYTES = 2 << 30
 """Of the broker with the large store: files read and written; its heap was there before."""
@@ -91,6 +99,11 @@ class Opponents:
                 forget(scratch / "store")
             master = self._broker(kind, scratch, names, SETTINGS[name])
             master.start_deadline_s = DEADLINE_S
+            if name == "acl":
+                master.asked_as = ACCOUNT
+                for folder in (scratch, official_home(scratch) / "conf"):
+                    (folder / "plain_acl.yml").write_text(ACCOUNTS)
+                    (folder / "plain_acl.yml").chmod(0o600)
             stack.enter_context(master)
             if name == "large":
                 stack.enter_context(confined(master.pid, FILE_MEMORY_BYTES))

@@ -15,6 +15,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any, Protocol
 
+from protocol.signature import Credentials
 from tests.bench.process_figures import (
     Memory,
     cpu_seconds,
@@ -176,6 +177,9 @@ LOADS = {
         goal=Goal(1.3, 0.6, None),
         is_new=False,
     ),
+    "send-acl": Load(
+        "send, 64 threads, access control", _send(64), "acl", goal=Goal(1.4, 0.6, None)
+    ),
     "consume": Load(
         "push-consume a backlog",
         _CONSUME,
@@ -251,6 +255,8 @@ def run(
     number = next(_numbers)
     arguments: dict[str, Any] = {"bodyBytes": plan.body_bytes, "queues": plan.queues}
     arguments |= {"warmUpMs": plan.warm_up_ms, "measureMs": plan.measure_ms}
+    if broker.asked_as is not None:
+        arguments |= dict(zip(("accessKey", "secretKey"), broker.asked_as, strict=True))
     if load.own_topic:
         arguments["topic"] = _create(broker, plan, number)
     arguments |= load.arguments
@@ -274,7 +280,8 @@ def run(
 
 def _create(broker: Broker, plan: Plan, number: int) -> str:
     topic = f"bench-{number}"
-    with Admin(broker.name_server.address) as admin:
+    account = None if broker.asked_as is None else Credentials(*broker.asked_as)
+    with Admin(broker.name_server.address, credentials=account) as admin:
         admin.create_topic(topic, plan.queues)
     wait_until(lambda: has_route(broker.name_server.address, topic), f"a route to {topic}")
     return topic

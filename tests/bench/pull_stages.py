@@ -20,6 +20,7 @@ from actors.engine.inbox import BATCH_END, BatchEnd
 from actors.engine.published import Published
 from actors.network.connection import Connection
 from actors.network.hooks import Hooks
+from actors.network.limits import new_limits
 from actors.network.sends import Buffer
 from actors.network.service import Service
 from actors.pulling.pull_message import PullMessage
@@ -178,7 +179,8 @@ class Path:
         service = Service(routes, self.address("sends"))
         peer = ("127.0.0.1", 1)
         sock: Any = self.socket
-        self.connection = Connection(sock, peer, service, self.address("connections"))
+        shared = new_limits(lambda: 0)
+        self.connection = Connection(sock, peer, service, self.address("connections"), shared)
         self.address("connection", self.connection)
 
     def address(self, name: str, actor: Any = None) -> Address:

@@ -4,8 +4,9 @@ Broker processes, one from each checkout of this project (this one, unless other
 the same prepared frames over a socket, in turn: so many sends at a time, the next when all are
 answered.  Other work on the machine delays the rounds more than it changes the processor times, so
 two versions can be compared beside it; a figure alone says little.  With `--sync-master` each
-broker has a slave that is played here and reports at once what it gets.  The figures are those of
-tests/bench/in_turn.py.
+broker has a slave that is played here and reports at once what it gets.  With `--acl` each
+checkout has a second broker, with access control, whose frames are signed.  The figures are those
+of tests/bench/in_turn.py.
 """
 
 from json import loads
@@ -20,9 +21,11 @@ from protocol.command import RemotingCommand
 from protocol.frame import decode_frame, encode
 from protocol.ha import TransferBuffer, encode_report
 from protocol.headers.send import SendMessageHeader
+from protocol.signature import Credentials
 from tests.bench.in_turn import broker_of, compare, parser_of
 from tests.bench.process_figures import scheduled_us
 from tests.compat.patience import wait_until
+from tests.support.signing import java_signed
 
 HOST = "127.0.0.1"
 DISTINCT = 8_000
@@ -32,11 +35,25 @@ TOPIC = "BenchmarkTest"
 """Every broker has it, with 1,024 queues."""
 
 WARM_UP = 16_000
+ACCOUNT = Credentials("bench-account", "secret-of-the-bench")
+ACCOUNTS = f"""
+accounts:
+- {{accessKey: {ACCOUNT.access_key}, secretKey: {ACCOUNT.secret_key},
+   topicPerms: [{TOPIC}=PUB|SUB]}}
+"""
+SIGNED = "-acl"
+"""Behind the name of a broker with access control."""
+
 READ_BYTES = 256 << 10
 
 
-def send_frames(queues: int, kind: SerializeType, count: int = DISTINCT) -> list[bytes]:
-    """As the Java client makes them: 128-byte bodies, a unique key and a tag."""
+def send_frames(
+    queues: int,
+    kind: SerializeType,
+    count: int = DISTINCT,
+    account: Credentials | None = None,
+) -> list[bytes]:
+    """As the Java client makes them: 128-byte bodies, a unique key and a tag; signed or not."""
     frames = []
     for number in range(count):
         born_ms = 1_700_000_000_000 + number // 50
@@ -56,7 +73,7 @@ def send_frames(queues: int, kind: SerializeType, count: int = DISTINCT) -> list
             version=399,
             serialize_type=kind,
         )
-        frames.append(encode(command))
+        frames.append(encode(command) if account is None else java_signed(command, account))
     return frames
 
 
@@ -83,12 +100,18 @@ class LoadedBroker:
         frames: list[bytes],
         *,
         is_sync_master: bool,
+        has_acl: bool = False,
     ) -> None:
         self.name = name
         self.figures: list[float] = []
         self.turns_us: list[float] = []
         self._frames, self._next = frames, 0
         config = f"brokerName=a\nbrokerIP1={HOST}\nlistenPort=0\nnamesrvAddr={HOST}:1\n"
+        if has_acl:
+            accounts = scratch.with_name(f"{scratch.name}.yml")
+            accounts.write_text(ACCOUNTS)
+            accounts.chmod(0o600)
+            config += f"aclEnable=true\nrocketmq.acl.plain.file={accounts}\n"
         if is_sync_master:
             config += "brokerRole=SYNC_MASTER\n"
         ready = scratch / "ready"
@@ -147,16 +170,29 @@ def main() -> None:
     parser = parser_of("tests.bench.send_cpu", __doc__, "--at-a-time")
     parser.add_argument("--queues", type=int, default=8)
     parser.add_argument("--json", action="store_true", help="JSON headers")
+    parser.add_argument("--acl", action="store_true", help="each with access control, too")
     parser.add_argument("--sync-master", action="store_true", help="with a slave played here")
     options = parser.parse_args()
-    frames = send_frames(
-        options.queues, SerializeType.JSON if options.json else SerializeType.ROCKETMQ
-    )
+    kind = SerializeType.JSON if options.json else SerializeType.ROCKETMQ
+    frames = send_frames(options.queues, kind)
+    signed = send_frames(options.queues, kind, account=ACCOUNT) if options.acl else []
 
     def make(name: str, checkout: Path, scratch: Path) -> LoadedBroker:
-        return LoadedBroker(name, checkout, scratch, frames, is_sync_master=options.sync_master)
+        has_acl = name.endswith(SIGNED)
+        return LoadedBroker(
+            name,
+            checkout,
+            scratch,
+            signed if has_acl else frames,
+            is_sync_master=options.sync_master,
+            has_acl=has_acl,
+        )
 
-    compare(options.brokers, make, options.sizes, options.rounds, options.messages, WARM_UP)
+    checkouts = options.brokers
+    if options.acl:
+        pairs = [text.partition("=") for text in checkouts]
+        checkouts = [f"{name}{end}={at}" for name, _, at in pairs for end in ("", SIGNED)]
+    compare(checkouts, make, options.sizes, options.rounds, options.messages, WARM_UP)
 
 
 if __name__ == "__main__":

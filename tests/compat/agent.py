@@ -48,6 +48,8 @@ class Agent:
     ) -> None:
         self.name = name
         self.broker = broker
+        self.account: tuple[str, str] | None = None
+        """Key and secret of whatever clients it makes from now on."""
         self.events: list[Event] = []
         self._news = Condition()
         self._asking = Lock()
@@ -196,6 +198,8 @@ class Agent:
             "nameServer": self.broker.name_server.address,
             "broker": self.broker.address,
         }
+        if self.account is not None:
+            addresses |= dict(zip(("accessKey", "secretKey"), self.account, strict=True))
         line = json.dumps({"command": command, "id": number, **addresses, **details})
         with self._asking:
             self._in.write(line.encode() + b"\n")

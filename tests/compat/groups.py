@@ -23,7 +23,7 @@ def wait_for_commits(broker: Broker, group: str, topic: str, offsets: Mapping[in
     """
     wait_until(
         lambda: all(
-            stored_offset(broker.address, group, topic, queue_id) == offset
+            stored_offset(broker.address, group, topic, queue_id, broker.asked_as) == offset
             for queue_id, offset in offsets.items()
         ),
         f"the offsets of {group} at the broker",

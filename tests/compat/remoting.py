@@ -68,8 +68,10 @@ def exchange(
     return Answer(int(found["code"]), found.get("remark"), found.get("extFields"), answer[body_at:])
 
 
-def has_route(name_server: str, topic: str) -> bool:
-    code, _ = ask(name_server, GET_ROUTEINFO_BY_TOPIC, {"topic": topic})
+def has_route(name_server: str, topic: str, account: tuple[str, str] | None = None) -> bool:
+    """Asked as an account, key and secret, where there is access control."""
+    fields = {"topic": topic} if account is None else signed(*account, topic=topic)
+    code, _ = ask(name_server, GET_ROUTEINFO_BY_TOPIC, fields)
     return code == SUCCESS
 
 
@@ -86,9 +88,13 @@ def knows_broker(name_server: str, address: str, account: tuple[str, str] | None
     return code == SUCCESS and f'"{address}"'.encode() in body
 
 
-def stored_offset(address: str, group: str, topic: str, queue_id: int) -> int:
+def stored_offset(
+    address: str, group: str, topic: str, queue_id: int, account: tuple[str, str] | None = None
+) -> int:
     """How far a group has committed; 0 also of a young queue of which nothing is stored yet."""
     queue = {"consumerGroup": group, "topic": topic, "queueId": str(queue_id)}
+    if account is not None:
+        queue = signed(*account, **queue)
     answer = exchange(address, QUERY_CONSUMER_OFFSET, queue)
     return int((answer.fields or {}).get("offset", 0))
 
@@ -100,10 +106,11 @@ def has_key(address: str, topic: str, key: str) -> bool:
     return code == SUCCESS
 
 
-def signed(access_key: str, secret: str) -> dict[str, str]:
-    """The fields of a request that has none of its own, and no body."""
-    made = hmac.digest(secret.encode(), access_key.encode(), "sha1")
-    return {"AccessKey": access_key, "Signature": b64encode(made).decode()}
+def signed(access_key: str, secret: str, **own: str) -> dict[str, str]:
+    """The fields of a request without a body; its own are given by name, in the order of these."""
+    content = access_key + "".join(own[name] for name in sorted(own))
+    made = hmac.digest(secret.encode(), content.encode(), "sha1")
+    return {**own, "AccessKey": access_key, "Signature": b64encode(made).decode()}
 
 
 def _exactly(connection: socket.socket, count: int) -> bytes:

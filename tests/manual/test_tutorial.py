@@ -59,7 +59,7 @@ def test_it_works_as_it_says(
 ) -> None:
     assert f"```sh\n{RUN_FIRST}```" in TEXT
     assert servers.broker is not None
-    registered = servers.broker.broker.registered
+    registered = servers.broker.broker.attachment.registered
     wait_until(lambda: registered.value == 1, "the broker is registered")
     printed = []
     for kind, block in BLOCKS:

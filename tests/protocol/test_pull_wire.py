@@ -16,7 +16,7 @@ from protocol.pull_wire import Pull, PullDecoder
 from tests.support.by_hand import BY_HAND
 from tests.support.golden import frames
 
-settings.register_profile("pulls", derandomize=True, max_examples=150, deadline=None)
+settings.register_profile("pulls", derandomize=True, max_examples=60, deadline=None)
 profile = settings.get_profile("pulls")
 
 KINDS = [SerializeType.JSON, SerializeType.ROCKETMQ]

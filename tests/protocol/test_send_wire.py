@@ -19,7 +19,7 @@ from tests.protocol.vectors import BINARY_REQUEST, JSON_REQUEST
 from tests.support.by_hand import BY_HAND
 from tests.support.golden import frames
 
-settings.register_profile("sends", derandomize=True, max_examples=150, deadline=None)
+settings.register_profile("sends", derandomize=True, max_examples=60, deadline=None)
 profile = settings.get_profile("sends")
 
 KINDS = [SerializeType.JSON, SerializeType.ROCKETMQ]

@@ -34,7 +34,7 @@ from tests.protocol.vectors import (
 from tests.support.by_hand import BY_HAND
 from tests.support.golden import frames
 
-settings.register_profile("stream", derandomize=True, max_examples=80, deadline=None)
+settings.register_profile("stream", derandomize=True, max_examples=40, deadline=None)
 profile = settings.get_profile("stream")
 
 GOLDEN_FILES = ("java-4.9.7", "acl", "binary-header", "java-5.3.3", "negative", "go-v2", BY_HAND)

@@ -11,10 +11,8 @@ import pytest
 from actors.access.guard import BROKER_KNOWN_MS
 from actors.admin.settings import REFUSED
 from actors.config import NamesrvConfig
-from actors.engine.system import ActorSystem
 from actors.namesrv_server import children, service
 from actors.network.connections import Accepted
-from actors.network.local_client import LocalClient
 from actors.network.service import Service
 from actors.parts import opened_acl
 from protocol.bodies import RegisterBrokerBody, TopicConfig, TopicConfigTable
@@ -29,6 +27,8 @@ from tests.support.guarded import (
     signed,
     with_accounts,
 )
+from tests.support.local_client import LocalClient
+from tests.support.simulation import SimulatedSystem
 
 ACL_EXCEPTION = "org.apache.rocketmq.acl.common.AclException: "
 MORE = "- {accessKey: other-broker, secretKey: secret-other, broker: true}\n"
@@ -40,7 +40,7 @@ class GuardedNamesrv:
 
     def __init__(self, config: NamesrvConfig | None = None) -> None:
         config = config or NamesrvConfig(acl_enable=True, acl_file=ACL_PATH, kv_config_path="/kv")
-        self.system = ActorSystem.simulated(1, disk_with(ACCOUNTS + MORE), 1_700_000_000_000)
+        self.system = SimulatedSystem(1, disk_with(ACCOUNTS + MORE), 1_700_000_000_000)
         acl = opened_acl(self.system, config, "")
         self._service = service(self.system, config, acl)
         specs = [each for each in children(self.system, config, [], acl)]

@@ -45,7 +45,7 @@ def rows_of_files(directory: Path) -> Iterator[Row]:
                 yield from batch.to_pylist()
 
 
-@pytest.mark.trial(short=2, long=40)
+@pytest.mark.trial(short=1, long=40)
 def test_the_source_finds_in_every_message_what_is_in_it(seed: int, tmp_path: Path) -> None:
     root = tmp_path / "store"
     make_varied_store(root, SOME, seed, log_file_bytes=300_000)

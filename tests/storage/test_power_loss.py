@@ -166,7 +166,7 @@ def replay(seed: int, *, without_sync: bool = False) -> Run:
     return run
 
 
-@pytest.mark.trial(short=20, long=1000)
+@pytest.mark.trial(short=10, long=1000)
 def test_what_was_flushed_survives_every_power_cut_without_a_gap(seed: int) -> None:
     replay(seed)
 

@@ -13,8 +13,10 @@ from typing import Any, TypeVar
 import pytest
 from pykka import ActorRegistry
 
+from actors.engine.address import Address
 from actors.engine.system import ActorSystem
 from storage.files.disk import RealDisk
+from tests.support.simulation import SimulatedSystem
 
 T = TypeVar("T")
 
@@ -53,6 +55,11 @@ def new_seed() -> int:
     return int(seed) if seed is not None else SystemRandom().randrange(1 << 32)
 
 
+def addresses(system: ActorSystem) -> list[Address]:
+    """Of the actors with a name of their own, in the order in which they were asked for."""
+    return list(system._addresses.values())
+
+
 @pytest.fixture
 def real_system() -> Iterator[ActorSystem]:
     """A system on free threads and the machine's clock and disk."""
@@ -63,11 +70,11 @@ def real_system() -> Iterator[ActorSystem]:
 
 
 @pytest.fixture
-def simulated_system() -> Iterator[ActorSystem]:
+def simulated_system() -> Iterator[SimulatedSystem]:
     """A simulated system; pytest shows the printed seed when the test fails."""
     seed = new_seed()
     print(f"TROUPEMQ_SEED={seed}")
-    system = ActorSystem.simulated(seed, RealDisk())
+    system = SimulatedSystem(seed, RealDisk())
     yield system
     if system.live:
         system.stop(WAIT_S)

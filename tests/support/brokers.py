@@ -8,11 +8,8 @@ from typing import Any
 from actors.broker import Broker
 from actors.config import BrokerConfig
 from actors.engine.actor import Actor
-from actors.engine.simulated import SimulatedClock
 from actors.engine.supervisor import ChildSpec
-from actors.engine.system import ActorSystem
 from actors.network.hooks import Hook
-from actors.network.local_client import LocalClient
 from actors.network.sends import Buffer, Sends
 from actors.parts import Ports
 from protocol.bodies import (
@@ -35,7 +32,9 @@ from protocol.tags import TagFilter, java_hash_code
 from storage.config import StoreConfig
 from storage.files.disk import Disk
 from tests.support.fake_disk import FakeDisk
+from tests.support.local_client import LocalClient
 from tests.support.peers import RecordingPeer
+from tests.support.simulation import SimulatedClock, SimulatedSystem
 
 PORTS = Ports(10911, 10909, 10912)
 STORE = StoreConfig(
@@ -164,7 +163,7 @@ class SimulatedBroker:
 
     def start(self) -> None:
         """Opens the store and starts the actors."""
-        self.system = ActorSystem.simulated(self.seed, self.disk, self.start_ms)
+        self.system = SimulatedSystem(self.seed, self.disk, self.start_ms)
         self.broker = Broker(
             self.system,
             self.config,

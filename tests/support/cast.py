@@ -7,6 +7,7 @@ from typing import Any
 from actors.engine.actor import Actor, BatchEnd, handles
 from actors.engine.system import ActorSystem
 from tests.support.actors import Arrivals
+from tests.support.simulation import SimulatedSystem
 
 
 @dataclass(slots=True)
@@ -61,7 +62,7 @@ class Diary:
         """Everything up to the last of `events`, which must come in this order."""
         seen: list[Any] = []
         for event in events:
-            if system.is_simulated:
+            if isinstance(system, SimulatedSystem):
                 arrived: list[Any] = []
 
                 def has_come(event: Any = event, arrived: list[Any] = arrived) -> bool:

@@ -265,8 +265,11 @@ class FakeDisk:
 
     def listdir(self, path: str) -> list[str]:
         path = os.path.normpath(path)
+        below = path if path.endswith("/") else path + "/"
+        start = len(below)
         paths = (*self._files, *self._directories)
-        return sorted(os.path.basename(p) for p in paths if os.path.dirname(p) == path != p)
+        names = [p[start:] for p in paths if p.startswith(below) and p != below]
+        return sorted(name for name in names if "/" not in name)
 
     def make_dirs(self, path: str, *, durable: bool = True) -> None:
         path = os.path.normpath(path)

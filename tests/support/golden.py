@@ -12,8 +12,10 @@ import json
 import os
 import tarfile
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
-from typing import Any
+from tempfile import TemporaryDirectory
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -62,27 +64,77 @@ def frames(name: str) -> Iterator[dict[str, Any]]:
             yield record
 
 
-def store(name: str, into_path: Path | str) -> Path:
-    """Unpacks store/NAME.tar.xz below `into_path`, file times kept; returns the store's root."""
+class _Entry(NamedTuple):
+    """A file of a store, or a folder, which has no data."""
+
+    path: str
+    data: bytes | None
+    modified_s: float
+
+
+def store(name: str, into_path: Path | str, only: str = "") -> Path:
+    """Unpacks store/NAME.tar.xz below `into_path`, file times kept; returns the store's root.
+
+    `only`: no other folder of the store than this.
+    """
     target = Path(into_path)
     target.mkdir(parents=True, exist_ok=True)
-    if name == BY_HAND:
-        write_store(target / name)
-        return target / name
-    with tarfile.open(golden_root() / "store" / f"{name}.tar.xz") as archive:
-        # The filter keeps times and is absent from the first 3.11 releases.
-        archive.extraction_filter = getattr(tarfile, "data_filter", None)
-        archive.extractall(target)
+    wanted = os.path.join(name, only) if only else name
+    for entry in _by_hand() if name == BY_HAND else _unpacked(golden_root(), name):
+        if not f"{entry.path}/".startswith(f"{wanted}/"):
+            continue
+        path = os.path.join(target, entry.path)
+        if entry.data is None:
+            os.makedirs(path, exist_ok=True)
+            continue
+        with open(path, "wb", buffering=0) as file:
+            file.write(entry.data)
+        os.utime(path, (entry.modified_s, entry.modified_s))
     return target / name
 
 
+@cache
+def _unpacked(root: Path, name: str) -> tuple[_Entry, ...]:
+    with tarfile.open(root / "store" / f"{name}.tar.xz") as archive:
+        return tuple(
+            _Entry(
+                member.name,
+                None if (file := archive.extractfile(member)) is None else file.read(),
+                float(member.mtime),
+            )
+            for member in archive
+        )
+
+
+@cache
+def _by_hand() -> tuple[_Entry, ...]:
+    """As it was made in the first test that wanted it."""
+    with TemporaryDirectory() as folder:
+        root = Path(folder) / BY_HAND
+        write_store(root)
+        return tuple(
+            _Entry(
+                str(path.relative_to(folder)),
+                path.read_bytes() if path.is_file() else None,
+                path.stat().st_mtime,
+            )
+            for path in (root, *sorted(root.rglob("*")))
+        )
+
+
 def manifest(name: str) -> dict[str, Any]:
-    """What the original said of that store: store/NAME.json."""
-    if name == BY_HAND:
-        return manifest_by_hand()
-    text = (golden_root() / "store" / f"{name}.json").read_text(encoding="utf-8")
+    """What the original said of that store: store/NAME.json; not to be changed."""
+    return _manifest_by_hand() if name == BY_HAND else _manifest(golden_root(), name)
+
+
+@cache
+def _manifest(root: Path, name: str) -> dict[str, Any]:
+    text = (root / "store" / f"{name}.json").read_text(encoding="utf-8")
     loaded: dict[str, Any] = json.loads(text)
     return loaded
+
+
+_manifest_by_hand = cache(manifest_by_hand)
 
 
 def replication(name: str) -> list[dict[str, Any]]:

@@ -7,7 +7,6 @@ from typing import Any
 from actors.admin.settings import NamesrvSettings
 from actors.config import NamesrvConfig
 from actors.engine.supervisor import ChildSpec
-from actors.engine.system import ActorSystem
 from actors.naming.namesrv import Namesrv
 from actors.naming.registration_reader import RegistrationReader
 from actors.tables.config_writer import ConfigWriter
@@ -18,12 +17,13 @@ from protocol.command import RemotingCommand
 from protocol.headers.namesrv import RegisterBrokerHeader
 from storage.files.disk import Disk
 from tests.support.peers import ask, request, simulated
+from tests.support.simulation import SimulatedSystem
 
 KV_PATH = "/data/kvConfig.json"
 
 
 @contextmanager
-def name_server(disk: Disk | None = None, **settings: Any) -> Iterator[ActorSystem]:
+def name_server(disk: Disk | None = None, **settings: Any) -> Iterator[SimulatedSystem]:
     config = NamesrvConfig(
         kv_config_path=KV_PATH, config_store_path="/data/namesrv.properties", **settings
     )
@@ -61,7 +61,7 @@ def registration(
     return request(RequestCode.REGISTER_BROKER, header.encode(), body, oneway=oneway)
 
 
-def route(system: ActorSystem, topic: str, version: int = 407, **more: str) -> RemotingCommand:
+def route(system: SimulatedSystem, topic: str, version: int = 407, **more: str) -> RemotingCommand:
     fields = {"topic": topic, **more}
     return ask(
         system, "namesrv", request(RequestCode.GET_ROUTEINFO_BY_TOPIC, fields, version=version)

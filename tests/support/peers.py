@@ -7,7 +7,6 @@ from typing import Any
 
 from actors.engine.address import Address
 from actors.engine.inbox import Item
-from actors.engine.system import ActorSystem
 from actors.network.request import Request
 from actors.tables.registering import WhenRegistered
 from protocol.codes import LanguageCode
@@ -16,6 +15,7 @@ from protocol.host import pack_host
 from storage.files.disk import Disk
 from tests.support.actors import new_seed
 from tests.support.fake_disk import FakeDisk
+from tests.support.simulation import SimulatedSystem
 
 _numbers = count(1)
 
@@ -78,11 +78,11 @@ class Told:
 
 
 @contextmanager
-def simulated(disk: Disk | None = None) -> Iterator[ActorSystem]:
+def simulated(disk: Disk | None = None) -> Iterator[SimulatedSystem]:
     """A simulated system, on a fake disk if none is given; its seed is printed."""
     seed = new_seed()
     print(f"TROUPEMQ_SEED={seed}")
-    system = ActorSystem.simulated(seed, disk if disk is not None else FakeDisk())
+    system = SimulatedSystem(seed, disk if disk is not None else FakeDisk())
     try:
         yield system
     except BaseException:
@@ -112,7 +112,7 @@ def request(
 
 
 def ask(
-    system: ActorSystem, name: str, command: RemotingCommand, peer: RecordingPeer | None = None
+    system: SimulatedSystem, name: str, command: RemotingCommand, peer: RecordingPeer | None = None
 ) -> RemotingCommand:
     """The answer of the actor `name` of a simulated system."""
     peer = peer if peer is not None else RecordingPeer()
@@ -123,7 +123,7 @@ def ask(
     return found[0]
 
 
-def tell(system: ActorSystem, name: str, command: RemotingCommand, peer: RecordingPeer) -> None:
+def tell(system: SimulatedSystem, name: str, command: RemotingCommand, peer: RecordingPeer) -> None:
     """Hands a request to the actor `name` of a simulated system, and runs it."""
     system.address(name).tell(Request(command, peer))
     system.drain()

@@ -8,7 +8,6 @@ from typing import Any
 from actors.config import BrokerConfig
 from actors.engine.published import Published
 from actors.engine.supervisor import ChildSpec
-from actors.engine.system import ActorSystem
 from actors.naming.namesrv_client import NamesrvUnreachable
 from actors.naming.namesrv_link import Listening, NamesrvLink
 from actors.naming.registration import Registration
@@ -19,6 +18,7 @@ from protocol.command import RemotingCommand
 from protocol.headers.namesrv import RegisterBrokerHeader
 from tests.support.brokers import SimulatedBroker
 from tests.support.peers import Told, simulated
+from tests.support.simulation import SimulatedSystem
 
 REGISTER = RequestCode.REGISTER_BROKER
 QUERY = RequestCode.QUERY_DATA_VERSION
@@ -65,7 +65,7 @@ class FakeNamesrv:
 class Bench:
     """A registration, its name servers and its table."""
 
-    system: ActorSystem
+    system: SimulatedSystem
     namesrvs: list[FakeNamesrv]
     table: Published[TopicConfigTable]
     topics: Told

@@ -133,7 +133,7 @@ class Way:
 def ready(made: SimulatedBroker, sock: socket, events: int) -> None:
     """The broker may read or write, if it has not closed the socket."""
     if sock.fileno() >= 0 and made.system.live:
-        made.system.simulation.make_ready(sock, events)
+        made.system.loop.make_ready(sock, events)
 
 
 @dataclass

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 from actors.engine.actor import Actor, handles
 from actors.engine.address import Address
 from actors.engine.timer import TimerHandle
-from actors.network.local_client import LocalClient
 from actors.network.sends import Buffer
 from protocol.command import RemotingCommand
 from protocol.stream import CommandStream
+from tests.support.local_client import LocalClient
 
 if TYPE_CHECKING:
     from tests.support.world import World

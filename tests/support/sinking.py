@@ -4,7 +4,6 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from actors.network.local_client import LocalClient
 from protocol.codes import RequestCode, ResponseCode
 from protocol.command import RemotingCommand
 from protocol.headers.sink import SinkBatchHeader, SinkLaneHeader, SinkProgressHeader
@@ -12,6 +11,7 @@ from protocol.message import MessageRecord
 from protocol.property_shapes import find_pairs
 from protocol.sink import CHAIN_START, SinkMessage, chain_behind, encode_sink_body
 from tests.support.brokers import SimulatedBroker
+from tests.support.local_client import LocalClient
 
 QUERY = "query-1"
 

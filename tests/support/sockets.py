@@ -176,13 +176,13 @@ class Line:
 class PairedLine(Line):
     """The client's end of a connection to a simulated broker."""
 
-    def __init__(self, made: SimulatedBroker) -> None:
+    def __init__(self, made: SimulatedBroker, host: str = HOST) -> None:
         near, far = socketpair()
         far.setblocking(False)
         near.setblocking(False)
         super().__init__(near)
         self._far, self._made = far, made
-        self._remote = (HOST, CLIENT_PORT + next(_opaques))
+        self._remote = (host, CLIENT_PORT + next(_opaques))
         accepted = Accepted(far, self._remote, made.broker.service())
         made.system.address("connections").tell(accepted)
         made.system.drain()
@@ -203,7 +203,7 @@ class PairedLine(Line):
 
     def wind(self) -> None:
         """The broker may read and write once more, and does all that follows from it."""
-        self._made.system.simulation.make_ready(self._far, EPOLLIN | EPOLLOUT)
+        self._made.system.loop.make_ready(self._far, EPOLLIN | EPOLLOUT)
         self._made.system.drain()
 
     def receive_now(self) -> list[RemotingCommand]:
@@ -231,10 +231,13 @@ class PairedLine(Line):
 
 
 @contextmanager
-def paired_lines(made: SimulatedBroker, lines: int) -> Iterator[Sequence[PairedLine]]:
-    """Lines into a simulated broker, which gets its `connections` first and is stopped at last."""
+def paired_lines(made: SimulatedBroker, lines: int, host: str = HOST) -> Iterator[list[PairedLine]]:
+    """Lines into a simulated broker, which gets its `connections` first and is stopped at last.
+
+    What is appended to them is closed with them.
+    """
     made.system.start(made.broker.connections_child())
-    opened = [PairedLine(made) for _ in range(lines)]
+    opened = [PairedLine(made, host) for _ in range(lines)]
     try:
         yield opened
         if made.system.live:

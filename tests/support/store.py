@@ -5,7 +5,7 @@ from storage.dispatching.dispatch import entry_of
 from storage.log.append import Placed
 from storage.message_store import MessageStore
 from storage.queues.consume_queue import UNIT
-from storage.recovery.recovery import RecoveryReport
+from storage.recovery.recovery_report import RecoveryReport
 from tests.support.clock import ManualClock
 from tests.support.fake_disk import FakeDisk
 from tests.support.puts import HOST, append, put

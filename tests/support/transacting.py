@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol, Self
 
 from actors.config import BrokerConfig
-from actors.network.local_client import LocalClient
 from protocol.bodies import HeartbeatData, ProducerData
 from protocol.codes import RequestCode
 from protocol.command import ONEWAY_FLAG, RemotingCommand
@@ -17,6 +16,7 @@ from protocol.message import MessageRecord, decode_record
 from protocol.property_shapes import find_pairs
 from protocol.sysflag import TRANSACTION_COMMIT, TRANSACTION_ROLLBACK
 from tests.support.brokers import BROKER, STORE, SimulatedBroker
+from tests.support.local_client import LocalClient
 
 COMMIT, ROLLBACK, UNKNOWN = TRANSACTION_COMMIT, TRANSACTION_ROLLBACK, 0
 HALF = "RMQ_SYS_TRANS_HALF_TOPIC"

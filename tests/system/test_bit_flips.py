@@ -145,7 +145,7 @@ def compare_the_rest(
 
 
 @pytest.mark.parametrize("stopped", ["cleanly", "killed"])
-@pytest.mark.trial(short=5, long=1500)
+@pytest.mark.trial(short=2, long=1500)
 def test_every_message_but_the_hit_one_is_served(
     seed: int, stopped: str, tally: Counter[str]
 ) -> None:

@@ -110,7 +110,7 @@ def live(seed: int, *, with_sync: bool = True) -> int:
     return life.deleted_until
 
 
-@pytest.mark.trial(short=3, long=400)
+@pytest.mark.trial(short=1, long=400)
 def test_a_power_cut_while_files_are_deleted_loses_nothing_that_is_left(seed: int) -> None:
     live(seed)
 

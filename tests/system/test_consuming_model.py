@@ -24,7 +24,6 @@ from hypothesis.stateful import (
 )
 from hypothesis.strategies import integers, lists, sampled_from
 
-from actors.network.local_client import LocalClient
 from protocol.bodies import ConsumerData, ConsumerList, HeartbeatData, SubscriptionData
 from protocol.codes import RequestCode, ResponseCode
 from protocol.command import RemotingCommand
@@ -38,6 +37,7 @@ from protocol.message import MessageRecord, decode_records
 from protocol.sysflag import PULL_COMMIT_OFFSET
 from tests.support.brokers import STORE, SimulatedBroker, send_command
 from tests.support.fake_disk import FakeDisk
+from tests.support.local_client import LocalClient
 
 QUEUES = 3
 DELAYED_QUEUE = 3

@@ -42,7 +42,7 @@ def live(seed: int, flush: str) -> tuple[set[bytes], list[bytes], list[int]]:
     return acknowledged, found, ends
 
 
-@pytest.mark.trial(short=3, long=200)
+@pytest.mark.trial(short=1, long=200)
 @pytest.mark.parametrize("flush", ["SYNC_FLUSH", "ASYNC_FLUSH"])
 def test_what_was_acknowledged_is_consumed_after_every_crash(seed: int, flush: str) -> None:
     print(f"seed {seed}")

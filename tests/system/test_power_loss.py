@@ -177,7 +177,7 @@ def act(broker: SimulatedBroker, random: Random, life: Life, number: int) -> Non
 
 
 @pytest.mark.parametrize("flush", ["SYNC_FLUSH", "ASYNC_FLUSH"])
-@pytest.mark.trial(short=5, long=500)
+@pytest.mark.trial(short=2, long=500)
 def test_a_store_that_rolls_and_deletes_keeps_what_it_promised(seed: int, flush: str) -> None:
     life, broker = busy_life(seed, flush)
     records = {r.body: r for queue in range(QUEUES) for r in broker.messages(queue_id=queue)}
@@ -205,7 +205,7 @@ def test_sync_flush_loses_nothing_acknowledged(seed: int) -> None:
     assert not lost, f"seed {seed}: {len(lost)} acknowledged messages are gone"
 
 
-@pytest.mark.trial(short=5, long=500)
+@pytest.mark.trial(short=3, long=500)
 def test_async_flush_loses_only_the_tail(seed: int) -> None:
     producers, found = lose_power(seed, "ASYNC_FLUSH")
     numbers = {int(body.split(b":")[0]) for body in found if b":" in body}

@@ -87,7 +87,7 @@ def queued(made: SimulatedBroker, topics: set[str]) -> dict[tuple[str, int], lis
     return found
 
 
-@pytest.mark.trial(short=3, long=500)
+@pytest.mark.trial(short=1, long=500)
 def test_the_slaves_queues_are_its_masters(seed: int) -> None:
     with following() as (pair, _):
         pair.master.make_topic("Other")

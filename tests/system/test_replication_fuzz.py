@@ -83,7 +83,7 @@ def test_a_master_minds_no_nonsense_from_slaves(seed: int) -> None:
             far.close()
 
 
-@pytest.mark.trial(short=3, long=300)
+@pytest.mark.trial(short=1, long=300)
 def test_a_slave_takes_no_nonsense_from_a_master(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

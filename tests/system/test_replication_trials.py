@@ -84,7 +84,7 @@ def numbers(pair: Pair) -> set[int]:
     return {int(r.body.partition(b" ")[0]) for r in records if r.topic == TOPIC}
 
 
-@pytest.mark.trial(short=2, long=500)
+@pytest.mark.trial(short=1, long=500)
 def test_what_was_acknowledged_is_on_the_slave_at_every_moment(seed: int) -> None:
     """SYNC_MASTER and SYNC_FLUSH on both: whatever dies, by a kill or a power cut."""
     story = Story(seed, "SYNC_MASTER", SYNC, power=True)
@@ -97,7 +97,7 @@ def test_what_was_acknowledged_is_on_the_slave_at_every_moment(seed: int) -> Non
     story.pair.close()
 
 
-@pytest.mark.trial(short=2, long=500)
+@pytest.mark.trial(short=1, long=500)
 def test_the_slaves_log_is_a_prefix_of_its_masters(seed: int) -> None:
     """ASYNC_MASTER and ASYNC_FLUSH: processes die, the wire is cut, in the end all is there."""
     story = Story(seed, "ASYNC_MASTER", STORE, power=False)
@@ -112,7 +112,7 @@ def test_the_slaves_log_is_a_prefix_of_its_masters(seed: int) -> None:
     story.pair.close()
 
 
-@pytest.mark.trial(short=2, long=300)
+@pytest.mark.trial(short=1, long=300)
 def test_a_slave_never_goes_on_behind_another_log_than_its_own(seed: int) -> None:
     """ASYNC_FLUSH and power cuts: the master loses what its slave has, and writes something else.
 

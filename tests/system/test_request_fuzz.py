@@ -255,7 +255,7 @@ def check_serves(fuzz: Fuzz, topic: str) -> None:
         assert [record.body for record in decode_records(answer.body or b"")] == [body]
 
 
-@pytest.mark.trial(short=5, long=1000)
+@pytest.mark.trial(short=2, long=1000)
 def test_whatever_is_asked_is_answered_and_harms_nobody(seed: int) -> None:
     print(f"seed {seed}")
     fuzz = Fuzz(seed)

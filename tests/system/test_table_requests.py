@@ -20,7 +20,6 @@ from structlog.testing import capture_logs
 
 from actors.admin.settings import NamesrvSettings
 from actors.broker import RESPONDERS
-from actors.engine.system import ActorSystem
 from actors.naming.namesrv import Namesrv
 from actors.network.request import codes_of
 from protocol.codes import RequestCode as Code
@@ -38,6 +37,7 @@ from tests.support.fake_disk import FakeDisk
 from tests.support.headers_by_code import REQUEST_HEADERS
 from tests.support.name_servers import KV_PATH, name_server
 from tests.support.peers import RecordingPeer, request, tell
+from tests.support.simulation import SimulatedSystem
 
 CONFIG = replace(BROKER, property_filter_enable=True)
 SENDS = {Code.SEND_MESSAGE, Code.SEND_MESSAGE_V2, Code.SEND_BATCH_MESSAGE}
@@ -84,7 +84,7 @@ MAKING = {
 VICTIMS = 3
 """That there are before."""
 REQUESTS = 15
-TOGETHER = 10
+TOGETHER = 40
 """Requests that come before anything is saved: each save writes a whole table."""
 
 # --- values
@@ -316,7 +316,7 @@ def test_no_request_costs_a_brokers_tables_an_entry(code: Code) -> None:
 
 
 @contextmanager
-def restarted(disk: FakeDisk) -> Iterator[ActorSystem]:
+def restarted(disk: FakeDisk) -> Iterator[SimulatedSystem]:
     with capture_logs() as lines, name_server(disk) as system:
         system.drain()
         yield system

@@ -8,7 +8,7 @@ from typing import Any, NoReturn, TypeVar
 
 import click
 
-from storage.access.acl_file import read_keys
+from storage.access.account import ACCESS_KEY, SECRET_KEY, SECURITY_TOKEN, account_of_file
 from storage.errors import StoreError
 from troupemq.daemon import say
 from troupemq.exit_codes import FAILED
@@ -51,14 +51,13 @@ def _take_account(_: click.Context, __: click.Parameter, path: Path | None) -> N
     if path is None:
         return
     try:
-        found = read_keys(str(path), path.read_bytes())
-    except (OSError, StoreError) as error:
-        raise click.UsageError(f"{path} cannot be read: {error}") from None
-    os.environ.update(
-        TROUPEMQ_ACCESS_KEY=found.get("accessKey", ""),
-        TROUPEMQ_SECRET_KEY=found.get("secretKey", ""),
-        TROUPEMQ_SECURITY_TOKEN=found.get("securityToken", ""),
-    )
+        found = account_of_file(str(path))
+    except StoreError as error:
+        raise click.UsageError(str(error)) from None
+    if found is not None:
+        os.environ[ACCESS_KEY] = found.access_key
+        os.environ[SECRET_KEY] = found.secret_key
+        os.environ[SECURITY_TOKEN] = found.security_token or ""
 
 
 def json_option(function: Command) -> Command:

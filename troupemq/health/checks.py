@@ -87,7 +87,7 @@ def broker_checks(broker: Broker) -> list[HealthCheck]:
     failure = store.commit_log.sync_failure
     found.append(_check("flush", failure and f"a flush of the log failed ({failure}): restart it"))
     if config.is_slave:
-        found.append(_check("master", broker.why_behind.value))
+        found.append(_check("master", broker.attachment.why_behind.value))
     return found
 
 
@@ -105,7 +105,7 @@ def namesrv_checks(clock: Callable[[], float] = monotonic) -> Look:
 
 def _registered(broker: Broker) -> HealthCheck:
     wanted = len(broker.config.namesrv_addresses)
-    is_out = wanted and not broker.registered.value
+    is_out = wanted and not broker.attachment.registered.value
     return _check("registered", "no name server knows this broker" if is_out else "")
 
 

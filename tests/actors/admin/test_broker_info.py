@@ -9,7 +9,6 @@ from actors.config import BrokerConfig
 from actors.dispatching.reput import Following
 from actors.engine.published import Published
 from actors.engine.supervisor import ChildSpec
-from actors.engine.system import ActorSystem
 from actors.retention.keeping import KeepingReport
 from actors.statistics.pull_stats import PullStats
 from actors.statistics.put_stats import PutStats
@@ -23,6 +22,7 @@ from storage.message_store import MessageStore
 from tests.support.fake_disk import FakeDisk
 from tests.support.golden import frames
 from tests.support.peers import ask, request, simulated
+from tests.support.simulation import SimulatedSystem
 
 
 @dataclass
@@ -40,7 +40,7 @@ class Sources:
 
 
 @contextmanager
-def broker_info() -> Iterator[tuple[ActorSystem, Sources]]:
+def broker_info() -> Iterator[tuple[SimulatedSystem, Sources]]:
     with simulated(FakeDisk()) as system:
         config = StoreConfig(
             root="/store",
@@ -57,7 +57,7 @@ def broker_info() -> Iterator[tuple[ActorSystem, Sources]]:
         store.close()
 
 
-def figures(system: ActorSystem) -> dict[str, str]:
+def figures(system: SimulatedSystem) -> dict[str, str]:
     answer = ask(system, "broker_info", request(RequestCode.GET_BROKER_RUNTIME_INFO))
     assert (answer.code, answer.fields) == (0, None)
     return KVTable.decode(answer.body).table

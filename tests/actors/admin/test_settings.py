@@ -11,7 +11,6 @@ import pytest
 from actors.admin.settings import REFUSED, NamesrvSettings, is_refused
 from actors.config import BrokerConfig, NamesrvConfig, parse_broker_config
 from actors.engine.supervisor import ChildSpec
-from actors.engine.system import ActorSystem
 from actors.settings.properties_file import parse_properties
 from protocol.bodies import DataVersion
 from protocol.codes import RequestCode, ResponseCode
@@ -20,6 +19,7 @@ from storage.config import StoreConfig, live_keys_of
 from tests.support.brokers import BROKER, SimulatedBroker
 from tests.support.fake_disk import FakeDisk
 from tests.support.peers import ask, request, simulated
+from tests.support.simulation import SimulatedSystem
 from tests.support.transacting import INTERVAL_MS, beat, half, producing, questions
 
 PATH = "/etc/troupemq/broker.conf"
@@ -261,7 +261,7 @@ NS_PATH = "/data/namesrv.properties"
 
 
 @contextmanager
-def name_server(**more: Any) -> Iterator[tuple[ActorSystem, NamesrvConfig]]:
+def name_server(**more: Any) -> Iterator[tuple[SimulatedSystem, NamesrvConfig]]:
     config = NamesrvConfig(config_store_path=NS_PATH, **more)
     with simulated() as system:
         system.start(ChildSpec("settings", lambda _: NamesrvSettings(config)))

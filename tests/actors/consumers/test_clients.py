@@ -13,7 +13,6 @@ from actors.config import BrokerConfig
 from actors.consumers.clients import Clients
 from actors.engine.published import Published
 from actors.engine.supervisor import ChildSpec
-from actors.engine.system import ActorSystem
 from actors.network.request import PeerClosed
 from actors.tables.config_writer import ConfigWriter
 from actors.tables.consumer_filters import FilterTable
@@ -41,13 +40,14 @@ from storage.tables.consumer_filters import ConsumerFilters
 from tests.support.brokers import subscription
 from tests.support.golden import frames
 from tests.support.peers import RecordingPeer, Told, ask, request, simulated, tell
+from tests.support.simulation import SimulatedSystem
 
 
 @dataclass
 class Bench:
     """The clients of a broker, what they publish and whom they tell."""
 
-    system: ActorSystem
+    system: SimulatedSystem
     consumers: Published[Mapping[str, ConsumerView]]
     topics: Published[Mapping[str, TopicConfig]]
     groups: Published[GroupConfigs]

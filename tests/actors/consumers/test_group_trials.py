@@ -66,7 +66,7 @@ def test_every_call_ends_once_whatever_becomes_of_its_client(seed: int) -> None:
     made.stop()
 
 
-@pytest.mark.trial(short=6, long=500)
+@pytest.mark.trial(short=2, long=500)
 def test_nobody_of_before_undoes_a_reset_and_nobody_outside_goes_back(seed: int) -> None:
     """Against a model of one queue: what may be stored, and what may not."""
     random = Random(seed)

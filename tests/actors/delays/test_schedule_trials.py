@@ -52,7 +52,7 @@ def test_a_backlog_is_delivered_in_batches_that_do_not_hold_the_loop(
     made.stop()
 
 
-@pytest.mark.trial(short=6, long=500)
+@pytest.mark.trial(short=2, long=500)
 def test_nothing_is_lost_and_the_order_of_a_level_is_kept_whatever_dies(seed: int) -> None:
     """Crashes and power cuts at any moment; what was answered under SYNC_FLUSH comes."""
     random = Random(seed)

@@ -275,7 +275,7 @@ def test_a_file_that_is_wrong_while_others_are_made_is_made_anew_too() -> None:
     made.stop()
 
 
-@pytest.mark.trial(short=3, long=200)
+@pytest.mark.trial(short=2, long=200)
 def test_power_cuts_in_between_leave_no_hole(seed: int) -> None:
     """Whatever of the unsynced pages of the index survives, it is judged and completed."""
     print(f"seed {seed}")

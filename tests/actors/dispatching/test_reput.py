@@ -20,13 +20,13 @@ from actors.dispatching.reput import (
     WritesForbidden,
 )
 from actors.engine.supervisor import ChildSpec
-from actors.engine.system import ActorSystem
 from storage.dispatching.dispatch import DispatchEntry, entry_of
 from storage.errors import StoreError
 from storage.message_store import MessageStore
 from storage.queues.consume_queue import UNIT
 from tests.support.fake_disk import FakeDisk
 from tests.support.peers import Told, simulated
+from tests.support.simulation import SimulatedSystem
 from tests.support.store import SmallStore
 
 NO_SPACE = OSError(errno.ENOSPC, "No space left on device")
@@ -35,7 +35,7 @@ NO_SPACE = OSError(errno.ENOSPC, "No space left on device")
 class Cast:
     """A store, a Reput on it, and whom it tells."""
 
-    def __init__(self, system: ActorSystem, small: SmallStore) -> None:
+    def __init__(self, system: SimulatedSystem, small: SmallStore) -> None:
         self.system, self.small, self.store = system, small, small.store
         self.pull_hold, self.put_message = Told("pull_hold"), Told("put_message")
         self.flusher, self.catch_up = Told("flush_real_time"), Told("catch_up")

@@ -14,7 +14,7 @@ from actors.engine.actor import Actor, Exited, Started, handles
 from actors.engine.loop import Loop
 from actors.engine.supervisor import ChildSpec
 from actors.engine.system import ActorSystem
-from tests.support.actors import Arrivals
+from tests.support.actors import Arrivals, addresses
 from tests.support.cast import Batcher, Boom, Diary, Do, Recorder, Say, boom, look, said
 
 
@@ -331,7 +331,7 @@ def test_ten_thousand_spawned_actors_leave_nothing_behind(real_system: ActorSyst
     while len(real_system.live) > before:
         real_system.address("parent").tell(Do(lambda _: news("a round later")))
         news.take()
-    assert [figures.name for figures in real_system.figures()] == ["supervisor", "parent"]
+    assert [address.name for address in addresses(real_system)] == ["supervisor", "parent"]
 
 
 def test_actors_that_nobody_stops_are_ended_with_the_loop(real_system: ActorSystem) -> None:

@@ -1,4 +1,4 @@
-"""Tests of actors/engine/simulated.py: the same seed, the same run; other seeds, other orders."""
+"""Tests of tests/support/simulation.py: the same seed, the same run; other seeds, other orders."""
 
 from select import EPOLLIN, EPOLLOUT
 from socket import socketpair
@@ -7,17 +7,17 @@ from typing import Any
 import pytest
 
 from actors.engine.actor import Actor
-from actors.engine.simulated import SimulatedClock
 from actors.engine.supervisor import ChildSpec
-from actors.engine.system import ActorSystem
 from storage.files.disk import RealDisk
+from tests.support import simulation
 from tests.support.actors import Arrivals
 from tests.support.cast import Batcher, Boom, Diary, Do, Hard, Recorder, Say, boom, look, said
+from tests.support.simulation import SimulatedClock, SimulatedSystem
 
 
 def run(seed: int, senders: int = 3, messages: int = 5) -> list[Any]:
     """Some senders tell one receiver; gives what it heard."""
-    system = ActorSystem.simulated(seed, RealDisk())
+    system = SimulatedSystem(seed, RealDisk())
     system.start(
         ChildSpec("receiver", lambda _: Batcher(), where="thread"),
         *(ChildSpec(f"s{n}", lambda _: Recorder()) for n in range(senders)),
@@ -61,7 +61,7 @@ def test_every_batch_ends(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(20))
 def test_order_holds_from_on_start_on_and_while_the_receiver_is_down(seed: int) -> None:
-    system = ActorSystem.simulated(seed, RealDisk())
+    system = SimulatedSystem(seed, RealDisk())
     receiver = system.address("receiver")
 
     class Sender(Recorder):
@@ -84,7 +84,7 @@ def test_order_holds_from_on_start_on_and_while_the_receiver_is_down(seed: int) 
     system.stop(10)
 
 
-def test_time_passes_only_when_it_is_wound(simulated_system: ActorSystem) -> None:
+def test_time_passes_only_when_it_is_wound(simulated_system: SimulatedSystem) -> None:
     diary = Diary()
     clock = simulated_system.clock
     simulated_system.start(ChildSpec("a", lambda _: Recorder(diary)))
@@ -103,14 +103,14 @@ def test_time_passes_only_when_it_is_wound(simulated_system: ActorSystem) -> Non
     assert clock.now_ms() - wall_ms == 3600
 
 
-def test_run_until_stops_at_the_step_that_makes_it_true(simulated_system: ActorSystem) -> None:
+def test_run_until_stops_at_the_step_that_makes_it_true(simulated_system: SimulatedSystem) -> None:
     simulated_system.start(ChildSpec("a", lambda _: Recorder()))
     actor = look(
         simulated_system, "a", lambda a: (a.every(10, Do(lambda a: a.said.append(1))), a)[1]
     )
     simulated_system.run_until(lambda: len(actor.said) == 7)
     assert simulated_system.clock.monotonic_ms() == 70
-    with pytest.raises(TimeoutError, match=f"seed={simulated_system.simulation.seed}"):
+    with pytest.raises(TimeoutError, match=f"seed={simulated_system.loop.seed}"):
         simulated_system.run_until(lambda: False, limit_ms=25)
     assert simulated_system.clock.monotonic_ms() == 95
 
@@ -124,7 +124,9 @@ def test_the_wall_clock_may_jump_without_the_other() -> None:
     assert (clock.now_ms(), clock.monotonic_ms()) == (1_020, 30)
 
 
-def test_after_a_crash_nothing_runs_and_nothing_is_answered(simulated_system: ActorSystem) -> None:
+def test_after_a_crash_nothing_runs_and_nothing_is_answered(
+    simulated_system: SimulatedSystem,
+) -> None:
     diary, refused = Diary(), Arrivals()
     simulated_system.start(ChildSpec("a", lambda _: Recorder(diary)))
     address = simulated_system.address("a")
@@ -139,7 +141,7 @@ def test_after_a_crash_nothing_runs_and_nothing_is_answered(simulated_system: Ac
     assert not simulated_system.live
 
 
-def test_a_handler_cannot_wait_for_an_answer(simulated_system: ActorSystem) -> None:
+def test_a_handler_cannot_wait_for_an_answer(simulated_system: SimulatedSystem) -> None:
     diary = Diary()
 
     def wait(actor: Actor) -> None:
@@ -155,7 +157,7 @@ def test_a_handler_cannot_wait_for_an_answer(simulated_system: ActorSystem) -> N
     assert diary.events.all() == ["an actor on the loop must not wait for an answer"]
 
 
-def test_a_base_exception_reaches_the_test(simulated_system: ActorSystem) -> None:
+def test_a_base_exception_reaches_the_test(simulated_system: SimulatedSystem) -> None:
     def interrupt(_: Any) -> None:
         raise Hard("the user wants to leave")
 
@@ -166,11 +168,9 @@ def test_a_base_exception_reaches_the_test(simulated_system: ActorSystem) -> Non
 
 
 def test_actors_that_chase_each_other_for_ever_are_noticed(
-    simulated_system: ActorSystem, monkeypatch: pytest.MonkeyPatch
+    simulated_system: SimulatedSystem, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from actors.engine import simulated
-
-    monkeypatch.setattr(simulated, "STEPS_MAX", 1000)
+    monkeypatch.setattr(simulation, "STEPS_MAX", 1000)
 
     def chase(actor: Actor) -> None:
         actor.address.tell(Do(chase))
@@ -201,15 +201,15 @@ class Watcher(Recorder):
         raise Boom("in a socket handler")
 
 
-def test_sockets_are_ready_when_the_test_says_so(simulated_system: ActorSystem) -> None:
+def test_sockets_are_ready_when_the_test_says_so(simulated_system: SimulatedSystem) -> None:
     ours, theirs = socketpair()
     with ours, theirs:
         diary = Diary()
         simulated_system.start(ChildSpec("a", lambda _: Watcher(diary, ours), restart="temporary"))
-        simulated_system.simulation.make_ready(ours, EPOLLOUT)
+        simulated_system.loop.make_ready(ours, EPOLLOUT)
         simulated_system.drain()
         assert diary.events.all() == []
-        simulated_system.simulation.make_ready(ours, EPOLLIN)
+        simulated_system.loop.make_ready(ours, EPOLLIN)
         simulated_system.drain()
         assert diary.events.all() == ["readable", "writable"]
         assert not simulated_system.address("a").is_up

@@ -12,6 +12,7 @@ from actors.engine.system import ActorSystem, StartFailed
 from storage.files.disk import RealDisk
 from tests.support.actors import Arrivals
 from tests.support.cast import Boom, Diary, Do, Recorder, Say, boom, look, said
+from tests.support.simulation import SimulatedSystem
 
 
 def child(name: str, diary: Diary, **options: Any) -> ChildSpec:
@@ -97,7 +98,7 @@ def test_the_message_in_hand_and_all_that_wait_are_refused(
 
 @pytest.mark.parametrize("where", ["loop", "thread"])
 def test_mail_told_while_a_child_is_down_waits_for_the_next_one_in_order(
-    simulated_system: ActorSystem, where: Any
+    simulated_system: SimulatedSystem, where: Any
 ) -> None:
     diary = Diary()
     simulated_system.start(child("a", diary, where=where))
@@ -145,7 +146,7 @@ def test_a_child_whose_factory_fails_is_retried_too(any_system: ActorSystem) -> 
     assert look(any_system, "a", lambda actor: actor.incarnation) == 3
 
 
-def test_each_restart_waits_twice_as_long_as_the_last(simulated_system: ActorSystem) -> None:
+def test_each_restart_waits_twice_as_long_as_the_last(simulated_system: SimulatedSystem) -> None:
     diary = Diary()
     simulated_system.start(child("a", diary))
     waited = []
@@ -158,7 +159,7 @@ def test_each_restart_waits_twice_as_long_as_the_last(simulated_system: ActorSys
     assert waited == [10, 20, 40, 80, 160]
 
 
-def test_after_a_quiet_time_a_restart_is_quick_again(simulated_system: ActorSystem) -> None:
+def test_after_a_quiet_time_a_restart_is_quick_again(simulated_system: SimulatedSystem) -> None:
     simulated_system.start(child("a", Diary()))
     for _ in range(3 * FAILURES_MAX):
         simulated_system.address("a").tell(Do(boom))
@@ -171,7 +172,7 @@ def test_after_a_quiet_time_a_restart_is_quick_again(simulated_system: ActorSyst
 
 def test_more_failures_than_the_limit_and_the_supervisor_gives_up() -> None:
     reasons: list[str] = []
-    system = ActorSystem.simulated(1, RealDisk(), on_give_up=reasons.append)
+    system = SimulatedSystem(1, RealDisk(), on_give_up=reasons.append)
     diary = Diary()
     system.start(child("a", diary), child("b", diary))
     for number in range(FAILURES_MAX + 1):
@@ -260,7 +261,7 @@ def test_who_is_restarted_when_it_ends_by_itself(any_system: ActorSystem) -> Non
     for name in ("transient", "temporary"):
         any_system.address(name).tell(Say("x", refused))
     look(any_system, "permanent", id)
-    if any_system.is_simulated:
+    if isinstance(any_system, SimulatedSystem):
         any_system.drain()
     assert sorted(refused.all()) == ["temporary has stopped", "transient has stopped"]
 
@@ -274,7 +275,7 @@ def test_a_temporary_child_that_fails_stays_away(any_system: ActorSystem) -> Non
     refused = Arrivals()
     any_system.address("a").tell(Say("x", refused))
     look(any_system, "b", id)
-    if any_system.is_simulated:
+    if isinstance(any_system, SimulatedSystem):
         any_system.drain()
     assert refused.all() == ["a has stopped"]
 

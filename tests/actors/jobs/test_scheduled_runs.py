@@ -10,9 +10,7 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from actors.engine.actor import Actor, handles
-from actors.engine.simulated import SimulatedClock
 from actors.engine.supervisor import ChildSpec
-from actors.engine.system import ActorSystem
 from actors.jobs import spark_jobs
 from actors.jobs.jobs_conf import ScheduledJob
 from actors.jobs.messages import JobChanged, JobOrder, JobState, JobStates, RunJob
@@ -29,6 +27,7 @@ from tests.actors.jobs.occasions import occasions_between
 from tests.support.actors import WAIT_S
 from tests.support.fake_disk import FakeDisk
 from tests.support.peers import RecordingPeer, request
+from tests.support.simulation import SimulatedClock, SimulatedSystem
 
 PATH = "/store/troupemq/jobs.json"
 BERLIN, NEW_YORK, UTC = ZoneInfo("Europe/Berlin"), ZoneInfo("America/New_York"), ZoneInfo("UTC")
@@ -61,7 +60,7 @@ class World:
     def start(self) -> None:
         self._seed += 1
         self.kept = KeptRuns()
-        self.system = ActorSystem.simulated(self._seed, self.disk, self.now_ms)
+        self.system = SimulatedSystem(self._seed, self.disk, self.now_ms)
         writer = self.system.address("config_writer")
         self.jobs = self.system.address("spark_jobs")
         self.system.start(

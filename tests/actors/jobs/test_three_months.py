@@ -145,7 +145,7 @@ class Months:
                 return target_ms
 
 
-@pytest.mark.trial(short=2, long=200)
+@pytest.mark.trial(short=1, long=200)
 def test_each_run_once_through_daylight_saving_jumps_and_restarts(
     seed: int, tally: Counter[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -9,7 +9,6 @@ import pytest
 from structlog.testing import capture_logs
 
 from actors.admin.settings import REFUSED
-from actors.engine.system import ActorSystem
 from actors.naming.kv_config import KvConfig
 from actors.network.request import PeerClosed
 from protocol.bodies import (
@@ -32,6 +31,7 @@ from tests.support.fake_disk import FakeDisk
 from tests.support.golden import frames
 from tests.support.name_servers import KV_PATH, TOPIC, name_server, registration, route
 from tests.support.peers import RecordingPeer, ask, request, tell
+from tests.support.simulation import SimulatedSystem
 
 
 @pytest.mark.parametrize("compressed", [False, True])
@@ -278,7 +278,9 @@ def test_the_originals_requests_get_the_originals_answers() -> None:
     assert len(compared) >= 20, compared
 
 
-def _bring_about(system: ActorSystem, asked: RemotingCommand, answered: RemotingCommand) -> None:
+def _bring_about(
+    system: SimulatedSystem, asked: RemotingCommand, answered: RemotingCommand
+) -> None:
     fields = asked.fields or {}
     if asked.code == RequestCode.GET_ROUTEINFO_BY_TOPIC and answered.code == 0:
         ask(system, "namesrv", registration(TopicConfig(fields["topic"])))
@@ -298,7 +300,9 @@ def _bring_about(system: ActorSystem, asked: RemotingCommand, answered: Remoting
         ask(system, "namesrv", request(RequestCode.REGISTER_BROKER, header.encode(), body))
 
 
-def _register_version(system: ActorSystem, fields: dict[str, str], version: DataVersion) -> None:
+def _register_version(
+    system: SimulatedSystem, fields: dict[str, str], version: DataVersion
+) -> None:
     header = RegisterBrokerHeader(
         fields["brokerName"], fields["brokerAddr"], fields["clusterName"], "h:1", 0
     )
@@ -328,7 +332,7 @@ def test_the_originals_routes_and_clusters_are_answered_byte_by_byte() -> None:
 
 
 def _register_all(
-    system: ActorSystem, topic: str, brokers: list[BrokerData], queues: list[QueueData]
+    system: SimulatedSystem, topic: str, brokers: list[BrokerData], queues: list[QueueData]
 ) -> None:
     own = {each.broker_name: each for each in queues}
     for broker in brokers:

@@ -10,7 +10,6 @@ import pytest
 from actors.engine.address import Address
 from actors.engine.inbox import Item
 from actors.engine.supervisor import ChildSpec
-from actors.engine.system import ActorSystem
 from actors.network import client_calls
 from actors.network.client_calls import (
     CallClient,
@@ -28,6 +27,7 @@ from protocol.headers.offset import QueueHeader
 from tests.support.actors import Arrivals
 from tests.support.brokers import SimulatedBroker
 from tests.support.peers import RecordingPeer, Told, simulated
+from tests.support.simulation import SimulatedSystem
 from tests.support.sockets import Line, connection_of, paired_lines, serving_broker
 
 ASK = RequestCode.GET_CONSUMER_RUNNING_INFO
@@ -37,7 +37,7 @@ ASK = RequestCode.GET_CONSUMER_RUNNING_INFO
 class Bench:
     """The calls of a broker, and who asks for them."""
 
-    system: ActorSystem
+    system: SimulatedSystem
     waiting: Waiting
     asker: Told
 

@@ -227,7 +227,7 @@ def test_an_acceptor_pauses_when_the_machine_has_no_socket_to_give(number: int) 
         told = Told("connections")
         system.start(ChildSpec("acceptor", lambda _: Acceptor(listeners, told.address)))  # type: ignore[arg-type]
         for _ in range(5):
-            system.simulation.make_ready(full, EPOLLIN)
+            system.loop.make_ready(full, EPOLLIN)
             system.drain()
         assert full.asked == 1
         system.advance(ACCEPT_AGAIN_MS)
@@ -244,7 +244,7 @@ def test_a_peer_that_has_gone_before_it_was_accepted_is_no_matter() -> None:
         told = Told("connections")
         system.start(ChildSpec("acceptor", lambda _: Acceptor(listeners, told.address)))  # type: ignore[arg-type]
         for count in (1, 2):
-            system.simulation.make_ready(gone, EPOLLIN)
+            system.loop.make_ready(gone, EPOLLIN)
             system.drain()
             assert gone.asked == count
         assert [entry for entry in logs if entry["log_level"] == "error"] == []

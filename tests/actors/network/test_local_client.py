@@ -1,19 +1,20 @@
-"""Requests without a socket: a client in the process speaks to the actors as a connection does."""
+"""Tests of tests/support/local_client.py: a client in the process speaks to the actors as a
+connection does."""
 
 from pathlib import Path
 
 import pytest
 
 from actors.config import NamesrvConfig
-from actors.engine.system import ActorSystem
 from actors.namesrv_server import service as namesrv_service
-from actors.network.local_client import LocalClient
 from protocol.bodies import ConsumerData, HeartbeatData
 from protocol.codes import RequestCode, ResponseCode
 from protocol.command import RemotingCommand
 from protocol.message import decode_records
 from tests.support.brokers import pull_command, send_command
+from tests.support.local_client import LocalClient
 from tests.support.pulls import broker
+from tests.support.simulation import SimulatedSystem
 from tests.support.sockets import serving_broker
 
 
@@ -81,7 +82,7 @@ def test_what_4_9_7_does_not_implement_is_answered_as_there(code: int) -> None:
     made.stop()
 
 
-def test_a_request_that_nobody_answers_ends_at_its_time(simulated_system: ActorSystem) -> None:
+def test_a_request_that_nobody_answers_ends_at_its_time(simulated_system: SimulatedSystem) -> None:
     client = LocalClient(simulated_system, namesrv_service(simulated_system, NamesrvConfig()))
     with pytest.raises(TimeoutError, match="no answer to request 105 within 3 s"):
         client.request(RemotingCommand(RequestCode.GET_ROUTEINFO_BY_TOPIC), timeout_s=3)

@@ -213,7 +213,7 @@ def test_the_pulls_of_a_peer_that_is_gone_are_forgotten() -> None:
     made.stop()
 
 
-@pytest.mark.trial(short=30, long=1_000)
+@pytest.mark.trial(short=13, long=1_000)
 def test_held_pulls_are_answered_when_the_broker_stops(seed: int) -> None:
     made = broker(1, seed=seed)
     held = [start_pull(made, 1) for _ in range(5)]
@@ -245,7 +245,7 @@ def test_held_pulls_are_answered_when_their_holder_fails() -> None:
     made.stop()
 
 
-@pytest.mark.trial(short=20, long=2_000)
+@pytest.mark.trial(short=12, long=2_000)
 def test_no_message_that_arrives_while_a_pull_is_being_held_is_missed(seed: int) -> None:
     """Pull and messages race each other in every order that threads could take."""
     random = Random(seed)

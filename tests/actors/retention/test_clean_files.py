@@ -304,7 +304,7 @@ def test_a_stop_while_files_go_leaves_none_that_is_out_of_use() -> None:
 
 
 @pytest.mark.parametrize("name", ["clean_files", "reput", "put_message"])
-@pytest.mark.trial(short=2, long=100)
+@pytest.mark.trial(short=1, long=100)
 def test_when_an_actor_dies_what_it_left_behind_is_deleted_later(name: str, seed: int) -> None:
     after_ms = Random(seed).randrange(1300)
     cleaned = Cleaned()

@@ -380,7 +380,7 @@ class Trial:
         return self.files[-1].first_offset
 
 
-@pytest.mark.trial(short=4, long=300)
+@pytest.mark.trial(short=2, long=300)
 def test_exactly_those_files_go_that_nobody_keeps(seed: int) -> None:
     trial = Trial(seed)
     made = trial.cleaned.made

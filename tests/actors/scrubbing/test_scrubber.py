@@ -11,11 +11,11 @@ from actors.dispatching.hand_over import RebuildIndex
 from actors.dispatching.repair import RepairsRefused, RepairUnits, repair_units
 from actors.dispatching.verify_unit import UnitVerified, VerifyUnit
 from actors.engine.supervisor import ChildSpec
-from actors.engine.system import ActorSystem
 from actors.scrubbing.scrubber import START_DELAY_MS, Scrubber
 from storage.config import StoreConfig
 from storage.retention.trimming import RemovedQueues, remove_queues
 from tests.support.peers import Told, simulated
+from tests.support.simulation import SimulatedSystem
 from tests.support.store import CONFIG, SmallStore
 
 SENT = 250
@@ -26,7 +26,7 @@ ROUND_MS = 60_000
 class Cast:
     """A store that was opened again, the scrubber on it, and whom it tells."""
 
-    def __init__(self, system: ActorSystem, small: SmallStore) -> None:
+    def __init__(self, system: SimulatedSystem, small: SmallStore) -> None:
         self.system, self.small, self.store = system, small, small.store
         self.reput, self.pull_hold = Told("reput"), Told("pull_hold")
         self.heads = list(small.log.walk(0))

@@ -20,6 +20,7 @@ from protocol.sysflag import (
     TRANSACTION_PREPARED,
     TRANSACTION_ROLLBACK,
 )
+from tests.support.actors import addresses
 from tests.support.brokers import BROKER, FramesPeer, SimulatedBroker, send_command
 from tests.support.fake_disk import FakeDisk
 
@@ -155,7 +156,7 @@ def test_sends_to_a_topic_under_way_keep_their_order_and_hold_up_nobody_else() -
     made.stop()
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.trial(short=8, long=1000)
 def test_who_comes_when_the_topic_is_just_there_waits_behind_those_who_came_before(
     seed: int,
 ) -> None:
@@ -224,7 +225,7 @@ def any_send(random: Random) -> RemotingCommand:
     )
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.trial(short=2, long=300)
 def test_no_send_whatever_it_says_is_our_failure(seed: int) -> None:
     random, made = Random(seed), SimulatedBroker(seed)
     made.make_topic()
@@ -237,7 +238,7 @@ def test_no_send_whatever_it_says_is_our_failure(seed: int) -> None:
     assert len(answers) == 300
     stored = sum(1 for answer in answers if answer.code == ResponseCode.SUCCESS)
     assert stored > 30
-    assert {figure.incarnation for figure in made.system.figures() if figure.is_up} == {1}
+    assert {each.incarnation for each in addresses(made.system) if each.is_up} == {1}
     records = made.records()
     pulled = [made.messages(queue_id=queue_id) for queue_id in range(4)]
     assert any(pulled)

@@ -10,7 +10,6 @@ from structlog.testing import capture_logs
 from actors.broker import Broker
 from actors.engine.actor import Actor, handles
 from actors.engine.supervisor import ChildSpec
-from actors.engine.system import ActorSystem
 from actors.sending.allocate_file import AllocateFile, FileFailed, FilePrepared, PrepareFile
 from protocol.codes import ResponseCode
 from protocol.command import RemotingCommand
@@ -19,6 +18,7 @@ from storage.log.commit_log import prepare_file
 from tests.support.brokers import BROKER, STORE, SimulatedBroker
 from tests.support.fake_disk import FakeDisk
 from tests.support.peers import Told, simulated
+from tests.support.simulation import SimulatedSystem
 
 FILE_BYTES = STORE.commit_log_file_bytes
 BUSY = "[PC_SYNCHRONIZED]broker busy, start flow control for a while"
@@ -26,12 +26,12 @@ NO_FILE = "create mapped file failed, server is busy or broken."
 NO_SPACE = OSError(errno.ENOSPC, "No space left on device")
 
 
-def start(system: ActorSystem, config: StoreConfig = STORE) -> None:
+def start(system: SimulatedSystem, config: StoreConfig = STORE) -> None:
     system.disk.make_dirs(config.commit_log_dir)
     system.start(ChildSpec("allocate_file", lambda _: AllocateFile(config)))
 
 
-def ask(system: ActorSystem, teller: Told, offset: int) -> Any:
+def ask(system: SimulatedSystem, teller: Told, offset: int) -> Any:
     system.address("allocate_file").tell(PrepareFile(offset, teller.address))
     system.drain()
     (told,) = teller.take()

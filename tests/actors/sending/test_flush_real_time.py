@@ -190,7 +190,7 @@ def vouched(made: SimulatedBroker, checkpoint: Checkpoint, seed: int) -> None:
     assert [path for path, end in ends.items() if not same(path, end)] == []
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.trial(short=2, long=300)
 def test_the_checkpoint_vouches_only_for_what_is_on_the_disk(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -250,7 +250,7 @@ def test_bytes_that_a_sync_took_along_are_answered_without_another() -> None:
     made.stop()
 
 
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.trial(short=4, long=500)
 @pytest.mark.parametrize("flush", ["SYNC_FLUSH", "ASYNC_FLUSH"])
 def test_a_sync_master_says_that_it_has_no_slave_once_the_disk_has_it(
     flush: str, seed: int
@@ -272,7 +272,7 @@ def test_a_sync_master_says_that_it_has_no_slave_once_the_disk_has_it(
     made.stop()
 
 
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.trial(short=10, long=1000)
 def test_no_order_of_appends_and_syncs_keeps_anybody_waiting(seed: int) -> None:
     made, _ = broker(seed=seed)
     answers = [made.start_send(b"%d" % number) for number in range(30)]

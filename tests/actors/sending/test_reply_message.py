@@ -7,7 +7,6 @@ import pytest
 
 from actors.network.client_calls import CALL_MS
 from actors.network.hooks import SendContext
-from actors.network.local_client import LocalClient
 from protocol.bodies import HeartbeatData, ProducerData
 from protocol.codes import RequestCode, ResponseCode
 from protocol.command import ONEWAY_FLAG, RemotingCommand
@@ -18,6 +17,7 @@ from protocol.message import MessageRecord
 from protocol.properties import parse
 from tests.support import golden
 from tests.support.brokers import BROKER, STORE, SimulatedBroker
+from tests.support.local_client import LocalClient
 
 TOPIC = "DefaultCluster_REPLY_TOPIC"
 ASKER = "192.0.2.1@asker"

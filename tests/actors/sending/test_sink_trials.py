@@ -11,10 +11,10 @@ from random import Random
 
 import pytest
 
-from actors.network.local_client import LocalClient
 from protocol.codes import ResponseCode
 from tests.support.brokers import STORE, SimulatedBroker
 from tests.support.fake_disk import FakeDisk
+from tests.support.local_client import LocalClient
 from tests.support.replication import Pair
 from tests.support.sinking import (
     QUERY,
@@ -112,7 +112,7 @@ def some_steps(made: SimulatedBroker, count: int) -> None:
     made.system.run_until(lambda: next(done) == count)
 
 
-@pytest.mark.trial(short=8, long=1000)
+@pytest.mark.trial(short=2, long=1000)
 def test_each_message_is_stored_once_whatever_dies(seed: int, tell: Callable[[str], None]) -> None:
     query = Query(seed)
     expected: set[bytes] = set()

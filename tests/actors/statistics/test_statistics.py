@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,14 +13,15 @@ from protocol.codes import RequestCode, ResponseCode
 from protocol.command import RemotingCommand
 from protocol.headers.admin import TopicHeader, ViewBrokerStatsHeader
 from protocol.headers.client import ConsumerSendMsgBackHeader
-from tests.support.brokers import SimulatedBroker
+from storage.config import StoreConfig
+from tests.support.brokers import STORE, SimulatedBroker
 
 TEN_SECONDS_MS = 10_000
 
 
 @contextmanager
-def broker() -> Iterator[SimulatedBroker]:
-    made = SimulatedBroker(1)
+def broker(store: StoreConfig = STORE) -> Iterator[SimulatedBroker]:
+    made = SimulatedBroker(1, store_config=store)
     yield made
     made.stop()
 
@@ -70,7 +72,7 @@ def test_a_minute_has_seven_samples_and_what_came_before_is_forgotten() -> None:
 
 
 def test_hours_and_days_are_sampled_more_rarely() -> None:
-    with broker() as made:
+    with broker(replace(STORE, message_delay_level="1s")) as made:  # little is done in 2 hours
         made.send()
         made.system.advance(600_000)
         data = view(made, "TOPIC_PUT_NUMS", "Topic")

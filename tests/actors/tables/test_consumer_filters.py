@@ -8,7 +8,6 @@ import pytest
 from actors.config import BrokerConfig
 from actors.engine.published import Published
 from actors.engine.supervisor import ChildSpec
-from actors.engine.system import ActorSystem
 from actors.network.request import Request
 from actors.tables.config_writer import ConfigWriter
 from actors.tables.consumer_filters import SAVE_MS, FilterTable, RegisterFilters, UnregisterFilters
@@ -19,6 +18,7 @@ from storage.files.disk import Disk
 from storage.tables.consumer_filters import ConsumerFilter, ConsumerFilters, parse_filters
 from tests.support.fake_disk import FakeDisk
 from tests.support.peers import RecordingPeer, simulated
+from tests.support.simulation import SimulatedSystem
 
 PATH = "/store/config/consumerFilter.json"
 CONFIG = BrokerConfig(broker_name="broker-a")
@@ -30,7 +30,7 @@ BORN_MS = 1234
 class Bench:
     """The table in a system, and what it has published."""
 
-    def __init__(self, system: ActorSystem, filters: Published[ConsumerFilters]) -> None:
+    def __init__(self, system: SimulatedSystem, filters: Published[ConsumerFilters]) -> None:
         self.system, self.filters = system, filters
 
     def register(self, *subscriptions: SubscriptionData, group: str = "G") -> RemotingCommand:

@@ -10,7 +10,6 @@ from structlog.testing import capture_logs
 
 from actors.engine.published import Published
 from actors.engine.supervisor import ChildSpec
-from actors.engine.system import ActorSystem
 from actors.network.request import Request
 from actors.tables.config_writer import ConfigWriter
 from actors.tables.consumer_offsets import (
@@ -31,6 +30,7 @@ from storage.files.disk import Disk
 from tests.support.brokers import SimulatedBroker
 from tests.support.fake_disk import FakeDisk
 from tests.support.peers import RecordingPeer, Told, ask, request, simulated, tell
+from tests.support.simulation import SimulatedSystem
 
 PATH = "/store/config/consumerOffset.json"
 INTERVAL_MS = 5000
@@ -44,7 +44,7 @@ def offset_table(
     guards: bool = True,
     consumers: Published[Mapping[str, ConsumerView]] | None = None,
     stats: OffsetStats | None = None,
-) -> Iterator[tuple[ActorSystem, Published[Offsets]]]:
+) -> Iterator[tuple[SimulatedSystem, Published[Offsets]]]:
     offsets: Published[Offsets] = Published({})
     with simulated(disk) as system:
         writer = system.address("config_writer")
@@ -83,7 +83,7 @@ def query(queue_id: int = 0) -> RemotingCommand:
     return request(RequestCode.QUERY_CONSUMER_OFFSET, fields)
 
 
-def stored(system: ActorSystem, queue_id: int = 0) -> int | None:
+def stored(system: SimulatedSystem, queue_id: int = 0) -> int | None:
     answer = ask(system, "consumer_offsets", query(queue_id))
     return int((answer.fields or {})["offset"]) if answer.code == 0 else None
 
@@ -156,7 +156,7 @@ def view_of(*peers: RecordingPeer, joined_ms: float = 0.0) -> ConsumerView:
     return ConsumerView("CLUSTERING", {}, found)
 
 
-def commit(system: ActorSystem, peer: RecordingPeer, offset: int, *, pulls: bool) -> int | None:
+def commit(system: SimulatedSystem, peer: RecordingPeer, offset: int, *, pulls: bool) -> int | None:
     """Commits one-way or with a pull; where the group is then."""
     if pulls:
         system.address("consumer_offsets").tell(CommitOffset("G", "T", 0, offset, peer))
@@ -296,7 +296,7 @@ def clone(**fields: str) -> RemotingCommand:
     return request(RequestCode.CLONE_GROUP_OFFSET, {"srcGroup": "G", "destGroup": "H", **fields})
 
 
-def told(system: ActorSystem, group: str | None = None, topic: str | None = None) -> Any:
+def told(system: SimulatedSystem, group: str | None = None, topic: str | None = None) -> Any:
     asker, asked = Told("asker"), Request(query(), RecordingPeer())
     system.address("consumer_offsets").tell(TellOffsets(asked, asker.address, group, topic))
     system.drain()

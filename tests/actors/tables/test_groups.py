@@ -10,7 +10,6 @@ import pytest
 from actors.config import BrokerConfig
 from actors.engine.published import Published
 from actors.engine.supervisor import ChildSpec
-from actors.engine.system import ActorSystem
 from actors.tables.config_writer import ConfigWriter
 from actors.tables.groups import CreateGroup, GroupConfigs, GroupFinder, GroupTable
 from protocol.bodies import SubscriptionGroupConfig, SubscriptionGroupTable
@@ -21,6 +20,7 @@ from storage.tables.groups import ALWAYS_PRESENT
 from tests.support.fake_disk import FakeDisk
 from tests.support.golden import frames
 from tests.support.peers import Told, ask, request, simulated
+from tests.support.simulation import SimulatedSystem
 
 PATH = "/store/config/subscriptionGroup.json"
 UPDATE = RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP
@@ -29,7 +29,7 @@ UPDATE = RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP
 @contextmanager
 def group_table(
     disk: Disk | None = None, **settings: Any
-) -> Iterator[tuple[ActorSystem, Published[GroupConfigs]]]:
+) -> Iterator[tuple[SimulatedSystem, Published[GroupConfigs]]]:
     config = BrokerConfig(broker_name="b", **settings)
     groups: Published[GroupConfigs] = Published({})
     with simulated(disk) as system:

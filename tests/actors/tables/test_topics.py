@@ -11,7 +11,6 @@ import pytest
 from actors.config import BrokerConfig
 from actors.engine.published import Published
 from actors.engine.supervisor import ChildSpec
-from actors.engine.system import ActorSystem
 from actors.tables.config_writer import RETRY_MS, ConfigWriter
 from actors.tables.registering import RegisterAll, RegisterTopic, SetOrderTopics
 from actors.tables.topic_set import Topics
@@ -34,6 +33,7 @@ from tests.support.brokers import SimulatedBroker
 from tests.support.fake_disk import FakeDisk
 from tests.support.golden import frames
 from tests.support.peers import RecordingPeer, Told, ask, request, simulated
+from tests.support.simulation import SimulatedSystem
 
 PATH = "/store/config/topics.json"
 
@@ -42,7 +42,7 @@ PATH = "/store/config/topics.json"
 class Bench:
     """A topic table, and what it publishes and tells."""
 
-    system: ActorSystem
+    system: SimulatedSystem
     topics: Published[Mapping[str, TopicConfig]]
     table: Published[TopicConfigTable]
     registration: Told

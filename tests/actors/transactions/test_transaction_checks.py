@@ -250,7 +250,7 @@ def test_a_verdict_with_the_places_of_an_older_copy_ends_the_newest(outcome: int
     made.stop()
 
 
-@pytest.mark.trial(short=6, long=500)
+@pytest.mark.trial(short=2, long=500)
 def test_a_verdict_and_a_check_at_the_same_time_deliver_once(seed: int) -> None:
     """The verdict comes just before the check, or just after it, with the places of before."""
     made = broker(seed)

@@ -8,6 +8,7 @@ import (
 	"os"
 	"sync"
 
+	"github.com/apache/rocketmq-client-go/v2/primitive"
 	"github.com/apache/rocketmq-client-go/v2/rlog"
 )
 
@@ -34,6 +35,8 @@ type command struct {
 	Replies    bool      `json:"replies"`
 	Pause      int       `json:"pause"`
 	Timeout    int       `json:"timeout"`
+	AccessKey  string    `json:"accessKey"`
+	SecretKey  string    `json:"secretKey"`
 
 	MaxReconsumeTimes *int32 `json:"maxReconsumeTimes"`
 }
@@ -47,6 +50,11 @@ type outward struct {
 	Flag       int32             `json:"flag"`
 	Wait       bool              `json:"wait"`
 	DelayLevel int               `json:"delayLevel"`
+}
+
+// account is whose requests a client signs; an empty one signs nothing.
+func (c command) account() primitive.Credentials {
+	return primitive.Credentials{AccessKey: c.AccessKey, SecretKey: c.SecretKey}
 }
 
 type event map[string]interface{}

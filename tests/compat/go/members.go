@@ -29,6 +29,7 @@ func (m *members) join(given command) error {
 		consumer.WithConsumeGoroutineNums(1),
 		consumer.WithStrategy(toldStrategy(given.Member, given.Topic)),
 		consumer.WithConsumerOrder(given.Orderly),
+		consumer.WithCredentials(given.account()),
 	}
 	if given.Namespace != "" {
 		options = append(options, consumer.WithNamespace(given.Namespace))

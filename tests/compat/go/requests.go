@@ -18,7 +18,8 @@ func (m *members) startReplier(given command) error {
 	replier, err := rocketmq.NewProducer(
 		producer.WithNsResolver(primitive.NewPassthroughResolver([]string{given.NameServer})),
 		producer.WithGroupName("repliers"),
-		producer.WithInstanceName("replier-"+given.Member))
+		producer.WithInstanceName("replier-"+given.Member),
+		producer.WithCredentials(given.account()))
 	if err != nil {
 		return err
 	}

@@ -41,7 +41,8 @@ func (s *senders) send(given command) error {
 }
 
 func (s *senders) create(given command) error {
-	creator, err := admin.NewAdmin(admin.WithResolver(primitive.NewPassthroughResolver([]string{given.NameServer})))
+	creator, err := admin.NewAdmin(admin.WithResolver(primitive.NewPassthroughResolver([]string{given.NameServer})),
+		admin.WithCredentials(given.account()))
 	if err != nil {
 		return err
 	}
@@ -69,6 +70,7 @@ func (s *senders) producer(given command) (rocketmq.Producer, error) {
 		producer.WithNsResolver(primitive.NewPassthroughResolver([]string{given.NameServer})),
 		producer.WithGroupName(given.Group),
 		producer.WithInstanceName(given.Group),
+		producer.WithCredentials(given.account()),
 	}
 	if given.Namespace != "" {
 		options = append(options, producer.WithNamespace(given.Namespace))
@@ -90,9 +92,10 @@ func (s *senders) producer(given command) (rocketmq.Producer, error) {
 // traced says where traces go: to the topic that every broker has for them.
 func traced(given command) *primitive.TraceConfig {
 	return &primitive.TraceConfig{
-		GroupName: "traces-of-" + given.Group,
-		Access:    primitive.Local,
-		Resolver:  primitive.NewPassthroughResolver([]string{given.NameServer}),
+		GroupName:   "traces-of-" + given.Group,
+		Access:      primitive.Local,
+		Credentials: given.account(),
+		Resolver:    primitive.NewPassthroughResolver([]string{given.NameServer}),
 	}
 }
 

@@ -27,7 +27,8 @@ func (t *transactions) transact(given command) error {
 			&outcomes{reads: given.Reads, checks: map[string]int{}},
 			producer.WithNsResolver(primitive.NewPassthroughResolver([]string{given.NameServer})),
 			producer.WithGroupName(given.Group),
-			producer.WithInstanceName(given.Group))
+			producer.WithInstanceName(given.Group),
+			producer.WithCredentials(given.account()))
 		if err != nil {
 			return err
 		}

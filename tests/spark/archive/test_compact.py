@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from shutil import copytree
 from typing import Any
 
 import pytest
@@ -23,14 +24,21 @@ ENDS = (100, 150, 200)
 """Messages after each run; the first run has the names of the first format."""
 
 
-@pytest.fixture
-def store(tmp_path: Path) -> StoreWriter:
-    return write_messages(StoreWriter(tmp_path / "store"), ENDS[-1])
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> StoreWriter:
+    """Nobody changes it."""
+    return write_messages(StoreWriter(tmp_path_factory.mktemp("store")), ENDS[-1])
+
+
+@pytest.fixture(scope="module")
+def three_runs(tmp_path_factory: pytest.TempPathFactory, store: StoreWriter) -> Path:
+    """An archive to be copied."""
+    return Path(of_three_runs(tmp_path_factory.mktemp("three") / "archive", store).output)
 
 
 @pytest.fixture
-def archive(tmp_path: Path, store: StoreWriter) -> Archive:
-    return of_three_runs(tmp_path / "archive", store)
+def archive(tmp_path: Path, three_runs: Path) -> Archive:
+    return Archive(str(copytree(three_runs, tmp_path / "archive")))
 
 
 def of_three_runs(output: Path, store: StoreWriter) -> Archive:

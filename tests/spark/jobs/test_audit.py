@@ -94,7 +94,7 @@ def test_a_wrong_entry_of_the_index_is_named(whole: FakeDisk, tmp_path: Path) ->
     assert finding["part"] == "index" and str(second) in finding["text"]
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.trial(short=6, long=500)
 def test_what_is_found_is_what_one_check_of_all_finds(
     whole: FakeDisk, tmp_path: Path, seed: int
 ) -> None:
@@ -132,7 +132,7 @@ def units(store: Path) -> dict[tuple[int, int], int]:
     return found
 
 
-@pytest.mark.trial(short=8, long=400)
+@pytest.mark.trial(short=3, long=400)
 def test_damaged_messages_are_named_by_the_audit_and_left_out_of_the_archive(
     whole: FakeDisk, tmp_path: Path, seed: int
 ) -> None:

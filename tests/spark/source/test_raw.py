@@ -131,10 +131,14 @@ def test_rows_are_those_of_the_store_reader_column_by_column(
     monkeypatch.setattr(raw_module, "ANSWER_BYTES", answer_bytes)
     root, address = served
     ranges = ranges_of(root)
+    if answer_bytes == 1:  # one message an answer: of each queue a part
+        ranges = [replace(each, end=min(each.end, each.first + 60)) for each in ranges]
     assert len(Store(str(root)).log.firsts) > 3
     found = over_network(address, ranges)
     assert found == from_files(root, ranges)
-    assert len(found) == 900
+    assert len(found) == (
+        900 if answer_bytes > 1 else sum(each.end - each.first for each in ranges)
+    )
     assert {row["tagsCode"] for row in found} == {97, 98, 99}
 
 

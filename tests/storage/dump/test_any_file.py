@@ -335,7 +335,7 @@ def test_what_is_no_file_of_a_store_is_said_in_a_sentence(data: bytes, tmp_path:
         items(path)
 
 
-@pytest.mark.trial(short=15, long=300)
+@pytest.mark.trial(short=5, long=300)
 def test_no_damage_makes_a_dump_fail(tmp_path: Path, seed: int) -> None:
     random = Random(seed)
     root = store(random.choice(["clean", "ext", BY_HAND]), tmp_path)

@@ -112,7 +112,7 @@ def test_units_survive_a_power_cut_once_synced() -> None:
         assert again.next_offsets() == queues.next_offsets()
 
 
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.trial(short=12, long=1000)
 def test_what_a_power_cut_leaves_is_a_beginning_and_can_be_completed(seed: int) -> None:
     disk = FakeDisk()
     entries = [entry(n, queue_id=n % 3, queue_offset=n // 3, tags_code=-n) for n in range(3000)]

@@ -106,7 +106,7 @@ def test_the_same_log_gives_the_same_files_again_after_a_cut() -> None:
     assert files(disk) == files(other)
 
 
-@pytest.mark.trial(short=30, long=300)
+@pytest.mark.trial(short=11, long=300)
 def test_what_was_synced_is_known_after_a_power_cut(seed: int) -> None:
     disk = FakeDisk()
     queues = filled(disk, 400)

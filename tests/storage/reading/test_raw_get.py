@@ -143,7 +143,7 @@ def test_a_wrong_unit_keeps_no_record_from_coming(
     assert_all_come(Queue(*units), 12, [start for start, _, _ in good])
 
 
-@pytest.mark.trial(short=30, long=3000)
+@pytest.mark.trial(short=16, long=3000)
 def test_every_record_comes_whatever_the_queue_is_like(seed: int) -> None:
     random = Random(seed)
     at, units, good = FILE_BYTES, [], []

@@ -130,7 +130,7 @@ def test_a_flipped_blank_leads_to_the_next_file_and_is_mended(ending: str) -> No
     assert disk.open("/store/commitlog/" + "0" * 20).pread(8, blank_at) == blank(8192 - blank_at)
 
 
-@pytest.mark.trial(short=50, long=2000)
+@pytest.mark.trial(short=26, long=2000)
 def test_a_flip_anywhere_never_keeps_the_store_from_starting(seed: int) -> None:
     random = Random(seed)
     first = filled()

@@ -30,7 +30,7 @@ def filters(*groups: str) -> ConsumerFilters:
 
 
 def test_the_originals_file_is_read_and_written_byte_by_byte(tmp_path: Path) -> None:
-    text = (store("ext", tmp_path) / "config" / "consumerFilter.json").read_text()
+    text = (store("ext", tmp_path, "config") / "config" / "consumerFilter.json").read_text()
     parsed = parse_filters(text, BLOOM)
     assert len(parsed) == 3
     assert format_filters(parsed) == text

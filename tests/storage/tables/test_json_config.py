@@ -285,7 +285,7 @@ class _Stopping(FakeDisk):
 
 
 @pytest.mark.parametrize("state", ["good", "flipped", "newest broken", "all broken"])
-@pytest.mark.trial(short=20, long=500)
+@pytest.mark.trial(short=11, long=500)
 def test_a_power_cut_at_any_step_of_a_save_leaves_one_of_the_two_versions(
     state: str, seed: int
 ) -> None:

@@ -40,6 +40,6 @@ def test_an_empty_table_has_a_form() -> None:
 def test_the_files_of_the_original_are_written_again_byte_by_byte(
     name: str, tmp_path: Path
 ) -> None:
-    path = store(name, tmp_path) / "config" / "consumerOffset.json"
+    path = store(name, tmp_path, "config") / "config" / "consumerOffset.json"
     text = path.read_text(encoding="utf-8")
     assert format_offsets(parse_offsets(text)) == text

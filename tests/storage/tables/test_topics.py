@@ -42,12 +42,14 @@ def test_a_table_is_read_and_written_in_the_form_of_the_original() -> None:
 def test_the_files_of_the_original_are_written_again_byte_by_byte(
     name: str, file: str, tmp_path: Path
 ) -> None:
-    text = (store(name, tmp_path) / "config" / file).read_text(encoding="utf-8")
+    text = (store(name, tmp_path, "config") / "config" / file).read_text(encoding="utf-8")
     assert format_topics(parse_topics(text)) == text
 
 
 def test_the_topics_that_every_broker_has_are_those_of_the_original(tmp_path: Path) -> None:
-    text = (store("clean", tmp_path) / "config" / "topics.json").read_text(encoding="utf-8")
+    text = (store("clean", tmp_path, "config") / "config" / "topics.json").read_text(
+        encoding="utf-8"
+    )
     theirs = parse_topics(text).topic_configs
     cluster = next(name for name in theirs if name.endswith("_REPLY_TOPIC")).partition("_")[0]
     broker = next(

@@ -80,7 +80,7 @@ def test_every_level_is_on_time_and_in_order(seed: int) -> None:
     world.stop()
 
 
-@pytest.mark.trial(short=3, long=500)
+@pytest.mark.trial(short=2, long=500)
 def test_no_delayed_message_is_lost_whatever_befalls_the_broker(seed: int) -> None:
     """Late they may be while it is down, early never; the first deliveries are in order."""
     world = World(seed, store=replace(OFFICIAL, message_delay_level="1s 5s 10s 30s"))

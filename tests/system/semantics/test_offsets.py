@@ -27,7 +27,7 @@ def check_offsets(world: World, crash_ms: int) -> None:
         world.commit_log.append((crash_ms, GROUP, queue, found))
 
 
-@pytest.mark.trial(short=3, long=500)
+@pytest.mark.trial(short=2, long=500)
 def test_a_crash_takes_a_group_back_by_one_interval_at_most(seed: int) -> None:
     """And never beyond what it has committed: that it sees again, and nothing is left out."""
     world = World(seed)
@@ -51,7 +51,7 @@ def test_a_crash_takes_a_group_back_by_one_interval_at_most(seed: int) -> None:
     world.stop()
 
 
-@pytest.mark.trial(short=3, long=500)
+@pytest.mark.trial(short=2, long=500)
 def test_every_pull_is_answered_and_an_idle_one_at_its_deadline(seed: int) -> None:
     """Whatever fails; a pull is never left silent."""
     world = World(seed)
@@ -75,7 +75,7 @@ def test_every_pull_is_answered_and_an_idle_one_at_its_deadline(seed: int) -> No
     world.stop()
 
 
-@pytest.mark.trial(short=3, long=500)
+@pytest.mark.trial(short=2, long=500)
 def test_a_stop_loses_no_offset_and_processes_nothing_twice(seed: int) -> None:
     world = World(seed)
     random = world.random

@@ -49,7 +49,7 @@ def settle(world: World) -> None:
     world.pass_time(120_000 + LOCK_LIVES_MS + 2 * REBALANCE_MS)
 
 
-@pytest.mark.trial(short=3, long=500)
+@pytest.mark.trial(short=2, long=500)
 def test_no_two_members_work_on_a_queue_and_its_order_is_kept(seed: int) -> None:
     """Processing is slow; a message that fails holds its queue until it is through."""
     world = World(seed)
@@ -73,7 +73,7 @@ def test_no_two_members_work_on_a_queue_and_its_order_is_kept(seed: int) -> None
     world.stop()
 
 
-@pytest.mark.trial(short=3, long=500)
+@pytest.mark.trial(short=2, long=500)
 def test_the_order_survives_the_broker_too(seed: int) -> None:
     """After a crash the locks are anybody's, so two may work beside each other for a while."""
     world = World(seed)

@@ -25,7 +25,7 @@ def send_through_power_cuts(world: World) -> set[bytes]:
     return {b"%d" % number for number in range(40)}
 
 
-@pytest.mark.trial(short=3, long=500)
+@pytest.mark.trial(short=2, long=500)
 def test_sync_flush_loses_nothing_that_was_acknowledged(seed: int) -> None:
     world = World(seed)
     world.consumer("early", {"Topic": "*"})
@@ -38,7 +38,7 @@ def test_sync_flush_loses_nothing_that_was_acknowledged(seed: int) -> None:
     world.stop()
 
 
-@pytest.mark.trial(short=3, long=500)
+@pytest.mark.trial(short=2, long=500)
 def test_async_flush_loses_what_was_not_flushed_and_nothing_else(seed: int) -> None:
     world = World(seed, store=ASYNC)
     sent = send_through_power_cuts(world)

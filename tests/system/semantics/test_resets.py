@@ -22,7 +22,7 @@ def reset(world: World, timestamp_ms: int) -> dict[MessageQueue, int]:
     return ResetOffsetBody.decode(answer.body).offset_table
 
 
-@pytest.mark.trial(short=3, long=500)
+@pytest.mark.trial(short=2, long=500)
 def test_a_reset_by_time_brings_everything_since_again(seed: int) -> None:
     """Members come, go and die around it; the broker may lose its power right after it."""
     world = World(seed)

@@ -79,7 +79,7 @@ def test_each_retry_comes_when_its_level_says(seed: int) -> None:
     die_hard(seed, asleep=True)
 
 
-@pytest.mark.trial(short=3, long=500)
+@pytest.mark.trial(short=2, long=500)
 def test_whatever_befalls_the_broker_each_is_processed_or_lies_with_the_dead(seed: int) -> None:
     world = World(seed)
     random = world.random

@@ -35,7 +35,7 @@ def settled(world: World) -> None:
     world.pass_time(8 * INTERVAL_MS)
 
 
-@pytest.mark.trial(short=3, long=500)
+@pytest.mark.trial(short=2, long=500)
 def test_what_is_committed_is_seen_once_and_what_is_rolled_back_never(seed: int) -> None:
     """Nothing dies: so each commit is seen exactly once, and only the open ones are asked about."""
     world, verdicts = World(seed, config=OFTEN), Verdicts()
@@ -57,7 +57,7 @@ def test_what_is_committed_is_seen_once_and_what_is_rolled_back_never(seed: int)
     world.stop()
 
 
-@pytest.mark.trial(short=3, long=500)
+@pytest.mark.trial(short=2, long=500)
 def test_no_outcome_is_lost_or_turned_whatever_befalls(seed: int) -> None:
     """Each commit is delivered once. Producers die too: the others of their group are asked."""
     world, verdicts = World(seed, config=OFTEN), Verdicts()

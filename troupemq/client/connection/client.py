@@ -15,6 +15,8 @@ from protocol.errors import RemoteError
 from protocol.headers.client import UnregisterClientHeader
 from protocol.message_id import UniqueIds
 from protocol.signature import Credentials
+from storage.access.account import account_of_environment
+from storage.errors import StoreError
 from troupemq.client.connection.connection import Answer, split_address
 from troupemq.client.connection.remoting import Remoting
 from troupemq.client.connection.route import Routes, namesrv_addresses
@@ -72,17 +74,16 @@ def _unregister(header: UnregisterClientHeader) -> RemotingCommand:
 
 
 def credentials_of_environment() -> Credentials | None:
-    """The account that TROUPEMQ_ACCESS_KEY and TROUPEMQ_SECRET_KEY name; TROUPEMQ_SECURITY_TOKEN.
+    """The account that TROUPEMQ_ACCESS_KEY and TROUPEMQ_SECRET_KEY name, with
+    TROUPEMQ_SECURITY_TOKEN, else that of the file TROUPEMQ_ACL_FILE.
 
-    Raises ArgumentIllegal for one of the first two without the other.
+    Raises ArgumentIllegal for one of the first two without the other, and for a file that cannot
+    be read.
     """
-    access_key = os.environ.get("TROUPEMQ_ACCESS_KEY", "")
-    secret_key = os.environ.get("TROUPEMQ_SECRET_KEY", "")
-    if not access_key and not secret_key:
-        return None
-    if not access_key or not secret_key:
-        raise ArgumentIllegal("TROUPEMQ_ACCESS_KEY and TROUPEMQ_SECRET_KEY belong together")
-    return Credentials(access_key, secret_key, os.environ.get("TROUPEMQ_SECURITY_TOKEN") or None)
+    try:
+        return account_of_environment(os.environ)
+    except StoreError as error:
+        raise ArgumentIllegal(str(error)) from None
 
 
 class Client:

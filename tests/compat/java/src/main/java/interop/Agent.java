@@ -34,7 +34,7 @@ public final class Agent {
             } catch (Exception error) {
                 Map<String, Object> event = Lines.event("failed");
                 event.put("id", command.get("id"));
-                event.put("error", error.toString());
+                event.put("error", told(error));
                 Lines.print(event);
             }
         }
@@ -42,6 +42,11 @@ public final class Agent {
         questions.close();
         senders.close();
         transactions.close();
+    }
+
+    /** With what caused it: the client hides the broker's words behind those of its last try. */
+    private static String told(Throwable error) {
+        return error.getCause() == null ? error.toString() : error + " because of " + told(error.getCause());
     }
 
     private void obey(JSONObject command) throws Exception {

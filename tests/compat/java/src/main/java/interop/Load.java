@@ -7,6 +7,7 @@ import java.util.List;
 import java.util.Map;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
+import org.apache.rocketmq.remoting.RPCHook;
 import org.apache.rocketmq.remoting.protocol.RemotingCommand;
 import org.apache.rocketmq.remoting.protocol.SerializeType;
 
@@ -47,7 +48,7 @@ public final class Load {
         }
         boolean transacts = text("load").equals("transactions");
         DefaultMQProducer producer =
-            transacts ? TransactionLoad.producer(PRODUCERS) : new DefaultMQProducer(PRODUCERS);
+            transacts ? TransactionLoad.producer(PRODUCERS, hook()) : new DefaultMQProducer(PRODUCERS, hook());
         producer.setNamesrvAddr(text("nameServer"));
         producer.setCompressMsgBodyOverHowmuch(Integer.MAX_VALUE);
         producer.setPollNameServerInterval(ROUTES_ASKED_MS);
@@ -97,7 +98,11 @@ public final class Load {
     }
 
     private Consumers consumers() {
-        return new Consumers(text("nameServer"), text("expression", "*"), number("orderly", 0) > 0);
+        return new Consumers(text("nameServer"), text("expression", "*"), number("orderly", 0) > 0, hook());
+    }
+
+    private RPCHook hook() {
+        return Accounts.hook(options.get("accessKey"), options.get("secretKey"));
     }
 
     private String text(String name) {

@@ -30,7 +30,7 @@ final class Members {
         String name = command.getString("member");
         String topic = command.getString("topic");
         DefaultMQPushConsumer member = new DefaultMQPushConsumer(
-            command.getString("namespace"), command.getString("group"), null,
+            command.getString("namespace"), command.getString("group"), Accounts.hook(command),
             new Told(name, topic, command.getString("strategy")),
             command.getBooleanValue("trace"), null);
         member.setNamesrvAddr(command.getString("nameServer"));
@@ -54,7 +54,7 @@ final class Members {
         member.subscribe(topic, "SQL92".equals(command.getString("kind"))
             ? MessageSelector.bySql(expression) : MessageSelector.byTag(expression));
         if (command.getBooleanValue("replies")) {
-            repliers.start(name, command.getString("nameServer"));
+            repliers.start(name, command);
         }
         if (command.getBooleanValue("orderly")) {
             member.registerMessageListener(orderly(name, command));

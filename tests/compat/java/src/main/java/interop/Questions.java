@@ -8,6 +8,7 @@ import java.util.Map;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
 import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
+import org.apache.rocketmq.client.consumer.rebalance.AllocateMessageQueueAveragely;
 import org.apache.rocketmq.client.exception.MQClientException;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
 import org.apache.rocketmq.client.utils.MessageUtil;
@@ -35,7 +36,8 @@ final class Questions {
         String group = command.getString("group");
         DefaultMQProducer producer = producer(command);
         byte[] suffix = Base64.getDecoder().decode(command.getString("suffix"));
-        DefaultMQPushConsumer replier = new DefaultMQPushConsumer(group);
+        DefaultMQPushConsumer replier = new DefaultMQPushConsumer(
+            group, Accounts.hook(command), new AllocateMessageQueueAveragely());
         replier.setNamesrvAddr(command.getString("nameServer"));
         replier.setInstanceName("replier-" + group);
         replier.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
@@ -70,7 +72,7 @@ final class Questions {
         String group = "questions-" + command.getString("group");
         DefaultMQProducer producer = producers.get(group);
         if (producer == null) {
-            producer = new DefaultMQProducer(group);
+            producer = new DefaultMQProducer(group, Accounts.hook(command));
             producer.setNamesrvAddr(command.getString("nameServer"));
             producer.setInstanceName(group);
             producer.start();

@@ -1,6 +1,7 @@
 /** Producers that answer the requests that members get. */
 package interop;
 
+import com.alibaba.fastjson.JSONObject;
 import java.nio.charset.StandardCharsets;
 import java.util.HashMap;
 import java.util.Map;
@@ -15,9 +16,9 @@ final class Repliers {
     private static final byte[] PREFIX = "reply to ".getBytes(StandardCharsets.UTF_8);
     private final Map<String, DefaultMQProducer> producers = new HashMap<>();
 
-    void start(String member, String nameServer) throws MQClientException {
-        DefaultMQProducer producer = new DefaultMQProducer("repliers");
-        producer.setNamesrvAddr(nameServer);
+    void start(String member, JSONObject command) throws MQClientException {
+        DefaultMQProducer producer = new DefaultMQProducer("repliers", Accounts.hook(command));
+        producer.setNamesrvAddr(command.getString("nameServer"));
         producer.setInstanceName("replier-" + member);
         producer.start();
         producers.put(member, producer);

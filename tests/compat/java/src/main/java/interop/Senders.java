@@ -61,7 +61,7 @@ final class Senders {
         String group = command.getString("group");
         DefaultMQProducer producer = producers.get(group);
         if (producer == null) {
-            WireWatch watch = new WireWatch();
+            WireWatch watch = new WireWatch(Accounts.hook(command));
             producer = new DefaultMQProducer(
                 command.getString("namespace"), group, watch, command.getBooleanValue("trace"), null);
             producer.setNamesrvAddr(command.getString("nameServer"));

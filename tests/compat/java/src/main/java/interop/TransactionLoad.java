@@ -6,10 +6,11 @@ import org.apache.rocketmq.client.producer.TransactionListener;
 import org.apache.rocketmq.client.producer.TransactionMQProducer;
 import org.apache.rocketmq.common.message.Message;
 import org.apache.rocketmq.common.message.MessageExt;
+import org.apache.rocketmq.remoting.RPCHook;
 
 final class TransactionLoad implements TransactionListener {
-    static TransactionMQProducer producer(String group) {
-        TransactionMQProducer producer = new TransactionMQProducer(group);
+    static TransactionMQProducer producer(String group, RPCHook signs) {
+        TransactionMQProducer producer = new TransactionMQProducer(group, signs);
         producer.setTransactionListener(new TransactionLoad());
         return producer;
     }

@@ -23,7 +23,7 @@ final class Transactions {
         String group = command.getString("group");
         TransactionMQProducer producer = producers.get(group);
         if (producer == null) {
-            producer = new TransactionMQProducer(group);
+            producer = new TransactionMQProducer(group, Accounts.hook(command));
             producer.setNamesrvAddr(command.getString("nameServer"));
             producer.setInstanceName(group);
             producer.setSendMsgTimeout(10_000);

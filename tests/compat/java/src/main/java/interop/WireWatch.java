@@ -1,4 +1,4 @@
-/** Notes what the client really puts into its send headers: the born timestamp is known nowhere else. */
+/** Notes what the client really puts into its send headers, as the born timestamp is known nowhere else; then it is signed. */
 package interop;
 
 import java.nio.ByteBuffer;
@@ -16,12 +16,21 @@ import org.apache.rocketmq.remoting.protocol.RemotingCommand;
 final class WireWatch implements RPCHook {
     private static final long DEADLINE_MS = 5000;
     private final List<Map<String, Object>> seen = new ArrayList<>();
+    private final RPCHook signs;
+
+    /** `signs` may be null. */
+    WireWatch(RPCHook signs) {
+        this.signs = signs;
+    }
 
     @Override
     public void doBeforeRequest(String remoteAddress, RemotingCommand request) {
         CommandCustomHeader header = request.readCustomHeader();
         if (header != null && header.getClass().getSimpleName().equals("SendMessageRequestHeaderV2")) {   // its package differs
             note(request, header);
+        }
+        if (signs != null) {
+            signs.doBeforeRequest(remoteAddress, request);
         }
     }
 

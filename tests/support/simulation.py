@@ -4,6 +4,9 @@ What one actor tells another arrives in order; beyond that any order is possible
 threads, and how many messages make a batch is drawn too. Actors that would have a thread take part
 the same way. The same seed gives the same run: when a run fails, its system's `repr` has the seed.
 
+A simulated system has the interface of a real one, and runs only while it is wound: by `advance`,
+`run_until`, `drain`, `result`, `start` and `stop`.
+
 Sockets are whatever the test watches; `make_ready` says that one of them is ready.
 """
 
@@ -11,6 +14,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Mapping
 from random import Random
 from select import EPOLLIN, EPOLLOUT
+from threading import Event
 from typing import ClassVar, Final, TypeAlias
 
 from actors.engine.address import Address, Receiver
@@ -18,7 +22,9 @@ from actors.engine.dispatchers import Begin, Stepper
 from actors.engine.future import enter_loop, leave_loop
 from actors.engine.inbox import BATCH_END, BatchEnd, Item, refuse
 from actors.engine.interfaces import HasFileno, System
+from actors.engine.system import ActorSystem, GiveUp
 from actors.engine.timer import TimerHandle
+from storage.files.disk import Disk
 
 STEPS_MAX = 10_000_000
 """Messages without a pause in virtual time, after which actors are taken to chase each other."""
@@ -52,6 +58,21 @@ class SimulatedClock:
         self._start_ms = now_ms - int(self._elapsed_ms)
 
 
+class Draw:
+    """Numbers from a seed: those of Random.randrange in a third of its time."""
+
+    def __init__(self, seed: int) -> None:
+        self._bits = Random(seed).getrandbits
+
+    def below(self, end: int) -> int:
+        """Any of 0 to `end` - 1."""
+        width = end.bit_length()
+        number = self._bits(width)
+        while number >= end:
+            number = self._bits(width)
+        return number
+
+
 class Post:
     """Mail in one channel for each pair of sender and receiver."""
 
@@ -83,10 +104,10 @@ class Post:
     def waiting_count(self, address: Address) -> int:
         return sum(map(len, self.channels.get(address, {}).values()))
 
-    def pop(self, address: Address, random: Random) -> object:
+    def pop(self, address: Address, draw: "Draw") -> object:
         """The next message of one of the senders."""
         channels = self.channels[address]
-        sender = KEPT if KEPT in channels else random.choice(list(channels))
+        sender = KEPT if KEPT in channels else [*channels][draw.below(len(channels))]
         channel = channels[sender]
         message = channel.popleft()
         if not channel:
@@ -116,7 +137,7 @@ class Simulation(Stepper):
         self.seed = seed
         self.step_count = 0
         self._clock = clock
-        self._random = Random(seed)
+        self._draw = Draw(seed)
         self._ready: dict[int, int] = {}
         self._events: dict[int, int] = {}
 
@@ -192,18 +213,21 @@ class Simulation(Stepper):
 
     def _step(self) -> bool:
         """Serves one socket, or one actor a batch; False if there is nothing to do."""
-        choices: list[Address | int] = [*self._post.channels, *self._ready_fds()]
+        choices: list[Address | int] = [*self._post.channels]
+        if self._ready:
+            choices += self._ready_fds()
         if not choices:
             return False
         self.step_count += 1
-        choice = self._random.choice(choices)
+        choice = choices[self._draw.below(len(choices))]
         enter_loop()
         try:
             if isinstance(choice, Address):
                 self._serve_batch(choice)
             else:
                 self._serve_socket(choice)
-            self._stop_the_ready()
+            if self._stopping:
+                self._stop_the_ready()
         finally:
             leave_loop()
             self._post.sender = None
@@ -212,8 +236,8 @@ class Simulation(Stepper):
     def _serve_batch(self, address: Address) -> None:
         self._post.sender = address
         receiver = address.receiver
-        for _ in range(self._random.randint(1, self._post.waiting_count(address))):
-            if not self._deliver(address, receiver, self._post.pop(address, self._random)):
+        for _ in range(1 + self._draw.below(self._post.waiting_count(address))):
+            if not self._deliver(address, receiver, self._post.pop(address, self._draw)):
                 return
             if address.receiver is not receiver:
                 return  # it has ended, or begun
@@ -273,11 +297,12 @@ class Simulation(Stepper):
 
     # --- the end
 
-    def end(self) -> None:
+    def end(self, timeout_s: float) -> bool:
         """Ends the scheduler behind the last actor."""
         self._end_all()
         self.timers.clear()
         self._post.end(crashed=False)
+        return True
 
     def crash(self) -> None:
         """The power is cut: nothing more runs, no actor is asked, no message is answered."""
@@ -290,3 +315,40 @@ class Simulation(Stepper):
         self._ready.clear()
         self.timers.clear()
         self._post.end(crashed=True)
+
+
+class SimulatedSystem(ActorSystem):
+    """A system on the caller's thread, with a clock of its own that starts at `start_ms`."""
+
+    loop: Simulation
+
+    def __init__(
+        self,
+        seed: int,
+        disk: Disk,
+        start_ms: int = 1_700_000_000_000,
+        *,
+        on_give_up: GiveUp | None = None,
+    ) -> None:
+        clock = SimulatedClock(start_ms)
+        super().__init__(disk, clock, on_give_up)
+        self.loop = self._threads = Simulation(self, clock, seed)
+        self._start_supervisor()
+
+    def _wait(self, arrived: Event, timeout_s: float) -> None:
+        try:
+            self.loop.run_until(arrived.is_set, timeout_s * 1000)
+        except TimeoutError as error:
+            raise TimeoutError(f"no answer {error}") from None
+
+    def advance(self, ms: float) -> None:
+        self.loop.advance(ms)
+
+    def run_until(self, predicate: Callable[[], bool], limit_ms: float = 60_000) -> None:
+        self.loop.run_until(predicate, limit_ms)
+
+    def drain(self) -> None:
+        self.loop.drain()
+
+    def crash(self) -> None:
+        self.loop.crash()

@@ -1,4 +1,4 @@
-"""The in-process API: requests to a broker without a socket, for tests and for tools.
+"""Requests to a broker without a socket.
 
     client = LocalClient(system, service)
     answer = client.request(RemotingCommand(RequestCode.GET_MAX_OFFSET, {...}))
@@ -24,6 +24,7 @@ from protocol.frame import encode
 from protocol.host import pack_host
 from protocol.send_wire import SEND_CODES, send_of
 from protocol.stream import CommandStream
+from tests.support.simulation import SimulatedSystem
 
 _opaques = count(1)
 
@@ -94,7 +95,7 @@ class LocalClient:
 
         self.start(command, take)
         seed = ""
-        if not self._system.is_simulated:
+        if not isinstance(self._system, SimulatedSystem):
             arrived.wait(timeout_s)
         else:
             try:

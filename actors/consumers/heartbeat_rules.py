@@ -1,0 +1,30 @@
+"""The limits of one heartbeat: in how many groups a client may be, what it may have compiled."""
+
+from actors.pulling.compile_budget import CompileBudget
+from actors.pulling.property_filters import TAG_EXPRESSIONS
+from protocol.bodies import HeartbeatData
+from protocol.codes import ResponseCode
+from protocol.errors import RemoteError
+from protocol.sql92 import EXPRESSION_CHARS_MAX
+from protocol.tags import TAG_EXPRESSION_CHARS_MAX
+
+GROUPS_MAX = 1000
+"""Each of them costs 10 µs, and a change of its group tells others."""
+
+
+def check_heartbeat(data: HeartbeatData, peer_id: int, budget: CompileBudget) -> None:
+    """Raises RemoteError; nothing of the heartbeat counts then."""
+    if len(data.consumer_data_set) + len(data.producer_data_set) > GROUPS_MAX:
+        remark = f"a client may be in {GROUPS_MAX} groups at the most"
+        raise RemoteError(ResponseCode.SYSTEM_ERROR, remark)
+    for consumer in data.consumer_data_set:
+        for each in consumer.subscription_data_set:
+            if each.expression_type not in TAG_EXPRESSIONS:
+                if len(each.sub_string) <= EXPRESSION_CHARS_MAX:  # a longer one is not compiled
+                    budget.take(peer_id, each.sub_string)
+            elif len(each.sub_string) > TAG_EXPRESSION_CHARS_MAX:
+                raise RemoteError(
+                    ResponseCode.SUBSCRIPTION_PARSE_FAILED,
+                    f"the tag expression has {len(each.sub_string)} characters:"
+                    f" {TAG_EXPRESSION_CHARS_MAX} are allowed",
+                )

@@ -1,0 +1,60 @@
+"""The ceilings of a name server's tables: how much of what strangers tell it is kept.
+
+4.9.7 keeps everything. Whoever is refused here is no broker that works: each of these numbers is
+ten times and more what the largest known clusters have.
+"""
+
+from typing import NoReturn
+
+from protocol.codes import ResponseCode
+from protocol.errors import RemoteError
+from protocol.headers.namesrv import RegisterBrokerHeader
+
+NAME_CHARS_MAX = 1024
+"""Of a broker's or cluster's name, and of an address."""
+BROKERS_MAX = 10_000
+BROKERS_OF_PEER_MAX = 100
+"""Over one connection: a broker has its own."""
+TOPICS_OF_BROKER_MAX = 500_000
+TOPICS_MAX = 1_000_000
+READING_BYTES_MAX = 256 << 20
+"""Of registrations that wait to be read."""
+
+KV_KEY_CHARS_MAX = 4096
+"""Of a namespace, too."""
+KV_VALUE_CHARS_MAX = 1 << 20
+KV_NAMESPACES_MAX = 1000
+KV_ENTRIES_MAX = 100_000
+KV_CHARS_MAX = 64 << 20
+"""Of all values: the file is written whole with each change."""
+
+
+def check_names(header: RegisterBrokerHeader) -> None:
+    """Raises RemoteError for names that are too long."""
+    for name, text in (
+        ("brokerName", header.broker_name),
+        ("clusterName", header.cluster_name),
+        ("brokerAddr", header.broker_address),
+        ("haServerAddr", header.ha_server_address),
+    ):
+        if len(text) > NAME_CHARS_MAX:
+            refuse(f"{name} has {len(text)} characters: at most {NAME_CHARS_MAX}")
+
+
+def check_brokers(brokers: int, of_peer: int) -> None:
+    """A broker more, beside those that there are. Raises RemoteError."""
+    if brokers >= BROKERS_MAX:
+        refuse(f"there are {brokers} brokers already: at most {BROKERS_MAX}")
+    if of_peer >= BROKERS_OF_PEER_MAX:
+        refuse(f"this connection has registered {of_peer} brokers: at most {BROKERS_OF_PEER_MAX}")
+
+
+def check_topics(count: int) -> None:
+    """Of one broker. Raises RemoteError."""
+    if count > TOPICS_OF_BROKER_MAX:
+        refuse(f"a broker with {count} topics: at most {TOPICS_OF_BROKER_MAX}")
+
+
+def refuse(remark: str) -> NoReturn:
+    """Raises RemoteError."""
+    raise RemoteError(ResponseCode.SYSTEM_ERROR, remark)

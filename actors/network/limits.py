@@ -1,0 +1,219 @@
+"""The limits of what all connections of a server hold: places, half frames, unsent answers.
+
+Plain classes, owned by Connections and shared by its connections, all on the loop. What is over a
+limit costs somebody his connection; an operator reads of it in one line a kind and minute.
+"""
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from resource import RLIM_INFINITY, RLIMIT_NOFILE, getrlimit
+from typing import Protocol
+
+from structlog import get_logger
+
+log = get_logger(__name__)
+
+HALF_BYTES_MAX = 256 << 20
+"""Of frames that have come in part, of all peers: sixteen of the longest."""
+
+HALF_BYTES_OF_ADDRESS_MAX = 64 << 20
+"""The same of one address."""
+
+UNSENT_BYTES_OF_ALL_MAX = 512 << 20
+"""Answers that peers do not take, of all of them; that of one is in connection.py."""
+
+HALF_FRAME_MS = 30_000
+HALF_FRAME_BYTES_PER_MS = (64 << 10) / 1000
+"""A frame that has begun has to be whole after so long, and as long as this speed takes: a peer
+that writes a byte a minute is not at work."""
+
+DESCRIPTORS_KEPT = 64
+"""Of those that a process may have: for files, however many clients come."""
+
+MINUTE_MS = 60_000
+CLOSINGS_TOLD_MAX = 100
+"""Of one address in a minute; the rest of them is one line."""
+_ADDRESSES_MAX = 10_000
+
+
+class Holder(Protocol):
+    """Whoever holds bytes: a connection."""
+
+    remote: str
+    remote_host: str
+
+    def end(self, reason: str) -> None:
+        """Closes it."""
+
+
+class Rarely:
+    """Warnings of which there may be thousands: one of each kind a minute, with their number."""
+
+    def __init__(self, now_ms: Callable[[], float]) -> None:
+        self._now_ms = now_ms
+        self._told_ms: dict[str, float] = {}
+        self._counts: Counter[str] = Counter()
+
+    def warn(self, event: str, **fields: object) -> None:
+        """Tells it, if it has not been told in this minute."""
+        now_ms = self._now_ms()
+        self._counts[event] += 1
+        if now_ms - self._told_ms.get(event, -MINUTE_MS) >= MINUTE_MS:
+            self._told_ms[event] = now_ms
+            log.warning(event, times=self._counts.pop(event), **fields)
+
+
+class Held:
+    """Bytes that connections hold, those first that hold them for longest.
+
+    Past a limit the first ones are closed, until there is room.
+    """
+
+    def __init__(
+        self, what: str, bytes_max: int, of_address_max: int | None, rarely: Rarely
+    ) -> None:
+        self.total_bytes = 0
+        self._what, self._rarely = what, rarely
+        self._bytes_max, self._of_address_max = bytes_max, of_address_max
+        self._held: dict[Holder, int] = {}
+        self._by_host: Counter[str] = Counter()
+
+    def note(self, holder: Holder, held_bytes: int, *, is_moving: bool) -> None:
+        """How much one holds now; `is_moving`: it is at the beginning again, or has got on."""
+        before = self._held.get(holder, 0)
+        if is_moving or not held_bytes:
+            self._held.pop(holder, None)
+        if held_bytes:
+            self._held[holder] = held_bytes
+        more = held_bytes - before
+        self.total_bytes += more
+        host = holder.remote_host
+        self._by_host[host] += more
+        if not self._by_host[host]:
+            del self._by_host[host]
+        if more > 0:
+            self._shed(host)
+
+    def _shed(self, host: str) -> None:
+        while self.total_bytes > self._bytes_max:
+            self._close(next(iter(self._held)), self._bytes_max)
+        most = self._of_address_max
+        while most is not None and self._by_host[host] > most:
+            oldest = next(each for each in self._held if each.remote_host == host)
+            self._close(oldest, most)
+
+    def _close(self, holder: Holder, bytes_max: int) -> None:
+        self._rarely.warn(f"too much held: {self._what}", peer=holder.remote, most_bytes=bytes_max)
+        holder.end(f"too much held: {self._what}")
+        if holder in self._held:  # it has not said so itself
+            self.note(holder, 0, is_moving=True)
+
+
+class ConnectionPlaces:
+    """How many connections there are, of all addresses and of each; loopback is not counted."""
+
+    def __init__(self, most: int = 0, most_of_address: int = 0) -> None:
+        """0: no limit but the machine's."""
+        self._most, self._most_of_address = most, most_of_address
+        self._by_host: Counter[str] = Counter()
+        self._count = 0
+
+    def take(self, host: str) -> str | None:
+        """Takes one; the setting that is in the way, if there is none left."""
+        if is_loopback(host):
+            return None
+        if self._most and self._count >= self._most:
+            return "maxConnections"
+        if self._most_of_address and self._by_host[host] >= self._most_of_address:
+            return "maxConnectionsPerAddress"
+        self._count += 1
+        self._by_host[host] += 1
+        return None
+
+    def leave(self, host: str) -> None:
+        """Gives one back."""
+        if is_loopback(host):
+            return
+        self._count -= 1
+        self._by_host[host] -= 1
+        if not self._by_host[host]:
+            del self._by_host[host]
+
+
+@dataclass(slots=True)
+class _Closings:
+    since_ms: float
+    count: int = 0
+
+
+class Closings:
+    """The lines of closed connections: a flood of connections is none of lines."""
+
+    def __init__(self, now_ms: Callable[[], float]) -> None:
+        self._now_ms = now_ms
+        self._found: dict[str, _Closings] = {}
+
+    def tell(self, host: str, peer: str, reason: str) -> None:
+        """One has closed."""
+        now_ms = self._now_ms()
+        found = self._found.get(host)
+        if found is None or now_ms - found.since_ms >= MINUTE_MS:
+            self._untold(host)
+            if len(self._found) >= _ADDRESSES_MAX:
+                self._untold(next(iter(self._found)))
+            found = self._found[host] = _Closings(now_ms)
+        found.count += 1
+        if found.count <= CLOSINGS_TOLD_MAX:
+            log.info("connection closed", peer=peer, reason=reason)
+
+    def _untold(self, host: str) -> None:
+        found = self._found.pop(host, None)
+        if found is not None and found.count > CLOSINGS_TOLD_MAX:
+            more = found.count - CLOSINGS_TOLD_MAX
+            log.warning("many connections closed", address=host, more=more)
+
+    def tell_old(self) -> None:
+        """Those of a minute that is over."""
+        end_ms = self._now_ms() - MINUTE_MS
+        for host in [each for each, found in self._found.items() if found.since_ms <= end_ms]:
+            self._untold(host)
+
+
+@dataclass(slots=True)
+class Limits:
+    """All of them, of one server."""
+
+    rarely: Rarely
+    half: Held
+    unsent: Held
+    closings: Closings
+    places: ConnectionPlaces = field(default_factory=ConnectionPlaces)
+
+
+def new_limits(now_ms: Callable[[], float], places: ConnectionPlaces | None = None) -> Limits:
+    """Those of a server to which nobody has come yet; `now_ms` is a monotonic clock."""
+    rarely = Rarely(now_ms)
+    return Limits(
+        rarely,
+        Held("half frames", HALF_BYTES_MAX, HALF_BYTES_OF_ADDRESS_MAX, rarely),
+        Held("answers that nobody takes", UNSENT_BYTES_OF_ALL_MAX, None, rarely),
+        Closings(now_ms),
+        places or ConnectionPlaces(),
+    )
+
+
+def half_frame_ms(frame_bytes: int) -> float:
+    """How long a frame of this length may take to come."""
+    return HALF_FRAME_MS + frame_bytes / HALF_FRAME_BYTES_PER_MS
+
+
+def descriptors_for_peers() -> int | None:
+    """The first number of a socket that is kept for files; None: there is no limit."""
+    most, _ = getrlimit(RLIMIT_NOFILE)
+    return None if most == RLIM_INFINITY else max(most - DESCRIPTORS_KEPT, most // 2)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether it is this machine's own address, as text."""
+    return host.startswith("127.") or host == "::1"

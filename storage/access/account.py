@@ -1,0 +1,55 @@
+"""The account that a program shows to servers: from its environment, or from a file.
+
+A file has the keys of mqadmin's conf/tools.yml: accessKey, secretKey, and securityToken if there is
+one. None of them stands on a command line, which everybody on the machine can read.
+"""
+
+from collections.abc import Mapping
+
+from protocol.signature import Credentials
+from storage.errors import StoreError, reason_of
+
+ACL_FILE = "TROUPEMQ_ACL_FILE"
+ACCESS_KEY, SECRET_KEY = "TROUPEMQ_ACCESS_KEY", "TROUPEMQ_SECRET_KEY"
+SECURITY_TOKEN = "TROUPEMQ_SECURITY_TOKEN"
+BROKER_ACCESS_KEY, BROKER_SECRET_KEY = "TROUPEMQ_BROKER_ACCESS_KEY", "TROUPEMQ_BROKER_SECRET_KEY"
+"""A broker's own account, which no program that it starts is to have."""
+
+
+def account_of(access_key: str, secret_key: str, security_token: str = "") -> Credentials | None:
+    """None where both are empty. Raises ValueError for one without the other."""
+    if not access_key and not secret_key:
+        return None
+    if not access_key or not secret_key:
+        raise ValueError
+    return Credentials(access_key, secret_key, security_token or None)
+
+
+def account_of_environment(environment: Mapping[str, str]) -> Credentials | None:
+    """The one that its variables name, or its file; None without. Raises StoreError."""
+    names = ACCESS_KEY, SECRET_KEY, SECURITY_TOKEN
+    try:
+        found = account_of(*(environment.get(name, "") for name in names))
+    except ValueError:
+        raise StoreError(f"{ACCESS_KEY} and {SECRET_KEY} belong together") from None
+    if found is None and environment.get(ACL_FILE):
+        return account_of_file(environment[ACL_FILE])
+    return found
+
+
+def account_of_file(path: str) -> Credentials | None:
+    """The one of a file; None of one that names none. Raises StoreError."""
+    # Only here: who has no such file needs no YAML.
+    from storage.access.acl_file import read_keys
+
+    try:
+        with open(path, "rb") as file:
+            found = read_keys(path, file.read())
+        return account_of(*(found.get(name, "") for name in _KEYS))
+    except OSError as error:
+        raise StoreError(f"{path} cannot be read: {reason_of(error)}") from None
+    except ValueError:
+        raise StoreError(f"{path}: accessKey and secretKey belong together") from None
+
+
+_KEYS = ("accessKey", "secretKey", "securityToken")

@@ -1,0 +1,133 @@
+"""The limits of what all connections hold: who is closed, who is not, what the log says."""
+
+from structlog.testing import capture_logs
+
+from actors.network.limits import (
+    CLOSINGS_TOLD_MAX,
+    DESCRIPTORS_KEPT,
+    Closings,
+    ConnectionPlaces,
+    Held,
+    Rarely,
+    descriptors_for_peers,
+    half_frame_ms,
+)
+
+
+class Peer:
+    """Holds bytes until it is closed."""
+
+    def __init__(self, host: str, port: int, held: Held) -> None:
+        self.remote_host, self.remote = host, f"{host}:{port}"
+        self.reason = ""
+        self._held = held
+
+    def end(self, reason: str) -> None:
+        self.reason = reason
+        self._held.note(self, 0, is_moving=True)
+
+
+def held(bytes_max: int = 100, of_address_max: int | None = 50) -> Held:
+    return Held("things", bytes_max, of_address_max, Rarely(lambda: 0))
+
+
+def test_over_the_limit_of_all_who_holds_for_longest_is_closed() -> None:
+    made = held()
+    peers = [Peer(f"10.0.0.{number}", 1, made) for number in range(4)]
+    for peer in peers[:3]:
+        made.note(peer, 30, is_moving=False)
+    assert made.total_bytes == 90
+    made.note(peers[3], 30, is_moving=False)
+    assert [bool(peer.reason) for peer in peers] == [True, False, False, False]
+    assert made.total_bytes == 90
+
+
+def test_who_gets_on_is_no_longer_the_oldest() -> None:
+    made = held()
+    peers = [Peer(f"10.0.0.{number}", 1, made) for number in range(4)]
+    for peer in peers[:3]:
+        made.note(peer, 30, is_moving=False)
+    made.note(peers[0], 29, is_moving=True)
+    made.note(peers[3], 30, is_moving=False)
+    assert [bool(peer.reason) for peer in peers] == [False, True, False, False]
+
+
+def test_over_the_limit_of_an_address_only_its_own_are_closed() -> None:
+    made = held()
+    other = Peer("10.0.0.1", 1, made)
+    made.note(other, 10, is_moving=False)
+    greedy = [Peer("10.0.0.2", port, made) for port in range(3)]
+    for peer in greedy:
+        made.note(peer, 20, is_moving=False)
+    assert [bool(peer.reason) for peer in (other, *greedy)] == [False, True, False, False]
+    assert made.total_bytes == 50
+
+
+def test_one_alone_may_be_too_much() -> None:
+    made = held()
+    peer = Peer("10.0.0.1", 1, made)
+    made.note(peer, 51, is_moving=False)
+    assert peer.reason == "too much held: things"
+    assert made.total_bytes == 0
+
+
+def test_closings_are_one_line_a_minute() -> None:
+    now_ms = 0.0
+    rarely = Rarely(lambda: now_ms)
+    made = Held("things", 10, None, rarely)
+    with capture_logs() as logs:
+        for number in range(20):
+            made.note(Peer("10.0.0.1", number, made), 11, is_moving=False)
+        now_ms = 60_000.0
+        made.note(Peer("10.0.0.1", 99, made), 11, is_moving=False)
+    assert [(each["event"], each["times"]) for each in logs] == [
+        ("too much held: things", 1),
+        ("too much held: things", 20),
+    ]
+
+
+def test_a_flood_of_connections_is_no_flood_of_lines() -> None:
+    now_ms = 0.0
+    closings = Closings(lambda: now_ms)
+    with capture_logs() as logs:
+        for number in range(CLOSINGS_TOLD_MAX + 50):
+            closings.tell("10.0.0.1", f"10.0.0.1:{number}", "closed by peer")
+        closings.tell("10.0.0.2", "10.0.0.2:1", "closed by peer")
+        closings.tell_old()
+        assert len(logs) == CLOSINGS_TOLD_MAX + 1
+        now_ms = 60_000.0
+        closings.tell_old()
+    (last,) = logs[CLOSINGS_TOLD_MAX + 1 :]
+    assert (last["event"], last["address"], last["more"]) == (
+        "many connections closed",
+        "10.0.0.1",
+        50,
+    )
+
+
+def test_places_are_counted_by_address_and_in_all_but_not_those_of_this_machine() -> None:
+    places = ConnectionPlaces(3, 2)
+    assert places.take("10.0.0.1") is None
+    assert places.take("10.0.0.1") is None
+    assert places.take("10.0.0.1") == "maxConnectionsPerAddress"
+    assert places.take("10.0.0.2") is None
+    assert places.take("10.0.0.3") == "maxConnections"
+    assert [places.take(host) for host in ("127.0.0.1", "127.8.8.8", "::1")] == [None] * 3
+    places.leave("127.0.0.1")
+    places.leave("10.0.0.1")
+    assert places.take("10.0.0.3") is None
+
+
+def test_without_a_setting_there_is_room_for_everybody() -> None:
+    places = ConnectionPlaces()
+    assert {places.take("10.0.0.1") for _ in range(5000)} == {None}
+
+
+def test_a_frame_has_half_a_minute_and_a_second_for_each_64_kib() -> None:
+    assert half_frame_ms(100) < 30_002
+    assert half_frame_ms(16 << 20) == 30_000 + 256_000
+
+
+def test_some_descriptors_are_kept_for_files() -> None:
+    first = descriptors_for_peers()
+    assert first is None or first >= DESCRIPTORS_KEPT

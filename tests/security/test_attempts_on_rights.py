@@ -1,0 +1,284 @@
+"""Attempts on settings, rights and signatures: A19, A20, A27, A28, A31 to A34.
+
+Those of A21 to A26, A29 and A30 are in the tests of the holes of the same subject (docs/security.md
+has the table).
+"""
+
+from dataclasses import replace
+from urllib.parse import quote
+
+import pytest
+from structlog.testing import capture_logs
+
+from actors.access.refusals import TRIES_MAX
+from actors.admin.settings import REFUSED, NamesrvSettings
+from actors.config import NamesrvConfig
+from actors.engine.supervisor import ChildSpec
+from protocol.bodies import LockBatchRequest, MessageQueue
+from protocol.codes import RequestCode as Code
+from protocol.codes import ResponseCode
+from protocol.command import ONEWAY_FLAG, RemotingCommand
+from protocol.headers.offset import QueryConsumerOffsetHeader, UpdateConsumerOffsetHeader
+from protocol.sysflag import PULL_COMMIT_OFFSET
+from tests.support.brokers import SimulatedBroker, pull_command, send_command
+from tests.support.fake_disk import FakeDisk
+from tests.support.guarded import (
+    ACCOUNTS,
+    GUARDED,
+    GuardedBroker,
+    disk_with,
+    signed,
+    with_accounts,
+)
+from tests.support.peers import ask, request
+from tests.support.simulation import SimulatedSystem
+from tests.support.sockets import PairedLine, frames_of, paired_lines
+
+READER = "reader-account"
+FORBIDDEN = (
+    *("storePathRootDir", "storePathCommitLog", "filterServerNums", "rocketmqHome"),
+    *("tls.server.keyPath", "tls.config.file", "namesrvAddr", "aclEnable", "brokerIP1"),
+    *("listenPort", "bindAddress", "haAllowedAddresses", "adminAllowedAddresses"),
+    *("maxConnections", "maxConnectionsPerAddress", "maxAutoTopics", "maxAutoGroups"),
+    *("brokerAccessKey", "brokerSecretKey", "configBlackList", "rmqAddressServerDomain"),
+    *("retentionArchivePath", "monitoringPort", "kvConfigPath", "configStorePath"),
+)
+FILE = b"# an operator's\nfileReservedTime=72\n"
+
+
+def disk_of(path: str) -> FakeDisk:
+    disk = disk_with()
+    disk.make_dirs(path.rpartition("/")[0])
+    disk.open(path, create=True).pwrite(FILE, 0)
+    return disk
+
+
+def smuggled(key: str) -> list[str]:
+    """The ways in which a text may hold this key."""
+    first, rest = key[0], key[1:]
+    return [
+        f"{key}=x\n",
+        f"  {key} : x",
+        f"fileReservedTime=1\n{key}=x",
+        f"fileReservedTime=1\r{key} x",
+        f"\\u{ord(first):04x}{rest}=x\n",
+        f"\\{first}{rest}=x\n" if first not in "tnrfu" else f"{first}\\\n{rest}=x\n",
+        f"{first}\\\n   {rest}=x\n",
+    ]
+
+
+@pytest.mark.parametrize("key", FORBIDDEN)
+def test_a19_no_request_changes_what_is_the_operators(key: str) -> None:
+    path = "/etc/broker.conf"
+    made = SimulatedBroker(1, disk=disk_of(path), config=replace(GUARDED, acl_enable=False))
+    made.stop()
+    made.config = replace(made.config, config_path=path)
+    made.start()
+    with capture_logs() as logs:
+        for text in smuggled(key):
+            answer = made.ask(RemotingCommand(Code.UPDATE_BROKER_CONFIG, body=text.encode()))
+            assert (answer.code, answer.remark) == (ResponseCode.NO_PERMISSION, REFUSED), text
+    assert made.disk.read_bytes(path) == FILE
+    refused = [each for each in logs if each["event"] == "settings not changed"]
+    assert {tuple(each["refused"]) for each in refused} == {(key,)}
+    made.stop()
+
+
+@pytest.mark.parametrize("value", ["1\nbrokerRole=SLAVE", "1\\nbrokerRole=SLAVE", "1\\u000aa=b"])
+def test_a19_a_value_brings_no_key_along(value: str) -> None:
+    path = "/etc/broker.conf"
+    made = SimulatedBroker(1, disk=disk_of(path), config=replace(GUARDED, acl_enable=False))
+    made.stop()
+    made.config = replace(made.config, config_path=path)
+    made.start()
+    asked = RemotingCommand(Code.UPDATE_BROKER_CONFIG, body=f"regionId={value}\n".encode())
+    made.ask(asked)
+    lines = made.disk.read_bytes(path).decode().splitlines()
+    kept = {line.partition("=")[0] for line in lines if not line.startswith("#")}
+    assert kept <= {"fileReservedTime", "regionId", *(() if "\n" not in value else ("brokerRole",))}
+    made.stop()
+
+
+@pytest.mark.parametrize(
+    "key", ["kvConfigPath", "configStorePath", "aclEnable", "listenPort", "adminAllowedAddresses"]
+)
+def test_a20_no_request_changes_what_is_a_name_servers_operators(key: str) -> None:
+    path = "/etc/namesrv.conf"
+    system = SimulatedSystem(1, disk_of(path), 1_700_000_000_000)
+    config = NamesrvConfig(config_store_path=path)
+    system.start(ChildSpec("settings", lambda _: NamesrvSettings(config)))
+    for text in smuggled(key):
+        answer = ask(system, "settings", request(Code.UPDATE_NAMESRV_CONFIG, body=text.encode()))
+        assert (answer.code, answer.remark) == (ResponseCode.NO_PERMISSION, REFUSED)
+    assert system.disk.read_bytes(path) == FILE
+    assert system.stop(5)
+
+
+# --- A27, A28: others' groups
+
+
+def test_a27_offsets_and_queues_of_a_foreign_group_stay_as_they_are() -> None:
+    made = GuardedBroker(1)
+    for _ in range(5):
+        made.send(topic="Orders")
+    made.make_group("shop")
+    commit = UpdateConsumerOffsetHeader("shop", "Orders", 0, 2)
+    assert (
+        made.ask_as("shop-account", RemotingCommand(Code.UPDATE_CONSUMER_OFFSET, commit.encode()))
+    ).code == 0
+    queue = MessageQueue("Orders", "broker-a", 0)
+    lock = LockBatchRequest("shop@1", "shop", [queue]).encode()
+    reset = {"topic": "Orders", "group": "shop", "timestamp": "0", "isForce": "true"}
+    for command in (
+        RemotingCommand(
+            Code.UPDATE_CONSUMER_OFFSET,
+            UpdateConsumerOffsetHeader("shop", "Orders", 0, 5).encode(),
+        ),
+        RemotingCommand(
+            Code.QUERY_CONSUMER_OFFSET, QueryConsumerOffsetHeader("shop", "Orders", 0).encode()
+        ),
+        RemotingCommand(Code.LOCK_BATCH_MQ, body=lock),
+        RemotingCommand(Code.UNLOCK_BATCH_MQ, body=lock),
+        RemotingCommand(Code.INVOKE_BROKER_TO_RESET_OFFSET, reset),
+        pull_command(
+            topic="Orders", consumer_group="shop", sys_flag=PULL_COMMIT_OFFSET, commit_offset=5
+        ),
+    ):
+        answer = made.ask_as(READER, command)
+        assert answer.code == 1
+        assert (answer.remark or "").startswith("org.apache.rocketmq.acl.common.AclException: ")
+    asked = RemotingCommand(
+        Code.QUERY_CONSUMER_OFFSET, QueryConsumerOffsetHeader("shop", "Orders", 0).encode()
+    )
+    assert (made.ask_as("shop-account", asked).fields or {})["offset"] == "2"
+    made.stop()
+
+
+def test_a28_a_reply_without_the_right_is_refused_and_told() -> None:
+    listed = "topicPerms: [Orders=SUB, DefaultCluster_REPLY_TOPIC=DENY]"
+    made = with_accounts(1, ACCOUNTS.replace("topicPerms: [Orders=SUB]", listed))
+    reply = replace(
+        send_command(topic="DefaultCluster_REPLY_TOPIC", properties="CORRELATION_ID\x01guessed"),
+        code=Code.SEND_REPLY_MESSAGE_V2,
+    )
+    with capture_logs() as logs:
+        answer = made.ask_as(READER, reply)
+    assert answer.code == 1 and "No default permission" in (answer.remark or "")
+    assert any(each["event"] == "request refused" for each in logs), [
+        each["event"] for each in logs
+    ]
+    made.stop()
+
+
+# --- A31, A33: signatures
+
+
+@pytest.mark.trial(short=1, long=2)
+def test_a31_wrong_signatures_close_and_are_one_line_a_minute(seed: int) -> None:
+    """1,000 of them, 50 of a connection; 100,000 in `make trials`."""
+    made = GuardedBroker(1)
+    tries = (1000, 100_000)[seed]
+    wrong = signed(send_command(topic="Orders"), "shop-account", "another-secret")
+    frame = frames_of([wrong])
+    with capture_logs() as logs, paired_lines(made, 0, "198.51.100.1") as lines:
+        answered = 0
+        for _ in range(tries // 50):
+            line = PairedLine(made, "198.51.100.1")
+            line.send_bytes(frame * 50)
+            answered += len(line.receive_now())
+            assert line.is_closed()
+            line.close()
+        assert answered <= TRIES_MAX
+        other = PairedLine(made, "198.51.100.2")
+        lines.append(other)
+        other.send(signed(send_command(topic="Orders"), "shop-account"))
+        assert [each.code for each in other.receive_now()] == [0]
+    told = [each["event"] for each in logs if each["log_level"] == "warning"]
+    assert told.count("too many wrong keys or signatures") == 1
+    assert len([each for each in told if each != "late"]) <= 4
+
+
+def test_a31_a_key_of_a_megabyte_is_neither_hashed_for_long_nor_shown_whole() -> None:
+    made = GuardedBroker(1)
+    for key in ("k" * 900_000, "\x1b[2J\n[error] forged", "x\u202ey"):
+        with capture_logs() as logs:
+            command = send_command(topic="Orders")
+            command.fields = {**(command.fields or {}), "AccessKey": key, "Signature": "x"}
+            answer = made.client_at("198.51.100.9").request(command)
+        assert answer.code == 1
+        assert len(answer.remark or "") < 400
+        assert all(len(repr(each)) < 2000 for each in logs)
+    made.stop()
+
+
+SIGNATURES = {
+    "missing": None,
+    "empty": "",
+    "not Base64": "!!! not Base64 at all !!!!!!",
+    "too short": "AAAA",
+    "a megabyte": "A" * 900_000,
+    "not ASCII": "é" * 28,
+}
+
+
+@pytest.mark.parametrize("signature", SIGNATURES.values(), ids=SIGNATURES.keys())
+def test_a33_a_signature_that_is_none_has_failed(signature: str | None) -> None:
+    made = GuardedBroker(1)
+    for command in (send_command(topic="Orders"), pull_command(topic="Orders")):
+        command.fields = {**(command.fields or {}), "AccessKey": "shop-account"}
+        if signature is not None:
+            command.fields["Signature"] = signature
+        answer = made.client_at("198.51.100.3").request(command)
+        text = "Check signature failed for accessKey=shop-account"
+        assert answer.code == 1 and (answer.remark or "").endswith(text)
+    made.stop()
+
+
+def test_a32_a_signature_is_not_taken_for_another_body() -> None:
+    """For another code, or with the borders of fields moved, it is: that is 4.9.7's signature."""
+    made = GuardedBroker(1)
+    command = signed(send_command(b"one", topic="Orders"), "shop-account")
+    assert made.client.request(replace(command)).code == 0
+    assert made.client.request(replace(command, body=b"two")).code == 1
+    made.stop()
+
+
+def test_a34_nobody_is_believed_to_come_from_elsewhere() -> None:
+    made = GuardedBroker(1)
+    header = {"X-Forwarded-For": "192.0.2.7", "Forwarded": "for=192.0.2.7"}
+    command = send_command(topic="Orders")
+    command.fields = {**(command.fields or {}), **header}
+    assert made.client_at("198.51.100.4").request(command).code == 1
+    with paired_lines(made, 1, "198.51.100.4") as (line,):
+        proxied = b"PROXY TCP4 192.0.2.7 192.0.2.1 1 10911\r\n"
+        line.send_bytes(proxied + frames_of([send_command(topic="Orders")]))
+        assert line.is_closed()
+
+
+def test_one_way_requests_are_no_way_around() -> None:
+    made = GuardedBroker(1)
+    before = made.broker.store.commit_log.end_offset
+    command = replace(send_command(topic="Orders"), flag=ONEWAY_FLAG)
+    made.client_at("198.51.100.5").start(command)
+    made.client_at("198.51.100.5").start(
+        RemotingCommand(Code.UPDATE_BROKER_CONFIG, body=b"brokerPermission=4\n", flag=ONEWAY_FLAG)
+    )
+    made.system.advance(1000)
+    assert made.broker.store.commit_log.end_offset == before
+    assert made.broker.config.broker_permission == 6
+    made.stop()
+
+
+def test_administration_from_elsewhere_is_refused_whoever_signs() -> None:
+    made = with_accounts(1, ACCOUNTS, {"admin_allowed_addresses": "10.0.0.7;10.1.0.0/16"})
+    fields = {"topic": quote("New"), "defaultTopic": "TBW102", "perm": "6"}
+    fields |= {"readQueueNums": "4", "writeQueueNums": "4", "topicFilterType": "SINGLE_TAG"}
+    asked = RemotingCommand(
+        Code.UPDATE_AND_CREATE_TOPIC, fields | {"topicSysFlag": "0", "order": "false"}
+    )
+    answer = made.ask_as("administrator", replace(asked), host="10.0.0.8")
+    assert answer.code == ResponseCode.NO_PERMISSION
+    assert "New" not in made.broker.tables.topics.value
+    assert made.ask_as("administrator", replace(asked), host="10.1.2.3").code == 0
+    assert made.ask_as("shop-account", send_command(topic="Orders"), host="10.0.0.8").code == 0
+    made.stop()

@@ -1,0 +1,92 @@
+"""Bytes of strangers: what a fuzzer has found, and a fuzz run of its own from recorded frames.
+
+`make test` has some thousand damaged frames, `make trials` more, and, where atheris is installed, a
+run that is guided by coverage; a longer one is `python -m tests.security.fuzz`.
+"""
+
+import subprocess
+import sys
+from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from protocol.errors import FrameError
+from protocol.stream import Stream
+from tests.security.fuzz import seeds
+from tests.support.fuzz_target import take
+
+GUIDED_S = 60
+SIGNED = (
+    b'{"code":310,"extFields":{"a":"g","b":"T","c":"TBW102","d":"4","e":"1","f":"0",'
+    b'"g":"1795189863527","h":"0","i":"","j":"0","k":"false","m":"false","n":"broker-a",'
+    b'"Signature":"%b","AccessKey":%b},"flag":0,"language":"JAVA","opaque":34,'
+    b'"serializeTypeCurrentRPC":"JSON","version":407}'
+)
+
+
+def framed(header: bytes, body: bytes = b"x") -> bytes:
+    length = 4 + len(header) + len(body)
+    return length.to_bytes(4) + len(header).to_bytes(4) + header + body
+
+
+def test_a_signature_that_holds_the_end_of_its_text_is_no_signature() -> None:
+    """The fast decoder took 28 bytes for it, whatever they were."""
+    data = framed(SIGNED % (b'n9eEeEeEeE=","AccessKey":=,', b'"RocketMQ"'))
+    take(b"\0" + data)
+    (event,) = Stream().receive(data)
+    assert isinstance(event, FrameError)
+
+
+def test_a_signature_that_is_no_utf_8_is_wrong_for_every_decoder() -> None:
+    take(b"\0" + framed(SIGNED % (b"n9\x92\xbb\xcd\x92" + b"A" * 22, b'"RocketMQ"')))
+
+
+@pytest.mark.trial(short=10, long=3000)
+def test_damaged_frames_are_refused_and_nothing_else_happens(seed: int) -> None:
+    """Each seed damages every recorded frame once: bits, bytes, pieces doubled, cut and moved."""
+    random = Random(seed)
+    found = [*seeds(None)]
+    for data in found:
+        take(damaged(data, random.choice(found), random))
+
+
+def damaged(data: bytes, other: bytes, random: Random) -> bytes:
+    out = bytearray(data)
+    for _ in range(random.randrange(1, 5)):
+        at, end = sorted(random.randrange(1, len(out) + 1) for _ in range(2))
+        kind = random.randrange(6)
+        if kind == 0 and at < len(out):
+            out[at] ^= 1 << random.randrange(8)
+        elif kind == 1:
+            out[at:at] = random.randbytes(random.randrange(1, 9))
+        elif kind == 2:
+            del out[at:end]
+        elif kind == 3:
+            out[at:at] = out[at:end]
+        elif kind == 4:
+            begin = random.randrange(len(other))
+            out[at:end] = other[begin : begin + random.randrange(1, 200)]
+        else:
+            out[at : at + 4] = random.choice((b"\xff" * 4, b"\0" * 4, b"\x7f\xff\xff\xff", b"\x80"))
+    return bytes(out)
+
+
+@pytest.mark.slow(seconds=GUIDED_S)
+@pytest.mark.trial(short=0, long=1)
+def test_a_run_that_is_guided_by_coverage_finds_nothing(
+    seed: int, tmp_path: Path, tell: Callable[[str], None]
+) -> None:
+    if find_spec("atheris") is None:
+        pytest.skip("atheris is not installed (pip install atheris): no run guided by coverage")
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.security.fuzz", str(tmp_path), str(GUIDED_S)],
+        capture_output=True,
+        text=True,
+        timeout=GUIDED_S * 5,
+    )
+    said = done.stderr.splitlines()
+    tell(f"fuzz: {next((line for line in said if line.startswith('Done')), said[-1])}")
+    assert done.returncode == 0, "\n".join(said[-30:])

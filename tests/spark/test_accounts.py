@@ -1,0 +1,256 @@
+"""Reads and writes of Spark at a broker with access control, without a JVM but for one session."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from pickle import dumps, loads
+from typing import Any
+
+import pytest
+
+from protocol.codes import RequestCode
+from protocol.command import RemotingCommand
+from protocol.headers.admin import CreateTopicHeader
+from protocol.signature import Credentials, SecretKey, signed_values
+from remoting.line import Line
+from spark.leasing.broker_leases import BrokerLease
+from spark.runner import command, environment
+from spark.sink.options import parse_sink_options
+from spark.sink.task import TaskName, send_task
+from spark.source import cluster as cluster_module
+from spark.source.options import parse_options
+from storage.errors import StoreError
+from tests.spark.planned import rows_of
+from tests.spark.sink.served import QUEUES, batches, tell_routes
+from tests.support.golden import REPOSITORY
+from tests.support.sockets import HOST, serving_broker
+from tests.troupemq.fake_server import FakeServer
+from troupemq.java import find_java
+
+ACCOUNTS = """
+accounts:
+- {accessKey: administrator, secretKey: secret-admin, admin: true}
+- {accessKey: spark-account, secretKey: secret-of-spark, monitor: true,
+   topicPerms: [orders=PUB|SUB], groupPerms: [TOOLS_CONSUMER=SUB]}
+- {accessKey: other-account, secretKey: secret-of-other, groupPerms: [TOOLS_CONSUMER=SUB]}
+"""
+SECRET = "secret-of-spark"
+OWN = {"accessKey": "spark-account", "secretKey": SECRET}
+OTHER = {"accessKey": "other-account", "secretKey": "secret-of-other"}
+ROWS = [{"body": b"%d" % number, "tags": "a"} for number in range(8)]
+SESSION_TIMEOUT_S = 240.0
+
+
+@dataclass
+class Guarded:
+    """A broker with access control, and a name server that writes down who asked."""
+
+    name_server: str
+    broker: str
+    asked: list[RemotingCommand]
+
+    def given(self, **options: str) -> dict[str, str]:
+        return {"nameServer": self.name_server, "topic": "orders", **options}
+
+
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
+    root = tmp_path_factory.mktemp("guarded")
+    file = root / "plain_acl.yml"
+    file.write_text(ACCOUNTS)
+    with (
+        serving_broker(root / "store", acl_enable=True, acl_file=str(file)) as running,
+        FakeServer() as name_server,
+    ):
+        address = f"{HOST}:{running.ports.main}"
+        administrator = Credentials("administrator", "secret-admin")
+        with Line(address, credentials=administrator) as line:
+            header = CreateTopicHeader("orders", "TBW102", QUEUES, QUEUES, 6, "SINGLE_TAG")
+            line.ask(RemotingCommand(RequestCode.UPDATE_AND_CREATE_TOPIC, header.encode()))
+        tell_routes(name_server, {"broker-a": address}, ("orders", "denied"))
+        made = Guarded(name_server.address, address, [])
+        answer = name_server.handlers[RequestCode.GET_ROUTEINFO_BY_TOPIC]
+
+        def noted(command: RemotingCommand) -> RemotingCommand | bytes | None:
+            made.asked.append(command)
+            return answer(command)
+
+        name_server.on(RequestCode.GET_ROUTEINFO_BY_TOPIC, noted)
+        write(made, **OWN)
+        yield made
+
+
+def write(guarded: Guarded, **options: str) -> int:
+    """So many rows as one task sends them."""
+    told = parse_sink_options(guarded.given(sendTimeoutMs="0", **options))
+    return send_task(TaskName("query", 0, 0), batches(ROWS), told).sent
+
+
+def bodies(guarded: Guarded, **options: str) -> list[bytes]:
+    return sorted(row["body"] for row in rows_of(guarded.given(**options)))
+
+
+def test_rows_are_written_and_read_by_an_account(guarded: Guarded) -> None:
+    assert bodies(guarded, **OWN) == [row["body"] for row in ROWS]
+    for request in guarded.asked:
+        fields = request.fields or {}
+        signature = fields["Signature"].encode()
+        assert fields["AccessKey"] == "spark-account"
+        assert SecretKey(SECRET).has_signed(signature, signed_values(fields), request.body)
+
+
+def test_they_are_read_by_pulls_too(guarded: Guarded, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(cluster_module._REFUSED_UNTIL_S, guarded.broker, float("inf"))
+    assert bodies(guarded, **OWN) == [row["body"] for row in ROWS]
+
+
+def test_an_account_comes_from_a_file_or_the_environment_as_well(
+    guarded: Guarded, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "tools.yml"
+    file.write_text("".join(f"{name}: {value}\n" for name, value in OWN.items()))
+    assert bodies(guarded, aclFile=str(file))
+    monkeypatch.setenv("TROUPEMQ_ACL_FILE", str(file))
+    assert bodies(guarded)
+
+
+def test_others_are_refused_with_the_brokers_words_and_no_secret(guarded: Guarded) -> None:
+    denied = "No default permission for topic:orders"
+    cases = [
+        ({}, "No accessKey is configured"),
+        (OTHER, denied),
+        ({**OWN, "secretKey": "not-" + SECRET}, "Check signature failed"),
+    ]
+    for options, text in cases:
+        for what in (bodies, write):
+            with pytest.raises(StoreError, match=text) as refused:
+                what(guarded, **options)
+            assert "secret" not in str(refused.value)
+
+
+@pytest.mark.parametrize("parse", [parse_options, parse_sink_options])
+def test_the_secret_travels_with_a_task_and_is_shown_nowhere(parse: Any) -> None:
+    told = parse({"nameServer": "h:1", "topic": "orders", **OWN, "securityToken": "lent-token"})
+    arrived = loads(dumps(told))
+    assert arrived.credentials == Credentials("spark-account", SECRET, "lent-token")
+    assert SECRET not in repr(told) and "lent-token" not in repr(told)
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"accessKey": "spark-account"}, "accessKey and secretKey belong together"),
+        ({"secretKey": SECRET}, "accessKey and secretKey belong together"),
+        ({**OWN, "aclFile": "/tools.yml"}, "aclFile and accessKey contradict each other"),
+        ({"aclFile": "/nowhere/tools.yml"}, "/nowhere/tools.yml cannot be read"),
+    ],
+)
+@pytest.mark.parametrize("parse", [parse_options, parse_sink_options])
+def test_half_an_account_and_two_of_them_are_refused(
+    parse: Any, options: dict[str, str], sentence: str
+) -> None:
+    with pytest.raises(StoreError, match=sentence) as refused:
+        parse({"nameServer": "h:1", "topic": "orders", **options})
+    assert SECRET not in str(refused.value)
+
+
+def test_a_store_needs_no_account(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match="accessKey is for servers"):
+        parse_options({"store": str(tmp_path), **OWN})
+
+
+def test_a_lease_is_taken_and_gone_on_with_by_an_account(guarded: Guarded) -> None:
+    own, queues = Credentials(**_arguments(OWN)), {("orders", 0): 0}
+    lease = BrokerLease(guarded.broker, "a read", queues, credentials=own)
+    assert lease.acquire()
+    again = BrokerLease.from_json(lease.as_json())
+    assert again.renew()
+    again.release()
+    other = BrokerLease(
+        guarded.broker, "a read", queues, credentials=Credentials(**_arguments(OTHER))
+    )
+    assert not other.acquire()
+    for each in (lease, other):
+        each.close()
+
+
+def _arguments(options: dict[str, str]) -> dict[str, str]:
+    return {"access_key": options["accessKey"], "secret_key": options["secretKey"]}
+
+
+def test_a_job_of_a_broker_has_its_operators_account_and_not_the_brokers() -> None:
+    given = environment(
+        {
+            "TROUPEMQ_ACCESS_KEY": "spark-account",
+            "TROUPEMQ_SECRET_KEY": SECRET,
+            "TROUPEMQ_BROKER_ACCESS_KEY": "brokers-account",
+            "TROUPEMQ_BROKER_SECRET_KEY": "secret-of-brokers",
+        }
+    )
+    assert given["TROUPEMQ_SECRET_KEY"] == SECRET
+    assert not any("BROKER" in name for name in given)
+    assert SECRET not in " ".join(command("archive", {}, work_directory="/w"))
+
+
+SESSION = """
+import sys
+from spark.session import start_session
+from troupemq.datasource import TroupeMQ
+
+directory, name_server = sys.argv[1:]
+own = {"accessKey": "spark-account", "secretKey": sys.stdin.readline().strip()}
+settings = {
+    "spark.master": "local[1]",
+    "spark.eventLog.enabled": "true",
+    "spark.eventLog.dir": f"file://{directory}/events",
+    "spark.log.level": "INFO",
+}
+spark = start_session(settings, f"{directory}/work")
+spark.dataSource.register(TroupeMQ)
+given = {"nameServer": name_server, "topic": "orders", **own}
+rows = spark.read.format("troupemq").options(**given).load().select("topic", "body")
+for mode in ("simple", "extended", "formatted", "cost", "codegen"):
+    rows.explain(mode=mode)
+print("read", rows.count())
+rows.selectExpr("body").limit(1).write.format("troupemq").options(**given).mode("append").save()
+stream = spark.readStream.format("troupemq").options(startingOffsets="earliest", **given).load()
+query = stream.selectExpr("'x' as body", "tags").writeStream.format("troupemq").options(
+    checkpointLocation=f"{directory}/checkpoint", **given
+).trigger(availableNow=True).start()
+query.awaitTermination()
+query.explain(extended=True)
+print(query.lastProgress)
+try:
+    spark.read.format("troupemq").options(**{**given, "topic": "denied"}).load().count()
+except Exception as error:
+    print("failed as it should:", error)
+spark.stop()
+"""
+
+
+@pytest.mark.slow(30)
+def test_a_session_shows_the_secret_in_no_plan_log_event_or_checkpoint(
+    guarded: Guarded, tmp_path: Path
+) -> None:
+    (tmp_path / "events").mkdir()
+    done = subprocess.run(
+        [sys.executable, "-c", SESSION, str(tmp_path), guarded.name_server],
+        input=f"{SECRET}\n",
+        cwd=REPOSITORY,
+        env=environment(os.environ, find_java(os.environ)),
+        capture_output=True,
+        text=True,
+        timeout=SESSION_TIMEOUT_S,
+        check=False,
+    )
+    said = done.stdout + done.stderr
+    assert done.returncode == 0, said[-3000:]
+    assert "read " in said and "Physical Plan" in said and "failed as it should" in said
+    kept = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert any("events" in str(path) for path in kept)
+    assert any("checkpoint" in str(path) for path in kept)
+    assert [str(path) for path in kept if SECRET.encode() in path.read_bytes()] == []
+    assert [line for line in said.splitlines() if SECRET in line] == []

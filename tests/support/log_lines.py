@@ -1,0 +1,40 @@
+"""The log lines of a test: kept as they are, and made into text only if it fails.
+
+A simulated broker has 120 of them for its start and stop; writing each out would be a third of what
+it costs.
+"""
+
+from collections import deque
+from collections.abc import MutableMapping
+from typing import Any
+
+from structlog import DropEvent, configure, is_configured
+from structlog.processors import format_exc_info
+
+from troupemq.client.log import plain_line
+
+LINES_MAX = 10_000
+_PLAIN = (str, int, float, bool, bytes, type(None))
+
+_kept: deque[tuple[str, dict[str, Any]]] = deque(maxlen=LINES_MAX)
+
+
+def begin() -> None:
+    """Forgets the lines of the test before. Without a set-up of the test's own all are kept."""
+    _kept.clear()
+    if not is_configured():
+        configure(processors=[_keep], cache_logger_on_first_use=False)
+
+
+def text() -> str:
+    """The last lines of this test, LINES_MAX at most."""
+    return "\n".join(f"{level:8} {plain_line(None, level, dict(event))}" for level, event in _kept)
+
+
+def _keep(logger: object, level: str, event: MutableMapping[str, Any]) -> str:
+    if event.get("exc_info"):
+        event = format_exc_info(logger, level, event)  # type: ignore[assignment]
+    # Whatever else would be alive, and in another state, until the test has failed.
+    kept = {key: each if type(each) in _PLAIN else str(each) for key, each in event.items()}
+    _kept.append((level, kept))
+    raise DropEvent
