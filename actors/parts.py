@@ -21,6 +21,7 @@ from actors.engine.published import Published
 from actors.engine.system import ActorSystem
 from actors.network.hooks import Hook, Hooks
 from actors.network.limits import is_loopback
+from actors.network.tls_contexts import tls_contexts
 from actors.retention.keeping import KeepingReport
 from actors.sending.replicas import Replicas
 from actors.settings.access_settings import AccessSettings
@@ -81,9 +82,7 @@ class Parts:
         random: Random | None = None,
     ) -> None:
         config, store_config = copy(config), copy(store_config)  # its own: some settings may change
-        self.system = system
-        self.config = config
-        self.ports = ports
+        self.system, self.config, self.ports = system, config, ports
         self.tables = Tables(config.bloom)
         self.put_stats, self.pull_stats = PutStats(), PullStats()
         self.offset_stats = OffsetStats()
@@ -100,6 +99,7 @@ class Parts:
         if config.acl_enable:
             self.acl = opened_acl(system, config, config.config_path)
             self.guard = self._new_guard(self.acl)
+        self.tls = tls_contexts(config)  # None: nothing of this broker speaks TLS
         store_address = config.store_address()  # before the store is opened: it may not work
         require_room(store_config, system.disk)
         self.store = _new_store(store_config, system)

@@ -7,6 +7,7 @@ thread.
 
 from itertools import count
 from socket import IPPROTO_TCP, TCP_NODELAY, create_connection, socket
+from ssl import SSLError
 from time import monotonic, time_ns
 from types import TracebackType
 from typing import Self
@@ -18,6 +19,8 @@ from protocol.frame import encode
 from protocol.signature import Credentials
 from protocol.stream import CommandStream
 from remoting.address import split_address
+from remoting.tls import TlsUnusable, reason_of_tls
+from remoting.tls_options import Tls, tls_of_environment
 
 CONNECT_TIMEOUT_MS = 3000
 TIMEOUT_MS = 30_000
@@ -68,15 +71,17 @@ class Line:
         *,
         timeout_ms: int = TIMEOUT_MS,
         credentials: Credentials | None = None,
+        tls: Tls | None = None,
     ) -> None:
-        """With `credentials` every request is signed. Raises ValueError for a text that is no
-        address."""
+        """With `credentials` every request is signed; `tls`: else as the environment says. Raises
+        ValueError for a text that is no address."""
         self.address = address
         self._host_and_port = split_address(address)
         self._timeout_s = timeout_ms / 1000
         self._credentials = credentials
         self._opaques = count(1)
         self._socket: socket | None = None
+        self._tls = tls or tls_of_environment()
         self._frames = CommandStream()
 
     def __enter__(self) -> Self:
@@ -150,8 +155,22 @@ class Line:
                 waited = f"no connection in {CONNECT_TIMEOUT_MS} ms"
                 raise ConnectionBroken(self.address, waited) from None
             made.setsockopt(IPPROTO_TCP, TCP_NODELAY, 1)
-            self._socket = made
+            self._socket = made if self._tls is None else self._with_tls(made, self._tls)
         return self._socket
+
+    def _with_tls(self, made: socket, tls: Tls) -> socket:
+        try:
+            return tls.context().wrap_socket(made, server_hostname=self._host_and_port[0])
+        except TlsUnusable as error:
+            reason = str(error)
+        except TimeoutError:
+            reason = f"no TLS handshake in {CONNECT_TIMEOUT_MS} ms"
+        except SSLError as error:
+            reason = reason_of_tls(error)
+        except ValueError as error:  # a name that no certificate can have
+            reason = str(error)
+        made.close()
+        raise ConnectionBroken(self.address, reason)
 
     def _answer_to(self, opaque: int, connected: socket, deadline_s: float) -> RemotingCommand:
         """Requests of the other side are not answered: whoever has only a line serves nothing."""

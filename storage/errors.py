@@ -26,7 +26,7 @@ class ClockBehind(StoreError):
     """The clock says an earlier time than the store had long ago."""
 
 
-class NotAllowed(StoreError):
+class NotPermitted(StoreError):
     """The user of this process may not read or write what lies there."""
 
 
@@ -68,9 +68,9 @@ _ADVICE = {
 
 
 _KINDS = {
-    errno.EACCES: NotAllowed,
-    errno.EPERM: NotAllowed,
-    errno.EROFS: NotAllowed,
+    errno.EACCES: NotPermitted,
+    errno.EPERM: NotPermitted,
+    errno.EROFS: NotPermitted,
     errno.ENOSPC: DiskFull,
     errno.EDQUOT: DiskFull,
     errno.EMFILE: TooManyFiles,

@@ -47,7 +47,7 @@ def pytest_configure() -> None:
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     """What `-n auto` and `-n logical` mean, but for --maxprocesses."""
-    more = config.getoption("numprocesses") == "auto"
+    more = int(config.getoption("numprocesses") == "auto")
     return len(os.sched_getaffinity(0)) + more
 
 

@@ -17,7 +17,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "protocol": set(),
     "storage": {"protocol"},
     "remoting": {"protocol"},  # below the two that ask servers: tasks of Spark and the client
-    "actors": {"protocol", "storage"},
+    "actors": {"protocol", "storage", "remoting"},
     "spark": {"protocol", "storage", "remoting"},
     "troupemq": {"protocol", "storage", "remoting", "actors", "spark"},
 }

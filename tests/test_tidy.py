@@ -42,6 +42,7 @@ WAITS_BY_SLEEPING = {
 TESTED_ELSEWHERE = {
     "actors/access/acl_store.py": "tests/actors/admin/test_access_control.py: who owns it",
     "actors/access/real_topic.py": "tests/security/test_holes_of_requests.py: H1, all its uses",
+    "actors/children/tls.py": "tests/security/test_tls_of_servers.py: the doors that it makes",
     "actors/delays/delay_offsets.py": "tests/actors/delays/test_schedule.py: who asks and tells it",
     "actors/engine/published.py": "tests/actors/tables/test_topics.py: one attribute, read there",
     "actors/dispatching/repair.py": "tests/actors/scrubbing/test_scrubber.py: who asks for repairs",
@@ -74,6 +75,9 @@ TESTED_ELSEWHERE = {
     "storage/transactions/ledger.py": "tests/storage/transactions/test_table.py: part of the table",
     "troupemq/__main__.py": "tests/troupemq/test_packaging.py: the command of a wheel",
     "troupemq/cli/admin/": "tests/troupemq/cli/test_admin_commands.py: every command by its name",
+    "troupemq/console/changing/": "tests/troupemq/console/test_changes.py: each is carried out",
+    "troupemq/console/pages/": "tests/troupemq/console/test_pages.py: every page by its path",
+    "troupemq/console/reading.py": "tests/troupemq/console/test_pages.py: messages are found by it",
     "troupemq/cli/completion.py": "tests/troupemq/cli/test_admin.py: with what it completes",
     "troupemq/cli/jobs.py": "tests/troupemq/cli/test_servers.py: started as the servers are",
     "troupemq/cli/options.py": "tests/troupemq/cli/test_servers.py: options of every command",

@@ -7,6 +7,7 @@ if sys.version_info < (3, 11):  # noqa: UP036  older ones come so far
     raise SystemExit(17)  # troupemq/exit_codes.py
 
 from protocol.signature import Credentials
+from remoting.tls_options import Tls
 from troupemq.client.admin import Admin
 from troupemq.client.consuming.assignment import (
     averagely,
@@ -87,6 +88,7 @@ __all__ = [
     "SendResult",
     "SendStatus",
     "SqliteSeen",
+    "Tls",
     "TransactionProducer",
     "TransactionResult",
     "TransactionState",

@@ -20,7 +20,7 @@ from actors.config import BrokerConfig
 from actors.network.connections import PortTaken, open_listener
 from storage.clock import SystemClock
 from storage.config import StoreConfig
-from storage.errors import NotAllowed, StoreError, StoreLocked
+from storage.errors import NotPermitted, StoreError, StoreLocked
 from storage.files.disk import RealDisk
 from storage.files.lock_file import lock_owner
 from storage.recovery.store_format import STORE_FORMAT, format_of, require_known_format
@@ -218,7 +218,7 @@ def _writable(root: str) -> str:
     while not os.path.exists(path) and os.path.dirname(path) != path:
         path = os.path.dirname(path)
     if not os.path.isdir(path) or not os.access(path, os.W_OK | os.X_OK):
-        raise NotAllowed(
+        raise NotPermitted(
             f"{path} is no folder that this user may write: let it, or choose another"
             " storePathRootDir."
         )
@@ -226,7 +226,7 @@ def _writable(root: str) -> str:
         for name in names:
             each = f"{folder}/{name}"
             if not os.access(each, os.R_OK | os.W_OK):
-                raise NotAllowed(f"{each} may not be read and written by this user: let it.")
+                raise NotPermitted(f"{each} may not be read and written by this user: let it.")
     return f"{path} can be written"
 
 

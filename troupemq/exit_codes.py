@@ -15,7 +15,7 @@ from storage.errors import (
     ClockBehind,
     DiskFull,
     NewerStore,
-    NotAllowed,
+    NotPermitted,
     StoreLocked,
     TooManyFiles,
     WrongSetting,
@@ -49,7 +49,7 @@ REFUSALS = (
     StartRefusal("lock", 12, (StoreLocked,), "another process has the store"),
     StartRefusal("disk", 13, (DiskFull,), "no room on the disk"),
     StartRefusal(
-        "permissions", 14, (NotAllowed,), "a file or folder that may not be read or written"
+        "permissions", 14, (NotPermitted,), "a file or folder that may not be read or written"
     ),
     StartRefusal("files", 15, (TooManyFiles,), "too few open files are allowed"),
     StartRefusal("java", 16, (NoJava,), "Spark needs a Java that is not there"),

@@ -13,7 +13,7 @@ from protocol.topic_names import DLQ_TOPIC_PREFIX
 from troupemq.client.admin import Admin
 from troupemq.client.consuming.consumer_offsets import ConsumeFrom
 from troupemq.client.consuming.pull_consumer import PullConsumer
-from troupemq.client.errors import ClientError, RouteNotFound
+from troupemq.client.errors import ClientError, MessageIllegal, RouteNotFound
 from troupemq.client.message import Message, MessageQueue, MessageView
 from troupemq.client.producing.producer import Producer
 from troupemq.client.producing.queue_choice import RoundRobin
@@ -101,6 +101,24 @@ class Redrive:
             else:
                 self._without_origin += 1
             consumer.commit({queue: view.queue_offset + 1})
+
+
+def redrive_one(group: str, namesrv: str | None, offset_message_id: str) -> Redriven:
+    """Sends one dead letter, which the broker's id names; the commits of others stay.
+
+    Raises ClientError; MessageIllegal for a message that is no dead letter of the group.
+    """
+    with Admin(namesrv) as admin, Producer(GROUP_PREFIX + group, namesrv) as producer:
+        view = admin.view_message(offset_message_id)
+        if view.queue.topic != DLQ_TOPIC_PREFIX + group:
+            raise MessageIllegal(f"{offset_message_id} is no dead letter of {group}")
+        origin = view.properties.get(RETRY_TOPIC)
+        if not origin:
+            return Redriven(without_origin=1)
+        mark = MARK + view.offset_message_id
+        copier = Copier(1.0, lambda seconds: None, doubts_all=True)
+        copier.copy(_copy(view, origin, mark), mark, RoundRobin(), admin, producer)
+        return Redriven(copier.sent, copier.found)
 
 
 def _views(consumer: PullConsumer, queue: MessageQueue, end: int) -> Iterator[MessageView]:

@@ -23,6 +23,7 @@ from actors.jobs.scheduled_runs import JobSchedule, KeptRuns
 from actors.jobs.spark_job import JobCommand, MakeCommand
 from actors.jobs.spark_jobs import SparkJobs
 from actors.namesrv_server import start_namesrv
+from actors.settings.console_place import ConsolePlace
 from spark.jobs import job_names
 from spark.runner import command, environment
 from storage.clock import SystemClock
@@ -30,6 +31,7 @@ from storage.config import StoreConfig
 from storage.errors import StoreError
 from storage.files.disk import RealDisk
 from storage.retention.reserve import Reserve
+from troupemq.console_child import ConsoleChild
 from troupemq.daemon import Serving
 from troupemq.health.checks import Health, broker_checks, is_well, namesrv_checks
 from troupemq.health.http import HealthServer
@@ -40,6 +42,7 @@ from troupemq.start_checks import raise_file_limit, require_clock
 log = get_logger(__name__)
 
 SPARK_JOBS = "spark_jobs"
+CONSOLE_DIRECTORY = "console"
 STOP_AFTER_FAILURE_S = 10.0
 LAST_TIMEOUT_S = 1.0
 """For what is left to stop when the time is over already."""
@@ -73,6 +76,7 @@ class Servers:
         self._health_server: HealthServer | None = None
         self._on_give_up = on_give_up
         self._systems: list[ActorSystem] = []
+        self._console: ConsoleChild | None = None
 
     @property
     def system(self) -> ActorSystem:
@@ -101,7 +105,10 @@ class Servers:
             self.start_health(config.bind_address, config.health_port)
             raise_file_limit()
             self.ports["namesrv"] = start_namesrv(config, system=self._new_system()).port
-        self.health.joins(namesrv_checks())
+            self.health.joins(namesrv_checks())
+            own = f"127.0.0.1:{self.ports['namesrv']}"
+            folder = Path(config.kv_config_path).parent / CONSOLE_DIRECTORY
+            self._start_console_of(config, own, folder)
         log.info("name server serves", port=self.ports["namesrv"])
 
     def start_broker(
@@ -124,10 +131,30 @@ class Servers:
                 make_more=lambda broker: [] if jobs is None else [_child(jobs, broker, entries)],
                 more_responders=[] if jobs is None else [(SPARK_JOBS, SparkJobs)],
             )
-        self.health.joins(partial(broker_checks, self.broker.broker))
+            self.health.joins(partial(broker_checks, self.broker.broker))
+            folder = Path(store.root) / "troupemq" / CONSOLE_DIRECTORY
+            self._start_console_of(config, ";".join(config.namesrv_addresses), folder)
         ports = self.broker.ports
         self.ports.update(broker=ports.main, fast=ports.fast, ha=ports.ha)
         log.info("broker serves", name=config.broker_name, port=ports.main, root=store.root)
+
+    def _start_console_of(self, place: ConsolePlace, namesrv: str, data: Path) -> None:
+        if place.console_port:
+            hosts = [each.strip() for each in place.console_hosts.split(",") if each.strip()]
+            self._console = ConsoleChild(
+                namesrv,
+                place.console_port,
+                data,
+                bind_address=place.console_bind_address,
+                hosts=hosts,
+            )
+            self._console.start()
+
+    def start_console(self, port: int, data: Path) -> int | None:
+        """One of what runs here; the port once it answers, None if it does not."""
+        self._console = ConsoleChild(f"127.0.0.1:{self.ports['namesrv']}", port, data)
+        self._console.start()
+        return self._console.wait_until_ready()
 
     def start_spark_jobs(
         self,
@@ -152,6 +179,8 @@ class Servers:
         self.health.leaves()
         in_order = True
         try:
+            if self._console is not None:
+                self._console.stop()
             if self.broker is not None:
                 in_order = self.broker.stop(timeout_s)
         finally:

@@ -55,7 +55,7 @@ _BLACK_LIST = frozenset(
         *("aclEnable", "aclAllowSampleCredentials", "aclWhiteListAdmin", "aclRoutePermEnable"),
         *("rocketmq.acl.plain.file", "brokerAccessKey", "brokerSecretKey", "haAllowedAddresses"),
         *("namesrvAddr", "haMasterAddress", "brokerIP1", "brokerIP2", "bindAddress"),
-        *("listenPort", "haListenPort", "fastListenPort", "monitoringPort"),
+        *("listenPort", "haListenPort", "fastListenPort", "monitoringPort", "useTLS"),
         # and what holds everybody but its operator back
         *("adminAllowedAddresses", "maxConnections", "maxConnectionsPerAddress"),
         *("maxAutoTopics", "maxAutoGroups", "com.rocketmq.remoting.frameMaxLength"),
@@ -64,7 +64,7 @@ _BLACK_LIST = frozenset(
 """Keys that name no path and still lead to files, classes or commands of RocketMQ's."""
 _NAMES_A_PATH = compile_pattern(r"path|tls\.|^rmqAddressServer", IGNORECASE)
 
-WITHOUT_EFFECT = {"filterServerNums": "0", "useTLS": "false"}
+WITHOUT_EFFECT = {"filterServerNums": "0"}
 """Keys that do nothing here and that `mqadmin exportConfigs` needs, with 4.9.7's defaults."""
 
 

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from functools import partial
 from socket import socket
 
+from actors.children.tls import Door, door_children
 from actors.engine.interfaces import System
 from actors.engine.published import Published
 from actors.engine.supervisor import ChildSpec
@@ -11,6 +12,7 @@ from actors.naming.namesrv_client import NamesrvClient
 from actors.naming.namesrv_link import Listening, NamesrvLink
 from actors.naming.registration import Registration
 from actors.network.connections import Acceptor, Listener
+from actors.network.tls_contexts import to_call_with
 from actors.parts import Parts
 
 CLIENT_PORTS = 2
@@ -22,9 +24,13 @@ def network_children(parts: Parts, listeners: Sequence[tuple[Listener, socket]])
     address = parts.system.address
     leaving = Published(False)
     for_clients, for_slaves = listeners[:CLIENT_PORTS], listeners[CLIENT_PORTS:]
+    door = Door("entrance", address("connections"), parts.config.port_mode)
+    ha_door = Door("ha_entrance", address("ha_master"), parts.config.ha_port_mode)
+    to_clients, to_slaves = door.leads_to(parts.system), ha_door.leads_to(parts.system)
     return [
-        ChildSpec("ha_acceptor", lambda _: Acceptor(for_slaves, address("ha_master"))),
-        ChildSpec("acceptor", lambda _: Acceptor(for_clients, address("connections"))),
+        *door_children(parts.system, parts.tls, (ha_door, door), "handshakes"),
+        ChildSpec("ha_acceptor", lambda _: Acceptor(for_slaves, to_slaves)),
+        ChildSpec("acceptor", lambda _: Acceptor(for_clients, to_clients)),
         *(_link(parts, namesrv, leaving) for namesrv in parts.config.namesrv_addresses),
         ChildSpec("registration", lambda _: _registration(parts, leaving)),
     ]
@@ -44,6 +50,7 @@ def _link(parts: Parts, namesrv: str, leaving: Published[bool]) -> ChildSpec:
                 NamesrvClient,
                 gives_up=lambda: leaving.value,
                 credentials=parts.config.credentials,
+                tls=to_call_with(parts.tls, wanted=parts.config.calls_with_tls),
             ),
         )
 

@@ -3,11 +3,13 @@
 from actors.engine.published import Published
 from actors.engine.supervisor import ChildSpec
 from actors.network.dial import Dialler
+from actors.network.tls_contexts import to_call_with
 from actors.parts import Parts, physical_memory_bytes
 from actors.pulling.cold_read import ColdRead
 from actors.replication.ha_master import HaMaster
 from actors.replication.ha_slave import HaSlave
 from actors.replication.slave_sync import SlaveSync
+from actors.settings.tls_settings import ENFORCING
 from storage.reading.page_probe import PageProbe
 
 
@@ -38,8 +40,9 @@ def slave_children(parts: Parts) -> list[ChildSpec]:
     names = ("ha_dial", "put_message", "flusher")
     tables = ("topics", "consumer_offsets", "delay_offsets", "groups", "clean_files")
     agrees = Published(False)
+    to_call_ha = to_call_with(parts.tls, wanted=parts.config.tls_ha_mode == ENFORCING)
     return [
-        ChildSpec("ha_dial", lambda _: Dialler()),
+        ChildSpec("ha_dial", lambda _: Dialler(to_call_ha)),
         ChildSpec(
             "ha_slave",
             lambda _: HaSlave(
@@ -59,6 +62,7 @@ def slave_children(parts: Parts) -> list[ChildSpec]:
                 agrees=agrees,
                 addresses={name: address(name) for name in tables},
                 credentials=parts.config.credentials,
+                tls=to_call_with(parts.tls, wanted=parts.config.calls_with_tls),
             ),
         ),
     ]

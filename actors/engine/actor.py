@@ -125,8 +125,9 @@ class Actor(ThreadingActor):
     """`can_stop` is not asked any more."""
     failure: BaseException | None = None
     failed_on: type | None = None
-    watched: tuple[int, ...] = ()
-    """File descriptors that the loop watches for this actor; kept by the loop."""
+    watched: tuple[()] | tuple[int] | set[int] = ()
+    """File descriptors that the loop watches for this actor, a set if there are more than one; kept
+    by the loop."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)

@@ -267,8 +267,10 @@ class Stepper:
         assert isinstance(actor, Actor), "a watch belongs to an actor"
         fd = sock.fileno()
         self._watches[fd] = Watch(handler, actor)
-        if fd not in actor.watched:
-            actor.watched += (fd,)
+        if isinstance(actor.watched, set):
+            actor.watched.add(fd)
+        elif fd not in actor.watched:
+            actor.watched = {*actor.watched, fd} if actor.watched else (fd,)
         self._watch_fd(fd, events)
 
     def modify(self, sock: HasFileno, events: int) -> None:
@@ -278,7 +280,11 @@ class Stepper:
         fd = sock.fileno()
         watch = self._watches.get(fd)
         if watch is not None:
-            watch.owner.watched = tuple(other for other in watch.owner.watched if other != fd)
+            owner = watch.owner
+            if isinstance(owner.watched, set):
+                owner.watched.discard(fd)
+            else:
+                owner.watched = ()
             self._unwatch_fd(fd)
 
     def _watch_fd(self, fd: int, events: int) -> None:

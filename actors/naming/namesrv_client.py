@@ -13,13 +13,16 @@ from socket import (
     create_connection,
     socket,
 )
+from ssl import SSLContext, SSLError, SSLSocket, SSLWantReadError
 from time import monotonic, time_ns
 
+from actors.network.tls_contexts import ToCallWith
 from protocol.command import ONEWAY_FLAG, RemotingCommand
 from protocol.errors import FrameError
 from protocol.frame import encode
 from protocol.signature import Credentials
 from protocol.stream import CommandStream
+from remoting.tls import reason_of_tls
 from storage.errors import reason_of
 
 CONNECT_TIMEOUT_S = 3.0
@@ -42,6 +45,7 @@ class NamesrvClient:
         address: str,
         gives_up: Callable[[], bool] = lambda: False,
         credentials: Credentials | None = None,
+        tls: ToCallWith = lambda: None,
     ) -> None:
         """`gives_up` is asked while an answer is waited for; with `credentials` all is signed."""
         host, _, port = address.rpartition(":")
@@ -51,6 +55,7 @@ class NamesrvClient:
         self._frames = CommandStream()
         self._gives_up = gives_up
         self._credentials = credentials
+        self._tls = tls
         self._opaques = count(1)
         self.connection_count = 0
         """How many connections it took so far."""
@@ -102,13 +107,24 @@ class NamesrvClient:
             return
         try:
             self._socket.setblocking(False)  # with a timeout, recv would wait for data first
-            closed = not self._socket.recv(1, MSG_PEEK)
-        except BlockingIOError:
+            if isinstance(self._socket, SSLSocket):
+                closed = not self._frames_left(self._socket)
+            else:
+                closed = not self._socket.recv(1, MSG_PEEK)
+        except (BlockingIOError, SSLWantReadError):
             closed = False
         except OSError:
             closed = True
         if closed:
             self.close()
+
+    def _frames_left(self, sock: SSLSocket) -> bool:
+        """Reads what nobody waits for: with TLS there is no looking without reading. False at the
+        end. Raises SSLWantReadError."""
+        while data := sock.recv(RECEIVE_BYTES):
+            for _ in self._frames.receive(data):
+                pass
+        return False
 
     def _exchange(self, request: RemotingCommand, deadline: float) -> RemotingCommand:
         frame = self._signed(request)
@@ -132,10 +148,23 @@ class NamesrvClient:
             except UnicodeError:  # longer than any name
                 raise OSError(f"no host is called {self._host_port[0]}") from None
             self._socket.setsockopt(IPPROTO_TCP, TCP_NODELAY, 1)
+            context = self._tls()
+            if context is not None:
+                self._socket.settimeout(min(CONNECT_TIMEOUT_S, _left(deadline)))
+                self._socket = self._with_tls(context, self._socket)
             self._frames = CommandStream()
             self.connection_count += 1
         self._socket.settimeout(_left(deadline))
         self._socket.sendall(frame)
+
+    def _with_tls(self, context: SSLContext, sock: socket) -> SSLSocket:
+        host = self._host_port[0]
+        try:
+            return context.wrap_socket(sock, server_hostname=host)
+        except SSLError:
+            raise
+        except ValueError as error:  # a name that no certificate can have
+            raise OSError(f"no certificate names {host}: {error}") from None
 
     def _response_to(self, opaque: int, deadline: float) -> RemotingCommand:
         assert self._socket is not None
@@ -163,4 +192,5 @@ def _left(deadline: float) -> float:
 
 
 def _unreachable(error: OSError) -> NamesrvUnreachable:
-    return NamesrvUnreachable(reason_of(error) or type(error).__name__)
+    text = reason_of_tls(error) if isinstance(error, SSLError) else reason_of(error)
+    return NamesrvUnreachable(text or type(error).__name__)

@@ -25,7 +25,7 @@ from actors.network.limits import Limits, half_frame_ms
 from actors.network.request import PeerClosed, Request
 from actors.network.sends import Buffer, Sends
 from actors.network.service import Service
-from actors.network.transport import Transport
+from actors.network.transport import TlsTransport, transport_of
 from protocol.codes import RequestCode
 from protocol.command import RemotingCommand
 from protocol.errors import FrameError, FrameTooLong
@@ -34,6 +34,8 @@ from protocol.host import pack_host
 from protocol.pull_wire import PullDecoder
 from protocol.send_wire import SendDecoder
 from protocol.stream import SendGroup, Stream, UnreadableSend
+from remoting.tls import HANDSHAKE_BYTE
+from remoting.tls_socket import TlsSocket
 
 log = get_logger(__name__)
 
@@ -82,7 +84,7 @@ class Connection(Actor):
 
     def __init__(
         self,
-        sock: socket,
+        sock: socket | TlsSocket,
         remote: tuple[str, int],
         service: Service,
         owner: Address,
@@ -95,7 +97,7 @@ class Connection(Actor):
         self.host = pack_host(remote[0], remote[1])
         self.is_fast = service.is_fast
         self.last_traffic_ms = 0.0
-        self._transport = Transport(sock)
+        self._transport = transport_of(sock)
         self._stream = Stream(
             service.frame_bytes_max,
             SendDecoder() if service.sends_to is not None else None,
@@ -109,7 +111,10 @@ class Connection(Actor):
         self._limits = limits
         self._half_since_ms = 0.0
         self._is_half_noted = self._is_unsent_noted = False
-        self._gate = None if service.guard is None else Gate(service.guard, remote[0])
+        self._gate = None
+        if service.guard is not None:
+            has_tls = isinstance(self._transport, TlsTransport)
+            self._gate = Gate(service.guard, remote[0], is_encrypted=has_tls)
         self._in_flight_bytes = 0
         self._watched = 0
         self._stopping = False
@@ -189,6 +194,9 @@ class Connection(Actor):
             self._watch()
 
     def _refuse(self, error: FrameError) -> None:
+        if isinstance(error, FrameTooLong) and error.frame_bytes >> 24 == HANDSHAKE_BYTE:
+            self.end("it speaks TLS, and this server has no certificate for it")
+            return
         if isinstance(error, FrameTooLong) and self._service.cure:
             log.warning(
                 "frame too long",

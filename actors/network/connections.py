@@ -36,6 +36,7 @@ from actors.network.limits import (
 )
 from actors.network.request import PeerClosed
 from actors.network.service import Service
+from remoting.tls_socket import TlsSocket
 
 log = get_logger(__name__)
 
@@ -62,9 +63,13 @@ class PortTaken(Exception):
 class Accepted:
     """A new socket for this service."""
 
-    sock: socket
+    sock: socket | TlsSocket
     remote: tuple[str, int]
     service: Service
+
+    def refuse(self, _remark: str) -> None:
+        """Whoever should have taken it is gone."""
+        self.sock.close()
 
 
 @dataclass(slots=True)

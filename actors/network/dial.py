@@ -1,5 +1,5 @@
-"""The opening of connections to other brokers, off the loop: a name is looked up, and perhaps
-nobody answers.
+"""The opening of connections to other brokers, off the loop: a name is looked up, perhaps nobody
+answers, and a handshake of TLS waits for the other side.
 
 Owns: nothing that lasts; a socket belongs to whoever asked.
 Told by: HaSlave (`Dial`).   Tells: it (`Dialed`).
@@ -7,10 +7,14 @@ Told by: HaSlave (`Dial`).   Tells: it (`Dialed`).
 
 from dataclasses import dataclass
 from socket import IPPROTO_TCP, TCP_NODELAY, create_connection, socket
+from ssl import SSLError
 from typing import ClassVar
 
 from actors.engine.actor import Actor, Where, handles
 from actors.engine.address import Address
+from actors.network.tls_contexts import ToCallWith
+from remoting.tls import reason_of_tls
+from remoting.tls_socket import TlsSocket
 from storage.errors import reason_of
 
 DIAL_TIMEOUT_S = 3.0
@@ -20,7 +24,7 @@ DIAL_TIMEOUT_S = 3.0
 class Dialed:
     """An open socket that does not block; or why there is none."""
 
-    sock: socket | None
+    sock: socket | TlsSocket | None
     failure: str = ""
 
     def refuse(self, _remark: str) -> None:
@@ -46,18 +50,36 @@ class Dialler(Actor):
 
     where: ClassVar[Where] = "thread"
 
+    def __init__(self, tls: ToCallWith = lambda: None) -> None:
+        super().__init__()
+        self._tls = tls
+
     @handles(Dial)
     def on_dial(self, message: Dial) -> None:
         """One try."""
         host, _, port = message.address.rpartition(":")
         try:
-            sock = create_connection((host.strip("[]"), int(port)), DIAL_TIMEOUT_S)
+            sock = self._opened(host.strip("[]"), int(port))
+        except SSLError as error:
+            message.reply_to.tell(Dialed(None, reason_of_tls(error)))
         except OSError as error:
             message.reply_to.tell(Dialed(None, reason_of(error)))
-            return
         except ValueError as error:  # no port
             message.reply_to.tell(Dialed(None, str(error)))
-            return
-        sock.setblocking(False)
+        else:
+            message.reply_to.tell(Dialed(sock))
+
+    def _opened(self, host: str, port: int) -> socket | TlsSocket:
+        sock = create_connection((host, port), DIAL_TIMEOUT_S)
         sock.setsockopt(IPPROTO_TCP, TCP_NODELAY, 1)
-        message.reply_to.tell(Dialed(sock))
+        context = self._tls()
+        if context is None:
+            sock.setblocking(False)
+            return sock
+        try:
+            with_tls = context.wrap_socket(sock, server_hostname=host)
+        except (OSError, ValueError):
+            sock.close()
+            raise
+        with_tls.setblocking(False)
+        return TlsSocket(with_tls)

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from socket import socket
 
 from actors.network.sends import Buffer
+from remoting.tls_socket import TlsSocket
 
 RECEIVE_BYTES = 256 << 10
 """How much one read takes: a few hundred small sends, or a part of a large one."""
@@ -26,7 +27,7 @@ class Transport:
 
     __slots__ = ("_has_waited", "_unsent", "sock", "unsent_bytes")
 
-    def __init__(self, sock: socket) -> None:
+    def __init__(self, sock: socket | TlsSocket) -> None:
         self.sock = sock
         """For the loop, which watches it."""
         self.unsent_bytes = 0
@@ -124,3 +125,20 @@ class Transport:
         self.sock.close()
         self._unsent.clear()
         self.unsent_bytes = 0
+
+
+class TlsTransport(Transport):
+    """The same through TLS, where bytes are read here, not by the kernel."""
+
+    __slots__ = ()
+
+    def _put_back(self, buffers: Sequence[Buffer], sent: int) -> None:
+        """Copies all that waits: parts of the log may be gone from memory before their turn comes,
+        and an error of the disk would end this process."""
+        super()._put_back(buffers, sent)
+        self._unsent = deque(bytes(buffer) for buffer in self._unsent)
+
+
+def transport_of(sock: socket | TlsSocket) -> Transport:
+    """That of a new connection."""
+    return TlsTransport(sock) if isinstance(sock, TlsSocket) else Transport(sock)

@@ -16,6 +16,7 @@ from actors.engine.address import Address
 from actors.engine.interfaces import System
 from actors.pulling.cold_read import ReadCold
 from protocol.ha import ReportBuffer, encode_transfer_head
+from remoting.tls_socket import TlsSocket
 from storage.errors import OffsetError
 from storage.reading.page_probe import ColdPart
 
@@ -98,7 +99,7 @@ class Master(Protocol):
 class SlaveLink:
     """Called by the loop when the socket is ready, and by HaMaster when there is more."""
 
-    def __init__(self, master: Master, sock: socket, remote: tuple[str, int]) -> None:
+    def __init__(self, master: Master, sock: socket | TlsSocket, remote: tuple[str, int]) -> None:
         self.host = remote[0]
         self.remote = f"{remote[0]}:{remote[1]}"
         self.acked_offset = -1

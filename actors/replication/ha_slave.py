@@ -32,6 +32,7 @@ from actors.replication.put_replica import AppendReplica, Replicated
 from actors.sending.flusher import Sync, Synced
 from protocol.errors import FrameError
 from protocol.ha import Transfer, TransferBuffer, encode_report
+from remoting.tls_socket import TlsSocket
 from storage.log.commit_log import CommitLog
 from storage.replica.replica_log import ReplicaLog
 
@@ -79,7 +80,7 @@ class HaSlave(Actor):
         self._replica = replica
         self._to = addresses
         self._master = config.ha_master_address
-        self._socket: socket | None = None
+        self._socket: socket | TlsSocket | None = None
         self._transfers = TransferBuffer()
         self._dialling = False
         self._again_at_ms = 0.0

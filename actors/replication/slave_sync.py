@@ -33,6 +33,7 @@ from actors.engine.published import Published
 from actors.naming.messages import MasterClientAddress
 from actors.naming.namesrv_client import NamesrvClient, NamesrvUnreachable
 from actors.naming.namesrv_link import BlockingConnection
+from actors.network.tls_contexts import ToCallWith
 from actors.replication.messages import UnknownTopics
 from actors.tables.consumer_offsets import TakeOffsets
 from actors.tables.groups import TakeGroups
@@ -102,6 +103,7 @@ class SlaveSync(Actor):
         agrees: Published[bool],
         addresses: Mapping[str, Address],
         credentials: Credentials | None = None,
+        tls: ToCallWith = lambda: None,
         connect: Callable[[str], BlockingConnection] | None = None,
     ) -> None:
         super().__init__()
@@ -109,7 +111,7 @@ class SlaveSync(Actor):
         self._log, self._agrees = commit_log, agrees
         self._early: _Early | None = None
         self._to = addresses
-        self._connect = connect or partial(NamesrvClient, credentials=credentials)
+        self._connect = connect or partial(NamesrvClient, credentials=credentials, tls=tls)
         self._signs = credentials is not None
         self._client: BlockingConnection | None = None
         self._failure: str | None = ""

@@ -20,10 +20,14 @@ from storage.config import StoreConfig, keys_of
 from storage.errors import StoreError
 from tests.support.golden import frames
 
-OWN_KEYS = {"bindAddress", "configBlackList", "healthPort"}
+OWN_KEYS = {
+    *("bindAddress", "configBlackList", "healthPort"),
+    *("consolePort", "consoleBindAddress", "consoleHosts"),
+}
 OWN_LIMITS = {"adminAllowedAddresses", "maxConnections", "maxConnectionsPerAddress"}
 OWN_ACL_KEYS = {"aclAllowSampleCredentials", "aclWhiteListAdmin", "rocketmq.acl.plain.file"}
 OWN_BROKER_KEYS = OWN_KEYS | {
+    "tls.ha.mode",
     *("scrubEnable", "scrubDutyPercent", "consumerOffsetGuardEnable"),
     *("retentionArchivePath", "sinkProgressDays", "sinkProgressMax"),
     *("masters", "monitoringPort", "maxAutoTopics", "maxAutoGroups", "clockBehindMaxMs"),

@@ -25,7 +25,7 @@ from tests.bench.kept import (
     ratio_table,
     round_of,
 )
-from tests.bench.loads import LOADS, Plan, run
+from tests.bench.loads import LOADS, TLS, Plan, run
 from tests.bench.start_up import measure_starts, start_table
 from tests.compat.servers import ROOT
 from tests.compat.toolchain import MissingTool, java
@@ -117,7 +117,8 @@ def run_round(
         for kind in options.brokers:
             with opponents.started(kind, name) as (broker, slave):
                 first_ms = int(options.broker_warm_up * 1000)
-                run(LOADS["send"], broker, replace(plan, warm_up_ms=first_ms, measure_ms=1))
+                warming = LOADS["send-tls" if name == TLS else "send"]
+                run(warming, broker, replace(plan, warm_up_ms=first_ms, measure_ms=1))
                 for each, load in loads.items():
                     figures = run(load, broker, plan, slave)
                     this.rows.setdefault((each, kind), []).append(round_of(figures))

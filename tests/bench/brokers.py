@@ -3,6 +3,7 @@
     async     ASYNC_FLUSH, an empty store
     sync      SYNC_FLUSH
     acl       ASYNC_FLUSH and access control; all clients are one account
+    tls       ASYNC_FLUSH; all clients come with TLS, as it is in test mode
     replica   SYNC_MASTER under ASYNC_FLUSH, with a slave of the same kind
     topics    10,000 more topics, many-0 and so on, of one queue each
     large     a store of so many GiB, none of it in memory, and a limit to the memory for files
@@ -20,7 +21,7 @@ from pathlib import Path
 from protocol.bodies import DataVersion, TopicConfig, TopicConfigTable
 from storage.tables.topics import format_topics
 from tests.bench.big_store import make_store, mark_followed
-from tests.bench.loads import MANY
+from tests.bench.loads import MANY, TLS
 from tests.compat.servers import (
     Broker,
     NameServer,
@@ -48,6 +49,7 @@ SETTINGS = {
     "async": {"flushDiskType": "ASYNC_FLUSH"},
     "sync": {"flushDiskType": "SYNC_FLUSH"},
     "acl": {"aclEnable": "true"},
+    TLS: {"tls.test.mode.enable": "true"},
     "replica": {"brokerRole": "SYNC_MASTER"},
     "topics": {"flushDiskType": "ASYNC_FLUSH"},
     "large": {"flushDiskType": "ASYNC_FLUSH"},
@@ -88,7 +90,9 @@ class Opponents:
         with ExitStack() as stack:
             names: NameServer
             if kind == "ours":
-                names = stack.enter_context(OurNameServer(scratch / "names"))
+                own = OurNameServer(scratch / "names")
+                own.settings |= SETTINGS[TLS] if name == TLS else {}
+                names = stack.enter_context(own)
             else:
                 names = stack.enter_context(OfficialNameServer(self.java, scratch / "names"))
             if name == "topics":

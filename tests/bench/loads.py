@@ -36,6 +36,8 @@ LARGE_MOST = (5 << 30) // LARGE_BODY_BYTES
 """Of large messages, warm-up included: 5 GiB on the disk."""
 MANY = "many"
 """The topics of the broker `topics` (tests/bench/brokers.py) are called many-0, many-1, …"""
+TLS = "tls"
+"""The broker to which clients come with TLS."""
 COLD_TOPIC = "BenchmarkTest"
 """That of the messages of the broker `large`."""
 
@@ -180,6 +182,16 @@ LOADS = {
     "send-acl": Load(
         "send, 64 threads, access control", _send(64), "acl", goal=Goal(1.4, 0.6, None)
     ),
+    "send-tls": Load("send, 64 threads, TLS", _send(64), TLS, goal=Goal(1.0, 0.9, None)),
+    "callbacks-tls": Load(
+        "send, 16 threads with callbacks, 256 in flight, TLS",
+        _IN_CALLBACKS,
+        TLS,
+        goal=Goal(1.0, 0.9, None),
+    ),
+    "consume-tls": Load(
+        "push-consume a backlog, TLS", _CONSUME, TLS, backlog={}, goal=Goal(1.0, 0.9, None)
+    ),
     "consume": Load(
         "push-consume a backlog",
         _CONSUME,
@@ -265,7 +277,7 @@ def run(
             arguments[key] = f"{arguments[key]}-{number}"
     if load.backlog is not None:
         backlog = {"load": "fill", "count": plan.backlog, **load.backlog}
-        _client(broker, plan, {**arguments, **backlog}, number)
+        _client(_java(broker, plan, {**arguments, **backlog}, load), plan, number)
         arguments |= {"count": plan.backlog // load.share, "group": f"bench-{number}"}
     with ExitStack() as stack:
         if load.idle_clients:
@@ -274,7 +286,7 @@ def run(
             pairs = [f"{name}={value}" for name, value in arguments.items()]
             command = [sys.executable, "-m", "tests.bench.connections", broker.address, *pairs]
         else:
-            command = _java(broker, plan, arguments)
+            command = _java(broker, plan, arguments, load)
         return _measured(command, broker, slave, plan.scratch / f"client-{number}.log", probe)
 
 
@@ -287,13 +299,14 @@ def _create(broker: Broker, plan: Plan, number: int) -> str:
     return topic
 
 
-def _java(broker: Broker, plan: Plan, arguments: Mapping[str, object]) -> list[str]:
+def _java(broker: Broker, plan: Plan, arguments: Mapping[str, object], load: Load) -> list[str]:
     return [
         plan.java.executable,
         *CLIENT_JVM,
         *OPENS,
         f"-Drocketmq.client.logRoot={plan.scratch}",
         f"-Duser.home={plan.scratch}",
+        f"-Dtls.enable={str(load.broker == TLS).lower()}",
         "-cp",
         plan.java.class_path,
         "interop.Load",
@@ -302,13 +315,11 @@ def _java(broker: Broker, plan: Plan, arguments: Mapping[str, object]) -> list[s
     ]
 
 
-def _client(broker: Broker, plan: Plan, arguments: Mapping[str, object], number: int) -> None:
+def _client(command: list[str], plan: Plan, number: int) -> None:
     """A load that is not measured."""
     log = plan.scratch / f"client-{number}.log"
     with log.open("ab") as errors:
-        done = subprocess.run(
-            _java(broker, plan, arguments), stdout=subprocess.DEVNULL, stderr=errors, check=False
-        )
+        done = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=errors, check=False)
     if done.returncode:
         raise RuntimeError(log.read_text())
 

@@ -14,6 +14,7 @@ import json
 import socket
 from base64 import b64encode
 from dataclasses import dataclass
+from ssl import SSLContext
 from struct import Struct
 from typing import Any
 
@@ -42,14 +43,20 @@ class Answer:
     body: bytes
 
 
-def ask(address: str, code: int, fields: dict[str, str] | None = None) -> tuple[int, bytes]:
+def ask(
+    address: str, code: int, fields: dict[str, str] | None = None, tls: SSLContext | None = None
+) -> tuple[int, bytes]:
     """Response code and body of one request on its own connection; OSError if nobody answers."""
-    answer = exchange(address, code, fields or None)
+    answer = exchange(address, code, fields or None, tls=tls)
     return answer.code, answer.body
 
 
 def exchange(
-    address: str, code: int, fields: dict[str, str] | None = None, body: bytes = b""
+    address: str,
+    code: int,
+    fields: dict[str, str] | None = None,
+    body: bytes = b"",
+    tls: SSLContext | None = None,
 ) -> Answer:
     """One request on its own connection and its response; OSError if nobody answers."""
     header = json.dumps(
@@ -57,7 +64,12 @@ def exchange(
         | ({} if fields is None else {"extFields": fields})
     ).encode()
     host, port = address.rsplit(":", 1)
-    with socket.create_connection((host, int(port)), TIMEOUT_S) as connection:
+    connection = socket.create_connection((host, int(port)), TIMEOUT_S)
+    with (
+        connection
+        if tls is None
+        else tls.wrap_socket(connection, server_hostname=host) as connection
+    ):
         total = _LENGTHS.size - _TOTAL.size + len(header) + len(body)
         connection.sendall(_LENGTHS.pack(total, len(header)) + header + body)
         (answer_bytes,) = _TOTAL.unpack(_exactly(connection, _TOTAL.size))
@@ -68,21 +80,31 @@ def exchange(
     return Answer(int(found["code"]), found.get("remark"), found.get("extFields"), answer[body_at:])
 
 
-def has_route(name_server: str, topic: str, account: tuple[str, str] | None = None) -> bool:
+def has_route(
+    name_server: str,
+    topic: str,
+    account: tuple[str, str] | None = None,
+    tls: SSLContext | None = None,
+) -> bool:
     """Asked as an account, key and secret, where there is access control."""
     fields = {"topic": topic} if account is None else signed(*account, topic=topic)
-    code, _ = ask(name_server, GET_ROUTEINFO_BY_TOPIC, fields)
+    code, _ = ask(name_server, GET_ROUTEINFO_BY_TOPIC, fields, tls)
     return code == SUCCESS
 
 
-def knows_broker(name_server: str, address: str, account: tuple[str, str] | None = None) -> bool:
+def knows_broker(
+    name_server: str,
+    address: str,
+    account: tuple[str, str] | None = None,
+    tls: SSLContext | None = None,
+) -> bool:
     """True once the broker at `address` is registered; False while the name server is not up.
 
     Asked as an account, key and secret, where there is access control.
     """
     fields = None if account is None else signed(*account)
     try:
-        code, body = ask(name_server, GET_BROKER_CLUSTER_INFO, fields)
+        code, body = ask(name_server, GET_BROKER_CLUSTER_INFO, fields, tls)
     except OSError:
         return False
     return code == SUCCESS and f'"{address}"'.encode() in body

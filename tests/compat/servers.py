@@ -11,6 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from pathlib import Path
 from random import SystemRandom
+from ssl import SSLContext
 from typing import Any, Self
 
 from tests.compat.child import Child
@@ -137,6 +138,8 @@ class Broker(Server, ABC):
         self.store = store or scratch / "store"
         self.asked_as: tuple[str, str] | None = None
         """Key and secret for a name server with access control."""
+        self.asked_over: SSLContext | None = None
+        """For a name server that wants TLS."""
 
     def _config(self, port: int) -> dict[str, str]:
         place = {
@@ -148,7 +151,7 @@ class Broker(Server, ABC):
 
     def _serves(self) -> bool:
         return bool(self.address) and knows_broker(
-            self.name_server.address, self.address, self.asked_as
+            self.name_server.address, self.address, self.asked_as, self.asked_over
         )
 
 

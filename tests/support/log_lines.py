@@ -33,7 +33,7 @@ def text() -> str:
 
 def _keep(logger: object, level: str, event: MutableMapping[str, Any]) -> str:
     if event.get("exc_info"):
-        event = format_exc_info(logger, level, event)  # type: ignore[assignment]
+        event = format_exc_info(logger, level, event)
     # Whatever else would be alive, and in another state, until the test has failed.
     kept = {key: each if type(each) in _PLAIN else str(each) for key, each in event.items()}
     _kept.append((level, kept))

@@ -1,6 +1,7 @@
 """The command line: `troupemq COMMAND`, each group of commands in a file of its own.
 
 servers.py     run, namesrv, broker
+console.py     console
 admin/         admin COMMAND
 messages.py    send, consume
 jobs.py        job run, job list
@@ -20,6 +21,7 @@ import click
 
 from troupemq.cli.admin import admin
 from troupemq.cli.completion import completion
+from troupemq.cli.console import console
 from troupemq.cli.doctor import doctor
 from troupemq.cli.health import health
 from troupemq.cli.jobs import job
@@ -47,7 +49,8 @@ def cli() -> None:
     """
 
 
-for command in (run, namesrv, broker, send, consume, admin, job, store, health, doctor, completion):
+COMMANDS = (run, namesrv, broker, console, send, consume, admin, job, store)
+for command in (*COMMANDS, health, doctor, completion):
     cli.add_command(command)
 for command in (check, rebuild):
     store.add_command(command)

@@ -13,7 +13,7 @@ from typing import Any
 
 import click
 
-from troupemq.cli.options import acl_option, json_option, leave, namesrv_option
+from troupemq.cli.options import acl_option, json_option, leave, namesrv_option, tls_options
 from troupemq.client.consuming.consumer import PushConsumer
 from troupemq.client.consuming.consumer_offsets import ConsumeFrom
 from troupemq.client.consuming.consumer_settings import ConsumerSettings
@@ -55,6 +55,7 @@ IN_FLIGHT_MAX = 1000
 @click.option("--timeout-ms", type=click.IntRange(1), default=3000, show_default=True)
 @namesrv_option
 @acl_option
+@tls_options
 @json_option
 def send(
     topic: str,
@@ -152,6 +153,7 @@ def _print_result(result: SendResult, as_json: bool) -> None:
 )
 @namesrv_option
 @acl_option
+@tls_options
 @json_option
 def consume(
     topic: str,

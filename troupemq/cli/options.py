@@ -3,15 +3,26 @@
 import os
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
 import click
 
+from actors.settings.tls_settings import read_tls_file
+from remoting.tls_options import AUTH_SERVER, CERTIFICATE, ENABLE, KEY, KEY_PASSWORD, TRUST
 from storage.access.account import ACCESS_KEY, SECRET_KEY, SECURITY_TOKEN, account_of_file
 from storage.errors import StoreError
 from troupemq.daemon import say
 from troupemq.exit_codes import FAILED
+
+_TLS_FILE = {
+    "tls.client.trustCertPath": TRUST,
+    "tls.client.certPath": CERTIFICATE,
+    "tls.client.keyPath": KEY,
+    "tls.client.keyPassword": KEY_PASSWORD,
+    "tls.client.authServer": AUTH_SERVER,
+}
 
 HELP_OPTIONS = {"help_option_names": ["-h", "--help"]}
 """For every command that may be the first of a line."""
@@ -45,6 +56,62 @@ def acl_option(function: Command) -> Command:
         "[default: the environment's TROUPEMQ_ACL_FILE, or TROUPEMQ_ACCESS_KEY and"
         " TROUPEMQ_SECRET_KEY]",
     )(function)
+
+
+def tls_options(function: Command) -> Command:
+    """--tls and those beside it; they go into the environment, too."""
+    made = click.option(
+        "--tls",
+        is_flag=True,
+        expose_value=False,
+        callback=_take_tls,
+        help="Call servers with TLS. [default: as the environment's TROUPEMQ_TLS says]",
+    )(function)
+    for name, variable, text in (
+        ("--tls-ca", TRUST, "Certificates of who is trusted. [default: those of this machine]"),
+        ("--tls-cert", CERTIFICATE, "An own certificate, for servers that ask for it."),
+        ("--tls-key", KEY, "Its key; a password of it: TROUPEMQ_TLS_KEY_PASSWORD."),
+    ):
+        made = click.option(
+            name,
+            type=click.Path(dir_okay=False),
+            metavar="FILE",
+            expose_value=False,
+            callback=partial(_take_file, variable),
+            help=text,
+        )(made)
+    return click.option(
+        "--tls-config",
+        type=click.Path(dir_okay=False),
+        metavar="FILE",
+        expose_value=False,
+        callback=_take_tls_file,
+        help="tls.client.* as in RocketMQ's tls.properties; tls.client.authServer=false believes"
+        " whoever answers.",
+    )(made)
+
+
+def _take_tls(_: click.Context, __: click.Parameter, wanted: bool) -> None:
+    if wanted:
+        os.environ[ENABLE] = "true"
+
+
+def _take_file(variable: str, _: click.Context, __: click.Parameter, path: str | None) -> None:
+    if path is not None:
+        os.environ[variable] = path
+
+
+def _take_tls_file(_: click.Context, __: click.Parameter, path: str | None) -> None:
+    if path is None:
+        return
+    try:
+        found = read_tls_file(path)
+    except StoreError as error:
+        raise click.UsageError(str(error)) from None
+    os.environ[ENABLE] = found.get("tls.enable", "true")
+    for name, variable in _TLS_FILE.items():
+        if name in found:
+            os.environ.setdefault(variable, found[name])
 
 
 def _take_account(_: click.Context, __: click.Parameter, path: Path | None) -> None:

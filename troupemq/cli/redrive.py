@@ -6,15 +6,16 @@ import click
 
 from troupemq.cli.admin.output import Output
 from troupemq.cli.admin.text import one_line
-from troupemq.cli.options import acl_option, json_option, leave, namesrv_option
+from troupemq.cli.options import acl_option, json_option, leave, namesrv_option, tls_options
 from troupemq.client.errors import ClientError
-from troupemq.redrive import Redrive
+from troupemq.redrive import Redrive, Redriven, redrive_one
 
 
 @click.command()
 @click.argument("group")
 @namesrv_option
 @acl_option
+@tls_options
 @click.option(
     "--rate",
     type=click.FloatRange(0.01, 10_000),
@@ -23,8 +24,16 @@ from troupemq.redrive import Redrive
     help="Messages a second.",
 )
 @click.option("--count", type=click.IntRange(1), help="At most so many. [default: all there are]")
+@click.option("--id", "one", metavar="ID", help="This one only, by the broker's id of it.")
 @json_option
-def redrive(group: str, namesrv: str | None, rate: float, count: int | None, as_json: bool) -> None:
+def redrive(
+    group: str,
+    namesrv: str | None,
+    rate: float,
+    count: int | None,
+    one: str | None,
+    as_json: bool,
+) -> None:
     """Sends the dead letters of GROUP to the topics that they came from, none twice.
 
     Every group that consumes such a topic gets them, not only this one. They stay in the
@@ -32,14 +41,22 @@ def redrive(group: str, namesrv: str | None, rate: float, count: int | None, as_
     """
     run = Redrive(group, namesrv, rate=rate, count_max=count, wait=Event().wait)
     try:
-        done = run.run()
+        done = run.run() if one is None else redrive_one(group, namesrv, one)
     except ClientError as error:
         leave(f"{one_line(str(error))} ({run.done.sent} were sent; run it again to go on)")
+    Output(as_json=as_json).done(
+        sentence_of(group, done),
+        sent=done.sent,
+        found=done.found,
+        without_origin=done.without_origin,
+    )
+
+
+def sentence_of(group: str, done: Redriven) -> str:
+    """What became of a group's dead letters."""
     sentence = f"{done.sent} dead letters of {group} were sent to the topics they came from."
     if done.found:
-        sentence += f" {done.found} had been sent before an interruption."
+        sentence += f" {done.found} had been sent before."
     if done.without_origin:
         sentence += f" {done.without_origin} do not say where they came from."
-    Output(as_json=as_json).done(
-        sentence, sent=done.sent, found=done.found, without_origin=done.without_origin
-    )
+    return sentence

@@ -10,7 +10,7 @@ from storage.errors import StoreError
 from troupemq.cli.admin.output import Output
 from troupemq.cli.admin.text import one_line
 from troupemq.cli.admin.times import NEWEST, parse_time
-from troupemq.cli.options import acl_option, json_option, leave, namesrv_option
+from troupemq.cli.options import acl_option, json_option, leave, namesrv_option, tls_options
 from troupemq.client.errors import ClientError
 from troupemq.restore import Restore, wanted_of
 
@@ -22,6 +22,7 @@ SHOWN_MAX = 20
 @click.argument("topic")
 @namesrv_option
 @acl_option
+@tls_options
 @click.option("--to", metavar="TOPIC", help="Send them there. [default: the archived topic]")
 @click.option("--queue", "queue_id", type=click.IntRange(0), help="Only this queue of the archive.")
 @click.option("--from-offset", type=click.IntRange(0), default=0, help="First queue offset.")

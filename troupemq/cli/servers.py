@@ -21,7 +21,9 @@ from actors.config import (
 )
 from storage.config import StoreConfig
 from storage.errors import StoreError
+from troupemq.cli.console import PORT as CONSOLE_PORT
 from troupemq.cli.options import daemon_options, leave
+from troupemq.console_child import console_is_installed
 from troupemq.daemon import Serving, keep_files_private, sentence_of, serve, tell
 from troupemq.exit_codes import exit_code_of
 from troupemq.logs import set_up_logs
@@ -60,6 +62,13 @@ SMALL_FILES = {
     help="Two below it is the fast port; one above, HA's. 0: free ones.",
 )
 @click.option("--no-tour", is_flag=True, help="Only serve.")
+@click.option(
+    "--console-port",
+    type=click.IntRange(0, 65_535),
+    default=CONSOLE_PORT,
+    show_default=True,
+    help="Where the console listens, if it is installed; not with --once. 0: none.",
+)
 @daemon_options
 def run(
     once: bool,
@@ -67,6 +76,7 @@ def run(
     namesrv_port: int,
     broker_port: int,
     no_tour: bool,
+    console_port: int,
     ready_file: Path | None,
     log_json: bool,
 ) -> None:
@@ -90,6 +100,9 @@ def run(
             f" (fast port {ports['fast']}); store in {data / 'store'}, {servers.reserve}; "
             f"log in {log_path}."
         )
+        if console_port and not once and console_is_installed():
+            with servers.stopped_on_failure():
+                servers.start_console(console_port, data / "console")
         return servers.serving()
 
     def tour(over: Event) -> None:

@@ -11,6 +11,7 @@ from protocol.headers.pull import QueryMessageHeader, ViewMessageHeader
 from protocol.message import MessageRecord, RecordError, decode_records
 from protocol.message_id import parse_message_id
 from protocol.signature import Credentials
+from remoting.tls_options import Tls
 from troupemq.client.connection.client import Client
 from troupemq.client.connection.route import DEFAULT_TOPIC, MASTER_ID, PERM_READ, PERM_WRITE
 from troupemq.client.errors import (
@@ -34,9 +35,11 @@ class Admin:
         namesrv: str | Sequence[str] | None = None,
         *,
         credentials: Credentials | None = None,
+        tls: Tls | None = None,
     ) -> None:
-        """`credentials`: else TROUPEMQ_ACCESS_KEY and TROUPEMQ_SECRET_KEY of the environment."""
-        self._client = Client(namesrv, credentials=credentials)
+        """`credentials`: else TROUPEMQ_ACCESS_KEY and TROUPEMQ_SECRET_KEY of the environment;
+        `tls`: else TROUPEMQ_TLS and those beside it."""
+        self._client = Client(namesrv, credentials=credentials, tls=tls)
 
     def __enter__(self) -> Self:
         return self

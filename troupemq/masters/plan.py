@@ -66,6 +66,8 @@ def derived(config: BrokerConfig, store: StoreConfig, number: int) -> dict[str, 
         found["storePathCommitLog"] = folder_of(store.commit_log_dir, number)
     if store.retention_archive_dir:
         found["retentionArchivePath"] = folder_of(store.retention_archive_dir, number)
+    if number and config.console_port:
+        found["consolePort"] = "0"  # the first one's shows all of them
     if config.ha_master_address:
         host, _, port = config.ha_master_address.rpartition(":")
         found["haMasterAddress"] = f"{host}:{int(port) + ports}"

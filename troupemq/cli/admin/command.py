@@ -19,7 +19,7 @@ from protocol.errors import ProtocolError
 from troupemq.cli.admin.output import Output
 from troupemq.cli.admin.session import Session
 from troupemq.cli.admin.text import one_line
-from troupemq.cli.options import acl_option, json_option, leave, namesrv_option
+from troupemq.cli.options import acl_option, json_option, leave, namesrv_option, tls_options
 from troupemq.client.errors import ClientError
 
 INTERRUPTED = 130
@@ -47,6 +47,9 @@ WHOLE = 1000
 """Characters of a command's first sentence in the list: it goes on in a second line."""
 
 COMMANDS: dict[str, click.Command] = {}
+ACTIONS: dict[str, Action] = {}
+"""What each of them does, for who has a session and an output of its own."""
+
 ALIASES: dict[str, str] = {}
 SECTION_OF: dict[str, str] = {}
 
@@ -101,8 +104,9 @@ def command(
                 sys.exit(1)
 
         made = click.Command(name, params=[*options], callback=run, help=action.__doc__)
-        acl_option(namesrv_option(json_option(made)))
+        tls_options(acl_option(namesrv_option(json_option(made))))
         COMMANDS[name] = made
+        ACTIONS[name] = action
         SECTION_OF[name] = section
         ALIASES.update({alias.lower(): name for alias in (name, *aliases)})
         return action

@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from itertools import count
 from random import getrandbits
 from socket import AF_INET, SOCK_DGRAM, inet_aton, socket
+from ssl import SSLContext
 from threading import Lock
 from time import time_ns
 
@@ -15,6 +16,8 @@ from protocol.errors import RemoteError
 from protocol.headers.client import UnregisterClientHeader
 from protocol.message_id import UniqueIds
 from protocol.signature import Credentials
+from remoting.tls import TlsUnusable
+from remoting.tls_options import Tls, tls_of_environment
 from storage.access.account import account_of_environment
 from storage.errors import StoreError
 from troupemq.client.connection.connection import Answer, split_address
@@ -86,6 +89,13 @@ def credentials_of_environment() -> Credentials | None:
         raise ArgumentIllegal(str(error)) from None
 
 
+def _context_of(tls: Tls | None) -> SSLContext | None:
+    try:
+        return None if tls is None else tls.context()
+    except TlsUnusable as error:
+        raise ArgumentIllegal(f"TLS: {error}") from None
+
+
 class Client:
     """One member of a cluster as brokers see it: a client id, its groups, its connections."""
 
@@ -95,15 +105,21 @@ class Client:
         instance_name: str | None = None,
         ip: str | None = None,
         credentials: Credentials | None = None,
+        tls: Tls | None = None,
     ) -> None:
         """Without an `instance_name` each client of this process gets one of its own. `ip` is this
         machine's address, by default the one toward the first name server. `credentials`: an
-        account of servers with access control, by default that of the environment."""
+        account of servers with access control, by default that of the environment. `tls`: how
+        servers are called with TLS, by default as the environment says; raises ArgumentIllegal for
+        files that cannot be used."""
         addresses = namesrv_addresses(namesrv)
         self.ip = ip or local_ip(addresses[0])
         self.id = f"{self.ip}@{instance_name or f'{os.getpid()}#{next(_instances)}'}"
         self.remoting = Remoting(
-            self._on_request, self._greeting, credentials or credentials_of_environment()
+            self._on_request,
+            self._greeting,
+            credentials or credentials_of_environment(),
+            _context_of(tls or tls_of_environment()),
         )
         self.routes = Routes(self.remoting, addresses)
         self.housekeeping = TaskThread("troupemq-housekeeping")

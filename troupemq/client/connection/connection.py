@@ -23,6 +23,7 @@ from socket import (
     getaddrinfo,
     socket,
 )
+from ssl import SSLContext, SSLError, SSLSocket, SSLWantReadError, SSLWantWriteError
 from threading import Lock
 from time import monotonic
 from typing import Protocol
@@ -32,6 +33,8 @@ from protocol.errors import FrameError
 from protocol.frame import encode
 from protocol.stream import CommandStream
 from remoting.address import split_address as host_and_port
+from remoting.tls import reason_of_tls
+from remoting.tls_socket import TlsSocket
 from troupemq.client.errors import ClientBusy, ClientError, ConnectionFailed, RequestTimeout
 
 RECEIVE_BYTES = 256 << 10
@@ -69,6 +72,7 @@ class ServerConnection:
         on_command: Callable[["ServerConnection", RemotingCommand], None],
         on_changed: Callable[["ServerConnection"], None],
         later: Callable[[float, Callable[[], None]], None],
+        tls: SSLContext | None = None,
     ) -> None:
         """`on_command` gets the other side's requests, on the I/O thread; `on_changed` is told, on
         any thread, that the I/O thread must look at this connection again; `later` runs something
@@ -89,7 +93,10 @@ class ServerConnection:
 
         self._unsent: deque[memoryview] = deque()
         self._unsent_bytes = 0
-        self.socket = self._connect()
+        self._tls = tls
+        self._opens_on = EVENT_READ | EVENT_WRITE
+        """What it waits for until it is open."""
+        self.socket: socket | TlsSocket = self._connect()
 
     def _connect(self) -> socket:
         host, port = split_address(self.address)
@@ -140,9 +147,12 @@ class ServerConnection:
     def _send_directly(self, frame: bytes) -> memoryview:
         """What is left of it."""
         rest = memoryview(frame)
-        if self.is_open and len(self._pending) <= DIRECT_SENDS_MAX:
+        sock = self.socket
+        if not self.is_open or isinstance(sock, TlsSocket):
+            return rest  # OpenSSL takes no calls from two threads at once
+        if len(self._pending) <= DIRECT_SENDS_MAX:
             with suppress(OSError):  # full, or broken: the I/O thread finds out which
-                rest = rest[self.socket.send(rest) :]
+                rest = rest[sock.send(rest) :]
         return rest
 
     def _expire_with_others(self, opaque: int, timeout_ms: float) -> int | None:
@@ -171,20 +181,48 @@ class ServerConnection:
         """The selector events that this connection waits for; 0 once it is broken."""
         if self.broken_by is not None:
             return 0
-        write = EVENT_WRITE if self._unsent or not self.is_open else 0
+        if not self.is_open:
+            return self._opens_on
+        write = EVENT_WRITE if self._unsent else 0
         return write | EVENT_READ  # without the lock: who adds to what is unsent tells us after it
 
     def ready(self, events: int) -> None:
         """Takes what came and sends what waits. Raises ConnectionFailed when it is over."""
-        if not self.is_open:
-            status = self.socket.getsockopt(SOL_SOCKET, SO_ERROR)
-            if status:
-                raise ConnectionFailed(f"{self.address}: {strerror(status).lower()}")
-            self.is_open = True
+        if not self.is_open and not self._opened():
+            return
         if events & EVENT_READ:
             self._receive()
         if events & EVENT_WRITE:
             self._send()
+
+    def _opened(self) -> bool:
+        """Goes on with the opening; whether that is over. Raises ConnectionFailed."""
+        sock = self.socket
+        assert isinstance(sock, socket)
+        status = sock.getsockopt(SOL_SOCKET, SO_ERROR)
+        if status:
+            raise ConnectionFailed(f"{self.address}: {strerror(status).lower()}")
+        if self._tls is not None:
+            try:
+                if not isinstance(sock, SSLSocket):
+                    host, _ = split_address(self.address)
+                    sock = self.socket = self._tls.wrap_socket(
+                        sock, do_handshake_on_connect=False, server_hostname=host
+                    )
+                sock.do_handshake()
+            except SSLWantReadError:
+                self._opens_on = EVENT_READ
+                return False
+            except SSLWantWriteError:
+                self._opens_on = EVENT_WRITE
+                return False
+            except OSError as error:
+                raise ConnectionFailed(f"{self.address}: {reason_of_tls(error)}") from None
+            except ValueError as error:  # a name that no certificate can have
+                raise ConnectionFailed(f"{self.address}: {error}") from None
+            self.socket = TlsSocket(sock)
+        self.is_open = True
+        return True
 
     def _receive(self) -> None:
         try:
@@ -240,7 +278,8 @@ class ServerConnection:
             waiting.set_exception(type(reason)(*reason.args))  # their own: errors take notes
 
     def _lost(self, error: OSError) -> ConnectionFailed:
-        text = (error.strerror or str(error)).lower()
+        text = reason_of_tls(error)
+        text = text if isinstance(error, SSLError) else text.lower()
         return ConnectionFailed(f"{self.address}: connection lost, {text}")
 
 

@@ -8,6 +8,7 @@ from time import monotonic
 from typing import ClassVar, Self
 
 from protocol.signature import Credentials
+from remoting.tls_options import Tls
 from troupemq.client.connection.client import Client
 from troupemq.client.errors import ClientClosed
 from troupemq.client.message import check_own_group
@@ -46,15 +47,16 @@ class ClientMember(ABC):
         instance_name: str | None,
         ip: str | None = None,
         credentials: Credentials | None = None,
+        tls: Tls | None = None,
     ) -> None:
         """`namesrv`: "host:port;host:port", else NAMESRV_ADDR, else 127.0.0.1:9876.
 
         `credentials`: else TROUPEMQ_ACCESS_KEY and TROUPEMQ_SECRET_KEY, else requests are not
-        signed.
+        signed. `tls`: else as TROUPEMQ_TLS and those beside it say, else without.
         """
         check_own_group(group, self.kind)
         self.group = group
-        self._client = Client(namesrv, instance_name, ip, credentials)
+        self._client = Client(namesrv, instance_name, ip, credentials, tls)
         self._state = _State.NEW
         self._state_lock = Lock()
 

@@ -11,6 +11,7 @@ from heapq import heappop, heappush
 from itertools import count
 from selectors import EVENT_READ, DefaultSelector
 from socket import socket, socketpair
+from ssl import SSLContext
 from threading import Lock, Thread, current_thread
 from time import monotonic, time_ns
 
@@ -51,10 +52,12 @@ class Remoting:
         on_request: OnRequest,
         greeting: Greeting = lambda address: None,
         credentials: Credentials | None = None,
+        tls: SSLContext | None = None,
     ) -> None:
         """With `credentials` every request is signed."""
         self._on_request = on_request
         self._credentials = credentials
+        self._tls = tls
         self._greeting = greeting
         self._connections: dict[str, ServerConnection] = {}
         self._lock = Lock()
@@ -166,7 +169,9 @@ class Remoting:
                 return connection
             if not self._opened:
                 self._open()
-            connection = ServerConnection(address, self._command, self._look_again, self.later)
+            connection = ServerConnection(
+                address, self._command, self._look_again, self.later, self._tls
+            )
             if greeting is not None:
                 self._greet(connection, greeting)
             self._connections[address] = connection

@@ -7,6 +7,7 @@ from protocol.bodies_client import ConsumerRunningInfo
 from protocol.signature import Credentials
 from protocol.tags import ALL_TAGS
 from protocol.topic_names import RETRY_TOPIC_PREFIX
+from remoting.tls_options import Tls
 from troupemq.client.arguments import check_callable
 from troupemq.client.connection.client import now_ms
 from troupemq.client.connection.lifecycle import seconds_to
@@ -82,6 +83,7 @@ class PushConsumer(GroupMember):
         client_ip: str | None = None,
         offsets_folder: Path | None = None,
         credentials: Credentials | None = None,
+        tls: Tls | None = None,
     ) -> None:
         """`begin` counts only for queues that the group has never consumed; `begin_ms` is the time
         for ConsumeFrom.TIMESTAMP, by default half an hour ago.
@@ -104,11 +106,10 @@ class PushConsumer(GroupMember):
             client_ip,
             offsets_folder,
             credentials,
+            tls,
         )
-        self.orderly = orderly
-        self.started_at_ms = 0
-        self._order_tasks = TaskThread("troupemq-order")
-        self._pulling = self._new_pulling()
+        self.orderly, self.started_at_ms = orderly, 0
+        self._order_tasks, self._pulling = TaskThread("troupemq-order"), self._new_pulling()
         shares = not broadcast
         locks = MemberLocks(self._client, group, self._lost) if orderly and shares else None
         self._consuming = self._consuming_with(listener, locks)

@@ -12,6 +12,7 @@ from protocol.command import RemotingCommand
 from protocol.headers.client import NotifyConsumerIdsChangedHeader
 from protocol.signature import Credentials
 from protocol.tags import ALL_TAGS
+from remoting.tls_options import Tls
 from troupemq.client.arguments import check_instance
 from troupemq.client.connection.client import now_ms
 from troupemq.client.connection.lifecycle import LAST_TIMEOUT_S, ClientMember, seconds_to
@@ -58,6 +59,7 @@ class GroupMember(ClientMember):
         client_ip: str | None,
         offsets_folder: Path | None,
         credentials: Credentials | None,
+        tls: Tls | None,
     ) -> None:
         """Raises ArgumentIllegal for what makes no sense, ConnectionFailed for a `namesrv` that is
         no address."""
@@ -68,7 +70,7 @@ class GroupMember(ClientMember):
         if broadcast:
             instance_name = instance_name or INSTANCE_NAME
             client_ip = client_ip or local_address()
-        super().__init__(group, namesrv, instance_name, client_ip, credentials)
+        super().__init__(group, namesrv, instance_name, client_ip, credentials, tls)
         self.settings = settings
         self.message_model = BROADCASTING if broadcast else CLUSTERING
         self._begin_where = begin

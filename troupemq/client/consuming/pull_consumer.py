@@ -16,6 +16,7 @@ from time import monotonic
 
 from protocol.signature import Credentials
 from protocol.tags import ALL_TAGS
+from remoting.tls_options import Tls
 from troupemq.client.arguments import check_callable
 from troupemq.client.consuming.assignment import Assignment, averagely
 from troupemq.client.consuming.consumer_offsets import ConsumeFrom
@@ -73,6 +74,7 @@ class PullConsumer(GroupMember):
         client_ip: str | None = None,
         offsets_folder: Path | None = None,
         credentials: Credentials | None = None,
+        tls: Tls | None = None,
     ) -> None:
         """As PushConsumer; of `settings` what is about listeners does not count."""
         check_callable(assign, "assign")
@@ -88,6 +90,7 @@ class PullConsumer(GroupMember):
             client_ip,
             offsets_folder,
             credentials,
+            tls,
         )
         self.auto_commit = auto_commit
         self._fetched: deque[_Fetched] = deque()

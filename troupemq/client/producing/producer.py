@@ -8,6 +8,7 @@ from time import monotonic
 
 from protocol.compression import COMPRESS_OVER_BYTES
 from protocol.signature import Credentials
+from remoting.tls_options import Tls
 from troupemq.client.arguments import (
     MS_MAX,
     check_callable,
@@ -114,17 +115,19 @@ class Producer(ClientMember):
         choose: QueueChoice | None = None,
         instance_name: str | None = None,
         credentials: Credentials | None = None,
+        tls: Tls | None = None,
     ) -> None:
         """`namesrv`: "host:port;host:port", else NAMESRV_ADDR, else 127.0.0.1:9876.
 
         `choose` picks the queue of each message: by default one after the other. `credentials`
-        are for servers with access control; else TROUPEMQ_ACCESS_KEY and TROUPEMQ_SECRET_KEY.
+        are for servers with access control; else TROUPEMQ_ACCESS_KEY and TROUPEMQ_SECRET_KEY. `tls`
+        is how servers are called with TLS; else as TROUPEMQ_TLS and those beside it say.
         """
         settings = settings or ProducerSettings()
         check_instance(settings, ProducerSettings, "settings are ProducerSettings")
         choose = choose or RoundRobin()
         check_callable(choose, "choose")
-        super().__init__(group, namesrv, instance_name, credentials=credentials)
+        super().__init__(group, namesrv, instance_name, credentials=credentials, tls=tls)
         self.settings = settings
         self._choose: QueueChoice = choose
         self._client.producer_groups.append(group)

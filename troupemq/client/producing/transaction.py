@@ -22,6 +22,7 @@ from protocol.message_id import parse_message_id
 from protocol.properties import CHECK_IMMUNITY_TIME_IN_SECONDS, PGROUP, TRAN_MSG
 from protocol.signature import Credentials
 from protocol.sysflag import TRANSACTION_COMMIT, TRANSACTION_NONE, TRANSACTION_ROLLBACK
+from remoting.tls_options import Tls
 from troupemq.client.arguments import check_callable, check_instance, check_range
 from troupemq.client.connection.lifecycle import seconds_to
 from troupemq.client.connection.workers import Workers
@@ -115,6 +116,7 @@ class TransactionProducer(Producer):
         choose: QueueChoice | None = None,
         instance_name: str | None = None,
         credentials: Credentials | None = None,
+        tls: Tls | None = None,
         check_threads: int = 1,
     ) -> None:
         """`check` is called by `check_threads` threads of its own."""
@@ -127,6 +129,7 @@ class TransactionProducer(Producer):
             choose=choose,
             instance_name=instance_name,
             credentials=credentials,
+            tls=tls,
         )
         self._check_state = check
         self._checks = Workers("troupemq-check", check_threads)

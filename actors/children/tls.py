@@ -1,0 +1,46 @@
+"""The making of the actors at the door of ports that speak TLS."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from actors.engine.address import Address
+from actors.engine.interfaces import System
+from actors.engine.supervisor import ChildSpec
+from actors.network.entrance import Entrance
+from actors.network.handshakes import Handshakes
+from actors.network.tls_contexts import TlsContexts
+from actors.settings.tls_settings import DISABLED, PERMISSIVE
+
+
+@dataclass(frozen=True)
+class Door:
+    """A port's: who takes its connections, and whether they may or must speak TLS."""
+
+    name: str
+    """Of the actor at it."""
+    to: Address
+    mode: str
+
+    def leads_to(self, system: System) -> Address:
+        """Whom an acceptor tells."""
+        return self.to if self.mode == DISABLED else system.address(self.name)
+
+
+def door_children(
+    system: System, contexts: TlsContexts | None, doors: Sequence[Door], handshakes: str
+) -> list[ChildSpec]:
+    """Started before the acceptors; none where nothing speaks TLS."""
+    if contexts is None:
+        return []
+    return [
+        ChildSpec(handshakes, lambda _: Handshakes(contexts)),
+        *(_entrance(system, door, handshakes) for door in doors if door.mode != DISABLED),
+    ]
+
+
+def _entrance(system: System, door: Door, handshakes: str) -> ChildSpec:
+    takes_plain = door.mode == PERMISSIVE
+    return ChildSpec(
+        door.name,
+        lambda _: Entrance(door.to, system.address(handshakes), takes_plain=takes_plain),
+    )

@@ -1,0 +1,266 @@
+"""The entrance of ports that speak TLS: looks at the first byte of whoever comes, decodes nothing.
+
+Owns: the sockets of those who have said nothing yet, and of those whose handshake is not over.
+Told by: an acceptor (`Accepted`), Handshakes (`Shaken`), its tick.
+Tells: Handshakes (`Shake`); who serves the port (`Accepted`, with a socket that speaks TLS).
+
+A connection of TLS begins with 0x16, which no frame does, nor a slave's first report: so one port
+serves both.  Who comes without TLS where it is enforced is turned away before a byte of his is
+read.  4.9.7 serves the requests that come with the first read all the same.
+
+Source: NettyRemotingServer.java (HandshakeHandler).
+"""
+
+from collections import Counter
+from dataclasses import dataclass
+from enum import Enum
+from itertools import islice
+from select import EPOLLIN
+from socket import MSG_PEEK, socket
+from ssl import SSLSocket
+
+from actors.engine.actor import Actor, handles
+from actors.engine.address import Address
+from actors.network.connections import Accepted
+from actors.network.handshakes import Shake, Shaken
+from actors.network.limits import Rarely
+from remoting.tls import HANDSHAKE_BYTE
+from remoting.tls_socket import TlsSocket
+
+TIME_MS = 10_000
+"""From the accept to the end of the handshake; an official slave is silent for its first 5 s."""
+TICK_MS = 1000
+SHAKING_MAX = 256
+"""Handshakes at once: a half one holds some 60 KiB."""
+HOST_SHAKING_MAX = 32
+WAITING_MAX = 1024
+"""Connections whose handshake has not begun: they cost a descriptor each."""
+HOST_MAX = 256
+"""Both, of one address."""
+CLOSED_PER_TURN = 256
+"""Of those whose time is over: some 5 ms of the loop."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Tick:
+    """Whose time is over?"""
+
+
+@dataclass(frozen=True, slots=True)
+class _GoOn:
+    """Whose time is over, too?"""
+
+
+class _State(Enum):
+    SILENT = "nothing came"
+    WAITING = "a TLS handshake did not begin"
+    SHAKING = "a TLS handshake was not over"
+
+
+class _Newcomer:
+    """Somebody at the door. Called by the loop."""
+
+    __slots__ = ("_entrance", "accepted", "host", "number", "since_ms", "sock", "state")
+
+    def __init__(
+        self, entrance: "Entrance", number: int, accepted: Accepted, sock: socket, since_ms: float
+    ) -> None:
+        self._entrance = entrance
+        self.number = number
+        self.accepted = accepted
+        self.host = accepted.remote[0]
+        self.sock: socket | SSLSocket | None = sock
+        """None while a handshake is at it."""
+        self.since_ms = since_ms
+        self.state = _State.SILENT
+
+    def on_readable(self) -> None:
+        self._entrance.ready(self)
+
+    def on_writable(self) -> None:
+        self._entrance.ready(self)
+
+
+class Entrance(Actor):
+    """Lives on the loop."""
+
+    def __init__(self, to: Address, handshakes: Address, *, takes_plain: bool) -> None:
+        super().__init__()
+        self._to = to
+        self._handshakes = handshakes
+        self._takes_plain = takes_plain
+        self._newcomers: dict[int, _Newcomer] = {}
+        self._next_number = 0
+        self._waiting: dict[int, _Newcomer] = {}
+        self._shaking = 0
+        self._host_shaking: Counter[str] = Counter()
+        self._of_host: Counter[str] = Counter()
+        """Those who speak TLS."""
+
+    def on_start(self) -> None:
+        self._rarely = Rarely(self.system.clock.monotonic_ms)
+        self.every(TICK_MS, _Tick())
+
+    @property
+    def shaking_count(self) -> int:
+        """Handshakes that are under way."""
+        return self._shaking
+
+    # --- the first byte
+
+    @handles(Accepted)
+    def on_accepted(self, message: Accepted) -> None:
+        """Waits for its first byte."""
+        assert isinstance(message.sock, socket)
+        self._next_number += 1
+        now_ms = self.system.clock.monotonic_ms()
+        newcomer = _Newcomer(self, self._next_number, message, message.sock, now_ms)
+        self._newcomers[newcomer.number] = newcomer
+        self._watch(newcomer, EPOLLIN)
+
+    def ready(self, newcomer: _Newcomer) -> None:
+        """Its socket has something, or takes something."""
+        if newcomer.state is _State.SHAKING:
+            self._go_on(newcomer)
+            return
+        sock = newcomer.sock
+        assert sock is not None
+        try:
+            first = sock.recv(1, MSG_PEEK)
+        except BlockingIOError:
+            return
+        except OSError:
+            first = b""
+        self.system.loop.unwatch(sock)
+        if not first:
+            self._close(newcomer)
+        elif first[0] == HANDSHAKE_BYTE:
+            self._take_tls(newcomer)
+        elif self._takes_plain:
+            del self._newcomers[newcomer.number]
+            self._to.tell(newcomer.accepted)
+        else:
+            self._close(newcomer)
+            self._rarely.warn("a connection without TLS is refused", address=newcomer.host)
+
+    # --- handshakes
+
+    def _take_tls(self, newcomer: _Newcomer) -> None:
+        if len(self._waiting) >= WAITING_MAX or self._of_host[newcomer.host] >= HOST_MAX:
+            self._close(newcomer)
+            self._rarely.warn(
+                "a TLS connection is closed: too many handshakes wait", address=newcomer.host
+            )
+            return
+        self._of_host[newcomer.host] += 1
+        newcomer.state = _State.WAITING
+        self._waiting[newcomer.number] = newcomer
+        self._begin_some()
+
+    def _begin_some(self) -> None:
+        """As many of those that wait as there is room for, the oldest first."""
+        for newcomer in [*self._waiting.values()]:
+            if self._shaking >= SHAKING_MAX:
+                return
+            if self._host_shaking[newcomer.host] < HOST_SHAKING_MAX:
+                del self._waiting[newcomer.number]
+                newcomer.state = _State.SHAKING
+                self._shaking += 1
+                self._host_shaking[newcomer.host] += 1
+                self._shake(newcomer)
+
+    def _go_on(self, newcomer: _Newcomer) -> None:
+        assert newcomer.sock is not None
+        self.system.loop.unwatch(newcomer.sock)
+        self._shake(newcomer)
+
+    def _shake(self, newcomer: _Newcomer) -> None:
+        sock, newcomer.sock = newcomer.sock, None
+        assert sock is not None
+        self._handshakes.tell(Shake(newcomer.number, sock, self.address))
+
+    @handles(Shaken)
+    def on_shaken(self, message: Shaken) -> None:
+        """Waits for the next step, or lets it in."""
+        newcomer = self._newcomers.get(message.number)
+        if newcomer is None:  # its time was over meanwhile, or that of who waited for this
+            message.sock.close()
+            return
+        newcomer.sock = message.sock
+        if message.failure:
+            self._close(newcomer)
+            self._rarely.warn(f"a TLS handshake failed: {message.failure}", address=newcomer.host)
+        elif message.events:
+            self._watch(newcomer, message.events)
+        else:
+            assert isinstance(message.sock, SSLSocket)
+            self._forget(newcomer)
+            remote, service = newcomer.accepted.remote, newcomer.accepted.service
+            self._to.tell(Accepted(TlsSocket(message.sock), remote, service))
+
+    # --- the end
+
+    @handles(_Tick)
+    def on_tick(self, _: _Tick) -> None:
+        """Closes those who have had their time."""
+        oldest_ms = self.system.clock.monotonic_ms() - TIME_MS
+        for newcomer in [*islice(self._newcomers.values(), CLOSED_PER_TURN)]:
+            if newcomer.since_ms > oldest_ms:
+                return
+            if newcomer.sock is not None:
+                self.system.loop.unwatch(newcomer.sock)
+            self._close(newcomer)
+            self._rarely.warn(
+                f"{newcomer.state.value} in {TIME_MS // 1000} s", address=newcomer.host
+            )
+        if self._newcomers:
+            self.address.tell(_GoOn())
+
+    @handles(_GoOn)
+    def on_go_on(self, _: _GoOn) -> None:
+        """More may have had their time."""
+        self.on_tick(_Tick())
+
+    def _watch(self, newcomer: _Newcomer, events: int) -> None:
+        assert newcomer.sock is not None
+        self.system.loop.watch(newcomer.sock, events, newcomer, owner=self)
+
+    def _close(self, newcomer: _Newcomer) -> None:
+        """What a handshake is at is closed when it comes back."""
+        if newcomer.sock is not None:
+            newcomer.sock.close()
+        self._forget(newcomer)
+
+    def _forget(self, newcomer: _Newcomer) -> None:
+        del self._newcomers[newcomer.number]
+        host = newcomer.host
+        if newcomer.state is _State.SHAKING:
+            self._shaking -= 1
+            self._less(self._host_shaking, host)
+            self._less(self._of_host, host)
+        elif newcomer.state is _State.WAITING:
+            del self._waiting[newcomer.number]
+            self._less(self._of_host, host)
+        if self._waiting:
+            self._begin_some()
+
+    @staticmethod
+    def _less(counts: Counter[str], host: str) -> None:
+        counts[host] -= 1
+        if not counts[host]:
+            del counts[host]
+
+    def on_stop(self) -> None:
+        self._close_all()
+
+    def on_failure(self, *_: object) -> None:
+        """They come again."""
+        self._close_all()
+
+    def _close_all(self) -> None:
+        self._waiting.clear()
+        for newcomer in [*self._newcomers.values()]:
+            if newcomer.sock is not None:
+                self.system.loop.unwatch(newcomer.sock)
+                newcomer.sock.close()
+        self._newcomers.clear()

@@ -1,0 +1,113 @@
+"""The TLS handshakes of a server, apart from the loop: each costs up to a millisecond of computing.
+
+Owns: the TLS contexts, whose files it watches.  A socket is its own from `Shake` to `Shaken`.
+Told by: Entrance (`Shake`), its tick.   Tells: it (`Shaken`).
+
+Source of the watch: srvutil/FileWatchService.java.
+"""
+
+from dataclasses import dataclass
+from select import EPOLLIN, EPOLLOUT
+from socket import IPPROTO_TCP, TCP_INFO, socket
+from ssl import SSLSocket, SSLWantReadError, SSLWantWriteError
+from struct import Struct
+from typing import ClassVar
+
+from actors.engine.actor import Actor, Where, handles
+from actors.engine.address import Address
+from actors.network.tls_contexts import TlsContexts
+from remoting.tls import reason_of_tls
+
+WATCH_MS = 1000
+BYTES_MAX = 16 << 10
+"""What a peer may have sent while its handshake is not over: a certificate has some 1 to 4 KiB."""
+
+_BYTES_RECEIVED = Struct("=Q")  # of the kernel's tcp_info
+_BYTES_RECEIVED_AT = 128
+
+
+@dataclass(slots=True)
+class Shake:
+    """Go on with a handshake as far as it goes without waiting."""
+
+    number: int
+    """The entrance's own."""
+    sock: socket | SSLSocket
+    """SSLSocket: it has begun."""
+    reply_to: Address
+
+    def refuse(self, remark: str) -> None:
+        """Nobody goes on with it."""
+        self.reply_to.tell(Shaken(self.number, self.sock, 0, remark))
+
+
+@dataclass(slots=True)
+class Shaken:
+    """How far it is."""
+
+    number: int
+    sock: socket | SSLSocket
+    events: int
+    """For what it waits; 0: it is over."""
+    failure: str = ""
+    """Why it came to nothing."""
+
+    def refuse(self, _remark: str) -> None:
+        """Whoever asked is gone."""
+        self.sock.close()
+
+
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """Have the files changed?"""
+
+
+class Handshakes(Actor):
+    """Runs on a thread."""
+
+    where: ClassVar[Where] = "thread"
+
+    def __init__(self, contexts: TlsContexts) -> None:
+        super().__init__()
+        self._contexts = contexts
+
+    def on_start(self) -> None:
+        self.every(WATCH_MS, _Look())
+
+    @handles(_Look)
+    def on_look(self, _: _Look) -> None:
+        """Reads what is new; it holds for handshakes that begin from now on."""
+        self._contexts.look()
+
+    @handles(Shake)
+    def on_shake(self, message: Shake) -> None:
+        """One step."""
+        sock = message.sock
+        events, failure = 0, ""
+        try:
+            if not isinstance(sock, SSLSocket):
+                assert self._contexts.server is not None
+                sock = self._contexts.server.wrap_socket(
+                    sock, server_side=True, do_handshake_on_connect=False
+                )
+            sock.do_handshake()
+        except SSLWantReadError:
+            events = EPOLLIN
+            if _received_bytes(sock) > BYTES_MAX:
+                events, failure = 0, f"more than {BYTES_MAX} bytes, and not over"
+        except SSLWantWriteError:
+            events = EPOLLOUT
+        except OSError as error:
+            failure = reason_of_tls(error)
+        message.reply_to.tell(Shaken(message.number, sock, events, failure))
+
+
+def _received_bytes(sock: socket) -> int:
+    try:
+        info = sock.getsockopt(IPPROTO_TCP, TCP_INFO, _BYTES_RECEIVED_AT + _BYTES_RECEIVED.size)
+    except OSError:  # no TCP, as in tests
+        return 0
+    if len(info) < _BYTES_RECEIVED_AT + _BYTES_RECEIVED.size:
+        return 0
+    (count,) = _BYTES_RECEIVED.unpack_from(info, _BYTES_RECEIVED_AT)
+    return int(count)

@@ -1,0 +1,176 @@
+"""The settings of TLS that a broker and a name server share: RocketMQ's keys, and ours.
+
+4.9.7 takes them from Java's command line and from the file that tls.config.file names.  Here they
+may stand in the settings file, too; what stands in the other one goes over it, as there.
+"""
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from actors.settings.properties_file import parse_properties
+from remoting.tls import CLIENT_AUTH, TlsFiles
+from storage.config import key
+from storage.errors import StoreError, reason_of
+
+DISABLED, PERMISSIVE, ENFORCING = MODES = ("disabled", "permissive", "enforcing")
+_CONFIG_KEY = "tls.config.file"
+_PASSWORDS = ("tls.server.keyPassword", "tls.client.keyPassword")
+
+
+@dataclass(frozen=True)
+class TlsSettings:
+    """Who may come with TLS, who must, and what is shown and asked for."""
+
+    tls_mode: str = key("tls.server.mode", default=PERMISSIVE)
+    """permissive: who comes with TLS gets it, if there is a certificate."""
+    tls_config_file: str = key("tls.config.file", default="/etc/rocketmq/tls.properties")
+    tls_test_mode: bool = key("tls.test.mode.enable", default=False)
+    """A certificate made at the start, and nobody checks anybody's; in 4.9.7 the default."""
+    tls_client_auth: str = key("tls.server.need.client.auth", default="none")
+    tls_server_key: str = key("tls.server.keyPath", default="")
+    tls_server_key_password: str = key("tls.server.keyPassword", default="", secret=True)
+    tls_server_certificate: str = key("tls.server.certPath", default="")
+    tls_checks_client: bool = key("tls.server.authClient", default=True)
+    """Whether who signed a client's certificate is looked at; in 4.9.7 not by default."""
+    tls_server_trust: str = key("tls.server.trustCertPath", default="")
+
+    def check_tls(self) -> None:
+        """Raises StoreError for what cannot work."""
+        _check_word("tls.server.mode", self.tls_mode, MODES)
+        _check_word("tls.server.need.client.auth", self.tls_client_auth, tuple(CLIENT_AUTH))
+        if bool(self.tls_server_certificate) != bool(self.tls_server_key):
+            raise StoreError("tls.server.certPath and tls.server.keyPath belong together.")
+        if self.tls_mode == ENFORCING and not self.has_certificate:
+            raise StoreError(
+                "tls.server.mode is enforcing, and there is no certificate: name one as"
+                " tls.server.certPath, and its key as tls.server.keyPath."
+            )
+        if self.asks_clients and not self.tls_test_mode:
+            if not self.tls_checks_client:
+                raise StoreError(
+                    f"tls.server.need.client.auth is {self.tls_client_auth} with"
+                    " tls.server.authClient=false: a certificate that nobody checks proves nothing;"
+                    " leave one of the two out."
+                )
+            if not self.tls_server_trust:
+                raise StoreError(
+                    f"tls.server.need.client.auth is {self.tls_client_auth}: name the certificates"
+                    " of who signs those of clients as tls.server.trustCertPath."
+                )
+
+    @property
+    def has_certificate(self) -> bool:
+        """Whether this server has something to show."""
+        return self.tls_test_mode or bool(self.tls_server_certificate)
+
+    @property
+    def asks_clients(self) -> bool:
+        return self.tls_client_auth != "none"
+
+    @property
+    def port_mode(self) -> str:
+        """That of its ports for clients, which without a certificate speak no TLS."""
+        return self.tls_mode if self.has_certificate else DISABLED
+
+    @property
+    def server_files(self) -> TlsFiles:
+        return TlsFiles(
+            self.tls_server_certificate,
+            self.tls_server_key,
+            self.tls_server_key_password,
+            self.tls_server_trust if self.asks_clients else "",
+        )
+
+
+@dataclass(frozen=True)
+class BrokerTlsSettings(TlsSettings):
+    """A broker's, which calls others, too."""
+
+    tls_ha_mode: str = key("tls.ha.mode", default=DISABLED)
+    """Of the replication port of a master; enforcing: a slave calls its master with TLS."""
+    tls_enable: str = key("tls.enable", default="")
+    """Whether this server calls others with TLS. Empty: as useTLS, or if the mode is enforcing."""
+    use_tls: bool = key("useTLS", default=False)
+    tls_client_key: str = key("tls.client.keyPath", default="")
+    tls_client_key_password: str = key("tls.client.keyPassword", default="", secret=True)
+    tls_client_certificate: str = key("tls.client.certPath", default="")
+    tls_checks_server: bool = key("tls.client.authServer", default=True)
+    """Whether a server that is called must show a certificate for its host that somebody trusted
+    has signed; in 4.9.7 not by default, and never the host."""
+    tls_client_trust: str = key("tls.client.trustCertPath", default="")
+
+    def check_tls(self) -> None:
+        super().check_tls()
+        _check_word("tls.ha.mode", self.tls_ha_mode, MODES)
+        _check_word("tls.enable", self.tls_enable.lower(), ("", "true", "false"))
+        if bool(self.tls_client_certificate) != bool(self.tls_client_key):
+            raise StoreError("tls.client.certPath and tls.client.keyPath belong together.")
+
+    @property
+    def calls_with_tls(self) -> bool:
+        """Whether it calls name servers, and its master, with TLS."""
+        if self.tls_enable:
+            return self.tls_enable.lower() == "true"
+        return self.use_tls or self.tls_mode == ENFORCING
+
+    @property
+    def calls_any_with_tls(self) -> bool:
+        """Whether it calls anybody with TLS, be it the replication port of a master."""
+        return self.calls_with_tls or self.tls_ha_mode == ENFORCING
+
+    @property
+    def ha_port_mode(self) -> str:
+        """That of the replication port of a master."""
+        return self.tls_ha_mode if self.has_certificate else DISABLED
+
+    @property
+    def client_files(self) -> TlsFiles:
+        return TlsFiles(
+            self.tls_client_certificate,
+            self.tls_client_key,
+            self.tls_client_key_password,
+            self.tls_client_trust,
+        )
+
+
+_default_file = TlsSettings.tls_config_file
+
+
+def with_tls_file(values: Mapping[str, str], overrides: Mapping[str, str]) -> dict[str, str]:
+    """The settings with those of tls.config.file over them, but for what the command line says.
+
+    Raises StoreError for a file that is named and cannot be read, and for a password on the command
+    line.
+    """
+    for name in _PASSWORDS:
+        if name in overrides:
+            raise StoreError(
+                f"{name} stands on the command line, which everybody can read: write it into the"
+                f" settings file, or into the one that {_CONFIG_KEY} names."
+            )
+    path = values.get(_CONFIG_KEY) or _default_file
+    if _CONFIG_KEY not in values and not os.path.exists(path):
+        return dict(values)
+    found = read_tls_file(path)
+    return {**values, **found, **{name: overrides[name] for name in found if name in overrides}}
+
+
+def read_tls_file(path: str) -> dict[str, str]:
+    """What a file like RocketMQ's tls.properties says of TLS. Raises StoreError."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            found = parse_properties(file.read())
+    except OSError as error:
+        reason = reason_of(error)
+    except ValueError as error:
+        reason = str(error)
+    else:
+        return {name: value for name, value in found.items() if name.startswith("tls.")}
+    raise StoreError(f"{path} ({_CONFIG_KEY}) cannot be read: {reason}.")
+
+
+def _check_word(name: str, value: str, allowed: Sequence[str]) -> None:
+    if value not in allowed:
+        words = ", ".join(each for each in allowed if each)
+        raise StoreError(f"{name} is {value}: it may be {words}.")

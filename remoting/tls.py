@@ -1,0 +1,183 @@
+"""TLS contexts, of servers and of those who call them, made of PEM files.
+
+TLS 1.2 and 1.3, with forward secrecy and authenticated ciphers only; nobody renegotiates.  A key
+that is encrypted is opened with the password that is given: nobody is ever asked for one.
+"""
+
+import re
+from binascii import Error as NotBase64
+from binascii import a2b_base64
+from dataclasses import dataclass, field
+from ssl import (
+    CERT_NONE,
+    CERT_OPTIONAL,
+    CERT_REQUIRED,
+    OP_NO_COMPRESSION,
+    OP_NO_RENEGOTIATION,
+    PROTOCOL_TLS_CLIENT,
+    PROTOCOL_TLS_SERVER,
+    SSLContext,
+    SSLError,
+    TLSVersion,
+)
+
+CIPHERS = "ECDHE+AESGCM:ECDHE+CHACHA20"
+"""Of TLS 1.2; those of 1.3 are all of this kind."""
+
+HANDSHAKE_BYTE = 0x16
+"""The first byte of a TLS connection. A frame would have to be 352 MiB long to begin with it."""
+
+CLIENT_AUTH = {"none": CERT_NONE, "optional": CERT_OPTIONAL, "require": CERT_REQUIRED}
+"""Whether a client shows a certificate, by RocketMQ's words."""
+
+_OLD_CIPHERS = re.compile(
+    rb"\x2a\x86\x48\x86\xf7\x0d\x01"
+    rb"(?:\x0c\x01[\x01\x02\x05\x06]"  # PKCS #12: RC4, RC2
+    rb"|\x05[\x01\x03\x04\x06\x0a\x0b])"  # PKCS #5 version 1: DES, RC2
+)
+"""The ciphers of encrypted keys that OpenSSL 3 reads only by its legacy provider, as PKCS #8 has
+them; openssl 1 made such keys unless it was told otherwise, and so does RocketMQ's guide."""
+_OLD_HEADER = re.compile(r"^DEK-Info: (?:DES-CBC|RC2|RC4|BF|IDEA)", re.MULTILINE)
+_PEM_BODY = re.compile(r"-----BEGIN ENCRYPTED PRIVATE KEY-----(.*?)-----END", re.DOTALL)
+
+
+class TlsUnusable(Exception):
+    """TLS cannot be had with these files; one sentence that says what to do."""
+
+
+@dataclass(frozen=True)
+class TlsFiles:
+    """Who one is, and whom one believes; an empty path: nobody."""
+
+    cert_path: str = ""
+    """One's own certificate, with those between it and the trusted one below it."""
+    key_path: str = ""
+    key_password: str = field(default="", repr=False)
+    trust_path: str = ""
+    """The certificates of those who sign others'."""
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """Those that are named."""
+        return tuple(path for path in (self.cert_path, self.key_path, self.trust_path) if path)
+
+
+def server_context(files: TlsFiles, client_auth: str = "none") -> SSLContext:
+    """What a server accepts connections with. Raises TlsUnusable.
+
+    `client_auth`: one of CLIENT_AUTH; with any but none a certificate must be signed by one of
+    `trust_path`.
+    """
+    context = SSLContext(PROTOCOL_TLS_SERVER)
+    _harden(context)
+    context.num_tickets = 0  # they would be written to peers that may never read
+    if not files.cert_path or not files.key_path:
+        raise TlsUnusable("A TLS server needs a certificate and its key.")
+    _load_pair(context, files)
+    if client_auth != "none":
+        if not files.trust_path:
+            raise TlsUnusable(
+                "Certificates of clients are asked for, and nobody is trusted to sign them."
+            )
+        _load_trust(context, files.trust_path)
+        context.verify_mode = CLIENT_AUTH[client_auth]
+    return context
+
+
+def client_context(files: TlsFiles, *, checks_server: bool = True) -> SSLContext:
+    """What one calls a server with. Raises TlsUnusable.
+
+    `checks_server`: its certificate must be signed by one of `trust_path`, by default those that
+    this machine trusts, and name the host that was called.
+    """
+    context = SSLContext(PROTOCOL_TLS_CLIENT)
+    _harden(context)
+    if not checks_server:
+        context.check_hostname = False
+        context.verify_mode = CERT_NONE
+    elif files.trust_path:
+        _load_trust(context, files.trust_path)
+    else:
+        context.load_default_certs()
+    if files.cert_path or files.key_path:
+        if not files.cert_path or not files.key_path:
+            raise TlsUnusable("A certificate and its key belong together: name both, or neither.")
+        _load_pair(context, files)
+    return context
+
+
+def reason_of_tls(error: OSError) -> str:
+    """What went wrong between two that speak TLS, in a few words."""
+    if not isinstance(error, SSLError):
+        return error.strerror or str(error) or type(error).__name__
+    verify_message = getattr(error, "verify_message", "")
+    words = (error.reason or error.strerror or str(error)).lower().replace("_", " ")
+    return f"TLS: {words}{f' ({verify_message})' if verify_message else ''}"
+
+
+def _harden(context: SSLContext) -> None:
+    context.minimum_version = TLSVersion.TLSv1_2
+    context.set_ciphers(CIPHERS)
+    context.options |= OP_NO_COMPRESSION | OP_NO_RENEGOTIATION
+
+
+def _load_trust(context: SSLContext, path: str) -> None:
+    try:
+        context.load_verify_locations(path)
+    except SSLError:
+        raise TlsUnusable(f"{path} holds no certificate in PEM form.") from None
+    except OSError as error:
+        raise _unreadable(path, error) from None
+
+
+def _load_pair(context: SSLContext, files: TlsFiles) -> None:
+    asked: list[bool] = []
+
+    def password() -> str:
+        asked.append(True)
+        return files.key_password
+
+    key_text = _read(files.key_path)
+    _read(files.cert_path)
+    try:
+        context.load_cert_chain(files.cert_path, files.key_path, password)
+    except SSLError:
+        raise TlsUnusable(_why_not(files, key_text, is_encrypted=bool(asked))) from None
+
+
+def _why_not(files: TlsFiles, key_text: str, *, is_encrypted: bool) -> str:
+    key = files.key_path
+    if is_encrypted and _is_old(key_text):
+        return (
+            f"{key} is encrypted in a way that OpenSSL 3 does not read; convert it: openssl pkcs8"
+            f" -topk8 -provider legacy -provider default -in {key} -v2 aes-256-cbc -out {key}.new"
+        )
+    if is_encrypted and not files.key_password:
+        return f"{key} is encrypted: its password is missing (keyPassword)."
+    if is_encrypted:
+        return f"{key} is not opened by the password that is given for it (keyPassword)."
+    if "-----BEGIN" not in key_text or "PRIVATE KEY-----" not in key_text:
+        return f"{key} holds no private key in PEM form (openssl pkey -in OLD -out NEW makes one)."
+    return f"{files.cert_path} and {key} do not belong together, or one of them is damaged."
+
+
+def _is_old(key_text: str) -> bool:
+    if _OLD_HEADER.search(key_text):
+        return True
+    body = _PEM_BODY.search(key_text)
+    try:
+        return body is not None and bool(_OLD_CIPHERS.search(a2b_base64(body[1])))
+    except NotBase64:
+        return False
+
+
+def _read(path: str) -> str:
+    try:
+        with open(path, encoding="latin-1") as file:
+            return file.read()
+    except OSError as error:
+        raise _unreadable(path, error) from None
+
+
+def _unreadable(path: str, error: OSError) -> TlsUnusable:
+    return TlsUnusable(f"{path} cannot be read: {error.strerror}.")

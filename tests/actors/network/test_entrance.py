@@ -1,0 +1,241 @@
+"""Tests of actors/network/entrance.py and handshakes.py, on the virtual clock: who gets in, and how
+long and how many may try. A5 and A7 of docs/security.md."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from select import EPOLLIN, EPOLLOUT
+from socket import socket, socketpair
+from ssl import MemoryBIO, SSLObject, SSLWantReadError
+from typing import Any
+
+import pytest
+from structlog.testing import capture_logs
+
+from actors.engine.supervisor import ChildSpec
+from actors.network.connections import Accepted
+from actors.network.entrance import (
+    HOST_MAX,
+    HOST_SHAKING_MAX,
+    SHAKING_MAX,
+    TIME_MS,
+    Entrance,
+)
+from actors.network.handshakes import Handshakes
+from actors.network.service import Service
+from actors.network.tls_contexts import TlsContexts
+from actors.settings.tls_settings import TlsSettings
+from remoting.tls_socket import TlsSocket
+from tests.support.certificates import Certificates
+from tests.support.peers import Told, simulated
+from tests.support.simulation import SimulatedSystem
+
+HELLO = bytes.fromhex("16030100050100000100")
+"""The beginning of a handshake that never goes on."""
+
+
+class Door:
+    """An entrance, and those who stand before it."""
+
+    def __init__(
+        self, system: SimulatedSystem, contexts: TlsContexts, *, takes_plain: bool
+    ) -> None:
+        self.system = system
+        self.inside = Told("inside")
+        self._ends: list[socket] = []
+        self.entrances: list[Entrance] = []
+        handshakes = system.address("handshakes")
+
+        def make(_: Any) -> Entrance:
+            self.entrances.append(
+                Entrance(self.inside.address, handshakes, takes_plain=takes_plain)
+            )
+            return self.entrances[-1]
+
+        system.start(
+            ChildSpec("handshakes", lambda _: Handshakes(contexts)), ChildSpec("entrance", make)
+        )
+
+    @property
+    def entrance(self) -> Entrance:
+        return self.entrances[-1]
+
+    def comes(self, host: str = "192.0.2.7", *, says: bytes = b"") -> "Guest":
+        """Somebody connects."""
+        near, far = socketpair()
+        near.setblocking(False)
+        far.setblocking(False)
+        self._ends += near, far
+        guest = Guest(self, near, far)
+        accepted = Accepted(far, (host, 40_000 + len(self._ends)), Service({}))
+        self.system.address("entrance").tell(accepted)
+        self.system.drain()
+        if says:
+            guest.says(says)
+        return guest
+
+    def let_in(self) -> list[Accepted]:
+        return self.inside.take()
+
+    def close(self) -> None:
+        for each in self._ends:
+            each.close()
+
+
+class Guest:
+    def __init__(self, door: Door, near: socket, far: socket) -> None:
+        self._door = door
+        self._near = near
+        self._far = far.fileno()
+
+    def says(self, data: bytes) -> None:
+        self._near.send(data)
+        self.is_seen()
+
+    def is_seen(self) -> None:
+        self._door.system.loop.make_ready(_Fd(self._far), EPOLLIN | EPOLLOUT)
+        self._door.system.drain()
+
+    def hears(self) -> bytes | None:
+        """What came; None: it is closed."""
+        try:
+            return self._near.recv(1 << 18) or None
+        except BlockingIOError:
+            return b""
+        except ConnectionResetError:
+            return None
+
+    @property
+    def is_out(self) -> bool:
+        return self.hears() is None
+
+    def shakes(self, end: SSLObject, incoming: MemoryBIO, outgoing: MemoryBIO) -> None:
+        while True:
+            try:
+                end.do_handshake()
+                over = True
+            except SSLWantReadError:
+                over = False
+            self.says(outgoing.read())
+            if over:
+                return
+            incoming.write(self.hears() or b"")
+
+
+class _Fd:
+    def __init__(self, number: int) -> None:
+        self._number = number
+
+    def fileno(self) -> int:
+        return self._number
+
+
+@contextmanager
+def door(folder: Path, *, takes_plain: bool) -> Iterator[Door]:
+    files = Certificates(folder).files()
+    settings = TlsSettings(tls_server_certificate=files.cert_path, tls_server_key=files.key_path)
+    with simulated() as system:
+        made = Door(system, TlsContexts(settings), takes_plain=takes_plain)
+        try:
+            yield made
+        finally:
+            made.close()
+
+
+@pytest.mark.parametrize("takes_plain", [True, False])
+def test_who_speaks_tls_gets_in_and_can_be_understood(tmp_path: Path, takes_plain: bool) -> None:
+    with door(tmp_path, takes_plain=takes_plain) as made:
+        guest = made.comes()
+        incoming, outgoing = MemoryBIO(), MemoryBIO()
+        end = (
+            Certificates(tmp_path).calls().wrap_bio(incoming, outgoing, server_hostname="127.0.0.1")
+        )
+        guest.shakes(end, incoming, outgoing)
+        (accepted,) = made.let_in()
+        assert isinstance(accepted.sock, TlsSocket)
+        assert accepted.remote[0] == "192.0.2.7"
+        end.write(b"asked")
+        guest.says(outgoing.read())
+        assert accepted.sock.recv(1 << 18) == b"asked"
+        accepted.sock.close()
+        assert made.entrance.shaking_count == 0
+
+
+def test_who_speaks_no_tls_is_let_in_with_every_byte_or_turned_away(tmp_path: Path) -> None:
+    with door(tmp_path / "permissive", takes_plain=True) as made:
+        guest = made.comes(says=b"\0\0\0\5plain")
+        (accepted,) = made.let_in()
+        assert accepted.sock.recv(100) == b"\0\0\0\5plain"
+        assert guest.hears() == b""
+    with door(tmp_path / "enforcing", takes_plain=False) as made, capture_logs() as logs:
+        guests = [made.comes(says=b"\0\0\0\5plain") for _ in range(3)]
+        assert made.let_in() == []
+        assert all(guest.is_out for guest in guests)
+        said = [line["event"] for line in logs if line["log_level"] == "warning"]
+        assert said == ["a connection without TLS is refused"], "one line a minute"
+
+
+def test_a5_after_the_first_byte_silence_is_closed_in_ten_seconds_and_garbage_at_once(
+    tmp_path: Path,
+) -> None:
+    with door(tmp_path, takes_plain=True) as made:
+        silent, began = made.comes(), made.comes(says=HELLO[:1])
+        garbage = made.comes(says=b"\x16" + b"garbage that is no handshake at all")
+        assert garbage.hears() is None or garbage.is_out, "perhaps with an alert before it"
+        made.system.advance(TIME_MS - 2000)
+        assert silent.hears() == b"" and began.hears() == b""
+        with capture_logs() as logs:
+            made.system.advance(4000)
+        assert silent.is_out and began.is_out
+        assert sorted(line["event"] for line in logs if line["log_level"] == "warning") == [
+            "a TLS handshake was not over in 10 s",
+            "nothing came in 10 s",
+        ]
+        assert made.let_in() == [] and made.entrance.shaking_count == 0
+
+
+def test_a_handshake_of_too_many_bytes_ends(tmp_path: Path) -> None:
+    """OpenSSL takes a first message of 128 KiB; the kernel counts what has come."""
+    with door(tmp_path, takes_plain=True) as made, pytest.MonkeyPatch.context() as patch:
+        patch.setattr("actors.network.handshakes._received_bytes", lambda _: (16 << 10) + 1)
+        with capture_logs() as logs:
+            assert made.comes(says=HELLO[:6]).is_out
+        assert "more than 16384 bytes, and not over" in str(logs)
+
+
+def test_a7_one_address_has_so_many_handshakes_and_no_more(tmp_path: Path) -> None:
+    with door(tmp_path, takes_plain=True) as made:
+        began = [made.comes(says=HELLO[:6]) for _ in range(HOST_MAX + 20)]
+        assert made.entrance.shaking_count == HOST_SHAKING_MAX
+        assert [guest.is_out for guest in began] == [False] * HOST_MAX + [True] * 20
+        made.comes("192.0.2.8", says=b"\0\0\0\5plain")
+        assert len(made.let_in()) == 1, "others are served"
+        made.comes("192.0.2.8", says=HELLO[:6])
+        assert made.entrance.shaking_count == HOST_SHAKING_MAX + 1, "nor has anybody else to wait"
+        made.system.advance(TIME_MS + 2000)
+        assert all(guest.is_out for guest in began)
+        assert made.entrance.shaking_count == 0
+
+
+def test_a7_all_together_have_so_many_handshakes_and_the_next_wait(tmp_path: Path) -> None:
+    with door(tmp_path, takes_plain=True) as made:
+        hosts = [f"198.51.{number // 250}.{number % 250}" for number in range(100)]
+        began = [made.comes(hosts[number % 100], says=HELLO[:6]) for number in range(SHAKING_MAX)]
+        waiting = made.comes("192.0.2.9", says=HELLO[:6])
+        assert made.entrance.shaking_count == SHAKING_MAX
+        assert not waiting.is_out
+        began[0].says(b"garbage" * 10)
+        assert made.entrance.shaking_count == SHAKING_MAX, "the one that waited has its place"
+        made.system.advance(TIME_MS + 2000)
+        assert made.entrance.shaking_count == 0
+
+
+def test_a_newcomer_whose_entrance_fails_is_closed(tmp_path: Path) -> None:
+    with door(tmp_path, takes_plain=True) as made:
+        guest, other = made.comes(), made.comes(says=HELLO[:6])
+        made.system.address("entrance").tell("what nobody understands")
+        made.system.advance(5000)
+        assert guest.is_out and other.is_out
+        assert len(made.entrances) == 2, "started again"
+        made.comes(says=b"\0\0\0\5plain")
+        assert len(made.let_in()) == 1

@@ -1,0 +1,151 @@
+"""Tests of actors/network/tls_contexts.py: certificates that change while a server serves."""
+
+import os
+from pathlib import Path
+from shutil import copyfile, which
+from ssl import MemoryBIO, SSLContext, SSLWantReadError
+
+import pytest
+from structlog.testing import capture_logs
+
+from actors.config import BrokerConfig
+from actors.network.tls_contexts import TlsContexts, tls_contexts, to_call_with
+from actors.settings.tls_settings import TlsSettings
+from storage.errors import StoreError
+from tests.support.certificates import Certificates
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> Certificates:
+    return Certificates(tmp_path)
+
+
+def contexts(made: Certificates) -> TlsContexts:
+    files = made.files()
+    return TlsContexts(
+        TlsSettings(tls_server_certificate=files.cert_path, tls_server_key=files.key_path)
+    )
+
+
+def shown_by(server: SSLContext, made: Certificates) -> str:
+    """The host that its certificate names."""
+    to_server, to_client = MemoryBIO(), MemoryBIO()
+    calls = made.calls()
+    calls.check_hostname = False
+    near = calls.wrap_bio(to_client, to_server)
+    far = server.wrap_bio(to_server, to_client, server_side=True)
+    while True:
+        try:
+            near.do_handshake()
+            break
+        except SSLWantReadError:
+            pass
+        try:
+            far.do_handshake()
+        except SSLWantReadError:
+            continue
+    shown = near.getpeercert()
+    assert shown is not None
+    names = shown["subjectAltName"]
+    assert isinstance(names, tuple) and isinstance(names[0], tuple)
+    return str(names[0][1])
+
+
+def replace_files(made: Certificates, host: str, *, key: bool = True) -> None:
+    """As an operator does; the time of a file may be the same when that happens in a test."""
+    other = made.files("other", host)
+    for source, target in (
+        (other.cert_path, made.folder / "server.pem"),
+        *([(other.key_path, made.folder / "server.key")] if key else []),
+    ):
+        copyfile(source, target)
+        status = os.stat(target)
+        os.utime(target, ns=(status.st_atime_ns, status.st_mtime_ns + 1_000_000))
+
+
+def test_a_new_certificate_holds_for_connections_that_come_then(made: Certificates) -> None:
+    found = contexts(made)
+    before = found.server
+    assert before is not None and shown_by(before, made) == "127.0.0.1"
+    found.look()
+    assert found.server is before, "nothing has changed"
+    replace_files(made, "192.0.2.7")
+    with capture_logs() as logs:
+        found.look()
+    assert found.server is not None and shown_by(found.server, made) == "192.0.2.7"
+    assert [line["event"] for line in logs] == ["TLS certificates read again"]
+
+
+def test_what_cannot_be_used_is_said_once_and_changes_nothing(made: Certificates) -> None:
+    found = contexts(made)
+    replace_files(made, "192.0.2.7", key=False)
+    with capture_logs() as logs:
+        found.look()
+        found.look()
+    assert [line["event"] for line in logs] == ["TLS stays as it was"]
+    assert "do not belong together" in logs[0]["reason"]
+    assert found.server is not None and shown_by(found.server, made) == "127.0.0.1"
+    replace_files(made, "192.0.2.7")
+    found.look()
+    assert shown_by(found.server, made) == "192.0.2.7", "the key came a moment later"
+    (made.folder / "server.key").unlink()
+    with capture_logs() as logs:
+        found.look()
+    assert "cannot be read: No such file or directory" in logs[0]["reason"]
+
+
+def test_a_server_that_takes_one_context_shows_the_newest_certificate(made: Certificates) -> None:
+    found = contexts(made)
+    followed = found.followed()
+    assert shown_by(followed, made) == "127.0.0.1"
+    replace_files(made, "192.0.2.7")
+    found.look()
+    assert shown_by(followed, made) == "192.0.2.7"
+
+
+def test_a_key_that_everybody_can_read_is_named(made: Certificates) -> None:
+    made.files()
+    os.chmod(made.folder / "server.key", 0o644)
+    files = made.folder / "server.pem", made.folder / "server.key"
+    with capture_logs() as logs:
+        TlsContexts(TlsSettings(tls_server_certificate=str(files[0]), tls_server_key=str(files[1])))
+    assert [(line["event"], line["file"]) for line in logs] == [
+        ("everybody on this machine can read a TLS key", str(files[1]))
+    ]
+
+
+def test_a_start_with_files_that_cannot_be_used_ends_in_a_sentence(made: Certificates) -> None:
+    files = made.files()
+    wrong = TlsSettings(tls_server_certificate=files.cert_path, tls_server_key=made.old_key())
+    with pytest.raises(StoreError, match=r"^TLS: .* convert it: openssl pkcs8 -topk8"):
+        TlsContexts(wrong)
+
+
+def test_calls_have_a_context_of_their_own_where_the_settings_want_it(made: Certificates) -> None:
+    assert tls_contexts(BrokerConfig()) is None
+    assert to_call_with(None, wanted=True)() is None
+    found = tls_contexts(BrokerConfig(tls_enable="true", tls_client_trust=made.trust))
+    assert found is not None and found.server is None
+    assert to_call_with(found, wanted=False)() is None
+    called_with = to_call_with(found, wanted=True)()
+    assert called_with is not None and called_with.check_hostname
+    believing = tls_contexts(BrokerConfig(tls_enable="true", tls_checks_server=False))
+    assert believing is not None and believing.client is not None
+    assert not believing.client.check_hostname
+
+
+@pytest.mark.slow
+def test_test_mode_makes_a_certificate_and_says_that_it_keeps_out_nobody() -> None:
+    if which("openssl") is None:
+        pytest.skip("the openssl command, which test mode of TLS wants, is not here")
+    with capture_logs() as logs:
+        found = TlsContexts(TlsSettings(tls_test_mode=True))
+    assert [line["event"] for line in logs] == ["TLS in test mode: it keeps out nobody"]
+    assert found.server is not None
+    assert found.server.cert_store_stats()["x509"] == 0, "nobody is asked for a certificate"
+
+
+def test_test_mode_without_openssl_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "")
+    with pytest.raises(StoreError, match=r"wants the openssl command, which is not here"):
+        TlsContexts(TlsSettings(tls_test_mode=True))

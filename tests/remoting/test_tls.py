@@ -1,0 +1,182 @@
+"""Tests of remoting/tls.py: what contexts let in, and what is said of files that cannot be used."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from socket import socketpair
+from ssl import MemoryBIO, SSLContext, SSLError, SSLWantReadError, TLSVersion
+
+import pytest
+
+from remoting.tls import TlsFiles, TlsUnusable, client_context, reason_of_tls, server_context
+from tests.support.certificates import PASSWORD, Certificates
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> Certificates:
+    return Certificates(tmp_path)
+
+
+def shake(server: SSLContext, client: SSLContext, host: str = "127.0.0.1") -> str:
+    """The version that the two agree on, without sockets. Raises SSLError."""
+    to_server, to_client = MemoryBIO(), MemoryBIO()
+    ends = [
+        client.wrap_bio(to_client, to_server, server_hostname=host),
+        server.wrap_bio(to_server, to_client, server_side=True),
+    ]
+    over = [False, False]
+    while not all(over):
+        for number, end in enumerate(ends):
+            try:
+                end.do_handshake()
+            except SSLWantReadError:
+                continue
+            over[number] = True
+    version = ends[0].version()
+    assert version is not None
+    ends[0].write(b"asked")
+    assert ends[1].read() == b"asked", "the server has looked at what the client shows"
+    return version
+
+
+def test_a_client_that_trusts_the_signer_gets_in_by_tls_1_3(made: Certificates) -> None:
+    files = made.files()
+    assert shake(
+        server_context(files), client_context(replace(files, cert_path="", key_path=""))
+    ) == ("TLSv1.3")
+
+
+def test_tls_1_2_is_the_oldest_with_ciphers_that_keep_past_secrets(made: Certificates) -> None:
+    client = made.calls()
+    client.maximum_version = TLSVersion.TLSv1_2
+    assert shake(server_context(made.files()), client) == "TLSv1.2"
+    names = {cipher["name"] for cipher in server_context(made.files()).get_ciphers()}
+    assert all(name.startswith(("TLS_", "ECDHE-")) for name in names)
+    assert all("GCM" in name or "CHACHA20" in name for name in names)
+
+
+@pytest.mark.filterwarnings("ignore:.*TLSv1:DeprecationWarning")
+@pytest.mark.parametrize(
+    "weaken",
+    [
+        lambda client: setattr(client, "maximum_version", TLSVersion.TLSv1),
+        lambda client: setattr(client, "maximum_version", TLSVersion.TLSv1_1),
+    ],
+)
+def test_older_versions_are_refused(
+    made: Certificates, weaken: Callable[[SSLContext], None]
+) -> None:
+    client = made.calls()
+    client.set_ciphers("ALL:@SECLEVEL=0")
+    client.minimum_version = TLSVersion.MINIMUM_SUPPORTED
+    weaken(client)
+    with pytest.raises(SSLError):
+        shake(server_context(made.files()), client)
+
+
+def test_ciphers_without_forward_secrecy_or_authentication_are_refused(made: Certificates) -> None:
+    client = made.calls()
+    client.maximum_version = TLSVersion.TLSv1_2
+    client.set_ciphers("kRSA:AES128-SHA:ECDHE-RSA-AES128-SHA:ECDHE-ECDSA-AES128-SHA:@SECLEVEL=0")
+    with pytest.raises(SSLError, match=r"(?i)handshake failure|no shared cipher"):
+        shake(server_context(made.files()), client)
+
+
+def test_a_client_must_show_a_certificate_where_it_is_required(made: Certificates) -> None:
+    server = server_context(made.files(), "require")
+    assert shake(server, made.calls(shows=made.files("client", "client-1")))
+    with pytest.raises(SSLError, match=r"(?i)peer did not return a certificate"):
+        shake(server, made.calls())
+    strangers = Certificates(made.folder / "strangers", "Strangers")
+    with pytest.raises(SSLError, match=r"(?i)certificate verify failed|unknown ca"):
+        shake(server, made.calls(shows=strangers.files("client", "client-1")))
+    over = made.files("over", "client-1", is_over=True)
+    with pytest.raises(SSLError, match=r"(?i)expired"):
+        shake(server, made.calls(shows=over))
+    assert shake(server_context(made.files(), "optional"), made.calls())
+
+
+def test_a_client_looks_at_who_signed_and_for_which_host_and_until_when(made: Certificates) -> None:
+    trusting = client_context(replace(made.files(), cert_path="", key_path=""))
+    with pytest.raises(SSLError, match="IP address mismatch"):
+        shake(server_context(made.files("other", "192.0.2.7")), trusting)
+    with pytest.raises(SSLError, match="Hostname mismatch"):
+        shake(server_context(made.files("name", "broker.example")), trusting, "other.example")
+    assert shake(server_context(made.files("name", "broker.example")), trusting, "broker.example")
+    with pytest.raises(SSLError, match="expired"):
+        shake(server_context(made.files("over", is_over=True)), trusting)
+    strangers = Certificates(made.folder / "strangers", "Strangers")
+    with pytest.raises(SSLError, match=r"unable to get local issuer|self-signed"):
+        shake(server_context(strangers.files()), trusting)
+    believing = client_context(replace(made.files(), trust_path=""), checks_server=False)
+    assert shake(server_context(strangers.files("other", "192.0.2.7")), believing)
+
+
+# --- files
+
+
+def said(made: Callable[[], SSLContext]) -> str:
+    with pytest.raises(TlsUnusable) as error:
+        made()
+    return str(error.value)
+
+
+def test_an_encrypted_key_is_opened_by_its_password_and_never_asked_for(made: Certificates) -> None:
+    files = replace(made.files(), key_path=made.encrypted_key())
+    assert shake(server_context(replace(files, key_password=PASSWORD)), made.calls())
+    assert said(lambda: server_context(files)) == (
+        f"{files.key_path} is encrypted: its password is missing (keyPassword)."
+    )
+    wrong = replace(files, key_password="another")
+    assert "not opened by the password" in said(lambda: server_context(wrong))
+    assert PASSWORD not in repr(replace(files, key_password=PASSWORD))
+
+
+def test_a_key_of_old_openssl_is_named_with_the_command_that_converts_it(
+    made: Certificates,
+) -> None:
+    old = made.old_key()
+    files = replace(made.files(), key_path=old, key_password=PASSWORD)
+    assert said(lambda: server_context(files)) == (
+        f"{old} is encrypted in a way that OpenSSL 3 does not read; convert it: openssl pkcs8"
+        f" -topk8 -provider legacy -provider default -in {old} -v2 aes-256-cbc -out {old}.new"
+    )
+
+
+def test_files_that_cannot_be_used_are_named(made: Certificates, tmp_path: Path) -> None:
+    files = made.files()
+    junk, missing = tmp_path / "junk", str(tmp_path / "missing")
+    junk.write_text("junk\n")
+    for wrong, words in (
+        (
+            replace(files, cert_path=missing),
+            f"{missing} cannot be read: No such file or directory.",
+        ),
+        (replace(files, key_path=missing), f"{missing} cannot be read: No such file or directory."),
+        (replace(files, key_path=str(junk)), f"{junk} holds no private key in PEM form"),
+        (replace(files, cert_path=str(junk)), "do not belong together, or one of them is damaged"),
+        (replace(files, key_path=""), "A TLS server needs a certificate and its key."),
+    ):
+        assert words in said(lambda wrong=wrong: server_context(wrong))  # type: ignore[misc]
+    other = replace(files, key_path=made.files("other", "192.0.2.8").key_path)
+    assert "do not belong together" in said(lambda: server_context(other))
+    no_trust = replace(files, trust_path=str(junk))
+    assert said(lambda: server_context(no_trust, "require")) == (
+        f"{junk} holds no certificate in PEM form."
+    )
+    assert "nobody is trusted" in said(
+        lambda: server_context(replace(files, trust_path=""), "require")
+    )
+    assert "belong together" in said(lambda: client_context(replace(files, key_path="")))
+
+
+def test_errors_are_told_in_words() -> None:
+    assert reason_of_tls(ConnectionResetError(104, "Connection reset by peer")) == (
+        "Connection reset by peer"
+    )
+    near, far = socketpair()
+    with near, far:
+        far.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+        with pytest.raises(SSLError) as error:
+            client_context(TlsFiles(), checks_server=False).wrap_socket(near)
+    assert reason_of_tls(error.value) == "TLS: wrong version number"

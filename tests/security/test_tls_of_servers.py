@@ -1,0 +1,298 @@
+"""TLS of brokers and name servers that really listen: who gets in, what is refused, and what is
+stored of it. A6 and A8 of docs/security.md."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+from shutil import copyfile, which
+from socket import create_connection, socket
+from ssl import OP_NO_RENEGOTIATION, SSLError, TLSVersion
+from subprocess import run
+from threading import Event
+from time import monotonic
+from typing import Any
+
+import pytest
+from structlog.testing import capture_logs
+
+from actors.config import BrokerConfig, NamesrvConfig
+from protocol.ha import encode_report
+from remoting.tls import TlsFiles, server_context
+from storage.config import StoreConfig
+from tests.support.brokers import send_command
+from tests.support.certificates import Certificates
+from tests.support.sockets import HOST, WAIT_S, Line, frames_of, serving_broker
+from troupemq import (
+    Admin,
+    ConnectionFailed,
+    Credentials,
+    Message,
+    Producer,
+    PushConsumer,
+    Tls,
+)
+from troupemq.servers import Servers
+
+ROOT = Path(__file__).resolve().parents[2]
+ACCOUNTS = """
+accounts:
+- {accessKey: administrator, secretKey: secret-admin, admin: true}
+- {accessKey: careful-account, secretKey: secret-careful, topicPerms: [Orders=PUB|SUB],
+   requireTls: true}
+"""
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> Certificates:
+    return Certificates(tmp_path / "tls")
+
+
+def tls_settings(files: TlsFiles, mode: str = "enforcing") -> dict[str, Any]:
+    """Of a server that shows this certificate."""
+    return {
+        "tls_mode": mode,
+        "tls_server_certificate": files.cert_path,
+        "tls_server_key": files.key_path,
+    }
+
+
+def calls_with(files: TlsFiles, *, shows: bool = False) -> dict[str, Any]:
+    """Of a broker that calls others."""
+    return {
+        "tls_client_trust": files.trust_path,
+        "tls_client_certificate": files.cert_path if shows else "",
+        "tls_client_key": files.key_path if shows else "",
+    }
+
+
+@contextmanager
+def cluster(
+    tmp_path: Path, settings: dict[str, Any], **of_broker: Any
+) -> Iterator[tuple[Servers, str, BrokerConfig]]:
+    """A name server and a broker with the same settings; the name server's address."""
+    servers = Servers(pytest.fail)
+    common = {"listen_port": 0, "bind_address": HOST, **settings}
+    servers.start_namesrv(NamesrvConfig(kv_config_path=str(tmp_path / "kv.json"), **common))
+    namesrv = f"{HOST}:{servers.ports['namesrv']}"
+    config = BrokerConfig(
+        broker_name="broker-a",
+        broker_ip1=HOST,
+        broker_ip2=HOST,
+        namesrv_address=namesrv,
+        **common,
+        **of_broker,
+    )
+    servers.start_broker(config, store(tmp_path / "store"))
+    try:
+        yield servers, namesrv, config
+    finally:
+        assert servers.stop(WAIT_S)
+
+
+def store(root: Path) -> StoreConfig:
+    return StoreConfig(
+        root=str(root), commit_log_file_bytes=16 << 20, max_hash_slots=100, max_index_entries=400
+    )
+
+
+def comes_true(condition: Callable[[], bool]) -> None:
+    end_s = monotonic() + WAIT_S
+    pause = Event()
+    while not condition():
+        assert monotonic() < end_s, "never came"
+        pause.wait(0.02)
+
+
+def test_a6_nothing_of_a_plain_connection_is_stored_where_tls_is_enforced(
+    made: Certificates, tmp_path: Path
+) -> None:
+    """4.9.7 stores what comes with the first read."""
+    with serving_broker(tmp_path / "store", **tls_settings(made.files())) as running:
+        log = running.broker.store.commit_log
+        before = log.end_offset
+        with Line.to(running.ports.main) as plain:
+            plain.send_bytes(frames_of([send_command(oneway=True) for _ in range(10)]))
+            assert plain.rest() == [], "closed without a word"
+        with Line.to(running.ports.fast) as plain:
+            plain.send_bytes(frames_of([send_command()]))
+            assert plain.rest() == []
+        with Line(made_tls_socket(made, running.ports.main)) as encrypted:
+            assert encrypted.ask(send_command()).code == 0
+        assert log.end_offset > before, "of the one that came with TLS"
+        assert log.end_offset - before < 400, "and of no other"
+
+
+def made_tls_socket(made: Certificates, port: int) -> Any:
+    sock = create_connection((HOST, port), WAIT_S)
+    return made.calls().wrap_socket(sock, server_hostname=HOST)
+
+
+def test_both_are_served_on_one_port_where_tls_is_permitted(
+    made: Certificates, tmp_path: Path
+) -> None:
+    settings = tls_settings(made.files(), "permissive")
+    with serving_broker(tmp_path / "store", **settings) as running:
+        with Line.to(running.ports.main) as plain:
+            assert plain.ask(send_command()).code == 0
+        with Line(made_tls_socket(made, running.ports.main)) as encrypted:
+            assert encrypted.ask(send_command(b"x" * 3_000_000)).code == 0
+
+
+def test_who_speaks_tls_to_a_server_without_is_told_in_the_log(
+    made: Certificates, tmp_path: Path
+) -> None:
+    with serving_broker(tmp_path / "store") as running, capture_logs() as logs:
+        with pytest.raises(OSError):
+            made_tls_socket(made, running.ports.main)
+        comes_true(lambda: "no certificate" in str(logs))
+
+
+@pytest.mark.filterwarnings("ignore:.*TLSv1:DeprecationWarning")
+def test_a8_old_versions_are_refused_and_nobody_renegotiates(
+    made: Certificates, tmp_path: Path
+) -> None:
+    assert server_context(made.files()).options & OP_NO_RENEGOTIATION
+    with serving_broker(tmp_path / "store", **tls_settings(made.files())) as running:
+        calls = made.calls()
+        calls.set_ciphers("ALL:@SECLEVEL=0")
+        calls.minimum_version = TLSVersion.MINIMUM_SUPPORTED
+        calls.maximum_version = TLSVersion.TLSv1
+        sock = create_connection((HOST, running.ports.main), WAIT_S)
+        with sock, pytest.raises((SSLError, ConnectionError)):
+            calls.wrap_socket(sock, server_hostname=HOST)
+
+
+def test_our_client_sends_and_consumes_with_a_certificate_of_its_own(
+    made: Certificates, tmp_path: Path
+) -> None:
+    server, client = made.files(), made.files("client", "client-1")
+    settings = tls_settings(server) | {
+        "tls_client_auth": "require",
+        "tls_server_trust": server.trust_path,
+    }
+    with cluster(tmp_path, settings, **calls_with(server, shows=True)) as (_, namesrv, _):
+        tls = Tls(client.trust_path, client.cert_path, client.key_path)
+        bodies = [b"a" * size for size in (1, 20_000, 1_000_000)]
+        with Producer("shop", namesrv, tls=tls) as producer:
+            for body in bodies:
+                assert producer.send(Message("Orders", body)).queue.topic == "Orders"
+        found: list[bytes] = []
+        all_there = Event()
+
+        def take(messages: Any) -> None:
+            found.extend(message.body for message in messages)
+            if len(found) >= len(bodies):
+                all_there.set()
+
+        with PushConsumer("billing", take, namesrv, tls=tls) as consumer:
+            consumer.subscribe("Orders")
+            assert all_there.wait(WAIT_S)
+        assert sorted(found) == sorted(bodies)
+        for wrong in (Tls(client.trust_path), None, Tls()):
+            with pytest.raises(ConnectionFailed), Admin(namesrv, tls=wrong) as admin:
+                admin.queues("Orders")
+
+
+def test_an_account_that_wants_tls_is_refused_without_it(
+    made: Certificates, tmp_path: Path
+) -> None:
+    accounts = tmp_path / "plain_acl.yml"
+    accounts.write_text(ACCOUNTS)
+    settings = tls_settings(made.files(), "permissive") | {
+        "acl_enable": True,
+        "acl_file": str(accounts),
+    }
+    careful = Credentials("careful-account", "secret-careful")
+    with serving_broker(tmp_path / "store", **settings) as running:
+        with Line.to(running.ports.main) as plain:
+            request = send_command(topic="Orders")
+            careful.sign(request, 0)
+            refused = plain.ask(request)
+            assert "accessKey=careful-account is only allowed over TLS" in str(refused.remark)
+        with Line(made_tls_socket(made, running.ports.main)) as encrypted:
+            request = send_command(topic="Orders")
+            careful.sign(request, 0)
+            assert encrypted.ask(request).code == 0
+
+
+def test_a_new_certificate_is_shown_without_a_restart_and_old_connections_go_on(
+    made: Certificates, tmp_path: Path
+) -> None:
+    with (
+        serving_broker(tmp_path / "store", **tls_settings(made.files())) as running,
+        Line(made_tls_socket(made, running.ports.main)) as before,
+    ):
+        assert before.ask(send_command()).code == 0
+        other = made.files("other", "localhost")
+        copyfile(other.key_path, made.folder / "server.key")
+        copyfile(other.cert_path, made.folder / "server.pem")
+
+        def shows_the_new_one() -> bool:
+            calls = made.calls()
+            with create_connection((HOST, running.ports.main), WAIT_S) as sock:
+                try:
+                    calls.wrap_socket(sock, server_hostname="localhost").close()
+                except SSLError:
+                    return False
+            return True
+
+        comes_true(shows_the_new_one)
+        assert before.ask(send_command()).code == 0
+
+
+@pytest.mark.slow
+def test_the_commands_of_the_documents_make_certificates_that_work(tmp_path: Path) -> None:
+    if which("openssl") is None:
+        pytest.skip("the openssl command, with which the documents make certificates, is not here")
+    text = (ROOT / "docs" / "security.md").read_text(encoding="utf-8")
+    commands = text.partition("### Certificates")[2].partition("```sh\n")[2].partition("```")[0]
+    assert "openssl x509" in commands
+    run(["sh", "-e"], input=commands, cwd=tmp_path, check=True, text=True, capture_output=True)
+    files = [str(tmp_path / name) for name in ("server.pem", "server.key", "ca.pem")]
+    with serving_broker(tmp_path / "store", **tls_settings(TlsFiles(*files[:2]))) as running:
+        calls = Tls(files[2]).context()
+        for host in (HOST, "localhost"):
+            with create_connection((HOST, running.ports.main), WAIT_S) as sock:
+                calls.wrap_socket(sock, server_hostname=host).close()
+
+
+def is_closed(stranger: socket) -> bool:
+    """Whether the other side closes it without a word."""
+    try:
+        return stranger.recv(1) == b""
+    except ConnectionResetError:
+        return True
+
+
+@pytest.mark.slow(8)
+def test_a_slave_follows_with_tls_and_a_stranger_does_not_without(
+    made: Certificates, tmp_path: Path
+) -> None:
+    server = made.files()
+    settings = tls_settings(server) | {
+        "tls_client_auth": "require",
+        "tls_server_trust": server.trust_path,
+    }
+    calls = calls_with(server, shows=True) | {"tls_ha_mode": "enforcing"}
+    with cluster(tmp_path, settings, **calls) as (servers, namesrv, config):
+        with create_connection((HOST, servers.ports["ha"]), WAIT_S) as stranger:
+            stranger.sendall(encode_report(0))
+            assert is_closed(stranger)
+        tls = Tls(server.trust_path, server.cert_path, server.key_path)
+        with Producer("shop", namesrv, tls=tls) as producer:
+            for number in range(20):
+                producer.send(Message("Orders", Random(number).randbytes(100_000)))
+        slave = Servers(pytest.fail)
+        master = f"{HOST}:{servers.ports['ha']}"
+        role = replace(config, broker_role="SLAVE", broker_id=1, ha_master_address=master)
+        slave.start_broker(role, store(tmp_path / "slave"))
+        try:
+            assert servers.broker is not None and slave.broker is not None
+            log = servers.broker.broker.store.commit_log
+            copied = slave.broker.broker.store.commit_log
+            comes_true(lambda: copied.end_offset >= log.end_offset)
+            assert copied.view(0, 2_000_000) == log.view(0, 2_000_000)
+        finally:
+            assert slave.stop(WAIT_S)

@@ -1,0 +1,83 @@
+"""The walk of docs/security.md, from nothing to two accounts: each line as it stands there."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.compat.servers import SMALL_FILES, free_port
+
+ROOT = Path(__file__).resolve().parent.parent
+SMALL = "".join(f"{name}={value}\n" for name, value in SMALL_FILES.items())
+"""A test has less of the disk than an operator."""
+TIMEOUT_S = 300
+BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+def walk() -> list[tuple[str, str]]:
+    """The blocks of its chapter: language, lines."""
+    text = (ROOT / "docs" / "security.md").read_text()
+    _, _, rest = text.partition("## From nothing to two accounts")
+    return BLOCK.findall(rest.partition("\n## ")[0])
+
+
+def script(blocks: list[tuple[str, str]]) -> str:
+    """Each line must do what it says; those that are said to be refused must not."""
+    lines = ["trap 'kill $(jobs -p) 2> /dev/null; wait' EXIT"]
+    for language, text in blocks:
+        if language == "python":
+            lines += [f"python - <<'END' || exit\n{text}END"]
+        for line in text.splitlines() if language == "sh" else ():
+            command, _, said = line.partition("  # ")
+            if said.strip().startswith("refused"):
+                lines += [f"echo '$ {command}'", f"if {command}; then exit 3; fi"]
+            else:
+                lines += [command if command.endswith("&") else f"{command} || exit"]
+    return "\n".join(lines)
+
+
+@pytest.mark.slow(25)
+def test_the_walk_from_nothing_to_two_accounts_leads_where_it_says(tmp_path: Path) -> None:
+    blocks, port, namesrv = walk(), free_port(), free_port()
+    kinds = [language for language, _ in blocks]
+    assert kinds == ["yaml", "properties", "properties", *["sh"] * 4, "python"]
+    (tmp_path / "plain_acl.yml").write_text(blocks[0][1])
+    broker = blocks[1][1].replace("9876", str(namesrv))
+    (tmp_path / "broker.conf").write_text(f"{broker}{SMALL}listenPort={port}\n")
+    (tmp_path / "namesrv.conf").write_text(f"{blocks[2][1]}listenPort={namesrv}\n")
+    environment = {name: text for name, text in os.environ.items() if "TROUPEMQ" not in name}
+    places = os.pathsep.join([str(Path(sys.executable).parent), environment["PATH"]])
+    environment |= {"PATH": places, "HOME": str(tmp_path), "NAMESRV_ADDR": f"127.0.0.1:{namesrv}"}
+    with (tmp_path / "said").open("w+") as said:
+        process = subprocess.Popen(
+            ["bash", "-c", script(blocks)],
+            cwd=tmp_path,
+            env=environment,
+            stdout=said,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        try:
+            code = process.wait(TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            code = process.wait()
+        said.seek(0)
+        told = said.read()
+    assert code == 0, told
+    for words in (
+        "hello",
+        "No default permission for topic:Invoices",
+        "Need admin permission for request code=17, but accessKey=shop-account is not",
+        "refused the account shop-account from 127.0.0.1",
+        "No default permission for group:strangers",
+        "Check signature failed for accessKey=shop-account",
+    ):
+        assert words in told, (words, told)
+    for secret in ("choose-a-long-one", "and-another-one", "a-third-one", "a-newer-one"):
+        assert secret not in told
+    assert (tmp_path / "plain_acl.yml").stat().st_mode & 0o777 == 0o600

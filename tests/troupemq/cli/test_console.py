@@ -1,0 +1,62 @@
+"""`troupemq console`: its options and what it says of those that cannot be."""
+
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from actors.config import ConfigError, parse_broker_config, parse_namesrv_config
+from storage.config import StoreConfig
+from troupemq.cli import cli
+from troupemq.masters.plan import derived
+
+
+def console(*words: str) -> tuple[int, str]:
+    done = CliRunner().invoke(cli, ["console", *words])
+    return done.exit_code, done.stderr
+
+
+@pytest.mark.parametrize("prefix", ["mq", "/m q", "/../x", "//evil"])
+def test_a_prefix_is_a_path(prefix: str, tmp_path: Path) -> None:
+    code, said = console("--prefix", prefix, "--data", str(tmp_path), "--port", "0")
+    assert code == 2 and "write /mq" in said
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["--alerts", "nowhere.json"], "nowhere.json cannot be read"),
+        (["-n", "no address"], "no address"),
+    ],
+)
+def test_what_cannot_be_is_one_sentence(words: list[str], sentence: str, tmp_path: Path) -> None:
+    code, said = console(*words, "--data", str(tmp_path), "--port", "0")
+    assert code == 1 and sentence in said and "Traceback" not in said
+
+
+def test_accounts_that_are_damaged_are_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "accounts.json").write_text("{")
+    code, said = console("--data", str(tmp_path), "--port", "0")
+    assert code == 1 and "is no file of the console's accounts" in said
+
+
+def test_the_keys_of_servers_say_where_it_listens() -> None:
+    text = "consolePort=8088\nconsoleHosts=a,b\n"
+    assert parse_namesrv_config(text)[0].console_port == 8088
+    with pytest.raises(ConfigError, match="namesrvAddr"):
+        parse_broker_config(text)
+    broker, _, findings = parse_broker_config(text + "namesrvAddr=127.0.0.1:9876\n")
+    assert (broker.console_port, broker.console_bind_address) == (8088, "127.0.0.1")
+    assert not findings
+    for wrong in ("consolePort=70000", "consolePort=-1", "consoleBindAddress=a b"):
+        with pytest.raises(ConfigError, match=wrong.partition("=")[0]):
+            parse_namesrv_config(wrong)
+
+
+def test_of_several_masters_the_first_has_the_console() -> None:
+    broker, _, _ = parse_broker_config(
+        "consolePort=8088\nbrokerName=a\nmasters=2\nnamesrvAddr=127.0.0.1:9876\n"
+    )
+    store = StoreConfig(root="/store")
+    assert "consolePort" not in derived(broker, store, 0)
+    assert derived(broker, store, 1)["consolePort"] == "0"

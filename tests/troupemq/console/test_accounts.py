@@ -1,0 +1,92 @@
+"""Accounts: made once, kept as hashes, never in clear."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from storage.errors import StoreError
+from troupemq.console.accounts import SCRYPT, Accounts, Viewer, name_fault, role_fault
+
+
+def test_the_first_start_makes_one_admin_whose_password_is_kept_nowhere(tmp_path: Path) -> None:
+    path = tmp_path / "accounts.json"
+    first = Accounts(path)
+    assert first.users() == {"admin": "admin"}
+    password = first.first_password
+    assert password is not None and password not in path.read_text()
+    assert path.stat().st_mode & 0o777 == 0o600
+    again = Accounts(path)
+    assert again.first_password is None
+    assert again.check("admin", password) == Viewer("admin", "admin")
+    assert again.check("admin", password + "x") is None
+    assert again.check("nobody", password) is None
+
+
+def test_a_password_costs_whoever_guesses_32_mib() -> None:
+    assert SCRYPT["n"] * SCRYPT["r"] * 128 == 32 << 20
+
+
+def test_every_password_has_a_salt_of_its_own(accounts: Accounts, tmp_path: Path) -> None:
+    accounts.new_password("a", "viewer")
+    accounts.new_password("b", "viewer")
+    for name in "ab":
+        accounts.set_password(name, "the same password")
+    users = json.loads((tmp_path / "accounts.json").read_text())["users"]
+    assert users["a"]["hash"] != users["b"]["hash"]
+
+
+def test_the_only_admin_stays(accounts: Accounts) -> None:
+    accounts.new_password("reader", "viewer")
+    assert not accounts.remove_user("admin")
+    accounts.new_password("second", "admin")
+    assert accounts.remove_user("admin")
+    assert accounts.users() == {"reader": "viewer", "second": "admin"}
+    assert not accounts.remove_user("admin")
+
+
+def test_a_token_is_known_until_it_is_removed(accounts: Accounts, tmp_path: Path) -> None:
+    token = accounts.new_token("ci", "operator")
+    assert token not in (tmp_path / "accounts.json").read_text()
+    found = Accounts(tmp_path / "accounts.json").of_token(token)
+    assert found is not None and (found.role, found.by_token) == ("operator", True)
+    assert accounts.of_token(token + "x") is None and accounts.of_token("") is None
+    assert accounts.remove_token("ci") and not accounts.remove_token("ci")
+    assert accounts.of_token(token) is None
+
+
+def test_each_role_may_what_the_ones_before_it_may() -> None:
+    may = {
+        role: [Viewer("x", role).may(each) for each in ("viewer", "operator", "admin")]
+        for role in ("viewer", "operator", "admin")
+    }
+    assert may == {
+        "viewer": [True, False, False],
+        "operator": [True, True, False],
+        "admin": [True, True, True],
+    }
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{", "[]", '{"users": {"a": {}}, "tokens": {}}', '{"users": 1}']
+)
+def test_a_file_that_is_damaged_is_one_sentence_and_not_a_new_password(
+    tmp_path: Path, text: str
+) -> None:
+    path = tmp_path / "accounts.json"
+    path.write_text(text)
+    with pytest.raises(StoreError, match="no file of the console's accounts"):
+        Accounts(path)
+    assert path.read_text() == text
+
+
+def test_a_folder_that_cannot_be_written_is_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StoreError, match="cannot be written"):
+        Accounts(tmp_path / "file" / "accounts.json")
+
+
+@pytest.mark.parametrize("name", ["", " a", "a\n", "\x1b[31m", "a" * 65])
+def test_a_name_is_short_and_printable(name: str) -> None:
+    assert name_fault(name) is not None and name_fault("Ada Lovelace") is None
+    assert role_fault("root") is not None and role_fault("admin") is None

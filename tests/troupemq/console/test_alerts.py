@@ -1,0 +1,145 @@
+"""Alerts: told when it begins and when it ends, by webhook and mail; a deaf one stops nothing."""
+
+import json
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from socketserver import StreamRequestHandler, TCPServer
+from threading import Thread
+from typing import ClassVar
+
+import pytest
+
+from storage.errors import StoreError
+from troupemq.cli.admin.session import BrokerPlace
+from troupemq.console.alerts import Alerts, AlertSettings, load_alert_settings
+from troupemq.console.snapshot import BrokerSummary, GroupSummary, Snapshot
+
+PLACE = BrokerPlace("C", "a", 0, "h:1")
+
+
+def now(lag: int) -> Snapshot:
+    group = GroupSummary("g\x1b[31m\n", lag, members=0)
+    return Snapshot(5, brokers=[BrokerSummary(PLACE, {"x": "y"})], groups={"g": group})
+
+
+class Hook(BaseHTTPRequestHandler):
+    bodies: ClassVar[list[dict[str, object]]] = []
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        self.bodies.append(json.loads(body))
+        self.send_response(500 if "fail" in self.path else 204)
+        self.end_headers()
+
+    def log_message(self, format: str, *args: object) -> None:
+        pass
+
+
+class Mailbox(StreamRequestHandler):
+    mails: ClassVar[list[str]] = []
+
+    def handle(self) -> None:
+        self.wfile.write(b"220 here\r\n")
+        text: list[str] | None = None
+        for raw in self.rfile:
+            line = raw.decode().rstrip("\r\n")
+            if text is not None and line != ".":
+                text.append(line)
+                continue
+            if text is not None:
+                self.mails.append("\n".join(text))
+                text = None
+            elif line.upper() == "DATA":
+                text = []
+            answer = b"221 bye" if line.upper() == "QUIT" else b"250 ok"
+            self.wfile.write((answer if text is None else b"354 go on") + b"\r\n")
+
+
+@pytest.fixture
+def webhook() -> Iterator[str]:
+    Hook.bodies.clear()
+    with HTTPServer(("127.0.0.1", 0), Hook) as server:
+        thread = Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+        thread.join()
+
+
+@pytest.fixture
+def mail_port() -> Iterator[int]:
+    Mailbox.mails.clear()
+    with TCPServer(("127.0.0.1", 0), Mailbox) as server:
+        thread = Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        yield server.server_address[1]
+        server.shutdown()
+        thread.join()
+
+
+def test_a_finding_is_told_once_when_it_lasts_and_when_it_is_over(
+    webhook: str, tmp_path: Path
+) -> None:
+    alerts = Alerts(AlertSettings(webhook=f"{webhook}/x"), tmp_path / "thresholds.json")
+    for lag in (3, 0, 3, 3, 3, 3, 0, 0):
+        alerts.look(now(lag))
+    sentence = "The group g\\x1b[31m has 3 messages to consume, and no member."
+    assert Hook.bodies == [
+        {"text": sentence, "began": [sentence], "ended": []},
+        {"text": f"Over: {sentence}", "began": [], "ended": [sentence]},
+    ]
+    assert [each.what for each in alerts.told] == ["began", "ended"]
+
+
+def test_mail_says_the_same(mail_port: int, tmp_path: Path) -> None:
+    settings = AlertSettings(
+        mail_host="127.0.0.1", mail_port=mail_port, mail_from="mq@here", mail_to="ops@here"
+    )
+    alerts = Alerts(settings, tmp_path / "thresholds.json")
+    alerts.look(now(3))
+    alerts.look(now(3))
+    (mail,) = Mailbox.mails
+    assert "To: ops@here" in mail and "TroupeMQ: The group g" in mail
+    assert [each.failure for each in alerts.told] == [""]
+
+
+@pytest.mark.parametrize("where", ["http://127.0.0.1:1/", "{}/fail", "http://[::1"])
+def test_what_cannot_be_told_is_shown(webhook: str, tmp_path: Path, where: str) -> None:
+    settings = AlertSettings(webhook=where.format(webhook), mail_host="127.0.0.1", mail_port=1)
+    alerts = Alerts(settings, tmp_path / "thresholds.json")
+    alerts.look(now(3))
+    alerts.look(now(3))
+    assert "The webhook: " in alerts.told[0].failure
+
+
+def test_thresholds_are_kept(tmp_path: Path) -> None:
+    path = tmp_path / "thresholds.json"
+    alerts = Alerts(AlertSettings(), path)
+    alerts.set_thresholds({"lag_minutes": 7, "nonsense": 1})
+    again = Alerts(AlertSettings(), path).thresholds
+    assert again.lag_minutes == 7 and again.lag_messages == 10_000
+    path.write_text("{")
+    with pytest.raises(StoreError, match="cannot be read"):
+        Alerts(AlertSettings(), path)
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("{", "no JSON object"),
+        ("[]", "no JSON object"),
+        ('{"hook": ""}', "hook is unknown; known are webhook"),
+        ('{"mail_port": "25"}', "mail_port must be a int"),
+        ('{"webhook": "file:///etc/passwd"}', "must begin with http"),
+    ],
+)
+def test_settings_that_cannot_be_are_one_sentence(tmp_path: Path, text: str, sentence: str) -> None:
+    path = tmp_path / "alerts.json"
+    path.write_text(text)
+    with pytest.raises(StoreError, match=sentence):
+        load_alert_settings(path)
+    with pytest.raises(StoreError, match="cannot be read"):
+        load_alert_settings(tmp_path / "none")
+    path.write_text('{"webhook": "https://chat.example/x"}')
+    assert load_alert_settings(path).tells and not load_alert_settings(None).tells

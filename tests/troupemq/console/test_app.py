@@ -1,0 +1,219 @@
+"""Who may do what: logins, sessions, foreign forms, roles, tokens, paths."""
+
+import json
+
+import pytest
+
+from tests.troupemq.console.conftest import MakeVisit, Visit
+from troupemq.console.app import own_path
+from troupemq.console.asking import PLACES
+from troupemq.console.changes import CHANGES
+
+ALL_PATHS = [*PLACES, "/message/body", *(f"/change/{name}" for name in CHANGES)]
+
+
+def test_nothing_is_shown_without_a_login(visit_to: MakeVisit) -> None:
+    visit = visit_to(None)
+    for path in ALL_PATHS:
+        page = visit.client.get(path, follow_redirects=False)
+        assert page.status_code == 303 and page.headers["location"].startswith("/login?next=")
+        program = visit.client.get(f"/api{path}", follow_redirects=False)
+        assert program.status_code in (401, 404, 405), path
+        assert set(program.json()) == {"error"}
+
+
+def test_a_login_makes_a_session_that_no_script_and_no_foreign_page_gets(
+    visit_to: MakeVisit,
+) -> None:
+    visit = visit_to(None)
+    password = visit.console.accounts.first_password
+    assert password is not None
+    visit.client.cookies.set("troupemq_console", "chosen-by-somebody")
+    answer = visit.log_in("admin", password, "/topics?filter=a")
+    assert (answer.status_code, answer.headers["location"]) == (303, "/topics?filter=a")
+    cookie = answer.headers["set-cookie"]
+    assert "HttpOnly" in cookie and "SameSite=strict" in cookie and "chosen" not in cookie
+    assert "Secure" not in cookie
+    assert visit.get("/topics").status_code == 200
+
+
+def test_cookies_are_secure_behind_tls(visit_to: MakeVisit) -> None:
+    visit = visit_to(None, behind_tls=True)
+    password = visit.console.accounts.first_password or ""
+    assert "Secure" in visit.log_in("admin", password).headers["set-cookie"]
+
+
+def test_a_logout_holds_for_a_stolen_cookie(visit: Visit) -> None:
+    stolen = visit.client.cookies["troupemq_console"]
+    assert visit.client.post("/logout", data={"csrf": visit.csrf}).status_code == 200
+    visit.client.cookies.set("troupemq_console", stolen)
+    assert visit.client.get("/", follow_redirects=False).status_code == 303
+
+
+def test_a_wrong_password_and_a_wrong_name_are_told_the_same(visit_to: MakeVisit) -> None:
+    visit = visit_to(None)
+    wrong = visit.log_in("admin", "wrong")
+    nobody = visit.log_in("nobody", "wrong")
+    assert (wrong.status_code, wrong.text) == (nobody.status_code, nobody.text)
+    assert wrong.status_code == 401 and "set-cookie" not in wrong.headers
+
+
+def test_ten_thousand_passwords_are_not_tried(visit_to: MakeVisit) -> None:
+    """Each that is looked at costs 32 MiB and 80 ms: the others are refused unseen."""
+    visit = visit_to(None)
+    looked_at = []
+    check = visit.console.accounts.check
+    visit.console.accounts.check = lambda *given: looked_at.append(given) or check(*given)  # type: ignore[method-assign, func-returns-value]
+    answers = [visit.log_in("admin", f"guess {number}") for number in range(200)]
+    assert len(looked_at) < 12
+    assert answers[-1].status_code == 429 and int(answers[-1].headers["retry-after"]) >= 1
+    password = visit.console.accounts.first_password or ""
+    assert visit.log_in("admin", password).status_code == 429
+    assert sum(each["result"] == "refused" for each in visit.console.audit.newest(50)) < 12
+
+
+@pytest.mark.parametrize(
+    "following",
+    [
+        "//evil.example",
+        "https://evil.example/",
+        "/\\evil.example",
+        "\\\\evil",
+        "/a\r\nX: y",
+        "evil",
+    ],
+)
+def test_a_login_leads_nowhere_else(visit_to: MakeVisit, following: str) -> None:
+    assert own_path(following) == "/"
+    visit = visit_to(None)
+    answer = visit.log_in("admin", visit.console.accounts.first_password or "", following)
+    assert answer.headers["location"] == "/"
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Origin": "http://evil.example"},
+        {"Origin": "null"},
+        {"Origin": "http://["},
+        {"Origin": "http://localhost.evil.example"},
+        {"Sec-Fetch-Site": "cross-site"},
+        {"Sec-Fetch-Site": "same-site"},
+    ],
+)
+def test_a_foreign_page_changes_nothing(visit: Visit, headers: dict[str, str]) -> None:
+    form = {"name": "thief", "role": "admin", "step": "do", "csrf": visit.csrf}
+    assert visit.client.post("/change/user", data=form, headers=headers).status_code == 403
+    assert visit.client.post("/login", data={"name": "a"}, headers=headers).status_code == 403
+    assert "thief" not in visit.console.accounts.users()
+
+
+def test_a_form_without_the_sessions_token_changes_nothing(visit: Visit) -> None:
+    form = {"name": "thief", "role": "admin", "step": "do"}
+    for token in ({}, {"csrf": ""}, {"csrf": "x" * 43}):
+        assert visit.client.post("/change/user", data={**form, **token}).status_code == 403
+    body = json.dumps({"given": form, "do": True})
+    assert visit.client.post("/api/change/user", content=body).status_code == 403
+    assert visit.client.post("/logout", data={}).status_code == 403
+    assert "thief" not in visit.console.accounts.users()
+
+
+def test_no_get_changes_anything(visit: Visit) -> None:
+    before = (visit.console.accounts.users(), len(visit.console.audit.newest(100)))
+    for name in CHANGES:
+        answer = visit.get(f"/change/{name}", name="thief", role="admin", step="do", topic="T")
+        assert answer.status_code == 200
+    assert (visit.console.accounts.users(), len(visit.console.audit.newest(100))) == before
+
+
+@pytest.mark.parametrize("role", ["viewer", "operator", "admin"])
+def test_a_role_gets_its_pages_and_changes_and_no_others(visit_to: MakeVisit, role: str) -> None:
+    """The same for pages, JSON and changes."""
+    visit = visit_to(role)
+    viewer = visit.console.accounts.viewer_of("somebody")
+    assert viewer is not None
+    for path, place in PLACES.items():
+        if path in ("/trace", "/message") or "group" in path:
+            continue  # they ask the cluster, which is gone, for nothing else
+        statuses = {visit.get(path).status_code, visit.get(f"/api{path}").status_code}
+        assert (statuses == {403}) == (not viewer.may(place.role)), path
+    for name, change in CHANGES.items():
+        answer = visit.get(f"/change/{name}")
+        assert (answer.status_code == 403) == (not viewer.may(change.role)), name
+        posted = visit.change(name, name="x")
+        assert (posted.status_code == 403) == (not viewer.may(change.role)), name
+
+
+def test_a_role_that_is_taken_away_is_gone_at_once(visit: Visit) -> None:
+    assert visit.get("/users").status_code == 200
+    visit.console.accounts.new_password("somebody", "viewer")
+    assert visit.get("/users").status_code == 403
+    visit.console.accounts.remove_user("somebody")
+    assert visit.client.get("/", follow_redirects=False).status_code == 303
+
+
+def test_a_token_is_for_programs_only(visit_to: MakeVisit) -> None:
+    visit = visit_to(None)
+    token = visit.console.accounts.new_token("ci", "viewer")
+    headers = {"Authorization": f"Bearer {token}"}
+    assert visit.client.get("/api/alerts", headers=headers).status_code == 200
+    assert visit.client.get("/api/users", headers=headers).status_code == 403
+    assert visit.client.get("/alerts", headers=headers, follow_redirects=False).status_code == 303
+    wrong = {"Authorization": "Bearer tmq_wrong"}
+    assert visit.client.get("/api/alerts", headers=wrong).status_code == 401
+    admin = {"Authorization": f"Bearer {visit.console.accounts.new_token('a', 'admin')}"}
+    body = json.dumps({"given": {"name": "eve", "role": "viewer"}, "do": True})
+    answer = visit.client.post("/api/change/user", content=body, headers=admin)
+    assert answer.status_code == 200 and answer.json()["rows"][0]["user"] == "eve"
+    assert visit.console.audit.newest(1)[0]["who"] == "token a"
+
+
+@pytest.mark.parametrize("body", [b"", b"[]", b"{", b'{"given": 1}', b"[" * 5000, b"\xff"])
+def test_nonsense_from_a_program_is_one_sentence(visit: Visit, body: bytes) -> None:
+    headers = {"X-CSRF-Token": visit.csrf}
+    answer = visit.client.post("/api/change/topic", content=body, headers=headers)
+    assert answer.status_code == 400 and "JSON" in answer.json()["error"]
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/static/../../accounts.json",
+        "/static/%2e%2e/%2e%2e/accounts.json",
+        "/static/..%2faccounts.json",
+        "/static/LICENSE-htmx",
+        "/static/",
+        "/static",
+        "/nowhere",
+        "/change/nothing",
+    ],
+)
+def test_what_is_not_there_is_404(visit: Visit, path: str) -> None:
+    assert visit.get(path).status_code == 404
+
+
+def test_a_prefix_stands_before_every_path(visit_to: MakeVisit) -> None:
+    visit = visit_to(None, prefix="/mq")
+    first = visit.client.get("/mq/topics", follow_redirects=False)
+    assert first.headers["location"] == "/mq/login?next=%2Ftopics"
+    password = visit.console.accounts.first_password or ""
+    form = {"name": "admin", "password": password, "next": "/topics"}
+    answer = visit.client.post("/mq/login", data=form, follow_redirects=False)
+    assert answer.headers["location"] == "/mq/topics"
+    assert "Path=/mq;" in answer.headers["set-cookie"]
+    text = visit.client.get("/mq/").text
+    assert 'href="/mq/topics"' in text and 'src="/mq/static/htmx.min.js"' in text
+    assert visit.client.get("/mq/api/topics").json()["topics"] == []
+    assert visit.client.get("/topics").status_code == 404
+
+
+def test_a_new_password_ends_all_sessions_of_its_user(visit: Visit) -> None:
+    password = visit.console.accounts.new_password("somebody", "admin")
+    given = {"old": password, "new": "a better password", "again": "a better password"}
+    assert "differ" in visit.change("password", **{**given, "again": "another one!"}).text
+    assert "another one" in visit.change("password", **{**given, "old": "wrong"}).text
+    assert "Log in with it" in visit.change("password", **given).text
+    assert visit.client.get("/", follow_redirects=False).status_code == 303
+    assert visit.log_in("somebody", "a better password").status_code == 303
+    text = (visit.console.settings.data / "audit.log").read_text()
+    assert "better password" not in text and password not in text

@@ -1,0 +1,46 @@
+"""The audit log: lines of JSON, whatever they say."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from storage.errors import StoreError
+from troupemq.console.audit import TEXT_CHARS_MAX, AuditLog
+
+
+def test_what_was_noted_comes_back_the_newest_first(tmp_path: Path) -> None:
+    path = tmp_path / "sub" / "audit.log"
+    log = AuditLog(path)
+    log.note("ada", "admin", "127.0.0.1", "topic", given={"topic": "T"}, said=[], result="done")
+    log.note("bob", "viewer", "::1", "login", result="refused")
+    assert path.stat().st_mode & 0o777 == 0o600
+    newest, oldest = log.newest(10)
+    assert (newest["who"], newest["what"], newest["result"]) == ("bob", "login", "refused")
+    assert oldest["given"] == {"topic": "T"} and "said" not in oldest
+    assert log.newest(1) == [newest]
+    log.close()
+
+
+def test_hostile_text_stays_on_its_line_and_is_cut(tmp_path: Path) -> None:
+    log = AuditLog(tmp_path / "audit.log")
+    log.note("a\n{}\u2028\x1b[2J", "admin", "-", "x", said=["y" * 10_000], line="z" * 10_000)
+    (line,) = (tmp_path / "audit.log").read_bytes().splitlines()
+    assert line.isascii() and b"\x1b" not in line
+    found = json.loads(line)
+    assert found["who"] == "a\n{}\u2028\x1b[2J" and len(found["line"]) == TEXT_CHARS_MAX
+    log.close()
+
+
+def test_a_log_that_is_half_a_line_is_read_all_the_same(tmp_path: Path) -> None:
+    path = tmp_path / "audit.log"
+    path.write_text('ted": 1}\n[]\n{"who": "a"}\n{"who"')
+    log = AuditLog(path)
+    assert log.newest(5) == [{"who": "a"}]
+    log.close()
+
+
+def test_who_cannot_be_noted_gets_a_sentence(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StoreError, match="cannot be written"):
+        AuditLog(tmp_path / "file" / "audit.log")

@@ -1,0 +1,166 @@
+"""The pages in a real browser: Debian's chromium, by playwright; one walk for each subject."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from shutil import which
+
+import pytest
+from playwright.sync_api import Page, Response, ViewportSize, sync_playwright
+
+from troupemq import Message, Producer, PullConsumer
+from troupemq.client.consuming.consumer_offsets import ConsumeFrom
+from troupemq.console.asking import ConsoleSettings
+from troupemq.console.cluster import WatchedCluster
+from troupemq.console.server import ConsoleServer
+from troupemq.servers import Servers
+
+WAIT_MS = 60_000.0
+DESK: ViewportSize = {"width": 1280, "height": 800}
+PHONE: ViewportSize = {"width": 390, "height": 844}
+PATHS = (
+    *("/", "/brokers", "/topics", "/topic?name=Orders", "/groups", "/group?name=late"),
+    *("/messages?topic=Orders", "/tail?topic=Orders", "/dead-letters", "/transactions", "/delays"),
+    *("/trace", "/jobs", "/alerts", "/access", "/users", "/audit", "/change/topic"),
+)
+HOSTILE = b"<script>document.title='taken'</script><img src=x onerror=alert(1)>"
+
+
+@pytest.fixture(scope="module")
+def chromium() -> str:
+    """Where Debian's browser is; one line where it is not, and a failure in CI."""
+    found = which("chromium")
+    if found is None:
+        sentence = "the console's walks need Debian's chromium: apt-get install chromium"
+        if os.environ.get("TROUPEMQ_CI"):
+            pytest.fail(sentence)
+        pytest.skip(sentence)
+    return found
+
+
+@pytest.fixture(scope="module")
+def console(servers: Servers, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ConsoleServer]:
+    """A console of a broker with messages, and with a group that is late."""
+    namesrv = f"127.0.0.1:{servers.ports['namesrv']}"
+    with Producer("shop", namesrv) as producer:
+        for number in range(8):
+            producer.send(Message("Orders", HOSTILE, keys=f"key-{number}"))
+    with PullConsumer("late", namesrv, auto_commit=False, begin=ConsumeFrom.FIRST_OFFSET) as late:
+        late.commit(dict.fromkeys(late.fetch_queues("Orders"), 1))
+    made = WatchedCluster(namesrv)
+    assert not made.run("updateSubGroup", "-c", "DefaultCluster", "-g", "late").failures
+    made.close()
+    settings = ConsoleSettings(tmp_path_factory.mktemp("console"), namesrv, port=0)
+    server = ConsoleServer(settings)
+    server.start()
+    yield server
+    assert server.stop(60.0)
+
+
+@pytest.fixture(scope="module")
+def browser_page(console: ConsoleServer, chromium: str) -> Iterator[Page]:
+    """Logged in by the form; whatever the browser complains of is a failure."""
+    complaints: list[str] = []
+    options = ["--no-sandbox"] if os.geteuid() == 0 else []
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=chromium, args=options)
+        page = browser.new_page(viewport=DESK, timezone_id="Asia/Tokyo")
+        page.set_default_timeout(WAIT_MS)
+        page.on("console", lambda message: complaints.append(message.text))
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        page.goto(f"http://127.0.0.1:{console.port}/")
+        page.fill("[name=name]", "admin")
+        page.fill("[name=password]", console.console.accounts.first_password or "")
+        page.click("button")
+        page.wait_for_selector("nav")
+        yield page
+        browser.close()
+    assert complaints == []
+
+
+def go(page: Page, path: str) -> None:
+    origin = page.url.partition("/")[0] + "//" + page.url.split("/")[2]
+    answer: Response | None = page.goto(origin + path)
+    assert answer is not None and answer.status == 200, path
+
+
+@pytest.mark.slow
+def test_a_newcomer_finds_a_late_group_a_message_and_its_consumer_in_three_clicks(
+    browser_page: Page,
+) -> None:
+    page = browser_page
+    go(page, "/")
+    page.wait_for_selector("#findings >> text=late has")
+    page.click("#late_groups tbody a >> text=late")
+    page.wait_for_selector("h1 >> text=Group late")
+    go(page, "/")
+    page.click("main >> text=Find a message")
+    page.fill("main [name=topic]", "Orders")
+    page.keyboard.press("Enter")
+    page.click("#messages tbody a")
+    assert "late" in page.inner_text("#consumers")
+    assert page.title() == "Message · TroupeMQ"
+    assert HOSTILE.decode() in page.inner_text("#body")
+
+
+@pytest.mark.slow
+def test_every_page_fits_a_phone_and_its_controls_have_names(
+    browser_page: Page, tmp_path: Path
+) -> None:
+    page = browser_page
+    page.emulate_media(color_scheme="dark")
+    page.set_viewport_size(PHONE)
+    for path in PATHS:
+        go(page, path)
+        width = page.evaluate("document.documentElement.scrollWidth")
+        assert width <= PHONE["width"], f"{path} is {width} wide"
+        nameless = page.evaluate(
+            "[...document.querySelectorAll('input:not([type=hidden]),select,textarea,button,a')]"
+            ".filter(each => !each.labels?.length && !each.textContent.trim()).length"
+        )
+        assert nameless == 0 and page.locator("h1").count() == 1, path
+    page.set_viewport_size(DESK)
+    page.emulate_media(color_scheme="light")
+
+
+@pytest.mark.slow
+def test_a_reset_is_previewed_and_done_and_in_the_audit_log(browser_page: Page) -> None:
+    page = browser_page
+    go(page, "/group?name=late")
+    page.click("text=Reset to a time")
+    page.fill("[name=time]", "2020-01-01T00:00:00")
+    page.click("text=Show what it does")
+    page.wait_for_selector("text=messages are consumed again")
+    assert "resetOffsetByTime -g late -t Orders -s 1577804400000" in page.inner_text("#line")
+    page.click("text=Do it")
+    page.wait_for_selector("#result")
+    go(page, "/audit")
+    assert "reset-offset" in page.inner_text("#entries")
+
+
+@pytest.mark.slow
+def test_messages_appear_as_they_come(browser_page: Page, servers: Servers) -> None:
+    page = browser_page
+    go(page, "/tail?topic=Orders")
+    page.wait_for_selector("#messages")
+    with Producer("shop", f"127.0.0.1:{servers.ports['namesrv']}") as producer:
+        producer.send(Message("Orders", b"fresh", keys="fresh-key"))
+    page.wait_for_selector("#messages >> text=fresh-key")
+
+
+@pytest.mark.slow
+def test_keys_lead_to_pages_and_fields_and_the_chart_is_drawn(browser_page: Page) -> None:
+    page = browser_page
+    go(page, "/")
+    page.wait_for_selector(".chart canvas")
+    page.keyboard.press("g")
+    page.keyboard.press("t")
+    page.wait_for_selector("h1 >> text=Topics")
+    page.wait_for_load_state("load")  # the keys are heard from then on
+    page.keyboard.press("/")
+    page.keyboard.type("Ord")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/topics?filter=Ord*")
+    go(page, "/")
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.className") == "skip"

@@ -1,0 +1,221 @@
+"""Changes: previewed, carried out as the line beside them says, noted in the audit log."""
+
+import shlex
+
+import pytest
+from click.testing import CliRunner
+
+from protocol.topic_names import DLQ_TOPIC_PREFIX
+from storage.errors import StoreError
+from tests.compat.patience import wait_until
+from tests.troupemq.console.conftest import Visit
+from troupemq import Message, Producer, PullConsumer
+from troupemq.cli import cli
+from troupemq.client.admin import Admin
+from troupemq.client.consuming.consumer_offsets import ConsumeFrom
+from troupemq.console.asking import PageRequest
+from troupemq.console.changes import CHANGES
+from troupemq.servers import Servers
+
+MADE = {
+    "cluster": "DefaultCluster",
+    "topic": "Made",
+    "read_queues": "3",
+    "write_queues": "3",
+    "permission": "6",
+}
+
+
+@pytest.fixture
+def namesrv(servers: Servers) -> str:
+    return f"127.0.0.1:{servers.ports['namesrv']}"
+
+
+def queue_count(namesrv: str, topic: str) -> int:
+    with Admin(namesrv) as admin:
+        return len(admin.queues(topic))
+
+
+def test_a_preview_changes_nothing_and_shows_the_line_that_would(live: Visit, namesrv: str) -> None:
+    page = live.preview("topic", **{**MADE, "topic": "NotMade"})
+    line = "troupemq admin updateTopic -c DefaultCluster -t NotMade -r 3 -w 3 -p 6 -n " + namesrv
+    assert line in page.text and "There is no such topic yet" in page.text
+    assert "NotMade" not in live.console.watch.newest().topics
+    live.console.watch.forget()
+    assert "NotMade" not in live.console.watch.newest().topics
+    assert [each["what"] for each in live.console.audit.newest(9)] == ["login"]
+
+
+def test_what_is_meant_is_done_noted_and_seen_on_the_next_page(live: Visit, namesrv: str) -> None:
+    page = live.change("topic", **MADE)
+    assert "Made has 3 queues to read and 3 to write" in page.text
+    assert queue_count(namesrv, "Made") == 3
+    assert live.json("/topics", filter="Made")["topics"][0]["read_queues"] == 3
+    done, begun, _ = live.console.audit.newest(9)
+    assert (begun["result"], done["result"]) == ("begun", "done")
+    assert done["who"] == "somebody" and done["address"] == "testclient"
+    assert done["given"] == MADE
+    live.change("topic-permission", cluster="DefaultCluster", topic="Made", permission="4")
+    assert live.json("/topic", name="Made")["topic"]["may"] == "read"
+    assert live.console.audit.newest(2)[1]["before"]["permission"] == 6  # type: ignore[index]
+    loss = live.preview("delete-topic", cluster="DefaultCluster", topic="Made").text
+    assert "0 messages are lost" in loss
+    live.change("delete-topic", cluster="DefaultCluster", topic="Made")
+    assert live.get("/topic", name="Made").status_code == 404
+
+
+def test_the_line_beside_a_change_does_the_same(live: Visit, namesrv: str) -> None:
+    given = {**MADE, "topic": "ByLine"}
+    shown = CHANGES["topic"].line(_asked(live), given)
+    program, *words = shlex.split(shown)
+    assert program == "troupemq"
+    done = CliRunner().invoke(cli, words)
+    assert done.exit_code == 0, done.output
+    assert queue_count(namesrv, "ByLine") == 3
+
+
+def _asked(visit: Visit) -> PageRequest:
+    viewer = visit.console.accounts.viewer_of("somebody")
+    assert viewer is not None
+    return PageRequest(visit.console, viewer, {})
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        ({**MADE, "topic": ""}, "Topic is needed."),
+        ({**MADE, "cluster": "Elsewhere"}, "Cluster is one of DefaultCluster."),
+        ({**MADE, "read_queues": "many"}, "is not a valid integer"),
+        ({**MADE, "topic": "a b"}, "illegal characters"),
+        ({**MADE, "topic": "--help"}, "--help has 3 queues"),
+        ({**MADE, "topic": "<script>alert(1)</script>"}, "illegal characters"),
+    ],
+)
+def test_what_cannot_be_is_refused_with_a_sentence(
+    live: Visit, given: dict[str, str], sentence: str
+) -> None:
+    """Also nothing of a form becomes an option of the command."""
+    page = live.change("topic", **given)
+    assert sentence in page.text and "<script>alert" not in page.text
+
+
+def test_a_reset_is_previewed_queue_by_queue_and_then_done(live: Visit, namesrv: str) -> None:
+    with Producer("shop", namesrv) as producer:
+        for number in range(6):
+            producer.send(Message("Orders", b"%d" % number))
+    with PullConsumer(
+        "reader", namesrv, auto_commit=False, begin=ConsumeFrom.FIRST_OFFSET
+    ) as reader:
+        queues = reader.fetch_queues("Orders")
+        with Admin(namesrv) as admin:
+            reader.commit({queue: admin.offsets(queue)[1] for queue in queues})
+    wait_until(lambda: _lag(live) == 0, "the offsets to be committed")
+    given = {"group": "reader", "topic": "Orders", "time": "2020-01-01T00:00", "forward": "true"}
+    preview = live.preview("reset-offset", **given).text
+    count = _messages(namesrv)
+    assert f"{count} messages are consumed again" in preview
+    assert "0 messages are never consumed" in preview
+    assert _lag(live) == 0
+    live.change("reset-offset", **given)
+    wait_until(lambda: _lag(live) == count, "the group to be reset")
+    assert (
+        f"{count} messages are never consumed"
+        in live.preview("skip", group="reader", topic="Orders").text
+    )
+    live.change("skip", group="reader", topic="Orders")
+    wait_until(lambda: _lag(live) == 0, "what waits to be skipped")
+
+
+def _messages(namesrv: str) -> int:
+    with Admin(namesrv) as admin:
+        return admin.message_count("Orders")
+
+
+def _lag(visit: Visit) -> int:
+    rows = visit.console.cluster.run("consumerProgress", "-g", "reader").rows
+    return sum(int(str(row["lag"])) for row in rows) if rows else -1
+
+
+def test_dead_letters_are_shown_and_sent_back_once(live: Visit, namesrv: str) -> None:
+    topic = DLQ_TOPIC_PREFIX + "failing"
+    live.change("topic", **{**MADE, "topic": "Back"})
+    with Admin(namesrv) as admin:
+        admin.create_topic(topic, 1)
+    dead = {"RETRY_TOPIC": "Back"}
+    with Producer("shop", namesrv) as producer:
+        wait_until(lambda: queue_count(namesrv, topic) == 1, "the topic")
+        results = [producer.send(_dead_letter(topic, number, dead)) for number in range(3)]
+    live.console.watch.forget()
+    (group,) = live.json("/dead-letters")["groups"]
+    assert (group["group"], group["dead_letters"]) == ("failing", 3)
+    letters = live.json("/dead-letters/group", name="failing")["letters"]
+    assert [each["from_topic"] for each in letters] == ["Back"] * 3
+    one = {"group": "failing", "id": results[0].offset_message_id}
+    assert "1 dead letters of failing were sent" in live.change("redrive-one", **one).text
+    assert "0 dead letters" in live.change("redrive-one", **one).text
+    assert "3 dead letters" not in live.change("redrive", group="failing", count="0").text
+    live.change("redrive", group="failing", count="10")
+    wait_until(lambda: len(live.json("/messages", topic="Back")["messages"]) == 3, "all of them")
+    assert "no dead letter" in live.change("redrive-one", **{**one, "group": "other"}).text
+
+
+def _dead_letter(topic: str, number: int, properties: dict[str, str]) -> Message:
+    """As brokers make them: a client may not set this property itself."""
+    message = Message(topic, b"%d" % number, keys=f"dead-{number}")
+    object.__setattr__(message, "properties", {**message.properties, **properties})
+    return message
+
+
+def test_a_setting_is_changed_and_what_it_was_is_noted(live: Visit) -> None:
+    address = live.console.watch.newest().brokers[0].place.address
+    given = {"address": address, "key": "transactionCheckMax", "value": "9"}
+    assert "15" in live.preview("setting", **given).text
+    assert "transactionCheckMax is 9" in live.change("setting", **given).text
+    assert live.console.audit.newest(2)[1]["before"]["value"] == "15"  # type: ignore[index]
+    rows = live.json("/broker", address=address)["settings"]
+    shown = {row["setting"]: (row["value"], row["holds"]) for row in rows}
+    assert shown["transactionCheckMax"] == ("9", "at once")
+    assert shown["brokerName"] == ("broker-a", "after a restart")
+
+
+def test_groups_are_made_and_deleted(live: Visit) -> None:
+    given = {
+        "cluster": "DefaultCluster",
+        "group": "made",
+        "enabled": "true",
+        "from_first": "true",
+        "broadcast": "false",
+        "retries": "3",
+        "retry_queues": "1",
+    }
+    assert "The group made is set" in live.change("group", **given).text
+    form = live.get("/change/group", group="made").text
+    assert 'name="retries" value="3"' in form
+    assert "is deleted" in live.change("delete-group", cluster="DefaultCluster", group="made").text
+
+
+def test_an_operator_sends_messages_and_changes_no_topics(live: Visit) -> None:
+    live.console.accounts.new_password("somebody", "operator")
+    assert live.change("send", topic="Orders", body="  hello ", key="k-1").status_code == 200
+    rows = live.json("/messages", topic="Orders", key="k-1")["messages"]
+    assert [row["body"] for row in rows] == ["hello"]
+    again = live.change("resend", id=_offset_id(live, rows[0]["message"]))
+    assert "is sent again" in again.text
+    assert live.change("topic", **MADE).status_code == 403
+
+
+def _offset_id(visit: Visit, message_id: str) -> str:
+    with visit.console.cluster.session.within():
+        return visit.console.cluster.session.find_message(message_id, "Orders").offset_message_id
+
+
+def test_what_cannot_be_noted_is_not_done(live: Visit, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise StoreError("audit.log cannot be written: no space left on device.")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(live.console.audit, "note", full)
+        page = live.change("topic", **{**MADE, "topic": "Unnoted"})
+    assert page.status_code == 502 and "no space left" in page.text
+    live.console.watch.forget()
+    assert "Unnoted" not in live.console.watch.newest().topics

@@ -1,0 +1,127 @@
+"""Sentences about what is wrong: each kind, its level, and nothing when all is well."""
+
+import pytest
+
+from protocol.bodies_own import JobRun, Jobs, OpenTransaction, OpenTransactions
+from troupemq.cli.admin.session import BrokerPlace
+from troupemq.console.findings import Thresholds, findings_of, spoken
+from troupemq.console.snapshot import BrokerSummary, GroupSummary, Snapshot
+
+NOW_MS = 1_700_000_000_000
+MASTER = BrokerPlace("C", "broker-a", 0, "h:1")
+SLAVE = BrokerPlace("C", "broker-a", 1, "h:2")
+WELL = {"commitLogDiskRatio": "0.5", "commitLogMaxOffset": str(1 << 40)}
+
+
+def snapshot(*groups: GroupSummary, **more: object) -> Snapshot:
+    found = Snapshot(NOW_MS, brokers=[BrokerSummary(MASTER, WELL)], **more)  # type: ignore[arg-type]
+    found.groups = {each.name: each for each in groups}
+    return found
+
+
+def said(now: Snapshot, limits: Thresholds | None = None) -> list[tuple[str, str]]:
+    found = findings_of(now, limits or Thresholds())
+    assert len({each.key for each in found}) == len(found)
+    return [(each.level, each.text) for each in found]
+
+
+def test_nothing_is_wrong_where_all_answer_and_nobody_is_late() -> None:
+    assert said(snapshot(GroupSummary("g", 100, 60_000, 5.0, members=2))) == []
+
+
+def test_a_cluster_that_nobody_reaches_is_trouble() -> None:
+    found = said(Snapshot(NOW_MS, missing=["no name server answers: h:9: refused"]))
+    assert found == [
+        ("trouble", "The cluster cannot be seen: no name server answers: h:9: refused.")
+    ]
+
+
+def test_a_silent_broker_and_one_without_a_master_are_trouble() -> None:
+    now = snapshot()
+    now.brokers = [BrokerSummary(SLAVE)]
+    assert said(now) == [
+        ("trouble", "The slave 1 of broker-a at h:2 does not answer."),
+        ("trouble", "broker-a has no master: nobody can send to it."),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("ratio", "level"), [("0.74", None), ("0.75", "watch"), ("0.85", "trouble"), ("-1.0", None)]
+)
+def test_a_full_disk(ratio: str, level: str | None) -> None:
+    now = snapshot()
+    now.brokers[0].says = {"commitLogDiskRatio": ratio}
+    assert [each for each, _ in said(now)] == ([] if level is None else [level])
+
+
+def test_a_slave_that_is_far_behind_its_master() -> None:
+    now = snapshot()
+    behind = {**WELL, "commitLogMaxOffset": str((1 << 40) - (300 << 20))}
+    now.brokers.append(BrokerSummary(SLAVE, behind))
+    assert said(now) == [("trouble", "The slave 1 of broker-a is 300 MiB behind its master.")]
+
+
+def test_groups_that_are_late_or_that_nobody_consumes_for() -> None:
+    late = GroupSummary("late", 12, 600_000, 1.5, members=1)
+    far = GroupSummary("far", 20_000, 1000, 1.5, members=1)
+    nobody = GroupSummary("nobody", 3, 1000, members=0)
+    level = GroupSummary("level", 0, members=0)
+    assert said(snapshot(late, far, nobody, level)) == [
+        ("trouble", "The group nobody has 3 messages to consume, and no member."),
+        (
+            "trouble",
+            "The group far is 20,000 messages behind, the oldest of them waiting for up to 1 s;"
+            " it consumes 1.5 a second.",
+        ),
+        (
+            "trouble",
+            "The group late is 12 messages behind, the oldest of them waiting for up to 10 min;"
+            " it consumes 1.5 a second.",
+        ),
+    ]
+    patient = Thresholds.of({"lag_minutes": 60, "lag_messages": 30_000, "disk": 1, "x": "y"})
+    assert len(said(snapshot(late, far, nobody), patient)) == 1
+
+
+def test_many_groups_are_named_in_part_and_counted() -> None:
+    many = [GroupSummary(f"g{number:03}", 10 + number, 1, members=0) for number in range(25)]
+    found = said(snapshot(*many))
+    assert len(found) == 11 and "g024" in found[0][1]
+    assert found[-1][1] == "15 more groups are as badly off."
+
+
+def test_differing_members_dead_letters_transactions_and_jobs() -> None:
+    group = GroupSummary("g", members=2, differs=True, dead_letters=7)
+    half = OpenTransaction("shop", "T", "id", "oid", 1, NOW_MS - 7_200_000, NOW_MS, "h")
+    now = snapshot(
+        group,
+        transactions={"h:1": OpenTransactions(4, [half])},
+        jobs={"h:1": Jobs(runs=[JobRun("r-1", "audit", "failed", sentence="No disk.")])},
+    )
+    assert said(now) == [
+        ("trouble", "The group g has members that subscribe differently: messages get lost."),
+        ("watch", "The group g has 7 dead letters."),
+        ("watch", "4 transactions are open at h:1, the oldest for 2 h: shop does not end it."),
+        ("watch", "The last run of the job audit at h:1 failed: No disk."),
+    ]
+
+
+def test_a_job_that_went_well_since_is_no_finding() -> None:
+    runs = [JobRun("r-1", "audit", "failed"), JobRun("r-2", "audit", "finished")]
+    assert said(snapshot(jobs={"h:1": Jobs(runs=runs)})) == []
+
+
+@pytest.mark.parametrize(
+    ("span_ms", "text"),
+    [
+        (0, "0 ms"),
+        (-5, "0 ms"),
+        (999, "999 ms"),
+        (1000, "1 s"),
+        (61_000, "1 min 1 s"),
+        (3_600_000, "1 h"),
+        (90_061_000, "1 d 1 h"),
+    ],
+)
+def test_a_duration_is_said_in_two_units(span_ms: int, text: str) -> None:
+    assert spoken(span_ms) == text

@@ -1,0 +1,212 @@
+"""Every page against a broker of ours with traffic, as HTML and as JSON."""
+
+import json
+from collections.abc import Iterator
+
+import pytest
+
+from tests.compat.patience import wait_until
+from tests.troupemq.console.conftest import Visit
+from troupemq import Message, Producer, PushConsumer
+from troupemq.client.consuming.consumer_offsets import ConsumeFrom
+from troupemq.client.consuming.consumer_settings import ConsumerSettings
+from troupemq.client.message import SendResult
+from troupemq.client.producing.producer import ProducerSettings
+from troupemq.console.asking import PLACES
+from troupemq.console.cluster import WatchedCluster
+from troupemq.console.pages.message import hexadecimal
+from troupemq.servers import Servers
+
+HOSTILE = '"><img src=x onerror=alert(1)>'
+COUNT = 12
+
+
+@pytest.fixture(scope="module")
+def traffic(servers: Servers) -> Iterator[list[SendResult]]:
+    """Messages in Orders; the group billing has a member, and has consumed them."""
+    namesrv = f"127.0.0.1:{servers.ports['namesrv']}"
+    seen: list[str] = []
+    consumer = PushConsumer(
+        "billing",
+        lambda views: seen.extend(view.message_id for view in views),
+        namesrv,
+        begin=ConsumeFrom.FIRST_OFFSET,
+        settings=ConsumerSettings(commit_interval_ms=50),
+    )
+    consumer.subscribe("Orders")
+    bodies = [b'{"order": %d, "note": "<script>alert(1)</script>"}' % n for n in range(COUNT - 1)]
+    settings = ProducerSettings(trace=True)
+    with consumer, Producer("shop", namesrv, settings=settings) as producer:
+        sent = [
+            producer.send(
+                Message("Orders", body, tags="new", keys=f"order-{n}", properties={"p": HOSTILE})
+            )
+            for n, body in enumerate([*bodies, b"\xff\x00\x1b[2Jbinary"])
+        ]
+        wait_until(lambda: len(seen) >= COUNT, "all to be consumed")
+        cluster = WatchedCluster(namesrv)
+        wait_until(lambda: _lag(cluster) == 0, "its offsets to be committed")
+        cluster.close()
+        yield sent
+
+
+def _lag(cluster: WatchedCluster) -> int:
+    rows = cluster.run("consumerProgress", "-g", "billing").rows
+    lags = [int(str(row["lag"])) for row in rows if row["topic"] == "Orders"]
+    return sum(lags) if len(lags) == 2 else COUNT
+
+
+def place(result: SendResult) -> dict[str, object]:
+    queue = result.queue
+    return {
+        "topic": queue.topic,
+        "broker": queue.broker_name,
+        "queue": queue.queue_id,
+        "offset": result.queue_offset,
+    }
+
+
+def test_every_page_is_there_as_html_and_as_json(live: Visit, traffic: list[SendResult]) -> None:
+    query: dict[str, dict[str, object]] = {
+        "/broker": {"address": live.console.watch.newest().brokers[0].place.address},
+        "/topic": {"name": "Orders"},
+        "/group": {"name": "billing"},
+        "/client": {"group": "billing", "client": "nobody"},
+        "/producers": {"topic": "Orders", "group": "shop"},
+        "/message": place(traffic[0]),
+        "/dead-letters/group": {"name": "billing"},
+        "/job": {"broker": "127.0.0.1:1", "run": "x"},
+    }
+    wanted = dict.fromkeys(PLACES, 200) | {"/job": 404}
+    for path, status in wanted.items():
+        page = live.get(path, **query.get(path, {}))
+        assert page.status_code == status, f"{path}: {page.text}"
+        assert "<script>alert" not in page.text and "<img" not in page.text
+        assert live.get(f"/api{path}", **query.get(path, {})).status_code == status
+
+
+def test_the_overview_says_in_a_sentence_what_is_wrong(
+    live: Visit, traffic: list[SendResult]
+) -> None:
+    assert live.json("/")["findings"] == [
+        {"level": "fine", "text": "Nothing is wrong: 1 brokers answer, no group is late."}
+    ]
+    (broker,) = live.json("/brokers")["brokers"]
+    assert broker["broker"] == "broker-a" and broker["role"] == "master"
+
+
+def test_a_topic_shows_its_queues_and_who_consumes_it(
+    live: Visit, traffic: list[SendResult]
+) -> None:
+    found = live.json("/topic", name="Orders")
+    assert sum(row["messages"] for row in found["queues"]) == COUNT
+    assert [row["group"] for row in found["groups"]] == ["billing"]
+    rows = live.json("/topics", filter="ORD")["topics"]
+    assert [row["topic"] for row in rows] == ["Orders"]
+    assert live.json("/topics", filter="nothing")["topics"] == []
+    assert live.get("/topic", name="Nowhere").status_code == 404
+
+
+def test_a_group_shows_its_members_and_where_it_is(live: Visit, traffic: list[SendResult]) -> None:
+    found = live.json("/group", name="billing")
+    members = found["members"]
+    assert isinstance(members, list) and members[0]["language"] == "PYTHON"
+    assert {row["topic"] for row in found["queues"]} >= {"Orders"}
+    assert found["rebalances"][0]["what"] == "joined"
+    client = live.json("/client", group="billing", client=members[0]["client"])
+    assert {row["queue"].split("@")[0] for row in client["held"]} >= {"Orders"}
+    assert live.get("/group", name="nobody").status_code == 404
+
+
+def test_a_message_is_found_in_every_way(live: Visit, traffic: list[SendResult]) -> None:
+    wanted = traffic[3]
+    queries: list[dict[str, object]] = [
+        {"key": "order-3"},
+        {"id": wanted.message_id},
+        {"id": wanted.offset_message_id},
+        {"text": '"order": 3,'},
+        {key: value for key, value in place(wanted).items() if key != "topic"} | {"count": 1},
+    ]
+    for query in queries:
+        rows = live.json("/messages", topic="Orders", **query)["messages"]
+        assert [row["message"] for row in rows] == [wanted.message_id], query
+    rows = live.json("/messages", topic="Orders", tag="old")["messages"]
+    assert rows == []
+    assert len(live.json("/messages", topic="Orders", begin="2020-01-01")["messages"]) == COUNT
+    assert live.json("/messages", topic="Orders", end="2020-01-01")["messages"] == []
+    assert "no time" in live.get("/messages", topic="Orders", begin="yesterday").text
+    assert len(live.json("/messages", topic="Orders", count=2)["messages"]) == 2
+
+
+def test_a_message_shows_its_body_and_who_has_consumed_it(
+    live: Visit, traffic: list[SendResult]
+) -> None:
+    found = live.json("/message", **place(traffic[0]))
+    assert json.loads(str(found["json"]))["order"] == 0
+    assert [row["group"] for row in found["consumers"]] == ["billing"]
+    assert found["properties"]["p"] == HOSTILE
+    binary = live.json("/message", **place(traffic[-1]))
+    assert str(binary["hex"]).startswith("000000  ff 00 1b 5b 32 4a")
+    assert "\x1b" not in live.get("/message", **place(traffic[-1])).text
+    body = live.get("/message/body", **place(traffic[-1]))
+    assert body.content == b"\xff\x00\x1b[2Jbinary"
+    assert body.headers["content-disposition"].startswith("attachment")
+    assert body.headers["content-type"] == "application/octet-stream"
+    assert live.get("/message", **{**place(traffic[0]), "offset": 9999}).status_code == 404
+    assert live.get("/message", topic="Orders").status_code == 404
+
+
+def test_viewers_see_no_bodies_where_they_shall_not(
+    live: Visit, traffic: list[SendResult], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    object.__setattr__(live.console.settings, "hide_bodies", True)
+    assert "order" in live.get("/message", **place(traffic[0])).text
+    live.console.accounts.new_password("somebody", "viewer")
+    message = live.json("/message", **place(traffic[0]))
+    assert "json" not in message and "body" not in message and "hex" not in message
+    rows = live.json("/messages", topic="Orders")["messages"]
+    assert {row["body"] for row in rows} == {None}
+    assert len(live.json("/messages", topic="Orders", text="nowhere")["messages"]) == COUNT
+    assert live.get("/message/body", **place(traffic[0])).status_code == 403
+
+
+def test_messages_show_as_they_come(live: Visit, traffic: list[SendResult]) -> None:
+    page = live.get("/tail", topic="Orders").text
+    assert 'hx-trigger="every 2s"' in page and traffic[-1].message_id in page
+
+
+def test_a_trace_says_what_clients_did(live: Visit, traffic: list[SendResult]) -> None:
+    def events() -> list[dict[str, object]]:
+        found = live.json("/trace", id=traffic[0].message_id)["events"]
+        assert isinstance(found, list)
+        return found
+
+    wait_until(lambda: bool(events()), "the trace to be sent")
+    assert events()[0]["what"] == "sent" and events()[0]["after_ms"] == 0
+
+
+def test_delays_and_transactions_that_are_not_there_are_said(live: Visit) -> None:
+    assert "No transaction is open" in live.get("/transactions").text
+    assert "No broker has delayed a message" in live.get("/delays").text
+
+
+def test_times_are_taken_and_shown_in_the_zone_of_the_browser(
+    live: Visit, traffic: list[SendResult]
+) -> None:
+    live.client.cookies.set("troupemq_zone", "Asia%2FTokyo")
+    tokyo = live.get("/messages", topic="Orders").text
+    live.client.cookies.set("troupemq_zone", "../../etc/passwd")
+    assert live.get("/messages", topic="Orders").text != tokyo
+
+
+@pytest.mark.parametrize("query", [{"first": "x"}, {"first": "-1"}, {"rows": "9" * 30}])
+def test_nonsense_in_an_address_is_as_good_as_nothing(live: Visit, query: dict[str, str]) -> None:
+    assert live.get("/topics", **query).status_code == 200
+    assert live.get("/messages", topic="Orders", count="x", queue="-", offset="\x00").is_success
+
+
+def test_hexadecimal_shows_offsets_bytes_and_text() -> None:
+    lines = hexadecimal(bytes(range(60, 80))).splitlines()
+    assert lines[0].startswith("000000  3c 3d 3e") and lines[0].endswith("<=>?@ABCDEFGHIJK")
+    assert lines[1].startswith("000010  4c 4d 4e 4f ")
+    assert hexadecimal(bytes(10_000)).splitlines()[-1].endswith("bytes more")

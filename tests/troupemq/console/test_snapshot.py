@@ -1,0 +1,150 @@
+"""Snapshots: what there is, who is missing, never longer than their time."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from protocol.bodies import (
+    BrokerData,
+    ClusterInfo,
+    KVTable,
+    MessageQueue,
+    SubscriptionGroupConfig,
+    SubscriptionGroupTable,
+    TopicConfig,
+    TopicConfigTable,
+)
+from protocol.bodies_admin import (
+    ClientConnection,
+    ConsumerConnection,
+    ConsumeStatsBody,
+    ConsumeStatsList,
+    OffsetWrapper,
+    TopicOffset,
+    TopicStatsTable,
+)
+from protocol.codes import RequestCode
+from protocol.json_body import Body
+from tests.troupemq.console.conftest import GONE
+from tests.troupemq.fake_server import FakeServer
+from troupemq.console import snapshot as module
+from troupemq.console.cluster import Asker
+from troupemq.console.snapshot import SnapshotTaker
+
+OURS = (
+    RequestCode.GET_GROUP_CHANGES,
+    RequestCode.GET_OPEN_TRANSACTIONS,
+    RequestCode.GET_JOBS,
+)
+NOW_MS = 1_700_000_000_000
+
+
+def serve(server: FakeServer, code: RequestCode, body: Body) -> None:
+    encoded = body.encode()
+    server.on(code, lambda command: command.answer(body=encoded))
+
+
+@pytest.fixture
+def cluster() -> Iterator[tuple[FakeServer, FakeServer, Asker]]:
+    """A name server, a master that answers as an official one does, and one that is gone."""
+    with FakeServer() as namesrv, FakeServer() as broker:
+        places = {
+            "a": BrokerData("C", "a", {0: broker.address}),
+            "b": BrokerData("C", "b", {0: GONE}),
+        }
+        serve(namesrv, RequestCode.GET_BROKER_CLUSTER_INFO, ClusterInfo(places, {"C": ["a", "b"]}))
+        serve(broker, RequestCode.GET_BROKER_RUNTIME_INFO, KVTable({"putTps": "1.5 2 3"}))
+        topics = {name: TopicConfig(name, 4, 4, 6) for name in ("T", "%RETRY%g", "%DLQ%g")}
+        serve(broker, RequestCode.GET_ALL_TOPIC_CONFIG, TopicConfigTable(topics))
+        groups = {"g": SubscriptionGroupConfig("g")}
+        serve(
+            broker,
+            RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG,
+            SubscriptionGroupTable(groups),
+        )
+        queues = {
+            MessageQueue("T", "a", 0): OffsetWrapper(10, 7, NOW_MS - 5000),
+            MessageQueue("T", "a", 1): OffsetWrapper(10, 10, NOW_MS - 90_000),
+        }
+        stats = ConsumeStatsList([{"g": [ConsumeStatsBody(queues, 2.5)]}], broker.address, 3)
+        serve(broker, RequestCode.GET_BROKER_CONSUME_STATS, stats)
+        members = ConsumerConnection([ClientConnection("c", "h:1", "JAVA", 407)])
+        serve(broker, RequestCode.GET_CONSUMER_CONNECTION_LIST, members)
+        dead = TopicStatsTable({MessageQueue("%DLQ%g", "a", 0): TopicOffset(2, 7, 1)})
+        serve(broker, RequestCode.GET_TOPIC_STATS_INFO, dead)
+        for code in OURS:
+            broker.on(code, lambda command: command.answer(3, remark="not supported"))
+        session = Asker(namesrv.address)
+        yield namesrv, broker, session
+        session.close()
+
+
+def test_a_snapshot_joins_what_brokers_say_and_names_who_says_nothing(
+    cluster: tuple[FakeServer, FakeServer, Asker],
+) -> None:
+    _, _, session = cluster
+    found = SnapshotTaker(session, lambda: NOW_MS).take()
+    assert [(each.place.name, bool(each.says)) for each in found.brokers] == [
+        ("a", True),
+        ("b", False),
+    ]
+    assert found.missing == [f"{GONE}: connection refused"]
+    group = found.groups["g"]
+    assert (group.lag, group.late_ms, group.tps, group.members) == (3, 5000, 2.5, 1)
+    assert group.dead_letters == 5 and not group.differs
+    assert found.topics["T"].groups == {"g": 3} and found.topics["T"].read_queues == 4
+    assert found.transactions == {} and found.jobs == {}
+    assert found.brokers[0].number("putTps") == 1.5 and found.brokers[0].number("x") is None
+
+
+def test_a_broker_is_not_asked_again_and_again_for_what_it_does_not_serve(
+    cluster: tuple[FakeServer, FakeServer, Asker],
+) -> None:
+    """Each such request is a warning in an official broker's log."""
+    _, broker, session = cluster
+    asked: list[int] = []
+    for code in OURS:
+        broker.on(code, lambda command: asked.append(command.code) or command.answer(3))  # type: ignore[func-returns-value]
+    clock_s = [1000.0]
+    taker = SnapshotTaker(session, lambda: NOW_MS, lambda: clock_s[0])
+    for _ in range(3):
+        taker.take()
+    assert sorted(asked) == sorted(OURS)
+    clock_s[0] += module.UNSUPPORTED_S + 1
+    taker.take()
+    assert len(asked) == 2 * len(OURS)
+
+
+def test_a_broker_that_hangs_costs_its_time_and_no_more(
+    cluster: tuple[FakeServer, FakeServer, Asker], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Accepted, never answered: as a stopped process is."""
+    monkeypatch.setattr(module, "ROUND_S", 0.3)
+    monkeypatch.setattr(module, "SNAPSHOT_S", 0.4)
+    _, broker, session = cluster
+    for code in list(broker.handlers):
+        broker.on(RequestCode(code), lambda command: None)
+    found = SnapshotTaker(session, lambda: NOW_MS).take()
+    assert any(broker.address in each for each in found.missing)
+    assert found.topics == {} and len(found.brokers) == 2
+
+
+@pytest.mark.parametrize("body", [b"", b"{", b"[]", b'{"table": 3}', b"\xff" * 100])
+def test_an_answer_of_rubbish_is_missing_and_breaks_nothing(
+    cluster: tuple[FakeServer, FakeServer, Asker], body: bytes
+) -> None:
+    _, broker, session = cluster
+    for code in list(broker.handlers):
+        if code not in OURS:
+            broker.on(RequestCode(code), lambda command: command.answer(body=body))
+    found = SnapshotTaker(session, lambda: NOW_MS).take()
+    assert len(found.brokers) == 2 and found.missing
+
+
+def test_without_a_name_server_there_is_one_sentence() -> None:
+    session = Asker(GONE)
+    found = SnapshotTaker(session, lambda: NOW_MS).take()
+    assert found.brokers == [] and found.missing == [
+        f"no name server answers: {GONE}: connection refused"
+    ]
+    session.close()

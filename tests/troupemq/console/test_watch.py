@@ -1,0 +1,99 @@
+"""The watch: one snapshot for all who ask, never two at once."""
+
+from concurrent.futures import ThreadPoolExecutor
+from threading import Event, Lock
+
+from troupemq.cli.admin.session import BrokerPlace
+from troupemq.console.snapshot import BrokerSummary, GroupSummary, Snapshot
+from troupemq.console.watch import HISTORY_COUNT, INTERVAL_S, SHARE, ClusterWatch
+
+PLACE = BrokerPlace("C", "a", 0, "h:1")
+WAIT_S = 20.0
+
+
+class Taker:
+    def __init__(self) -> None:
+        self.count = 0
+        self.now_s = 1000.0
+        self.took_s = 0.1
+        self.may_go = Event()
+        self.may_go.set()
+        self.running = Lock()
+
+    def __call__(self) -> Snapshot:
+        assert self.running.acquire(blocking=False), "two at once"
+        assert self.may_go.wait(WAIT_S)
+        self.count += 1
+        self.running.release()
+        says = {"putTps": "2.0 1.0 1.0", "getTransferedTps": "3.0"}
+        groups = {"g": GroupSummary("g", 4), "h": GroupSummary("h", 5)}
+        return Snapshot(self.count, self.took_s, [BrokerSummary(PLACE, says)], groups=groups)
+
+
+def test_a_snapshot_serves_all_until_it_is_too_old() -> None:
+    taker = Taker()
+    watch = ClusterWatch(taker, clock=lambda: taker.now_s)
+    assert watch.newest().taken_ms == watch.newest().taken_ms == 1
+    taker.now_s += INTERVAL_S + 0.1
+    assert watch.newest().taken_ms == 2
+    watch.forget()
+    assert watch.newest().taken_ms == 3
+    assert [(each.in_tps, each.out_tps, each.lag) for each in watch.history] == [(2.0, 3.0, 9)] * 3
+
+
+def test_those_that_take_long_are_rarer() -> None:
+    taker = Taker()
+    taker.took_s = 2.0
+    watch = ClusterWatch(taker, clock=lambda: taker.now_s)
+    watch.newest()
+    taker.now_s += SHARE * 2.0 - 1
+    assert watch.newest().taken_ms == 1
+    taker.now_s += 2
+    assert watch.newest().taken_ms == 2
+
+
+def test_many_who_ask_at_once_wait_for_the_same_one() -> None:
+    taker = Taker()
+    watch = ClusterWatch(taker, clock=lambda: taker.now_s)
+    taker.may_go.clear()
+    with ThreadPoolExecutor(8) as pool:
+        asked = [pool.submit(watch.newest) for _ in range(8)]
+        taker.may_go.set()
+        assert {each.result(WAIT_S).taken_ms for each in asked} <= {1, 2}
+    assert taker.count <= 2
+
+
+def test_what_the_charts_remember_is_limited() -> None:
+    taker = Taker()
+    watch = ClusterWatch(taker, clock=lambda: taker.now_s)
+    for _ in range(HISTORY_COUNT + 10):
+        watch.forget()
+        watch.newest()
+    assert len(watch.history) == HISTORY_COUNT
+
+
+def test_the_thread_takes_snapshots_for_alerts_while_nobody_looks() -> None:
+    taker = Taker()
+    told = Event()
+    watch = ClusterWatch(taker, lambda snapshot: told.set(), clock=lambda: taker.now_s)
+    watch._pause_s = lambda: 0.01  # type: ignore[method-assign]
+    watch.start()
+    assert told.wait(WAIT_S)
+    assert watch.stop(WAIT_S)
+
+
+def test_without_alerts_nobody_is_asked_while_nobody_looks() -> None:
+    taker = Taker()
+    looked = Event()
+    watch = ClusterWatch(taker, clock=lambda: taker.now_s)
+    turns = iter(range(5))
+
+    def pause_s() -> float:
+        if next(turns, None) is None:
+            looked.set()
+        return 0.001
+
+    watch._pause_s = pause_s  # type: ignore[method-assign]
+    watch.start()
+    assert looked.wait(WAIT_S) and taker.count == 0
+    assert watch.stop(WAIT_S)

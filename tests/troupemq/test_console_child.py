@@ -1,0 +1,127 @@
+"""The console beside a server: started again when it dies, ended with its parent; not needed."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from storage.errors import StoreError
+from tests.compat.patience import wait_until
+from troupemq import console_child as module
+from troupemq.cli.servers import SMALL_FILES
+from troupemq.console_child import ConsoleChild
+
+ROOT = Path(__file__).resolve().parents[2]
+PACKAGES = ("protocol", "storage", "remoting", "actors", "spark", "troupemq")
+GONE = "127.0.0.1:1"
+WAIT_S = 60.0
+
+
+def is_there(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return "Z" not in Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+
+
+@pytest.mark.slow
+def test_a_console_that_is_killed_comes_again_and_goes_when_it_is_told_to(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    child = ConsoleChild(GONE, 0, tmp_path / "console")
+    child.start()
+    try:
+        assert child.wait_until_ready(WAIT_S) is not None
+        first = child.pid
+        os.kill(first, signal.SIGKILL)
+        wait_until(lambda: child.pid not in (0, first), "another one to be started", WAIT_S)
+        wait_until(lambda: _ready_pid(tmp_path) == child.pid, "it to answer", WAIT_S)
+    finally:
+        assert child.stop(WAIT_S)
+    assert not is_there(child.pid)
+    out = capfd.readouterr().out
+    assert out.count("Log in as admin with the password") == 1
+    assert out.count("Console on http://127.0.0.1:") == 2
+
+
+def _ready_pid(folder: Path) -> int:
+    try:
+        return int(json.loads((folder / "console" / "ready.json").read_text())["pid"])
+    except (OSError, ValueError):
+        return 0
+
+
+@pytest.mark.slow
+def test_a_console_ends_with_its_parent_however_that_ends(tmp_path: Path) -> None:
+    program = (
+        "import os, sys\n"
+        "from pathlib import Path\n"
+        "from troupemq.console_child import ConsoleChild\n"
+        f"child = ConsoleChild({GONE!r}, 0, Path(sys.argv[1]))\n"
+        "child.start()\n"
+        f"assert child.wait_until_ready({WAIT_S})\n"
+        "print(child.pid, file=sys.stderr, flush=True)\n"
+        "os.kill(os.getpid(), 9)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(tmp_path)],
+        cwd=ROOT,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        timeout=2 * WAIT_S,
+    )
+    pid = int(done.stderr.split()[0])
+    wait_until(lambda: not is_there(pid), "the console to end", WAIT_S)
+
+
+@pytest.mark.slow
+def test_without_its_folder_a_broker_runs_and_the_command_says_what_to_install(
+    tmp_path: Path,
+) -> None:
+    leave_out = shutil.ignore_patterns("__pycache__", "console", "cluster_demo")
+    for package in PACKAGES:
+        shutil.copytree(ROOT / package, tmp_path / package, ignore=leave_out)
+    ready = tmp_path / "ready"
+    settings = {
+        "listenPort": "0",
+        "bindAddress": "127.0.0.1",
+        "brokerIP1": "127.0.0.1",
+        "storePathRootDir": str(tmp_path / "store"),
+        **SMALL_FILES,
+    }
+    words = [word for key, value in settings.items() for word in ("-s", f"{key}={value}")]
+    command = [sys.executable, "-m", "troupemq"]
+    broker = subprocess.Popen(
+        [*command, "broker", "--ready-file", str(ready), *words],
+        cwd=tmp_path,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        wait_until(lambda: ready.exists() or broker.poll() is not None, "the broker", WAIT_S)
+        assert broker.poll() is None
+        broker.terminate()
+        assert broker.wait(WAIT_S) == 0
+    finally:
+        broker.kill()
+    done = subprocess.run(
+        [*command, "console"], cwd=tmp_path, capture_output=True, text=True, timeout=WAIT_S
+    )
+    assert done.returncode == 1
+    sentence = "troupemq: The console is not installed: pip install 'troupemq[console]'.\n"
+    assert done.stderr == sentence
+
+
+def test_a_server_that_shall_have_one_and_cannot_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "console_is_installed", lambda: False)
+    with pytest.raises(StoreError, match="set no consolePort"):
+        ConsoleChild(GONE, 8088, tmp_path)

@@ -1,0 +1,132 @@
+"""`console`: pages for operators, in a process of its own."""
+
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from re import ASCII
+from re import compile as compile_pattern
+from signal import SIGTERM
+from threading import Thread
+
+import click
+
+from troupemq.cli.options import acl_option, daemon_options, leave, namesrv_option
+from troupemq.console_child import console_is_installed
+from troupemq.daemon import Serving, serve, tell
+from troupemq.logs import set_up_logs
+
+PORT = 8088
+DATA = "~/.troupemq-console"
+_PREFIX = compile_pattern(r"(/[\w-]+)+", ASCII)
+
+
+def _prefix(_: click.Context, __: click.Parameter, value: str) -> str:
+    value = value.rstrip("/")
+    if value and not _PREFIX.fullmatch(value):
+        raise click.BadParameter("write /mq: a slash and letters or digits")
+    return value
+
+
+def _end_with_stdin() -> None:
+    """Whoever started this one has the other end, and never writes."""
+    sys.stdin.buffer.read()
+    os.kill(os.getpid(), SIGTERM)
+
+
+@click.command()
+@namesrv_option
+@acl_option
+@click.option(
+    "-p",
+    "--port",
+    type=click.IntRange(0, 65_535),
+    default=PORT,
+    show_default=True,
+    help="0: a free one.",
+)
+@click.option(
+    "--bind", default="127.0.0.1", show_default=True, metavar="ADDRESS", help="Where to listen."
+)
+@click.option(
+    "--data",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=Path(DATA),
+    show_default=True,
+    help="Accounts, audit log and thresholds of alerts.",
+)
+@click.option("--prefix", default="", callback=_prefix, metavar="/PATH", help="Of all its paths.")
+@click.option(
+    "--host",
+    "hosts",
+    multiple=True,
+    metavar="NAME",
+    help="A name by which browsers call it, besides addresses and localhost; repeatable.",
+)
+@click.option(
+    "--proxy", default="", metavar="ADDRESS", help="A reverse proxy whose X-Forwarded-For counts."
+)
+@click.option("--behind-tls", is_flag=True, help="Browsers reach it by https only.")
+@click.option("--hide-bodies", is_flag=True, help="Viewers see no bodies of messages.")
+@click.option(
+    "--alerts",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Whom to tell what is wrong: a webhook, mail (docs/console.md).",
+)
+@click.option("--until-stdin-ends", is_flag=True, hidden=True, help="With its parent.")
+@daemon_options
+def console(
+    namesrv: str | None,
+    port: int,
+    bind: str,
+    data: Path,
+    prefix: str,
+    hosts: tuple[str, ...],
+    proxy: str,
+    behind_tls: bool,
+    hide_bodies: bool,
+    alerts: Path | None,
+    until_stdin_ends: bool,
+    ready_file: Path | None,
+    log_json: bool,
+) -> None:
+    """Pages for operators in a browser: what is wrong, topics, groups, messages.
+
+    It asks brokers and name servers as `troupemq admin` does, official ones of 4.9.7, too. The
+    first start makes the user admin, and prints its password once.
+    """
+    if not console_is_installed():
+        leave("The console is not installed: pip install 'troupemq[console]'.")
+    set_up_logs(as_json=log_json)
+    from troupemq.console.alerts import load_alert_settings
+    from troupemq.console.asking import ConsoleSettings
+    from troupemq.console.server import ConsoleServer
+
+    def start(_: Callable[[str], None]) -> Serving:
+        settings = ConsoleSettings(
+            data=data.expanduser(),
+            namesrv=namesrv,
+            bind_address=bind,
+            port=port,
+            prefix=prefix,
+            hosts=hosts,
+            hide_bodies=hide_bodies,
+            behind_tls=behind_tls,
+            alerts=load_alert_settings(alerts),
+        )
+        server = ConsoleServer(settings, proxy)
+        server.start()
+        host = f"[{bind}]" if ":" in bind else bind
+        tell(f"Console on http://{host}:{server.port}{prefix}/")
+        password = server.console.accounts.first_password
+        if password is not None:
+            tell(f"Log in as admin with the password {password} (it is shown this once).")
+        else:
+            path = data.expanduser() / "accounts.json"
+            tell(f"Log in with an account of before; without {path} a start makes a new one.")
+        if until_stdin_ends:
+            Thread(target=_end_with_stdin, name="parent", daemon=True).start()
+        return Serving({"console": server.port}, server.stop)
+
+    sys.exit(serve(start, ready_file=ready_file))

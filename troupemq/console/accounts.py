@@ -1,0 +1,215 @@
+"""The accounts of the console: who may log in, with which role; tokens for programs.
+
+One JSON file, 0600, replaced as a whole:
+
+    users   name → role, salt, hash: scrypt of the password, hexadecimal
+    tokens  name → role, hash: SHA-256 of the token, which is random and long
+
+Where there is no file there is one user, `admin`, whose password is made then and said once.
+"""
+
+import hmac
+import json
+import os
+from dataclasses import asdict, dataclass
+from hashlib import scrypt, sha256
+from pathlib import Path
+from secrets import token_hex, token_urlsafe
+from threading import BoundedSemaphore, Lock
+
+from storage.errors import StoreError, reason_of
+
+ROLES = ("viewer", "operator", "admin")
+"""Each may what the ones before it may."""
+
+FIRST_USER = "admin"
+NAME_CHARS_MAX = 64
+PASSWORD_CHARS_MAX = 256
+PASSWORD_CHARS_MIN = 10
+ENTRIES_MAX = 1000
+
+SCRYPT = {"n": 1 << 15, "r": 8, "p": 1, "maxmem": 64 << 20}
+"""32 MiB and some 80 ms for each password."""
+
+_AT_ONCE = BoundedSemaphore(2)
+"""Passwords looked at together: 64 MiB."""
+
+TOKEN_PREFIX = "tmq_"
+
+
+@dataclass(frozen=True)
+class Viewer:
+    """Somebody who may look, and perhaps change; `by_token`: a program."""
+
+    name: str
+    role: str
+    by_token: bool = False
+
+    def may(self, role: str) -> bool:
+        """Whether what needs `role` is allowed."""
+        return ROLES.index(self.role) >= ROLES.index(role)
+
+
+@dataclass(frozen=True)
+class _User:
+    role: str
+    salt: str
+    hash: str
+
+
+@dataclass(frozen=True)
+class _Token:
+    role: str
+    hash: str
+
+
+def role_fault(role: str) -> str | None:
+    """Why this is no role."""
+    return None if role in ROLES else f"A role is one of {', '.join(ROLES)}."
+
+
+def name_fault(name: str) -> str | None:
+    """Why this can be nobody's name."""
+    if not 0 < len(name) <= NAME_CHARS_MAX or not name.isprintable() or name != name.strip():
+        return f"A name has 1 to {NAME_CHARS_MAX} characters that can be printed."
+    return None
+
+
+class Accounts:
+    """All of them. Any thread. Raises StoreError if the file cannot be read or written."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._lock = Lock()
+        self._users: dict[str, _User] = {}
+        self._tokens: dict[str, _Token] = {}
+        self.first_password: str | None = None
+        """Made at this start; None: there were accounts already."""
+        self._nobody = _hashed(token_urlsafe(), "viewer")
+        if path.exists():
+            self._load()
+        else:
+            self.first_password = self.new_password(FIRST_USER, "admin")
+
+    def check(self, name: str, password: str) -> Viewer | None:
+        """Who that is; as slow for a name that nobody has."""
+        user = self._users.get(name)
+        is_right = _matches(user or self._nobody, password[:PASSWORD_CHARS_MAX])
+        return Viewer(name, user.role) if user is not None and is_right else None
+
+    def viewer_of(self, name: str) -> Viewer | None:
+        """The user with the role of now: it may have changed since the login."""
+        user = self._users.get(name)
+        return None if user is None else Viewer(name, user.role)
+
+    def of_token(self, token: str) -> Viewer | None:
+        """Whose token that is."""
+        digest = _digest(token)
+        for name, each in list(self._tokens.items()):
+            if hmac.compare_digest(each.hash, digest):
+                return Viewer(f"token {name}", each.role, by_token=True)
+        return None
+
+    def users(self) -> dict[str, str]:
+        """Name → role."""
+        return {name: user.role for name, user in sorted(self._users.items())}
+
+    def tokens(self) -> dict[str, str]:
+        """Name → role."""
+        return {name: token.role for name, token in sorted(self._tokens.items())}
+
+    def new_password(self, name: str, role: str) -> str:
+        """Makes the user, or gives it a new password and role; the password is kept nowhere."""
+        password = token_urlsafe(15)
+        self._put_user(name, _hashed(password, role))
+        return password
+
+    def set_password(self, name: str, password: str) -> None:
+        """The user's own choice."""
+        self._put_user(name, _hashed(password, self._users[name].role))
+
+    def _put_user(self, name: str, user: _User) -> None:
+        with self._lock:
+            self._write({**self._users, name: user}, self._tokens)
+
+    def remove_user(self, name: str) -> bool:
+        """False if there is none, or nobody else could make accounts any more."""
+        with self._lock:
+            rest = {each: user for each, user in self._users.items() if each != name}
+            if rest.keys() == self._users.keys() or not _has_admin(rest):
+                return False
+            self._write(rest, self._tokens)
+            return True
+
+    def new_token(self, name: str, role: str) -> str:
+        """Makes a token, in place of the one with this name; it is kept nowhere."""
+        token = TOKEN_PREFIX + token_urlsafe(32)
+        with self._lock:
+            self._write(self._users, {**self._tokens, name: _Token(role, _digest(token))})
+        return token
+
+    def remove_token(self, name: str) -> bool:
+        """False if there is none."""
+        with self._lock:
+            rest = {each: token for each, token in self._tokens.items() if each != name}
+            if rest.keys() == self._tokens.keys():
+                return False
+            self._write(self._users, rest)
+            return True
+
+    def _load(self) -> None:
+        try:
+            found = json.loads(self._path.read_text(encoding="utf-8"))
+            self._users = {name: _User(**each) for name, each in found["users"].items()}
+            self._tokens = {name: _Token(**each) for name, each in found["tokens"].items()}
+        except OSError as error:
+            raise StoreError(f"{self._path} cannot be read: {reason_of(error)}.") from None
+        except (ValueError, TypeError, KeyError, AttributeError):
+            raise StoreError(
+                f"{self._path} is no file of the console's accounts: mend it, or move it away to"
+                f" begin with a new password for {FIRST_USER}."
+            ) from None
+
+    def _write(self, users: dict[str, _User], tokens: dict[str, _Token]) -> None:
+        """Called with the lock, but at the start."""
+        if len(users) + len(tokens) > ENTRIES_MAX:
+            raise StoreError(f"There are {ENTRIES_MAX} accounts and tokens already.")
+        body = {
+            "users": {name: asdict(each) for name, each in users.items()},
+            "tokens": {name: asdict(each) for name, each in tokens.items()},
+        }
+        unfinished = self._path.with_name(self._path.name + ".tmp")
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            unfinished.unlink(missing_ok=True)
+            descriptor = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+            with open(descriptor, "w", encoding="utf-8") as file:
+                json.dump(body, file, indent=1)
+                file.flush()
+                os.fsync(file.fileno())
+            unfinished.replace(self._path)
+        except OSError as error:
+            raise StoreError(f"{self._path} cannot be written: {reason_of(error)}.") from None
+        self._users, self._tokens = users, tokens
+
+
+def _has_admin(users: dict[str, _User]) -> bool:
+    return any(user.role == "admin" for user in users.values())
+
+
+def _digest(token: str) -> str:
+    return sha256(token.encode(errors="replace")).hexdigest()
+
+
+def _scrypt(password: str, salt: str) -> str:
+    with _AT_ONCE:
+        return scrypt(password.encode(errors="replace"), salt=bytes.fromhex(salt), **SCRYPT).hex()
+
+
+def _hashed(password: str, role: str) -> _User:
+    salt = token_hex(16)
+    return _User(role, salt, _scrypt(password, salt))
+
+
+def _matches(user: _User, password: str) -> bool:
+    return hmac.compare_digest(user.hash, _scrypt(password, user.salt))

@@ -1,0 +1,187 @@
+"""Alerts: findings that begin and end, told to a webhook and by mail to somebody not looking.
+
+A finding is told when two snapshots in a row have it, once, and again when it is over. The
+settings are one JSON file that only the operator of the machine writes: who may change thresholds
+in a browser shall not make the console call addresses of his choice.
+
+    webhook      URL that gets a POST of {"text", "began", "ended"}; `text` is what chats show
+    mail_host, mail_port, mail_from, mail_to, mail_user, mail_password, mail_starttls
+    thresholds   what the page of alerts has changed, see findings.py
+"""
+
+import json
+import smtplib
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from email.message import EmailMessage
+from pathlib import Path
+from threading import Lock
+from urllib.error import URLError
+from urllib.request import Request, urlopen
+
+from storage.errors import StoreError, reason_of
+from troupemq.cli.admin.text import one_line
+from troupemq.client.log import client_logger
+from troupemq.console.findings import Thresholds, Worry, findings_of
+from troupemq.console.snapshot import Snapshot
+
+log = client_logger(__name__)
+
+TELL_TIMEOUT_S = 5.0
+TOLD_MAX = 200
+"""Findings of one message; and what is remembered of what was told."""
+
+TURNS = 2
+"""Snapshots in a row that must have a finding: one that a restart explains tells nobody."""
+
+
+@dataclass(frozen=True)
+class AlertSettings:
+    """Where to tell; nothing by default."""
+
+    webhook: str = ""
+    mail_host: str = ""
+    mail_port: int = 25
+    mail_from: str = ""
+    mail_to: str = ""
+    mail_user: str = ""
+    mail_password: str = ""
+    mail_starttls: bool = False
+
+    @property
+    def tells(self) -> bool:
+        return bool(self.webhook or (self.mail_host and self.mail_to))
+
+
+def load_alert_settings(path: Path | None) -> AlertSettings:
+    """Raises StoreError for a file that is none."""
+    if path is None:
+        return AlertSettings()
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+        if not isinstance(found, dict):
+            raise ValueError
+    except OSError as error:
+        raise StoreError(f"{path} cannot be read: {reason_of(error)}.") from None
+    except ValueError:
+        raise StoreError(f"{path} is no JSON object with the settings of alerts.") from None
+    types = {each.name: type(each.default) for each in fields(AlertSettings)}
+    for name, value in found.items():
+        if name not in types:
+            raise StoreError(f"{path}: {name} is unknown; known are {', '.join(types)}.")
+        if type(value) is not types[name]:
+            raise StoreError(f"{path}: {name} must be a {types[name].__name__}.")
+    settings = AlertSettings(**found)
+    if settings.webhook and not settings.webhook.startswith(("http://", "https://")):
+        raise StoreError(f"{path}: webhook must begin with http:// or https://.")
+    return settings
+
+
+@dataclass(frozen=True)
+class Told:
+    """Something that was told, or could not be."""
+
+    time_ms: int
+    what: str
+    texts: Sequence[str]
+    failure: str = ""
+
+
+class Alerts:
+    """Compares each snapshot with the one before. `look` on one thread, the rest on any."""
+
+    def __init__(self, settings: AlertSettings, thresholds_path: Path) -> None:
+        self.settings = settings
+        self._path = thresholds_path
+        self._lock = Lock()
+        self.thresholds = self._load()
+        self.told: deque[Told] = deque(maxlen=TOLD_MAX)
+        self._seen: dict[str, int] = {}
+        self._open: dict[str, Worry] = {}
+
+    def _load(self) -> Thresholds:
+        try:
+            found = json.loads(self._path.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return Thresholds()
+        except (OSError, ValueError):
+            raise StoreError(
+                f"{self._path} cannot be read: mend it, or remove it to have the usual thresholds."
+            ) from None
+        return Thresholds.of(found if isinstance(found, dict) else {})
+
+    def set_thresholds(self, given: Mapping[str, int]) -> None:
+        """Raises StoreError if they cannot be kept."""
+        with self._lock:
+            wanted = Thresholds.of({**asdict(self.thresholds), **given})
+            unfinished = self._path.with_name(self._path.name + ".tmp")
+            try:
+                unfinished.write_text(json.dumps(asdict(wanted), indent=1), encoding="utf-8")
+                unfinished.replace(self._path)
+            except OSError as error:
+                raise StoreError(f"{self._path} cannot be written: {reason_of(error)}.") from None
+            self.thresholds = wanted
+
+    def look(self, now: Snapshot) -> None:
+        """Tells what has begun and what is over. What cannot be told is in the log, and shown."""
+        found = {each.key: each for each in findings_of(now, self.thresholds)}
+        self._seen = {key: min(TURNS, self._seen.get(key, 0) + 1) for key in found}
+        began = [
+            each
+            for key, each in found.items()
+            if self._seen[key] >= TURNS and key not in self._open
+        ]
+        ended = [each for key, each in self._open.items() if key not in found]
+        if not began and not ended:
+            return
+        self._open = {
+            **{key: each for key, each in self._open.items() if key in found},
+            **{each.key: each for each in began},
+        }
+        self._tell(now.taken_ms, began[:TOLD_MAX], ended[:TOLD_MAX])
+
+    def _tell(self, time_ms: int, began: Sequence[Worry], ended: Sequence[Worry]) -> None:
+        began_texts = [one_line(each.text) for each in began]
+        ended_texts = [one_line(each.text) for each in ended]
+        lines = [*began_texts, *(f"Over: {text}" for text in ended_texts)]
+        failures = []
+        if self.settings.webhook:
+            failures.append(self._to_webhook(lines, began_texts, ended_texts))
+        if self.settings.mail_host and self.settings.mail_to:
+            failures.append(self._by_mail(lines))
+        failure = " ".join(filter(None, failures))
+        if failure:
+            log.warning("alert not told", reason=failure)
+        self.told.append(Told(time_ms, "began" if began else "ended", lines, failure))
+
+    def _to_webhook(self, lines: Sequence[str], began: Sequence[str], ended: Sequence[str]) -> str:
+        body = json.dumps({"text": "\n".join(lines), "began": began, "ended": ended}).encode()
+        headers = {"Content-Type": "application/json", "User-Agent": "troupemq-console"}
+        try:
+            request = Request(self.settings.webhook, body, headers)
+            with urlopen(request, timeout=TELL_TIMEOUT_S) as answer:
+                answer.read(1)
+        except (OSError, URLError, ValueError) as error:
+            return f"The webhook: {one_line(str(error))}."
+        return ""
+
+    def _by_mail(self, lines: Sequence[str]) -> str:
+        settings = self.settings
+        mail = EmailMessage()
+        mail["Subject"] = f"TroupeMQ: {lines[0][:150]}"
+        mail["From"] = settings.mail_from or settings.mail_to.split(",")[0].strip()
+        mail["To"] = settings.mail_to
+        mail.set_content("\n".join(lines))
+        try:
+            with smtplib.SMTP(
+                settings.mail_host, settings.mail_port, timeout=TELL_TIMEOUT_S
+            ) as server:
+                if settings.mail_starttls:
+                    server.starttls()
+                if settings.mail_user:
+                    server.login(settings.mail_user, settings.mail_password)
+                server.send_message(mail)
+        except (OSError, smtplib.SMTPException) as error:
+            return f"The mail: {one_line(str(error))}."
+        return ""

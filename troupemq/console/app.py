@@ -1,0 +1,331 @@
+"""The application: who asks, whether he may, and which page or change it is.
+
+    /PATH             a page            /api/PATH          the same as JSON
+    /change/NAME      a form; POST previews and does it; /api/change/NAME with JSON
+    /login, /logout   sessions          /static/NAME       files of a fixed list
+
+A browser has a session in a cookie; a program sends `Authorization: Bearer TOKEN` to /api.
+"""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import parse_qsl, unquote, urlencode
+
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
+from starlette.routing import Mount, Route
+
+from storage.errors import StoreError
+from troupemq.client.errors import ClientError
+from troupemq.console.accounts import Viewer
+from troupemq.console.asking import PLACES, Console, NotThere, PageRequest, Place, zone_of
+from troupemq.console.change_pages import ChangeStep, asked_page, changed_page, done_json
+from troupemq.console.changes import CHANGES
+from troupemq.console.changing import (
+    cluster_changes,
+    house_changes,
+    message_changes,
+    offset_changes,
+)
+from troupemq.console.gate import RequestGate
+from troupemq.console.pages import groups, house, jobs, message, messages, overview, topics, waiting
+from troupemq.console.parts import Note, Notes, Page, as_json
+from troupemq.console.rendering import Renderer
+from troupemq.console.sessions import BrowserSession
+
+COOKIE = "troupemq_console"
+ZONE_COOKIE = "troupemq_zone"
+FIELDS_MAX = 100
+WRONG = "The name or the password is wrong."
+ALL_OF_THEM = (
+    *(cluster_changes, house_changes, message_changes, offset_changes),
+    *(groups, house, jobs, message, messages, overview, topics, waiting),
+)
+"""Imported for what they register."""
+
+
+class NotAllowed(Exception):
+    """Somebody may not; a status and a sentence."""
+
+    def __init__(self, status: int, sentence: str) -> None:
+        super().__init__(sentence)
+        self.status = status
+
+
+class Application:
+    """All answers of one console."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._prefix = console.settings.prefix
+        self._renderer = Renderer(self._prefix)
+
+    def make(self) -> Starlette:
+        """What a server serves."""
+        places = [Route(path, self._page(place), methods=["GET"]) for path, place in PLACES.items()]
+        programs = [
+            Route(f"/api{path}", self._page(place, is_api=True), methods=["GET"])
+            for path, place in PLACES.items()
+        ]
+        routes = [
+            Route("/login", self.login_page, methods=["GET"]),
+            Route("/login", self.login, methods=["POST"]),
+            Route("/logout", self.logout, methods=["POST"]),
+            Route("/static/{name}", self.static, methods=["GET"]),
+            Route("/message/body", self.body, methods=["GET"]),
+            Route("/change/{name}", self.change_form, methods=["GET"]),
+            Route("/change/{name}", self.change, methods=["POST"]),
+            Route("/api/change/{name}", self.change_by_json, methods=["POST"]),
+            *places,
+            *programs,
+        ]
+        hosts = [*self._console.settings.hosts, self._console.settings.bind_address]
+        return Starlette(
+            routes=[Mount(self._prefix, routes=routes)] if self._prefix else routes,
+            middleware=[Middleware(RequestGate, hosts=hosts)],
+            exception_handlers={
+                HTTPException: self._failed,
+                NotAllowed: self._refused,
+                NotThere: self._not_there,
+                ClientError: self._no_answer,
+                StoreError: self._no_answer,
+            },
+        )
+
+    # --- who asks
+
+    def _session(self, request: Request) -> tuple[BrowserSession | None, Viewer | None]:
+        found = self._console.sessions.find(request.cookies.get(COOKIE, ""))
+        return found, None if found is None else self._console.accounts.viewer_of(found.name)
+
+    def _viewer(self, request: Request, is_api: bool) -> tuple[Viewer, str]:
+        """Who asks, and the token of its forms. Raises Refused; 401 of a page leads to login."""
+        kind, _, token = request.headers.get("authorization", "").partition(" ")
+        if kind.lower() == "bearer":
+            viewer = self._console.accounts.of_token(token.strip()) if is_api else None
+            if viewer is None:
+                raise NotAllowed(401, "This token is not known, or not for pages.")
+            return viewer, ""
+        session, viewer = self._session(request)
+        if session is None or viewer is None:
+            raise NotAllowed(401, "Log in first.")
+        return viewer, session.csrf
+
+    def _asked(self, request: Request, viewer: Viewer) -> PageRequest:
+        zone = zone_of(unquote(request.cookies.get(ZONE_COOKIE, "")))
+        pairs = request.query_params.multi_items()[:FIELDS_MAX]
+        return PageRequest(self._console, viewer, dict(pairs), zone)
+
+    # --- pages
+
+    def _page(self, place: Place, is_api: bool = False) -> Any:
+        def answer(request: Request) -> Response:
+            viewer, csrf = self._viewer(request, is_api)
+            if not viewer.may(place.role):
+                raise NotAllowed(403, f"This is for the role {place.role}.")
+            asked = self._asked(request, viewer)
+            page = place.make(asked)
+            if is_api:
+                return JSONResponse(as_json(page))
+            return HTMLResponse(self._renderer.page(page, place.path, viewer, csrf, asked.zone))
+
+        return answer
+
+    def static(self, request: Request) -> Response:
+        """A file of the list."""
+        found = self._renderer.files.get(request.path_params["name"])
+        if found is None:
+            raise HTTPException(404)
+        return Response(found[0], media_type=found[1], headers={"Cache-Control": "max-age=300"})
+
+    def body(self, request: Request) -> Response:
+        """A message's body as a file to keep: never shown by the browser."""
+        viewer, _ = self._viewer(request, is_api=False)
+        asked = self._asked(request, viewer)
+        if not asked.sees_bodies():
+            raise NotAllowed(403, message.HIDDEN)
+        headers = {"Content-Disposition": 'attachment; filename="message.bin"'}
+        body = message.body_of(message.find_one(asked))
+        return Response(body, media_type="application/octet-stream", headers=headers)
+
+    # --- logging in
+
+    def login_page(self, request: Request) -> Response:
+        """The form; who has a session goes on."""
+        following = own_path(request.query_params.get("next", ""))
+        if self._session(request)[1] is not None:
+            return RedirectResponse(self._prefix + following, 303)
+        return HTMLResponse(self._renderer.login(following))
+
+    async def login(self, request: Request) -> Response:
+        """A new session for the right password; the same answer and time for all wrong ones."""
+        self._check_origin(request)
+        given = await _fields(request)
+        return await run_in_threadpool(self._log_in, request, given)
+
+    def _log_in(self, request: Request, given: Mapping[str, str]) -> Response:
+        console = self._console
+        name, following = given.get("name", "")[:64], own_path(given.get("next", ""))
+        address = _address(request)
+        wait_s = console.throttle.wait_s(name, address)
+        if wait_s > 0:
+            sentence = f"Too many wrong passwords: try again in {wait_s:.0f} s."
+            headers = {"Retry-After": str(int(wait_s) + 1)}
+            return HTMLResponse(self._renderer.login(following, sentence), 429, headers)
+        console.throttle.failed(name, address)
+        viewer = console.accounts.check(name, given.get("password", ""))
+        if viewer is None:
+            console.audit.note(name, "-", address, "login", result="refused")
+            return HTMLResponse(self._renderer.login(following, WRONG), 401)
+        console.throttle.succeeded(name, address)
+        console.sessions.end(request.cookies.get(COOKIE, ""))
+        console.audit.note(viewer.name, viewer.role, address, "login", result="done")
+        answer = RedirectResponse(self._prefix + following, 303)
+        answer.set_cookie(
+            COOKIE,
+            console.sessions.begin(viewer.name),
+            path=self._prefix or "/",
+            secure=console.settings.behind_tls or request.url.scheme == "https",
+            httponly=True,
+            samesite="strict",
+        )
+        return answer
+
+    async def logout(self, request: Request) -> Response:
+        """Ends the session here, whoever still has its cookie."""
+        viewer = self._checked(request, (await _fields(request)).get("csrf", ""))
+        self._console.sessions.end(request.cookies.get(COOKIE, ""))
+        self._console.audit.note(viewer.name, viewer.role, _address(request), "logout")
+        return RedirectResponse(f"{self._prefix}/login", 303)
+
+    # --- changes
+
+    def _checked(self, request: Request, token: str) -> Viewer:
+        """Who sends a form of his own session. Raises Refused."""
+        self._check_origin(request)
+        session, viewer = self._session(request)
+        if session is None or viewer is None:
+            raise NotAllowed(401, "Log in first.")
+        if not session.accepts(token):
+            raise NotAllowed(403, "This form is not of this session: go back and load it anew.")
+        return viewer
+
+    def _check_origin(self, request: Request) -> None:
+        origin = request.headers.get("origin")
+        own = request.headers.get("host", "")
+        if origin is not None and origin.partition("://")[2].lower() != own.lower():
+            raise NotAllowed(403, "This comes from a foreign page.")
+        if request.headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
+            raise NotAllowed(403, "This comes from a foreign page.")
+
+    def change_form(self, request: Request) -> Response:
+        """Asks for what a change needs; changes nothing."""
+        viewer, csrf = self._viewer(request, is_api=False)
+        step = self._step(request, viewer)
+        page = asked_page(step, step.asked.query)
+        return HTMLResponse(self._renderer.page(page, "", viewer, csrf, step.asked.zone))
+
+    def _step(self, request: Request, viewer: Viewer) -> ChangeStep:
+        change = CHANGES.get(request.path_params["name"])
+        if change is None:
+            raise NotThere("There is no such change.")
+        if not viewer.may(change.role):
+            raise NotAllowed(403, f"This is for the role {change.role}.")
+        return ChangeStep(change, self._asked(request, viewer), _address(request))
+
+    async def change(self, request: Request) -> Response:
+        """Shows what a change would do, or does it."""
+        given = await _fields(request)
+        viewer = self._checked(request, given.pop("csrf", ""))
+        step = self._step(request, viewer)
+
+        def answer() -> Response:
+            page = changed_page(step, given, is_meant=given.pop("step", "") == "do")
+            csrf = self._viewer_csrf(request)
+            return HTMLResponse(self._renderer.page(page, "", viewer, csrf, step.asked.zone))
+
+        return await run_in_threadpool(answer)
+
+    def _viewer_csrf(self, request: Request) -> str:
+        """After the change: a new password has ended the session."""
+        session, _ = self._session(request)
+        return "" if session is None else session.csrf
+
+    async def change_by_json(self, request: Request) -> Response:
+        """The same for programs: {"given": {…}, "do": true}; without `do` a preview."""
+        viewer, csrf = self._viewer(request, is_api=True)
+        if csrf:
+            viewer = self._checked(request, request.headers.get("x-csrf-token", ""))
+        step = self._step(request, viewer)
+        try:
+            wanted = json.loads(await request.body())
+            given = {str(name): str(value) for name, value in wanted["given"].items()}
+            is_meant = wanted.get("do") is True
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+            raise NotAllowed(400, 'Send {"given": {…}, "do": true} as JSON.') from None
+        found = await run_in_threadpool(done_json, step, given, is_meant)
+        return JSONResponse(found, 200 if not found["failures"] else 409)
+
+    # --- what did not go well
+
+    def _sentence(self, request: Request, status: int, title: str, sentence: str) -> Response:
+        if request.url.path.startswith(f"{self._prefix}/api/"):
+            return JSONResponse({"error": sentence}, status)
+        session, viewer = self._session(request)
+        page = Page(title, [Notes("error", "", [Note("trouble", sentence)])])
+        csrf = "" if session is None else session.csrf
+        zone = zone_of(unquote(request.cookies.get(ZONE_COOKIE, "")))
+        return HTMLResponse(self._renderer.page(page, "", viewer, csrf, zone), status)
+
+    def _refused(self, request: Request, error: Exception) -> Response:
+        assert isinstance(error, NotAllowed)
+        if error.status == 401 and request.method == "GET" and not self._is_api(request):
+            return RedirectResponse(f"{self._prefix}/login?{following_of(request)}", 303)
+        return self._sentence(request, error.status, "Not allowed", str(error))
+
+    def _is_api(self, request: Request) -> bool:
+        return request.url.path.startswith(f"{self._prefix}/api/")
+
+    def _not_there(self, request: Request, error: Exception) -> Response:
+        return self._sentence(request, 404, "Not there", str(error))
+
+    def _no_answer(self, request: Request, error: Exception) -> Response:
+        return self._sentence(request, 502, "No answer", f"{error}")
+
+    def _failed(self, request: Request, error: Exception) -> Response:
+        assert isinstance(error, HTTPException)
+        sentence = "There is no such page." if error.status_code == 404 else error.detail
+        return self._sentence(request, error.status_code, "Not there", sentence)
+
+
+def own_path(text: str) -> str:
+    """A path of ours to go on to; the first page for anything that might lead elsewhere."""
+    is_own = text.startswith("/") and not text.startswith("//") and "\\" not in text
+    return text if is_own and text.isprintable() and text.isascii() else "/"
+
+
+def following_of(request: Request) -> str:
+    """`next=…` of the page that wanted a login."""
+    mount = request.scope.get("root_path", "")
+    path = request.url.path.removeprefix(mount)
+    query = f"?{request.url.query}" if request.url.query else ""
+    return urlencode({"next": own_path(path + query)})
+
+
+def _address(request: Request) -> str:
+    return request.client.host if request.client is not None else "-"
+
+
+async def _fields(request: Request) -> dict[str, str]:
+    """Those of a form; of several with one name the last one."""
+    text = (await request.body()).decode(errors="replace")
+    try:
+        pairs = parse_qsl(text, keep_blank_values=True, max_num_fields=FIELDS_MAX)
+    except ValueError:
+        raise NotAllowed(400, f"A form has at most {FIELDS_MAX} fields.") from None
+    return dict(pairs)

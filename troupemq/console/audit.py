@@ -1,0 +1,79 @@
+"""The audit log: who has changed what, from where, and what came of it; one JSON object a line.
+
+time      UTC, ISO 8601
+who       user or token; `role`; `address`
+what      login, logout, or the name of a change; `given`: its fields, secrets left out
+line      the command that does the same
+result    done, failed or refused; `said`: what was answered, `before`: what there was
+"""
+
+import json
+import os
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from threading import Lock
+
+from storage.errors import StoreError, reason_of
+
+SHOWN_BYTES_MAX = 256 << 10
+"""What a page reads of its end."""
+
+TEXT_CHARS_MAX = 2000
+
+
+class AuditLog:
+    """Appends to the log. Any thread. Raises StoreError: what cannot be noted is not done."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._lock = Lock()
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        except OSError as error:
+            raise StoreError(f"{path} cannot be written: {reason_of(error)}.") from None
+
+    def close(self) -> None:
+        os.close(self._file)
+
+    def note(self, who: str, role: str, address: str, what: str, **more: object) -> None:
+        """One line."""
+        time = datetime.now(UTC).isoformat(timespec="milliseconds")
+        entry = {"time": time, "who": who, "role": role, "address": address, "what": what}
+        line = json.dumps({**entry, **_short(more)}, ensure_ascii=True) + "\n"
+        with self._lock:
+            try:
+                os.write(self._file, line.encode())
+            except OSError as error:
+                raise StoreError(f"{self._path} cannot be written: {reason_of(error)}.") from None
+
+    def newest(self, count: int) -> list[dict[str, object]]:
+        """The last entries, the newest first."""
+        with open(self._path, "rb") as file:
+            end = file.seek(0, os.SEEK_END)
+            file.seek(max(0, end - SHOWN_BYTES_MAX))
+            lines = file.read().splitlines()
+        found = []
+        for line in reversed(lines):
+            try:
+                entry = json.loads(line)
+            except ValueError:
+                continue  # the first one may be cut
+            if isinstance(entry, dict):
+                found.append(entry)
+            if len(found) == count:
+                break
+        return found
+
+
+def _short(given: Mapping[str, object]) -> dict[str, object]:
+    return {name: _cut(value) for name, value in given.items() if value not in (None, "", [], {})}
+
+
+def _cut(value: object) -> object:
+    if isinstance(value, Mapping):
+        return _short(value)
+    if isinstance(value, list | tuple):
+        return [_cut(each) for each in value[:50]]
+    return value[:TEXT_CHARS_MAX] if isinstance(value, str) else value

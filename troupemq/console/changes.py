@@ -1,0 +1,95 @@
+"""The changes that the console makes: each is a command, shown before it is carried out.
+
+A change is asked for in a form, previewed, and then done; the preview says the command line that
+does the same, and what there is now. What was done, or failed, is in the audit log.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from troupemq.console.asking import PageRequest
+from troupemq.console.cluster import Gathered
+from troupemq.console.parts import Input, Link, Links, Part
+
+CHANGE_S = 15.0
+"""For one change at all brokers."""
+
+Given = Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Preview:
+    """What a change would do: for the page, and `before` for the audit log."""
+
+    parts: Sequence[Part] = ()
+    before: Mapping[str, object] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class ConsoleChange:
+    """One kind of change."""
+
+    name: str
+    title: str
+    role: str
+    inputs: Callable[[PageRequest], Sequence[Input]]
+    words: Callable[[Given], Sequence[str]] | None
+    """After `troupemq`; None: of the console's own accounts, which no command knows."""
+    preview: Callable[[PageRequest, Given], Preview] = lambda asked, given: Preview()
+    do: Callable[[PageRequest, Given], Gathered] | None = None
+    """None: the command of `words` is run, which is one of `admin`."""
+    about: str = ""
+
+    def line(self, asked: PageRequest, given: Given) -> str:
+        """The command line; empty where there is none."""
+        return "" if self.words is None else asked.cluster.line(self.words(given))
+
+    def carry_out(self, asked: PageRequest, given: Given) -> Gathered:
+        """Does it; what failed is in `failures`."""
+        if self.do is not None:
+            return self.do(asked, given)
+        assert self.words is not None
+        first, *words = self.words(given)
+        assert first == "admin"
+        return asked.cluster.run(*words, seconds=CHANGE_S)
+
+    def faults(self, asked: PageRequest, given: Given) -> list[str]:
+        """What is lacking, or not among the choices."""
+        found = []
+        for each in self.inputs(asked):
+            value = given.get(each.name, "")
+            if each.needed and not value:
+                found.append(f"{each.label} is needed")
+            elif each.kind == "choice" and value and value not in each.choices:
+                found.append(f"{each.label} is one of {', '.join(each.choices)}")
+        return found
+
+    def said(self, asked: PageRequest, given: Given) -> dict[str, str]:
+        """What was given, for the audit log: no secrets."""
+        secret = {each.name for each in self.inputs(asked) if each.kind == "secret"}
+        return {name: value for name, value in given.items() if value and name not in secret}
+
+
+CHANGES: dict[str, ConsoleChange] = {}
+
+
+def register(*changes: ConsoleChange) -> None:
+    """Makes changes known by their names."""
+    CHANGES.update({each.name: each for each in changes})
+
+
+def change_link(
+    asked: PageRequest, text: str, name: str, given: Mapping[str, object]
+) -> Link | None:
+    """Where a change is asked for; None for who may not make it."""
+    if not asked.viewer.may(CHANGES[name].role):
+        return None
+    return Link(text, f"/change/{name}", given)
+
+
+def change_links(
+    asked: PageRequest, wanted: Sequence[tuple[str, str, Mapping[str, object]]]
+) -> Links:
+    """Those of several that the viewer may make."""
+    found = (change_link(asked, *each) for each in wanted)
+    return Links([each for each in found if each is not None])

@@ -1,0 +1,197 @@
+"""Changes of topics, groups and brokers' settings."""
+
+from collections.abc import Mapping, Sequence
+
+from troupemq.console.asking import PageRequest
+from troupemq.console.changes import ConsoleChange, Given, Preview, register
+from troupemq.console.parts import Facts, Input, Note, Notes, RowTable
+
+YES_NO = ("true", "false")
+PERMISSIONS = ("6", "4", "2")
+
+
+def cluster_input(asked: PageRequest) -> Input:
+    """Which cluster; the first one by itself."""
+    names = asked.snapshot().clusters or [""]
+    return Input("cluster", "Cluster", "choice", names[0], names, needed=True)
+
+
+def _topic_words(given: Given) -> list[str]:
+    return [
+        *("admin", "updateTopic", "-c", given["cluster"], "-t", given["topic"]),
+        *("-r", given["read_queues"], "-w", given["write_queues"], "-p", given["permission"]),
+    ]
+
+
+def _topic_inputs(asked: PageRequest) -> Sequence[Input]:
+    return (
+        cluster_input(asked),
+        Input("topic", "Topic", needed=True),
+        Input("read_queues", "Queues to read, at each broker", "number", "8", needed=True),
+        Input("write_queues", "Queues to write, at each broker", "number", "8", needed=True),
+        Input(
+            "permission",
+            "Permission",
+            "choice",
+            "6",
+            PERMISSIONS,
+            "6 read and write, 4 read, 2 write",
+            needed=True,
+        ),
+    )
+
+
+def _topic_now(asked: PageRequest, given: Given) -> Preview:
+    state = asked.snapshot().topics.get(given["topic"])
+    if state is None:
+        return Preview([Notes("now", "Now", [Note("fine", "There is no such topic yet.")])])
+    before: Mapping[str, object] = {
+        "brokers": state.brokers,
+        "read_queues": state.read_queues,
+        "write_queues": state.write_queues,
+        "permission": state.perm,
+    }
+    return Preview([Facts("now", "Now, at all brokers together", before)], before)
+
+
+def _topic_loss(asked: PageRequest, given: Given) -> Preview:
+    """What goes with a topic."""
+    state = asked.snapshot().topics.get(given["topic"])
+    found = asked.cluster.run("topicStatus", "-t", given["topic"])
+    count = sum(int(str(row["max_offset"])) - int(str(row["min_offset"])) for row in found.rows)
+    groups = sorted(state.groups) if state is not None else []
+    before = {"messages": count, "groups": ", ".join(groups)}
+    sentence = f"{count:,} messages are lost; {len(groups)} groups have consumed it."
+    notes = [Note("trouble", sentence)]
+    return Preview([Notes("loss", "What is lost", notes), Facts("now", "Now", before)], before)
+
+
+def _group_inputs(asked: PageRequest) -> Sequence[Input]:
+    now = asked.cluster.run("getConsumerConfig", "-g", asked.text("group")).rows
+    has = now[0] if now and asked.text("group") else {}
+
+    def value(name: str, default: str) -> str:
+        found = has.get(name, default)
+        return str(found).lower() if isinstance(found, bool) else str(found)
+
+    return (
+        cluster_input(asked),
+        Input("group", "Group", needed=True),
+        Input("enabled", "Its members may pull", "choice", value("consume_enable", "true"), YES_NO),
+        Input(
+            "from_first",
+            "A new member may begin at the first message",
+            "choice",
+            value("consume_from_min_enable", "true"),
+            YES_NO,
+        ),
+        Input(
+            "broadcast",
+            "May consume in broadcast",
+            "choice",
+            value("consume_broadcast_enable", "true"),
+            YES_NO,
+        ),
+        Input("retries", "Retries", "number", value("retry_max_times", "16"), needed=True),
+        Input(
+            "retry_queues",
+            "Queues of retries",
+            "number",
+            value("retry_queue_nums", "1"),
+            needed=True,
+        ),
+    )
+
+
+def _group_words(given: Given) -> list[str]:
+    return [
+        *("admin", "updateSubGroup", "-c", given["cluster"], "-g", given["group"]),
+        *("-s", given["enabled"], "-m", given["from_first"], "-d", given["broadcast"]),
+        *("-r", given["retries"], "-q", given["retry_queues"]),
+    ]
+
+
+def _group_now(asked: PageRequest, given: Given) -> Preview:
+    found = asked.cluster.run("getConsumerConfig", "-g", given["group"])
+    if not found.rows:
+        return Preview([Notes("now", "Now", [Note("fine", "No broker has settings of it yet.")])])
+    return Preview([RowTable("now", "Now", found.rows)], {"settings": found.rows})
+
+
+def _group_loss(asked: PageRequest, given: Given) -> Preview:
+    state = asked.snapshot().groups.get(given["group"])
+    members = None if state is None else state.members
+    notes = [Note("trouble", "Its settings, its offsets, its retries and dead letters go.")]
+    if members:
+        notes.append(Note("trouble", f"It has {members} members now: they go on, from anew."))
+    lag = 0 if state is None else state.lag
+    return Preview([Notes("loss", "What is lost", notes)], {"members": members, "lag": lag})
+
+
+def _setting_now(asked: PageRequest, given: Given) -> Preview:
+    found = asked.cluster.run("getBrokerConfig", "-b", given["address"])
+    value = found.rows[0].get(given["key"]) if found.rows else None
+    before = {"key": given["key"], "value": value}
+    parts = [Facts("now", "Now", before)]
+    return Preview(parts, before)
+
+
+register(
+    ConsoleChange(
+        "topic", "Make or change a topic", "admin", _topic_inputs, _topic_words, _topic_now
+    ),
+    ConsoleChange(
+        "topic-permission",
+        "Change what clients may do with a topic",
+        "admin",
+        lambda asked: (
+            cluster_input(asked),
+            Input("topic", "Topic", needed=True),
+            Input("permission", "Permission", "choice", "6", PERMISSIONS, needed=True),
+        ),
+        lambda given: [
+            *("admin", "updateTopicPerm", "-c", given["cluster"], "-t", given["topic"]),
+            *("-p", given["permission"]),
+        ],
+        _topic_now,
+    ),
+    ConsoleChange(
+        "delete-topic",
+        "Delete a topic",
+        "admin",
+        lambda asked: (cluster_input(asked), Input("topic", "Topic", needed=True)),
+        lambda given: [
+            *("admin", "deleteTopic", "-c", given["cluster"], "-t", given["topic"]),
+        ],
+        _topic_loss,
+    ),
+    ConsoleChange(
+        "group", "Make or change a group", "admin", _group_inputs, _group_words, _group_now
+    ),
+    ConsoleChange(
+        "delete-group",
+        "Delete a group",
+        "admin",
+        lambda asked: (cluster_input(asked), Input("group", "Group", needed=True)),
+        lambda given: [
+            *("admin", "deleteSubGroup", "-c", given["cluster"], "-g", given["group"]),
+            *("-r", "true"),
+        ],
+        _group_loss,
+    ),
+    ConsoleChange(
+        "setting",
+        "Change a setting of a broker",
+        "admin",
+        lambda asked: (
+            Input("address", "Broker", needed=True),
+            Input("key", "Setting", needed=True),
+            Input("value", "Value", needed=True),
+        ),
+        lambda given: [
+            *("admin", "updateBrokerConfig", "-b", given["address"]),
+            *("-k", given["key"], "-v", given["value"]),
+        ],
+        _setting_now,
+    ),
+)

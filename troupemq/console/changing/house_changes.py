@@ -1,0 +1,159 @@
+"""Changes of the console's own: users, passwords, tokens, thresholds of alerts."""
+
+from collections.abc import Sequence
+from dataclasses import asdict
+
+from storage.errors import StoreError
+from troupemq.console.accounts import PASSWORD_CHARS_MIN, ROLES, name_fault, role_fault
+from troupemq.console.asking import PageRequest
+from troupemq.console.changes import ConsoleChange, Given, register
+from troupemq.console.cluster import Gathered
+from troupemq.console.parts import Input
+
+
+def _user(asked: PageRequest, given: Given) -> Gathered:
+    out = Gathered()
+    name = given["name"]
+    if fault := name_fault(name) or role_fault(given["role"]):
+        out.fail(fault)
+        return out
+    accounts = asked.console.accounts
+    admins = [each for each, role in accounts.users().items() if role == "admin"]
+    if admins == [name] and given["role"] != "admin":
+        out.fail("Nobody else is admin: somebody must be")
+        return out
+    try:
+        password = accounts.new_password(name, given["role"])
+    except StoreError as error:
+        out.fail(str(error))
+        return out
+    asked.console.sessions.end_of(name)
+    out.rows.append({"user": name, "role": given["role"], "password": password})
+    out.sentences.append("The password is shown this once.")
+    return out
+
+
+def _password(asked: PageRequest, given: Given) -> Gathered:
+    out = Gathered()
+    accounts, name = asked.console.accounts, asked.viewer.name
+    if asked.viewer.by_token or accounts.check(name, given["old"]) is None:
+        out.fail("The password of now is another one")
+    elif len(given["new"]) < PASSWORD_CHARS_MIN:
+        out.fail(f"A password has {PASSWORD_CHARS_MIN} characters or more")
+    elif given["new"] != given["again"]:
+        out.fail("The two new passwords differ")
+    else:
+        try:
+            accounts.set_password(name, given["new"])
+        except StoreError as error:
+            out.fail(str(error))
+            return out
+        asked.console.sessions.end_of(name)
+        out.sentences.append("The password is changed. Log in with it.")
+    return out
+
+
+def _token(asked: PageRequest, given: Given) -> Gathered:
+    out = Gathered()
+    if fault := name_fault(given["name"]) or role_fault(given["role"]):
+        out.fail(fault)
+        return out
+    try:
+        token = asked.console.accounts.new_token(given["name"], given["role"])
+    except StoreError as error:
+        out.fail(str(error))
+        return out
+    out.rows.append({"token": token, "role": given["role"]})
+    out.sentences.append("The token is shown this once: Authorization: Bearer …")
+    return out
+
+
+def _remove_user(asked: PageRequest, given: Given) -> Gathered:
+    out = Gathered()
+    if asked.console.accounts.remove_user(given["name"]):
+        asked.console.sessions.end_of(given["name"])
+        out.sentences.append(f"{given['name']} is removed.")
+    else:
+        out.fail(f"{given['name']} is nobody, or the only admin")
+    return out
+
+
+def _remove_token(asked: PageRequest, given: Given) -> Gathered:
+    out = Gathered()
+    if asked.console.accounts.remove_token(given["name"]):
+        out.sentences.append(f"The token {given['name']} is removed.")
+    else:
+        out.fail(f"There is no token {given['name']}")
+    return out
+
+
+def _thresholds(asked: PageRequest, given: Given) -> Gathered:
+    out = Gathered()
+    wrong = [
+        name for name, value in given.items() if not 0 < len(value) < 10 or not value.isdecimal()
+    ]
+    if wrong:
+        out.fail(f"{', '.join(wrong)}: a whole number above 0")
+        return out
+    try:
+        asked.console.alerts.set_thresholds({name: int(value) for name, value in given.items()})
+    except StoreError as error:
+        out.fail(str(error))
+        return out
+    out.sentences.append("The thresholds are changed.")
+    return out
+
+
+def _threshold_inputs(asked: PageRequest) -> Sequence[Input]:
+    return [
+        Input(name, name.replace("_", " ").capitalize(), "number", str(value), needed=True)
+        for name, value in asdict(asked.console.alerts.thresholds).items()
+    ]
+
+
+def _name_and_role(asked: PageRequest) -> Sequence[Input]:
+    return (
+        Input("name", "Name", needed=True),
+        Input("role", "Role", "choice", "viewer", ROLES, needed=True),
+    )
+
+
+def _name(asked: PageRequest) -> Sequence[Input]:
+    return (Input("name", "Name", needed=True),)
+
+
+register(
+    ConsoleChange(
+        "user",
+        "Add a user, or give a new password",
+        "admin",
+        _name_and_role,
+        None,
+        do=_user,
+        about="The password is made here and shown once. Who is logged in by that name is not"
+        " any more.",
+    ),
+    ConsoleChange("remove-user", "Remove a user", "admin", _name, None, do=_remove_user),
+    ConsoleChange("token", "Make a token for /api", "admin", _name_and_role, None, do=_token),
+    ConsoleChange("remove-token", "Remove a token", "admin", _name, None, do=_remove_token),
+    ConsoleChange(
+        "password",
+        "Change your password",
+        "viewer",
+        lambda asked: (
+            Input("old", "Password of now", "secret", needed=True),
+            Input("new", "New password", "secret", needed=True),
+            Input("again", "Once more", "secret", needed=True),
+        ),
+        None,
+        do=_password,
+    ),
+    ConsoleChange(
+        "thresholds",
+        "Change from where on something is wrong",
+        "admin",
+        _threshold_inputs,
+        None,
+        do=_thresholds,
+    ),
+)

@@ -1,0 +1,183 @@
+"""Changes about messages: send one, send dead letters back, ask about transactions; jobs."""
+
+import json
+from collections.abc import Sequence
+from threading import Event
+
+from protocol.bodies_own import JobRun
+from protocol.codes import RequestCode
+from protocol.headers.jobs import JobRunHeader, RunJobHeader
+from troupemq.cli.redrive import sentence_of
+from troupemq.client.errors import ClientError, understood
+from troupemq.console.asking import PageRequest
+from troupemq.console.changes import CHANGE_S, ConsoleChange, Given, Preview, register
+from troupemq.console.cluster import Gathered
+from troupemq.console.parts import Input, Note, Notes
+from troupemq.redrive import Redrive, redrive_one
+
+RATE = 100
+REDRIVEN_MAX = 1000
+"""Dead letters of one click: more are for the command line, which shows how far it is."""
+
+
+def _send_words(given: Given) -> list[str]:
+    words = ["admin", "sendMessage", "-t", given["topic"], "-p", given["body"]]
+    if given.get("tag"):
+        words += ["-c", given["tag"]]
+    if given.get("key"):
+        words += ["-k", given["key"]]
+    return words
+
+
+def _letters(asked: PageRequest, given: Given) -> Preview:
+    state = asked.snapshot().groups.get(given["group"])
+    count = 0 if state is None else state.dead_letters or 0
+    notes = [
+        Note("fine", f"{count:,} dead letters are kept; those sent before are not sent again."),
+        Note("watch", "Every group that consumes the topics they came from gets them."),
+    ]
+    return Preview([Notes("effect", "What happens", notes)], {"dead_letters": count})
+
+
+def _redrive(asked: PageRequest, given: Given) -> Gathered:
+    out = Gathered()
+    count = int(given["count"]) if given["count"].isdecimal() else 0
+    if not 0 < count <= REDRIVEN_MAX:
+        out.fail(f"At most is 1 to {REDRIVEN_MAX}: the command line sends more")
+        return out
+    rate = max(RATE, count / (CHANGE_S / 2))
+    run = Redrive(
+        given["group"], asked.cluster.namesrv, rate=rate, count_max=count, wait=Event().wait
+    )
+    try:
+        out.done(sentence_of(given["group"], run.run()), sent=run.done.sent)
+    except ClientError as error:
+        out.fail(f"{error} ({run.done.sent} were sent; do it again to go on)")
+    return out
+
+
+def _redrive_one(asked: PageRequest, given: Given) -> Gathered:
+    out = Gathered()
+    try:
+        done = redrive_one(given["group"], asked.cluster.namesrv, given["id"])
+        out.done(sentence_of(given["group"], done), sent=done.sent)
+    except ClientError as error:
+        out.fail(str(error))
+    return out
+
+
+def _run_job(asked: PageRequest, given: Given) -> Gathered:
+    out = Gathered()
+    session = asked.cluster.session
+    header = RunJobHeader(given["job"], json.dumps({}))
+    try:
+        with session.within(CHANGE_S):
+            answer = session.ask(given["broker"], RequestCode.RUN_JOB, header)
+        run = understood(JobRun.decode, answer.body)
+        out.done(f"{run.run} runs when there is room.", run=run.run)
+    except ClientError as error:
+        out.fail(str(error))
+    return out
+
+
+def _cancel_job(asked: PageRequest, given: Given) -> Gathered:
+    out = Gathered()
+    session = asked.cluster.session
+    try:
+        with session.within(CHANGE_S):
+            session.ask(given["broker"], RequestCode.CANCEL_JOB, JobRunHeader(given["run"]))
+        out.done(f"{given['run']} is being ended.", run=given["run"])
+    except ClientError as error:
+        out.fail(str(error))
+    return out
+
+
+def _job_inputs(asked: PageRequest) -> Sequence[Input]:
+    places = list(asked.snapshot().jobs) or [""]
+    names = sorted(
+        {name for found in asked.snapshot().jobs.values() for name in found.jobs}
+        | {each.name for found in asked.snapshot().jobs.values() for each in found.schedule}
+    )
+    return (
+        Input("broker", "Broker", "choice", places[0], places, needed=True),
+        Input("job", "Job, or entry of the schedule", "choice", "", names, needed=True),
+    )
+
+
+register(
+    ConsoleChange(
+        "send",
+        "Send a message",
+        "operator",
+        lambda asked: (
+            Input("topic", "Topic", needed=True),
+            Input("body", "Body", "long", needed=True),
+            Input("tag", "Tag"),
+            Input("key", "Keys", hint="several with blanks between"),
+        ),
+        _send_words,
+    ),
+    ConsoleChange(
+        "resend",
+        "Send a message to its topic again",
+        "operator",
+        lambda asked: (Input("id", "The broker's id of it", needed=True),),
+        lambda given: ["admin", "queryMsgById", "-i", given["id"], "-s", "true"],
+        about="Every group that consumes its topic gets it again.",
+    ),
+    ConsoleChange(
+        "redrive",
+        "Send dead letters to where they came from",
+        "operator",
+        lambda asked: (
+            Input("group", "Group", needed=True),
+            Input("count", "At most", "number", "100", needed=True),
+        ),
+        lambda given: ["job", "redrive", given["group"], "--count", given["count"]],
+        _letters,
+        _redrive,
+    ),
+    ConsoleChange(
+        "redrive-one",
+        "Send one dead letter to where it came from",
+        "operator",
+        lambda asked: (
+            Input("group", "Group", needed=True),
+            Input("id", "The broker's id of it", needed=True),
+        ),
+        lambda given: ["job", "redrive", given["group"], "--id", given["id"]],
+        _letters,
+        _redrive_one,
+    ),
+    ConsoleChange(
+        "resume",
+        "Ask again about a transaction that was given up",
+        "admin",
+        lambda asked: (
+            Input("address", "Broker", hint="host:port", needed=True),
+            Input("id", "The broker's id of the message", needed=True),
+        ),
+        lambda given: [
+            *("admin", "resumeTransaction", "-b", given["address"], "-i", given["id"]),
+        ],
+    ),
+    ConsoleChange(
+        "job-run",
+        "Run a Spark job",
+        "operator",
+        _job_inputs,
+        lambda given: ["job", "run", given["job"], "-b", given["broker"]],
+        do=_run_job,
+    ),
+    ConsoleChange(
+        "job-cancel",
+        "End a run of a Spark job",
+        "operator",
+        lambda asked: (
+            Input("broker", "Broker", needed=True),
+            Input("run", "Run", needed=True),
+        ),
+        lambda given: ["job", "cancel", given["run"], "-b", given["broker"]],
+        do=_cancel_job,
+    ),
+)

@@ -1,0 +1,152 @@
+"""Changes of where groups are, each with a preview queue by queue."""
+
+from collections.abc import Sequence
+
+from troupemq.cli.admin.output import Row, Time
+from troupemq.client.errors import ClientError
+from troupemq.client.message import MessageQueue
+from troupemq.console.asking import PageRequest
+from troupemq.console.changes import ConsoleChange, Given, Preview, register
+from troupemq.console.parts import Cells, Input, Note, Notes, Part, RowTable
+from troupemq.console.reading import queues_of
+
+NEWEST = "now"
+
+
+def _inputs(asked: PageRequest) -> Sequence[Input]:
+    return (
+        Input("group", "Group", needed=True),
+        Input("topic", "Topic", needed=True),
+        Input("time", "To this time", "time", needed=True),
+        Input(
+            "forward",
+            "Also forward",
+            "choice",
+            "true",
+            ("true", "false"),
+            "false: no queue is moved past what it has not consumed",
+        ),
+    )
+
+
+def _words(given: Given) -> list[str]:
+    return [
+        *("admin", "resetOffsetByTime", "-g", given["group"], "-t", given["topic"]),
+        *("-s", given["time"], "-f", given["forward"] or "true"),
+    ]
+
+
+def _where(asked: PageRequest, group: str, topic: str) -> dict[MessageQueue, int]:
+    """Where a group is in the queues of a topic."""
+    found = asked.cluster.run("consumerProgress", "-g", group)
+    return {
+        MessageQueue(topic, str(row["broker"]), _whole(row["queue_id"])): _whole(
+            row["consumer_offset"]
+        )
+        for row in found.rows
+        if row["topic"] == topic
+    }
+
+
+def _whole(value: object) -> int:
+    assert isinstance(value, int)
+    return value
+
+
+def _to_time(asked: PageRequest, given: Given) -> Preview:
+    """For each queue where it would go, and what that means."""
+    group, topic, is_forward = given["group"], given["topic"], given["forward"] != "false"
+    before = _where(asked, group, topic)
+    failures: list[str] = []
+    rows: list[Cells] = []
+    session = asked.cluster.session
+    try:
+        with session.within():
+            for each in queues_of(session, topic, failures):
+                is_end = given["time"] == NEWEST
+                after = (
+                    each.ends.max_offset if is_end else each.reader.offset_at(int(given["time"]))
+                )
+                now = before.get(each.queue, each.ends.min_offset)
+                if after > now and not is_forward:
+                    after = now
+                rows.append(_row(each.queue, now, after))
+    except ClientError as error:
+        failures.append(str(error))
+    again = sum(_whole(row["again"]) for row in rows)
+    skipped = sum(_whole(row["skipped"]) for row in rows)
+    notes = [
+        Note("watch" if again else "fine", f"{again:,} messages are consumed again."),
+        Note("trouble" if skipped else "fine", f"{skipped:,} messages are never consumed."),
+        *(Note("watch", f"{each}.") for each in failures),
+    ]
+    parts: list[Part] = [
+        Notes("effect", "What happens", notes),
+        RowTable("queues", "Queue by queue", rows, "It has no queues."),
+    ]
+    return Preview(parts, {"offsets": {f"{queue}": offset for queue, offset in before.items()}})
+
+
+def _row(queue: MessageQueue, now: int, after: int) -> Row:
+    return {
+        "broker": queue.broker_name,
+        "queue_id": queue.queue_id,
+        "offset_now": now,
+        "offset_then": after,
+        "again": max(0, now - after),
+        "skipped": max(0, after - now),
+    }
+
+
+def _to_end(asked: PageRequest, given: Given) -> Preview:
+    return _to_time(asked, {**given, "time": NEWEST, "forward": "true"})
+
+
+def _copied(asked: PageRequest, given: Given) -> Preview:
+    theirs = _where(asked, given["from_group"], given["topic"])
+    ours = _where(asked, given["group"], given["topic"])
+    rows = [_row(queue, ours.get(queue, 0), offset) for queue, offset in sorted(theirs.items())]
+    nothing = f"{given['from_group']} has no offsets in {given['topic']}."
+    parts = [RowTable("queues", "Queue by queue", rows, nothing)]
+    return Preview(parts, {"offsets": {f"{queue}": offset for queue, offset in ours.items()}})
+
+
+def time_of(asked: PageRequest, text: str) -> str:
+    """A time as commands take it: ms, or `now`; what is no time as it is, to be refused there."""
+    if text == NEWEST:
+        return text
+    found = PageRequest(asked.console, asked.viewer, {"time": text}, asked.zone).time_ms("time")
+    return text if found is None else str(int(Time(found)))
+
+
+register(
+    ConsoleChange("reset-offset", "Reset a group to a time", "admin", _inputs, _words, _to_time),
+    ConsoleChange(
+        "skip",
+        "Skip what waits",
+        "admin",
+        lambda asked: (
+            Input("group", "Group", needed=True),
+            Input("topic", "Topic", needed=True),
+        ),
+        lambda given: [
+            *("admin", "skipAccumulatedMessage", "-g", given["group"], "-t", given["topic"]),
+        ],
+        _to_end,
+    ),
+    ConsoleChange(
+        "clone-offset",
+        "Set a group to where another one is",
+        "admin",
+        lambda asked: (
+            Input("from_group", "From the group", needed=True),
+            Input("group", "To the group", needed=True),
+            Input("topic", "Topic", needed=True),
+        ),
+        lambda given: [
+            *("admin", "cloneGroupOffset", "-s", given["from_group"], "-d", given["group"]),
+            *("-t", given["topic"], "-o", "true"),
+        ],
+        _copied,
+    ),
+)

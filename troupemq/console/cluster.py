@@ -1,0 +1,150 @@
+"""Questions to a cluster within one deadline, and the commands of `troupemq admin` in this process.
+
+What a page shows comes from the same functions as the command line's tables; what it changes is
+changed by a command, so that the line beside a change is what happens.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from shlex import join
+from threading import local
+from time import monotonic
+
+import click
+
+from protocol.command import RemotingCommand
+from protocol.compression import CompressionError
+from protocol.errors import ProtocolError
+from troupemq.cli.admin import admin
+from troupemq.cli.admin.command import ACTIONS
+from troupemq.cli.admin.output import Output, Row
+from troupemq.cli.admin.session import Session
+from troupemq.cli.admin.text import one_line
+from troupemq.client.connection.connection import Answer
+from troupemq.client.errors import ArgumentIllegal, ClientError, RequestTimeout
+
+DEADLINE_S = 4.0
+"""For all that a page asks; what has not come then is marked as missing."""
+
+LEAST_MS = 50.0
+ROWS_MAX = 20_000
+"""Of one command: a page is no place for more."""
+
+
+class Asker(Session):
+    """A session of the whole process: each thread asks within a deadline of its own."""
+
+    def __init__(self, namesrv: str | None) -> None:
+        super().__init__(namesrv)
+        self._of_thread = local()
+
+    @contextmanager
+    def within(self, seconds: float = DEADLINE_S) -> Iterator[None]:
+        """What this thread asks meanwhile is answered by then, or has failed."""
+        self._of_thread.until_s = monotonic() + seconds
+        try:
+            yield
+        finally:
+            del self._of_thread.until_s
+
+    def _left_ms(self, address: str, timeout_ms: float) -> float:
+        until_s = getattr(self._of_thread, "until_s", None)
+        if until_s is None:
+            return timeout_ms
+        left_ms: float = (until_s - monotonic()) * 1000
+        if left_ms < LEAST_MS:
+            raise RequestTimeout(f"{address} was not asked: the time for this page is over")
+        return min(timeout_ms, left_ms)
+
+    def _ask(self, address: str, command: RemotingCommand, timeout_ms: float) -> RemotingCommand:
+        return super()._ask(address, command, self._left_ms(address, timeout_ms))
+
+    def call(self, address: str, command: RemotingCommand, timeout_ms: float) -> RemotingCommand:
+        """What `address` answers, whatever its code."""
+        return super().call(address, command, self._left_ms(address, timeout_ms))
+
+    def call_later(self, address: str, command: RemotingCommand, timeout_ms: float) -> "Later":
+        """Asks now; the answer is fetched afterwards, so that many are asked at once."""
+        answer = self._client.remoting.call_async(address, command, timeout_ms)
+        return Later(command.code, answer)
+
+
+class Later:
+    """An answer to come; at the latest when its time is over, for the client sees to that."""
+
+    def __init__(self, code: int, answer: Answer) -> None:
+        self.code = code
+        """Of the request."""
+        self._answer = answer
+
+    def answer(self) -> RemotingCommand:
+        """Whatever its code. Raises ClientError."""
+        return self._answer.result()
+
+
+class Gathered(Output):
+    """What a command has found: rows, sentences, and what failed."""
+
+    def __init__(self) -> None:
+        super().__init__(as_json=True)
+        self.rows: list[Row] = []
+        self.sentences: list[str] = []
+        self.failures: list[str] = []
+        self.nothing = ""
+
+    def table(self, rows: object, nothing: str) -> bool:
+        """Rows as they are, for a page or JSON."""
+        self.nothing = nothing
+        return super().table(rows, nothing)  # type: ignore[arg-type]
+
+    def item(self, fields: Row, line: str) -> None:
+        self.sentences.append(one_line(line))
+        self._print_json(fields)
+
+    def fail(self, sentence: str) -> None:
+        self.failed = True
+        if one_line(sentence) not in self.failures:
+            self.failures.append(one_line(sentence))
+
+    def _print_json(self, found: Row) -> None:
+        if len(self.rows) >= ROWS_MAX:
+            raise ArgumentIllegal(f"more than {ROWS_MAX} rows: ask by the command line")
+        self.rows.append(found)
+
+
+class WatchedCluster:
+    """One cluster, or those that the same name servers know."""
+
+    def __init__(self, namesrv: str | None) -> None:
+        self.session = Asker(namesrv)
+        self.namesrv = ";".join(self.session.namesrvs)
+
+    def close(self) -> None:
+        self.session.close()
+
+    def line(self, words: Sequence[str]) -> str:
+        """The command line that does what `words` say; a broker that they name needs no more."""
+        is_of_broker = words[0] == "job" and "-b" in words
+        return join(["troupemq", *words, *(() if is_of_broker else ("-n", self.namesrv))])
+
+    def run(self, *words: str, seconds: float = DEADLINE_S) -> Gathered:
+        """What `troupemq admin WORDS` finds; what fails is in `failures`, nothing is raised."""
+        out = Gathered()
+        name, *arguments = words
+        assert admin.commands is not None
+        try:
+            with admin.commands[name].make_context(name, list(arguments)) as context:
+                given = {
+                    each: value
+                    for each, value in context.params.items()
+                    if each not in ("namesrv", "as_json")
+                }
+                with self.session.within(seconds):
+                    ACTIONS[name](self.session, out, **given)
+        except click.UsageError as error:
+            out.fail(error.format_message())
+        except ClientError as error:
+            out.fail(str(error))
+        except (ProtocolError, CompressionError) as error:
+            out.fail(f"an answer that cannot be understood: {error}")
+        return out

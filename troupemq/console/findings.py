@@ -1,0 +1,189 @@
+"""The judgement of a snapshot: what is wrong now, in sentences, by thresholds."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields
+
+from troupemq.console.parts import Link, Note
+from troupemq.console.snapshot import BrokerSummary, GroupSummary, Snapshot
+
+NAMED_MAX = 10
+"""Groups or brokers that one kind of finding names; the others are counted."""
+
+
+@dataclass(frozen=True)
+class Thresholds:
+    """From where on something is worth a sentence; each may be changed on the page of alerts."""
+
+    disk_watch_percent: int = 75
+    disk_trouble_percent: int = 85
+    """Where old files go whatever their age; at 90 % sends are refused."""
+    lag_messages: int = 10_000
+    lag_minutes: int = 5
+    transaction_minutes: int = 60
+    replica_mib: int = 256
+
+    @classmethod
+    def of(cls, given: Mapping[str, object]) -> "Thresholds":
+        """Those that are given and whole numbers above 0, the others as usual."""
+        known = {each.name for each in fields(cls)}
+        usable = {
+            name: value
+            for name, value in given.items()
+            if name in known and type(value) is int and value > 0
+        }
+        return cls(**usable)
+
+
+@dataclass(frozen=True)
+class Worry:
+    """Something that is wrong; `key` is the same for as long as it is."""
+
+    key: str
+    level: str
+    text: str
+    link: Link | None = None
+
+    @property
+    def note(self) -> Note:
+        """For a page."""
+        return Note(self.level, self.text, self.link)
+
+
+def findings_of(now: Snapshot, limits: Thresholds) -> list[Worry]:
+    """All of them, the worst first."""
+    found = [
+        *_of_brokers(now, limits),
+        *_of_groups(now, limits),
+        *_of_the_rest(now, limits),
+    ]
+    return sorted(found, key=lambda each: each.level != "trouble")
+
+
+def _of_brokers(now: Snapshot, limits: Thresholds) -> Iterator[Worry]:
+    if not now.brokers:
+        why = now.missing[0] if now.missing else "no broker is registered"
+        yield Worry("brokers", "trouble", f"The cluster cannot be seen: {why}.")
+    ends = {each.place.name: each.number("commitLogMaxOffset") for each in now.masters if each.says}
+    for each in now.brokers:
+        name, place = _name(each), each.place
+        link = Link(name, "/broker", {"address": place.address})
+        if not each.says:
+            text = f"{name} at {place.address} does not answer."
+            yield Worry(f"silent {place.address}", "trouble", text, link)
+            continue
+        yield from _of_disk(each, limits, link)
+        end, own = ends.get(place.name), each.number("commitLogMaxOffset")
+        if not place.is_master and end is not None and own is not None:
+            behind = (end - own) / (1 << 20)
+            if behind > limits.replica_mib:
+                text = f"{name} is {behind:,.0f} MiB behind its master."
+                yield Worry(f"replica {place.address}", "trouble", text, link)
+    for name in {each.place.name for each in now.brokers} - {
+        each.place.name for each in now.masters
+    }:
+        text = f"{name} has no master: nobody can send to it."
+        yield Worry(f"master {name}", "trouble", text, Link(name, "/brokers"))
+
+
+def _of_disk(each: BrokerSummary, limits: Thresholds, link: Link) -> Iterator[Worry]:
+    ratio = each.number("commitLogDiskRatio")
+    if ratio is None or ratio < 0:
+        return
+    percent = ratio * 100
+    if percent >= limits.disk_trouble_percent:
+        text = (
+            f"The disk of {_name(each)} is {percent:.0f} % full: old messages are deleted before"
+            " their time, and at 90 % it takes no more."
+        )
+        yield Worry(f"disk {each.place.address}", "trouble", text, link)
+    elif percent >= limits.disk_watch_percent:
+        text = f"The disk of {_name(each)} is {percent:.0f} % full."
+        yield Worry(f"disk {each.place.address}", "watch", text, link)
+
+
+def _name(each: BrokerSummary) -> str:
+    if each.place.is_master:
+        return f"The broker {each.place.name}"
+    return f"The slave {each.place.id} of {each.place.name}"
+
+
+def _of_groups(now: Snapshot, limits: Thresholds) -> Iterator[Worry]:
+    nobody, late, differing = [], [], []
+    for group in sorted(now.groups.values(), key=lambda each: -each.lag):
+        if group.lag and group.members == 0:
+            nobody.append(group)
+        elif group.lag >= limits.lag_messages or (
+            group.lag and (group.late_ms or 0) > limits.lag_minutes * 60_000
+        ):
+            late.append(group)
+        if group.differs:
+            differing.append(group)
+    yield from _each(
+        nobody, "nobody", "trouble", lambda g: f"has {g.lag:,} messages to consume, and no member."
+    )
+    yield from _each(late, "late", "trouble", _behind)
+    yield from _each(
+        differing,
+        "differs",
+        "trouble",
+        lambda g: "has members that subscribe differently: messages get lost.",
+    )
+
+
+def _behind(group: GroupSummary) -> str:
+    text = f"is {group.lag:,} messages behind"
+    if group.late_ms:
+        text += f", the oldest of them waiting for up to {spoken(group.late_ms)}"
+    return f"{text}; it consumes {group.tps:,.1f} a second."
+
+
+def _each(groups: list[GroupSummary], kind: str, level: str, text: object) -> Iterator[Worry]:
+    assert callable(text)
+    for group in groups[:NAMED_MAX]:
+        link = Link(group.name, "/group", {"name": group.name})
+        yield Worry(f"{kind} {group.name}", level, f"The group {group.name} {text(group)}", link)
+    rest = len(groups) - NAMED_MAX
+    if rest > 0:
+        text_of_rest = f"{rest} more groups are as badly off."
+        yield Worry(f"{kind} others", level, text_of_rest, Link("groups", "/groups"))
+
+
+def _of_the_rest(now: Snapshot, limits: Thresholds) -> Iterator[Worry]:
+    for group in sorted(now.groups.values(), key=lambda each: -(each.dead_letters or 0))[
+        :NAMED_MAX
+    ]:
+        if group.dead_letters:
+            text = f"The group {group.name} has {group.dead_letters:,} dead letters."
+            link = Link(group.name, "/dead-letters/group", {"name": group.name})
+            yield Worry(f"dead {group.name}", "watch", text, link)
+    for address, ends in now.transactions.items():
+        oldest = ends.transactions[0] if ends.transactions else None
+        if oldest is not None:
+            age_ms = now.taken_ms - oldest.born_timestamp
+            if age_ms > limits.transaction_minutes * 60_000:
+                text = (
+                    f"{ends.count} transactions are open at {address}, the oldest for"
+                    f" {spoken(age_ms)}: {oldest.producer_group} does not end it."
+                )
+                link = Link("transactions", "/transactions")
+                yield Worry(f"transaction {address}", "watch", text, link)
+    for address, jobs in now.jobs.items():
+        newest = {run.entry or run.job: run for run in jobs.runs}
+        for name, run in newest.items():
+            if run.state == "failed":
+                text = f"The last run of the job {name} at {address} failed: {run.sentence}"
+                yield Worry(f"job {address} {name}", "watch", text, Link(name, "/jobs"))
+
+
+def spoken(span_ms: int) -> str:
+    """A duration as one says it: the two greatest units at the most."""
+    seconds = max(0, span_ms) // 1000
+    if seconds < 1:
+        return f"{max(0, span_ms)} ms"
+    units = (("d", 86_400), ("h", 3600), ("min", 60), ("s", 1))
+    parts: list[tuple[int, str]] = []
+    for name, size in units:
+        count, seconds = divmod(seconds, size)
+        if count or parts:
+            parts.append((count, name))
+    return " ".join(f"{count} {name}" for count, name in parts[:2] if count)

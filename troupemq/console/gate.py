@@ -1,0 +1,96 @@
+"""The gate before all pages: which requests are answered at all, and what every answer says.
+
+421   a Host that is no address and none of the names given: DNS rebinding
+405   anything but GET, HEAD, POST
+411   a body without its length; 413: a long one
+every answer: a content security policy without anything inline, nosniff, no frames, no store
+"""
+
+from collections.abc import Sequence
+from ipaddress import ip_address
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.responses import PlainTextResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+BODY_BYTES_MAX = 256 << 10
+OWN_NAMES = ("localhost",)
+
+POLICY = "; ".join(
+    (
+        "default-src 'none'",
+        "script-src 'self'",
+        "style-src 'self'",
+        "img-src 'self'",
+        "connect-src 'self'",
+        "form-action 'self'",
+        "frame-ancestors 'none'",
+        "base-uri 'none'",
+    )
+)
+
+HEADERS = {
+    "Content-Security-Policy": POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+}
+
+
+class RequestGate:
+    """Wraps the application."""
+
+    def __init__(self, app: ASGIApp, hosts: Sequence[str]) -> None:
+        self._app = app
+        self._hosts = {each.lower() for each in (*OWN_NAMES, *hosts)}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+
+        async def send_on(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                for name, value in HEADERS.items():
+                    headers[name] = value
+                headers.setdefault("Cache-Control", "no-store")
+            await send(message)
+
+        refusal = self._refusal(scope)
+        if refusal is None:
+            await self._app(scope, receive, send_on)
+        else:
+            await refusal(scope, receive, send_on)
+
+    def _refusal(self, scope: Scope) -> PlainTextResponse | None:
+        headers = Headers(scope=scope)
+        if not self.knows(headers.get("host", "")):
+            sentence = "This host is not known here: start the console with --host NAME.\n"
+            return PlainTextResponse(sentence, 421)
+        if scope["method"] not in ("GET", "HEAD", "POST"):
+            return PlainTextResponse("Only GET, HEAD and POST.\n", 405)
+        length = headers.get("content-length", "0")
+        if "transfer-encoding" in headers or not length.isdecimal():
+            return PlainTextResponse("A body has its length.\n", 411)
+        if int(length) > BODY_BYTES_MAX:
+            return PlainTextResponse(f"At most {BODY_BYTES_MAX} bytes.\n", 413)
+        return None
+
+    def knows(self, host: str) -> bool:
+        """Whether a Host is an address, which nobody's name server can turn, or one of ours."""
+        name = host_name(host)
+        try:
+            ip_address(name)
+        except ValueError:
+            return name in self._hosts
+        return True
+
+
+def host_name(host: str) -> str:
+    """A Host without its port, in small letters."""
+    if host.startswith("["):
+        return host[1:].partition("]")[0].lower()
+    return host.partition(":")[0].lower()

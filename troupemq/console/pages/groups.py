@@ -1,0 +1,289 @@
+"""The pages of consumer groups and of their members."""
+
+from collections.abc import Sequence
+from time import time_ns
+
+from troupemq.cli.admin.output import Row, Time
+from troupemq.client.errors import ClientError
+from troupemq.client.message import MessageQueue
+from troupemq.console.asking import NotThere, PageRequest, failures_of, page
+from troupemq.console.changes import change_links
+from troupemq.console.pages.overview import group_row
+from troupemq.console.parts import (
+    Cells,
+    Facts,
+    Form,
+    Input,
+    Link,
+    Links,
+    LongText,
+    Note,
+    Notes,
+    Page,
+    Part,
+    RowTable,
+    Span,
+)
+from troupemq.console.reading import ReadableQueue, queues_of
+from troupemq.console.snapshot import GroupSummary
+
+ORDERS = ("late", "lag", "name")
+OLDEST_ASKED_MAX = 16
+"""Queues of which the oldest message that waits is looked at."""
+
+TOPICS_MAX = 20
+"""Topics of a group whose queues are looked at."""
+
+
+@page("/groups")
+def groups(asked: PageRequest) -> Page:
+    """All groups whose names hold a text, a part at a time, in an order."""
+    now = asked.snapshot()
+    wanted, order = asked.text("filter"), asked.text("order") or "late"
+    shows_all = asked.text("which") == "all"
+    folded = wanted.casefold()
+    found = [
+        each
+        for each in now.groups.values()
+        if folded in each.name.casefold() and (each.topics or each.dead_letters or shows_all)
+    ]
+    found.sort(key=lambda each: _order(each, order))
+    given = {"filter": wanted, "order": order, "which": asked.text("which")}
+    some, pager = asked.rows_of_page("/groups", found, given)
+    inputs = [
+        Input("filter", "Name holds", value=wanted),
+        Input("order", "First", "choice", order, ORDERS),
+        Input("which", "Which", "choice", "all" if shows_all else "used", ("used", "all")),
+    ]
+    nothing = f"No group holds {wanted!r}." if wanted else "No group has consumed here."
+    return Page(
+        "Consumer groups",
+        [
+            Form("", "/groups", inputs, "Filter"),
+            RowTable("groups", "", [group_row(each) for each in some], nothing, pager=pager),
+            change_links(asked, [("Make a group", "group", {})]),
+        ],
+        now.missing,
+        taken_ms=now.taken_ms,
+    )
+
+
+def _order(each: GroupSummary, order: str) -> tuple[int, int, str]:
+    if order == "name":
+        return 0, 0, each.name
+    if order == "lag":
+        return -each.lag, 0, each.name
+    return -(each.late_ms or 0), -each.lag, each.name
+
+
+@page("/group")
+def group(asked: PageRequest) -> Page:
+    """One group: queue by queue where it is, who its members are, what has happened to it."""
+    name = asked.needed("name")
+    now = asked.snapshot()
+    state = now.groups.get(name)
+    progress = asked.cluster.run("consumerProgress", "-g", name, "-s", "true")
+    if state is None and not progress.rows:
+        raise NotThere(f"No broker that answers knows the group {name}.")
+    state = state or GroupSummary(name)
+    known = _queues_of(asked, [str(row["topic"]) for row in progress.rows], progress.failures)
+    rows = [_queue_row(row, known) for row in progress.rows]
+    oldest_ms = _oldest_waiting_ms(progress.rows, known, asked)
+    exact = {} if oldest_ms is None else {"late_ms": Span(oldest_ms)}
+    page = Page(
+        f"Group {name}",
+        [
+            Facts("group", "", {**group_row(state), **exact}),
+            *failures_of(progress.failures, "progress"),
+            RowTable("queues", "Where it is", rows, "It has consumed nothing."),
+            *_members(asked, name),
+            *_history(asked, name),
+            *_settings(asked, name),
+        ],
+        now.missing,
+        taken_ms=now.taken_ms,
+    )
+    topics = sorted(state.topics) or [""]
+    topic = next((each for each in topics if not each.startswith("%")), topics[0])
+    page.parts.append(
+        change_links(
+            asked,
+            [
+                ("Reset to a time", "reset-offset", {"group": name, "topic": topic}),
+                ("Skip what waits", "skip", {"group": name, "topic": topic}),
+                ("Copy from another group", "clone-offset", {"group": name, "topic": topic}),
+                ("Change settings", "group", {"group": name}),
+                ("Delete", "delete-group", {"group": name}),
+            ],
+        )
+    )
+    page.parts.append(Links([Link("Its dead letters", "/dead-letters/group", {"name": name})]))
+    return page
+
+
+def _queues_of(
+    asked: PageRequest, topics: Sequence[str], failures: list[str]
+) -> dict[MessageQueue, ReadableQueue]:
+    found: dict[MessageQueue, ReadableQueue] = {}
+    session = asked.cluster.session
+    with session.within():
+        for topic in list(dict.fromkeys(topics))[:TOPICS_MAX]:
+            try:
+                found.update({each.queue: each for each in queues_of(session, topic, failures)})
+            except ClientError as error:
+                failures.append(str(error))
+    return found
+
+
+def _queue_of(row: Row) -> MessageQueue:
+    queue_id = row["queue_id"]
+    assert isinstance(queue_id, int)
+    return MessageQueue(str(row["topic"]), str(row["broker"]), queue_id)
+
+
+def _queue_row(row: Row, known: dict[MessageQueue, ReadableQueue]) -> Cells:
+    """With whether what it wants next is still there, and a way to look at it."""
+    there = known.get(_queue_of(row))
+    offset, lag = row["consumer_offset"], row["lag"]
+    assert isinstance(offset, int) and isinstance(lag, int)
+    is_kept = None if there is None else there.ends.min_offset <= offset
+    waits = {
+        "topic": row["topic"],
+        "broker": row["broker"],
+        "queue": row["queue_id"],
+        "offset": offset,
+    }
+    return {
+        "topic": Link(str(row["topic"]), "/topic", {"name": row["topic"]}),
+        "broker": row["broker"],
+        "queue_id": row["queue_id"],
+        "lag": lag,
+        "consumer_offset": offset,
+        "broker_offset": row["broker_offset"],
+        "still_kept": is_kept,
+        "last_consumed_ms": row["last_consumed_ms"],
+        "client": row.get("client"),
+        "next": Link("Show", "/message", waits) if lag > 0 else None,
+    }
+
+
+def _oldest_waiting_ms(
+    rows: Sequence[Row], known: dict[MessageQueue, ReadableQueue], asked: PageRequest
+) -> int | None:
+    """How long the oldest message waits that it has not consumed; None: none does, or not known."""
+    behind = [row for row in rows if isinstance(row["lag"], int) and row["lag"] > 0]
+    behind.sort(key=_ms)
+    now_ms = time_ns() // 1_000_000
+    found: list[int] = []
+    with asked.cluster.session.within(2.0):
+        for row in behind[:OLDEST_ASKED_MAX]:
+            there = known.get(_queue_of(row))
+            offset = row["consumer_offset"]
+            if there is None or not isinstance(offset, int):
+                continue
+            try:
+                view = there.reader.at(max(offset, there.ends.min_offset))
+            except ClientError:
+                return None
+            if view is not None:
+                found.append(max(0, now_ms - view.store_timestamp_ms))
+    return max(found, default=None)
+
+
+def _ms(row: Row) -> int:
+    time = row["last_consumed_ms"]
+    return int(time) if isinstance(time, Time) else 0
+
+
+def _members(asked: PageRequest, name: str) -> list[Part]:
+    found = asked.cluster.run("consumerConnection", "-g", name)
+    if not found.rows:
+        sentence = found.failures[0] if found.failures else "nobody answers"
+        return [Notes("members_missing", "Members", [Note("watch", f"No member: {sentence}.")])]
+    fields = found.rows[0]
+    members, subscriptions = fields["members"], fields["subscriptions"]
+    assert isinstance(members, list) and isinstance(subscriptions, dict)
+    rows = [
+        {
+            **each,
+            "client": Link(
+                str(each["client"]), "/client", {"group": name, "client": each["client"]}
+            ),
+        }
+        for each in members
+    ]
+    wanted = [
+        {"topic": Link(topic, "/topic", {"name": topic}), "expression": expression}
+        for topic, expression in sorted(subscriptions.items())
+    ]
+    kinds = {key: fields[key] for key in ("consume_type", "message_model", "consume_from_where")}
+    return [
+        RowTable("members", "Members", rows),
+        RowTable("subscriptions", "What they subscribe to", wanted, "Nothing."),
+        Facts("how", "How they consume", kinds),
+    ]
+
+
+def _history(asked: PageRequest, name: str) -> list[Part]:
+    found = asked.cluster.run("rebalances", name)
+    rows = found.rows[::-1]
+    return [
+        *failures_of([each for each in found.failures if "not supported" not in each], "changes"),
+        RowTable(
+            "rebalances",
+            "Who joined and left",
+            rows,
+            "Nothing since its brokers were started; official brokers do not remember it.",
+        ),
+    ]
+
+
+def _settings(asked: PageRequest, name: str) -> list[Part]:
+    found = asked.cluster.run("getConsumerConfig", "-g", name)
+    return [
+        Facts(f"settings_{row['broker']}", f"Settings at {row['broker']}", row, True)
+        for row in found.rows
+    ]
+
+
+@page("/client")
+def client(asked: PageRequest) -> Page:
+    """What one member says of itself, with the stacks of its threads."""
+    group_name, client_id = asked.needed("group"), asked.needed("client")
+    found = asked.cluster.run(
+        "consumerStatus", "-g", group_name, "-i", client_id, "-s", seconds=8.0
+    )
+    page = Page(
+        f"Client {client_id}",
+        [Links([Link(f"Group {group_name}", "/group", {"name": group_name})])],
+    )
+    page.parts += failures_of(found.failures, "client")
+    if not found.rows:
+        return page
+    said = dict(found.rows[0])
+    stacks, queues = said.pop("jstack", None), said.pop("mqTable", None)
+    rows = queues if isinstance(queues, dict) else {}
+    page.parts += [
+        RowTable(
+            "held",
+            "Queues that it has",
+            [{"queue": queue, **_plain(each)} for queue, each in rows.items()],
+            "None.",
+        ),
+        *(
+            Facts(name, name, _plain(each), True, True)
+            for name, each in said.items()
+            if isinstance(each, dict)
+        ),
+        *(
+            RowTable(name, name, [_plain(each) for each in several])
+            for name, several in said.items()
+            if isinstance(several, list)
+        ),
+        LongText("stacks", "Stacks of its threads", str(stacks or "It says none."), True),
+    ]
+    return page
+
+
+def _plain(value: object) -> dict[str, object]:
+    return value if isinstance(value, dict) else {"says": str(value)}

@@ -1,0 +1,209 @@
+"""The pages of one message: its body, who has consumed it, its trace."""
+
+import json
+
+from protocol.compression import CompressionError
+from troupemq.cli.admin.output import Time
+from troupemq.cli.admin.reading import reader_of
+from troupemq.cli.admin.trace import events_of
+from troupemq.cli.admin.tracks import tracks_of
+from troupemq.client.errors import ClientError
+from troupemq.client.message import MessageQueue, MessageView
+from troupemq.console.asking import NotThere, PageRequest, failures_of, page
+from troupemq.console.changes import change_links
+from troupemq.console.pages.messages import place_of
+from troupemq.console.parts import (
+    Facts,
+    Form,
+    Input,
+    Link,
+    Links,
+    LongText,
+    Note,
+    Notes,
+    Page,
+    Part,
+    RowTable,
+    Size,
+    Span,
+)
+
+BODY_SHOWN_BYTES = 64 << 10
+HEX_COLUMNS = 16
+HEX_BYTES_MAX = 4 << 10
+HIDDEN = "Your role does not see bodies of messages."
+
+_HIDDEN_BODY = Notes("hidden", "Body", [Note("fine", HIDDEN)])
+
+
+def find_one(asked: PageRequest) -> MessageView:
+    """The message that the query names by its place. Raises NotThere, ClientError."""
+    topic, broker = asked.needed("topic"), asked.needed("broker")
+    queue = MessageQueue(topic, broker, asked.number("queue", 0, 0, 1 << 30))
+    offset = asked.number("offset", 0, 0, 1 << 62)
+    with asked.cluster.session.within():
+        found = reader_of(asked.cluster.session, queue).at(offset)
+    if found is None:
+        raise NotThere(f"There is no message at {offset} in {queue}: it is deleted already.")
+    return found
+
+
+@page("/message")
+def message(asked: PageRequest) -> Page:
+    """One message: its body, its properties, and who has consumed it."""
+    view = find_one(asked)
+    tracks: dict[str, str] = {}
+    failures: list[str] = []
+    try:
+        with asked.cluster.session.within():
+            tracks = tracks_of(asked.cluster.session, view)
+    except ClientError as error:
+        failures.append(str(error))
+    rows = [
+        {"group": Link(group, "/group", {"name": group}), "state": _spoken_track(state)}
+        for group, state in tracks.items()
+    ]
+    facts = {
+        "topic": Link(view.queue.topic, "/topic", {"name": view.queue.topic}),
+        "queue": f"{view.queue.broker_name}:{view.queue.queue_id}",
+        "queue_offset": view.queue_offset,
+        "stored_ms": Time(view.store_timestamp_ms),
+        "born_ms": Time(view.born_timestamp_ms),
+        "tags": view.tags,
+        "keys": " ".join(view.keys) or None,
+        "message_id": view.message_id,
+        "offset_message_id": view.offset_message_id,
+        "born_host": view.born_host,
+        "store_host": view.store_host,
+        "times_consumed_before": view.reconsume_times,
+        "stored_size": Size(view.stored_bytes),
+    }
+    return Page(
+        "Message",
+        [
+            Facts("message", "", facts),
+            RowTable("consumers", "Who has consumed it", rows, "No group consumes its topic."),
+            *failures_of(failures, "consumers"),
+            *(_body(view) if asked.sees_bodies() else [_HIDDEN_BODY]),
+            Facts("properties", "Properties", dict(view.properties), as_is=True),
+            Links(
+                [
+                    Link("Its trace", "/trace", {"id": view.message_id}),
+                    Link("Those around it", "/messages", _around(view)),
+                    Link("Its body as a file", "/message/body", place_of(view)),
+                ]
+            ),
+            change_links(asked, [("Send it again", "resend", {"id": view.offset_message_id})]),
+        ],
+    )
+
+
+def _around(view: MessageView) -> dict[str, object]:
+    return {**place_of(view), "offset": max(0, view.queue_offset - 10), "count": 20}
+
+
+def _spoken_track(state: str) -> str:
+    return {
+        "not_yet": "not yet",
+        "pull": "a pull consumer: nobody knows",
+        "unknown": "nobody knows",
+        "offline": "no member is there",
+        "filtered": "passed over: its tag is not wanted",
+    }.get(state, state)
+
+
+def _body(view: MessageView) -> list[Part]:
+    try:
+        body = view.body
+    except CompressionError as error:
+        return [Notes("body_fault", "Body", [Note("watch", f"It cannot be shown: {error}.")])]
+    cut = body[:BODY_SHOWN_BYTES]
+    more = "" if len(cut) == len(body) else f", the first {len(cut):,} of {len(body):,} bytes"
+    try:
+        text = cut.decode()
+    except UnicodeDecodeError as error:
+        text = cut.decode(errors="replace")
+        if error.start < len(cut) - 4:
+            return [
+                LongText("hex", f"Body, in hexadecimal{more}", hexadecimal(cut)),
+                LongText("text", "As text", text, True),
+            ]
+    parts: list[Part] = []
+    if len(cut) == len(body) and text.lstrip()[:1] in ("{", "["):
+        try:
+            shown = json.dumps(json.loads(text), indent=2, ensure_ascii=False)
+        except (ValueError, RecursionError):
+            pass
+        else:
+            parts.append(LongText("json", "Body, as JSON", shown))
+    title = "Body as it is" if parts else "Body"
+    parts.append(LongText("body", f"{title}{more}", text, bool(parts)))
+    parts.append(LongText("hex", "In hexadecimal", hexadecimal(cut), True))
+    return parts
+
+
+def hexadecimal(data: bytes) -> str:
+    """Lines of an offset, bytes and what of them is ASCII."""
+    cut = data[:HEX_BYTES_MAX]
+    lines = []
+    for start in range(0, len(cut), HEX_COLUMNS):
+        part = cut[start : start + HEX_COLUMNS]
+        text = "".join(chr(each) if 32 <= each < 127 else "." for each in part)
+        lines.append(f"{start:06x}  {part.hex(' '):<{HEX_COLUMNS * 3}} {text}")
+    if len(cut) < len(data):
+        lines.append(f"… {len(data) - len(cut):,} bytes more")
+    return "\n".join(lines)
+
+
+@page("/trace")
+def trace(asked: PageRequest) -> Page:
+    """What clients have noted about a message: a line for each, with the time since the first."""
+    message_id = asked.text("id")
+    topic = asked.text("trace_topic") or "RMQ_SYS_TRACE_TOPIC"
+    inputs = [
+        Input("id", "Message id or key", value=message_id, needed=True),
+        Input("trace_topic", "Trace topic", value=topic),
+    ]
+    parts: list[Part] = [Form("", "/trace", inputs, "Show")]
+    if not message_id:
+        return Page("Trace", parts)
+    try:
+        with asked.cluster.session.within():
+            views = asked.cluster.session.query_by_key(topic, message_id)
+    except ClientError as error:
+        return Page("Trace", [*parts, *failures_of([str(error)], "trace")])
+    events = [event for view in views for event in events_of(view.body)]
+    ids = {event["message_id"] for event in events}
+    wanted = [each for each in events if message_id not in ids or each["message_id"] == message_id]
+    wanted.sort(key=lambda event: int(str(_time_of(event["time_ms"]))))
+    began_ms = next((_time_of(each["time_ms"]) for each in wanted if each["time_ms"]), 0)
+    rows = [
+        {
+            "what": _SPOKEN.get(str(event["kind"]), event["kind"]),
+            "after_ms": Span(_time_of(event["time_ms"]) - began_ms) if event["time_ms"] else None,
+            **{key: value for key, value in event.items() if key != "kind"},
+        }
+        for event in wanted
+    ]
+    nothing = f"No trace of {message_id} is in {topic}: clients leave traces if they are told to."
+    return Page("Trace", [*parts, RowTable("events", "", rows, nothing)])
+
+
+_SPOKEN = {
+    "Pub": "sent",
+    "SubBefore": "given to a consumer",
+    "SubAfter": "consumed",
+    "EndTransaction": "transaction ended",
+}
+
+
+def _time_of(value: object) -> int:
+    return int(value) if isinstance(value, Time) else 0
+
+
+def body_of(view: MessageView) -> bytes:
+    """A message's body as its producer gave it, else as it is stored."""
+    try:
+        return view.body
+    except CompressionError:
+        return view.stored_body

@@ -1,0 +1,185 @@
+"""The pages of topics: all of them, and one with its queues, groups and producers."""
+
+from protocol.topic_names import DLQ_TOPIC_PREFIX, RETRY_TOPIC_PREFIX, SYSTEM_TOPICS
+from troupemq.cli.admin.stats import broker_stats
+from troupemq.client.errors import BrokerError, ClientError
+from troupemq.console.asking import NotThere, PageRequest, failures_of, page, table_of
+from troupemq.console.changes import change_links
+from troupemq.console.parts import Cells, Facts, Form, Input, Link, Links, Page, RowTable, Span
+from troupemq.console.snapshot import Snapshot, TopicSummary
+
+KINDS = ("own", "all", "retry", "dead letters", "system")
+PERMISSIONS = {2: "write", 4: "read", 6: "read, write"}
+
+
+def kind_of(name: str) -> str:
+    """Whose topic this is, by its name."""
+    if name.startswith(RETRY_TOPIC_PREFIX):
+        return "retry"
+    if name.startswith(DLQ_TOPIC_PREFIX):
+        return "dead letters"
+    is_system = name in SYSTEM_TOPICS or name.lower().startswith("rmq_sys_")
+    return "system" if is_system else "own"
+
+
+def _is_made_by_a_broker(name: str, now: Snapshot) -> bool:
+    """Each broker and each cluster has a topic of its name, and one for replies."""
+    names = {each.place.name for each in now.brokers} | set(now.clusters)
+    return name in names or name.removesuffix("_REPLY_TOPIC") in names
+
+
+@page("/topics")
+def topics(asked: PageRequest) -> Page:
+    """All topics whose names hold a text, a part at a time."""
+    now = asked.snapshot()
+    wanted, kind = asked.text("filter"), asked.text("kind") or "own"
+    folded = wanted.casefold()
+    found = [
+        state
+        for name, state in sorted(now.topics.items())
+        if folded in name.casefold() and (kind == "all" or _kind_here(name, now) == kind)
+    ]
+    some, pager = asked.rows_of_page("/topics", found, {"filter": wanted, "kind": kind})
+    inputs = [
+        Input("filter", "Name holds", value=wanted),
+        Input("kind", "Which", "choice", kind, KINDS),
+    ]
+    nothing = f"No topic holds {wanted!r}." if wanted else "There are no such topics."
+    return Page(
+        "Topics",
+        [
+            Form("", "/topics", inputs, "Filter"),
+            RowTable("topics", "", [_row(each) for each in some], nothing, pager=pager),
+            change_links(asked, [("Make a topic", "topic", {})]),
+        ],
+        now.missing,
+        taken_ms=now.taken_ms,
+    )
+
+
+def _kind_here(name: str, now: Snapshot) -> str:
+    return "system" if _is_made_by_a_broker(name, now) else kind_of(name)
+
+
+def _row(each: TopicSummary) -> Cells:
+    groups = sorted(each.groups, key=lambda name: -each.groups[name])
+    return {
+        "topic": Link(each.name, "/topic", {"name": each.name}),
+        "brokers": each.brokers,
+        "read_queues": each.read_queues,
+        "write_queues": each.write_queues,
+        "may": PERMISSIONS.get(each.perm, str(each.perm)),
+        "groups": [Link(name, "/group", {"name": name}) for name in groups[:3]],
+        "lag": sum(each.groups.values()) if groups else None,
+    }
+
+
+@page("/topic")
+def topic(asked: PageRequest) -> Page:
+    """One topic: its rates, its queues and how old what they hold is, who consumes and sends."""
+    name = asked.needed("name")
+    now = asked.snapshot()
+    state = now.topics.get(name)
+    if state is None:
+        raise NotThere(f"No broker that answers has the topic {name}.")
+    queues = asked.cluster.run("queues", "-t", name, "--time")
+    rows = [
+        {
+            **row,
+            "newest": Link(
+                "Show",
+                "/messages",
+                {"topic": name, "broker": row["broker"], "queue": row["queue_id"]},
+            ),
+        }
+        for row in queues.rows
+    ]
+    groups = [
+        {
+            "group": Link(group, "/group", {"name": group}),
+            "lag": lag,
+            "late_at_most_ms": _late(now, group),
+            "members": now.groups[group].members,
+        }
+        for group, lag in sorted(state.groups.items(), key=lambda item: -item[1])
+    ]
+    page = Page(
+        f"Topic {name}",
+        [
+            Links(
+                [
+                    Link("Its messages", "/messages", {"topic": name}),
+                    Link("As they come", "/tail", {"topic": name}),
+                ]
+            ),
+            Facts("topic", "", {**_row(state), **_rates(asked, now, name)}),
+            RowTable("groups", "Who consumes it", groups, "No group has consumed it."),
+            *failures_of(queues.failures, "queues"),
+            RowTable("queues", "Queues", rows, queues.nothing or "It has no queues."),
+            *table_of(asked.cluster.run("topicRoute", "-t", name, "-l"), "route", "Where it is"),
+        ],
+        now.missing,
+        taken_ms=now.taken_ms,
+    )
+    page.parts.append(_producers(asked, name))
+    page.parts.append(
+        change_links(
+            asked,
+            [
+                ("Change queues", "topic", _as_given(state)),
+                ("Change permission", "topic-permission", {"topic": name}),
+                ("Send a message", "send", {"topic": name}),
+                ("Delete", "delete-topic", {"topic": name}),
+            ],
+        )
+    )
+    return page
+
+
+def _as_given(state: TopicSummary) -> dict[str, object]:
+    """The form of a topic with what it has at each broker now."""
+    brokers = max(1, state.brokers)
+    return {
+        "topic": state.name,
+        "read_queues": state.read_queues // brokers,
+        "write_queues": state.write_queues // brokers,
+    }
+
+
+def _late(now: Snapshot, group: str) -> Span | None:
+    late_ms = now.groups[group].late_ms
+    return None if late_ms is None else Span(late_ms)
+
+
+def _rates(asked: PageRequest, now: Snapshot, name: str) -> Cells:
+    """Messages and bytes a second in the last minute, of all masters that answer."""
+    sums = {"in_tps": 0.0, "in_bytes_a_second": 0.0}
+    counters = {"in_tps": "TOPIC_PUT_NUMS", "in_bytes_a_second": "TOPIC_PUT_SIZE"}
+    session = asked.cluster.session
+    with session.within():
+        for each in now.masters:
+            for key, counter in counters.items():
+                try:
+                    found = broker_stats(session, each.place.address, counter, name)
+                except BrokerError:
+                    continue  # it has never counted any
+                except ClientError:
+                    break
+                sums[key] += found.stats_minute.tps
+    return sums
+
+
+def _producers(asked: PageRequest, name: str) -> Form:
+    """Producers are asked for by their group, which only the operator knows."""
+    inputs = [Input("topic", "", "hidden", name), Input("group", "Producer group", needed=True)]
+    return Form("Who sends to it", "/producers", inputs, "Show", folded=True)
+
+
+@page("/producers")
+def producers(asked: PageRequest) -> Page:
+    """The producers of a group at the brokers of a topic; or all of our brokers' producers."""
+    name, group = asked.needed("topic"), asked.needed("group")
+    found = asked.cluster.run("producerConnection", "-g", group, "-t", name)
+    title = f"Producers of the group {group}"
+    back = Links([Link(f"Topic {name}", "/topic", {"name": name})])
+    return Page(title, [back, *table_of(found, "producers", "")])

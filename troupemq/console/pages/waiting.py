@@ -1,0 +1,175 @@
+"""The pages of what waits: dead letters, open transactions, delayed messages."""
+
+from time import time_ns
+
+from protocol.bodies_admin import ConsumeQueueView
+from protocol.codes import RequestCode
+from protocol.headers.admin import QueryConsumeQueueHeader
+from protocol.properties import RETRY_TOPIC
+from protocol.topic_names import DLQ_TOPIC_PREFIX, SCHEDULE_TOPIC
+from troupemq.cli.admin.output import Time
+from troupemq.client.errors import ClientError
+from troupemq.console.asking import PageRequest, failures_of, page
+from troupemq.console.changes import change_link, change_links
+from troupemq.console.pages.messages import Search, rows_of
+from troupemq.console.parts import Cells, Form, Input, Link, Links, Page, RowTable, Span
+from troupemq.console.snapshot import BrokerSummary
+
+_OFFSET = "scheduleMessageOffset_"
+LETTERS = 50
+
+
+@page("/dead-letters")
+def dead_letters(asked: PageRequest) -> Page:
+    """The groups that have any."""
+    now = asked.snapshot()
+    found = [each for each in now.groups.values() if each.dead_letters]
+    rows = [
+        {
+            "group": Link(each.name, "/dead-letters/group", {"name": each.name}),
+            "dead_letters": each.dead_letters,
+            "members": each.members,
+        }
+        for each in sorted(found, key=lambda each: -(each.dead_letters or 0))
+    ]
+    nothing = "No group has given up a message."
+    return Page(
+        "Dead letters", [RowTable("groups", "", rows, nothing)], now.missing, taken_ms=now.taken_ms
+    )
+
+
+@page("/dead-letters/group")
+def letters_of_group(asked: PageRequest) -> Page:
+    """The newest dead letters of one group: where they came from, how often they were tried."""
+    group = asked.needed("name")
+    search = Search(
+        DLQ_TOPIC_PREFIX + group,
+        asked.time_ms("begin"),
+        asked.time_ms("end"),
+        count=asked.number("count", LETTERS, 1, 500),
+    )
+    try:
+        found = search.run(asked)
+    except ClientError as error:
+        return Page(f"Dead letters of {group}", failures_of([str(error)], "letters"))
+    now_ms = time_ns() // 1_000_000
+    rows = [
+        {
+            **row,
+            "from_topic": view.properties.get(RETRY_TOPIC),
+            "age_ms": Span(max(0, now_ms - view.store_timestamp_ms)),
+            "send_back": change_link(
+                asked, "Send back", "redrive-one", {"group": group, "id": view.offset_message_id}
+            ),
+        }
+        for row, view in zip(rows_of(asked, found), found, strict=True)
+    ]
+    inputs = [
+        Input("name", "", "hidden", group),
+        Input("begin", "From", "time", asked.text("begin")),
+        Input("end", "Until", "time", asked.text("end")),
+        Input("count", "At most", "number", asked.text("count") or str(LETTERS)),
+    ]
+    return Page(
+        f"Dead letters of {group}",
+        [
+            Form("", "/dead-letters/group", inputs, "Show"),
+            *failures_of(search.failures, "letters"),
+            RowTable("letters", "", rows, "There are none."),
+            change_links(asked, [("Send back many", "redrive", {"group": group})]),
+            Links([Link(f"Group {group}", "/group", {"name": group})]),
+        ],
+    )
+
+
+@page("/transactions")
+def transactions(asked: PageRequest) -> Page:
+    """The transactions that nobody has ended, oldest first, of every broker that keeps a list."""
+    now = asked.snapshot()
+    rows = [
+        {
+            "producer_group": each.producer_group,
+            "topic": Link(each.topic, "/topic", {"name": each.topic}),
+            "message_id": each.message_id,
+            "age_ms": Span(max(0, now.taken_ms - each.born_timestamp)),
+            "born_ms": Time(each.born_timestamp),
+            "times_asked": each.check_times,
+            "producer": each.born_host,
+            "broker": address,
+            "offset_message_id": each.offset_message_id,
+        }
+        for address, ends in now.transactions.items()
+        for each in ends.transactions
+    ]
+    total = sum(ends.count for ends in now.transactions.values())
+    about = "" if total <= len(rows) else f"The oldest {len(rows)} of {total:,}."
+    nothing = (
+        "No transaction is open."
+        if now.transactions
+        else "No broker here keeps a list of them: RocketMQ's own do not."
+    )
+    return Page(
+        "Open transactions",
+        [
+            RowTable("transactions", "", rows, nothing, about),
+            change_links(asked, [("Ask about one again that was given up", "resume", {})]),
+        ],
+        now.missing,
+        taken_ms=now.taken_ms,
+    )
+
+
+@page("/delays")
+def delays(asked: PageRequest) -> Page:
+    """Each delay level of each master: how many wait, when the next is due, how late it is."""
+    now = asked.snapshot()
+    failures: list[str] = []
+    rows: list[Cells] = []
+    with asked.cluster.session.within():
+        for each in now.masters:
+            for level, offset, most in _levels(each):
+                due_ms = _due_ms(asked, each, level, offset, failures) if most > offset else None
+                late_ms = None if due_ms is None else max(0, now.taken_ms - due_ms)
+                rows.append(
+                    {
+                        "broker": each.place.name,
+                        "level": level,
+                        "waiting": max(0, most - offset),
+                        "next_due_ms": None if due_ms is None else Time(due_ms),
+                        "late_ms": None if late_ms is None else Span(late_ms),
+                    }
+                )
+    return Page(
+        "Delayed messages",
+        [
+            *failures_of(failures, "delays"),
+            RowTable("delays", "", rows, "No broker has delayed a message."),
+        ],
+        now.missing,
+        taken_ms=now.taken_ms,
+    )
+
+
+def _levels(each: BrokerSummary) -> list[tuple[int, int, int]]:
+    """Level, offset of the next, and the one behind the last."""
+    found = []
+    for name, value in each.says.items():
+        level, (offset, _, most) = name.removeprefix(_OFFSET), value.partition(",")
+        if name.startswith(_OFFSET) and level.isdecimal() and offset.isdecimal():
+            found.append((int(level), int(offset), int(most) if most.isdecimal() else 0))
+    return sorted(found)
+
+
+def _due_ms(
+    asked: PageRequest, each: BrokerSummary, level: int, offset: int, failures: list[str]
+) -> int | None:
+    """When the next one of a level is due: its unit says it in place of a tag."""
+    header = QueryConsumeQueueHeader(SCHEDULE_TOPIC, level - 1, offset, 1, None)
+    session, address = asked.cluster.session, each.place.address
+    try:
+        view = session.read(ConsumeQueueView, address, RequestCode.QUERY_CONSUME_QUEUE, header)
+    except ClientError as error:
+        if str(error) not in failures:
+            failures.append(str(error))
+        return None
+    return view.queue_data[0].tags_code if view.queue_data else None

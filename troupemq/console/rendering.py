@@ -1,0 +1,196 @@
+"""Pages as HTML: Jinja templates that escape whatever they are given, and cells in words."""
+
+from base64 import b64encode
+from collections.abc import Mapping
+from datetime import UTC, datetime, tzinfo
+from hashlib import sha384
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined, pass_context
+from jinja2.runtime import Context
+from markupsafe import Markup, escape
+
+from troupemq.cli.admin.output import Time
+from troupemq.cli.admin.text import escaped
+from troupemq.console.accounts import Viewer
+from troupemq.console.findings import spoken
+from troupemq.console.parts import Link, Page, Share, Size, Span
+
+HERE = Path(__file__).parent
+STATIC = HERE / "static"
+CELL_CHARS_MAX = 4000
+
+TYPES = {
+    ".js": "text/javascript; charset=utf-8",
+    ".css": "text/css; charset=utf-8",
+    ".svg": "image/svg+xml",
+}
+
+MENU = (
+    ("Overview", "/", "viewer", "o"),
+    ("Brokers", "/brokers", "viewer", "b"),
+    ("Topics", "/topics", "viewer", "t"),
+    ("Groups", "/groups", "viewer", "g"),
+    ("Messages", "/messages", "viewer", "m"),
+    ("Dead letters", "/dead-letters", "viewer", "d"),
+    ("Transactions", "/transactions", "viewer", "x"),
+    ("Delays", "/delays", "viewer", "y"),
+    ("Traces", "/trace", "viewer", "r"),
+    ("Jobs", "/jobs", "viewer", "j"),
+    ("Alerts", "/alerts", "viewer", "a"),
+    ("Access", "/access", "admin", "c"),
+    ("Users", "/users", "admin", "u"),
+    ("Audit", "/audit", "admin", "l"),
+)
+"""Text, path, who sees it, and the key that leads there after `g`."""
+
+
+def static_files() -> dict[str, tuple[bytes, str]]:
+    """What /static has, by name, with its type: nothing else is served."""
+    return {
+        path.name: (path.read_bytes(), TYPES[path.suffix])
+        for path in sorted(STATIC.iterdir())
+        if path.suffix in TYPES
+    }
+
+
+def integrity_of(data: bytes) -> str:
+    """As browsers compare it."""
+    return "sha384-" + b64encode(sha384(data).digest()).decode()
+
+
+def heading(key: str) -> str:
+    """A name of JSON in words: units stand with the values."""
+    for unit in ("_ms", "_tps"):
+        if key.endswith(unit):
+            key = key.removesuffix(unit) + {"_tps": " a second"}.get(unit, "")
+    words = key.replace("_", " ").strip()
+    return words[:1].upper() + words[1:]
+
+
+def is_number(value: object) -> bool:
+    """Whether a cell stands on the right."""
+    return isinstance(value, int | float) and not isinstance(value, bool | Time)
+
+
+@pass_context
+def cell(context: Context, value: object) -> Markup:
+    """A cell in HTML."""
+    match value:
+        case None | "":
+            return Markup('<span class="none">-</span>')
+        case bool():
+            return Markup("yes") if value else Markup("no")
+        case Time():
+            return moment(value, context["zone"])
+        case Span():
+            return Markup('<span title="{} ms">{}</span>').format(int(value), spoken(value))
+        case Size():
+            return Markup('<span title="{} bytes">{}</span>').format(int(value), size_text(value))
+        case Share():
+            return Markup("{:.0f} %").format(value * 100)
+        case int():
+            return escape(f"{value:,}")
+        case float():
+            return escape(f"{value:,.1f}")
+        case Link():
+            return Markup('<a href="{}{}">{}</a>').format(
+                context["prefix"], value.href, shown(value.text)
+            )
+        case Mapping():
+            pairs = (
+                Markup("{}: {}").format(shown(str(key)), cell(context, each))
+                for key, each in value.items()
+            )
+            return Markup("<br>").join(pairs) or cell(context, None)
+        case list() | tuple():
+            return Markup(", ").join(cell(context, each) for each in value) or cell(context, None)
+    return escape(shown(str(value)))
+
+
+def shown(text: str) -> str:
+    """What others wrote: no control characters, nothing that turns the direction, not endless."""
+    text = escaped(text)
+    return text if len(text) <= CELL_CHARS_MAX else text[:CELL_CHARS_MAX] + "…"
+
+
+def lines(text: str) -> str:
+    """A text of several lines, each as `shown` has it."""
+    return "\n".join(escaped(line.replace("\t", "    ")) for line in text.split("\n"))
+
+
+def moment(value: Time, zone: tzinfo) -> Markup:
+    """A time in the viewer's zone, in UTC when pointed at."""
+    if value <= 0:
+        return Markup('<span class="none">-</span>')
+    try:
+        utc = datetime.fromtimestamp(value / 1000, UTC)
+        there = utc.astimezone(zone)
+    except (ValueError, OverflowError, OSError):
+        return escape(str(int(value)))
+    return Markup('<time datetime="{}" title="{} UTC">{}</time>').format(
+        utc.isoformat(timespec="milliseconds"),
+        f"{utc:%Y-%m-%d %H:%M:%S}.{utc.microsecond // 1000:03}",
+        f"{there:%Y-%m-%d %H:%M:%S}",
+    )
+
+
+def size_text(count: int) -> str:
+    """Bytes as one says them."""
+    value = float(count)
+    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
+        if abs(value) < 1024 or unit == "TiB":
+            return f"{value:,.0f} {unit}" if unit == "B" else f"{value:,.1f} {unit}"
+        value /= 1024
+    raise AssertionError(value)
+
+
+class Renderer:
+    """Makes HTML of pages."""
+
+    def __init__(self, prefix: str) -> None:
+        self._prefix = prefix
+        self.files = static_files()
+        self._environment = Environment(
+            loader=FileSystemLoader(HERE / "templates"),
+            autoescape=True,
+            undefined=StrictUndefined,
+            trim_blocks=True,
+            lstrip_blocks=True,
+        )
+        self._environment.filters.update(cell=cell, heading=heading, shown=shown, lines=lines)
+        self._environment.tests["right"] = is_number
+        self._environment.tests["of"] = lambda part, name: type(part).__name__ == name
+        self._integrity = {name: integrity_of(data) for name, (data, _) in self.files.items()}
+
+    def page(self, page: Page, path: str, viewer: Viewer | None, csrf: str, zone: tzinfo) -> str:
+        """The whole page; without a viewer there is no menu."""
+        return self._render(
+            "page.html",
+            page=page,
+            path=path,
+            viewer=viewer,
+            csrf=csrf,
+            zone=zone,
+            taken=Time(page.taken_ms),
+            menu=[each for each in MENU if viewer is not None and viewer.may(each[2])],
+        )
+
+    def login(self, following: str, sentence: str = "") -> str:
+        """The page that asks for a name and a password."""
+        return self._render(
+            "login.html",
+            page=Page("Log in"),
+            path="/login",
+            viewer=None,
+            csrf="",
+            zone=UTC,
+            menu=[],
+            following=following,
+            sentence=sentence,
+        )
+
+    def _render(self, name: str, **values: Any) -> str:
+        template = self._environment.get_template(name)
+        return template.render(prefix=self._prefix, integrity=self._integrity, **values)

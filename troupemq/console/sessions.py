@@ -1,0 +1,128 @@
+"""Sessions of browsers, and how long somebody waits who guesses passwords. In memory only."""
+
+import hmac
+from collections.abc import Callable
+from dataclasses import dataclass
+from secrets import token_urlsafe
+from threading import Lock
+from time import monotonic
+
+IDLE_S = 30 * 60.0
+LIFE_S = 12 * 3600.0
+SESSIONS_MAX = 1000
+"""The oldest goes first."""
+
+FREE_TRIES = 3
+WAIT_S_MAX = 300.0
+FORGET_S = 900.0
+"""After so long without a failure a name or an address begins anew."""
+
+FAILURES_MAX = 10_000
+"""Names and addresses that are remembered."""
+
+
+@dataclass
+class BrowserSession:
+    """Somebody who has logged in; ends on the server."""
+
+    name: str
+    csrf: str
+    began_s: float
+    seen_s: float
+
+    def accepts(self, token: str) -> bool:
+        """Whether a form is one of this session's own."""
+        return hmac.compare_digest(self.csrf.encode(), token.encode(errors="replace"))
+
+
+class Sessions:
+    """All of them, by their secret ids. Any thread."""
+
+    def __init__(self, clock: Callable[[], float] = monotonic) -> None:
+        self._clock = clock
+        self._lock = Lock()
+        self._sessions: dict[str, BrowserSession] = {}
+
+    def begin(self, name: str) -> str:
+        """A new one; its id."""
+        now_s = self._clock()
+        session_id = token_urlsafe(32)
+        with self._lock:
+            while len(self._sessions) >= SESSIONS_MAX:
+                del self._sessions[next(iter(self._sessions))]
+            self._sessions[session_id] = BrowserSession(name, token_urlsafe(32), now_s, now_s)
+        return session_id
+
+    def find(self, session_id: str) -> BrowserSession | None:
+        """The session, which is seen now; None for one that is over."""
+        now_s = self._clock()
+        with self._lock:
+            found = self._sessions.get(session_id)
+            if found is None:
+                return None
+            if now_s - found.seen_s > IDLE_S or now_s - found.began_s > LIFE_S:
+                del self._sessions[session_id]
+                return None
+            found.seen_s = now_s
+            return found
+
+    def end(self, session_id: str) -> None:
+        with self._lock:
+            self._sessions.pop(session_id, None)
+
+    def end_of(self, name: str) -> None:
+        """All of one user: its password is another one."""
+        with self._lock:
+            self._sessions = {
+                each: session for each, session in self._sessions.items() if session.name != name
+            }
+
+
+@dataclass
+class _Failures:
+    count: int
+    last_s: float
+
+
+class Throttle:
+    """Who has given wrong passwords must wait, for each name and for each address. Any thread."""
+
+    def __init__(self, clock: Callable[[], float] = monotonic) -> None:
+        self._clock = clock
+        self._lock = Lock()
+        self._failures: dict[str, _Failures] = {}
+
+    def wait_s(self, name: str, address: str) -> float:
+        """How long the next try is refused unseen; 0: it may be made."""
+        now_s = self._clock()
+        with self._lock:
+            return max(self._left_s(key, now_s) for key in _keys(name, address))
+
+    def _left_s(self, key: str, now_s: float) -> float:
+        found = self._failures.get(key)
+        if found is None or found.count < FREE_TRIES:
+            return 0.0
+        wait_s = min(2.0 ** (found.count - FREE_TRIES), WAIT_S_MAX)
+        return max(0.0, found.last_s + wait_s - now_s)
+
+    def failed(self, name: str, address: str) -> None:
+        """Counts a wrong password: before it is looked at, so that none are tried together."""
+        now_s = self._clock()
+        with self._lock:
+            for key in _keys(name, address):
+                found = self._failures.pop(key, None)
+                if found is None or now_s - found.last_s > FORGET_S:
+                    found = _Failures(0, now_s)
+                found.count, found.last_s = found.count + 1, now_s
+                self._failures[key] = found
+            while len(self._failures) > FAILURES_MAX:
+                del self._failures[next(iter(self._failures))]
+
+    def succeeded(self, name: str, address: str) -> None:
+        with self._lock:
+            for key in _keys(name, address):
+                self._failures.pop(key, None)
+
+
+def _keys(name: str, address: str) -> tuple[str, str]:
+    return f"name {name}", f"address {address}"

@@ -1,0 +1,70 @@
+"use strict";
+(() => {
+  // The server writes times in this zone: it is told by a cookie.
+  const zone = Intl.DateTimeFormat().resolvedOptions().timeZone;
+  if (zone && !document.cookie.includes("troupemq_zone=" + encodeURIComponent(zone))) {
+    document.cookie = "troupemq_zone=" + encodeURIComponent(zone) + ";path=/;max-age=31536000;samesite=strict";
+  }
+
+  // Keys: / to the first field, g and a letter to a page.
+  let went = 0;
+  document.addEventListener("keydown", (event) => {
+    const typing = /^(INPUT|SELECT|TEXTAREA)$/.test(event.target.tagName);
+    if (typing || event.ctrlKey || event.metaKey || event.altKey) return;
+    if (event.key === "/") {
+      const field = document.querySelector("main form.fields input:not([type=hidden])");
+      if (field) { event.preventDefault(); field.focus(); }
+    } else if (event.key === "g") {
+      went = event.timeStamp;
+    } else if (went && event.timeStamp - went < 1500) {
+      went = 0;
+      const link = document.querySelector('nav a[data-key="' + CSS.escape(event.key) + '"]');
+      if (link) link.click();
+    }
+  });
+
+  // A page that is asked again stays as it is while somebody reads, types or points in it.
+  document.addEventListener("htmx:beforeRequest", (event) => {
+    const content = document.getElementById("content");
+    const busy = document.hidden || !document.getSelection().isCollapsed ||
+      (content && content.contains(document.activeElement));
+    if (busy) event.preventDefault();
+  });
+
+  // Charts.
+  const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+  async function draw(place) {
+    let rows;
+    try {
+      const answer = await fetch(place.dataset.path, { credentials: "same-origin" });
+      if (!answer.ok) return;
+      rows = (await answer.json()).history;
+    } catch { return; }
+    const data = [
+      rows.map((each) => each.time_ms / 1000),
+      rows.map((each) => each.in_tps), rows.map((each) => each.out_tps), rows.map((each) => each.lag),
+    ];
+    if (place.plot) { place.plot.setData(data); return; }
+    const ink = colour("--faint"), grid = { stroke: colour("--line"), width: 1 };
+    place.plot = new uPlot({
+      width: place.clientWidth - 16, height: 190,
+      series: [
+        {},
+        { label: "in a second", stroke: colour("--link"), width: 2, value: (u, v) => v?.toFixed(1) ?? "-" },
+        { label: "out a second", stroke: colour("--fine"), width: 2, dash: [8, 4], value: (u, v) => v?.toFixed(1) ?? "-" },
+        { label: "waiting", stroke: colour("--trouble"), width: 1, dash: [2, 3], scale: "waiting" },
+      ],
+      axes: [
+        { stroke: ink, grid }, { stroke: ink, grid, size: 60 },
+        { stroke: ink, grid: { show: false }, side: 1, scale: "waiting", size: 70 },
+      ],
+    }, data, place);
+  }
+  const drawAll = () => document.querySelectorAll(".chart").forEach(draw);
+  window.addEventListener("resize", () => document.querySelectorAll(".chart").forEach((place) => {
+    if (place.plot) place.plot.setSize({ width: place.clientWidth - 16, height: 190 });
+  }));
+  document.addEventListener("htmx:afterSettle", drawAll);
+  if (document.readyState === "loading") document.addEventListener("DOMContentLoaded", drawAll);
+  else drawAll();
+})();
