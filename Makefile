@@ -17,7 +17,7 @@ python := $(VENV)/bin/python
 ready_to_run := $(VENV)/.ready-to-run
 ready_to_test := $(VENV)/.ready-to-test
 
-.PHONY: help run test test-quick check lint types interop interop-whole trials bench bench-quick profile bench-spark bench-jobs cluster-demo lock sbom clean
+.PHONY: help run test test-quick check lint types interop interop-whole trials bench bench-quick profile bench-spark bench-jobs cluster-demo docs dist image lock sbom clean
 .DEFAULT_GOAL := help
 
 help:                        ## list these targets
@@ -68,6 +68,17 @@ bench-spark: $(ready_to_test)  ## what reading a store costs: decoder, source, P
 
 bench-jobs: $(ready_to_test)  ## what clients notice of a Spark job that is killed beside a broker (ARGS=--rate=N)
 	@$(python) -m tests.bench.beside_a_job $(ARGS)
+
+docs: $(ready_to_test)       ## the manual as a site, in build/docs/site: reference made from the code, links checked
+	@$(python) -m docs.site build/docs
+
+dist: $(ready_to_test)       ## sdist and wheel in dist/, as a package index would take them
+	@rm -rf dist/troupemq-*.whl dist/troupemq-*.tar.gz
+	@$(python) -m build --no-isolation --outdir dist . > /dev/null
+	@$(python) -m twine check --strict dist/troupemq-*.whl dist/troupemq-*.tar.gz
+
+image: $(ready_to_test)      ## dist/troupemq.oci.tar, without a daemon: needs Debian's apt-get
+	@$(python) conf/deploy/container/build.py --output dist/troupemq.oci.tar
 
 lock: $(ready_to_test)       ## requirements*.lock anew from pyproject.toml (ARGS=--upgrade: newer versions too)
 	@$(call compile,requirements.lock,--extra spark --extra java --extra console)

@@ -26,7 +26,7 @@ from actors.settings.tls_settings import ENFORCING, BrokerTlsSettings, TlsSettin
 from protocol.bloom import BloomFilter
 from protocol.ha import TRANSFER_BYTES_MAX, TRANSFER_HEAD_BYTES
 from storage.config import StoreConfig, key, keys_of, secret_keys_of
-from storage.errors import StoreError, reason_of
+from storage.errors import WrongSetting, reason_of
 
 PERM_READ = 4
 PERM_WRITE = 2
@@ -52,7 +52,7 @@ _HOST = compile_pattern(r"[\w.:%-]*", ASCII)
 Config = TypeVar("Config")
 
 
-class ConfigError(StoreError):
+class ConfigError(WrongSetting):
     """A setting that cannot work; one sentence that names its key and its value."""
 
 
@@ -135,6 +135,8 @@ class BrokerConfig(BrokerAccessSettings, BrokerTlsSettings, MetricsSettings, Con
     """More keys that nobody may change over the network, with `;` between them."""
     masters: int = key("masters", default=1)
     """How many brokers run under one process; this and the next are ours."""
+    health_port: int = key("healthPort", default=0)
+    """Where /health/live and /health/ready are answered over HTTP; ours, 0: nowhere."""
     monitoring_port: int = key("monitoringPort", default=0)
     """Kept free for the process above several brokers; 0: none."""
     one_of: str = ""
@@ -153,8 +155,7 @@ class BrokerConfig(BrokerAccessSettings, BrokerTlsSettings, MetricsSettings, Con
         period_ms = sorted((self.register_period_ms, *_REGISTER_PERIOD_MS))[1]  # within the two
         set_value(self, "register_period_ms", period_ms)
         _check_port("listenPort", self.listen_port, below=2, above=1)
-        _check_port("monitoringPort", self.monitoring_port)
-        self._check_console()
+        self._check_further_ports()
         if self.broker_role not in ROLES:
             raise ConfigError(f"brokerRole is {self.broker_role}: it may be {', '.join(ROLES)}.")
         if self.is_slave and self.broker_id <= MASTER_ID:
@@ -207,7 +208,9 @@ class BrokerConfig(BrokerAccessSettings, BrokerTlsSettings, MetricsSettings, Con
             if value < 0:
                 raise ConfigError(f"{name} is {value}: it must be 0, for none, or greater.")
 
-    def _check_console(self) -> None:
+    def _check_further_ports(self) -> None:
+        _check_port("monitoringPort", self.monitoring_port)
+        _check_port("healthPort", self.health_port)
         _check_port("consolePort", self.console_port)
         _check_host("consoleBindAddress", self.console_bind_address)
         if self.console_port and not self.namesrv_addresses:
@@ -262,6 +265,8 @@ class NamesrvConfig(AccessSettings, TlsSettings, NamesrvMetricsSettings, Console
     """0 takes a free port."""
     bind_address: str = key("bindAddress", default="0.0.0.0")
     kv_config_path: str = key("kvConfigPath", default=os.path.expanduser("~/namesrv/kvConfig.json"))
+    health_port: int = key("healthPort", default=0)
+    """Where /health/live and /health/ready are answered over HTTP; ours, 0: nowhere."""
     order_message_enable: bool = key("orderMessageEnable", default=False, live=True)
     channel_max_idle_seconds: int = key("serverChannelMaxIdleTimeSeconds", default=120)
     frame_bytes_max: int = key("com.rocketmq.remoting.frameMaxLength", default=64 << 20)
@@ -278,6 +283,7 @@ class NamesrvConfig(AccessSettings, TlsSettings, NamesrvMetricsSettings, Console
         self.check_tls()
         self.check_metrics()
         _check_port("listenPort", self.listen_port)
+        _check_port("healthPort", self.health_port)
         _check_port("consolePort", self.console_port)
         _check_host("bindAddress", self.bind_address)
         _check_host("consoleBindAddress", self.console_bind_address)
@@ -321,7 +327,7 @@ def parse_broker_config(
 ) -> tuple[BrokerConfig, StoreConfig, ConfigFindings]:
     """A broker's settings out of java properties; `overrides` (by the same keys) go over the text.
 
-    Raises ConfigError, or StoreError for a store that cannot work, with one sentence.
+    Raises ConfigError, or WrongSetting for a store that cannot work, with one sentence.
     """
     values = with_environment(_values(text, overrides), overrides or {})
     values.setdefault("namesrvAddr", os.environ.get("NAMESRV_ADDR", ""))

@@ -58,6 +58,16 @@ class Ports:
     ha: int
 
 
+class Attachment:
+    """How a broker stands with others: published for health."""
+
+    def __init__(self) -> None:
+        self.registered = Published(0)
+        """At how many name servers."""
+        self.why_behind = Published("it has not reached its master yet")
+        """Of a slave: why it does not follow; empty while it does."""
+
+
 class Parts:
     """A broker's settings, its open store, and what its actors publish or count.
 
@@ -102,9 +112,9 @@ class Parts:
         self.reserve = reserve_of(store_config, system.disk, int(is_next_missing))
         log_reserve(store_config, self.reserve)
         self.store.commit_log.store_host = pack_host(store_address, ports.main)
-        end_offset = self.store.commit_log.end_offset
-        self.following = Following(end_offset)
+        self.following = Following(self.store.commit_log.end_offset)
         self.kept = Published(KeepingReport())
+        self.attachment = Attachment()
         self.replicas = Replicas()
         delays_ms = delay_levels_ms(store_config.message_delay_level)
         queues = self.store.consume_queues if config.is_slave else ()

@@ -19,6 +19,7 @@
     │   └── 20240131235959123           key → messages; named by local time    index_file
     ├── troupemq/                       ours                                   checked_json
     │   ├── clean_stop.json             how a clean stop left it all           clean_stop
+    │   ├── format.json                 which version may open it              store_format
     │   ├── queues.json                 which queues there are                 queue_list
     │   ├── leases/                     readers that keep old log files        retention/leases
     │   ├── jobs.json                   which Spark jobs have had their run    json_config

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from storage.delay_levels import delay_levels_ms
-from storage.errors import StoreError
+from storage.errors import WrongSetting
 
 CONSUME_QUEUE_UNIT_BYTES = 20
 _HOURS_PER_DAY = 24
@@ -44,7 +44,7 @@ def secret_keys_of(config: type[Any]) -> set[str]:
 class StoreConfig:
     """Everything a store needs to know; names and defaults are those of RocketMQ 4.9.7.
 
-    Raises StoreError when a value cannot work.
+    Raises WrongSetting when a value cannot work.
     """
 
     root: str = key("storePathRootDir", default=os.path.expanduser("~/store"))
@@ -129,6 +129,8 @@ class StoreConfig:
         "maxTransferBytesOnMessageInDisk", default=64 << 10, live=True
     )
     max_transfer_count_on_disk: int = key("maxTransferCountOnMessageInDisk", default=8, live=True)
+    clock_behind_max_ms: int = key("clockBehindMaxMs", default=600_000)
+    """How much earlier than the store's newest message a start's clock may be; TroupeMQ's own."""
     access_in_memory_max_ratio: int = key("accessMessageInMemoryMaxRatio", default=40)
     """Percent of the machine's memory that counts as still cached behind the log's end."""
     offset_check_in_slave: bool = key("offsetCheckInSlave", default=False)
@@ -136,7 +138,7 @@ class StoreConfig:
 
     def __post_init__(self) -> None:
         if "," in self.commit_log_dir:
-            raise StoreError(
+            raise WrongSetting(
                 f"storePathCommitLog names several directories ({self.commit_log_dir}): name one."
             )
         set_value = object.__setattr__
@@ -154,31 +156,34 @@ class StoreConfig:
                 external = next(
                     own for own, field_name in keys_of(type(self)).items() if field_name == name
                 )
-                raise StoreError(f"{external} must be greater than 0.")
+                raise WrongSetting(f"{external} must be greater than 0.")
         if self.file_reserved_hours < 0:
-            raise StoreError(
+            raise WrongSetting(
                 f"fileReservedTime is {self.file_reserved_hours}: it must not be less than 0."
             )
         try:
             delay_levels_ms(self.message_delay_level)
         except ValueError as error:
-            raise StoreError(f"messageDelayLevel is {self.message_delay_level}: {error}.") from None
+            levels = self.message_delay_level
+            raise WrongSetting(f"messageDelayLevel is {levels}: {error}.") from None
         low_percent, high_percent = _DISK_MAX_USED_PERCENT
         set_value(
             self,
             "disk_max_used_percent",
             min(max(self.disk_max_used_percent, low_percent), high_percent),
         )
+        if self.clock_behind_max_ms < 0:
+            raise WrongSetting("clockBehindMaxMs must not be less than 0.")
         if self.clean_interval_ms <= 0:
-            raise StoreError("cleanResourceInterval must be greater than 0.")
+            raise WrongSetting("cleanResourceInterval must be greater than 0.")
         if not all(0 <= hour < _HOURS_PER_DAY for hour in self.delete_hours):
-            raise StoreError(_WRONG_HOURS % self.delete_when)
+            raise WrongSetting(_WRONG_HOURS % self.delete_when)
         if not 1 <= self.scrub_duty_percent <= 100:
-            raise StoreError("scrubDutyPercent must be between 1 and 100.")
+            raise WrongSetting("scrubDutyPercent must be between 1 and 100.")
         if self.sink_progress_days < 1 or self.sink_progress_max < 1:
-            raise StoreError("sinkProgressDays and sinkProgressMax must be 1 or more.")
+            raise WrongSetting("sinkProgressDays and sinkProgressMax must be 1 or more.")
         if self.flush_disk_type not in ("ASYNC_FLUSH", "SYNC_FLUSH"):
-            raise StoreError(
+            raise WrongSetting(
                 f"flushDiskType is {self.flush_disk_type}: it may be ASYNC_FLUSH or SYNC_FLUSH."
             )
 
@@ -188,11 +193,11 @@ class StoreConfig:
 
     @property
     def delete_hours(self) -> frozenset[int]:
-        """The hours of the day in which files that are old enough go. Raises StoreError."""
+        """The hours of the day in which files that are old enough go. Raises WrongSetting."""
         try:
             return frozenset(int(hour) for hour in self.delete_when.split(";") if hour.strip())
         except ValueError:
-            raise StoreError(_WRONG_HOURS % self.delete_when) from None
+            raise WrongSetting(_WRONG_HOURS % self.delete_when) from None
 
     @property
     def consume_queue_dir(self) -> str:
@@ -217,6 +222,10 @@ class StoreConfig:
     @property
     def clean_stop_path(self) -> str:
         return f"{self.root}/troupemq/clean_stop.json"
+
+    @property
+    def format_path(self) -> str:
+        return f"{self.root}/troupemq/format.json"
 
     @property
     def queue_list_path(self) -> str:

@@ -14,6 +14,26 @@ class StoreLocked(StoreError):
     """Another process, or another store in this one, has the directory open."""
 
 
+class WrongSetting(StoreError):
+    """A setting that cannot work; the text names its key."""
+
+
+class NewerStore(StoreError):
+    """A later version has written the store; the text says which one opens it."""
+
+
+class ClockBehind(StoreError):
+    """The clock says an earlier time than the store had long ago."""
+
+
+class NotPermitted(StoreError):
+    """The user of this process may not read or write what lies there."""
+
+
+class TooManyFiles(StoreError):
+    """The process, or the machine, may not open another file."""
+
+
 class DiskFull(StoreError):
     """No room for what had to be written; nothing of it counts as written."""
 
@@ -47,6 +67,17 @@ _ADVICE = {
 }
 
 
+_KINDS = {
+    errno.EACCES: NotPermitted,
+    errno.EPERM: NotPermitted,
+    errno.EROFS: NotPermitted,
+    errno.ENOSPC: DiskFull,
+    errno.EDQUOT: DiskFull,
+    errno.EMFILE: TooManyFiles,
+    errno.ENFILE: TooManyFiles,
+}
+
+
 def reason_of(error: OSError) -> str:
     """Why the system refused, and what an operator can do, in words without a full stop."""
     reason = error.strerror or str(error)
@@ -64,4 +95,9 @@ def store_error(what: str, error: OSError) -> StoreError:
     name = f" ({error.filename})" if error.filename else ""
     if error.errno == errno.ENOSPC:
         return DiskFull(f"{what}{name}: the disk is full; make room or delete old files.")
-    return StoreError(f"{what}{name}: {reason_of(error)}.")
+    return kind_of(error)(f"{what}{name}: {reason_of(error)}.")
+
+
+def kind_of(error: OSError) -> type[StoreError]:
+    """What an operator has to mend of it: permissions, room, limits, or something else."""
+    return _KINDS.get(error.errno or 0, StoreError)

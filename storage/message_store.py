@@ -43,6 +43,7 @@ from storage.recovery.start_findings import (
     made_anew,
     record_findings,
 )
+from storage.recovery.store_format import require_known_format, write_format
 from storage.recovery.store_rebuild import rebuild_is_done, rebuild_is_ordered, remove_derived
 from storage.tables.table_counts import count_entries
 from storage.transactions.redo_log import NO_REDO_LOG
@@ -121,6 +122,7 @@ class MessageStore:
             self._close_files()
 
     def _open(self, *, names_only: bool = False) -> RecoveryReport:
+        require_known_format(self.config, self.disk)
         report = RecoveryReport(clean=was_stopped_cleanly(self.config, self.disk))
         is_ordered = rebuild_is_ordered(self.config, self.disk)
         was_ours = self.disk.exists(self.config.queue_list_path)
@@ -142,6 +144,7 @@ class MessageStore:
             raise store_error("cannot open the store", error) from error
         # From here on files change: a crash now must be found by the next start.
         create_abort(self.config, self.disk)
+        write_format(self.config, self.disk)
         recovery = Recovery(
             self.config,
             self.commit_log,

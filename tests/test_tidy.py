@@ -102,7 +102,6 @@ TESTED_ELSEWHERE = {
     "troupemq/copier.py": "tests/troupemq/client/test_redrive.py: one of its two uses",
     "troupemq/redrive.py": "tests/troupemq/client/test_redrive.py: beside the other clients",
     "troupemq/restore.py": "tests/troupemq/client/test_restore.py: beside the other clients",
-    "troupemq/servers.py": "tests/troupemq/cli/test_servers.py: the processes made of them",
 }
 """Modules and folders whose tests stand somewhere else: where, and why there."""
 
@@ -119,6 +118,7 @@ NAME_OTHER_FILES = {
 
 LONG_FILES = {
     "actors/config.py": "all settings of a broker and of a name server, to be seen at once",
+    "troupemq/masters/supervisor.py": "its process imports nothing of ours: it is one file",
     "protocol/send_wire.py": "a send in each of its forms, to be compared with each other",
 }
 """Files above FILE_LINES, and why they are not split."""

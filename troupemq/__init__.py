@@ -1,5 +1,11 @@
 """TroupeMQ from Python: `from troupemq import Producer, PushConsumer, Message`."""
 
+import sys
+
+if sys.version_info < (3, 11):  # noqa: UP036  older ones come so far
+    sys.stderr.write("troupemq: TroupeMQ needs Python 3.11 or later: install one, or name it.\n")
+    raise SystemExit(17)  # troupemq/exit_codes.py
+
 from protocol.signature import Credentials
 from remoting.tls_options import Tls
 from troupemq.client.admin import Admin

@@ -1,7 +1,8 @@
 """A process that serves until it is told to stop: signals, order, deadlines, exit codes.
 
     exit 0   stopped in order: SIGTERM, SIGINT, or the end of work that was to be done once
-    exit 1   it could not start, gave up, or was not stopped in order (`abort` is kept then)
+    exit 1   it gave up, or was not stopped in order (`abort` is kept then)
+    10 …     it could not start: troupemq/exit_codes.py says why; 1 where it has no code for it
 
 The main thread does nothing but wait. A second signal, or a stop that takes too long, ends the
 process at once. SIGTERMs that come together are one signal: supervisors of processes send it to the
@@ -28,6 +29,8 @@ from actors.engine.system import StartFailed
 from actors.network.connections import PortTaken
 from storage.errors import StoreError, os_sentence, reason_of
 from troupemq.client.errors import ClientError
+from troupemq.exit_codes import FAILED, exit_code_of
+from troupemq.health.notify import Notifier
 
 log = get_logger(__name__)
 
@@ -57,6 +60,8 @@ class Serving:
 
     ports: Mapping[str, int]
     stop: Callable[[float], bool]
+    is_alive: Callable[[float], bool] = lambda _: True
+    """Whether every loop answers within so many seconds: for a watchdog."""
 
 
 @dataclass(frozen=True)
@@ -78,6 +83,7 @@ class _GaveUp:
 @dataclass(frozen=True)
 class _WorkEnded:
     failure: str | None
+    code: int
 
 
 @dataclass(frozen=True)
@@ -137,6 +143,7 @@ class _Process:
         self._deadline_s = deadline_s
         self._end_process = end_process
         self._clock = clock
+        self._notifier = Notifier(os.environ)
         self._first_signal: _Signalled | None = None
         self._news: SimpleQueue[_News] = SimpleQueue()
         self._work_is_over = Event()
@@ -147,21 +154,24 @@ class _Process:
         try:
             return self._run(start)
         finally:
+            self._notifier.close()
             for number, handler in before.items():
                 signal.signal(number, handler)
 
     def _run(self, start: Start) -> int:
+        self._notifier.starting()
         try:
             serving = start(lambda reason: self._news.put(_GaveUp(reason)))
         except (*OPERATOR_ERRORS, StartFailed, OSError) as error:
             say(sentence_of(error))
-            return 1
+            return exit_code_of(error)
         try:
             self._write_ready_file(serving)
         except OSError as error:
             say(f"Cannot write the ready file {self._ready_file}: {reason_of(error)}.")
             self._stop(serving)
-            return 1
+            return exit_code_of(error)
+        self._notifier.ready(f"Serves; {ports_text(serving.ports)}.", serving.is_alive)
         if self._work is not None:
             Thread(target=self._do_work, name="work", daemon=True).start()
         code = self._wait()
@@ -193,13 +203,14 @@ class _Process:
                 case _GaveUp(reason):
                     say(f"Gave up: {reason}")
                     return 1
-                case _WorkEnded(failure):
+                case _WorkEnded(failure, code):
                     if failure is not None:
                         say(failure)
                     if self._once:
-                        return 0 if failure is None else 1
+                        return code
 
     def _stop(self, serving: Serving) -> int:
+        self._notifier.stopping()
         Thread(target=self._do_stop, args=(serving,), name="stop", daemon=True).start()
         deadline_s = monotonic() + self._deadline_s
         while True:
@@ -234,14 +245,15 @@ class _Process:
     def _do_work(self) -> None:
         assert self._work is not None
         failure: str | None = "Failed: the traceback says where."
+        code = FAILED
         try:
             self._work(self._work_is_over)
-            failure = None
+            failure, code = None, 0
         except OPERATOR_ERRORS as error:
-            failure = sentence_of(error)
+            failure, code = sentence_of(error), exit_code_of(error)
         finally:
             if not self._work_is_over.is_set():
-                self._news.put(_WorkEnded(failure))
+                self._news.put(_WorkEnded(failure, code))
 
     def _end_now(self, why: str) -> int:
         say(f"{why} What was not flushed will be recovered at the next start.")
@@ -266,6 +278,11 @@ def sentence_of(error: BaseException) -> str:
         return os_sentence(cause)
     traceback.print_exception(error)
     return str(error)
+
+
+def ports_text(ports: Mapping[str, int]) -> str:
+    """Where something listens, in words."""
+    return ", ".join(f"{name} port {port}" for name, port in ports.items())
 
 
 def tell(text: str) -> None:

@@ -4,6 +4,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from time import monotonic
@@ -25,14 +26,18 @@ from actors.namesrv_server import start_namesrv
 from actors.settings.console_place import ConsolePlace
 from spark.jobs import job_names
 from spark.runner import command, environment
+from storage.clock import SystemClock
 from storage.config import StoreConfig
 from storage.errors import StoreError
 from storage.files.disk import RealDisk
 from storage.retention.reserve import Reserve
 from troupemq.console_child import ConsoleChild
 from troupemq.daemon import Serving
+from troupemq.health.checks import Health, broker_checks, is_well, namesrv_checks
+from troupemq.health.http import HealthServer
 from troupemq.java import find_java
 from troupemq.masters.stores import check_none_is_left_out
+from troupemq.start_checks import raise_file_limit, require_clock
 
 log = get_logger(__name__)
 
@@ -66,7 +71,9 @@ class Servers:
 
     def __init__(self, on_give_up: OnGiveUp) -> None:
         self.ports: dict[str, int] = {}
+        self.health = Health()
         self.broker: RunningBroker | None = None
+        self._health_server: HealthServer | None = None
         self._on_give_up = on_give_up
         self._systems: list[ActorSystem] = []
         self._console: ConsoleChild | None = None
@@ -82,11 +89,24 @@ class Servers:
         assert self.broker is not None
         return self.broker.broker.reserve
 
+    def start_health(self, host: str, port: int) -> None:
+        """/health/live and /health/ready from now on; port 0: nowhere. Raises PortTaken."""
+        if port:
+            self._health_server = HealthServer(host, port, self.health)
+            self.ports["health"] = port
+
+    def is_alive(self, timeout_s: float) -> bool:
+        """Whether all loops answer."""
+        return is_well(self.health.live(timeout_s))
+
     def start_namesrv(self, config: NamesrvConfig) -> None:
         """Raises PortTaken, StoreError, StartFailed; then everything is stopped."""
         with self.stopped_on_failure():
+            self.start_health(config.bind_address, config.health_port)
+            raise_file_limit()
             running = start_namesrv(config, system=self._new_system())
             self.ports["namesrv"] = running.port
+            self.health.joins(namesrv_checks())
             own = f"127.0.0.1:{running.port}"
             folder = Path(config.kv_config_path).parent / CONSOLE_DIRECTORY
             self._start_console_of(config, own, folder)
@@ -103,6 +123,9 @@ class Servers:
         """
         with self.stopped_on_failure():
             check_none_is_left_out(store, config.masters)
+            self.start_health(config.bind_address, config.health_port)
+            raise_file_limit()
+            require_clock(store, RealDisk(), SystemClock())
             entries = [] if jobs is None else scheduled_jobs(jobs.schedule)
             self.broker = start_broker(
                 config,
@@ -111,6 +134,7 @@ class Servers:
                 make_more=lambda broker: [] if jobs is None else [_child(jobs, broker, entries)],
                 more_responders=[] if jobs is None else [(SPARK_JOBS, SparkJobs)],
             )
+            self.health.joins(partial(broker_checks, self.broker.broker))
             folder = Path(store.root) / "troupemq" / CONSOLE_DIRECTORY
             self._start_console_of(config, ";".join(config.namesrv_addresses), folder)
         ports = self.broker.ports
@@ -152,11 +176,13 @@ class Servers:
 
     def _new_system(self) -> ActorSystem:
         self._systems.append(ActorSystem.real(disk=RealDisk(), on_give_up=self._on_give_up))
+        self.health.watch(self.system)
         return self.system
 
     def stop(self, timeout_s: float) -> bool:
         """In reverse order of the start. False if something was stuck. Raises StoreError."""
         deadline_s = monotonic() + timeout_s
+        self.health.leaves()
         in_order = True
         try:
             if self._console is not None:
@@ -166,6 +192,9 @@ class Servers:
         finally:
             for system in reversed(self._systems):
                 in_order &= system.stop(max(LAST_TIMEOUT_S, deadline_s - monotonic()))
+            if self._health_server is not None:
+                self._health_server.close()
+                self._health_server = None
         return in_order
 
     @contextmanager
@@ -179,7 +208,7 @@ class Servers:
 
     def serving(self) -> Serving:
         """For the daemon."""
-        return Serving(self.ports, self.stop)
+        return Serving(self.ports, self.stop, self.is_alive)
 
 
 def scheduled_jobs(path: Path | None) -> list[ScheduledJob]:

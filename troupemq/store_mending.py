@@ -3,7 +3,6 @@
 Neither needs a broker. `check` changes nothing and takes no lock; `rebuild` takes the store.
 """
 
-import os
 from collections import Counter
 from pathlib import Path
 
@@ -20,13 +19,15 @@ from storage.clock import SystemClock
 from storage.config import StoreConfig
 from storage.errors import StoreError, reason_of
 from storage.files.disk import RealDisk
+from storage.files.lock_file import lock_owner
 from storage.message_store import MessageStore
+from storage.recovery.store_format import require_known_format
 from storage.recovery.store_rebuild import order_rebuild
 from troupemq.cli.options import json_option, leave
+from troupemq.exit_codes import exit_code_of
 
 _LINES_MAX = 20
 """Printed of each part of a store; --json gives more."""
-_LOCKS = "/proc/locks"
 _DIRECTORY = click.Path(exists=True, file_okay=False, path_type=Path)
 _config_option = click.option(
     "-c",
@@ -52,7 +53,7 @@ def check(directory: Path, config: Path | None, as_json: bool) -> None:
         owner = lock_owner(store_config.lock_path)
         report = StoreCheck(RealDisk(), store_config, in_use=bool(owner), tables=tables).run()
     except StoreError as error:
-        leave(str(error))
+        leave(str(error), exit_code_of(error))
     except OSError as error:
         leave(f"Cannot check {error.filename or directory}: {reason_of(error)}.")
     if owner:
@@ -77,6 +78,7 @@ def rebuild(directory: Path, config: Path | None) -> None:
     store_config, _ = _settings(directory, config)
     store = MessageStore(store_config, RealDisk(), SystemClock(), open_parts)
     try:
+        require_known_format(store_config, store.disk)
         order_rebuild(store_config, store.disk)
         recovery = store.open()
         try:
@@ -84,7 +86,7 @@ def rebuild(directory: Path, config: Path | None) -> None:
         finally:
             store.close()
     except StoreError as error:
-        leave(str(error))
+        leave(str(error), exit_code_of(error))
     except OSError as error:
         leave(f"Cannot rebuild {error.filename or directory}: {reason_of(error)}.")
     units = sum(queue.max_offset - queue.min_offset for queue in store.consume_queues)
@@ -111,23 +113,6 @@ def _settings(directory: Path, config: Path | None) -> tuple[StoreConfig, TableS
     if not disk.is_dir(settings.commit_log_dir):
         leave(f"{directory} is no store: it has no {settings.commit_log_dir}.")
     return settings, tables
-
-
-def lock_owner(path: str) -> int:
-    """The process that has the lock of a store; 0 if nobody has.
-
-    Looks without opening the file, for closing it would give up a lock of this process.
-    """
-    try:
-        inode = os.stat(path).st_ino
-        with open(_LOCKS, encoding="ascii") as locks:
-            for words in map(str.split, locks):
-                # e.g. 1: POSIX  ADVISORY  WRITE 4242 fd:01:131074 0 0
-                if "->" not in words and words[5].rpartition(":")[2] == str(inode):
-                    return int(words[4])
-    except (OSError, IndexError, ValueError):
-        pass
-    return 0
 
 
 def _print_json(report: CheckReport) -> None:

@@ -6,6 +6,7 @@ Each step says what it does while it does it; a table at the end says what becam
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from importlib.util import find_spec
 from pathlib import Path
 from threading import Event, Lock
 from time import monotonic
@@ -40,10 +41,19 @@ job = traffic
 cron = */10 * * * *
 """
 
+WITHOUT_SPARK = (
+    "Left out: a scheduled job, and the archive; Spark is not installed"
+    " (pip install 'troupemq[spark,java]')."
+)
 REGISTRATION_TIMEOUT_S = 15.0
 CONSUME_TIMEOUT_S = 30.0
 JOB_TIMEOUT_S = 600.0
 LOOK_AGAIN_S = 0.05
+
+
+def has_spark() -> bool:
+    """Whether jobs can run here."""
+    return find_spec("pyspark") is not None
 
 
 class TourFailed(StoreError):
@@ -90,9 +100,12 @@ class Tour:
             self._figures.stored = admin.message_count(TOPIC) - before
         with self._step(f"Consuming them in the group {GROUP}"):
             self._consume()
-        self._scheduled()
-        with self._step("Archiving the log as Parquet with Spark"):
-            self._archive()
+        if has_spark():
+            self._scheduled()
+            with self._step("Archiving the log as Parquet with Spark"):
+                self._archive()
+        else:
+            self._say(WITHOUT_SPARK)
         self._say("")
         for line in table(self._figures, self._data):
             self._say(line)
@@ -216,12 +229,13 @@ def table(figures: TourFigures, data: Path) -> Iterator[str]:
     stored = str(data / "store")
     if figures.found:
         stored += f"; {figures.found:,} were there before"
-    rows = (
+    rows: list[tuple[str, int, str]] = [
         ("messages sent", figures.sent, f"topic {TOPIC}, {QUEUE_COUNT} queues"),
         ("messages stored", figures.stored, stored),
         ("messages consumed", figures.consumed, consumed),
-        ("rows archived", figures.rows, figures.archived_in or "nothing new"),
-    )
+    ]
+    if has_spark():
+        rows.append(("rows archived", figures.rows, figures.archived_in or "nothing new"))
     yield f"{'':18} {'count':>8}  where"
     for what, count, where in rows:
         yield f"{what:18} {count:>8,}  {where}"

@@ -67,5 +67,6 @@ def _registration(parts: Parts, leaving: Published[bool]) -> Registration:
         parts.config,
         links=[address(_link_name(namesrv)) for namesrv in parts.config.namesrv_addresses],
         leaving=leaving,
+        registered=parts.attachment.registered,
         addresses={name: address(name) for name in ("topics", "ha_slave", "slave_sync")},
     )

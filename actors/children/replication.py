@@ -51,6 +51,7 @@ def slave_children(parts: Parts) -> list[ChildSpec]:
                 parts.replica_log,
                 agrees=agrees,
                 addresses={name: address(name) for name in names},
+                why_behind=parts.attachment.why_behind,
             ),
         ),
         ChildSpec(

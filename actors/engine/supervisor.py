@@ -1,7 +1,7 @@
 """Starts children in order, restarts what fails, and stops everything in reverse.
 
 Owns: the children, and the right to start and stop them.   Told by: every child's dispatcher
-(Started, Exited), the system (Launch, Shut, Watched).   Tells: its children Drain and Stop.
+(Started, Exited), the system (Launch, Ping, Shut, Watched).   Tells: its children Drain and Stop.
 
 It does one thing at a time: its plan is a queue of steps, and the next step begins when the last
 one is done, which is when Started, Exited or a timer says so. A child that fails while something
@@ -65,6 +65,13 @@ class Shut:
     """Stop all children; `reply` with the names of those that failed or were stuck."""
 
     reply: Callable[[list[str]], None]
+
+
+@dataclass(slots=True)
+class Ping:
+    """Is the loop going round, and has nobody given up? `reply` with why not; empty if so."""
+
+    reply: Callable[[str], None]
 
 
 @dataclass(slots=True)
@@ -143,6 +150,11 @@ class Supervisor(Actor):
         self._launches.append(message)
         self._plan.append(Step(lambda: self._launched(message)))
         self._go_on()
+
+    @handles(Ping)
+    def ping(self, message: Ping) -> None:
+        """Says so from the loop."""
+        message.reply(f"gave up: {self._gave_up}" if self._gave_up is not None else "")
 
     @handles(Shut)
     def shut(self, message: Shut) -> None:

@@ -20,7 +20,7 @@ from actors.engine.dispatchers import Stepper, ThreadDispatcher
 from actors.engine.future import Future, MessageRefused, Reply, assert_may_wait
 from actors.engine.interfaces import ActorDispatcher
 from actors.engine.loop import Loop
-from actors.engine.supervisor import ChildSpec, Launch, Shut, Supervisor
+from actors.engine.supervisor import ChildSpec, Launch, Ping, Shut, Supervisor
 from storage.clock import Clock, SystemClock
 from storage.files.disk import Disk
 
@@ -160,6 +160,19 @@ class ActorSystem:
         return {each.name: each for each in [*self.live] if not each.address.temporary}
 
     # --- asking from outside
+
+    def why_not_alive(self, timeout_s: float) -> str:
+        """Asks the supervisor, over the loop like everybody: empty if it answers that all is well.
+
+        Not on the loop.
+        """
+        if self.gave_up is not None:
+            return f"gave up: {self.gave_up}"
+        try:
+            answer: str = self.ask(self.supervisor, Ping).result(timeout_s)
+        except (MessageRefused, TimeoutError):
+            return f"the loop has not answered for {timeout_s:g} s"
+        return answer
 
     def ask(self, address: Address, make: Callable[[Reply[Any]], object]) -> Future[Any]:
         """Tells the message that `make` builds around a `reply`; the future has the answer.

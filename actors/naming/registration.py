@@ -62,9 +62,14 @@ class Registration(Actor):
         links: Sequence[Address],
         leaving: Published[bool],
         addresses: Mapping[str, Address],
+        registered: Published[int] | None = None,
     ) -> None:
-        """`links` are those to the name servers; `leaving` is published when the broker stops."""
+        """`links` are those to the name servers; `leaving` is published when the broker stops.
+
+        `registered` is at how many of them the broker is, for health.
+        """
         super().__init__()
+        self._registered = registered or Published(0)
         self._leaving = leaving
         self._config = config
         self._links = links
@@ -144,6 +149,8 @@ class Registration(Actor):
     def on_registered(self, message: Registered) -> None:
         """Takes over what the first name server that is up says."""
         self._answers[message.namesrv] = message.answer
+        known = [answer for answer in self._answers.values() if answer is not None]
+        self._registered.value = len(known)
         found = (self._answers.get(address) for address in self._config.namesrv_addresses)
         first = next((answer for answer in found if answer is not None), None)
         if first is None or first is not message.answer:

@@ -66,9 +66,14 @@ class HaSlave(Actor):
         *,
         agrees: Published[bool],
         addresses: Mapping[str, Address],
+        why_behind: Published[str] | None = None,
     ) -> None:
-        """`agrees`: whether this log goes on where the master's does, as far as is known."""
+        """`agrees`: whether this log goes on where the master's does, as far as is known.
+
+        `why_behind` says why it does not follow its master, for health; empty while it does.
+        """
         super().__init__()
+        self._why_behind = why_behind or Published("")
         self._config = config
         self._agrees = agrees
         self._log = commit_log
@@ -237,6 +242,7 @@ class HaSlave(Actor):
         """The logs agree: if not before, then from now on."""
         if not self._follows:
             self._follows = self._agrees.value = True
+            self._why_behind.value = ""
             self._said = ""
             log.info("follows the master", master=self._master, at=self._expected)
 
@@ -247,6 +253,7 @@ class HaSlave(Actor):
 
     def _say(self, reason: str) -> None:
         """One line when it begins, not one for each try."""
+        self._why_behind.value = reason
         if reason != self._said:
             self._said = reason
             log.error("does not follow the master", master=self._master, reason=reason)
@@ -258,6 +265,7 @@ class HaSlave(Actor):
         if reason and not self._said:
             log.info("connection to the master closed", master=self._master, reason=reason)
         self._agrees.value = self._replica.is_empty
+        self._why_behind.value = self._said or f"the connection to its master was closed: {reason}"
         self.system.loop.unwatch(sock)
         sock.close()
         self._again_later()

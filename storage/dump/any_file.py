@@ -18,6 +18,7 @@ from storage.dump.small_files import (
     dump_checkpoint,
     dump_clean_stop,
     dump_config,
+    dump_format,
     dump_left_out,
     dump_mark,
     dump_queue_list,
@@ -81,6 +82,7 @@ _NAMES: dict[str, Dump] = {
     "clean_stop.json": _whole(dump_clean_stop),
     "queues.json": _whole(dump_queue_list),
     "sinks.json": _whole(dump_sinks),
+    "format.json": _whole(dump_format),
 }
 
 

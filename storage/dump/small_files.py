@@ -196,6 +196,14 @@ def dump_queue_list(disk: Disk, path: str) -> Iterator[Item]:
         yield Item("queue", {"topic": plain(topic), "queue_ids": queue_ids}, counted=True)
 
 
+def dump_format(disk: Disk, path: str) -> Iterator[Item]:
+    """The number of the store's format, and the first version that opens it."""
+    found, fields = _checked(disk, path)
+    held = found if isinstance(found, dict) else {}
+    shown = {name: plain(str(held.get(name))) for name in ("format", "needs")}
+    yield Item("format", {**fields, **shown})
+
+
 def dump_sinks(disk: Disk, path: str) -> Iterator[Item]:
     """How far the sinks of Spark queries are, as of an offset of the log."""
     found, fields = _checked(disk, path)

@@ -72,6 +72,11 @@ class CommitLog:
         self._dirty_behind_end = False
         self._sync_error: OSError | None = None
 
+    @property
+    def sync_failure(self) -> str:
+        """Why the disk refused a flush: from then on nothing is safe. Empty if it never did."""
+        return "" if self._sync_error is None else str(self._sync_error)
+
     # -- the day's beginning and end ------------------------------------------------------------
 
     def load(self) -> list[str]:

@@ -50,6 +50,21 @@ SAFETY_MARGIN_MS = 3000
 """Recovery starts this much earlier than the timestamps say."""
 
 
+def newest_ms(disk: Disk, path: str) -> int:
+    """The store time up to which a store was last known to be on disk; 0 if nobody knows.
+
+    For who only looks: the file is not made. Raises OSError.
+    """
+    if not disk.exists(path):
+        return 0
+    page = disk.read_bytes(path)[:_USED_BYTES]
+    if len(page) < _LAYOUT.size:
+        return 0
+    found = Checkpoint(disk, path)
+    found._take(_LAYOUT.unpack_from(page), page[_OWN_POSITION:])
+    return found.physic_ms
+
+
 class Checkpoint:
     """The three timestamps and the durable offset, in memory and in their file.
 

@@ -27,7 +27,7 @@ METRICS_KEYS = {
 }
 """RocketMQ 5 has some of these."""
 OWN_KEYS = METRICS_KEYS | {
-    *("bindAddress", "configBlackList"),
+    *("bindAddress", "configBlackList", "healthPort"),
     *("consolePort", "consoleBindAddress", "consoleHosts"),
 }
 OWN_LIMITS = {"adminAllowedAddresses", "maxConnections", "maxConnectionsPerAddress"}
@@ -36,7 +36,7 @@ OWN_BROKER_KEYS = OWN_KEYS | {
     "tls.ha.mode",
     *("scrubEnable", "scrubDutyPercent", "consumerOffsetGuardEnable"),
     *("retentionArchivePath", "sinkProgressDays", "sinkProgressMax"),
-    *("masters", "monitoringPort", "maxAutoTopics", "maxAutoGroups"),
+    *("masters", "monitoringPort", "maxAutoTopics", "maxAutoGroups", "clockBehindMaxMs"),
     *OWN_LIMITS,
     *(*OWN_ACL_KEYS, "brokerAccessKey", "brokerSecretKey", "haAllowedAddresses"),
 }

@@ -23,7 +23,7 @@ def get(store: MessageStore, topic: str, queue_id: int) -> GetResult:
 
 def test_a_new_store_has_what_the_original_has() -> None:
     made = SmallStore()
-    assert made.disk.listdir("/store") == ["abort", "checkpoint", "commitlog", "lock"]
+    assert made.disk.listdir("/store") == ["abort", "checkpoint", "commitlog", "lock", "troupemq"]
     assert made.disk.listdir("/store/commitlog") == ["00000000000000000000"]
     made.store.close()
     ours = ["transaction", "troupemq"]

@@ -83,21 +83,21 @@ def test_the_ready_file_tells_the_real_ports_while_it_serves(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(
-    "error",
+    "error, code",
     [
-        StoreError("The store is locked."),
-        PortTaken("The port is in use."),
-        RouteNotFound("No route."),
-        OSError(13, "Permission denied", "/store"),
+        (StoreError("The store is damaged."), 1),
+        (PortTaken("The port is in use."), 11),
+        (RouteNotFound("No route."), 1),
+        (OSError(13, "Permission denied", "/store"), 14),
     ],
 )
 def test_an_operators_mistake_is_one_sentence(
-    error: Exception, capsys: pytest.CaptureFixture[str]
+    error: Exception, code: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def start(_: OnGiveUp) -> Serving:
         raise error
 
-    assert serve(start) == 1
+    assert serve(start) == code
     lines = capsys.readouterr().err.splitlines()
     assert len(lines) == 1 and lines[0].startswith("troupemq: ")
     assert str(error.args[-1] if isinstance(error, OSError) else error) in lines[0]

@@ -8,12 +8,12 @@ from click.testing import CliRunner, Result
 
 from storage.clock import SystemClock
 from storage.files.disk import RealDisk
+from storage.files.lock_file import lock_owner
 from storage.message_store import MessageStore
 from tests.storage.derived import config
 from tests.support.by_hand import BY_HAND
 from tests.support.golden import manifest, store
 from troupemq.cli import cli
-from troupemq.store_mending import lock_owner
 
 
 def run(*arguments: object) -> Result:
@@ -89,7 +89,7 @@ def test_check_says_who_uses_the_store(tmp_path: Path) -> None:
         assert result.exit_code == 0
         assert "(note) process" in result.output
         refused = run("rebuild", root)
-        assert refused.exit_code == 1 and "is in use by" in refused.output
+        assert refused.exit_code == 12 and "is in use by" in refused.output
         assert refused.output.count("\n") == 1
     finally:
         made.close()

@@ -8,6 +8,8 @@ messages.py    send, consume
 jobs.py        job run, job list
 redrive.py     job redrive
 broker_jobs.py job schedule, status, logs, cancel
+health.py      health
+doctor.py      doctor
 completion.py  completion SHELL
 ../store_commands.py    store dump
 ../store_mending.py     store check, store rebuild
@@ -21,6 +23,8 @@ import click
 from troupemq.cli.admin import admin
 from troupemq.cli.completion import completion
 from troupemq.cli.console import console
+from troupemq.cli.doctor import doctor
+from troupemq.cli.health import health
 from troupemq.cli.jobs import job
 from troupemq.cli.messages import consume, send
 from troupemq.cli.options import HELP_OPTIONS
@@ -47,7 +51,8 @@ def cli() -> None:
     """
 
 
-for command in (run, namesrv, broker, console, send, consume, admin, top, job, store, completion):
+COMMANDS = (run, namesrv, broker, console, send, consume, admin, top, job, store)
+for command in (*COMMANDS, health, doctor, completion):
     cli.add_command(command)
 for command in (check, rebuild):
     store.add_command(command)

@@ -1,6 +1,7 @@
 """`job`: Spark jobs over a store directory, without a broker or by a running one."""
 
 import json
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -20,6 +21,7 @@ from troupemq.cli.prepare import prepare
 from troupemq.cli.redrive import redrive
 from troupemq.cli.restore import restore
 from troupemq.daemon import Serving, serve
+from troupemq.java import find_java
 from troupemq.job_line import job_line
 from troupemq.logs import set_up_logs
 from troupemq.servers import SPARK_JOBS, Servers
@@ -133,6 +135,7 @@ def run_job(
     def work(_: Event) -> None:
         state = _run_to_end(started[0], name, arguments)
         if state.state != "finished" or state.report is None:
+            find_java(os.environ)  # without one that is the reason, and has a code of its own
             where = f" (log: {state.log_path})" if state.log_path else ""
             raise JobFailed(f"The job {name} {state.state}: {state.sentence}{where}")
         click.echo(json.dumps(dict(state.report)) if as_json else state.report["text"])

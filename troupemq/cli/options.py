@@ -14,6 +14,7 @@ from remoting.tls_options import AUTH_SERVER, CERTIFICATE, ENABLE, KEY, KEY_PASS
 from storage.access.account import ACCESS_KEY, SECRET_KEY, SECURITY_TOKEN, account_of_file
 from storage.errors import StoreError
 from troupemq.daemon import say
+from troupemq.exit_codes import FAILED
 
 _TLS_FILE = {
     "tls.client.trustCertPath": TRUST,
@@ -143,7 +144,7 @@ def daemon_options(function: Command) -> Command:
     return ready(log_json(function))
 
 
-def leave(sentence: str) -> NoReturn:
-    """Ends the command with one sentence on stderr and exit code 1."""
+def leave(sentence: str, code: int = FAILED) -> NoReturn:
+    """Ends the command with one sentence on stderr, and this exit code."""
     say(sentence)
-    sys.exit(1)
+    sys.exit(code)

@@ -25,6 +25,7 @@ from troupemq.cli.console import PORT as CONSOLE_PORT
 from troupemq.cli.options import daemon_options, leave
 from troupemq.console_child import console_is_installed
 from troupemq.daemon import Serving, keep_files_private, sentence_of, serve, tell
+from troupemq.exit_codes import exit_code_of
 from troupemq.logs import set_up_logs
 from troupemq.masters.plan import BrokerCommandLine, make_plan, supervise
 from troupemq.servers import JobsPlace, Servers
@@ -83,7 +84,8 @@ def run(
 
     The tour creates a topic, sends 1,000 messages over TCP, consumes them in a group, runs a
     scheduled job, shows its table and where its plot lies, and archives the messages with Spark;
-    then both keep serving until Ctrl-C. Only this machine can connect.
+    then both keep serving until Ctrl-C. Only this machine can connect. Without Spark the jobs are
+    left out.
     """
     data = data.absolute()
     log_path = data / "logs" / "troupemq.log"
@@ -112,7 +114,7 @@ def run(
     try:
         set_up_logs(as_json=log_json, path=log_path)
     except StoreError as error:
-        leave(str(error))
+        leave(str(error), exit_code_of(error.__cause__ or error))
     code = serve(
         start, ready_file=ready_file, work=None if no_tour else tour, once=once and not no_tour
     )
@@ -253,7 +255,7 @@ def broker(
             keep_files_private()
             supervise(plan, store_config)
     except (StoreError, OSError) as error:
-        leave(sentence_of(error))
+        leave(sentence_of(error), exit_code_of(error))
 
     def start(on_give_up: Callable[[str], None]) -> Serving:
         if one_of in (None, broker_config.broker_name):

@@ -4,6 +4,7 @@
     brokerName             broker-a       broker-a-i
     listenPort             10911          10911 + 10·i; fast port and HA's beside it, as always
     metricsPromExporterPort 5557          5557 + 10·i, where metrics are on
+    healthPort             10915          10915 + 10·i, where it is set
     haMasterAddress        host:10912     host:10912 + 10·i: a slave's master is its number's
     storePathRootDir       store          store-masters/i; the other folders likewise (stores.py)
     jobs by themselves     conf/jobs.conf none
@@ -62,6 +63,8 @@ def derived(config: BrokerConfig, store: StoreConfig, number: int) -> dict[str, 
     }
     if config.serves_metrics and config.metrics_port:
         found["metricsPromExporterPort"] = str(config.metrics_port + ports)
+    if config.health_port:
+        found["healthPort"] = str(config.health_port + ports)
     if store.commit_log_dir != f"{store.root}/commitlog":
         found["storePathCommitLog"] = folder_of(store.commit_log_dir, number)
     if store.retention_archive_dir:
@@ -117,6 +120,13 @@ def _check_ports(config: BrokerConfig) -> None:
                 f"metricsPromExporterPort is {config.metrics_port}: {config.masters} masters have"
                 f" theirs at {wrong[0]}, too, which is none that is free; choose another."
             )
+        taken.update(metrics)
+    health = {config.health_port + PORT_STEP * number for number in range(config.masters)}
+    if config.health_port and health & taken:
+        raise ConfigError(
+            f"healthPort is {config.health_port}: with ten more for each of the"
+            f" {config.masters} masters it meets their ports; choose another."
+        )
     if config.monitoring_port in taken:
         raise ConfigError(
             f"monitoringPort is {config.monitoring_port}, which is a port of one of the"

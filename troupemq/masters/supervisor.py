@@ -5,12 +5,17 @@
 PLAN is the file that plan.py has written, LOCK the descriptor by which it is locked for as long as
 this process lives. Of ours nothing is imported: what every broker needs is in the brokers.
 
-    a broker's first start fails   all are stopped, exit code 1; its own sentence says why
+    a broker's first start fails   all are stopped, with its exit code; its own sentence says why
     a broker dies                  it alone is started again: at once, then after 1, 2, 4 … 30 s,
                                    until it has served for a minute
     SIGTERM, SIGINT                all are stopped in order; exit code 0 if all were
     a second one                   all are killed, exit code 1; SIGTERMs within 2 s are one
     this process is killed         each broker gets a SIGTERM from the kernel
+    a broker's loop is stuck       it gets a SIGABRT and is started again, where there is a watchdog
+
+A service manager (NOTIFY_SOCKET) is told when all serve and that the stop has begun, and its
+watchdog is fed by this process. The brokers have a socket of this process in its place, with the
+same watchdog: each says there, through its own loop, that it is well.
 
 A broker's log comes through a pipe, for each line of it names its broker at the end.
 """
@@ -26,6 +31,16 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from selectors import EVENT_READ, BaseSelector, DefaultSelector
+from socket import (
+    AF_UNIX,
+    CMSG_SPACE,
+    SCM_CREDENTIALS,
+    SO_PASSCRED,
+    SOCK_DGRAM,
+    SOL_SOCKET,
+    socket,
+)
+from struct import Struct
 from time import monotonic
 from types import FrameType
 
@@ -47,6 +62,12 @@ READ_BYTES = 64 << 10
 """As much as a pipe holds."""
 
 STDERR = 2
+UCRED = Struct("iII")
+"""Of SO_PASSCRED: process, user, group."""
+EXTEND_EVERY_S = 10.0
+EXTEND_BY_S = 30.0
+DATAGRAM_BYTES_MAX = 4096
+ABORTED_ON = "the loop is stuck"
 
 
 @dataclass(frozen=True)
@@ -106,6 +127,74 @@ class SharedLog:
         self.write(f"troupemq: {sentence}\n".encode())
 
 
+class ManagerLine:
+    """What a service manager is told, and what the brokers tell in its place."""
+
+    def __init__(self) -> None:
+        name = os.environ.get("NOTIFY_SOCKET", "")
+        self._address = "\0" + name[1:] if name.startswith("@") else name
+        for_us = os.environ.get("WATCHDOG_PID", str(os.getpid())) == str(os.getpid())
+        usec = os.environ.get("WATCHDOG_USEC", "") if name and for_us else ""
+        self.watchdog_s = int(usec) / 1e6 if usec.isdecimal() else 0.0
+        """Within which it, and each broker, has to say that all is well; 0: no watchdog."""
+        self._own: socket | None = None
+        self._told_s = 0.0
+        self._extended_s = 0.0
+
+    def environment(self) -> dict[str, str]:
+        """A broker's: it tells this process, and nobody else."""
+        found = {name: value for name, value in os.environ.items() if name not in _MANAGERS}
+        if self._own is not None:
+            name = self._own.getsockname().decode().replace("\0", "@", 1)
+            found |= {"NOTIFY_SOCKET": name, "WATCHDOG_USEC": str(int(self.watchdog_s * 1e6))}
+        return found
+
+    def listen(self, selector: BaseSelector, heard: Callable[[int], None]) -> None:
+        """`heard` gets the process of each broker that is well."""
+        if not self.watchdog_s:
+            return
+        self._own = own = socket(AF_UNIX, SOCK_DGRAM)
+        own.setsockopt(SOL_SOCKET, SO_PASSCRED, 1)
+        own.setblocking(False)
+        own.bind(f"\0troupemq-masters-{os.getpid()}")
+
+        def read() -> None:
+            with suppress(BlockingIOError):
+                while True:
+                    data, notes, _, _ = own.recvmsg(DATAGRAM_BYTES_MAX, CMSG_SPACE(UCRED.size))
+                    if b"WATCHDOG=1" in data.split(b"\n"):
+                        for _, kind, value in notes:
+                            if kind == SCM_CREDENTIALS:
+                                heard(UCRED.unpack_from(value)[0])
+
+        selector.register(own, EVENT_READ, read)
+
+    def tell(self, text: str) -> None:
+        """A manager that cannot be told is no reason not to serve."""
+        if self._address:
+            with suppress(OSError), socket(AF_UNIX, SOCK_DGRAM) as sock:
+                sock.setblocking(False)
+                sock.sendto(text.encode(), self._address)
+
+    def extend(self) -> None:
+        """Asks for more time to start in; a broker's start may recover a large store."""
+        if self._address and monotonic() - self._extended_s >= EXTEND_EVERY_S:
+            self._extended_s = monotonic()
+            self.tell(f"EXTEND_TIMEOUT_USEC={EXTEND_BY_S * 1e6:.0f}")
+
+    def feed(self) -> float | None:
+        """Tells the watchdog when it is time; gives when to come again, None: never."""
+        if not self.watchdog_s:
+            return None
+        if monotonic() - self._told_s >= self.watchdog_s / 2:
+            self._told_s = monotonic()
+            self.tell("WATCHDOG=1")
+        return self._told_s + self.watchdog_s / 2
+
+
+_MANAGERS = ("NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID")
+
+
 def pause_s(deaths: int) -> float:
     """How long to wait before a broker is started again that has died so often."""
     return 0.0 if deaths == 1 else min(2.0 ** (deaths - 2), PAUSE_S_MAX)
@@ -131,6 +220,8 @@ class BrokerProcess:
         self._log_end: int | None = None
         """Where its log is read."""
         self._served_since_s: float | None = None
+        self.well_at_s = 0.0
+        """When it last said that it is well, since it serves."""
         self._unfinished = b""
 
     @property
@@ -145,7 +236,7 @@ class BrokerProcess:
     def serves(self) -> bool:
         return self._served_since_s is not None
 
-    def start(self, prepare: Callable[[], None]) -> None:
+    def start(self, prepare: Callable[[], None], environment: dict[str, str]) -> None:
         """`prepare` is called in the new process. Raises OSError if there can be none."""
         self.start_at_s = None
         with suppress(FileNotFoundError):
@@ -156,6 +247,7 @@ class BrokerProcess:
             stderr=subprocess.PIPE,
             process_group=0,  # Ctrl-C is for the supervisor
             preexec_fn=prepare,
+            env=environment,
         )
         assert self._process.stderr is not None
         self._log_end = self._process.stderr.fileno()
@@ -199,6 +291,7 @@ class BrokerProcess:
         if ports.pop("pid") != self.pid:
             return False
         self.ports, self.has_served, self._served_since_s = ports, True, monotonic()
+        self.well_at_s = self._served_since_s
         return True
 
     def take_end(self) -> int | None:
@@ -237,6 +330,7 @@ class BrokerSupervisor:
         self._log = log
         self._selector = DefaultSelector()
         self._brokers = [BrokerProcess(each, log, self._selector) for each in plan.instances]
+        self._manager = ManagerLine()
         self._signals: list[tuple[int, float]] = []
         self._first_signal: tuple[int, float] | None = None
         self._stop_until_s: float | None = None
@@ -249,6 +343,7 @@ class BrokerSupervisor:
     def run(self) -> int:
         """Until all have ended; gives the exit code."""
         self._listen_to_signals()
+        self._manager.listen(self._selector, self._on_well)
         for broker in self._brokers:
             self._start(broker)
         while any(broker.runs for broker in self._brokers) or self._stop_until_s is None:
@@ -256,6 +351,7 @@ class BrokerSupervisor:
                 key.data()
             self._obey_signals()
             self._look_after_brokers()
+            self._watch()
         if self._plan.ready_file is not None:
             with suppress(FileNotFoundError):
                 os.unlink(self._plan.ready_file)
@@ -290,9 +386,28 @@ class BrokerSupervisor:
         (number, at_s), (first, first_at_s) = found, self._first_signal
         return number == first == signal.SIGTERM and at_s - first_at_s < ONE_SIGTERM_S
 
+    def _on_well(self, pid: int) -> None:
+        for broker in self._brokers:
+            if broker.runs and broker.pid == pid:
+                broker.well_at_s = monotonic()
+
+    def _watch(self) -> None:
+        """Feeds the watchdog above, and is that of the brokers."""
+        self._manager.feed()
+        if not self._all_have_served and self._stop_until_s is None:
+            self._manager.extend()
+        limit_s = self._manager.watchdog_s
+        for broker in self._brokers if limit_s and self._stop_until_s is None else ():
+            if broker.serves and broker.runs and monotonic() - broker.well_at_s > limit_s:
+                self._log.tell("error", "broker aborted", why=ABORTED_ON, broker=broker.name)
+                broker.well_at_s = monotonic()
+                broker.signal(signal.SIGABRT)
+
     def _pause_s(self) -> float | None:
         now_s = monotonic()
         moments = [each.start_at_s for each in self._brokers if each.start_at_s is not None]
+        if (feed_at_s := self._manager.feed()) is not None:
+            moments.append(feed_at_s)
         if self._stop_until_s is not None:
             moments.append(self._stop_until_s)
         elif any(each.runs and not each.serves for each in self._brokers):
@@ -315,7 +430,7 @@ class BrokerSupervisor:
 
     def _start(self, broker: BrokerProcess) -> None:
         try:
-            broker.start(self._end_with_the_supervisor)
+            broker.start(self._end_with_the_supervisor, self._manager.environment())
         except OSError as error:
             self._log.say(f"Cannot start {broker.name}: {error.strerror}.")
             self._on_failed_start(broker)
@@ -326,12 +441,14 @@ class BrokerSupervisor:
         if os.getppid() != self._parent:
             os._exit(1)  # it was killed before
 
-    def _on_failed_start(self, broker: BrokerProcess, how: str = "no process") -> None:
+    def _on_failed_start(
+        self, broker: BrokerProcess, how: str = "no process", code: int = 1
+    ) -> None:
         """What is wrong with a first start somebody has to mend; a later one is tried again."""
         if broker.has_served:
             self._start_later(broker, how)
         else:
-            self._stop(1)
+            self._stop(code)
 
     def _on_end(self, broker: BrokerProcess, code: int) -> None:
         how = f"exit code {code}" if code >= 0 else signal.Signals(-code).name
@@ -340,7 +457,7 @@ class BrokerSupervisor:
             is_starting = not broker.serves and (broker.has_served or code == -signal.SIGTERM)
             self._code = self._code or int(code != 0 and not is_starting)
         elif code > 0:
-            self._on_failed_start(broker, how)
+            self._on_failed_start(broker, how, code)
         else:
             self._start_later(broker, how)
 
@@ -358,11 +475,13 @@ class BrokerSupervisor:
         if not self._all_have_served:
             self._all_have_served = True
             self._log.tell("info", "all brokers serve", count=len(self._brokers), pid=os.getpid())
+            self._manager.tell(f"READY=1\nSTATUS=Serves; {len(self._brokers)} brokers.")
         self._write_ready_file()
 
     def _stop(self, code: int) -> None:
         if self._stop_until_s is not None:
             return
+        self._manager.tell("STOPPING=1\nSTATUS=Stopping.")
         self._code, self._stop_until_s = code, monotonic() + DEADLINE_S
         for broker in self._brokers:
             broker.start_at_s = None

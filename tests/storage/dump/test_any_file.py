@@ -288,6 +288,7 @@ def test_every_file_that_a_broker_leaves_is_shown_as_what_it_is() -> None:
         "lock": "lock",
         "transaction/redolog/covered_offset": "transaction redo log",
         "troupemq/clean_stop.json": "record of a clean stop",
+        "troupemq/format.json": "format",
         "troupemq/queues.json": "list of queues",
         "troupemq/rebuild": "rebuild",
         "troupemq/replica": "replica",

@@ -13,7 +13,7 @@ from storage.config import StoreConfig
 from storage.errors import StoreError
 from storage.files.disk import RealDisk
 from tests.compat.patience import wait_until
-from troupemq import servers
+from troupemq import servers, tour
 from troupemq.cli import cli
 from troupemq.cli import servers as commands
 from troupemq.cli.admin.brokers import runtime_info
@@ -72,12 +72,22 @@ def test_a_second_start_finds_what_the_first_one_stored(
     assert "messages consumed     1,000" in out
 
 
+def test_without_spark_the_tour_says_what_it_leaves_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tour, "has_spark", bool)
+    code, out, err = run("--once", "--data", str(tmp_path), *FREE_PORTS)
+    assert (code, err) == (0, "")
+    assert "Left out: a scheduled job, and the archive; Spark is not installed" in out
+    assert "messages consumed     1,000" in out and "rows archived" not in out
+
+
 def test_a_taken_port_is_one_sentence(tmp_path: Path) -> None:
     taken = open_listener("127.0.0.1", 0, "test")
     port = taken.getsockname()[1]
     code, _, err = run("--namesrv-port", str(port), "--data", str(tmp_path))
     taken.close()
-    assert code == 1
+    assert code == 11
     assert err.startswith(f"troupemq: Port {port} ") and err.count("\n") == 1
 
 
@@ -95,7 +105,7 @@ def test_a_store_that_another_broker_has_is_one_sentence(tmp_path: Path) -> None
     assert disk.claim(root)
     code, _, err = run("--data", str(tmp_path), *FREE_PORTS)
     disk.release(root)
-    assert code == 1
+    assert code == 12
     assert "in use" in err and err.count("\n") == 1
 
 
@@ -189,7 +199,7 @@ def test_a_broker_with_too_little_disk_says_so_in_one_sentence(
     root = tmp_path / "store"
     monkeypatch.setattr(RealDisk, "capacity", lambda *_: (2 << 30, 1 << 30))
     result = CliRunner().invoke(cli, ["broker", "-s", f"storePathRootDir={root}", *NO_PORTS])
-    assert result.exit_code == 1 and not root.exists()
+    assert result.exit_code == 13 and not root.exists()
     assert "takes 2.02 GiB of the disk at once" in result.stderr
     assert "1 GiB are free: make room" in result.stderr and result.stderr.count("\n") == 1
 
@@ -206,7 +216,7 @@ def test_a_broker_with_too_little_disk_says_so_in_one_sentence(
 )
 def test_a_setting_that_cannot_work_is_one_sentence(arguments: list[str], sentence: str) -> None:
     result = CliRunner().invoke(cli, ["broker", *arguments])
-    assert result.exit_code == 1
+    assert result.exit_code == 10
     assert sentence in result.stderr
     assert result.stderr.count("\n") == 1
 

@@ -39,6 +39,15 @@ def own(*settings: str, number: int) -> dict[str, str]:
     return derived(*loaded(*settings), number)
 
 
+def test_the_health_port_goes_with_the_others_and_meets_none_of_them() -> None:
+    assert [own("healthPort=10915", number=number)["healthPort"] for number in range(3)] == [
+        "10915",
+        "10925",
+        "10935",
+    ]
+    assert "healthPort" not in own(number=1)
+
+
 def test_the_first_stays_what_it_was_and_the_others_are_numbered() -> None:
     found = [own("storePathRootDir=/s", number=number) for number in range(3)]
     assert [each["brokerName"] for each in found] == NAMES

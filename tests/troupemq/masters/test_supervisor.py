@@ -8,9 +8,11 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
+from socket import AF_UNIX, SOCK_DGRAM, socket
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -46,7 +48,14 @@ BROKER_WITH_JSON = STOPS_IN_ORDER.replace('f"{name} begins"', 'json.dumps({"even
 class Supervised:
     """A supervisor that runs."""
 
-    def __init__(self, folder: Path, brokers: dict[str, str], program: str, as_json: bool) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        brokers: dict[str, str],
+        program: str,
+        as_json: bool,
+        environment: Mapping[str, str],
+    ) -> None:
         self.log = folder / "log"
         self.ready = folder / "ready"
         instances = []
@@ -62,6 +71,7 @@ class Supervised:
                 [sys.executable, "-I", "-S", supervisor.__file__, str(plan), "0"],
                 stderr=log,
                 start_new_session=True,
+                env={**os.environ, **environment},
             )
 
     def lines(self) -> list[str]:
@@ -90,11 +100,17 @@ Start = Callable[..., Supervised]
 def start(tmp_path: Path) -> Iterator[Start]:
     started: list[Supervised] = []
 
-    def start(program: str = STOPS_IN_ORDER, *, as_json: bool = False, **how: str) -> Supervised:
+    def start(
+        program: str = STOPS_IN_ORDER,
+        *,
+        as_json: bool = False,
+        environment: Mapping[str, str] = MappingProxyType({}),
+        **how: str,
+    ) -> Supervised:
         brokers = {"broker-a": "serves", "broker-b": "serves"} | {
             name.replace("_", "-"): each for name, each in how.items()
         }
-        started.append(Supervised(tmp_path, brokers, program, as_json))
+        started.append(Supervised(tmp_path, brokers, program, as_json, environment))
         return started[-1]
 
     yield start
@@ -259,3 +275,48 @@ while True:""",
     running.process.terminate()
     assert running.process.wait(10) == 0
     assert running.log.read_text().count("the last words broker=broker-") == 2
+
+
+WATCHED = STOPS_IN_ORDER.replace(
+    "signal.pause()",
+    """import socket, time
+    address = os.environ["NOTIFY_SOCKET"].replace("@", chr(0))
+    while not os.path.exists(ready + ".stuck"):
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
+            sock.sendto(b"WATCHDOG=1", address)
+        time.sleep(int(os.environ["WATCHDOG_USEC"]) / 4e6)
+    signal.pause()""",
+)
+
+
+@pytest.mark.slow
+def test_a_manager_is_told_in_order_and_a_stuck_broker_is_started_again_alone(
+    start: Start, tmp_path: Path
+) -> None:
+    name = f"troupemq-supervisor-test-{os.getpid()}"
+    with socket(AF_UNIX, SOCK_DGRAM) as manager:
+        manager.bind(f"\0{name}")
+        manager.settimeout(WAIT_S)
+
+        def heard(text: str) -> list[str]:
+            """What is told up to this."""
+            found: list[str] = []
+            while not found or found[-1] != text:
+                found.append(manager.recv(4096).decode().partition("\n")[0])
+            return found
+
+        watchdog = {"NOTIFY_SOCKET": f"@{name}", "WATCHDOG_USEC": "4000000"}
+        running = start(WATCHED, environment=watchdog, broker_b="sticks")
+        assert set(heard("READY=1")[:-1]) <= {"EXTEND_TIMEOUT_USEC=30000000", "WATCHDOG=1"}
+        heard("WATCHDOG=1")
+        first, second = running.pids()
+        stuck = tmp_path / "broker-b.ready.stuck"
+        stuck.touch()
+        running.says("broker aborted why='the loop is stuck' broker=broker-b")
+        stuck.unlink()
+        running.says("broker ended how=SIGABRT")
+        running.says("broker serves again")
+        assert is_gone(second) and not is_gone(first)
+        running.process.terminate()
+        heard("STOPPING=1")
+        assert running.ends() == 0

@@ -1,0 +1,314 @@
+"""The image of a broker or name server as an OCI archive, built without a daemon.
+
+    python3 conf/deploy/container/build.py --output troupemq.oci.tar
+
+Debian's packages of PACKAGES (from the machine's apt: run `apt-get update` before), unpacked
+without their scripts; the wheel of this tree with what requirements.txt pins by hash; compiled, in
+one layer whose bytes depend on nothing else: names sorted, times SOURCE_DATE_EPOCH (0 without it).
+
+    /opt/troupemq            the wheel and its dependencies
+    /etc/troupemq            settings: broker.conf, namesrv.conf; mount others over them
+    /var/lib/troupemq        the store: a volume
+    user                     troupemq, 10001:10001; the root may be read-only
+
+There is no shell in it, no package manager and no Java. Needs root for nothing.
+"""
+
+import argparse
+import gzip
+import hashlib
+import io
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parents[2]
+USER_ID = 10001
+PACKAGES = (
+    *("base-files", "ca-certificates", "libbz2-1.0", "libc6", "libcrypt1", "libexpat1", "libffi8"),
+    *("libgcc-s1", "liblzma5", "libsqlite3-0", "libssl3", "libuuid1", "tzdata", "zlib1g"),
+)
+"""Beside Python's own; C library, what its modules link to, certificates, time zones."""
+
+LEFT_OUT = (
+    "usr/share/doc/*/[!c]*",
+    *("usr/share/man", "usr/share/locale", "usr/share/lintian", "usr/share/bug"),
+    *("usr/share/binfmts", "usr/share/pixmaps", "usr/share/applications", "usr/lib/*/gconv"),
+    *(
+        f"usr/lib/python3*/{name}"
+        for name in ("ensurepip", "idlelib", "lib2to3", "pydoc_data", "test")
+    ),
+)
+"""Copyright files stay."""
+
+HEALTH_PORT = 10915
+PORTS = (9876, 10909, 10911, 10912, HEALTH_PORT)
+BROKER_CONF = f"""\
+# Mount a file of yours over this one; conf/broker.conf of the project shows all that can be said.
+storePathRootDir = /var/lib/troupemq/store
+healthPort = {HEALTH_PORT}
+"""
+NAMESRV_CONF = f"""\
+# Mount a file of yours over this one; conf/namesrv.conf of the project shows all that can be said.
+kvConfigPath = /var/lib/troupemq/namesrv/kvConfig.json
+healthPort = {HEALTH_PORT}
+"""
+COMMAND = """\
+#!/usr/bin/python3 -I
+import sys
+sys.path.insert(0, "/opt/troupemq")
+from troupemq.__main__ import main
+main()
+"""
+
+
+class BuildFailed(Exception):
+    """One sentence for who builds."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Builds; gives the exit code."""
+    parser = argparse.ArgumentParser(description="An OCI archive of TroupeMQ, without a daemon.")
+    parser.add_argument("--output", type=Path, required=True, help="where the archive goes")
+    parser.add_argument("--wheel", type=Path, help="our wheel; without it, it is built")
+    options = parser.parse_args(arguments)
+    try:
+        with TemporaryDirectory(prefix="troupemq-image-") as folder:
+            build(Path(folder), options.output, options.wheel)
+    except BuildFailed as error:
+        print(f"build.py: {error}", file=sys.stderr)
+        return 1
+    print(f"{options.output}: {options.output.stat().st_size} bytes")
+    return 0
+
+
+def build(work: Path, output: Path, wheel: Path | None) -> None:
+    """The archive at `output`; everything else stays below `work`."""
+    version = f"{sys.version_info[0]}.{sys.version_info[1]}"
+    root = work / "root"
+    packages = unpack_packages(work, root, version)
+    remove_what_nobody_needs(root)
+    install_wheel(root, wheel or built_wheel(work))
+    compile_modules(root)
+    write_own_files(root, packages)
+    write_archive(root, output, version)
+
+
+def run(*command: str | Path, cwd: Path | None = None) -> str:
+    """What a program prints. Raises BuildFailed with the end of what it said."""
+    words = [str(word) for word in command]
+    try:
+        done = subprocess.run(words, cwd=cwd, capture_output=True, text=True, timeout=600)
+    except FileNotFoundError:
+        raise BuildFailed(f"{words[0]} is not here: build on Debian") from None
+    if done.returncode:
+        last = (done.stderr or done.stdout).strip().splitlines()[-3:]
+        raise BuildFailed(f"{' '.join(words[:3])} failed: {' / '.join(last)}")
+    return done.stdout
+
+
+def unpack_packages(work: Path, root: Path, version: str) -> dict[str, str]:
+    """Name and version of each; what they would have run is not."""
+    python = [f"python{version}-minimal"]
+    python += [f"libpython{version}-minimal", f"libpython{version}-stdlib"]
+    debs = work / "debs"
+    debs.mkdir()
+    try:
+        run("apt-get", "download", *PACKAGES, *python, cwd=debs)
+    except BuildFailed as error:
+        raise BuildFailed(
+            f"{error}: this Python is {version}, and the image has the same, of Debian's packages;"
+            " run apt-get update, or build with the Python that Debian here has"
+        ) from None
+    root.mkdir()
+    found = {}
+    for deb in sorted(debs.glob("*.deb")):
+        run("dpkg-deb", "--extract", deb, root)
+        name, number = run("dpkg-deb", "--show", "--showformat=${Package} ${Version}", deb).split()
+        found[name] = number
+    return found
+
+
+def remove_what_nobody_needs(root: Path) -> None:
+    """Pages for people, translations, modules that no server imports."""
+    for pattern in LEFT_OUT:
+        for path in list(root.glob(pattern)):
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path)
+            else:
+                path.unlink(missing_ok=True)  # folders may be links to one another
+
+
+def built_wheel(work: Path) -> Path:
+    """That of this tree."""
+    run(sys.executable, "-m", "pip", "wheel", "--no-deps", "--wheel-dir", work / "dist", ROOT)
+    (wheel,) = (work / "dist").glob("troupemq-*.whl")
+    return wheel
+
+
+def install_wheel(root: Path, wheel: Path) -> None:
+    """What it depends on has the hashes that requirements.txt says, or is refused."""
+    target = root / "opt/troupemq"
+    pip = (sys.executable, "-m", "pip", "install", "--no-deps", "--no-compile", "--target", target)
+    run(*pip, "--require-hashes", "-r", HERE / "requirements.txt")
+    run(*pip, "--no-index", "--upgrade", wheel)
+    shutil.rmtree(target / "bin", ignore_errors=True)
+
+
+def compile_modules(root: Path) -> None:
+    """The root is read-only, so nobody could later; sources are not looked at again."""
+    for path in (*root.glob("usr/lib/python3*"), root / "opt/troupemq"):
+        command = (sys.executable, "-m", "compileall", "-q", "-j", "2")
+        run(*command, "--invalidation-mode", "unchecked-hash", "-s", root, "-p", "/", path)
+
+
+def write_own_files(root: Path, packages: dict[str, str]) -> None:
+    """The user, the settings, a place for the store; which packages were taken."""
+    user = f"troupemq:x:{USER_ID}:{USER_ID}::/var/lib/troupemq:/nologin"
+    certificates = sorted(root.glob("usr/share/ca-certificates/mozilla/*.crt"))
+    texts = {
+        "etc/passwd": f"root:x:0:0::/:/nologin\n{user}\n",
+        "etc/group": f"root:x:0:\ntroupemq:x:{USER_ID}:\n",
+        "etc/nsswitch.conf": "passwd: files\ngroup: files\nhosts: files dns\n",
+        "etc/ssl/certs/ca-certificates.crt": "".join(path.read_text() for path in certificates),
+        "etc/troupemq/broker.conf": BROKER_CONF,
+        "etc/troupemq/namesrv.conf": NAMESRV_CONF,
+        "usr/bin/troupemq": COMMAND,
+        "usr/share/troupemq/packages": "".join(f"{each} {packages[each]}\n" for each in packages),
+    }
+    for name, text in texts.items():
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.unlink(missing_ok=True)
+        path.write_text(text, encoding="utf-8")
+    (root / "usr/bin/troupemq").chmod(0o755)
+    (python,) = (root / "usr/bin").glob("python3.*")
+    (root / "usr/bin/python3").unlink(missing_ok=True)
+    (root / "usr/bin/python3").symlink_to(python.name)
+    for name in ("dev", "proc", "sys", "tmp", "var/lib/troupemq"):
+        (root / name).mkdir(parents=True, exist_ok=True)
+
+
+# --- the archive
+
+
+def configuration(layer: bytes, version: str) -> dict[str, Any]:
+    """What a runtime is told."""
+    second_ns = 1_000_000_000
+    return {
+        "architecture": run("dpkg", "--print-architecture").strip(),
+        "os": "linux",
+        "config": {
+            "User": f"{USER_ID}:{USER_ID}",
+            "Entrypoint": ["/usr/bin/troupemq"],
+            "Cmd": ["broker", "-c", "/etc/troupemq/broker.conf", "--log-json"],
+            "Env": [
+                "PATH=/usr/bin",
+                "HOME=/var/lib/troupemq",
+                "TMPDIR=/var/lib/troupemq",
+                f"TROUPEMQ_HEALTH_PORT={HEALTH_PORT}",
+            ],
+            "ExposedPorts": {f"{port}/tcp": {} for port in PORTS},
+            "Volumes": {"/var/lib/troupemq": {}},
+            "WorkingDir": "/var/lib/troupemq",
+            "StopSignal": "SIGTERM",
+            "Healthcheck": {
+                "Test": ["CMD", "/usr/bin/troupemq", "health"],
+                "Interval": 30 * second_ns,
+                "Timeout": 10 * second_ns,
+                "StartPeriod": 60 * second_ns,
+            },
+            "Labels": {
+                "org.opencontainers.image.title": "TroupeMQ",
+                "org.opencontainers.image.licenses": "Apache-2.0",
+                "org.opencontainers.image.description": f"Broker, name server; Python {version}",
+            },
+        },
+        "rootfs": {"type": "layers", "diff_ids": [digest_of(layer)]},
+        "history": [{"created_by": "conf/deploy/container/build.py"}],
+    }
+
+
+def write_archive(root: Path, output: Path, version: str) -> None:
+    """Layer, configuration, manifest and index, each named by its hash."""
+    blobs: dict[str, bytes] = {}
+
+    def add(data: bytes, kind: str) -> dict[str, Any]:
+        blobs[digest := digest_of(data)] = data
+        kind = f"application/vnd.oci.image.{kind}"
+        return {"mediaType": kind, "digest": digest, "size": len(data)}
+
+    layer = packed_layer(root)
+    manifest = {
+        "schemaVersion": 2,
+        "mediaType": "application/vnd.oci.image.manifest.v1+json",
+        "config": add(json.dumps(configuration(layer, version)).encode(), "config.v1+json"),
+        "layers": [add(gzip.compress(layer, 9, mtime=0), "layer.v1.tar+gzip")],
+    }
+    head = add(json.dumps(manifest).encode(), "manifest.v1+json")
+    head["annotations"] = {"org.opencontainers.image.ref.name": "troupemq"}
+    files = {
+        "oci-layout": json.dumps({"imageLayoutVersion": "1.0.0"}).encode(),
+        "index.json": json.dumps({"schemaVersion": 2, "manifests": [head]}).encode(),
+        **{f"blobs/{digest.replace(':', '/')}": data for digest, data in blobs.items()},
+    }
+    output.parent.mkdir(parents=True, exist_ok=True)
+    with tarfile.open(output, "w", format=tarfile.PAX_FORMAT) as archive:
+        for name, data in sorted(files.items()):
+            entry = tarfile.TarInfo(name)
+            entry.size, entry.mode, entry.mtime = len(data), 0o644, epoch_s()
+            archive.addfile(entry, io.BytesIO(data))
+
+
+def digest_of(data: bytes) -> str:
+    """As OCI writes it."""
+    return f"sha256:{hashlib.sha256(data).hexdigest()}"
+
+
+def epoch_s() -> int:
+    """The time of every file."""
+    return int(os.environ.get("SOURCE_DATE_EPOCH", "0"))
+
+
+def packed_layer(root: Path) -> bytes:
+    """All files as a tar: they are root's, and nobody else writes but in the volume and /tmp."""
+    data = io.BytesIO()
+    with tarfile.open(fileobj=data, mode="w", format=tarfile.PAX_FORMAT) as archive:
+        for path in paths_of(root):
+            name = str(path.relative_to(root))
+            entry = archive.gettarinfo(path, name)
+            entry.uid = entry.gid = 0
+            entry.uname = entry.gname = ""
+            entry.mtime = epoch_s()
+            if not entry.issym():
+                entry.mode = 0o755 if entry.isdir() or entry.mode & 0o100 else 0o644
+            if name == "tmp":
+                entry.mode = 0o1777
+            elif name == "var/lib/troupemq":
+                entry.mode, entry.uid, entry.gid = 0o750, USER_ID, USER_ID
+            if entry.isreg():
+                with path.open("rb") as file:
+                    archive.addfile(entry, file)
+            else:
+                archive.addfile(entry)
+    return data.getvalue()
+
+
+def paths_of(root: Path) -> Iterator[Path]:
+    """Every file and folder, sorted; a folder before what is in it."""
+    for folder, folders, names in os.walk(root):
+        folders.sort()
+        for name in sorted({*names, *folders}):
+            yield Path(folder) / name
+
+
+if __name__ == "__main__":
+    sys.exit(main())

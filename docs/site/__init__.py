@@ -1,0 +1,1 @@
+"""The site of the manual: its settings, and the pages that are made from the code."""

@@ -1,0 +1,195 @@
+"""The parts of the manual that are made from the code: settings, commands, the client's API.
+
+    python -m docs.site.reference FOLDER     settings.md, commands.md, client.md go there
+
+A setting's meaning is the comment above it in conf/, which a test holds complete; its default, its
+kind and whether it holds without a restart are those of the configuration classes.
+"""
+
+import inspect
+import re
+import sys
+from collections.abc import Iterator
+from dataclasses import MISSING, fields
+from pathlib import Path
+from typing import Any
+
+import click
+
+import troupemq
+from actors.config import BrokerConfig, NamesrvConfig
+from storage.config import StoreConfig
+from troupemq.cli import cli
+
+CONF = Path(__file__).resolve().parents[2] / "conf"
+SETTINGS = (
+    ("broker.conf", "A broker's", (BrokerConfig, StoreConfig)),
+    ("namesrv.conf", "A name server's", (NamesrvConfig,)),
+)
+WIDTH = 92
+
+
+def main(arguments: list[str]) -> int:
+    """Writes the pages."""
+    folder = Path(arguments[0])
+    folder.mkdir(parents=True, exist_ok=True)
+    pages = {"settings": settings(), "commands": commands(), "client": client()}
+    for name, lines in pages.items():
+        (folder / f"{name}.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return 0
+
+
+# --- settings
+
+
+def meanings(text: str) -> dict[str, str]:
+    """What the comment above each key of a settings file says."""
+    found: dict[str, str] = {}
+    comment: list[str] = []
+    after_key = False
+    for line in text.splitlines():
+        key = re.match(r"#?([\w.]+) = ?", line)
+        if key is not None:
+            found[key[1]] = " ".join(comment)
+            after_key = True
+        elif line.startswith("# ") and not line.startswith("# ---"):
+            comment = [*([] if after_key else comment), line[2:].strip()]
+            after_key = False
+        else:
+            comment, after_key = [], False
+    return found
+
+
+def settings() -> Iterator[str]:
+    """A table for each kind of server."""
+    yield "# Settings\n"
+    yield "Made from the code. How they are given: [Settings](../operations.md#settings). *Live*:"
+    yield "holds as soon as `updateBrokerConfig` or `updateNamesrvConfig` has changed it.\n"
+    for name, whose, classes in SETTINGS:
+        meaning = meanings((CONF / name).read_text(encoding="utf-8"))
+        yield f"## {whose}\n"
+        yield "| setting | kind | default | live | meaning |\n|---|---|---|---|---|"
+        for each in sorted(_fields(classes), key=lambda field: str(field.metadata["key"]).lower()):
+            key = each.metadata["key"]
+            live = "yes" if each.metadata["live"] else ""
+            words = _cell(meaning[key])
+            yield f"| `{key}` | {_kind(each.type)} | {_default(each)} | {live} | {words} |"
+        yield ""
+
+
+def _fields(classes: tuple[type[Any], ...]) -> Iterator[Any]:
+    for config in classes:
+        yield from (each for each in fields(config) if "key" in each.metadata)
+
+
+def _kind(kind: object) -> str:
+    names = {int: "number", float: "number", bool: "true, false", str: "text"}
+    return names[kind] if isinstance(kind, type) else str(kind)
+
+
+def _default(field: Any) -> str:
+    value = None if field.default is MISSING else field.default
+    home = str(Path.home())
+    if value in (None, ""):
+        return ""
+    text = str(value).lower() if isinstance(value, bool) else str(value)
+    return f"`{text.replace(home, '~', 1) if text.startswith(home) else text}`"
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|").replace("<", "&lt;").replace("*", "\\*").replace("_", "\\_")
+
+
+# --- commands
+
+
+def commands() -> Iterator[str]:
+    """What each says of itself with --help."""
+    yield "# Commands\n"
+    yield "Made from the code: what each command says with `--help`.\n"
+    yield from _command(cli, None, "troupemq", 2)
+
+
+def _command(
+    command: click.Command, parent: click.Context | None, name: str, level: int
+) -> Iterator[str]:
+    context = click.Context(
+        command,
+        parent=parent,
+        info_name=name,
+        max_content_width=WIDTH,
+        terminal_width=WIDTH,
+        help_option_names=["-h", "--help"],
+    )
+    yield f"{'#' * level} `{context.command_path}`\n"
+    yield f"```text\n{command.get_help(context)}\n```\n"
+    if isinstance(command, click.Group):
+        for each in command.list_commands(context):
+            found = command.get_command(context, each)
+            if found is not None and not found.hidden:
+                yield from _command(found, context, each, min(level + 1, 4))
+
+
+# --- the client
+
+
+def client() -> Iterator[str]:
+    """Every name that `troupemq` exports, with its docstring and those of its methods."""
+    yield "# The Python client\n"
+    yield "Made from the docstrings: what `from troupemq import …` has. How it is used:"
+    yield "[sending](../sending.md), [consuming](../consuming.md).\n"
+    for name in troupemq.__all__:
+        thing = getattr(troupemq, name)
+        yield f"## `{name}`\n"
+        if inspect.isclass(thing):
+            yield from _class(name, thing)
+        elif callable(thing):
+            yield _signature(name, thing)
+            yield _doc(thing)
+        else:
+            yield f"`{thing!r}`\n"
+
+
+def _class(name: str, thing: type[Any]) -> Iterator[str]:
+    if not issubclass(thing, BaseException) and "__init__" in vars(thing):
+        yield _signature(name, thing)
+    yield _doc(thing)
+    if "__init__" in vars(thing) and (text := inspect.getdoc(thing.__init__)):
+        yield f"{text}\n" if text != inspect.getdoc(object.__init__) else ""
+    for method, value in inspect.getmembers(thing):
+        own = next((each for each in thing.__mro__ if method in vars(each)), None)
+        if method.startswith("_") or own is None or not own.__module__.startswith("troupemq"):
+            continue
+        raw = vars(own)[method]
+        if isinstance(raw, property):
+            yield f"### `{name}.{method}`\n"
+            yield _doc(raw)
+        elif callable(value):
+            yield f"### `{name}.{method}()`\n"
+            yield _signature(method, value)
+            yield _doc(value)
+
+
+def _signature(name: str, thing: Any) -> str:
+    try:
+        text = str(inspect.signature(thing))
+    except ValueError:
+        return ""
+    text = re.sub(r"<[^>]*>", "…", text).replace("(self, ", "(").replace("(self)", "()")
+    if len(name) + len(text) > WIDTH:
+        inner = text[1 : text.rindex(")")]
+        parts = re.split(r", (?![^\[(]*[\])])", inner)
+        text = "(\n    " + ",\n    ".join(parts) + ",\n" + text[text.rindex(")") :]
+    return f"```text\n{name}{text}\n```\n"
+
+
+def _doc(thing: Any) -> str:
+    text = inspect.getdoc(thing) or ""
+    own = thing.fget if isinstance(thing, property) else thing
+    if inspect.isclass(own) and text.startswith(f"{own.__name__}("):
+        return ""  # a dataclass without a docstring
+    return text.replace("<", "&lt;") + "\n"
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

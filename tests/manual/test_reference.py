@@ -1,0 +1,87 @@
+"""Tests of docs/site: the pages made from the code are whole, and a broken link is found."""
+
+import warnings
+from pathlib import Path
+
+import click
+import pytest
+
+from actors.config import BrokerConfig, NamesrvConfig
+from docs.site import __main__ as site
+from docs.site import reference
+from docs.site.reference import meanings
+from storage.config import StoreConfig, keys_of
+from troupemq import __all__ as client_names
+from troupemq.cli import cli
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    folder = tmp_path_factory.mktemp("reference")
+    assert reference.main([str(folder)]) == 0
+    return {path.stem: path.read_text(encoding="utf-8") for path in folder.iterdir()}
+
+
+def test_every_setting_has_a_row_with_a_meaning(pages: dict[str, str]) -> None:
+    rows = [line.split(" | ") for line in pages["settings"].splitlines() if line[:3] == "| `"]
+    wanted = [key for each in (BrokerConfig, StoreConfig, NamesrvConfig) for key in keys_of(each)]
+    assert sorted(row[0].strip("| `") for row in rows) == sorted(wanted)
+    assert [row[0] for row in rows if len(row) != 5 or not row[4].strip("| ")] == []
+    by_key = {row[0].strip("| `"): row for row in rows}
+    assert by_key["fileReservedTime"][2:4] == ["`72`", "yes"]
+    assert by_key["listenPort"][1] == "number"
+
+
+def test_no_default_tells_where_somebody_lives(pages: dict[str, str]) -> None:
+    assert str(Path.home()) not in pages["settings"]
+    assert "`~/store`" in pages["settings"]
+
+
+def test_a_comment_means_the_keys_below_it_up_to_the_next() -> None:
+    text = "# --- part\n\n# Both, in\n# ms.\n#a = 1\n#b = 2\n# Other.\nc = 3\n\n#d = 4\n"
+    assert meanings(text) == {"a": "Both, in ms.", "b": "Both, in ms.", "c": "Other.", "d": ""}
+
+
+def test_every_command_says_what_it_says_with_help(pages: dict[str, str]) -> None:
+    def paths(command: click.Command, path: str) -> list[str]:
+        below = command.commands if isinstance(command, click.Group) else {}
+        return [path, *(one for name in below for one in paths(below[name], f"{path} {name}"))]
+
+    missing = [path for path in paths(cli, "troupemq") if f"`{path}`" not in pages["commands"]]
+    assert missing == []
+    assert "Usage: troupemq admin updateTopic" in pages["commands"]
+
+
+def test_every_name_of_the_client_is_there(pages: dict[str, str]) -> None:
+    assert [name for name in client_names if f"## `{name}`" not in pages["client"]] == []
+    assert "### `Producer.send()`" in pages["client"]
+
+
+@pytest.mark.slow(seconds=40)
+def test_the_site_is_built_without_a_warning_and_a_broken_link_is_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Links to files, to headings, and of the pages that are made."""
+    with warnings.catch_warnings():  # of others' making
+        warnings.simplefilter("ignore")
+        builds_and_finds(tmp_path, monkeypatch, capfd)
+
+
+def builds_and_finds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert site.main([str(tmp_path)]) == 0, capfd.readouterr().err
+    built = tmp_path / "site" / "docs"
+    for name in ("index", "tutorial", "reference/settings", "decisions/index"):
+        assert (built / f"{name}.html").is_file()
+    made = reference.main
+
+    def breaks(arguments: list[str]) -> int:
+        page = Path(arguments[0]).parent / "tutorial.md"
+        page.write_text(page.read_text() + "\n[gone](nowhere.md) [too](operations.md#no-such)\n")
+        return made(arguments)
+
+    monkeypatch.setattr(reference, "main", breaks)
+    assert site.main([str(tmp_path)]) == 1
+    said = capfd.readouterr().err
+    assert "nowhere.md" in said and "no-such" in said

@@ -1,0 +1,36 @@
+"""Tests of troupemq/cli/doctor.py: lines, JSON and exit codes."""
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from troupemq import doctor
+from troupemq.cli import cli
+
+
+@pytest.fixture(autouse=True)
+def no_java(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Looking for one starts it."""
+    monkeypatch.setattr(doctor, "find_java", lambda environment: "/opt/java")
+
+
+def ask(*arguments: str) -> Result:
+    return CliRunner().invoke(cli, ["doctor", *arguments], catch_exceptions=False)
+
+
+def test_it_gives_a_line_for_each_thing_and_json_on_demand(tmp_path: Path) -> None:
+    options = ("-s", f"storePathRootDir={tmp_path}/store", "-s", "listenPort=0")
+    plain, machine = ask(*options), ask(*options, "--json")
+    assert plain.exit_code == machine.exit_code
+    found = [json.loads(line) for line in machine.output.splitlines()]
+    assert {each["name"]: each for each in found}["python"]["verdict"] == "ok"
+    assert plain.output.count("\n") == len(found) + sum(each["verdict"] != "ok" for each in found)
+
+
+def test_settings_that_cannot_work_are_the_refusal_of_the_start(tmp_path: Path) -> None:
+    path = tmp_path / "broker.conf"
+    path.write_text("brokerRole=KING\n")
+    result = ask("-c", str(path))
+    assert result.exit_code == 10 and "brokerRole is KING" in result.output

@@ -1,0 +1,62 @@
+"""Tests of troupemq/cli/health.py: exit codes and lines, over HTTP and over a server's own port."""
+
+from collections.abc import Iterator
+
+import pytest
+from click.testing import CliRunner, Result
+
+from protocol.codes import RequestCode, ResponseCode
+from tests.troupemq.fake_server import FakeServer
+from troupemq.cli import cli
+from troupemq.health.checks import Health, HealthCheck
+from troupemq.health.http import HealthServer
+
+HOST = "127.0.0.1"
+
+
+@pytest.fixture
+def health() -> Health:
+    return Health()
+
+
+@pytest.fixture
+def server(health: Health) -> Iterator[HealthServer]:
+    server = HealthServer(HOST, 0, health)
+    yield server
+    server.close()
+
+
+def ask(*arguments: str) -> Result:
+    return CliRunner().invoke(cli, ["health", *arguments], catch_exceptions=False)
+
+
+def test_a_server_that_starts_lives_and_is_not_ready(server: HealthServer, health: Health) -> None:
+    port = str(server.port)
+    assert (ask("live", "-p", port).exit_code, ask("live", "-p", port).output) == (0, "")
+    unready = ask("-p", port)
+    assert unready.exit_code == 1 and unready.output.startswith("serving: it starts")
+    health.joins(lambda: [HealthCheck("disk", True)])
+    assert (ask("-p", port).exit_code, ask("-p", port).output) == (0, "")
+    assert ask("ready", "-v", "-p", port).output == "serving: ok\nloop: ok\ndisk: ok\n"
+
+
+def test_who_does_not_answer_is_unwell_in_a_sentence(server: HealthServer) -> None:
+    server.close()
+    gone = ask("-p", str(server.port))
+    assert gone.exit_code == 1 and f"{HOST}:{server.port} does not answer" in gone.stderr
+    away = ask("-a", f"{HOST}:{server.port}")
+    assert away.exit_code == 1 and away.stderr.count("\n") == 1
+
+
+def test_without_a_port_nobody_can_be_asked() -> None:
+    assert ask().exit_code == 2
+    assert ask("-a", "nowhere").exit_code == 2
+
+
+def test_any_answer_over_its_own_port_is_a_sign_of_life() -> None:
+    with FakeServer() as server:
+        server.handlers[RequestCode.GET_KV_CONFIG] = lambda asked: asked.answer(
+            ResponseCode.QUERY_NOT_FOUND, remark="no such key"
+        )
+        result = ask("-a", server.address)
+    assert (result.exit_code, result.output) == (0, "")

@@ -1,0 +1,167 @@
+"""Tests of troupemq/doctor.py: each trouble has its line, and a start ends as the doctor says."""
+
+import os
+import resource
+from collections.abc import Iterator
+from pathlib import Path
+from socket import socket
+
+import pytest
+
+from actors.config import parse_broker_config
+from actors.network.connections import open_listener
+from storage.clock import SystemClock
+from storage.errors import StoreError
+from storage.files.disk import RealDisk
+from storage.message_store import MessageStore
+from tests.compat.servers import SMALL_FILES
+from troupemq import doctor
+from troupemq.doctor import (
+    ADVICE,
+    KERNEL,
+    OK,
+    REFUSED,
+    Diagnosis,
+    examine_broker,
+    examine_machine,
+    exit_code_of_all,
+)
+from troupemq.exit_codes import REFUSALS, exit_code_of
+from troupemq.servers import Servers
+
+HOST = "127.0.0.1"
+
+
+def settings(tmp_path: Path, **more: str) -> dict[str, str]:
+    own = {"listenPort": "0", "bindAddress": HOST, "brokerIP1": HOST}
+    return {**own, "storePathRootDir": str(tmp_path / "store"), **SMALL_FILES, **more}
+
+
+def examined(tmp_path: Path, **more: str) -> list[Diagnosis]:
+    broker, store, _ = parse_broker_config("", settings(tmp_path, **more))
+    return list(examine_broker(broker, store))
+
+
+def refused(found: list[Diagnosis]) -> list[str]:
+    return [each.name for each in found if each.verdict == REFUSED]
+
+
+def code_of_a_start(tmp_path: Path, **more: str) -> int:
+    broker, store, _ = parse_broker_config("", settings(tmp_path, **more))
+    servers = Servers(lambda reason: None)
+    with pytest.raises((StoreError, OSError, Exception)) as caught:
+        servers.start_broker(broker, store)
+    return exit_code_of(caught.value)
+
+
+@pytest.fixture(autouse=True)
+def no_java(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Looking for one starts it."""
+    monkeypatch.setattr(doctor, "find_java", lambda environment: "/opt/java")
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> Path:
+    """A store that was stopped in order."""
+    _, config, _ = parse_broker_config("", settings(tmp_path))
+    store = MessageStore(config, RealDisk(), SystemClock())
+    store.open()
+    store.close()
+    return tmp_path / "store"
+
+
+@pytest.fixture
+def taken() -> Iterator[socket]:
+    sock = open_listener(HOST, 0, "test")
+    yield sock
+    sock.close()
+
+
+def test_where_all_is_well_nothing_is_refused(tmp_path: Path) -> None:
+    found = examined(tmp_path)
+    assert refused(found) == [] and exit_code_of_all(found) == 0
+    assert not (tmp_path / "store").exists()
+
+
+def test_a_taken_port_is_found_before_the_start_finds_it(tmp_path: Path, taken: socket) -> None:
+    port = str(taken.getsockname()[1])
+    found = examined(tmp_path, healthPort=port)
+    assert refused(found) == ["port"]
+    assert exit_code_of_all(found) == code_of_a_start(tmp_path, healthPort=port) == 11
+
+
+def test_a_newer_store_is_found(tmp_path: Path, made: Path) -> None:
+    path = made / "troupemq" / "format.json"
+    path.write_text('{"format": 9, "needs": "9.0"}\n')
+    found = examined(tmp_path)
+    assert refused(found) == ["format"]
+    assert exit_code_of_all(found) == code_of_a_start(tmp_path) == 19
+
+
+def test_a_clock_behind_the_store_is_found(
+    tmp_path: Path, made: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checkpoint = bytearray((made / "checkpoint").read_bytes())
+    checkpoint[:8] = (SystemClock().now_ms() + 86_400_000).to_bytes(8, "big")
+    checkpoint[64:108] = bytes(44)  # as RocketMQ writes it
+    (made / "checkpoint").write_bytes(checkpoint)
+    found = examined(tmp_path)
+    assert refused(found) == ["clock"]
+    assert exit_code_of_all(found) == code_of_a_start(tmp_path) == 18
+
+
+def test_a_disk_that_is_too_small_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(RealDisk, "capacity", lambda *_: (1 << 20, 1 << 20))
+    found = examined(tmp_path)
+    assert refused(found) == ["disk"]
+    assert exit_code_of_all(found) == code_of_a_start(tmp_path) == 13
+
+
+def test_a_store_that_may_not_be_written_is_found(
+    tmp_path: Path, made: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "access", lambda path, mode: not path.endswith("checkpoint"))
+    found = examined(tmp_path)
+    assert refused(found) == ["permissions"] and exit_code_of_all(found) == 14
+    assert f"{made}/checkpoint may not be read and written" in str(found)
+
+
+def test_a_store_that_somebody_has_is_found(
+    tmp_path: Path, made: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(doctor, "lock_owner", lambda path: 4242)
+    found = examined(tmp_path)
+    assert refused(found) == ["lock"] and exit_code_of_all(found) == 12
+    assert "in use by process 4242" in str(found)
+
+
+def test_few_open_files_are_refused_or_advised_against(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = {}
+    for allowed in (512, 4096, 1 << 20):
+        monkeypatch.setattr(resource, "getrlimit", lambda _, most=allowed: (256, most))
+        lines = examine_machine({})
+        found[allowed] = next(each.verdict for each in lines if each.name == "files")
+    assert found == {512: REFUSED, 4096: ADVICE, 1 << 20: OK}
+
+
+def test_each_kernel_setting_is_read_and_judged(tmp_path: Path) -> None:
+    values = {"somaxconn": "128", "swappiness": "60", "dirty_ratio": "50", "enabled": "[always] x"}
+    for setting in KERNEL:
+        path = tmp_path / setting.path
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(values.get(path.name, "65530" if path.name != "zone_reclaim_mode" else "0"))
+    found = {each.name: each for each in examine_machine({}, tmp_path)}
+    advised = {name.rpartition(".")[2] for name in found if found[name].verdict == ADVICE}
+    assert values.keys() <= advised
+    assert "zone_reclaim_mode" not in advised
+    assert "1024" in found["net.core.somaxconn"].cure
+
+
+def test_what_cannot_be_seen_is_no_reason_to_complain(tmp_path: Path) -> None:
+    found = {each.name: each for each in examine_machine({}, tmp_path)}
+    assert found["vm.swappiness"].found == "cannot be seen here"
+
+
+def test_every_refusal_has_a_line(tmp_path: Path) -> None:
+    names = {each.name for each in (*examine_machine({}), *examined(tmp_path, healthPort="1"))}
+    assert {each.name for each in REFUSALS} <= names

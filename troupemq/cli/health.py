@@ -1,0 +1,72 @@
+"""`troupemq health`: whether a server lives or is ready, for machines without curl."""
+
+from http.client import HTTPConnection, HTTPException
+from json import JSONDecodeError, loads
+from typing import Any
+
+import click
+
+from protocol.codes import RequestCode
+from protocol.command import RemotingCommand
+from remoting.line import Line, RemotingFailed
+from troupemq.cli.options import leave
+from troupemq.exit_codes import WRONG_OPTIONS
+
+TIMEOUT_S = 5.0
+UNWELL = 1
+
+
+@click.command()
+@click.argument("what", type=click.Choice(["live", "ready"]), default="ready")
+@click.option(
+    "-p", "--port", type=int, envvar="TROUPEMQ_HEALTH_PORT", metavar="PORT", help="healthPort."
+)
+@click.option("--host", default="127.0.0.1", show_default=True, help="Where healthPort is.")
+@click.option(
+    "-a",
+    "--address",
+    metavar="HOST:PORT",
+    help="Ask a broker or name server over its own port instead, RocketMQ's too: does it answer?",
+)
+@click.option("-v", "--verbose", is_flag=True, help="Each check, also those that are well.")
+def health(what: str, port: int | None, host: str, address: str | None, verbose: bool) -> None:
+    """Whether a server is `ready` (the default), or at least `live`.
+
+    Exit code 0 if it is, 1 if not: then a line for each check that is not well.
+    """
+    if address is not None:
+        _ask_over_remoting(address)
+        return
+    if not port:
+        leave("Name the healthPort with -p, or a server with -a HOST:PORT.", WRONG_OPTIONS)
+    found = _ask_over_http(host, port, what)
+    for each in found["checks"]:
+        if verbose or not each["ok"]:
+            click.echo(f"{each['check']}: {each['why'] or 'ok'}")
+    raise SystemExit(0 if found["ok"] else UNWELL)
+
+
+def _ask_over_http(host: str, port: int, what: str) -> dict[str, Any]:
+    connection = HTTPConnection(host, port, timeout=TIMEOUT_S)
+    try:
+        connection.request("GET", f"/health/{what}")
+        found = loads(connection.getresponse().read())
+        return {"ok": bool(found["ok"]), "checks": list(found["checks"])}
+    except (OSError, HTTPException) as error:
+        leave(f"{host}:{port} does not answer: {error}.", UNWELL)
+    except (JSONDecodeError, KeyError, TypeError):
+        leave(f"{host}:{port} is no healthPort: what it answered is not known.", UNWELL)
+    finally:
+        connection.close()
+
+
+def _ask_over_remoting(address: str) -> None:
+    """Any answer will do, a refusal, too: it lives, and serves that port."""
+    ask = RemotingCommand(RequestCode.GET_KV_CONFIG, {"namespace": "TroupeMQ", "key": "health"})
+    try:
+        with Line(address, timeout_ms=int(TIMEOUT_S * 1000)) as line:
+            line.call(ask)
+    except ValueError as error:
+        leave(str(error), WRONG_OPTIONS)
+    except RemotingFailed as error:
+        leave(f"{error}.", UNWELL)

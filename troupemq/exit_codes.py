@@ -1,0 +1,66 @@
+"""The exit codes of commands: each refusal at a start has one of its own, in one table.
+
+0   stopped in order, or the work of a command is done
+1   anything that has no code of its own: the sentence says what
+2   wrong options
+REFUSALS below; docs/operations.md, Exit codes, has the same table (a test compares them)
+"""
+
+from dataclasses import dataclass
+
+from actors.engine.system import StartFailed
+from actors.network.connections import PortTaken
+from storage.access.acl_file import AclFileError
+from storage.errors import (
+    ClockBehind,
+    DiskFull,
+    NewerStore,
+    NotPermitted,
+    StoreLocked,
+    TooManyFiles,
+    WrongSetting,
+    kind_of,
+)
+from troupemq.java import NoJava
+
+FAILED = 1
+WRONG_OPTIONS = 2
+WRONG_PYTHON = 17
+"""Given by troupemq/__init__.py, which an older Python reads and little else."""
+
+
+@dataclass(frozen=True)
+class StartRefusal:
+    """Why a start is refused: one exit code, and one line in `troupemq doctor`."""
+
+    name: str
+    code: int
+    errors: tuple[type[BaseException], ...]
+    meaning: str
+
+
+NOT_ALLOWED = "a file or folder that may not be read or written"
+
+REFUSALS = (
+    StartRefusal("settings", 10, (WrongSetting, AclFileError), "a setting that cannot work"),
+    StartRefusal(
+        "port", 11, (PortTaken,), "a port that is taken, or an address that cannot be used"
+    ),
+    StartRefusal("lock", 12, (StoreLocked,), "another process has the store"),
+    StartRefusal("disk", 13, (DiskFull,), "no room on the disk"),
+    StartRefusal(
+        "permissions", 14, (NotPermitted,), "a file or folder that may not be read or written"
+    ),
+    StartRefusal("files", 15, (TooManyFiles,), "too few open files are allowed"),
+    StartRefusal("java", 16, (NoJava,), "Spark needs a Java that is not there"),
+    StartRefusal("python", WRONG_PYTHON, (), "the Python is older than 3.11"),
+    StartRefusal("clock", 18, (ClockBehind,), "the clock is behind the store's newest message"),
+    StartRefusal("format", 19, (NewerStore,), "a later version has written the store"),
+)
+
+
+def exit_code_of(error: BaseException) -> int:
+    """The code of the refusal that the error, or the cause of a start that failed, belongs to."""
+    cause = error.__cause__ if isinstance(error, StartFailed) else error
+    kind = kind_of(cause) if isinstance(cause, OSError) else type(cause)
+    return next((each.code for each in REFUSALS if issubclass(kind, each.errors)), FAILED)

@@ -1,0 +1,64 @@
+"""The checks of a start before anything is opened: open files, and the clock."""
+
+import resource
+from datetime import UTC, datetime
+
+from storage.clock import Clock
+from storage.config import StoreConfig
+from storage.errors import ClockBehind, TooManyFiles, store_error
+from storage.files.disk import Disk
+from storage.recovery.checkpoint import newest_ms
+
+FILES_MIN = 1024
+"""Some hundreds for the store, and one for each client: with less nothing goes for long."""
+
+
+def raise_file_limit() -> int:
+    """Takes as many open files as the process may have; gives their number.
+
+    Raises TooManyFiles if those are too few to serve.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+            soft = hard
+        except (OSError, ValueError):
+            pass  # what it has may do
+    require_files(soft)
+    return soft
+
+
+def require_files(allowed: int) -> None:
+    """Raises TooManyFiles if so many open files are too few; -1 is no limit."""
+    if 0 <= allowed < FILES_MIN:
+        raise TooManyFiles(
+            f"this process may open {allowed} files, and a broker needs {FILES_MIN} at least:"
+            " raise `ulimit -Hn`, or LimitNOFILE of its unit."
+        )
+
+
+def require_clock(config: StoreConfig, disk: Disk, clock: Clock) -> None:
+    """Raises ClockBehind where the store has messages of a time that is far from having come.
+
+    Their delays would wait, and old files would stay, until it has.
+    """
+    try:
+        newest = newest_ms(disk, config.checkpoint_path)
+    except OSError as error:
+        raise store_error("cannot read the checkpoint", error) from error
+    now = clock.now_ms()
+    if newest - now <= config.clock_behind_max_ms:
+        return
+    raise ClockBehind(
+        f"the clock says {_utc(now)}, and the store {config.root} has messages of {_utc(newest)}:"
+        " set the clock, or, if it is right, raise clockBehindMaxMs"
+        f" to {newest - now + 1} or more."
+    )
+
+
+def _utc(ms: int) -> str:
+    try:
+        return f"{datetime.fromtimestamp(ms / 1000, UTC):%Y-%m-%d %H:%M:%S} UTC"
+    except (OverflowError, ValueError, OSError):
+        return f"{ms} ms after 1970"
