@@ -1,7 +1,9 @@
 """Attempts at full counts against a broker's process: who else is served, and what memory it takes.
 
-Only in `make trials`. In turns with a quiet time, three times: the best of the three ratios of what
-a neighbour waits counts, for whatever else runs on this machine is in each of them.
+Only in `make trials`. The neighbour is measured while an attempt lasts, once all of it has come:
+not while it comes, for then the attackers take the processors of the same machine. In turns with a
+quiet time, three times: the best of the three ratios of what a neighbour waits counts, for whatever
+else runs on this machine is in each of them.
 """
 
 import json
@@ -148,32 +150,17 @@ def a39_greedy_pullers(broker: Attacked, stack: ExitStack) -> str:
     return "100 pullers that ask 32 MiB and read nothing"
 
 
-def a40_held_pulls(broker: Attacked, stack: ExitStack) -> str:
-    for _ in range(10):
-        line = broker.connect(stack)
-        frames = b"".join(
-            encode(pull_command(1 << 20, queue_id=3, hold_ms=60_000, topic="Topic"))
-            for _ in range(300)
-        )
-        for _ in range(100):
-            line.sendall(frames)
-        broker.ask()  # it would be idle for too long
-    return "300,000 pulls that wait, 30,000 of a connection"
-
-
 ATTEMPTS: dict[str, Callable[[Attacked, ExitStack], str]] = {
     "A1": a1_slow_bytes,
     "A2": a2_half_frames,
     "A4": a4_impossible_lengths,
     "A38": a38_connections,
     "A39": a39_greedy_pullers,
-    "A40": a40_held_pulls,
 }
 MEMORY = {
     "A2": 64 << 20,  # of one address
     "A38": 5000 * (10 << 10),
     "A39": 200 << 20,  # what was not taken of one call is copied, and the frames' heads
-    "A40": 100_000 * 2500,
 }
 """What more than 50 MiB an attempt may take: limits of docs/security.md, as far as they go."""
 
