@@ -8,7 +8,7 @@ from time import clock_gettime, monotonic, pthread_getcpuclockid
 
 from actors.engine.histogram import WAIT_BOUNDS_MS, ClassCounts
 from actors.engine.system import ActorSystem
-from actors.metrics.page import Page, labels
+from actors.metrics.page import MetricsPage, labels
 
 LOOK_MS = 1000.0
 
@@ -45,7 +45,7 @@ class ActorFamilies:
         ident = self._system.loop.thread_ident
         return None if not ident else clock_gettime(pthread_getcpuclockid(ident))
 
-    def write(self, page: Page) -> None:
+    def write(self, page: MetricsPage) -> None:
         """All of it."""
         figures, now_s = self._system.figures(), monotonic()
         named = [(labels({"actor": each.name}), each) for each in figures]
@@ -78,7 +78,7 @@ class ActorFamilies:
         )
         self._loop(page)
 
-    def _loop(self, page: Page) -> None:
+    def _loop(self, page: MetricsPage) -> None:
         loop = self._system.loop
         longest = loop.take_longest()
         page.gauge(

@@ -12,7 +12,7 @@ from actors.metrics.client_figures import WithClients
 from actors.metrics.exporter_page import ExporterPage
 from actors.metrics.lags import Ages, Lags, TopicLag
 from actors.metrics.own_page import OwnPage
-from actors.metrics.page import Page, labels
+from actors.metrics.page import MetricsPage, labels
 from actors.metrics.process_page import ProcessPage
 from actors.metrics.selection import MetricsSelection
 from actors.metrics.sources import BrokerSources, OpenHalves
@@ -55,7 +55,7 @@ class BrokerMetrics:
 
     def _write(self, _: str, reading: object) -> Sequence[str]:
         began_s, config = perf_counter(), self._from.config
-        page = Page(
+        page = MetricsPage(
             {
                 "cluster": config.broker_cluster_name,
                 "node_type": "broker",
@@ -81,7 +81,7 @@ class BrokerMetrics:
         )
 
     def _write_for_exporter(self, _: str, reading: object) -> Sequence[str]:
-        began_s, page, shows = perf_counter(), Page({}), self._selection
+        began_s, page, shows = perf_counter(), MetricsPage({}), self._selection
         found = reading.figures if isinstance(reading, WithClients) else None
         lags = self._lags.all(
             self._from.system.clock.now_ms(),
@@ -94,12 +94,12 @@ class BrokerMetrics:
         self._end(page, began_s)
         return page.parts()
 
-    def _end(self, page: Page, began_s: float) -> None:
+    def _end(self, page: MetricsPage, began_s: float) -> None:
         counts = [(labels({"family": name}), count) for name, count in page.series.items()]
         page.gauge("troupemq_series", "Lines of each name on this page", counts)
         page.value("troupemq_scrape_seconds", "Time to write this page", perf_counter() - began_s)
 
-    def _tell_if_full(self, page: Page) -> None:
+    def _tell_if_full(self, page: MetricsPage) -> None:
         limit = self._selection.series_max
         for name, count in page.series.items():
             if count * 100 >= limit * FULL_PERCENT and name not in self._told_full:

@@ -10,7 +10,7 @@ from actors.consumers.clients import Clients
 from actors.engine.actor import Actor
 from actors.engine.histogram import END_BOUNDS_S, RPC_BOUNDS_MS, ClassCounts
 from actors.metrics.lags import TopicLag
-from actors.metrics.page import Page, labels
+from actors.metrics.page import MetricsPage, labels
 from actors.metrics.selection import MetricsSelection, Row, column, flag
 from actors.metrics.sources import BrokerSources, OpenHalves, actor_of
 from actors.statistics.counts import LARGE_BOUNDS, SMALL_BYTES, TopicCounts
@@ -71,7 +71,7 @@ class BrokerPage:
 
     def write(
         self,
-        page: Page,
+        page: MetricsPage,
         lags: Sequence[Row],
         halves: OpenHalves,
         topics_of_halves: Mapping[str, int],
@@ -96,7 +96,7 @@ class BrokerPage:
             if shows(topic) and (topic in topics or is_system_topic(topic)):
                 yield topic, counts
 
-    def _messages_in(self, page: Page) -> None:
+    def _messages_in(self, page: MetricsPage) -> None:
         rows: list[Row] = []
         sizes: list[Row] = []
         configs = self._from.tables.topics.value
@@ -125,7 +125,7 @@ class BrokerPage:
             ((row.text, [int(each) for each in row.values[:-1]], row.values[-1]) for row in sizes),
         )
 
-    def _messages_out(self, page: Page) -> None:
+    def _messages_out(self, page: MetricsPage) -> None:
         topics, groups = self._from.tables.topics.value, self._from.tables.groups.value
         selection = self._selection
         shown = [
@@ -152,7 +152,7 @@ class BrokerPage:
             column(selection.limited(dead, write=_dead), 0),
         )
 
-    def _answers(self, page: Page) -> None:
+    def _answers(self, page: MetricsPage) -> None:
         puts, pulls = self._from.put_stats, self._from.pull_stats
         success = ResponseCode.SUCCESS.name
         rows = [
@@ -200,11 +200,11 @@ class BrokerPage:
         ]
         return self._selection.limited(rows, greatest=(3, 4))
 
-    def _lags(self, page: Page, rows: Sequence[Row]) -> None:
+    def _lags(self, page: MetricsPage, rows: Sequence[Row]) -> None:
         for name, number, meaning in _LAGS:
             page.gauge(name, meaning, column(rows, number))
 
-    def _connections(self, page: Page, clients: Clients | None) -> None:
+    def _connections(self, page: MetricsPage, clients: Clients | None) -> None:
         producers = Counter(() if clients is None else clients.producers.kinds())
         page.gauge(
             "rocketmq_producer_connections",
@@ -223,7 +223,7 @@ class BrokerPage:
             samples[: self._selection.series_max],
         )
 
-    def _tables(self, page: Page) -> None:
+    def _tables(self, page: MetricsPage) -> None:
         tables, waiting = self._from.tables, self._from.system.loop.depths()
         page.value("rocketmq_topic_number", "Topics", len(tables.topics.value))
         page.value("rocketmq_consumer_group_number", "Consumer groups", len(tables.groups.value))
@@ -242,7 +242,9 @@ class BrokerPage:
 
     # --- transactions, storage
 
-    def _transactions(self, page: Page, halves: OpenHalves, by_topic: Mapping[str, int]) -> None:
+    def _transactions(
+        self, page: MetricsPage, halves: OpenHalves, by_topic: Mapping[str, int]
+    ) -> None:
         stats, shows = self._from.transaction_stats, self._selection.shows_topic
         for name, meaning, counts in (
             ("rocketmq_commit_messages_total", "Transactions committed", stats.committed),
@@ -274,7 +276,7 @@ class BrokerPage:
         ]
         return column(self._selection.limited(rows, write=_topic), 0)
 
-    def _storage(self, page: Page) -> None:
+    def _storage(self, page: MetricsPage) -> None:
         log, system = self._from.store.commit_log, self._from.system
         where = labels({"storage_type": "local", "storage_medium": "disk"})
         first, end = log.min_offset(), log.end_offset

@@ -15,7 +15,7 @@ from actors.engine.actor import Actor, handles
 from actors.engine.address import Address
 from actors.engine.published import Published
 from actors.metrics.metrics_port import MakePage
-from actors.metrics.page import Page, labels
+from actors.metrics.page import MetricsPage, labels
 from actors.metrics.selection import MetricsSelection
 from actors.network.client_calls import CallClient, CallDone
 from actors.tables.consumer_views import ConsumerView
@@ -163,7 +163,7 @@ class ClientFigures(Actor):
 
 
 def write_client_figures(
-    page: Page, found: Sequence[ClientFigure], selection: MetricsSelection
+    page: MetricsPage, found: Sequence[ClientFigure], selection: MetricsSelection
 ) -> None:
     """The families, empty where nobody was asked."""
     shown = [

@@ -13,7 +13,7 @@ from actors.admin.broker_info import VERSION_NAME, BrokerInfo
 from actors.engine.actor import Actor
 from actors.metrics.client_figures import ClientFigure, write_client_figures
 from actors.metrics.lags import TopicLag
-from actors.metrics.page import Page, labels
+from actors.metrics.page import MetricsPage, labels
 from actors.metrics.selection import MetricsSelection, Row, column
 from actors.metrics.sources import BrokerSources, actor_of
 from actors.statistics.statistics import Rates, Statistics
@@ -86,7 +86,7 @@ class ExporterPage:
 
     def write(
         self,
-        page: Page,
+        page: MetricsPage,
         lags: Sequence[TopicLag],
         actors: dict[str, Actor],
         clients: Sequence[ClientFigure] | None,
@@ -105,7 +105,7 @@ class ExporterPage:
 
     # --- of the broker
 
-    def _runtime(self, page: Page, info: BrokerInfo | None) -> None:
+    def _runtime(self, page: MetricsPage, info: BrokerInfo | None) -> None:
         figures = {} if info is None else info.figures()
         text = labels(
             {
@@ -136,7 +136,7 @@ class ExporterPage:
         for name, value in found.items():
             page.gauge(RUNTIME + name, "See code 28, GET_BROKER_RUNTIME_INFO", [(text, value)])
 
-    def _broker_rates(self, page: Page, rates: Rates) -> None:
+    def _broker_rates(self, page: MetricsPage, rates: Rates) -> None:
         text = labels({"cluster": self._cluster, "brokerIP": self._address, "broker": self._broker})
         replicas, end = self._from.replicas, self._from.store.commit_log.end_offset
         behind = max(0, end - replicas.acked_offset) if replicas.link_count else 0
@@ -149,7 +149,7 @@ class ExporterPage:
 
     # --- of topics
 
-    def _topics(self, page: Page, rates: Rates) -> None:
+    def _topics(self, page: MetricsPage, rates: Rates) -> None:
         rows: list[Row] = []
         special: dict[str, list[Row]] = {RETRY_TOPIC_PREFIX: [], DLQ_TOPIC_PREFIX: []}
         for topic, config in self._from.tables.topics.value.items():
@@ -189,7 +189,7 @@ class ExporterPage:
 
     # --- of groups
 
-    def _groups(self, page: Page, lags: Sequence[TopicLag], rates: Rates) -> None:
+    def _groups(self, page: MetricsPage, lags: Sequence[TopicLag], rates: Rates) -> None:
         rows: list[Row] = []
         for lag in lags:
             key = offset_key(lag.topic, lag.group)
@@ -234,7 +234,7 @@ class ExporterPage:
     def _accumulation_labels(self, row: Row) -> str:
         return labels({"cluster": self._cluster, "group": row.group, "topic": row.topic})
 
-    def _diffs(self, page: Page, lags: Sequence[TopicLag]) -> None:
+    def _diffs(self, page: MetricsPage, lags: Sequence[TopicLag]) -> None:
         kinds: dict[str, list[Row]] = {"group_diff": [], "group_retrydiff": []}
         for lag in lags:
             is_retry = lag.topic.startswith(RETRY_TOPIC_PREFIX)
@@ -273,7 +273,7 @@ class ExporterPage:
             }
         )
 
-    def _members(self, page: Page) -> None:
+    def _members(self, page: MetricsPage) -> None:
         shows: Callable[[str], bool] = self._selection.shows_group
         tables, most = self._from.tables, self._selection.series_max
         members: list[tuple[str, float]] = []

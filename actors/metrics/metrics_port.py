@@ -33,6 +33,7 @@ from actors.metrics.http_text import (
     response_head,
 )
 from actors.network.connections import Accepted
+from remoting.tls_socket import TlsSocket
 
 log = get_logger(__name__)
 
@@ -92,7 +93,9 @@ class _Tick:
 class Scraper:
     """One connection, from its request to its answer."""
 
-    def __init__(self, port: "MetricsPort", sock: socket, number: int, deadline_ms: float) -> None:
+    def __init__(
+        self, port: "MetricsPort", sock: socket | TlsSocket, number: int, deadline_ms: float
+    ) -> None:
         self.number = number
         self.deadline_ms = deadline_ms
         self.request: HttpRequest | None = None
@@ -132,7 +135,7 @@ class Scraper:
         if self._left:
             piece = self._left[0][:SEND_BYTES]
             try:
-                sent = self.sock.send(piece)
+                sent = self.sock.sendmsg([piece])
             except BlockingIOError:
                 sent = 0
             except OSError:

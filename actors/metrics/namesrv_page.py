@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from actors.engine.system import ActorSystem
 from actors.metrics.actor_figures import ActorFamilies
-from actors.metrics.page import Page
+from actors.metrics.page import MetricsPage
 from actors.metrics.process_page import ProcessPage
 from actors.metrics.sources import actor_of
 from actors.naming.namesrv import Namesrv
@@ -20,7 +20,7 @@ class NamesrvMetrics:
 
     def write(self, _: str, __: object) -> Sequence[str]:
         """The page."""
-        page, actors = Page({"node_type": "namesrv"}), self._system.actors()
+        page, actors = MetricsPage({"node_type": "namesrv"}), self._system.actors()
         namesrv = actor_of(actors, "namesrv", Namesrv)
         topics, brokers, clusters = (0, 0, 0) if namesrv is None else namesrv.sizes()
         page.value("rocketmq_namesrv_topics", "Topics that some broker has", topics)

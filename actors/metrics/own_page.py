@@ -8,7 +8,7 @@ from actors.engine.actor import Actor
 from actors.jobs.spark_jobs import SparkJobs
 from actors.metrics.actor_figures import ActorFamilies
 from actors.metrics.broker_page import names_of
-from actors.metrics.page import Page, labels
+from actors.metrics.page import MetricsPage, labels
 from actors.metrics.selection import MetricsSelection, Row, column
 from actors.metrics.sources import BrokerSources, OpenHalves, actor_of
 from actors.naming.registration import Registration
@@ -38,7 +38,7 @@ class OwnPage:
 
     def write(
         self,
-        page: Page,
+        page: MetricsPage,
         lags: Sequence[Row],
         halves: OpenHalves,
         oldest_half_ms: int,
@@ -66,14 +66,14 @@ class OwnPage:
         )
         self._jobs(page, actor_of(actors, "spark_jobs", SparkJobs))
 
-    def _lags(self, page: Page, rows: Sequence[Row]) -> None:
+    def _lags(self, page: MetricsPage, rows: Sequence[Row]) -> None:
         page.gauge(
             "troupemq_lag_seconds",
             "Age of the oldest message not consumed",
             [(row.text, row.values[3] / 1000) for row in rows],
         )
 
-    def _waits(self, page: Page, actors: dict[str, Actor]) -> None:
+    def _waits(self, page: MetricsPage, actors: dict[str, Actor]) -> None:
         puts, syncs = self._from.put_stats, self._from.sync_ms
         page.histogram(
             "troupemq_put_batch_seconds",
@@ -95,7 +95,7 @@ class OwnPage:
         )
         page.counter("troupemq_puts_failed_total", "Sends refused", [("", puts.failed_count)])
 
-    def _network(self, page: Page, actors: dict[str, Actor]) -> None:
+    def _network(self, page: MetricsPage, actors: dict[str, Actor]) -> None:
         connections = actor_of(actors, "connections", Connections)
         live = [] if connections is None else connections.open()
         refused_by = {} if connections is None else dict(connections.refused)
@@ -135,7 +135,7 @@ class OwnPage:
             or [(labels({"reason": ""}), 0)],
         )
 
-    def _store(self, page: Page, actors: dict[str, Actor]) -> None:
+    def _store(self, page: MetricsPage, actors: dict[str, Actor]) -> None:
         scrubber, tables = actor_of(actors, "scrubber", Scrubber), actors.values()
         store, system = self._from.store, self._from.system
         log, config = store.commit_log, store.config
@@ -190,7 +190,7 @@ class OwnPage:
             len(self._from.kept.value.leases),
         )
 
-    def _replication(self, page: Page, actors: dict[str, Actor]) -> None:
+    def _replication(self, page: MetricsPage, actors: dict[str, Actor]) -> None:
         end = self._from.store.commit_log.end_offset
         master = actor_of(actors, "ha_master", HaMaster)
         slaves = [] if master is None else master.slaves()
@@ -211,7 +211,7 @@ class OwnPage:
             [] if slave is None else [("", int(slave.follows))],
         )
 
-    def _later(self, page: Page, halves: OpenHalves, oldest_half_ms: int) -> None:
+    def _later(self, page: MetricsPage, halves: OpenHalves, oldest_half_ms: int) -> None:
         now_ms, store = self._from.system.clock.now_ms(), self._from.store
         age_ms = max(0, now_ms - oldest_half_ms) if oldest_half_ms else 0
         page.value("troupemq_transactions_open", "Transactions nobody has ended", halves.count)
@@ -231,7 +231,7 @@ class OwnPage:
         page.gauge("troupemq_delayed_messages", "Messages that wait for their time", waiting)
         page.gauge("troupemq_delay_late_seconds", "How late the oldest of them is", late)
 
-    def _groups(self, page: Page, clients: Clients | None) -> None:
+    def _groups(self, page: MetricsPage, clients: Clients | None) -> None:
         views = self._from.tables.consumers.value
         page.value(
             "troupemq_groups_subscribing_differently",
@@ -253,7 +253,7 @@ class OwnPage:
             [("", self._from.offset_stats.ignored_count)],
         )
 
-    def _jobs(self, page: Page, jobs: SparkJobs | None) -> None:
+    def _jobs(self, page: MetricsPage, jobs: SparkJobs | None) -> None:
         newest = {state.entry or state.name: state for state in (jobs.states if jobs else ())}
         ended = {
             state.entry or state.name: state

@@ -33,7 +33,7 @@ def number(value: float) -> str:
     return "NaN" if isnan(value) else repr(float(value))
 
 
-class Page:
+class MetricsPage:
     """Families, one after the other, each with labels that all of them have."""
 
     def __init__(self, base: Mapping[str, str]) -> None:

@@ -2,13 +2,13 @@
 
 from math import inf, nan
 
-from actors.metrics.page import PART_LINES, Page, labels, number
+from actors.metrics.page import PART_LINES, MetricsPage, labels, number
 from tests.support.metrics import samples, value
 
 
 def test_whatever_a_label_holds_is_read_back_as_it_was() -> None:
     hostile = 'a"b\\c\nd, e="f" } 1 € \x07'
-    page = Page({"node_id": hostile})
+    page = MetricsPage({"node_id": hostile})
     page.gauge("x", "An x", [(labels({"topic": hostile}), 1)])
     ((own, _),) = samples("".join(page.parts()))["x"]
     assert own == {"node_id": hostile, "topic": hostile}
@@ -22,7 +22,7 @@ def test_numbers_are_written_as_go_reads_them() -> None:
 
 
 def test_a_histogram_adds_up_its_classes() -> None:
-    page = Page({})
+    page = MetricsPage({})
     page.histogram("took_ms", "A time", (1, 2.5), [('code="a"', (3, 0, 2), 12.5)])
     found = samples("".join(page.parts()))
     assert [number for _, number in found["took_ms_bucket"]] == [3, 3, 5]
@@ -33,13 +33,13 @@ def test_a_histogram_adds_up_its_classes() -> None:
 
 
 def test_a_family_without_samples_is_declared() -> None:
-    page = Page({})
+    page = MetricsPage({})
     page.counter("nothing_total", "None yet", [])
     assert "".join(page.parts()) == "# HELP nothing_total None yet\n# TYPE nothing_total counter\n"
 
 
 def test_a_long_family_comes_in_parts() -> None:
-    page = Page({})
+    page = MetricsPage({})
     count = PART_LINES * 2 + 1
     page.gauge("n", "Many", [(labels({"i": str(i)}), i) for i in range(count)])
     assert len(page.parts()) == 1 + 3
