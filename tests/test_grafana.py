@@ -197,7 +197,7 @@ def test_what_a_board_asks_for_is_in_a_scrape(path: Path) -> None:
 
 def test_what_the_rules_ask_for_is_in_a_scrape_and_explained() -> None:
     text = (ROOT / "docs" / "metrics.md").read_text(encoding="utf-8")
-    anchors = {heading.lower() for heading in re.findall(r"^#### (\w+)$", text, re.MULTILINE)}
+    anchors = {heading.lower() for heading in re.findall(r"^### (\w+)$", text, re.MULTILINE)}
     for rule in rules():
         names = names_in(rule["expr"])
         assert names - declared() == set(), rule["alert"]

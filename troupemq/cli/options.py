@@ -24,7 +24,7 @@ _TLS_FILE = {
     "tls.client.authServer": AUTH_SERVER,
 }
 
-HELP_OPTIONS = {"help_option_names": ["-h", "--help"]}
+HELP_OPTIONS: dict[str, Any] = {"help_option_names": ["-h", "--help"]}
 """For every command that may be the first of a line."""
 
 Command = TypeVar("Command", bound=Callable[..., Any])

@@ -20,6 +20,7 @@ from troupemq.cli.admin.command import ACTIONS
 from troupemq.cli.admin.output import Output, Row
 from troupemq.cli.admin.session import Session
 from troupemq.cli.admin.text import one_line
+from troupemq.cli.options import HELP_OPTIONS
 from troupemq.client.connection.connection import Answer
 from troupemq.client.errors import ArgumentIllegal, ClientError, RequestTimeout
 
@@ -133,7 +134,8 @@ class WatchedCluster:
         name, *arguments = words
         assert admin.commands is not None
         try:
-            with admin.commands[name].make_context(name, list(arguments)) as context:
+            command = admin.commands[name]
+            with command.make_context(name, list(arguments), **HELP_OPTIONS) as context:
                 given = {
                     each: value
                     for each, value in context.params.items()

@@ -281,14 +281,17 @@ def test_a_disk_in_memory_has_what_was_given_to_it() -> None:
     assert at_hand.disk.usage_ratio("/") == 0.25 and at_hand.disk.capacity("/") == (16384, 12288)
 
 
-def test_a_file_system_that_cannot_tell_counts_as_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_system_that_cannot_tell_counts_as_memory(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "file").touch()
     for code, is_cached in ((errno.EOPNOTSUPP, True), (errno.EAGAIN, False), (errno.EIO, False)):
 
         def fail(*_: object, code: int = code) -> int:
             raise OSError(code, os.strerror(code))
 
         monkeypatch.setattr(os, "preadv", fail)
-        assert RealDisk().open(os.devnull).is_cached(0, 1) is is_cached
+        assert RealDisk().open(str(tmp_path / "file")).is_cached(0, 1) is is_cached
 
 
 def test_what_is_cached_in_part_is_not(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

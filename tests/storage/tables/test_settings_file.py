@@ -63,7 +63,8 @@ def as_if_of_another(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
     fstat = os.fstat
 
     def as_of_another(fd: int) -> SimpleNamespace:
-        return SimpleNamespace(st_uid=-1, st_gid=-1, st_size=fstat(fd).st_size)
+        found = fstat(fd)
+        return SimpleNamespace(st_uid=-1, st_gid=-1, st_size=found.st_size, st_mode=found.st_mode)
 
     monkeypatch.setattr(os, "fstat", as_of_another)
     monkeypatch.setattr(os, "fchown", lambda fd, uid, gid: given.append((uid, gid)))

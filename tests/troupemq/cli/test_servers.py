@@ -27,7 +27,7 @@ from troupemq.masters.supervisor import MastersPlan
 from troupemq.tour import Tour, TourFigures
 
 NO_PORTS = ("-s", "listenPort=0", "-s", "bindAddress=127.0.0.1", "-s", "brokerIP1=127.0.0.1")
-FREE_PORTS = ("--namesrv-port", "0", "--broker-port", "0")
+FREE_PORTS = ("--namesrv-port", "0", "--broker-port", "0", "--console-port", "0")
 CROWDED = "warning slow handler"
 """So begins a line about the machine: others have the processors."""
 
