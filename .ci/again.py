@@ -1,6 +1,6 @@
 """Runs the tests that failed in the last run again, alone, and names them if they are unsteady.
 
-    .venv/bin/python .ci/again.py
+    .venv/bin/python .ci/again.py [what else to give pytest]
 
 One failure in eight thousand tests that nobody can repeat must be mended, and be seen: but it says
 less about a change than the other tests do. So two failed tests at most are run twice more, one
@@ -27,7 +27,16 @@ def main() -> int:
     if not 0 < len(failed) <= AGAIN_MAX:
         print(f"{len(failed)} tests failed: not run again")
         return 1
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *failed]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        *sys.argv[1:],
+        *failed,
+    ]
     for _ in range(2):
         if subprocess.run(command, check=False, env=os.environ).returncode:
             return 1

@@ -22,7 +22,7 @@ from storage.config import StoreConfig
 
 FAST_PORT_BELOW = 2
 HA_PORT_ABOVE = 1
-FREE_PORT_TRIES = 50
+FREE_PORT_TRIES = 200
 STOP_AFTER_FAILURE_S = 10.0
 PORT_NAMES = ("listenPort", "fast port", "HA port")
 

@@ -88,7 +88,12 @@ def broker_process(root: Path) -> Iterator[Attacked]:
     with (root / "log").open("wb") as log:
         process = subprocess.Popen(command, stdout=log, stderr=log)
         try:
-            wait_until(lambda: ready.exists() and bool(ready.read_text()), "ready", START_S)
+            wait_until(
+                lambda: process.poll() is not None or (ready.exists() and bool(ready.read_text())),
+                "ready",
+                START_S,
+            )
+            assert process.poll() is None, (root / "log").read_text()
             port = json.loads(ready.read_text())["broker"]
             with Line.to(port) as neighbour:
                 header = CreateTopicHeader("Topic", "TBW102", 4, 4, 6, "SINGLE_TAG")
@@ -175,7 +180,7 @@ def many_files() -> Iterator[None]:
 
 
 @pytest.mark.slow(seconds=60)
-@pytest.mark.trial(short=0, long=1)
+@pytest.mark.trial(short=0, long=1, every=4)
 @pytest.mark.parametrize("name", ATTEMPTS)
 def test_nobody_else_notices(
     name: str, seed: int, tmp_path: Path, tell: Callable[[str], None]
