@@ -25,6 +25,7 @@ from actors.network.connections import Acceptor, Listener, PortTaken, open_liste
 from actors.network.service import Service
 from actors.settings.metrics_settings import MetricsSettings
 from storage.files.disk import RealDisk
+from tests.compat.patience import wait_until
 
 WAIT_S = 30
 
@@ -124,7 +125,7 @@ def test_garbage_is_collected_again_after_a_page_even_a_failed_one(collecting: N
         status, body = get(port)
         assert status == 500 and b"ValueError: no page" in body
         assert gc.isenabled()
-        assert get(port) == (200, b"x 1\n"), "the actor was started again"
+        wait_until(lambda: get(port) == (200, b"x 1\n"), "the actor was started again")
     assert during == [False, False] and gc.isenabled()
 
 
