@@ -17,7 +17,6 @@ from enum import Enum
 from itertools import islice
 from select import EPOLLIN
 from socket import MSG_PEEK, socket
-from ssl import SSLSocket
 
 from actors.engine.actor import Actor, handles
 from actors.engine.address import Address
@@ -69,7 +68,7 @@ class _Newcomer:
         self.number = number
         self.accepted = accepted
         self.host = accepted.remote[0]
-        self.sock: socket | SSLSocket | None = sock
+        self.sock: socket | TlsSocket | None = sock
         """None while a handshake is at it."""
         self.since_ms = since_ms
         self.state = _State.SILENT
@@ -193,10 +192,10 @@ class Entrance(Actor):
         elif message.events:
             self._watch(newcomer, message.events)
         else:
-            assert isinstance(message.sock, SSLSocket)
+            assert isinstance(message.sock, TlsSocket)
             self._forget(newcomer)
             remote, service = newcomer.accepted.remote, newcomer.accepted.service
-            self._to.tell(Accepted(TlsSocket(message.sock), remote, service))
+            self._to.tell(Accepted(message.sock, remote, service))
 
     # --- the end
 
