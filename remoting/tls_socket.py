@@ -14,6 +14,7 @@ from contextlib import suppress
 from socket import SHUT_RD, socket
 from ssl import MemoryBIO, SSLContext, SSLWantReadError, SSLWantWriteError
 from threading import local
+from typing import Any
 
 Buffer = bytes | memoryview
 
@@ -153,16 +154,17 @@ class TlsSocket:
             self._is_over = True
             return b""
         given, found = _scratch.given, 0
-        incoming, read = self._incoming, self._tls.read
+        incoming = self._incoming
+        read: Any = self._tls.read  # its buffer need not be a bytearray
         for at in range(0, size, FED_BYTES):
             incoming.write(taken[at : min(at + FED_BYTES, size)])
             try:
                 while incoming.pending:
-                    count = read(RECORD_BYTES, given[found:])  # type: ignore[arg-type]
+                    count = read(RECORD_BYTES, given[found:])
                     if not count:
                         self._end()
                         break
-                    found += count  # type: ignore[operator]
+                    found += count
             except SSLWantReadError:  # the rest of a record has not come
                 pass
         if self._outgoing.pending:

@@ -125,7 +125,7 @@ class Entrance(Actor):
         sock = newcomer.sock
         assert sock is not None
         try:
-            first = sock.recv(1, MSG_PEEK)
+            first = sock.recv(1, MSG_PEEK) if isinstance(sock, socket) else b""
         except BlockingIOError:
             return
         except OSError:

@@ -106,6 +106,10 @@ class Records:
             self._end.write(frame)
         self._plain.sendall(self._outgoing.read())
 
+    def sendall(self, data: bytes) -> None:
+        """In one record, or as few as it takes."""
+        self.send([data])
+
     def recv(self, size_bytes: int) -> bytes:
         """What is there; nothing at the end."""
         while True:
