@@ -84,6 +84,11 @@ class _Tick:
 
 
 @dataclass(slots=True)
+class _NextTurn:
+    """It is the turn of the next connection that has brought much."""
+
+
+@dataclass(slots=True)
 class _EndMore:
     """End some more of the connections whose peers have gone."""
 
@@ -115,11 +120,21 @@ class Connections(Actor):
     def limits(self) -> Limits:
         """Of this server."""
         if self._limits is None:
-            self._limits = new_limits(self.system.clock.monotonic_ms, self._places)
+            self._limits = new_limits(
+                self.system.clock.monotonic_ms, self._turn_later, self._places
+            )
         return self._limits
 
     def on_start(self) -> None:
         self.every(min(IDLE_TICK_MS, max(self._idle_ms / 4, 1)), _Tick())
+
+    def _turn_later(self) -> None:
+        self.system.loop.tell_in_next_round(self.address, _NextTurn())
+
+    @handles(_NextTurn)
+    def on_next_turn(self, _: _NextTurn) -> None:
+        """One connection that has more to do does some of it."""
+        self.limits.turns.next()
 
     @property
     def count(self) -> int:
