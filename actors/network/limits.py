@@ -19,8 +19,8 @@ log = get_logger(__name__)
 HALF_BYTES_MAX = 256 << 20
 """Of frames that have come in part, of all peers: sixteen of the longest."""
 
-HALF_BYTES_OF_ADDRESS_MAX = 64 << 20
-"""The same of one address."""
+HALF_BYTES_OF_ADDRESS_MAX = 32 << 20
+"""The same of one address: two of the longest, and as much again while they become whole."""
 
 UNSENT_BYTES_OF_ALL_MAX = 512 << 20
 """Answers that peers do not take, of all of them; that of one is in connection.py."""

@@ -14,9 +14,10 @@ from remoting.tls_socket import TlsSocket
 RECEIVE_BYTES = 256 << 10
 """How much one read takes: a few hundred small sends, or a part of a large one."""
 
-BUFFERS_PER_SEND = 512
-SEND_BYTES = 1 << 20
-"""Offered to the socket in one call; what it does not take of that is copied."""
+BUFFERS_PER_SEND = 256
+SEND_BYTES = 256 << 10
+"""Offered to the socket in one call; what it does not take of that is copied, for a hundred peers
+that read nothing as well."""
 
 JOINED_BYTES_MAX = 1 << 10
 """Buffers that are smaller on average cost more one by one than the copy that joins them."""
