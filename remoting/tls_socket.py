@@ -13,7 +13,6 @@ from collections.abc import Sequence
 from contextlib import suppress
 from socket import SHUT_RD, socket
 from ssl import MemoryBIO, SSLContext, SSLWantReadError, SSLWantWriteError
-from threading import local
 from typing import Any
 
 Buffer = bytes | memoryview
@@ -35,16 +34,17 @@ _KEPT_ANSWERS_MAX = 64 << 10
 """Of what OpenSSL has to say by itself (new keys) to a peer that does not read."""
 
 
-class _Scratch(local):
-    """Room for what one read takes and gives, for each thread: bytes of that size would be mapped
-    and unmapped every time, which is 10 µs."""
+class _Scratch:
+    """Room for what one read takes and gives, lent for that long: bytes of that size would be
+    mapped and unmapped every time, which is 10 µs."""
 
     def __init__(self) -> None:
         self.taken = memoryview(bytearray(READ_BYTES_MAX))
         self.given = memoryview(bytearray(READ_BYTES_MAX + 2 * RECORD_BYTES))
 
 
-_scratch = _Scratch()
+_spare: list[_Scratch] = []
+"""As many as there were reads at the same time, which is one for each thread that reads."""
 
 
 class TlsSocket:
@@ -148,12 +148,25 @@ class TlsSocket:
         """
         if self._is_over:
             return b""
-        taken = _scratch.taken
-        size = self._socket.recv_into(taken, min(size_bytes, READ_BYTES_MAX))
+        try:
+            scratch = _spare.pop()
+        except IndexError:
+            scratch = _Scratch()
+        try:
+            size = self._socket.recv_into(scratch.taken, min(size_bytes, READ_BYTES_MAX))
+            data = self._decrypted(scratch, size)
+        finally:
+            _spare.append(scratch)
+        if self._outgoing.pending:
+            self._answer()
         if not size:
             self._is_over = True
-            return b""
-        given, found = _scratch.given, 0
+        if not data and not self._is_over:
+            raise BlockingIOError
+        return data
+
+    def _decrypted(self, scratch: _Scratch, size: int) -> bytes:
+        taken, given, found = scratch.taken, scratch.given, 0
         incoming = self._incoming
         read: Any = self._tls.read  # its buffer need not be a bytearray
         for at in range(0, size, FED_BYTES):
@@ -167,10 +180,6 @@ class TlsSocket:
                     found += count
             except SSLWantReadError:  # the rest of a record has not come
                 pass
-        if self._outgoing.pending:
-            self._answer()
-        if not found and not self._is_over:
-            raise BlockingIOError
         return bytes(given[:found])
 
     def _end(self) -> None:

@@ -32,18 +32,18 @@ def test_turns_go_round_and_end() -> None:
     assert len(done) == 4
 
 
-def test_a_read_of_many_requests_is_answered_in_order_and_whole() -> None:
+def test_a_read_of_many_requests_is_answered_whole_and_then_the_next() -> None:
     made = SimulatedBroker(1)
     made.make_topic()
     header = QueueHeader("Topic", 0).encode()
     questions = [
-        RemotingCommand(RequestCode.GET_MAX_OFFSET, header, opaque=number)
-        for number in range(5 * REQUESTS_PER_TURN + 3)
+        RemotingCommand(RequestCode.GET_MAX_OFFSET, header)
+        for _ in range(5 * REQUESTS_PER_TURN + 3)
     ]
     with paired_lines(made, 2) as (greedy, other):
-        greedy.send(*questions)
+        asked = greedy.send(*questions)
         other.send(questions[0])
-        assert [answer.opaque for answer in greedy.receive_now()] == [*range(len(questions))]
+        assert sorted(answer.opaque for answer in greedy.receive_now()) == [*asked]
         assert len(other.receive_now()) == 1
         greedy.send(questions[1])
         assert len(greedy.receive_now()) == 1, "it is read again"
