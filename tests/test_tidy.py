@@ -37,6 +37,8 @@ CATCHES_EVERYTHING = {
 
 WAITS_BY_SLEEPING = {
     "tests/compat/patience.py": "waits for processes that cannot tell when they are ready",
+    "tests/security/outcomes/reading.py": "an attacker who takes his time, on no test's",
+    "tests/security/outcomes/servers.py": "the same",
 }
 
 TESTED_ELSEWHERE = {
