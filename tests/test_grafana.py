@@ -94,6 +94,10 @@ FIRING: Mapping[str, tuple[int, Mapping[str, str]]] = {
     "SlaveBehind": (5, {'troupemq_slave_follows{node_id="b"}': "0x20"}),
     "Damage": (2, {'troupemq_damaged_ranges{node_id="b"}': "0 1x20"}),
     "AccessRefusedOften": (6, {'troupemq_auth_failures_total{node_id="b",reason="r"}': "0+50x20"}),
+    "CertificateEnds": (
+        9,
+        {'troupemq_tls_certificate_not_after_seconds{node_id="b",use="server"}': "1209000x20"},
+    ),
     "TransactionsOpen": (15, {'troupemq_transaction_oldest_seconds{node_id="b"}': "3601x20"}),
     "SubscriptionsDiffer": (
         15,
@@ -126,6 +130,7 @@ CALM = {
     'troupemq_replica_lag_bytes{node_id="b",slave="s"}': "1000x600",
     'troupemq_damaged_ranges{node_id="b"}': "0x600",
     'troupemq_auth_failures_total{node_id="b",reason="r"}': "0+1x600",
+    'troupemq_tls_certificate_not_after_seconds{node_id="b",use="server"}': "1800000x600",
     'troupemq_transaction_oldest_seconds{node_id="b"}': "10x600",
     'troupemq_groups_subscribing_differently{node_id="b"}': "0x600",
     'troupemq_spark_job_last_success_timestamp_seconds{spark_job="archive"}': "0+60x600",
