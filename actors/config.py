@@ -141,7 +141,7 @@ class BrokerConfig(
     health_port: int = key("healthPort", default=0)
     """Where /health/live and /health/ready are answered over HTTP; ours, 0: nowhere."""
     monitoring_port: int = key("monitoringPort", default=0)
-    """Kept free for the process above several brokers; 0: none."""
+    """Of several masters: metrics and health of all; 0: nowhere."""
     one_of: str = ""
     """Of several under one process the name of the first; empty: it is alone."""
     config_path: str = ""

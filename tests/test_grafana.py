@@ -15,6 +15,7 @@ import yaml
 
 from tests.support.brokers import SimulatedBroker
 from tests.support.metrics import Scraper, families
+from troupemq.masters.monitoring import UP
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT / "conf" / "grafana"
@@ -29,6 +30,7 @@ LATE = 'rocketmq_consumer_lag_latency_milliseconds{topic="T",consumer_group="g",
 
 FIRING: Mapping[str, tuple[int, Mapping[str, str]]] = {
     "NotScraped": (3, {'up{job="troupemq",instance="b"}': "1 0x9"}),
+    "MasterDown": (3, {'troupemq_master_up{node_id="b"}': "1 0x9"}),
     "NotRegistered": (5, {'troupemq_registered{node_id="b",namesrv="n"}': "1 0x9"}),
     "DiskNearlyFull": (
         9,
@@ -115,6 +117,7 @@ ALSO = {"DiskFull": {"DiskNearlyFull"}, "ActorKeepsRestarting": {"ActorRestarted
 
 CALM = {
     'up{job="troupemq",instance="b"}': "1x600",
+    'troupemq_master_up{node_id="b"}': "1x600",
     'troupemq_registered{node_id="b",namesrv="n"}': "1x600",
     'troupemq_disk_free_bytes{node_id="b"}': "50x600",
     'troupemq_disk_bytes{node_id="b"}': "100x600",
@@ -140,13 +143,13 @@ CALM = {
 
 @cache
 def declared() -> frozenset[str]:
-    """Every name of a scrape of a broker."""
+    """Every name of a scrape of a broker, or of several masters."""
     made = SimulatedBroker(1)
     made.make_topic()
     made.send()
     found = families(Scraper(made).text())
     made.stop()
-    return frozenset(found)
+    return frozenset({*found, UP})
 
 
 def names_in(expression: str) -> set[str]:

@@ -51,13 +51,19 @@ class MetricsServer:
             self.server.close()
 
 
-def page_server(config: BrokerConfig | NamesrvConfig) -> PageServer:
-    """One at the port of metrics, without pages yet. Raises PortTaken, StoreError."""
+def page_server(
+    config: BrokerConfig | NamesrvConfig, port: int | None = None, name: str = PORT_NAME
+) -> PageServer:
+    """One without pages yet, at the port of metrics, or at `port`, which `name` is the setting of.
+
+    Raises PortTaken, StoreError.
+    """
     tls: PageTls | None = None
     mode = config.metrics_port_mode
     if mode != DISABLED:
         tls = PageTls(TlsContexts(config), takes_plain=mode == PERMISSIVE)
-    sock = open_listener(config.metrics_host, config.metrics_port, PORT_NAME, HOST_NAME)
+    at = config.metrics_port if port is None else port
+    sock = open_listener(config.metrics_host, at, name, HOST_NAME)
     return PageServer(sock, tls)
 
 

@@ -100,7 +100,7 @@ class SpanExport(Actor):
         """As many as there are, unless the collector has just failed."""
         if self.system.clock.monotonic_ms() < self._again_at_ms:
             return
-        for _ in range(1 + self._queue.waiting_count // BATCH_SPANS):
+        for _batch in range(1 + self._queue.waiting_count // BATCH_SPANS):
             if not self._send_some():
                 return
 
@@ -259,4 +259,4 @@ class Collector:
 
     def close(self) -> None:
         """No more is sent."""
-        self._exporter.shutdown()
+        self._exporter.shutdown()  # type: ignore[no-untyped-call]
