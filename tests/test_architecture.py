@@ -27,12 +27,13 @@ ROOMS: dict[str, str] = {
     " dispatching recovery reading transactions message_store retention replica scrub checking"
     " dump",
     "actors": "engine settings config access network tables statistics dispatching retention"
-    " scrubbing naming sending pulling consumers delays transactions replication admin jobs metrics"
-    " parts"
+    " scrubbing naming sending pulling consumers delays transactions replication admin jobs spans"
+    " metrics parts"
     " children broker broker_server namesrv_server",
     "spark": "report progress plot parts arguments accounts class_data masters shipping session"
     " class_data_session leasing decoding sink source archive analysis jobs runner",
-    "troupemq/client": "errors message log arguments connection admin producing consuming",
+    "troupemq/client": "errors message log arguments span_making spans connection"
+    " admin producing consuming",
 }
 """What lies in a package, from the bottom up: each imports only what stands before it."""
 

@@ -46,6 +46,8 @@ TESTED_ELSEWHERE = {
     "actors/access/real_topic.py": "tests/security/test_holes_of_requests.py: H1, all its uses",
     "actors/children/tls.py": "tests/security/test_tls_of_servers.py: the doors that it makes",
     "actors/children/metrics.py": "tests/actors/metrics/test_metrics_port.py: what it opens",
+    "actors/settings/span_settings.py": "tests/actors/spans/test_span_export.py",
+    "protocol/span_names.py": "tests/actors/spans/test_span_queue.py",
     "actors/delays/delay_offsets.py": "tests/actors/delays/test_schedule.py: who asks and tells it",
     "actors/engine/histogram.py": "tests/actors/metrics/test_broker_metrics.py: who shows them",
     "actors/engine/published.py": "tests/actors/tables/test_topics.py: one attribute, read there",

@@ -1,8 +1,10 @@
 """Tests of actors/metrics/broker_metrics.py and its pages: names, and values others say, too."""
 
+from contextlib import suppress
 from dataclasses import replace
-from http.client import HTTPConnection
+from http.client import HTTPConnection, HTTPSConnection
 from pathlib import Path
+from socket import create_connection
 
 import pytest
 
@@ -16,9 +18,12 @@ from protocol.bodies_client import ConsumeStatus
 from protocol.codes import RequestCode
 from protocol.command import RemotingCommand
 from protocol.headers.admin import GetConsumeStatsHeader
+from remoting.certificate import not_after_s
 from storage.files.disk import RealDisk
 from tests.actors.metrics.names import BOARD_10477, EXPORTER, NATIVE
+from tests.compat.patience import wait_until
 from tests.support.brokers import BROKER, STORE, SimulatedBroker, send_command
+from tests.support.certificates import Certificates
 from tests.support.metrics import Scraper, families, samples, value
 from tests.support.peers import request
 from tests.support.transacting import COMMIT, ROLLBACK, end_command, half
@@ -289,3 +294,51 @@ def test_a_broker_with_sockets_serves_both_pages(tmp_path: Path) -> None:
             assert len(found[name]) == 1
     finally:
         assert running.stop(30)
+
+
+def test_tls_is_counted_and_a_certificate_has_its_end(tmp_path: Path) -> None:
+    made = Certificates(tmp_path / "tls")
+    files = made.files()
+    config = replace(
+        BROKER,
+        listen_port=0,
+        metrics_type="PROM",
+        metrics_port=0,
+        tls_metrics_mode="enforcing",
+        tls_server_certificate=files.cert_path,
+        tls_server_key=files.key_path,
+    )
+    store = replace(STORE, root=str(tmp_path / "store"))
+    running = start_broker(config, store, system=ActorSystem.real(disk=RealDisk()))
+    context = made.calls()
+    try:
+        with (
+            create_connection(("127.0.0.1", running.ports.main), 30) as plain,
+            create_connection(("127.0.0.1", running.ports.main), 30) as wrong,
+            create_connection(("127.0.0.1", running.ports.main), 30) as sock,
+            context.wrap_socket(sock, server_hostname="127.0.0.1"),
+        ):
+            plain.sendall(b"\0\0")
+            wrong.sendall(b"\x16nonsense")
+            with suppress(ConnectionError):
+                assert not wrong.recv(1)
+            tls = running.broker.tls
+            assert tls is not None
+            wait_until(lambda: tls.handshakes.total() == 2, "both are counted")
+            connection = HTTPSConnection(
+                "127.0.0.1", running.metrics_port, timeout=30, context=context
+            )
+            connection.request("GET", "/metrics")
+            found = samples(connection.getresponse().read().decode())
+            connection.close()
+    finally:
+        assert running.stop(30)
+    name = "troupemq_tls_handshakes_total"
+    assert {labels["result"]: number for labels, number in found[name]} == {
+        **{"success": 1, "failed": 1},
+        **{"too_late": 0, "too_many": 0, "plain": 0},
+    }
+    assert value(found, "troupemq_connections", port="main", tls="true") == 1
+    assert value(found, "troupemq_connections", port="main", tls="false") == 1
+    end_s = value(found, "troupemq_tls_certificate_not_after_seconds", use="server")
+    assert end_s == not_after_s(Path(files.cert_path).read_text(encoding="ascii"))
