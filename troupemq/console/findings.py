@@ -116,12 +116,13 @@ def _of_damage(each: BrokerSummary, link: Link) -> Iterator[Worry]:
     store, address = each.store, each.place.address
     if store is not None and store.damaged_places:
         text = (
-            f"{_name(each)} has {store.damaged_places:,} damaged places in its log: its disk fails,"
-            " or somebody wrote there."
+            f"{_name(each)} has damage at {counted(store.damaged_places, 'place')} of its log: its"
+            " disk fails, or somebody wrote there."
         )
         yield Worry(f"damage {address}", "trouble", text, link)
     if store is not None and store.damaged_tables:
-        text = f"{_name(each)} found {len(store.damaged_tables)} of its tables damaged."
+        tables = counted(len(store.damaged_tables), "table")
+        text = f"{_name(each)} found {tables} damaged when it started."
         yield Worry(f"tables {address}", "watch", text, link)
 
 
@@ -197,6 +198,11 @@ def _of_the_rest(now: Snapshot, limits: Thresholds) -> Iterator[Worry]:
             if run.state == "failed":
                 text = f"The last run of the job {name} at {address} failed: {run.sentence}"
                 yield Worry(f"job {address} {name}", "watch", text, Link(name, "/jobs"))
+
+
+def counted(count: int, what: str) -> str:
+    """`1 place`, `2 places`."""
+    return f"{count:,} {what}" if count == 1 else f"{count:,} {what}s"
 
 
 def spoken(span_ms: int) -> str:

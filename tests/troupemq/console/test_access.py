@@ -100,7 +100,7 @@ def accounts(visit: Visit) -> dict[str, dict[str, object]]:
 def test_accounts_show_what_they_may_and_nothing_secret(admin: Visit) -> None:
     found = accounts(admin)
     assert found["root-account"]["admin"] is True
-    assert found["shop-account"]["topics"] == ["Orders=PUB|SUB"]
+    assert found["shop-account"]["topics"] == ["Orders=PUB|SUB", "all others=DENY"]
     assert admin.json("/access")["white_addresses"][0]["addresses"] == ["192.0.2.7"]
     for text in (admin.get("/access").text, json.dumps(admin.json("/access"))):
         assert ROOT_SECRET not in text and SHOP_SECRET not in text and "ecretKey" not in text
@@ -115,7 +115,8 @@ def test_an_account_is_changed_by_its_form_and_its_secret_is_seen_nowhere(
     assert "-s SECRET" in preview and 'type="password"' in preview
     done = admin.change("acl-account", **SHOP, secret=NEW_SECRET).text
     assert "The account shop-account is set" in done and "-s SECRET" in done
-    assert accounts(admin)["shop-account"]["topics"] == ["Orders=PUB|SUB", "Bills=SUB"]
+    topics = ["Orders=PUB|SUB", "Bills=SUB", "all others=SUB"]
+    assert accounts(admin)["shop-account"]["topics"] == topics
     log = (tmp_path / "audit.log").read_text()
     said = capfd.readouterr()
     for text in (preview, done, log, said.out, said.err, admin.get("/access").text):

@@ -53,8 +53,8 @@ def test_damage_that_a_broker_knows_of_is_shown_place_by_place(
         live.console.watch.forget()
         found = live.json("/broker", address=address_of(live))
         assert found["damaged_places"][0]["why"] == "its CRC is wrong"
-        assert found["damage"][0]["text"].startswith("1 places of the log are damaged, 12 bytes")
-        assert "damaged places" in live.json("/")["findings"][0]["text"]
+        assert found["damage"][0]["text"].startswith("The log is damaged at 1 place, 12 bytes")
+        assert "damage at 1 place" in live.json("/")["findings"][0]["text"]
         rows = live.console.cluster.run("storeState", "-b", address_of(live))
         assert rows.rows[0]["damage"] == ["7 to 19: its CRC is wrong"] and rows.failures
     finally:

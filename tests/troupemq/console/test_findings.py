@@ -133,10 +133,10 @@ def test_damage_of_a_store_is_trouble_and_of_its_tables_worth_a_look() -> None:
     assert said(now) == [
         (
             "trouble",
-            "The broker broker-a has 2 damaged places in its log: its disk fails, or somebody wrote"
-            " there.",
+            "The broker broker-a has damage at 2 places of its log: its disk fails, or somebody"
+            " wrote there.",
         ),
-        ("watch", "The broker broker-a found 1 of its tables damaged."),
+        ("watch", "The broker broker-a found 1 table damaged when it started."),
     ]
     now.brokers[0].store = StoreState()
     assert said(now) == []

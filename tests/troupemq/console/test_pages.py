@@ -103,6 +103,9 @@ def test_a_topic_shows_its_queues_and_who_consumes_it(
     found = live.json("/topic", name="Orders")
     assert sum(row["messages"] for row in found["queues"]) == COUNT
     assert [row["group"] for row in found["groups"]] == ["billing"]
+    address = live.console.watch.newest().brokers[0].place.address
+    senders = live.json("/producers", broker=address)["producers"]
+    assert "shop" in {row["group"] for row in senders}
     rows = live.json("/topics", filter="ORD")["topics"]
     assert [row["topic"] for row in rows] == ["Orders"]
     assert live.json("/topics", filter="nothing")["topics"] == []

@@ -216,22 +216,27 @@ def _account_rows(
             {
                 "account": name,
                 "admin": bool(account.get("admin")),
-                "topics_by_default": account.get("default_topic_perm"),
-                "groups_by_default": account.get("default_group_perm"),
-                "topics": account.get("topic_perms"),
-                "groups": account.get("group_perms"),
-                "without_signature_from": account.get("white_remote_address"),
+                "topics": _perms(account, "topic"),
+                "groups": _perms(account, "group"),
+                "unsigned_from": account.get("white_remote_address"),
                 **{key: account[key] for key in ("broker", "monitor") if account.get(key)},
                 "refused": times.get(name, 0),
                 "last_refused_ms": Time(last_ms.get(name, 0)),
-                "cluster": cluster,
-                "brokers": addresses if len(addresses) < len(configurations) else "all",
+                "at": "all" if len(addresses) == len(configurations) else [cluster, *addresses],
                 "change": change_link(asked, "Change", "acl-account", given),
                 "delete": change_link(asked, "Delete", "acl-delete", given),
             }
         )
     names = list(dict.fromkeys(key for row in rows for key in row))
     return [{name: row.get(name) for name in names} for row in rows]
+
+
+def _perms(account: Mapping[str, object], kind: str) -> list[str]:
+    """`all others` is the default, which is DENY where nothing is said."""
+    named = account.get(f"{kind}_perms")
+    default = account.get(f"default_{kind}_perm") or "DENY"
+    listed = [str(each) for each in named] if isinstance(named, list) else []
+    return listed if account.get("admin") else [*listed, f"all others={default}"]
 
 
 def _white_rows(

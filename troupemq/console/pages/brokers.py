@@ -4,7 +4,9 @@ Actors and what is known of damage are told by our brokers alone. What a setting
 means here: RocketMQ's brokers mean the same by the keys that both know.
 """
 
-from protocol.bodies_own import ActorList, StoreState
+from time import time_ns
+
+from protocol.bodies_own import ActorLine, ActorList, StoreState
 from protocol.codes import RequestCode, ResponseCode
 from troupemq.cli.admin.brokers import store_row
 from troupemq.cli.admin.output import Time
@@ -12,7 +14,7 @@ from troupemq.client.errors import BrokerError, ClientError
 from troupemq.console.asking import NotThere, PageRequest, failures_of, page
 from troupemq.console.changes import change_link
 from troupemq.console.cluster import Gathered
-from troupemq.console.findings import spoken
+from troupemq.console.findings import counted, spoken
 from troupemq.console.pages.overview import REFRESH_S, broker_row
 from troupemq.console.parts import (
     Cells,
@@ -20,17 +22,20 @@ from troupemq.console.parts import (
     Form,
     Input,
     Link,
+    Links,
     Note,
     Notes,
     Page,
     Part,
     RowTable,
     Size,
+    Span,
 )
 from troupemq.console.snapshot import BrokerSummary, Snapshot
 from troupemq.setting_meanings import SettingMeaning, broker_settings
 
 WHICH = ("all", "changed", "live")
+_STATES = ("down", "up", "not started")
 NO_ACTORS = "It tells of no actors: RocketMQ's own brokers have none."
 NO_DAMAGE = (
     "It does not tell what of its store is damaged: RocketMQ's own brokers do not look for it."
@@ -56,13 +61,25 @@ def _row(each: BrokerSummary) -> Cells:
     store = each.store
     return {
         **broker_row(each),
-        "waiting_sends": each.number("sendThreadPoolQueueSize"),
+        "waiting_sends": _whole(each.number("sendThreadPoolQueueSize")),
         "put_99_ms": each.number("putLatency99"),
         "unflushed": each.says.get("remainHowManyDataToFlush"),
         "not_dispatched": _size(each.number("dispatchBehindBytes")),
         "damaged_places": None if store is None else store.damaged_places,
-        "up": each.says.get("runtime", "").strip("[ ]") or None,
+        "up_ms": _up(each),
     }
+
+
+def _up(each: BrokerSummary) -> Span | str | None:
+    """Since when it runs; official brokers say it in words, too."""
+    boot_ms = each.number("bootTimestamp")
+    if boot_ms is None or boot_ms <= 0:
+        return each.says.get("runtime", "").strip("[ ]") or None
+    return Span(max(0, time_ns() // 1_000_000 - int(boot_ms)))
+
+
+def _whole(number: float | None) -> int | None:
+    return None if number is None else int(number)
 
 
 def _size(number: float | None) -> Size | None:
@@ -84,6 +101,7 @@ def broker(asked: PageRequest) -> Page:
         now.missing,
         taken_ms=now.taken_ms,
     )
+    page.parts.append(Links([Link("Who sends here", "/producers", {"broker": address})]))
     page.parts += _relatives(now, state)
     is_ours, actors = _actors(asked, address)
     page.parts += actors
@@ -108,7 +126,7 @@ def _relatives(now: Snapshot, state: BrokerSummary) -> list[Part]:
                 {"address": each.place.address},
             ),
             "address": each.place.address,
-            "log_end": own if own is None else int(own),
+            "log_end": _whole(own),
             "behind": None if own is None or end is None else Size(max(0.0, end - own)),
         }
         for each in family
@@ -130,12 +148,13 @@ def _actors(asked: PageRequest, address: str) -> tuple[bool, list[Part]]:
     except ClientError as error:
         return False, failures_of([str(error)], "actors")
     lines = sorted(
-        found.actors, key=lambda each: (each.is_up, -each.restarts, -each.inbox, each.name)
+        found.actors,
+        key=lambda each: (_STATES.index(_state(each)), -each.restarts, -each.inbox, each.name),
     )
     rows = [
         {
             "actor": each.name,
-            "state": "up" if each.is_up else "down" if each.handled else "not started",
+            "state": _state(each),
             "inbox": each.inbox,
             "restarts": each.restarts,
             "handled": each.handled,
@@ -159,14 +178,20 @@ def _actors(asked: PageRequest, address: str) -> tuple[bool, list[Part]]:
     return True, [Notes("loop", "Actors", notes), RowTable("actors", "", rows)]
 
 
+def _state(actor: ActorLine) -> str:
+    if actor.is_up:
+        return "up"
+    return "down" if actor.handled else "not started"
+
+
 def _store(state: BrokerSummary, is_ours: bool) -> list[Part]:
     """What lies there; of our brokers also what is damaged."""
     found = state.store
     if found is None:
         first, end = state.number("commitLogMinOffset"), state.number("commitLogMaxOffset")
         facts: dict[str, object] = {
-            "log_start": None if first is None else int(first),
-            "log_end": None if end is None else int(end),
+            "log_start": _whole(first),
+            "log_end": _whole(end),
             "log_size": None if first is None or end is None else Size(end - first),
             "not_flushed": state.says.get("remainHowManyDataToFlush"),
             "not_dispatched": _size(state.number("dispatchBehindBytes")),
@@ -201,9 +226,9 @@ def _damage(found: StoreState) -> list[Part]:
     notes = []
     if found.damaged_places:
         sentence = (
-            f"{found.damaged_places:,} places of the log are damaged, {found.damaged_bytes:,} bytes"
-            " in all: the messages there are lost, all others are not. The disk fails, or somebody"
-            " wrote there."
+            f"The log is damaged at {counted(found.damaged_places, 'place')},"
+            f" {counted(found.damaged_bytes, 'byte')} in all: the messages there are lost, all"
+            " others are not. The disk fails, or somebody wrote there."
         )
         notes.append(Note("trouble", sentence))
     for path in found.damaged_tables:
@@ -303,11 +328,11 @@ def _setting_row(
         holds = "at once" if meaning.is_live else "after a restart"
     is_secret = meaning is not None and meaning.is_secret
     given = {"address": address, "key": name, "value": value}
+    change = None if is_secret else change_link(asked, name, "setting", given)
     return {
-        "setting": name,
+        "setting": name if change is None else change,
         "value": "is set" if is_secret and value else value,
         "default": None if meaning is None else meaning.default or None,
         "holds": holds,
         "means": None if meaning is None else meaning.words or None,
-        "change": None if is_secret else change_link(asked, "Change", "setting", given),
     }

@@ -60,6 +60,7 @@
         points: chart.with_points ? { show: true, size: 7 } : {}, value: (u, v) => figure(v),
       }))],
       axes,
+      scales: { x: { range: (u, min, max) => min == null ? [0, 60] : max - min < 60 ? [max - 60, max] : [min, max] } },
     }, data, place);
   }
   const drawAll = () => document.querySelectorAll(".chart").forEach(draw);
