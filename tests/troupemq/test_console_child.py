@@ -7,14 +7,18 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from ssl import create_default_context
+from urllib.request import urlopen
 
 import pytest
 
 from actors.config import parse_broker_config, parse_namesrv_config
+from actors.settings.tls_settings import TlsSettings
 from remoting.tls_options import AUTH_SERVER, ENABLE, TRUST
 from storage.access.account import BROKER_SECRET_KEY
 from storage.errors import StoreError
 from tests.compat.patience import wait_until
+from tests.support.certificates import Certificates
 from troupemq import console_child as module
 from troupemq.cli.servers import SMALL_FILES
 from troupemq.console_child import KEY_PASSWORD, ConsoleChild
@@ -120,6 +124,25 @@ def test_without_its_folder_a_broker_runs_and_the_command_says_what_to_install(
     assert done.returncode == 1
     sentence = "troupemq: The console is not installed: pip install 'troupemq[console]'.\n"
     assert done.stderr == sentence
+
+
+@pytest.mark.slow
+def test_beside_a_server_with_a_certificate_browsers_come_by_https(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    certificates = Certificates(tmp_path / "tls")
+    files = certificates.files()
+    tls = TlsSettings(tls_server_certificate=files.cert_path, tls_server_key=files.key_path)
+    child = ConsoleChild(GONE, 0, tmp_path / "console", tls=tls)
+    child.start()
+    try:
+        port = child.wait_until_ready(WAIT_S)
+        context = create_default_context(cafile=certificates.trust)
+        with urlopen(f"https://127.0.0.1:{port}/login", timeout=WAIT_S, context=context) as page:
+            assert page.status == 200
+    finally:
+        assert child.stop(WAIT_S)
+    assert f"Console on https://127.0.0.1:{port}/" in capfd.readouterr().out
 
 
 def test_a_server_that_shall_have_one_and_cannot_says_so(
