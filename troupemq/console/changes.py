@@ -42,6 +42,8 @@ class ConsoleChange:
     do: Callable[[PageRequest, Given], Gathered] | None = None
     """None: the command of `words` is run, which is one of `admin`."""
     about: str = ""
+    refuses: Callable[[Given], str] = lambda given: ""
+    """Why what is given is not even looked at, nor noted; empty: it is."""
 
     def line(self, asked: PageRequest, given: Given) -> str:
         """The command line; empty where there is none. Instead of what is secret: SECRET."""
@@ -78,6 +80,8 @@ class ConsoleChange:
                 found.append(f"{each.label} is needed")
             elif each.kind == "choice" and value and value not in each.choices:
                 found.append(f"{each.label} is one of {', '.join(each.choices)}")
+        if why := self.refuses(given):
+            found.append(why)
         return found
 
     def said(self, asked: PageRequest, given: Given) -> dict[str, str]:

@@ -67,7 +67,7 @@ def official(visit_to: MakeVisit) -> Iterator[Visit]:
     """Of a broker that knows nothing of ours, and has settings of its own."""
     with FakeServer() as namesrv, FakeServer() as broker:
         info = ClusterInfo(
-            {"b": BrokerData("C", "b", {0: broker.address, 1: "127.0.0.1:1"})}, {"C": {"b"}}
+            {"b": BrokerData("C", "b", {0: broker.address, 1: "127.0.0.1:1"})}, {"C": ["b"]}
         )
         namesrv.on(
             RequestCode.GET_BROKER_CLUSTER_INFO, lambda command: command.answer(body=info.encode())

@@ -198,6 +198,9 @@ def test_a_setting_is_changed_and_what_it_was_is_noted(live: Visit) -> None:
     shown = {row["setting"]: (row["value"], row["holds"]) for row in rows}
     assert shown["transactionCheckMax"] == ("9", "at once")
     assert shown["brokerName"] == ("broker-a", "after a restart")
+    page = live.change("setting", address=address, key="tls.server.keyPassword", value="hidden-1")
+    assert "is a secret" in page.text
+    assert "hidden-1" not in str(live.console.audit.newest(9))
 
 
 def test_groups_are_made_and_deleted(live: Visit) -> None:
