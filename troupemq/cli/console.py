@@ -65,6 +65,13 @@ def _own_tls(certificate: str, key: str, *, is_test: bool) -> TlsSettings | None
     )
 
 
+def _how_to_log_in(first_password: str | None, folder: Path) -> str:
+    if first_password is not None:
+        return f"Log in as admin with the password {first_password} (it is shown this once)."
+    path = folder / "accounts.json"
+    return f"Log in with an account of before; without {path} a start makes a new one."
+
+
 def _end_with_stdin() -> None:
     """Whoever started this one has the other end, and never writes."""
     sys.stdin.buffer.read()
@@ -178,12 +185,7 @@ def console(
         server.start()
         host = f"[{bind}]" if ":" in bind else bind
         tell(f"Console on {server.scheme}://{host}:{server.port}{prefix}/")
-        password = server.console.accounts.first_password
-        if password is not None:
-            tell(f"Log in as admin with the password {password} (it is shown this once).")
-        else:
-            path = folder / "accounts.json"
-            tell(f"Log in with an account of before; without {path} a start makes a new one.")
+        tell(_how_to_log_in(server.console.accounts.first_password, folder))
         if until_stdin_ends:
             Thread(target=_end_with_stdin, name="parent", daemon=True).start()
         return Serving({"console": server.port}, server.stop)

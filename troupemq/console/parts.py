@@ -141,7 +141,7 @@ class Links:
 
 
 @dataclass(frozen=True)
-class Line:
+class ChartLine:
     """One line of a chart: a key of the rows; `dash` tells it from the others without colour."""
 
     key: str
@@ -161,7 +161,7 @@ class LineChart:
     title: str
     path: str
     rows: str
-    lines: Sequence[Line]
+    lines: Sequence[ChartLine]
     with_points: bool = False
     """Few rows, each of which shall be seen."""
 

@@ -11,10 +11,10 @@ from troupemq.console.asking import NotThere, PageRequest, failures_of, page
 from troupemq.console.changes import change_link, change_links
 from troupemq.console.parts import (
     Cells,
+    ChartLine,
     Facts,
     Form,
     Input,
-    Line,
     LineChart,
     Link,
     Links,
@@ -98,8 +98,8 @@ def _chart(name: str) -> LineChart:
         f"/api/jobs/history?{urlencode({'job': name})}",
         "history",
         (
-            Line("took_s", "seconds", "link"),
-            Line("rows", "rows", "fine", (6, 4), on_the_right=True),
+            ChartLine("took_s", "seconds", "link"),
+            ChartLine("rows", "rows", "fine", (6, 4), on_the_right=True),
         ),
         with_points=True,
     )

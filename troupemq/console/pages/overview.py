@@ -7,7 +7,7 @@ from troupemq.console.asking import PageRequest, page
 from troupemq.console.findings import findings_of
 from troupemq.console.parts import (
     Cells,
-    Line,
+    ChartLine,
     LineChart,
     Link,
     Links,
@@ -45,9 +45,9 @@ def overview(asked: PageRequest) -> Page:
                 "/api/history",
                 "history",
                 (
-                    Line("in_tps", "in a second", "link"),
-                    Line("out_tps", "out a second", "fine", (8, 4)),
-                    Line("lag", "waiting", "trouble", (2, 3), on_the_right=True),
+                    ChartLine("in_tps", "in a second", "link"),
+                    ChartLine("out_tps", "out a second", "fine", (8, 4)),
+                    ChartLine("lag", "waiting", "trouble", (2, 3), on_the_right=True),
                 ),
             ),
             RowTable(
