@@ -87,7 +87,8 @@ TESTED_ELSEWHERE = {
     "troupemq/__main__.py": "tests/troupemq/test_packaging.py: the command of a wheel",
     "troupemq/cli/admin/": "tests/troupemq/cli/test_admin_commands.py: every command by its name",
     "troupemq/console/changing/": "tests/troupemq/console/test_changes.py: each is carried out",
-    "troupemq/console/pages/": "tests/troupemq/console/test_pages.py: every page by its path",
+    "troupemq/console/pages/": "tests/troupemq/console/test_pages.py: every page by its path;"
+    " beside it those with more of their own",
     "troupemq/console/reading.py": "tests/troupemq/console/test_pages.py: messages are found by it",
     "troupemq/cli/completion.py": "tests/troupemq/cli/test_admin.py: with what it completes",
     "troupemq/cli/jobs.py": "tests/troupemq/cli/test_servers.py: started as the servers are",

@@ -24,8 +24,7 @@ from actors.jobs.scheduled_runs import JobSchedule, KeptRuns
 from actors.jobs.spark_job import JobCommand, MakeCommand
 from actors.jobs.spark_jobs import SparkJobs
 from actors.metrics.page_server import PageServer
-from actors.namesrv_server import RunningNamesrv, start_namesrv
-from actors.settings.console_place import ConsolePlace
+from actors.namesrv_server import start_namesrv
 from spark.jobs import job_names
 from spark.runner import command, environment
 from storage.clock import SystemClock
@@ -160,7 +159,9 @@ class Servers:
         where = {"port": ports.main, "metrics": self.broker.metrics_port or None}
         log.info("broker serves", name=config.broker_name, **where, root=store.root)
 
-    def _start_console_of(self, place: ConsolePlace, namesrv: str, data: Path) -> None:
+    def _start_console_of(
+        self, place: BrokerConfig | NamesrvConfig, namesrv: str, data: Path
+    ) -> None:
         if place.console_port:
             hosts = [each.strip() for each in place.console_hosts.split(",") if each.strip()]
             self._console = ConsoleChild(
@@ -169,6 +170,7 @@ class Servers:
                 data,
                 bind_address=place.console_bind_address,
                 hosts=hosts,
+                tls=place,
             )
             self._console.start()
 
