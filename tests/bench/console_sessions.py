@@ -109,7 +109,7 @@ class Visitor:
         """Raises ConnectionError if it may not."""
         form = urlencode({"name": "admin", "password": self._password, "next": "/"})
         status, head, _ = self._answer("/login", form)
-        cookie = head.get("Set-Cookie", "")
+        cookie = head.get("set-cookie", "")
         if status != 303 or not cookie:
             raise ConnectionError(f"the login is answered {status}")
         self._cookie = cookie.partition(";")[0]
@@ -169,7 +169,8 @@ class Visitor:
         self._line.request("GET" if form is None else "POST", path, form, headers)
         response = self._line.getresponse()
         body = response.read()
-        return response.status, dict(response.getheaders()), body
+        head = {name.lower(): value for name, value in response.getheaders()}
+        return response.status, head, body
 
 
 def scrape(port: int, seconds: float, found: list[float]) -> None:
