@@ -16,7 +16,7 @@ import os
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -321,11 +321,11 @@ def table(rounds: Sequence[tuple[Turn, Turn]]) -> str:
         "| | nobody asks | ten visitors, scrapes | ratio | goal |",
         "| --- | ---: | ---: | ---: | ---: |",
     ]
-    rows = (
+    rows: list[tuple[str, Callable[[Turn], float], str]] = [
         ("broker CPU, µs a message", lambda turn: turn.broker_us, f"{CPU_GOAL:.2f}"),
         ("send p99, ms", lambda turn: turn.sends["p99_ms"], f"{P99_GOAL:.2f}"),
         ("send p50, ms", lambda turn: turn.sends["p50_ms"], ""),
-    )
+    ]
     for name, of, goal in rows:
         pairs = [(of(without), of(with_it)) for without, with_it in rounds]
         ratio = median(after / before for before, after in pairs)

@@ -196,8 +196,7 @@ def play(visitors: Sequence[Visitor], metrics_port: int, seconds: float) -> dict
     scrapes_ms: list[float] = []
     used_s = process_time()
     threads = [
-        Thread(target=lambda each=each: each_found.append(each.play(seconds)))  # type: ignore[misc]
-        for each in visitors
+        Thread(target=lambda each=each: each_found.append(each.play(seconds))) for each in visitors
     ]
     threads.append(Thread(target=scrape, args=(metrics_port, seconds, scrapes_ms)))
     for thread in threads:

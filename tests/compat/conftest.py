@@ -156,26 +156,6 @@ def any_broker(
 
 
 @pytest.fixture(scope="session")
-def official_pair(
-    scratch: Path, make_name_server: MakeNameServer, make_broker: MakeBroker
-) -> Iterator[tuple[Broker, Broker]]:
-    """An official master and its slave, with an official name server: for our tools."""
-    folder = scratch / "official-pair"
-    roles = {"brokerRole": "SLAVE", "brokerId": "1"}
-    with (
-        make_name_server("official", folder / "names") as names,
-        ExitStack() as stack,
-        ThreadPoolExecutor() as pool,
-    ):
-        master = make_broker("official", folder / "master", names, traceTopicEnable="true")
-        slave = make_broker("official", folder / "slave", names, **roles)
-        for each in (master, slave):
-            stack.callback(each.stop)
-        list(pool.map(Broker.start, (master, slave)))
-        yield master, slave
-
-
-@pytest.fixture(scope="session")
 def java_beside(any_broker: Broker, java_tools: Java) -> Iterator[Agent]:
     """A Java client of that broker."""
     with closing(java_agent("java", java_tools, any_broker.scratch, any_broker)) as agent:

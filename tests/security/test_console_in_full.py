@@ -39,6 +39,11 @@ MORE_KIB = 150 << 10
 Tell = Callable[[str], None]
 
 
+@pytest.fixture(autouse=True)
+def cheap_passwords() -> None:
+    """They are not, in a process."""
+
+
 class Attacked:
     """A console with somebody logged in, and a neighbour of its broker."""
 
