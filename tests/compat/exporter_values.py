@@ -36,6 +36,19 @@ from troupemq.client.message import MessageQueue
 
 TOPIC, GROUP, LATE = "IT-operators", "IT-operators-group", "IT-operators-late"
 QUEUES, COUNT = 4, 12
+SAME_EVERYWHERE = (
+    *("putmessage_times_total", "put_message_size_total", "commitlog_maxoffset"),
+    *("msg_put_total_today_now", "commitlog_minoffset", "dispatch_behind_bytes"),
+    *("dispatch_maxbuffer", "msg_puttotal_todaymorning", "msg_puttotal_yesterdaymorning"),
+    *("msg_gettotal_todaymorning", "msg_gettotal_yesterdaymorning"),
+    *("send_threadpool_queue_size", "send_threadpoolqueue_capacity"),
+    *("send_threadpoolqueue_headwait_timemills", "pull_threadpoolqueue_size"),
+    *("pull_threadpoolqueue_capacity", "pull_threadpoolqueue_headwait_timemills"),
+    *("query_threadpoolqueue_size", "query_threadpool_queue_capacity"),
+    *("query_threadpoolqueue_headwait_timemills", "remain_transientstore_buffer_numbs"),
+)
+"""Figures of code 28 that the same traffic gives at both."""
+
 Series = dict[tuple[str, tuple[tuple[str, str], ...]], float]
 """Name and labels → value."""
 

@@ -24,6 +24,7 @@ from tests.compat.exporter_values import (
     GROUP,
     LATE,
     QUEUES,
+    SAME_EVERYWHERE,
     TOPIC,
     Life,
     as_the_exporter_reads,
@@ -34,7 +35,7 @@ from tests.compat.exporter_values import (
 )
 from tests.compat.patience import wait_until
 from tests.compat.servers import BROKER_NAME, CLUSTER, Broker
-from tests.compat.test_administration import FIGURE
+from tests.compat.test_administration import FIGURE, SETTING
 from tests.compat.test_mqadmin import lines_of
 from tests.compat.toolchain import Java
 from tests.support.metrics import value
@@ -48,19 +49,6 @@ assert ALL_OF_THEM, "which register the pages"
 MSG_ID = re.compile(r"MSGID: (\S+)")
 MOVING = ("pageCacheLockTimeMills", "putLatency99", "putLatency999", "dispatchBehindBytes")
 """Figures of code 28 that are another one each time."""
-
-SAME_EVERYWHERE = (
-    *("putmessage_times_total", "put_message_size_total", "commitlog_maxoffset"),
-    *("msg_put_total_today_now", "commitlog_minoffset", "dispatch_behind_bytes"),
-    *("dispatch_maxbuffer", "msg_puttotal_todaymorning", "msg_puttotal_yesterdaymorning"),
-    *("msg_gettotal_todaymorning", "msg_gettotal_yesterdaymorning"),
-    *("send_threadpool_queue_size", "send_threadpoolqueue_capacity"),
-    *("send_threadpoolqueue_headwait_timemills", "pull_threadpoolqueue_size"),
-    *("pull_threadpoolqueue_capacity", "pull_threadpoolqueue_headwait_timemills"),
-    *("query_threadpoolqueue_size", "query_threadpool_queue_capacity"),
-    *("query_threadpoolqueue_headwait_timemills", "remain_transientstore_buffer_numbs"),
-)
-"""Figures of code 28 that the same traffic gives at both."""
 
 
 @pytest.fixture(scope="module")
