@@ -12,6 +12,7 @@ from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from socket import create_connection, socket
+from urllib.parse import quote
 
 import pytest
 
@@ -118,7 +119,7 @@ def test_a42_what_names_and_messages_say_stays_text(
         "/": {},
         "/brokers": {},
         "/change/topic": {"topic": text, "cluster": text},
-        "/nowhere/" + text: {},
+        "/nowhere/" + quote(text): {},
     }
     for path, query in queries.items():
         page = visit.get(path, **query)
@@ -302,11 +303,9 @@ def server(tmp_path: Path) -> Iterator[ConsoleServer]:
 
 
 def everything(peer: socket) -> bytes:
-    found = b""
     with suppress(ConnectionError):
-        while data := peer.recv(65_536):
-            found += data
-    return found
+        return b"".join(iter(lambda: peer.recv(65_536), b""))
+    return b""
 
 
 def asked(server: ConsoleServer, request: bytes) -> bytes:
