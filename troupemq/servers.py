@@ -24,7 +24,7 @@ from actors.jobs.scheduled_runs import JobSchedule, KeptRuns
 from actors.jobs.spark_job import JobCommand, MakeCommand
 from actors.jobs.spark_jobs import SparkJobs
 from actors.metrics.page_server import PageServer
-from actors.namesrv_server import start_namesrv
+from actors.namesrv_server import RunningNamesrv, start_namesrv
 from spark.jobs import job_names
 from spark.runner import command, environment
 from storage.clock import SystemClock

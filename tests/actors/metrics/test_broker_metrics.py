@@ -20,7 +20,12 @@ from protocol.command import RemotingCommand
 from protocol.headers.admin import GetConsumeStatsHeader
 from remoting.certificate import not_after_s
 from storage.files.disk import RealDisk
-from tests.actors.metrics.names import BOARD_10477, EXPORTER, NATIVE
+from tests.actors.metrics.names import (
+    BOARD_10477,
+    BOARD_OF_THE_EXPORTER,
+    EXPORTER,
+    NATIVE,
+)
 from tests.compat.patience import wait_until
 from tests.support.brokers import BROKER, STORE, SimulatedBroker, send_command
 from tests.support.certificates import Certificates
@@ -31,9 +36,15 @@ from tests.support.transacting import COMMIT, ROLLBACK, end_command, half
 BILLING = {"topic": "Topic", "consumer_group": "consumers"}
 
 
-def commit(made: SimulatedBroker, offset: int, queue_id: int = 0, topic: str = "Topic") -> None:
+def commit(
+    made: SimulatedBroker,
+    offset: int,
+    queue_id: int = 0,
+    topic: str = "Topic",
+    group: str = "consumers",
+) -> None:
     """As a consumer does that has consumed so far."""
-    fields = {"consumerGroup": "consumers", "topic": topic, "queueId": str(queue_id)}
+    fields = {"consumerGroup": group, "topic": topic, "queueId": str(queue_id)}
     fields["commitOffset"] = str(offset)
     assert made.ask(request(RequestCode.UPDATE_CONSUMER_OFFSET, fields)).code == 0
 
@@ -235,8 +246,15 @@ def test_what_boards_made_for_the_exporter_ask_for_has_values() -> None:
     made = busy_broker()
     status = ConsumeStatus(pull_rt=1.5, consume_ok_tps=7.0)
     client = ClientFigure("192.0.2.7:1", "c", "consumers", "Topic", status)
+    (record, *_) = made.records()
+    for level in ("-1", "1"):  # a dead letter, and one for the retry topic
+        fields = {"offset": str(record.physical_offset), "group": "consumers", "delayLevel": level}
+        assert made.ask(request(RequestCode.CONSUMER_SEND_MSG_BACK, fields)).code == 0
+    made.system.advance(3000)
+    commit(made, 0, topic="%RETRY%consumers", group="late")
     found = Scraper(made).for_exporter(client)
-    assert {name for name in BOARD_10477 if not found.get(name)} == set()
+    wanted = BOARD_10477 | BOARD_OF_THE_EXPORTER
+    assert {name for name in wanted if not found.get(name)} == set()
     assert value(found, "rocketmq_client_consumer_pull_rt", clientId="c", topic="Topic") == 1.5
     assert value(found, "rocketmq_client_consume_ok_msg_tps", group="consumers") == 7
     # sum(rocketmq_producer_offset) by (topic) - … sum(rocketmq_consumer_offset) by (group,topic)
