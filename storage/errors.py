@@ -22,6 +22,10 @@ class NewerStore(StoreError):
     """A later version has written the store; the text says which one opens it."""
 
 
+class UnfinishedCopy(StoreError):
+    """The store is a copy that is being made, or whose making was interrupted."""
+
+
 class ClockBehind(StoreError):
     """The clock says an earlier time than the store had long ago."""
 
