@@ -4,6 +4,7 @@ Neither needs a broker, nor asks one: what a broker has is in its files.
 """
 
 import os
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from threading import Event
@@ -24,7 +25,7 @@ from storage.config import StoreConfig
 from storage.errors import DiskFull, StoreError, os_sentence, reason_of
 from storage.files.disk import RealDisk
 from storage.retention.reserve import in_words
-from troupemq.cli.options import json_option, leave
+from troupemq.cli.options import Command, json_option, leave
 from troupemq.daemon import keep_files_private
 from troupemq.exit_codes import exit_code_of
 from troupemq.store_mending import config_option, settings_of
@@ -51,7 +52,7 @@ class Rate:
             self._nobody.wait(self._due_s - now_s)
 
 
-def _rate_option(default: float) -> "click.decorators.FC":
+def _rate_option(default: float) -> Callable[[Command], Command]:
     return click.option(
         "--rate",
         type=click.FloatRange(0),

@@ -68,8 +68,8 @@ def told(*words: object, code: int = 0) -> str:
 
 def kill_a_backup(store: Path, copy: Path, after_s: float) -> None:
     """While it copies."""
-    line = [sys.executable, "-m", "troupemq", "store", "backup", store, copy, "--rate", "0.5"]
-    with subprocess.Popen(line) as process:
+    program = [sys.executable, "-m", "troupemq", "store", "backup"]
+    with subprocess.Popen([*program, str(store), str(copy), "--rate", "0.5"]) as process:
         mark = copy / "troupemq" / "backup.running.json"
         wait_until(mark.exists, "a run under way", DEADLINE_S)
         Event().wait(after_s)

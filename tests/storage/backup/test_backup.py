@@ -17,7 +17,7 @@ from storage.checking.store_check import StoreCheck
 from storage.config import StoreConfig
 from storage.errors import DiskFull, NewerStore, StoreError, StoreLocked, UnfinishedCopy
 from storage.files.disk import Disk
-from storage.files.mapped_file import file_name
+from storage.files.mapped_file import MappedFile, file_name
 from storage.log.reader import NamedLogReader, walk
 from tests.support.clock import ManualClock
 from tests.support.fake_disk import FakeDisk
@@ -39,10 +39,10 @@ class Case:
         self.disk = disk or FakeDisk()
         self.paced = 0
 
-    def backup(self, pace: Callable[[int], None] = lambda _: None, **more: int) -> BackupReport:
+    def backup(self, pace: Callable[[int], None] = lambda _: None) -> BackupReport:
         folder = BackupFolder(self.disk, "/copy")
         clock = ManualClock(self.small.clock.now_ms())
-        run = StoreBackup(CONFIG, self.small.disk, folder, clock, pace=pace, **more)
+        run = StoreBackup(CONFIG, self.small.disk, folder, clock, pace=pace)
         return run.run()
 
     def restore(self) -> RestoreReport:
@@ -172,7 +172,7 @@ def test_what_the_broker_deletes_meanwhile_is_told_and_leaves_no_hole() -> None:
     case.small.send(300)
     files = case.small.log.queue.files
     assert len(files) > 4
-    gone = []
+    gone: list[MappedFile] = []
 
     def delete(_: int) -> None:
         if not gone:
@@ -311,7 +311,7 @@ def test_a_topic_that_is_made_anew_meanwhile_is_the_new_one_in_the_copy() -> Non
     case = Case()
     case.small.send(40)
     case.small.store.flush()
-    began = []
+    began: list[int] = []
 
     def anew(_: int) -> None:
         if case.disk.exists("/copy/consumequeue/Topic/1/" + file_name(0)) and not began:
