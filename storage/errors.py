@@ -31,7 +31,7 @@ class ClockBehind(StoreError):
 
 
 class NotPermitted(StoreError):
-    """The user of this process may not read or write what lies there."""
+    """What lies there may not be read or written by this process, or is no such file or folder."""
 
 
 class TooManyFiles(StoreError):
@@ -75,6 +75,8 @@ _KINDS = {
     errno.EACCES: NotPermitted,
     errno.EPERM: NotPermitted,
     errno.EROFS: NotPermitted,
+    errno.EEXIST: NotPermitted,
+    errno.ENOTDIR: NotPermitted,
     errno.ENOSPC: DiskFull,
     errno.EDQUOT: DiskFull,
     errno.EMFILE: TooManyFiles,
