@@ -83,7 +83,7 @@ class StoreBackup:
         self._files = RunFiles(config, disk, folder, clock, pace, share)
         self._spare_bytes, self._also = spare_bytes, also
         self._lease: FileLease | None = None
-        self._has_room = False
+        self._has_room = self._was_whole = False
         self.report = BackupReport()
 
     def run(self) -> BackupReport:
@@ -103,7 +103,9 @@ class StoreBackup:
             if before is not None:
                 self._require_same_log(before)
             self._take_lease()
-            self._files.begin(before, folder.under_way() or {})
+            interrupted = folder.under_way()
+            self._was_whole = before is not None and interrupted is None
+            self._files.begin(before, interrupted or {})
             self._copy_all()
             self._end(self._clock.now_ms())
         except OSError as error:
@@ -222,6 +224,8 @@ class StoreBackup:
             wanted += file_bytes - (known.through if known else 0)
         total, free = self._folder.disk.capacity(self._folder.root)
         if total and wanted + self._spare_bytes > free:
+            if self._was_whole and not self._files.copier.copied_bytes:
+                self._folder.unmark()  # it is what it was
             spare = f", of which the broker needs {in_words(self._spare_bytes)}"
             raise DiskFull(
                 f"the copy takes {in_words(wanted)} more, and {in_words(free)} are free in"
