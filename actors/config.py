@@ -27,7 +27,7 @@ from actors.settings.tls_settings import ENFORCING, BrokerTlsSettings, TlsSettin
 from protocol.bloom import BloomFilter
 from protocol.ha import TRANSFER_BYTES_MAX, TRANSFER_HEAD_BYTES
 from storage.config import StoreConfig, key, keys_of, secret_keys_of
-from storage.errors import WrongSetting, reason_of
+from storage.errors import NotPermitted, WrongSetting, kind_of, reason_of
 
 PERM_READ = 4
 PERM_WRITE = 2
@@ -376,6 +376,8 @@ def _read(path: str) -> str:
         parse_properties(text)
     except OSError as error:
         reason = reason_of(error)
+        if kind_of(error) is NotPermitted:
+            raise NotPermitted(f"the settings file {path} cannot be read: {reason}.") from error
     except UnicodeDecodeError as error:
         reason = f"byte {error.start} of it is no UTF-8; save it as such a text"
     except ValueError as error:

@@ -20,7 +20,7 @@ from actors.config import (
     parse_namesrv_config,
 )
 from storage.config import StoreConfig
-from storage.errors import StoreError
+from storage.errors import StoreError, store_error
 from troupemq.cli.console import PORT as CONSOLE_PORT
 from troupemq.cli.options import daemon_options, leave
 from troupemq.console_child import console_is_installed
@@ -150,7 +150,11 @@ def _start_both(
         broker_config, store_config, _ = parse_broker_config("", broker_settings)
     schedule = data / JOBS_FILE
     if not schedule.exists():
-        schedule.write_text(JOBS, encoding="utf-8")
+        with servers.stopped_on_failure():
+            try:
+                schedule.write_text(JOBS, encoding="utf-8")
+            except OSError as error:
+                raise store_error(f"cannot write {schedule}", error) from error
     servers.start_broker(broker_config, store_config, JobsPlace(data / JOBS_DIRECTORY, schedule))
     return servers
 
@@ -159,7 +163,7 @@ def _start_both(
 @click.option(
     "-c",
     "--config",
-    type=click.Path(dir_okay=False),
+    type=click.Path(dir_okay=False, readable=False),
     help="Settings in java properties; every key of RocketMQ 4.9.7 is accepted.",
 )
 @click.option(
@@ -189,7 +193,7 @@ def namesrv(config: str | None, port: int | None, ready_file: Path | None, log_j
 @click.option(
     "-c",
     "--config",
-    type=click.Path(dir_okay=False),
+    type=click.Path(dir_okay=False, readable=False),
     help="Settings in java properties; every key of RocketMQ 4.9.7 is accepted.",
 )
 @click.option(
