@@ -54,6 +54,7 @@ def told(line: str) -> str:
     return result.output
 
 
+@pytest.mark.heavy
 def test_it_works_as_it_says(
     servers: Servers, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
