@@ -21,6 +21,7 @@ BLOCKS = [
 RUN_FIRST = "troupemq run --no-tour\n"
 
 
+@pytest.mark.heavy
 def test_it_works_as_it_says(
     servers: Servers, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -65,6 +65,7 @@ def test_the_examples_of_the_readme(run: Callable[[str], object]) -> None:
     assert run(example) == b"one book"
 
 
+@pytest.mark.heavy
 def test_the_examples_of_sending(run: Callable[[str], object], namesrv: str) -> None:
     sends, transaction, request = examples("docs/sending.md")
     with Admin(namesrv) as admin:

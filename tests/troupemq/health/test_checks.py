@@ -131,8 +131,9 @@ def test_a_slave_says_why_it_does_not_follow(
     start: StartServers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ha_slave, "AGAIN_MS", 100)
-    master = start()
-    slave = {"brokerRole": "SLAVE", "brokerId": "1"}
+    beats = {"haSendHeartbeatInterval": "100"}
+    master = start(**beats)
+    slave = {"brokerRole": "SLAVE", "brokerId": "1", **beats}
     lost = start(**slave)
     assert wrong(lost.health.ready()) == {"master": "it has not reached its master yet"}
     follows = start(**slave, haMasterAddress=f"{HOST}:{master.ports['ha']}")
