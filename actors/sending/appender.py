@@ -84,7 +84,11 @@ class Appender:
 
     def own_state_of(self, topic: str) -> TopicState:
         """Where delayed, half and our own messages go; their topics need not be in the table."""
-        return self.state_of(topic, self._topics.value.get(topic) or TopicConfig(topic, 1, 1))
+        config = self._topics.value.get(topic)
+        if config is None:
+            state = self._states.get(topic)
+            return self.state_of(topic, TopicConfig(topic, 1, 1)) if state is None else state
+        return self.state_of(topic, config)
 
     # --- the append
 

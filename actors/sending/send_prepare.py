@@ -19,6 +19,7 @@ from protocol.topic_names import HALF_TOPIC, SCHEDULE_TOPIC
 
 _WAIT_TRUE = b"WAIT\x01true"
 _SHOWN = frozenset((b"UNIQ_KEY", b"KEYS", b"TAGS"))
+_REAL = frozenset((b"REAL_TOPIC", b"REAL_QID"))
 _SPECIAL = frozenset((b"DELAY", b"TRAN_MSG", b"CLUSTER"))
 _TAG_CODES_MAX = 10_000
 
@@ -90,6 +91,15 @@ class Preparer:
                 waits = pairs[b"WAIT"].lower() == b"true"
                 properties = _without_wait(properties, pairs)
             stored = properties + self._cluster_suffix if properties else self._cluster_suffix[1:]
+        elif canonical and _is_half(pairs) and b"CLUSTER" not in pairs and _REAL.isdisjoint(pairs):
+            stored = b"%b%b\x02REAL_TOPIC\x01%b\x02REAL_QID\x01%d" % (
+                properties,
+                self._cluster_suffix,
+                topic.encode(),
+                queue_id,
+            )
+            waits = pairs.get(b"WAIT", b"true").lower() == b"true"
+            sys_flag, redirect = sys_flag & ~TRANSACTION_MASK, Redirect(HALF_TOPIC, 0, 0)
         else:
             stored, waits, sys_flag, redirect = self._rewritten(topic, queue_id, sys_flag, pairs)
         tags = pairs.get(b"TAGS")
@@ -112,7 +122,7 @@ class Preparer:
         pairs[b"CLUSTER"] = self._cluster
         waits = pairs.get(b"WAIT", b"true").lower() == b"true"
         real = {b"REAL_TOPIC": topic.encode(), b"REAL_QID": b"%d" % queue_id}
-        if pairs.get(b"TRAN_MSG", b"").lower() == b"true":
+        if _is_half(pairs):
             pairs |= real
             return _text(pairs), waits, sys_flag & ~TRANSACTION_MASK, Redirect(HALF_TOPIC, 0, 0)
         level = delay_level(pairs.get(b"DELAY"))
@@ -128,7 +138,7 @@ class Preparer:
         if b"TRAN_MSG" not in properties:
             return False
         pairs: dict[bytes, bytes] = dict(find_pairs(properties))
-        return pairs.get(b"TRAN_MSG", b"").lower() == b"true"
+        return _is_half(pairs)
 
     def batch_suffix(self, properties: bytes) -> BatchSuffix:
         """What the properties of a batch mean to each of its records."""
@@ -192,6 +202,10 @@ def _without_wait(properties: bytes, pairs: dict[bytes, bytes]) -> bytes:
 
 def _text(pairs: dict[bytes, bytes]) -> bytes:
     return b"\x02".join(name + b"\x01" + value for name, value in pairs.items())
+
+
+def _is_half(pairs: dict[bytes, bytes]) -> bool:
+    return pairs.get(b"TRAN_MSG", b"").lower() == b"true"
 
 
 def _index_keys(pairs: dict[bytes, bytes]) -> tuple[bytes, ...]:

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from structlog import get_logger
 
 from actors.access.grant import AccessRefused
-from actors.access.real_topic import real_topic
 from actors.network.request import Request
 from actors.sending.internal_append import (
     InternalAppend,
@@ -114,7 +113,8 @@ class Ends:
         if fault is not None or record is None or half is None:
             end.answer(ResponseCode.SYSTEM_ERROR, fault)
             return None
-        if (refused := _refused(end, record)) is not None:
+        topic = half.text(b"REAL_TOPIC") or record.topic
+        if (refused := _refused(end, topic)) is not None:
             end.answer(refused.code, refused.remark)
             return None
         standing = self._standings.of(record)
@@ -144,7 +144,6 @@ class Ends:
                 return None
             records = [committed, settle]
         self._standings.busy[standing.physical_offset] = []
-        topic = real_topic(record.topic, record.properties)
         before_last = COMMITTING if len(records) > 1 else state
         token = EndPut(end, standing, topic, record.store_timestamp, before_last)
         return InternalAppend(records, None, token, waits=half.waits, is_chain=True)
@@ -202,12 +201,11 @@ def _fault(header: EndTransactionHeader, half: HalfMessage | None) -> str | None
     return None
 
 
-def _refused(end: End, record: MessageRecord) -> AccessRefused | None:
+def _refused(end: End, topic: str) -> AccessRefused | None:
     """Why its sender may not end it: who may send to a topic may end transactions of it."""
     grant = end.request.grant
     if grant is None:
         return None
-    topic = real_topic(record.topic, record.properties)
     try:
         grant.require_topic(end.request.command.code, topic, PUB, end.header.producer_group)
     except AccessRefused as refused:

@@ -97,6 +97,9 @@ class Standings(Generic[W]):
         table = self.table()
         if found.state != PREPARED or table is None:
             return found
+        pending = table.get_pending(found.physical_offset)
+        if pending is not None:
+            return Standing(pending.state, *found[1:])
         unit = table.find(found.physical_offset)
         if unit is None:
             return found
