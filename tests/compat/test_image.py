@@ -241,8 +241,11 @@ def test_the_image_has_a_console_metrics_and_several_masters(image: Image, tmp_p
         address = f"{HOST}:{ports['namesrv']}"
         broker = ("broker", "-c", "/etc/troupemq/broker.conf", "-n", address, "--masters", "2")
         given += ["-s", f"listenPort={free_port(masters=2)}"]
-        with running(image, tmp_path, "broker", *broker, *SETTINGS, *given) as found:
-            assert "troupemq_connections" in page(f"http://{HOST}:{found['metrics']}/metrics")[1]
+        with running(image, tmp_path, "broker", *broker, *SETTINGS, *given) as broker_ports:
+            assert (
+                "troupemq_connections"
+                in page(f"http://{HOST}:{broker_ports['metrics']}/metrics")[1]
+            )
             log = tmp_path / "broker.log"
             said = re.compile(r"as admin with the password (\S+)")
             wait_until(lambda: said.search(log.read_text()) is not None, "the console")
