@@ -52,6 +52,8 @@ class TlsSocket:
         except SSLWantReadError:
             if not parts:
                 raise BlockingIOError from None
+        except BrokenPipeError:  # OpenSSL had something to say, and the peer is gone: the end
+            pass
         except OSError:
             if not parts:
                 raise

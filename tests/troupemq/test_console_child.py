@@ -52,7 +52,8 @@ def test_a_console_that_is_killed_comes_again_and_goes_when_it_is_told_to(
     finally:
         assert child.stop(WAIT_S)
     assert not is_there(child.pid)
-    out = capfd.readouterr().out
+    out, err = capfd.readouterr()
+    assert "Fatal Python error" not in err
     assert out.count("Log in as admin with the password") == 1
     assert out.count("Console on http://127.0.0.1:") == 2
 

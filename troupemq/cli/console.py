@@ -73,8 +73,12 @@ def _how_to_log_in(first_password: str | None, folder: Path) -> str:
 
 
 def _end_with_stdin() -> None:
-    """Whoever started this one has the other end, and never writes."""
-    sys.stdin.buffer.read()
+    """Whoever started this one has the other end, and never writes.
+
+    Not by sys.stdin: an end of the process would abort on the lock that its reader holds.
+    """
+    while os.read(0, 4096):
+        pass
     os.kill(os.getpid(), SIGTERM)
 
 
