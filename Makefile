@@ -32,8 +32,8 @@ cluster-demo: $(ready_to_run)  ## a Spark job over a live broker's log on two wo
 test: $(ready_to_test)       ## the whole suite but interop and trials (ARGS: what to give pytest)
 	@$(python) -m pytest -q $(or $(ARGS),$(in_parallel) $(by_file))
 
-test-quick: $(ready_to_test)  ## of it what starts no process: no Spark, no servers, no kills
-	@$(python) -m pytest -q -m "not slow" $(in_parallel:auto=logical) $(by_file) $(ARGS)
+test-quick: $(ready_to_test)  ## of it what is quick: no Spark, no servers, no kills, no trials, nothing heavy
+	@$(in_memory) $(python) -m pytest -q -m "not slow" $(in_parallel:auto=logical) $(by_file) $(ARGS)
 
 check: lint types test       ## everything a change must pass
 
@@ -106,6 +106,11 @@ compat := $(python) -m pytest -q -o faulthandler_timeout=1200 tests/compat
 # With ARGS there is one, which a debugger can stop in.
 in_parallel := -n auto --maxprocesses=4
 by_file := --dist=loadfile --no-loadscope-reorder
+
+# The folders of tests in memory, where there is a GiB to spare: a disk costs a millisecond for each
+# file and each sync, whatever it holds. `make test` has them on the disk.
+in_memory = $$([ "$$(df --output=avail /dev/shm 2> /dev/null | tail -n 1)" -gt 1048576 ] 2> /dev/null \
+    && [ -w /dev/shm ] && echo env TMPDIR=/dev/shm)
 
 comma := ,
 spark_version := 4.2.1# the one that is tested; its range is in pyproject.toml

@@ -15,6 +15,7 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 FRONT = "troupemq"
 BELOW = ("protocol", "storage", "remoting", "actors", "spark")
+SAMPLES = ("broker.conf", "namesrv.conf")
 
 
 class Namespace(BuildHookInterface[Any]):
@@ -32,6 +33,9 @@ class Namespace(BuildHookInterface[Any]):
                 ignore=shutil.ignore_patterns("__pycache__"),
                 dirs_exist_ok=True,
             )
+        (self._copy / FRONT / "conf").mkdir()
+        for name in SAMPLES:  # what settings mean, for who shows them: troupemq/setting_meanings.py
+            shutil.copy(Path(self.root) / "conf" / name, self._copy / FRONT / "conf" / name)
         for path in self._copy.rglob("*.py"):
             path.write_text(namespaced(path.read_text(encoding="utf-8")), encoding="utf-8")
         build_data["force_include"][str(self._copy / FRONT)] = FRONT

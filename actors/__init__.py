@@ -59,8 +59,9 @@
     Namesrv             the route table                     loop   naming/namesrv.py
     RegistrationReader  reads large registrations           thread naming/registration_reader.py
     Exposition          the text of metrics                 thread metrics/exposition.py
-    MetricsPort         connections of those who scrape     loop   metrics/metrics_port.py
+    MetricsPort         who waits for which page of it      loop   metrics/metrics_port.py
     ClientFigures       what only consumers know            loop   metrics/client_figures.py
+    SpanExport          spans, to a collector               thread spans/span_export.py
     SparkJobs           runs of Spark jobs, their schedule  loop   jobs/spark_jobs.py
     SparkJob            one run: a child process            thread jobs/spark_job.py
 

@@ -17,6 +17,7 @@ from actors.children.log import log_children
 from actors.children.network import network_children
 from actors.children.reading import reading_children
 from actors.children.replication import master_children, slave_children
+from actors.children.spans import span_children
 from actors.children.tables import table_children
 from actors.consumers.clients import Clients
 from actors.consumers.consume_stats import ConsumeStats
@@ -116,7 +117,7 @@ class Broker(Parts):
 
     def children(self) -> list[ChildSpec]:
         """Everything but what listens, so that tests can do without sockets."""
-        shared = [*log_children(self), *reading_children(self)]
+        shared = [*span_children(self), *log_children(self), *reading_children(self)]
         if self.config.is_slave:  # it gets what its master has delivered
             return [*table_children(self), *shared, *slave_children(self)]
         recent_bytes = physical_memory_bytes() // 10

@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from socket import socket
 
 from actors.broker import Broker
-from actors.children.metrics import broker_metrics_children, open_metrics_port
+from actors.children.metrics import MetricsServer, broker_metrics_children, open_metrics
 from actors.config import BrokerConfig
 from actors.engine.supervisor import ChildSpec
 from actors.engine.system import ActorSystem
+from actors.metrics.page_server import PageServer
 from actors.network.connections import Listener, PortTaken, open_listener
 from actors.network.hooks import Hook
 from actors.network.request import Responders
@@ -33,8 +34,7 @@ class RunningBroker:
 
     system: ActorSystem
     broker: Broker
-    metrics_port: int = 0
-    """Where its metrics are; 0: nowhere."""
+    metrics: MetricsServer | None = None
     _closed: bool = False
 
     @property
@@ -42,12 +42,19 @@ class RunningBroker:
         """Where it listens."""
         return self.broker.ports
 
+    @property
+    def metrics_port(self) -> int:
+        """Where its metrics are; 0: nowhere."""
+        return 0 if self.metrics is None else self.metrics.server.port
+
     def stop(self, timeout_s: float) -> bool:
         """Stops in order: nothing new, held pulls answered, everything flushed.
 
         False when something was stuck; `abort` stays then, and the next start recovers. A second
         call only says again how the first one ended.
         """
+        if not self._closed and self.metrics is not None:
+            self.metrics.close()
         stopped = self.system.stop(timeout_s)
         if self._closed:
             return stopped
@@ -67,23 +74,22 @@ def start_broker(
     hooks: Sequence[Hook] = (),
     make_more: Callable[[Broker], Sequence[ChildSpec]] = lambda _: (),
     more_responders: Responders = (),
+    pages: PageServer | None = None,
 ) -> RunningBroker:
     """Opens the ports and the store, and starts everything; `make_more` adds children of its own,
-    and `more_responders` names those of them that serve requests.
+    and `more_responders` names those of them that serve requests. `pages`: where health is
+    answered, if metrics have the same port.
 
     Raises PortTaken, StoreError or StartFailed, each with a sentence for the operator; nothing is
     left open then.
     """
     opened, ports = open_ports(config)
-    metrics: socket | None = None
+    metrics: MetricsServer | None = None
     try:
-        metrics = open_metrics_port(config)
-        metrics_port = 0 if metrics is None else metrics.getsockname()[1]
+        metrics = open_metrics(config, pages)
         broker = Broker(system, config, store_config, ports=ports, hooks=hooks)
     except BaseException:
-        for sock in (*opened, metrics):
-            if sock is not None:
-                sock.close()
+        _close(opened, metrics)
         raise
     more = more_responders
     services = (broker.service(more=more), broker.service(fast=True, more=more), Service({}))
@@ -97,18 +103,22 @@ def start_broker(
             *broker.children(),
             *make_more(broker),
             *broker.network_children(listeners),
-            *([] if metrics is None else broker_metrics_children(broker, metrics)),
+            *([] if metrics is None else broker_metrics_children(broker, metrics.server)),
         )
     except BaseException:
         system.stop(STOP_AFTER_FAILURE_S)
         broker.store.abandon()
-        for sock in (*opened, metrics):  # who should have listened may never have started
-            if sock is not None:
-                sock.close()
+        _close(opened, metrics)  # who should have listened may never have started
         raise
     if config.one_of in ("", config.broker_name):  # of several of one machine the first one says it
         warn_if_open(config, config.bind_address)
-    return RunningBroker(system, broker, metrics_port)
+    return RunningBroker(system, broker, metrics)
+
+
+def _close(opened: Sequence[socket], metrics: MetricsServer | None) -> None:
+    for each in (*opened, metrics):
+        if each is not None:
+            each.close()
 
 
 def open_ports(config: BrokerConfig) -> tuple[list[socket], Ports]:

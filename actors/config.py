@@ -22,11 +22,12 @@ from actors.settings.known_keys import BROKER_FILE_KEYS, NAMESRV_FILE_KEYS, OLD_
 from actors.settings.local_address import address_of, local_address, local_host_name
 from actors.settings.metrics_settings import MetricsSettings, NamesrvMetricsSettings
 from actors.settings.properties_file import parse_properties
+from actors.settings.span_settings import SpanSettings
 from actors.settings.tls_settings import ENFORCING, BrokerTlsSettings, TlsSettings, with_tls_file
 from protocol.bloom import BloomFilter
 from protocol.ha import TRANSFER_BYTES_MAX, TRANSFER_HEAD_BYTES
 from storage.config import StoreConfig, key, keys_of, secret_keys_of
-from storage.errors import WrongSetting, reason_of
+from storage.errors import NotPermitted, WrongSetting, kind_of, reason_of
 
 PERM_READ = 4
 PERM_WRITE = 2
@@ -57,7 +58,9 @@ class ConfigError(WrongSetting):
 
 
 @dataclass(frozen=True)
-class BrokerConfig(BrokerAccessSettings, BrokerTlsSettings, MetricsSettings, ConsolePlace):
+class BrokerConfig(
+    BrokerAccessSettings, BrokerTlsSettings, MetricsSettings, SpanSettings, ConsolePlace
+):
     """What a broker needs to know besides its store. Raises ConfigError."""
 
     broker_name: str = key("brokerName", default="")
@@ -138,7 +141,7 @@ class BrokerConfig(BrokerAccessSettings, BrokerTlsSettings, MetricsSettings, Con
     health_port: int = key("healthPort", default=0)
     """Where /health/live and /health/ready are answered over HTTP; ours, 0: nowhere."""
     monitoring_port: int = key("monitoringPort", default=0)
-    """Kept free for the process above several brokers; 0: none."""
+    """Of several masters: metrics and health of all; 0: nowhere."""
     one_of: str = ""
     """Of several under one process the name of the first; empty: it is alone."""
     config_path: str = ""
@@ -148,6 +151,7 @@ class BrokerConfig(BrokerAccessSettings, BrokerTlsSettings, MetricsSettings, Con
         super().__post_init__()
         self.check_tls()
         self.check_metrics()
+        self.check_spans()
         set_value = object.__setattr__
         set_value(self, "broker_name", self.broker_name or local_host_name())
         set_value(self, "broker_ip1", self.broker_ip1 or local_address())
@@ -372,6 +376,8 @@ def _read(path: str) -> str:
         parse_properties(text)
     except OSError as error:
         reason = reason_of(error)
+        if kind_of(error) is NotPermitted:
+            raise NotPermitted(f"the settings file {path} cannot be read: {reason}.") from error
     except UnicodeDecodeError as error:
         reason = f"byte {error.start} of it is no UTF-8; save it as such a text"
     except ValueError as error:

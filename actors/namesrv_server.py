@@ -11,11 +11,12 @@ from actors.access.refusals import Refusals
 from actors.access.rights import NAMESRV_RIGHTS, STRICT_NAMESRV_RIGHTS
 from actors.admin.access_control import AclWatch
 from actors.admin.settings import NamesrvSettings
-from actors.children.metrics import namesrv_metrics_children, open_metrics_port
+from actors.children.metrics import MetricsServer, namesrv_metrics_children, open_metrics
 from actors.children.tls import Door, door_children
 from actors.config import NamesrvConfig
 from actors.engine.supervisor import ChildSpec
 from actors.engine.system import ActorSystem
+from actors.metrics.page_server import PageServer
 from actors.naming.namesrv import Namesrv
 from actors.naming.registration_reader import RegistrationReader
 from actors.network.connections import Acceptor, Connections, Listener, open_listener
@@ -98,29 +99,40 @@ class RunningNamesrv:
 
     system: ActorSystem
     port: int
-    metrics_port: int = 0
-    """Where its metrics are; 0: nowhere."""
+    metrics: MetricsServer | None = None
+
+    @property
+    def metrics_port(self) -> int:
+        """Where its metrics are; 0: nowhere."""
+        return 0 if self.metrics is None else self.metrics.server.port
 
     def stop(self, timeout_s: float) -> bool:
         """Stops in order. False when something was stuck."""
+        if self.metrics is not None:
+            self.metrics.close()
+            self.metrics = None
         return self.system.stop(timeout_s)
 
 
-def start_namesrv(config: NamesrvConfig, *, system: ActorSystem) -> RunningNamesrv:
-    """Opens the port and starts everything. Raises PortTaken, StoreError or StartFailed."""
+def start_namesrv(
+    config: NamesrvConfig, *, system: ActorSystem, pages: PageServer | None = None
+) -> RunningNamesrv:
+    """Opens the port and starts everything. Raises PortTaken, StoreError or StartFailed.
+
+    `pages`: where health is answered, if metrics have the same port.
+    """
     acl = opened_acl(system, config, config.config_store_path) if config.acl_enable else None
     tls = tls_contexts(config)
     sock = open_listener(config.bind_address, config.listen_port, "listenPort")
     warn_if_open(config, config.bind_address)
     port = sock.getsockname()[1]
     listener = Listener("listenPort", config.bind_address, port, service(system, config, acl))
-    metrics: socket | None = None
+    metrics: MetricsServer | None = None
     try:
-        metrics = open_metrics_port(config)
-        metrics_port = 0 if metrics is None else metrics.getsockname()[1]
+        metrics = open_metrics(config, pages)
         system.start(
             *children(system, config, [(listener, sock)], acl, tls),
-            *([] if metrics is None else namesrv_metrics_children(system, metrics)),
+            *([] if metrics is None else namesrv_metrics_children(system, metrics.server, tls)),
         )
     except BaseException:
         system.stop(STOP_AFTER_FAILURE_S)
@@ -128,4 +140,4 @@ def start_namesrv(config: NamesrvConfig, *, system: ActorSystem) -> RunningNames
             metrics.close()
         sock.close()  # who should have listened on it may never have started
         raise
-    return RunningNamesrv(system, port, metrics_port)
+    return RunningNamesrv(system, port, metrics)

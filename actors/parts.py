@@ -27,6 +27,8 @@ from actors.network.tls_contexts import tls_contexts
 from actors.retention.keeping import KeepingReport
 from actors.sending.replicas import Replicas
 from actors.settings.access_settings import AccessSettings
+from actors.spans.span_export import missing_spans
+from actors.spans.span_queue import SpanQueue
 from actors.statistics.pull_stats import PullStats
 from actors.statistics.put_stats import PutStats
 from actors.statistics.transaction_stats import TransactionStats
@@ -90,7 +92,8 @@ class Parts:
         self.put_stats, self.pull_stats = PutStats(), PullStats()
         self.offset_stats, self.transaction_stats = OffsetStats(), TransactionStats()
         self.answer_stats, self.sync_ms = AnswerStats(), ClassCounts(SYNC_BOUNDS_MS)
-        self.hooks, self.random = Hooks(hooks), random or Random()
+        self.spans, self.random = _span_queue(config), random or Random()
+        self.hooks = Hooks(hooks if self.spans is None else [*hooks, self.spans])
         self.refusals = Refusals(system.clock.now_ms)
         self.acl: AclStore | None = None
         """The accounts; None where there is no access control."""
@@ -178,6 +181,15 @@ def warn_if_open(settings: AccessSettings, bind_address: str) -> None:
 def physical_memory_bytes() -> int:
     """How much memory this machine has."""
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def _span_queue(config: BrokerConfig) -> SpanQueue | None:
+    if not config.otel_traces:
+        return None
+    if (missing := missing_spans()) is not None:
+        log.error(missing)
+        return None
+    return SpanQueue(config.otel_sample_ratio, config.otel_queue_max)
 
 
 def _new_store(config: StoreConfig, system: ActorSystem) -> MessageStore:

@@ -92,6 +92,53 @@ class ActorList(Body):
     actors: list[ActorLine] = field(default_factory=list)
     slow_handlers: int = 0
     """Handlers that took longer than 50 ms."""
+    longest_ms: int = 0
+    """Of the handler on the loop that took longest, since the metrics were read, else the start."""
+    longest_actor: str = ""
+    longest_message: str = ""
+
+
+@dataclass(slots=True)
+class DamagedPlace(Body):
+    """A range of the commit log that holds no whole message: GET_STORE_STATE."""
+
+    start: int
+    end: int
+    why: str
+
+
+@dataclass(slots=True)
+class StoreState(Body):
+    """What the store of a broker holds, and what is wrong with it: GET_STORE_STATE.
+
+    Offsets are those of the commit log.
+    """
+
+    log_files: int = 0
+    log_file_bytes: int = 0
+    log_start: int = 0
+    log_end: int = 0
+    flushed: int = 0
+    """Up to here it is on the disk."""
+    dispatched: int = 0
+    """Up to here it is in the queues."""
+    queues: int = 0
+    index_files: int = 0
+    disk_bytes: int = 0
+    """Of the log's file system; 0: it does not say."""
+    disk_free_bytes: int = 0
+    damaged_places: int = 0
+    damaged_bytes: int = 0
+    damage: list[DamagedPlace] = field(default_factory=list)
+    """The first of them, if they are many."""
+    damaged_tables: list[str] = field(default_factory=list)
+    """Files of topics, groups, offsets and the like that the start found damaged."""
+    found_at_start: list[str] = field(default_factory=list)
+    """What the start found that was not as it should be, and what became of it."""
+    verified_percent: int = 0
+    """How far the round is that looks for damage; 100 with none under way."""
+    verified_ms: int = 0
+    """When the last whole round ended; 0: none has since the start."""
 
 
 @dataclass(slots=True)

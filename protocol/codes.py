@@ -132,6 +132,7 @@ class RequestCode(IntEnum):
     GET_JOB_LOG = 30_013
     GET_ACL_REFUSALS = 30_014
     GET_ACTORS = 30_015
+    GET_STORE_STATE = 30_016
 
 
 class ResponseCode(IntEnum):

@@ -189,7 +189,7 @@ class TlsSocket:
             self._socket.shutdown(SHUT_RD)  # so that the selector says so, too
 
     def _answer(self) -> None:
-        with suppress(BlockingIOError):
+        with suppress(BlockingIOError, BrokenPipeError):  # it is gone: the next read says so
             self._push()
         if len(self._cipher) - self._kept_bytes > _KEPT_ANSWERS_MAX:
             raise OSError("it asks for new keys and does not read")

@@ -57,6 +57,7 @@ The rooms, each importing only those above it (tests/test_architecture.py):
     replica/       the log of a slave
     scrub/         looks for damage while a broker runs
     checking/      `troupemq store check`, while none does
+    backup/        `troupemq store backup` and `store restore`, of one that is in use
     dump/          any file, printed for people
 
 Names, layouts and bytes are those of RocketMQ 4.9.7, which can open the directory too.

@@ -22,12 +22,16 @@ class NewerStore(StoreError):
     """A later version has written the store; the text says which one opens it."""
 
 
+class UnfinishedCopy(StoreError):
+    """The store is a copy that is being made, or whose making was interrupted."""
+
+
 class ClockBehind(StoreError):
     """The clock says an earlier time than the store had long ago."""
 
 
 class NotPermitted(StoreError):
-    """The user of this process may not read or write what lies there."""
+    """What lies there may not be read or written by this process, or is no such file or folder."""
 
 
 class TooManyFiles(StoreError):
@@ -71,6 +75,8 @@ _KINDS = {
     errno.EACCES: NotPermitted,
     errno.EPERM: NotPermitted,
     errno.EROFS: NotPermitted,
+    errno.EEXIST: NotPermitted,
+    errno.ENOTDIR: NotPermitted,
     errno.ENOSPC: DiskFull,
     errno.EDQUOT: DiskFull,
     errno.EMFILE: TooManyFiles,

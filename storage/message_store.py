@@ -45,6 +45,7 @@ from storage.recovery.start_findings import (
 )
 from storage.recovery.store_format import require_known_format, write_format
 from storage.recovery.store_rebuild import rebuild_is_done, rebuild_is_ordered, remove_derived
+from storage.recovery.unfinished_copy import require_finished_copy
 from storage.tables.table_counts import count_entries
 from storage.transactions.redo_log import NO_REDO_LOG
 from storage.transactions.table import TransactionTable
@@ -123,6 +124,7 @@ class MessageStore:
 
     def _open(self, *, names_only: bool = False) -> RecoveryReport:
         require_known_format(self.config, self.disk)
+        require_finished_copy(self.config, self.disk)
         report = RecoveryReport(clean=was_stopped_cleanly(self.config, self.disk))
         is_ordered = rebuild_is_ordered(self.config, self.disk)
         was_ours = self.disk.exists(self.config.queue_list_path)

@@ -13,8 +13,10 @@ is in its test's name; ROUNDS=1 SEED=<it> repeats it.
 Trials that are too slow for every seed share them: with every=3, turn=1 a trial takes the seeds 1,
 4, 7, … of those.
 
-What starts processes is marked `slow`, with the `seconds` that it takes where they are many:
-`-m "not slow"` leaves it out, and who starts one without the mark fails.
+What starts processes is marked `slow`, with the `seconds` that it takes where they are many; who
+starts one without the mark fails. What starts none, but takes more than a fifth of a second of
+processor time by nature, or more than a second with all its cases, is marked `heavy`: each bit of a
+file, a whole golden store, thousands of drawn values. `-m "not slow"` leaves out both, and trials.
 
 Both targets run in several processes. Files with slow tests begin, the longest first, so that no
 process is left with one at the end. Slow tests mostly wait, so with `-n auto` there is one process
@@ -30,11 +32,12 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from tests.support import log_lines, processes
+from tests.support import folders, log_lines, processes
+from tests.support.folders import tmp_path
 from tests.support.golden import NO_GOLDEN_DATA
 from tests.support.telling import tally, tell, told
 
-__all__ = ["tally", "tell"]
+__all__ = ["tally", "tell", "tmp_path"]
 
 settings.register_profile("suite", derandomize=True, deadline=None)
 settings.load_profile("suite")
@@ -86,6 +89,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if slow := item.get_closest_marker("slow"):
             seconds[item.path] += slow.kwargs.get("seconds", 1)
+        elif item.get_closest_marker("heavy") or item.get_closest_marker("trial"):
+            item.add_marker(pytest.mark.slow(processes=False))
     items.sort(key=lambda item: -seconds[item.path])
 
 
@@ -107,14 +112,18 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+def pytest_runtest_makereport(
+    item: pytest.Item,
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """One line for all that lack golden data: a fixture's skip would name each test's own place.
 
-    A failure comes with the log lines.
+    A failure comes with the log lines, and its temporary folder stays.
     """
     report = yield
-    if report.failed and (lines := log_lines.text()):
-        report.sections.append((f"Log lines until {report.when}", lines))
+    if report.failed:
+        folders.keep(item)
+        if lines := log_lines.text():
+            report.sections.append((f"Log lines until {report.when}", lines))
     if report.skipped and isinstance(report.longrepr, tuple):
         *_, reason = report.longrepr
         if NO_GOLDEN_DATA in reason:

@@ -25,14 +25,15 @@ MAY_IMPORT: dict[str, set[str]] = {
 ROOMS: dict[str, str] = {
     "storage": "errors clock delay_levels config finding files access log queues index tables"
     " dispatching recovery reading transactions message_store retention replica scrub checking"
-    " dump",
+    " backup dump",
     "actors": "engine settings config access network tables statistics dispatching retention"
-    " scrubbing naming sending pulling consumers delays transactions replication admin jobs metrics"
-    " parts"
+    " scrubbing naming sending pulling consumers delays transactions replication admin jobs spans"
+    " metrics parts"
     " children broker broker_server namesrv_server",
     "spark": "report progress plot parts arguments accounts class_data masters shipping session"
     " class_data_session leasing decoding sink source archive analysis jobs runner",
-    "troupemq/client": "errors message log arguments connection admin producing consuming",
+    "troupemq/client": "errors message log arguments span_making spans connection"
+    " admin producing consuming",
 }
 """What lies in a package, from the bottom up: each imports only what stands before it."""
 

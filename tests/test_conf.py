@@ -1,6 +1,7 @@
 """The files in conf/: every setting that has an effect, with its true default, and nothing else."""
 
 import ast
+import gc
 import re
 from dataclasses import MISSING, fields
 from functools import cache
@@ -113,7 +114,11 @@ class Reads(ast.NodeVisitor):
 @cache
 def attributes_read() -> set[str]:
     reads = Reads()
-    for layer in ("storage", "actors", "troupemq"):
-        for path in (ROOT / layer).rglob("*.py"):
-            reads.visit(ast.parse(path.read_text(encoding="utf-8")))
+    gc.disable()  # it would go through all the trees, again and again
+    try:
+        for layer in ("storage", "actors", "troupemq"):
+            for path in (ROOT / layer).rglob("*.py"):
+                reads.visit(ast.parse(path.read_text(encoding="utf-8")))
+    finally:
+        gc.enable()
     return reads.names

@@ -15,6 +15,7 @@ import yaml
 
 from tests.support.brokers import SimulatedBroker
 from tests.support.metrics import Scraper, families
+from troupemq.masters.monitoring import UP
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT / "conf" / "grafana"
@@ -29,6 +30,7 @@ LATE = 'rocketmq_consumer_lag_latency_milliseconds{topic="T",consumer_group="g",
 
 FIRING: Mapping[str, tuple[int, Mapping[str, str]]] = {
     "NotScraped": (3, {'up{job="troupemq",instance="b"}': "1 0x9"}),
+    "MasterDown": (3, {'troupemq_master_up{node_id="b"}': "1 0x9"}),
     "NotRegistered": (5, {'troupemq_registered{node_id="b",namesrv="n"}': "1 0x9"}),
     "DiskNearlyFull": (
         9,
@@ -94,6 +96,10 @@ FIRING: Mapping[str, tuple[int, Mapping[str, str]]] = {
     "SlaveBehind": (5, {'troupemq_slave_follows{node_id="b"}': "0x20"}),
     "Damage": (2, {'troupemq_damaged_ranges{node_id="b"}': "0 1x20"}),
     "AccessRefusedOften": (6, {'troupemq_auth_failures_total{node_id="b",reason="r"}': "0+50x20"}),
+    "CertificateEnds": (
+        9,
+        {'troupemq_tls_certificate_not_after_seconds{node_id="b",use="server"}': "1209000x20"},
+    ),
     "TransactionsOpen": (15, {'troupemq_transaction_oldest_seconds{node_id="b"}': "3601x20"}),
     "SubscriptionsDiffer": (
         15,
@@ -111,6 +117,7 @@ ALSO = {"DiskFull": {"DiskNearlyFull"}, "ActorKeepsRestarting": {"ActorRestarted
 
 CALM = {
     'up{job="troupemq",instance="b"}': "1x600",
+    'troupemq_master_up{node_id="b"}': "1x600",
     'troupemq_registered{node_id="b",namesrv="n"}': "1x600",
     'troupemq_disk_free_bytes{node_id="b"}': "50x600",
     'troupemq_disk_bytes{node_id="b"}': "100x600",
@@ -126,6 +133,7 @@ CALM = {
     'troupemq_replica_lag_bytes{node_id="b",slave="s"}': "1000x600",
     'troupemq_damaged_ranges{node_id="b"}': "0x600",
     'troupemq_auth_failures_total{node_id="b",reason="r"}': "0+1x600",
+    'troupemq_tls_certificate_not_after_seconds{node_id="b",use="server"}': "1800000x600",
     'troupemq_transaction_oldest_seconds{node_id="b"}': "10x600",
     'troupemq_groups_subscribing_differently{node_id="b"}': "0x600",
     'troupemq_spark_job_last_success_timestamp_seconds{spark_job="archive"}': "0+60x600",
@@ -135,13 +143,13 @@ CALM = {
 
 @cache
 def declared() -> frozenset[str]:
-    """Every name of a scrape of a broker."""
+    """Every name of a scrape of a broker, or of several masters."""
     made = SimulatedBroker(1)
     made.make_topic()
     made.send()
     found = families(Scraper(made).text())
     made.stop()
-    return frozenset(found)
+    return frozenset({*found, UP})
 
 
 def names_in(expression: str) -> set[str]:

@@ -95,25 +95,53 @@ import subprocess
 import sys
 import pytest
 
-def test_without_a_mark():
+def start(tmp_path):
+    (tmp_path / "left").touch()
     subprocess.run([sys.executable, "-c", ""], check=True)
 
+def test_without_a_mark(tmp_path):
+    start(tmp_path)
+
+@pytest.mark.heavy
+def test_heavy(tmp_path):
+    start(tmp_path)
+
+@pytest.mark.trial(short=1, long=9)
+def test_trial(seed, tmp_path):
+    start(tmp_path)
+
 @pytest.mark.slow
-def test_with_it():
-    subprocess.run([sys.executable, "-c", ""], check=True)
+@pytest.mark.trial(short=1, long=9)
+def test_with_it(seed, tmp_path):
+    start(tmp_path)
 """
 
 
 @pytest.mark.slow
 def test_who_starts_a_process_and_is_not_marked_slow_fails(tmp_path: Path) -> None:
-    tests = tmp_path / "test_two.py"
+    """Of what failed the folder stays, of what passed it does not."""
+    said = suite(tmp_path)
+    assert "3 failed, 1 passed" in said
+    assert "test_without_a_mark starts a process: mark it `slow`" in said
+    left = sorted(path.parent.name.rstrip("0123456789") for path in tmp_path.glob("run/*/left"))
+    assert left == ["test_heavy", "test_trial_seed_0_", "test_without_a_mark"]
+
+
+@pytest.mark.slow
+def test_trials_and_what_is_heavy_are_slow_too(tmp_path: Path) -> None:
+    said = suite(tmp_path, "-m", "not slow")
+    assert "1 failed, 3 deselected" in said
+
+
+def suite(tmp_path: Path, *options: str) -> str:
+    """What a run of those tests says."""
+    tests = tmp_path / "test_four.py"
     tests.write_text(STARTS_ONE)
     done = subprocess.run(
-        [*PYTEST, f"--rootdir={REPOSITORY}", f"--basetemp={tmp_path}/run", str(tests)],
+        [*PYTEST, f"--rootdir={REPOSITORY}", f"--basetemp={tmp_path}/run", *options, str(tests)],
         cwd=REPOSITORY,
         capture_output=True,
         text=True,
         timeout=60,
     )
-    assert "1 failed, 1 passed" in done.stdout
-    assert "test_without_a_mark starts a process: mark it `slow`" in done.stdout
+    return done.stdout

@@ -37,6 +37,8 @@ CATCHES_EVERYTHING = {
 
 WAITS_BY_SLEEPING = {
     "tests/compat/patience.py": "waits for processes that cannot tell when they are ready",
+    "tests/security/outcomes/reading.py": "an attacker who takes his time, on no test's",
+    "tests/security/outcomes/servers.py": "the same",
 }
 
 TESTED_ELSEWHERE = {
@@ -44,6 +46,8 @@ TESTED_ELSEWHERE = {
     "actors/access/real_topic.py": "tests/security/test_holes_of_requests.py: H1, all its uses",
     "actors/children/tls.py": "tests/security/test_tls_of_servers.py: the doors that it makes",
     "actors/children/metrics.py": "tests/actors/metrics/test_metrics_port.py: what it opens",
+    "actors/settings/span_settings.py": "tests/actors/spans/test_span_export.py",
+    "protocol/span_names.py": "tests/actors/spans/test_span_queue.py",
     "actors/delays/delay_offsets.py": "tests/actors/delays/test_schedule.py: who asks and tells it",
     "actors/engine/histogram.py": "tests/actors/metrics/test_broker_metrics.py: who shows them",
     "actors/engine/published.py": "tests/actors/tables/test_topics.py: one attribute, read there",
@@ -78,12 +82,14 @@ TESTED_ELSEWHERE = {
     "storage/files/replace_file.py": "tests/storage/tables/test_settings_file.py: one of them",
     "storage/index/index_layout.py": "tests/storage/index/test_index_file.py: its layout",
     "storage/replica/replica_mark.py": "tests/storage/recovery/test_start_findings.py: a mark",
+    "storage/recovery/unfinished_copy.py": "tests/storage/backup/test_backup.py: marks it",
     "storage/scrub/unit_reader.py": "tests/storage/scrub/test_round.py: what it is for",
     "storage/transactions/ledger.py": "tests/storage/transactions/test_table.py: part of the table",
     "troupemq/__main__.py": "tests/troupemq/test_packaging.py: the command of a wheel",
     "troupemq/cli/admin/": "tests/troupemq/cli/test_admin_commands.py: every command by its name",
     "troupemq/console/changing/": "tests/troupemq/console/test_changes.py: each is carried out",
-    "troupemq/console/pages/": "tests/troupemq/console/test_pages.py: every page by its path",
+    "troupemq/console/pages/": "tests/troupemq/console/test_pages.py: every page by its path;"
+    " beside it those with more of their own",
     "troupemq/console/reading.py": "tests/troupemq/console/test_pages.py: messages are found by it",
     "troupemq/cli/completion.py": "tests/troupemq/cli/test_admin.py: with what it completes",
     "troupemq/cli/jobs.py": "tests/troupemq/cli/test_servers.py: started as the servers are",
@@ -98,6 +104,7 @@ TESTED_ELSEWHERE = {
     "troupemq/client/log.py": "tests/troupemq/test_logs.py: beside the servers' lines",
     "troupemq/cluster_demo/__main__.py": "tests/compat/test_spark_cluster.py: as people run it",
     "troupemq/cluster_demo/story.py": "tests/compat/test_spark_cluster.py: as people run it",
+    "troupemq/store_backup.py": "tests/manual/test_backup.py: the page is followed",
     "troupemq/steps.py": "tests/troupemq/cli/test_servers.py: what a tour prints",
     "troupemq/copier.py": "tests/troupemq/client/test_redrive.py: one of its two uses",
     "troupemq/redrive.py": "tests/troupemq/client/test_redrive.py: beside the other clients",

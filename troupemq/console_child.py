@@ -5,9 +5,10 @@ Nothing of the console is imported here.
 """
 
 import json
+import os
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from threading import Event, Thread
@@ -15,10 +16,20 @@ from time import monotonic
 
 from structlog import get_logger
 
+from actors.settings.tls_settings import DISABLED, ENFORCING, BrokerTlsSettings, TlsSettings
+from remoting.tls_options import AUTH_SERVER, CERTIFICATE, ENABLE, KEY, TRUST
+from remoting.tls_options import KEY_PASSWORD as CLIENT_KEY_PASSWORD
+from storage.access.account import BROKER_ACCESS_KEY, BROKER_SECRET_KEY
 from storage.errors import StoreError
 from troupemq.masters.supervisor import STEADY_S, pause_s
 
 log = get_logger(__name__)
+
+KEY_PASSWORD = "TROUPEMQ_CONSOLE_KEY_PASSWORD"
+"""In the environment of a console: of the key of its certificate."""
+
+_NOT_PASSED_ON = (BROKER_ACCESS_KEY, BROKER_SECRET_KEY)
+"""A broker's own account is no console's."""
 
 STOP_S = 5.0
 READY_S = 20.0
@@ -43,8 +54,12 @@ class ConsoleChild:
         *,
         bind_address: str = "127.0.0.1",
         hosts: Sequence[str] = (),
+        tls: TlsSettings | None = None,
     ) -> None:
-        """`namesrv`: host:port, several with `;` between. `data`: its accounts and audit log."""
+        """`namesrv`: host:port, several with `;` between. `data`: its accounts and audit log.
+        `tls`: the server's: with a certificate the console shows it, too, and calls servers with
+        TLS where this one does or must be.
+        """
         if not console_is_installed():
             raise StoreError(
                 "The console is not installed: pip install 'troupemq[console]', or set no"
@@ -56,7 +71,10 @@ class ConsoleChild:
             *("-n", namesrv, "-p", str(port), "--bind", bind_address, "--data", str(data)),
             *("--ready-file", str(self._ready_file)),
             *(word for host in hosts for word in ("--host", host)),
+            *([] if tls is None else _shown(tls)),
         ]
+        own = {name: os.environ[name] for name in os.environ if name not in _NOT_PASSED_ON}
+        self._environment = {**({} if tls is None else _called(tls)), **own}
         self._data = data
         self._over = Event()
         self._process: subprocess.Popen[bytes] | None = None
@@ -104,7 +122,9 @@ class ConsoleChild:
         deaths = 0
         while not self._over.is_set():
             began_s = monotonic()
-            with subprocess.Popen(self._command, stdin=subprocess.PIPE) as process:
+            with subprocess.Popen(
+                self._command, stdin=subprocess.PIPE, env=self._environment
+            ) as process:
                 self._process = process
                 if self._over.is_set():  # told to stop as it was started
                     process.terminate()
@@ -115,3 +135,31 @@ class ConsoleChild:
             again_in_s = pause_s(deaths + 1)
             log.warning("console ended", code=code, again_in_s=again_in_s)
             self._over.wait(again_in_s)
+
+
+def _shown(tls: TlsSettings) -> Sequence[str]:
+    """The options by which it shows the server's certificate."""
+    if tls.port_mode == DISABLED:
+        return ()
+    if tls.tls_test_mode:
+        return ("--https-test",)
+    return "--https-cert", tls.tls_server_certificate, "--https-key", tls.tls_server_key
+
+
+def _called(tls: TlsSettings) -> Mapping[str, str]:
+    """The environment by which it calls servers, unless that of this process says otherwise."""
+    found = {}
+    if tls.tls_server_key_password:
+        found[KEY_PASSWORD] = tls.tls_server_key_password
+    if isinstance(tls, BrokerTlsSettings) and tls.calls_with_tls:
+        files = tls.client_files
+        named = {TRUST: files.trust_path, CERTIFICATE: files.cert_path, KEY: files.key_path}
+        named[CLIENT_KEY_PASSWORD] = files.key_password
+        found |= {ENABLE: "true", **{name: value for name, value in named.items() if value}}
+        if tls.tls_test_mode or not tls.tls_checks_server:
+            found[AUTH_SERVER] = "false"
+    elif tls.port_mode == ENFORCING:
+        found[ENABLE] = "true"
+        if tls.tls_test_mode:
+            found[AUTH_SERVER] = "false"
+    return found

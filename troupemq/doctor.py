@@ -24,6 +24,7 @@ from storage.errors import NotPermitted, StoreError, StoreLocked
 from storage.files.disk import RealDisk
 from storage.files.lock_file import lock_owner
 from storage.recovery.store_format import STORE_FORMAT, format_of, require_known_format
+from storage.recovery.unfinished_copy import require_finished_copy
 from storage.retention.cleaning import used_ratio
 from storage.retention.reserve import require_room
 from troupemq.exit_codes import REFUSALS
@@ -131,6 +132,7 @@ def examine_broker(config: BrokerConfig, store: StoreConfig) -> Iterator[Diagnos
     yield _refusal("permissions", lambda: _writable(store.root))
     yield _refusal("lock", lambda: _unlocked(store))
     yield _refusal("format", lambda: _format(store, disk))
+    yield _refusal("copy", lambda: _finished(store, disk))
     yield _refusal("clock", lambda: _after_the_store(store, disk))
     yield _refusal("disk", lambda: _room(store, disk))
     yield _usage(store, disk)
@@ -243,6 +245,11 @@ def _unlocked(store: StoreConfig) -> str:
 def _format(store: StoreConfig, disk: RealDisk) -> str:
     require_known_format(store, disk)
     return f"{format_of(store, disk)}; this version opens those up to {STORE_FORMAT}"
+
+
+def _finished(store: StoreConfig, disk: RealDisk) -> str:
+    require_finished_copy(store, disk)
+    return "no copy that is being made"
 
 
 def _after_the_store(store: StoreConfig, disk: RealDisk) -> str:

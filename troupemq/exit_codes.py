@@ -18,6 +18,7 @@ from storage.errors import (
     NotPermitted,
     StoreLocked,
     TooManyFiles,
+    UnfinishedCopy,
     WrongSetting,
     kind_of,
 )
@@ -56,6 +57,7 @@ REFUSALS = (
     StartRefusal("python", WRONG_PYTHON, (), "the Python is older than 3.11"),
     StartRefusal("clock", 18, (ClockBehind,), "the clock is behind the store's newest message"),
     StartRefusal("format", 19, (NewerStore,), "a later version has written the store"),
+    StartRefusal("copy", 20, (UnfinishedCopy,), "the store is a copy that is not finished"),
 )
 
 

@@ -33,6 +33,16 @@ _handlers: list[logging.Handler] = []
 _TIME = TimeStamper(fmt="%Y-%m-%dT%H:%M:%S.%fZ", utc=True)
 
 
+class _LogFile(RotatingFileHandler):
+    """A file of log lines; those that a full disk does not take are lost without a word.
+
+    For the broker says itself that the disk is full, and a traceback for each line helps nobody.
+    """
+
+    def handleError(self, record: logging.LogRecord) -> None:
+        """Nothing."""
+
+
 def set_up_logs(
     *, as_json: bool = False, path: Path | None = None, level: int = logging.INFO
 ) -> None:
@@ -47,7 +57,7 @@ def set_up_logs(
     else:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            handler = RotatingFileHandler(
+            handler = _LogFile(
                 path, maxBytes=FILE_BYTES_MAX, backupCount=FILES_KEPT, encoding="utf-8"
             )
         except OSError as error:

@@ -14,6 +14,7 @@ from structlog import get_logger
 
 from actors.broker import Broker
 from actors.broker_server import RunningBroker, start_broker
+from actors.children.metrics import page_server
 from actors.config import BrokerConfig, NamesrvConfig
 from actors.engine.supervisor import ChildSpec
 from actors.engine.system import ActorSystem
@@ -22,8 +23,8 @@ from actors.jobs.messages import JobOrder
 from actors.jobs.scheduled_runs import JobSchedule, KeptRuns
 from actors.jobs.spark_job import JobCommand, MakeCommand
 from actors.jobs.spark_jobs import SparkJobs
-from actors.namesrv_server import start_namesrv
-from actors.settings.console_place import ConsolePlace
+from actors.metrics.page_server import PageServer
+from actors.namesrv_server import RunningNamesrv, start_namesrv
 from spark.jobs import job_names
 from spark.runner import command, environment
 from storage.clock import SystemClock
@@ -34,7 +35,7 @@ from storage.retention.reserve import Reserve
 from troupemq.console_child import ConsoleChild
 from troupemq.daemon import Serving
 from troupemq.health.checks import Health, broker_checks, is_well, namesrv_checks
-from troupemq.health.http import HealthServer
+from troupemq.health.http import health_pages, health_server
 from troupemq.java import find_java
 from troupemq.masters.stores import check_none_is_left_out
 from troupemq.start_checks import raise_file_limit, require_clock
@@ -73,7 +74,9 @@ class Servers:
         self.ports: dict[str, int] = {}
         self.health = Health()
         self.broker: RunningBroker | None = None
-        self._health_server: HealthServer | None = None
+        self._namesrv: RunningNamesrv | None = None
+        self._pages: PageServer | None = None
+        """Of health."""
         self._on_give_up = on_give_up
         self._systems: list[ActorSystem] = []
         self._console: ConsoleChild | None = None
@@ -89,11 +92,21 @@ class Servers:
         assert self.broker is not None
         return self.broker.broker.reserve
 
-    def start_health(self, host: str, port: int) -> None:
-        """/health/live and /health/ready from now on; port 0: nowhere. Raises PortTaken."""
-        if port:
-            self._health_server = HealthServer(host, port, self.health)
-            self.ports["health"] = port
+    def start_health(self, config: BrokerConfig | NamesrvConfig) -> PageServer | None:
+        """/health/live and /health/ready from now on. Raises PortTaken, StoreError.
+
+        Gives their server where metrics have the same port.
+        """
+        port = config.health_port
+        if not port:
+            return None
+        self.ports["health"] = port
+        if not config.serves_metrics or config.metrics_port != port:
+            self._pages = health_server(config.bind_address, port, self.health)
+            return None
+        self._pages = page_server(config)
+        self._pages.add(health_pages(self.health))
+        return self._pages
 
     def is_alive(self, timeout_s: float) -> bool:
         """Whether all loops answer."""
@@ -102,9 +115,10 @@ class Servers:
     def start_namesrv(self, config: NamesrvConfig) -> None:
         """Raises PortTaken, StoreError, StartFailed; then everything is stopped."""
         with self.stopped_on_failure():
-            self.start_health(config.bind_address, config.health_port)
+            pages = self.start_health(config)
             raise_file_limit()
-            running = start_namesrv(config, system=self._new_system())
+            running = start_namesrv(config, system=self._new_system(), pages=pages)
+            self._namesrv = running
             self.ports["namesrv"] = running.port
             self.health.joins(namesrv_checks())
             own = f"127.0.0.1:{running.port}"
@@ -123,7 +137,7 @@ class Servers:
         """
         with self.stopped_on_failure():
             check_none_is_left_out(store, config.masters)
-            self.start_health(config.bind_address, config.health_port)
+            pages = self.start_health(config)
             raise_file_limit()
             require_clock(store, RealDisk(), SystemClock())
             entries = [] if jobs is None else scheduled_jobs(jobs.schedule)
@@ -133,6 +147,7 @@ class Servers:
                 system=self._new_system(),
                 make_more=lambda broker: [] if jobs is None else [_child(jobs, broker, entries)],
                 more_responders=[] if jobs is None else [(SPARK_JOBS, SparkJobs)],
+                pages=pages,
             )
             self.health.joins(partial(broker_checks, self.broker.broker))
             folder = Path(store.root) / "troupemq" / CONSOLE_DIRECTORY
@@ -144,7 +159,9 @@ class Servers:
         where = {"port": ports.main, "metrics": self.broker.metrics_port or None}
         log.info("broker serves", name=config.broker_name, **where, root=store.root)
 
-    def _start_console_of(self, place: ConsolePlace, namesrv: str, data: Path) -> None:
+    def _start_console_of(
+        self, place: BrokerConfig | NamesrvConfig, namesrv: str, data: Path
+    ) -> None:
         if place.console_port:
             hosts = [each.strip() for each in place.console_hosts.split(",") if each.strip()]
             self._console = ConsoleChild(
@@ -153,6 +170,7 @@ class Servers:
                 data,
                 bind_address=place.console_bind_address,
                 hosts=hosts,
+                tls=place,
             )
             self._console.start()
 
@@ -190,11 +208,13 @@ class Servers:
             if self.broker is not None:
                 in_order = self.broker.stop(timeout_s)
         finally:
+            if self._namesrv is not None:
+                in_order &= self._namesrv.stop(max(LAST_TIMEOUT_S, deadline_s - monotonic()))
             for system in reversed(self._systems):
                 in_order &= system.stop(max(LAST_TIMEOUT_S, deadline_s - monotonic()))
-            if self._health_server is not None:
-                self._health_server.close()
-                self._health_server = None
+            if self._pages is not None:
+                self._pages.close()
+                self._pages = None
         return in_order
 
     @contextmanager

@@ -29,7 +29,7 @@ from troupemq.exit_codes import exit_code_of
 _LINES_MAX = 20
 """Printed of each part of a store; --json gives more."""
 _DIRECTORY = click.Path(exists=True, file_okay=False, path_type=Path)
-_config_option = click.option(
+config_option = click.option(
     "-c",
     "--config",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
@@ -41,14 +41,14 @@ _config_option = click.option(
 
 @click.command()
 @click.argument("directory", type=_DIRECTORY, metavar="DIR")
-@_config_option
+@config_option
 @json_option
 def check(directory: Path, config: Path | None, as_json: bool) -> None:
     """Says what is wrong with a store: log, queues, index, checkpoint, config files.
 
     DIR is a storePathRootDir, of this broker or of RocketMQ 4.9.7. Exit code 0 if nothing is wrong.
     """
-    store_config, tables = _settings(directory, config)
+    store_config, tables = settings_of(directory, config)
     try:
         owner = lock_owner(store_config.lock_path)
         report = StoreCheck(RealDisk(), store_config, in_use=bool(owner), tables=tables).run()
@@ -68,14 +68,14 @@ def check(directory: Path, config: Path | None, as_json: bool) -> None:
 
 @click.command()
 @click.argument("directory", type=_DIRECTORY, metavar="DIR")
-@_config_option
+@config_option
 def rebuild(directory: Path, config: Path | None) -> None:
     """Makes queues, index and transaction table of a store anew, from its log.
 
     The log and the config files stay. Messages of deleted topics that are still in the log can be
     read again. Stop the broker before; if it is interrupted, the next start goes on with it.
     """
-    store_config, _ = _settings(directory, config)
+    store_config, _ = settings_of(directory, config)
     store = MessageStore(store_config, RealDisk(), SystemClock(), open_parts)
     try:
         require_known_format(store_config, store.disk)
@@ -96,7 +96,7 @@ def rebuild(directory: Path, config: Path | None) -> None:
         click.echo(f"commit log: damaged from {start} to {end}: {reason}")
 
 
-def _settings(directory: Path, config: Path | None) -> tuple[StoreConfig, TableSettings]:
+def settings_of(directory: Path, config: Path | None) -> tuple[StoreConfig, TableSettings]:
     """What is known of a store; ends the command when it is none."""
     tables = TableSettings()
     disk, overrides = RealDisk(), {"storePathRootDir": str(directory)}

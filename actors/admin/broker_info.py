@@ -14,6 +14,7 @@ from datetime import datetime
 from math import inf
 from typing import Protocol
 
+from actors.admin.store_state import store_state
 from actors.config import BrokerConfig
 from actors.dispatching.reput import Following
 from actors.engine.actor import handles
@@ -35,6 +36,7 @@ from protocol.headers.admin import GetSubscriptionGroupConfigHeader, TopicHeader
 from protocol.topic_names import SCHEDULE_TOPIC
 from storage.files.disk import Disk
 from storage.message_store import MessageStore
+from storage.recovery.recovery_report import RecoveryReport
 from storage.retention.cleaning import used_ratio
 
 VERSION_NAME = "V4_9_7"
@@ -79,6 +81,8 @@ class Sources(Protocol):
     def offset_stats(self) -> OffsetStats: ...
     @property
     def tables(self) -> Tables: ...
+    @property
+    def recovery(self) -> RecoveryReport: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +186,18 @@ class BrokerInfo(Responder):
             )
             for each in self._sources.system.figures()
         ]
-        body = ActorList(lines, self._sources.system.loop.slow_handler_count)
+        loop = self._sources.system.loop
+        longest = loop.longest
+        body = ActorList(
+            lines, loop.slow_handler_count, round(longest.ms), longest.actor, longest.message
+        )
+        return request.command.answer(body=body.encode())
+
+    @serves(RequestCode.GET_STORE_STATE)
+    def store_state(self, request: Request) -> RemotingCommand:
+        """What the store holds, and what of it is damaged."""
+        of = self._sources
+        body = store_state(of.store, of.system, of.following.dispatched_offset, of.recovery)
         return request.command.answer(body=body.encode())
 
     def _store_figures(self) -> dict[str, str]:

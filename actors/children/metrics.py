@@ -1,10 +1,11 @@
 """The making of the actors that serve metrics: of a broker, and of a name server."""
 
 from collections.abc import Callable, Mapping
-from socket import socket
+from dataclasses import dataclass
 
 from structlog import get_logger
 
+from actors.config import BrokerConfig, NamesrvConfig
 from actors.engine.address import Address
 from actors.engine.interfaces import System
 from actors.engine.supervisor import ChildSpec
@@ -18,14 +19,15 @@ from actors.metrics.broker_metrics import (
 )
 from actors.metrics.client_figures import ClientFigures
 from actors.metrics.exposition import Exposition, Write
-from actors.metrics.metrics_port import MetricsPort, Pages
+from actors.metrics.metrics_port import Makers, MetricsPort, page_of
 from actors.metrics.namesrv_page import NamesrvMetrics
+from actors.metrics.page_server import PageServer, PageTls
 from actors.metrics.process_page import missing_library
 from actors.metrics.sources import open_halves
-from actors.network.connections import Acceptor, Listener, open_listener
-from actors.network.service import Service
+from actors.network.connections import open_listener
+from actors.network.tls_contexts import TlsContexts
 from actors.parts import Parts, physical_memory_bytes
-from actors.settings.metrics_settings import MetricsSettings
+from actors.settings.tls_settings import DISABLED, PERMISSIVE
 
 log = get_logger(__name__)
 
@@ -33,20 +35,55 @@ PORT_NAME = "metricsPromExporterPort"
 HOST_NAME = "metricsPromExporterHost"
 
 
-def open_metrics_port(config: MetricsSettings) -> socket | None:
-    """The socket, if metrics are wanted and can be had. Raises PortTaken.
+@dataclass
+class MetricsServer:
+    """Where the pages of metrics are answered."""
 
-    Without the library the server starts all the same, and its log says what to install.
+    server: PageServer
+    is_shared: bool
+    """With health, which closes it."""
+
+    def close(self) -> None:
+        """They are there no more."""
+        if self.is_shared:
+            self.server.remove([BROKER_PATH, EXPORTER_PATH])
+        else:
+            self.server.close()
+
+
+def page_server(
+    config: BrokerConfig | NamesrvConfig, port: int | None = None, name: str = PORT_NAME
+) -> PageServer:
+    """One without pages yet, at the port of metrics, or at `port`, which `name` is the setting of.
+
+    Raises PortTaken, StoreError.
+    """
+    tls: PageTls | None = None
+    mode = config.metrics_port_mode
+    if mode != DISABLED:
+        tls = PageTls(TlsContexts(config), takes_plain=mode == PERMISSIVE)
+    at = config.metrics_port if port is None else port
+    sock = open_listener(config.metrics_host, at, name, HOST_NAME)
+    return PageServer(sock, tls)
+
+
+def open_metrics(
+    config: BrokerConfig | NamesrvConfig, shared: PageServer | None = None
+) -> MetricsServer | None:
+    """If metrics are wanted and can be had. Raises PortTaken, StoreError.
+
+    Without the library the server starts all the same, and its log says what to install. `shared`:
+    the one of health, where both settings name one port.
     """
     if not config.serves_metrics:
         return None
     if (missing := missing_library()) is not None:
         log.error(missing)
         return None
-    return open_listener(config.metrics_host, config.metrics_port, PORT_NAME, HOST_NAME)
+    return MetricsServer(shared or page_server(config), shared is not None)
 
 
-def broker_metrics_children(parts: Parts, sock: socket) -> list[ChildSpec]:
+def broker_metrics_children(parts: Parts, at: PageServer) -> list[ChildSpec]:
     """Started when all else is there."""
     system, address = parts.system, parts.system.address
     families = ActorFamilies(system)
@@ -63,18 +100,20 @@ def broker_metrics_children(parts: Parts, sock: socket) -> list[ChildSpec]:
         ),
     )
     by_path = {BROKER_PATH: to, EXPORTER_PATH: {**to, CLIENTS: address("client_figures")}}
-    serving = _serving(system, sock, pages, by_path, families, lambda: open_halves(parts.store))
+    serving = _serving(system, at, pages, by_path, families, lambda: open_halves(parts.store))
     return [clients, *serving]
 
 
-def namesrv_metrics_children(system: ActorSystem, sock: socket) -> list[ChildSpec]:
+def namesrv_metrics_children(
+    system: ActorSystem, at: PageServer, tls: TlsContexts | None
+) -> list[ChildSpec]:
     """The same of a name server."""
     families = ActorFamilies(system)
     by_path = {BROKER_PATH: {"": system.address("exposition")}}
     return _serving(
         system,
-        sock,
-        lambda: {BROKER_PATH: NamesrvMetrics(system, families).write},
+        at,
+        lambda: {BROKER_PATH: NamesrvMetrics(system, families, tls).write},
         by_path,
         families,
         lambda: None,
@@ -83,21 +122,19 @@ def namesrv_metrics_children(system: ActorSystem, sock: socket) -> list[ChildSpe
 
 def _serving(
     system: ActorSystem,
-    sock: socket,
+    at: PageServer,
     pages: Callable[[], Mapping[str, Write]],
-    by_path: Pages,
+    by_path: Makers,
     families: ActorFamilies,
     read: Callable[[], object],
 ) -> list[ChildSpec]:
     port: Address = system.address("metrics_port")
-    host, number = sock.getsockname()[:2]
-    listener = Listener(PORT_NAME, host, number, Service({}))
 
     def exposition(_: System) -> Exposition:
         return Exposition(pages(), families, port)
 
-    return [
-        ChildSpec("exposition", exposition),
-        ChildSpec("metrics_port", lambda _: MetricsPort(by_path, read, families.loop_waits)),
-        ChildSpec("metrics_acceptor", lambda _: Acceptor([(listener, sock)], port)),
-    ]
+    def metrics_port(_: System) -> MetricsPort:
+        at.add(dict.fromkeys(by_path, page_of(port)))
+        return MetricsPort(by_path, read, families.loop_waits)
+
+    return [ChildSpec("exposition", exposition), ChildSpec("metrics_port", metrics_port)]

@@ -34,13 +34,18 @@ def door_children(
         return []
     return [
         ChildSpec(handshakes, lambda _: Handshakes(contexts)),
-        *(_entrance(system, door, handshakes) for door in doors if door.mode != DISABLED),
+        *(_entrance(system, contexts, door, handshakes) for door in doors if door.mode != DISABLED),
     ]
 
 
-def _entrance(system: System, door: Door, handshakes: str) -> ChildSpec:
+def _entrance(system: System, contexts: TlsContexts, door: Door, handshakes: str) -> ChildSpec:
     takes_plain = door.mode == PERMISSIVE
     return ChildSpec(
         door.name,
-        lambda _: Entrance(door.to, system.address(handshakes), takes_plain=takes_plain),
+        lambda _: Entrance(
+            door.to,
+            system.address(handshakes),
+            takes_plain=takes_plain,
+            results=contexts.handshakes,
+        ),
     )

@@ -9,8 +9,10 @@
     client_figures.py     of these, those that only consumers know
     namesrv_page.py       a name server's
     process_page.py       of the process and its garbage collector: the library's
+    tls_page.py           of TLS, for both
     http_text.py          requests and answers of HTTP
-    metrics_port.py       the actor that listens
+    page_server.py        the threads that listen; health has its pages there, too
+    metrics_port.py       the actor that has pages made
     exposition.py         the actor that makes the text, on a thread
 
 Nobody counts for a scrape: its thread reads counters that are kept anyway. What only the loop may

@@ -12,7 +12,7 @@ from actors.metrics.client_figures import WithClients
 from actors.metrics.exporter_page import ExporterPage
 from actors.metrics.lags import Ages, Lags, TopicLag
 from actors.metrics.own_page import OwnPage
-from actors.metrics.page import MetricsPage, labels
+from actors.metrics.page import MetricsPage, labels, let_go
 from actors.metrics.process_page import ProcessPage
 from actors.metrics.selection import MetricsSelection
 from actors.metrics.sources import BrokerSources, OpenHalves
@@ -65,12 +65,15 @@ class BrokerMetrics:
         actors = self._from.system.actors()
         halves = reading if isinstance(reading, OpenHalves) else OpenHalves()
         by_topic, oldest_ms = self._halves(halves)
-        lags = self._broker.lag_rows(self._shown_lags())
+        found = self._shown_lags()
+        lags = self._broker.lag_rows(found)
+        let_go(found)
         self._broker.write(page, lags, halves, by_topic, actors)
         self._own.write(page, lags, halves, oldest_ms, actors)
         self._tell_if_full(page)
         self._end(page, began_s)
         page.add_text(self._process.text())
+        let_go(lags)
         return page.parts()
 
     def _shown_lags(self) -> list[TopicLag]:

@@ -11,7 +11,7 @@ from actors.engine.actor import Actor
 from actors.engine.histogram import END_BOUNDS_S, RPC_BOUNDS_MS, ClassCounts
 from actors.metrics.lags import TopicLag
 from actors.metrics.page import MetricsPage, labels
-from actors.metrics.selection import MetricsSelection, Row, column, flag
+from actors.metrics.selection import MetricsSelection, Row, column, flag, items_of
 from actors.metrics.sources import BrokerSources, OpenHalves, actor_of
 from actors.statistics.counts import LARGE_BOUNDS, SMALL_BYTES, TopicCounts
 from actors.statistics.put_stats import PUT_BOUNDS_MS
@@ -92,7 +92,7 @@ class BrokerPage:
 
     def _shown_topics(self) -> Iterator[tuple[str, TopicCounts]]:
         topics, shows = self._from.tables.topics.value, self._selection.shows_topic
-        for topic, counts in list(self._from.put_stats.by_topic.items()):
+        for topic, counts in items_of(self._from.put_stats.by_topic):
             if shows(topic) and (topic in topics or is_system_topic(topic)):
                 yield topic, counts
 
@@ -130,7 +130,7 @@ class BrokerPage:
         selection = self._selection
         shown = [
             Row(topic, group, counts.count, (counts.count, counts.bytes))
-            for (topic, group), counts in list(self._from.pull_stats.by_group.items())
+            for (topic, group), counts in items_of(self._from.pull_stats.by_group)
             if topic in topics
             and group in groups
             and selection.shows_topic(topic)

@@ -21,6 +21,7 @@ from actors.engine.address import Address
 from actors.metrics.actor_figures import LOOK_MS, ActorFamilies
 from actors.metrics.metrics_port import MakePage, PageMade, TakeTime
 from actors.metrics.page import CONTENT_TYPE
+from actors.metrics.page_server import PageAnswer
 
 FRESH_S = 1.0
 GZIP_LEVEL, GZIP_BITS = 1, 31
@@ -60,7 +61,8 @@ class Exposition(Actor):
         made_s, made = self._made.get(message.key, (0.0, None))
         if made is None or monotonic() - made_s >= FRESH_S:
             with without_collections():
-                made = page_made(message.key, self._pages[path](collect, message.reading))
+                answer = answer_of(self._pages[path](collect, message.reading))
+            made = PageMade(message.key, answer)
             self._made[message.key] = monotonic(), made
         message.reply_to.tell(made)
 
@@ -78,10 +80,10 @@ def without_collections() -> Iterator[None]:
             gc.enable()
 
 
-def page_made(key: tuple[str, str], parts: Sequence[str]) -> PageMade:
+def answer_of(parts: Sequence[str]) -> PageAnswer:
     """The page as it is sent."""
     plain = [part.encode() for part in parts]
     packer = compressobj(GZIP_LEVEL, wbits=GZIP_BITS)
     packed = [packer.compress(part) for part in plain]
     packed.append(packer.flush())
-    return PageMade(key, HTTPStatus.OK, plain, [part for part in packed if part], CONTENT_TYPE)
+    return PageAnswer(HTTPStatus.OK, plain, [part for part in packed if part], CONTENT_TYPE)

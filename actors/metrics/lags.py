@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from time import monotonic
 
+from actors.metrics.selection import items_of
 from actors.statistics.pull_stats import PullStats
 from actors.tables.tables import Tables
 from protocol.bodies import TopicConfig
@@ -48,6 +49,14 @@ class TopicLag:
 
 
 @dataclass(slots=True)
+class _Age:
+    offset: int
+    stored_ms: int
+    round: int = 0
+    """The last scrape that asked."""
+
+
+@dataclass(slots=True)
 class _Active:
     progress: tuple[int, int]
     since_s: float
@@ -59,35 +68,37 @@ class Ages:
     def __init__(self, times: QueueTimes, probe: PageProbe, disk: Disk) -> None:
         """`times` asks `probe`."""
         self._times, self._probe, self._disk = times, probe, disk
-        self._known: dict[tuple[ConsumeQueue, str, bool], tuple[int, int]] = {}
-        self._used: set[tuple[ConsumeQueue, str, bool]] = set()
+        self._known: dict[tuple[ConsumeQueue, str, bool], _Age] = {}
+        self._round = 0
         self._until_s = 0.0
 
     def begin(self) -> None:
         """A scrape begins."""
         self._probe.forget()
         self._until_s = monotonic() + LOOKED_UP_S_MAX
-        self._used.clear()
+        self._round += 1
 
     def end(self) -> None:
         """Forgets the queues that nobody asked about."""
-        for key in self._known.keys() - self._used:
-            del self._known[key]
+        for key, age in items_of(self._known):  # a difference of sets would be one step of 30 ms
+            if age.round != self._round:
+                del self._known[key]
 
     def age_ms(
         self, queue: ConsumeQueue, offset: int, group: str, now_ms: int, *, is_pulled: bool
     ) -> float:
         """Of the message at this offset, or of an older one that was asked about before."""
         key = queue, group, is_pulled
-        self._used.add(key)
         known = self._known.get(key)
         offset = max(offset, queue.min_offset)
-        if known is None or known[0] != offset:
+        if known is None or known.offset != offset:
             if monotonic() < self._until_s:
-                known = self._known[key] = offset, self._stored_at(queue, offset)
+                stored_ms = self._stored_at(queue, offset)
+                known = self._known[key] = _Age(offset, stored_ms)
             elif known is None:
                 return 0.0
-        return float(max(0, now_ms - known[1])) if known[1] > 0 else 0.0
+        known.round = self._round
+        return float(max(0, now_ms - known.stored_ms)) if known.stored_ms > 0 else 0.0
 
     def _stored_at(self, queue: ConsumeQueue, offset: int) -> int:
         for _ in range(COLD_TRIES):
@@ -125,7 +136,7 @@ class Lags:
         found: list[TopicLag] = []
         here: set[str] = set()
         self._ages.begin()
-        for key, queues in list(offsets.value.items()):
+        for key, queues in items_of(offsets.value):
             parts = key.split(TOPIC_GROUP_SEPARATOR)
             if len(parts) != 2:
                 continue
@@ -138,8 +149,9 @@ class Lags:
             if self._is_active(key, lag):
                 found.append(lag)
         self._ages.end()
-        for key in self._active.keys() - here:
-            del self._active[key]
+        for key, _ in items_of(self._active):
+            if key not in here:
+                del self._active[key]
         return found
 
     def _is_counted(self, topic: str, group: str) -> bool:

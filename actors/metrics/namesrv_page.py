@@ -7,15 +7,19 @@ from actors.metrics.actor_figures import ActorFamilies
 from actors.metrics.page import MetricsPage
 from actors.metrics.process_page import ProcessPage
 from actors.metrics.sources import actor_of
+from actors.metrics.tls_page import write_connections, write_tls
 from actors.naming.namesrv import Namesrv
 from actors.network.connections import Connections
+from actors.network.tls_contexts import TlsContexts
 
 
 class NamesrvMetrics:
     """Owned by one thread."""
 
-    def __init__(self, system: ActorSystem, actors: ActorFamilies) -> None:
-        self._system, self._families = system, actors
+    def __init__(
+        self, system: ActorSystem, actors: ActorFamilies, tls: TlsContexts | None = None
+    ) -> None:
+        self._system, self._families, self._tls = system, actors, tls
         self._process = ProcessPage()
 
     def write(self, _: str, __: object) -> Sequence[str]:
@@ -38,11 +42,8 @@ class NamesrvMetrics:
         ):
             page.counter(f"rocketmq_namesrv_{name}_total", meaning, [("", count)])
         connections = actor_of(actors, "namesrv_connections", Connections)
-        page.value(
-            "troupemq_connections",
-            "Clients and brokers that are connected",
-            0 if connections is None else connections.count,
-        )
+        write_connections(page, connections, "Clients and brokers that are connected", ["main"])
+        write_tls(page, self._tls)
         self._families.write(page)
         page.add_text(self._process.text())
         return page.parts()

@@ -11,6 +11,7 @@ from actors.metrics.broker_page import names_of
 from actors.metrics.page import MetricsPage, labels
 from actors.metrics.selection import MetricsSelection, Row, column
 from actors.metrics.sources import BrokerSources, OpenHalves, actor_of
+from actors.metrics.tls_page import write_connections, write_tls
 from actors.naming.registration import Registration
 from actors.network.connections import Connections
 from actors.pulling.pull_hold import PullHold
@@ -64,7 +65,26 @@ class OwnPage:
                 for name, known in registration.registered().items()
             ],
         )
+        self._spans(page)
         self._jobs(page, actor_of(actors, "spark_jobs", SparkJobs))
+
+    def _spans(self, page: MetricsPage) -> None:
+        spans = self._from.spans
+        page.counter(
+            "troupemq_spans_total",
+            "Spans by whether the collector has taken them",
+            []
+            if spans is None
+            else [
+                (labels({"result": "sent"}), spans.sent_count),
+                (labels({"result": "lost"}), spans.lost_count),
+            ],
+        )
+        page.counter(
+            "troupemq_span_notes_dropped_total",
+            "Sends and pulls without spans, as too many waited",
+            [] if spans is None else [("", spans.dropped_count)],
+        )
 
     def _lags(self, page: MetricsPage, rows: Sequence[Row]) -> None:
         page.gauge(
@@ -104,12 +124,8 @@ class OwnPage:
             "Connections that were one too many, by the setting in the way",
             [(labels({"reason": name}), count) for name, count in refused_by.items()],
         )
-        by_port = Counter("fast" if each.is_fast else "main" for each in live)
-        page.gauge(
-            "troupemq_connections",
-            "Clients that are connected",
-            [(labels({"port": port}), by_port[port]) for port in ("main", "fast")],
-        )
+        write_connections(page, connections, "Clients that are connected")
+        write_tls(page, self._from.tls)
         page.value(
             "troupemq_unsent_bytes",
             "Answers that clients have not taken",

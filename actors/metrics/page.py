@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from math import inf, isnan
+from typing import Any
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 PART_LINES = 1000
@@ -102,6 +103,12 @@ class MetricsPage:
     def parts(self) -> Sequence[str]:
         """The text, in pieces."""
         return self._parts
+
+
+def let_go(items: list[Any]) -> None:
+    """Frees what a list holds, in pieces: nobody else runs for 2 ms where 30,000 go at once."""
+    while items:
+        del items[-PART_LINES:]
 
 
 def _bound(value: float) -> str:

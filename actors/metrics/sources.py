@@ -11,8 +11,10 @@ from actors.engine.histogram import ClassCounts
 from actors.engine.published import Published
 from actors.engine.system import ActorSystem
 from actors.network.answer_stats import AnswerStats
+from actors.network.tls_contexts import TlsContexts
 from actors.retention.keeping import KeepingReport
 from actors.sending.replicas import Replicas
+from actors.spans.span_queue import SpanQueue
 from actors.statistics.pull_stats import PullStats
 from actors.statistics.put_stats import PutStats
 from actors.statistics.transaction_stats import TransactionStats
@@ -57,6 +59,10 @@ class BrokerSources(Protocol):
     def replicas(self) -> Replicas: ...
     @property
     def refusals(self) -> Refusals: ...
+    @property
+    def tls(self) -> TlsContexts | None: ...
+    @property
+    def spans(self) -> SpanQueue | None: ...
 
 
 @dataclass(frozen=True, slots=True)

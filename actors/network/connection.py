@@ -122,10 +122,10 @@ class Connection(Actor):
         self._limits = limits
         self._half_since_ms = 0.0
         self._is_half_noted = self._is_unsent_noted = False
+        self.has_tls = isinstance(self._transport, TlsTransport)
         self._gate = None
         if service.guard is not None:
-            has_tls = isinstance(self._transport, TlsTransport)
-            self._gate = Gate(service.guard, remote[0], is_encrypted=has_tls)
+            self._gate = Gate(service.guard, remote[0], is_encrypted=self.has_tls)
         self._in_flight_bytes = 0
         self._later: deque[Event] | None = None
         """What was read and waits for its turn."""

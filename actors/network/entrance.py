@@ -39,6 +39,11 @@ HOST_MAX = 256
 CLOSED_PER_TURN = 256
 """Of those whose time is over: some 5 ms of the loop."""
 
+SUCCESS, FAILED, TOO_LATE, TOO_MANY, PLAIN = HANDSHAKE_RESULTS = (
+    *("success", "failed", "too_late", "too_many"),
+    "plain",  # who came without where TLS is enforced
+)
+
 
 @dataclass(frozen=True, slots=True)
 class _Tick:
@@ -83,8 +88,17 @@ class _Newcomer:
 class Entrance(Actor):
     """Lives on the loop."""
 
-    def __init__(self, to: Address, handshakes: Address, *, takes_plain: bool) -> None:
+    def __init__(
+        self,
+        to: Address,
+        handshakes: Address,
+        *,
+        takes_plain: bool,
+        results: Counter[str] | None = None,
+    ) -> None:
+        """`results` gets what comes of those who want TLS, by HANDSHAKE_RESULTS."""
         super().__init__()
+        self._results: Counter[str] = Counter() if results is None else results
         self._to = to
         self._handshakes = handshakes
         self._takes_plain = takes_plain
@@ -139,6 +153,7 @@ class Entrance(Actor):
             del self._newcomers[newcomer.number]
             self._to.tell(newcomer.accepted)
         else:
+            self._results[PLAIN] += 1
             self._close(newcomer)
             self._rarely.warn("a connection without TLS is refused", address=newcomer.host)
 
@@ -146,6 +161,7 @@ class Entrance(Actor):
 
     def _take_tls(self, newcomer: _Newcomer) -> None:
         if len(self._waiting) >= WAITING_MAX or self._of_host[newcomer.host] >= HOST_MAX:
+            self._results[TOO_MANY] += 1
             self._close(newcomer)
             self._rarely.warn(
                 "a TLS connection is closed: too many handshakes wait", address=newcomer.host
@@ -187,12 +203,14 @@ class Entrance(Actor):
             return
         newcomer.sock = message.sock
         if message.failure:
+            self._results[FAILED] += 1
             self._close(newcomer)
             self._rarely.warn(f"a TLS handshake failed: {message.failure}", address=newcomer.host)
         elif message.events:
             self._watch(newcomer, message.events)
         else:
             assert isinstance(message.sock, TlsSocket)
+            self._results[SUCCESS] += 1
             self._forget(newcomer)
             remote, service = newcomer.accepted.remote, newcomer.accepted.service
             self._to.tell(Accepted(message.sock, remote, service))
@@ -208,6 +226,8 @@ class Entrance(Actor):
                 return
             if newcomer.sock is not None:
                 self.system.loop.unwatch(newcomer.sock)
+            if newcomer.state is not _State.SILENT:
+                self._results[TOO_LATE] += 1
             self._close(newcomer)
             self._rarely.warn(
                 f"{newcomer.state.value} in {TIME_MS // 1000} s", address=newcomer.host

@@ -33,6 +33,8 @@ class SendContext:
     success: bool = False
     code: int = 0
     remark: str | None = None
+    begun_ns: int = 0
+    """For hooks that measure."""
 
 
 @dataclass(slots=True)
@@ -70,6 +72,10 @@ class PullContext:
     code: int = 0
     remark: str | None = None
     """The status of the search in the queue, or why the pull was refused."""
+    runs: Sequence[tuple[int, int]] = ()
+    """Where in the log the records lie, (start, end)."""
+    begun_ns: int = 0
+    """For hooks that measure."""
 
 
 class SendHook(Protocol):

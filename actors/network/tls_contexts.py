@@ -6,7 +6,8 @@ there before stays.
 """
 
 import os
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Mapping
 from shutil import which
 from ssl import SSLContext, SSLObject, SSLSocket
 from subprocess import DEVNULL, CalledProcessError, run
@@ -15,6 +16,7 @@ from tempfile import TemporaryDirectory
 from structlog import get_logger
 
 from actors.settings.tls_settings import BrokerTlsSettings, TlsSettings
+from remoting.certificate import not_after_s
 from remoting.tls import TlsFiles, TlsUnusable, client_context, server_context
 from storage.errors import StoreError
 
@@ -40,11 +42,17 @@ class TlsContexts:
         """None: it serves no TLS."""
         self.client: SSLContext | None = None
         """None: it calls others without."""
+        self.handshakes: Counter[str] = Counter()
+        """What came of those who called this server, by the entrances' words; they count."""
+        self.not_after_s: Mapping[str, float] = {}
+        """When the certificates are over that it shows as `server` and as `client`, seconds since
+        1970; not that of test mode, which is made at each start."""
         self._seen = self._state()
         try:
             self.server, self.client = self._made()
         except TlsUnusable as error:
             raise StoreError(f"TLS: {error}") from None
+        self.not_after_s = self._ends()
         if settings.tls_test_mode:
             log.warning("TLS in test mode: it keeps out nobody", because="tls.test.mode.enable")
         self._warn_of_open_keys()
@@ -60,6 +68,7 @@ class TlsContexts:
         except TlsUnusable as error:
             log.error("TLS stays as it was", reason=str(error))
             return
+        self.not_after_s = self._ends()
         log.info("TLS certificates read again")
         self._warn_of_open_keys()
 
@@ -97,6 +106,24 @@ class TlsContexts:
         if self._settings.tls_test_mode:
             return _test_context()
         return server_context(self._settings.server_files, client_auth)
+
+    def _ends(self) -> Mapping[str, float]:
+        """Of certificates that have just been read."""
+        paths, settings = {}, self._settings
+        if not settings.tls_test_mode:
+            paths["server"] = settings.tls_server_certificate
+        if isinstance(settings, BrokerTlsSettings) and settings.calls_any_with_tls:
+            paths["client"] = settings.tls_client_certificate
+        found = {}
+        for use, path in paths.items():
+            try:
+                with open(path, encoding="latin-1") as file:
+                    end_s = not_after_s(file.read())
+            except (OSError, ValueError):  # none is named, or it has changed meanwhile
+                continue
+            if end_s is not None:
+                found[use] = end_s
+        return found
 
     @property
     def _paths(self) -> tuple[str, ...]:

@@ -199,9 +199,9 @@ class PullMessage(Responder):
         context = request.seen_as
         if not isinstance(context, PullContext):
             return
-        context.code, context.remark = code, remark
+        context.code, context.remark, context.success = code, remark, bool(result and result.views)
         if result is not None:
-            context.next_offset, context.success = result.next_offset, bool(result.views)
+            context.next_offset, context.runs = result.next_offset, result.runs
             context.message_count, context.record_bytes = result.count, result.body_bytes
         self._hooks.after_pull(context)
 

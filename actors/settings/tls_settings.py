@@ -34,18 +34,25 @@ class TlsSettings:
     tls_checks_client: bool = key("tls.server.authClient", default=True)
     """Whether who signed a client's certificate is looked at; in 4.9.7 not by default."""
     tls_server_trust: str = key("tls.server.trustCertPath", default="")
+    tls_metrics_mode: str = key("tls.metrics.mode", default=DISABLED)
+    """Of the port of metrics; ours."""
 
     def check_tls(self) -> None:
         """Raises StoreError for what cannot work."""
         _check_word("tls.server.mode", self.tls_mode, MODES)
+        _check_word("tls.metrics.mode", self.tls_metrics_mode, MODES)
         _check_word("tls.server.need.client.auth", self.tls_client_auth, tuple(CLIENT_AUTH))
         if bool(self.tls_server_certificate) != bool(self.tls_server_key):
             raise StoreError("tls.server.certPath and tls.server.keyPath belong together.")
-        if self.tls_mode == ENFORCING and not self.has_certificate:
-            raise StoreError(
-                "tls.server.mode is enforcing, and there is no certificate: name one as"
-                " tls.server.certPath, and its key as tls.server.keyPath."
-            )
+        for name, mode in (
+            ("tls.server.mode", self.tls_mode),
+            ("tls.metrics.mode", self.tls_metrics_mode),
+        ):
+            if mode == ENFORCING and not self.has_certificate:
+                raise StoreError(
+                    f"{name} is enforcing, and there is no certificate: name one as"
+                    " tls.server.certPath, and its key as tls.server.keyPath."
+                )
         if self.asks_clients and not self.tls_test_mode:
             if not self.tls_checks_client:
                 raise StoreError(
@@ -72,6 +79,11 @@ class TlsSettings:
     def port_mode(self) -> str:
         """That of its ports for clients, which without a certificate speak no TLS."""
         return self.tls_mode if self.has_certificate else DISABLED
+
+    @property
+    def metrics_port_mode(self) -> str:
+        """That of its port of metrics."""
+        return self.tls_metrics_mode if self.has_certificate else DISABLED
 
     @property
     def server_files(self) -> TlsFiles:

@@ -60,6 +60,11 @@ class PersistedTable(Responder):
         self._unwritten: deque[tuple[int, Callable[[str], None]]] = deque()
         self._dropped_count, self._dropped_ms = 0, -inf
 
+    @property
+    def path(self) -> str:
+        """Of its file."""
+        return self._path
+
     def load(self, parse: Parse[T]) -> Loaded[T]:
         """What can be used of the file; what is wrong with it is logged.
 

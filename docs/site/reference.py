@@ -10,7 +10,6 @@ import inspect
 import re
 import sys
 from collections.abc import Iterator
-from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +19,8 @@ import troupemq
 from actors.config import BrokerConfig, NamesrvConfig
 from storage.config import StoreConfig
 from troupemq.cli import cli
+from troupemq.setting_meanings import default_text, fields_with_keys, meanings, sample
 
-CONF = Path(__file__).resolve().parents[2] / "conf"
 SETTINGS = (
     ("broker.conf", "A broker's", (BrokerConfig, StoreConfig)),
     ("namesrv.conf", "A name server's", (NamesrvConfig,)),
@@ -42,44 +41,23 @@ def main(arguments: list[str]) -> int:
 # --- settings
 
 
-def meanings(text: str) -> dict[str, str]:
-    """What the comment above each key of a settings file says."""
-    found: dict[str, str] = {}
-    comment: list[str] = []
-    after_key = False
-    for line in text.splitlines():
-        key = re.match(r"#?([\w.]+) = ?", line)
-        if key is not None:
-            found[key[1]] = " ".join(comment)
-            after_key = True
-        elif line.startswith("# ") and not line.startswith("# ---"):
-            comment = [*([] if after_key else comment), line[2:].strip()]
-            after_key = False
-        else:
-            comment, after_key = [], False
-    return found
-
-
 def settings() -> Iterator[str]:
     """A table for each kind of server."""
     yield "# Settings\n"
     yield "Made from the code. How they are given: [Settings](../operations.md#settings). *Live*:"
     yield "holds as soon as `updateBrokerConfig` or `updateNamesrvConfig` has changed it.\n"
     for name, whose, classes in SETTINGS:
-        meaning = meanings((CONF / name).read_text(encoding="utf-8"))
+        meaning = meanings(sample(name))
         yield f"## {whose}\n"
         yield "| setting | kind | default | live | meaning |\n|---|---|---|---|---|"
-        for each in sorted(_fields(classes), key=lambda field: str(field.metadata["key"]).lower()):
+        for each in sorted(
+            fields_with_keys(*classes), key=lambda field: str(field.metadata["key"]).lower()
+        ):
             key = each.metadata["key"]
             live = "yes" if each.metadata["live"] else ""
             words = _cell(meaning[key])
             yield f"| `{key}` | {_kind(each.type)} | {_default(each)} | {live} | {words} |"
         yield ""
-
-
-def _fields(classes: tuple[type[Any], ...]) -> Iterator[Any]:
-    for config in classes:
-        yield from (each for each in fields(config) if "key" in each.metadata)
 
 
 def _kind(kind: object) -> str:
@@ -88,12 +66,8 @@ def _kind(kind: object) -> str:
 
 
 def _default(field: Any) -> str:
-    value = None if field.default is MISSING else field.default
-    home = str(Path.home())
-    if value in (None, ""):
-        return ""
-    text = str(value).lower() if isinstance(value, bool) else str(value)
-    return f"`{text.replace(home, '~', 1) if text.startswith(home) else text}`"
+    text = default_text(field)
+    return f"`{text}`" if text else ""
 
 
 def _cell(text: str) -> str:

@@ -101,6 +101,8 @@ class StoreCheck:
         self._in_use = in_use
         self._tables = tables or TableSettings()
         self._next_start = RecoveryReport()
+        self._queues_then: set[tuple[str, int]] = set()
+        """Those that the next start after a crash has, made from the end of the log or not."""
         self._config = config
         self._damage = Damage()
 
@@ -136,6 +138,8 @@ class StoreCheck:
         try:
             self._next_start = store.rehearse()
             self.report.add(self._next_start.all_findings())
+            if not self._next_start.clean:
+                self._queues_then = set(store.consume_queues.names())
         except StoreError as error:
             self.report.wrong("store", (f"no start is possible: {error}",))
 
@@ -190,7 +194,10 @@ class StoreCheck:
         report.counts = counts
         if counts.newer_count:
             text = f"{counts.newer_count} records have no unit behind the end of their queues"
-            report.wrong("consume queues", (text,))
+            if self._in_use or was_stopped_cleanly(self._config, self._disk):
+                report.wrong("consume queues", (text,))
+            else:
+                report.note("consume queues", f"{text}: the next start makes them")
         if counts.unconfirmed_count:
             text = f"{counts.unconfirmed_count} units have no record in the log"
             report.wrong("consume queues", (text,))
@@ -204,7 +211,9 @@ class StoreCheck:
         for (topic, queue_id), count in sorted(counts.unknown_queues.items()):
             name = topic.decode("utf-8", "backslashreplace")
             text = f"queue {queue_id} of {name} is missing; the log has {count} messages of it"
-            if name in known:
+            if (name, queue_id) in self._queues_then:
+                report.note("consume queues", f"{text}: the next start makes it")
+            elif name in known:
                 report.wrong("consume queues", (text,))
             else:
                 report.note("consume queues", f"{text}, and the topic was deleted")

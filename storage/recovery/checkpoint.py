@@ -55,14 +55,20 @@ def newest_ms(disk: Disk, path: str) -> int:
 
     For who only looks: the file is not made. Raises OSError.
     """
-    if not disk.exists(path):
-        return 0
-    page = disk.read_bytes(path)[:_USED_BYTES]
-    if len(page) < _LAYOUT.size:
-        return 0
+    return _seen(disk, path).physic_ms
+
+
+def durable_offset(disk: Disk, path: str) -> int:
+    """The same of the offset below which log and queue units are on disk."""
+    return _seen(disk, path).durable_offset
+
+
+def _seen(disk: Disk, path: str) -> "Checkpoint":
     found = Checkpoint(disk, path)
-    found._take(_LAYOUT.unpack_from(page), page[_OWN_POSITION:])
-    return found.physic_ms
+    page = disk.read_bytes(path)[:_USED_BYTES] if disk.exists(path) else b""
+    if len(page) >= _LAYOUT.size:
+        found._take(_LAYOUT.unpack_from(page), page[_OWN_POSITION:])
+    return found
 
 
 class Checkpoint:

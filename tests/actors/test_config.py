@@ -29,17 +29,26 @@ METRICS_KEYS = {
 OWN_KEYS = METRICS_KEYS | {
     *("bindAddress", "configBlackList", "healthPort"),
     *("consolePort", "consoleBindAddress", "consoleHosts"),
+    "tls.metrics.mode",
 }
 OWN_LIMITS = {"adminAllowedAddresses", "maxConnections", "maxConnectionsPerAddress"}
 OWN_ACL_KEYS = {"aclAllowSampleCredentials", "aclWhiteListAdmin", "rocketmq.acl.plain.file"}
-OWN_BROKER_KEYS = OWN_KEYS | {
-    "tls.ha.mode",
-    *("scrubEnable", "scrubDutyPercent", "consumerOffsetGuardEnable"),
-    *("retentionArchivePath", "sinkProgressDays", "sinkProgressMax"),
-    *("masters", "monitoringPort", "maxAutoTopics", "maxAutoGroups", "clockBehindMaxMs"),
-    *OWN_LIMITS,
-    *(*OWN_ACL_KEYS, "brokerAccessKey", "brokerSecretKey", "haAllowedAddresses"),
+SPAN_KEYS = {
+    *("otelTraces", "otelTracesEndpoint", "otelTracesSampleRatio", "otelTracesQueueSize"),
+    "otelTracesTimeoutMillis",
 }
+OWN_BROKER_KEYS = (
+    OWN_KEYS
+    | SPAN_KEYS
+    | {
+        "tls.ha.mode",
+        *("scrubEnable", "scrubDutyPercent", "consumerOffsetGuardEnable"),
+        *("retentionArchivePath", "sinkProgressDays", "sinkProgressMax"),
+        *("masters", "monitoringPort", "maxAutoTopics", "maxAutoGroups", "clockBehindMaxMs"),
+        *OWN_LIMITS,
+        *(*OWN_ACL_KEYS, "brokerAccessKey", "brokerSecretKey", "haAllowedAddresses"),
+    }
+)
 """Settings that 4.9.7 has not."""
 
 

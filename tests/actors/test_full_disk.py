@@ -127,6 +127,7 @@ def test_a_disk_that_fills_up_costs_refusals_and_nothing_else(seed: int) -> None
     assert [line for line in lines if line["event"] == "actor failed"] == []
 
 
+@pytest.mark.heavy
 def test_the_disk_is_really_full_for_everybody_at_one_time_or_another() -> None:
     said: set[str] = set()
     for seed in range(12):

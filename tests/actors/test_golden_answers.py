@@ -206,6 +206,7 @@ def outcome(answer: RemotingCommand, request: Record) -> tuple[Any, ...]:
     return answer.code, plain(answer.remark), names, values
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("name", FILES)
 def test_recorded_requests_get_the_recorded_answers(name: str, tell: Callable[[str], None]) -> None:
     count: Counter[str] = Counter()

@@ -15,7 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from tests.bench.brokers import SETTINGS, Opponents
+from tests.bench.brokers import SETTINGS, Opponents, changed
 from tests.bench.kept import (
     Run,
     earlier_table,
@@ -43,7 +43,10 @@ def main() -> int:
         print(f"no benchmark here: {missing}")
         return 1
     earlier = kept_runs(options.keep)
-    this = Run.begun_now({name: str(value) for name, value in vars(options).items()})
+    names = [name for name in SETTINGS if any(LOADS[each].broker == name for each in options.loads)]
+    changes = changed(names, options.official_heap)
+    written = {name: str(value) for name, value in vars(options).items()}
+    this = Run.begun_now({**written, "changed": changes})
     starts = []
     with TemporaryDirectory(prefix="troupemq-bench-", dir=options.scratch) as scratch:
         plan = Plan(
@@ -70,6 +73,7 @@ def main() -> int:
         print(
             f"{options.warm_up:g} s of warm-up; medians, and the lowest and highest of the rounds"
         )
+        print(*changes, sep="\n")
         for table in (figures_table(this), ratio_table(this), earlier_table(this, earlier)):
             if table:
                 print("", table, sep="\n")
@@ -124,7 +128,9 @@ def run_round(
                     this.rows.setdefault((each, kind), []).append(round_of(figures))
                     line = f"{each} {kind} {figures.per_second:,.0f}/s {figures.broker_us:.2f} µs"
                     p99 = "" if figures.p99_ms is None else f" p99 {figures.p99_ms:.2f} ms"
-                    print(f"{line}{p99}", file=sys.stderr, flush=True)
+                    failed = f" {figures.failures} failed" if figures.failures else ""
+                    print(f"{line}{p99}{failed}", file=sys.stderr, flush=True)
+                    print(figures.failed_with, end="", file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

@@ -12,16 +12,17 @@ Where this machine's cgroups cannot be written the large store's limit is the ma
 """
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
+from resource import RLIMIT_NOFILE, getrlimit
 
 from protocol.bodies import DataVersion, TopicConfig, TopicConfigTable
 from storage.tables.topics import format_topics
 from tests.bench.big_store import make_store, mark_followed
-from tests.bench.loads import MANY, TLS
+from tests.bench.loads import CLIENT_JVM, MANY, TLS
 from tests.compat.servers import (
     Broker,
     NameServer,
@@ -30,6 +31,7 @@ from tests.compat.servers import (
     OurBroker,
     OurNameServer,
     official_home,
+    shipped_config,
 )
 from tests.compat.toolchain import Java
 
@@ -66,6 +68,38 @@ CGROUPS = Path("/sys/fs/cgroup")
 DEADLINE_S = 900.0
 
 _numbers = count(1)
+
+
+def changed(names: Iterable[str], official_heap: str) -> list[str]:
+    """What the brokers of these names have otherwise than conf/broker.conf, limits before all.
+
+    One line each: to be read beside the figures.
+    """
+    shipped = shipped_config("broker.conf")
+    found = {
+        name: {key: value for key, value in SETTINGS[name].items() if shipped.get(key) != value}
+        for name in names
+    }
+    limits = sorted(
+        f"{name}: {key}={value}"
+        for name, settings in found.items()
+        for key, value in settings.items()
+        if key.startswith("max")
+    )
+    said = [
+        f"limits changed: {', '.join(limits) or 'none (maxConnections and all others as shipped)'}"
+    ]
+    said += [
+        f"settings of {name}: {', '.join(f'{key}={value}' for key, value in settings.items())}"
+        for name, settings in found.items()
+        if settings
+    ]
+    files, _ = getrlimit(RLIMIT_NOFILE)
+    heaps = f"heaps: official broker {official_heap}, client {CLIENT_JVM[-1].removeprefix('-Xmx')}"
+    said.append(f"{heaps}; open files of a process: {files:,}")
+    if "large" in found:
+        said.append(f"memory for files of large: {FILE_MEMORY_BYTES >> 30} GiB")
+    return said
 
 
 @dataclass(frozen=True)

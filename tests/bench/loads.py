@@ -1,8 +1,5 @@
-"""The loads of the broker benchmark, each run by the official Java client against one broker.
-
-Those with many connections are run by tests/bench/connections.py, for every official client in a
-process has threads of its own.
-"""
+"""The loads of the broker benchmark, each run by the official Java client against one broker, but
+those with many connections (connections.py): every official client has threads of its own."""
 
 import json
 import os
@@ -19,6 +16,7 @@ from protocol.signature import Credentials
 from tests.bench.process_figures import (
     Memory,
     cpu_seconds,
+    failures_told,
     machine_cpu_seconds,
     memory,
     scheduled_us,
@@ -102,6 +100,8 @@ class Figures:
     max_ms: float | None
     others: int | None
     """Messages that were consumed, or sent, at the same time and are not those counted."""
+    failed_with: str = ""
+    """What the client said of the first that failed, warm-up included."""
 
     @property
     def per_second(self) -> float:
@@ -388,6 +388,7 @@ def _measured(
         p99_ms=told.get("p99Ms"),
         max_ms=told.get("maxMs"),
         others=told.get("others"),
+        failed_with=failures_told(log),
     )
 
 

@@ -73,3 +73,9 @@ def memory(pid: int) -> Memory:
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     status = dict(line.split(":", 1) for line in lines if ":" in line)
     return Memory(int(status["VmRSS"].split()[0]), int(status["RssAnon"].split()[0]))
+
+
+def failures_told(log: Path) -> str:
+    """What a client's process said of the sends that failed (Window.java); a line each."""
+    lines = log.read_text().splitlines(keepends=True)
+    return "".join(line for line in lines if line.startswith(("failed: ", "  because of ")))

@@ -57,6 +57,7 @@ def send_frames(
     kind: SerializeType,
     count: int = DISTINCT,
     account: Credentials | None = None,
+    topic: str = TOPIC,
 ) -> list[bytes]:
     """As the Java client makes them: 128-byte bodies, a unique key and a tag; signed or not."""
     frames = []
@@ -67,7 +68,7 @@ def send_frames(
             "WAIT\x01true\x02TAGS\x01TagA"
         )
         header = SendMessageHeader(
-            "group", TOPIC, "TBW102", queues, number % queues, 0, born_ms, 0, properties, 0
+            "group", topic, "TBW102", queues, number % queues, 0, born_ms, 0, properties, 0
         )
         command = RemotingCommand(
             RequestCode.SEND_MESSAGE_V2,

@@ -20,9 +20,10 @@ Shell = Callable[..., str]
 
 
 @contextmanager
-def admin_shell(java: Java, scratch: Path, name_server: str) -> Iterator[Shell]:
-    """A Java that waits for commands; they go to the brokers of `name_server`."""
-    command = java_command(java, scratch, MAIN_CLASS)
+def admin_shell(java: Java, scratch: Path, name_server: str, *options: str) -> Iterator[Shell]:
+    """A Java with these options waits for commands; they go to the brokers of `name_server`."""
+    program, *rest = java_command(java, scratch, MAIN_CLASS)
+    command = [program, *options, *rest]
     with (scratch / "admin-shell.log").open("ab") as errors:
         process = subprocess.Popen(
             command,

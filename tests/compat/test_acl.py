@@ -1,7 +1,8 @@
-"""Official clients and tools with accounts, at our servers with access control.
+"""Official clients and tools with accounts, with TLS and without, at our guarded servers.
 
 One Java, or one program of Go, for each client: it plays the account that may, and those that may
-not, with groups of their own.
+not, with groups of their own. The same ports serve those that come with TLS, as an account that may
+not come otherwise.
 """
 
 from collections.abc import Iterator
@@ -13,18 +14,27 @@ import pytest
 
 from protocol.signature import Credentials
 from tests.compat.admin_shell import Shell, admin_shell
-from tests.compat.agent import Agent, Event, closing, go_client, java_agent
+from tests.compat.agent import Agent, closing, go_client, java_agent
+from tests.compat.client_cases import (
+    OFTEN,
+    TRACES,
+    asks_and_is_answered,
+    consumes_in_order,
+    has_transactions,
+    numbered,
+    sends_in_all_ways_and_consumes,
+    topics_of,
+    writes_traces,
+)
 from tests.compat.conftest import SERVER_KIND, MakeBroker, MakeNameServer
-from tests.compat.corpus import SERIAL, Outgoing
-from tests.compat.groups import receive
 from tests.compat.inhabited import inhabited
 from tests.compat.patience import wait_until
 from tests.compat.remoting import has_route
 from tests.compat.servers import CLUSTER, Broker, NameServer, OurNameServer, official_home
 from tests.compat.test_every_mqadmin_command import GROUP, KEY, TOPIC, commands
-from tests.compat.test_transactions import transaction
 from tests.compat.toolchain import Java
-from troupemq import Admin, ConsumeFrom, Message, Producer, PullConsumer, SendStatus
+from tests.support.certificates import Certificates
+from troupemq import Admin, Message, Producer, SendStatus
 from troupemq.client.errors import RequestTimeout
 
 ACCOUNTS = """
@@ -32,6 +42,8 @@ accounts:
 - {accessKey: administrator, secretKey: secret-admin, admin: true}
 - {accessKey: brokers-account, secretKey: secret-brokers, broker: true}
 - {accessKey: shop-account, secretKey: secret-shop, topicPerms: [TOPICS], groupPerms: [GROUPS]}
+- {accessKey: shop-over-tls, secretKey: secret-shop, topicPerms: [TOPICS], groupPerms: [GROUPS],
+   requireTls: true}
 - {accessKey: reader-account, secretKey: secret-reader, topicPerms: [READS],
    groupPerms: [readers=SUB]}
 """
@@ -39,17 +51,19 @@ ACL = {"aclEnable": "true"}
 BROKERS_ACCOUNT = {"brokerAccessKey": "brokers-account", "brokerSecretKey": "secret-brokers"}
 ADMINISTRATOR = ("administrator", "secret-admin")
 SHOP, READER = ("shop-account", "secret-shop"), ("reader-account", "secret-reader")
+SHOP_OVER_TLS = ("shop-over-tls", "secret-shop")
 WRONG, STRANGER = ("shop-account", "not-the-secret"), ("nobody-knows-me", "some-secret")
-OFTEN = {"transactionCheckInterval": "1000", "transactionTimeOut": "1000"}
-TRACES = {"traceTopicEnable": "true"}
 
-CLIENTS = ("java", "java-5", "go")
-KINDS = ("Sent", "Ordered", "Halves", "Asked")
-TOPICS = [f"{kind}-{client}" for client in CLIENTS for kind in KINDS]
+CLIENTS = ("java", "java-5", "go", "java-tls", "java-5-tls")
+"""Those with TLS show no certificate and want one of the servers; the Go client knows no TLS."""
+
+TOPICS = [topic for client in CLIENTS for topic in topics_of(client)]
 CASES = [
     "java",
     pytest.param("java-5", marks=pytest.mark.whole),
     pytest.param("go", marks=pytest.mark.whole),
+    "java-tls",
+    pytest.param("java-5-tls", marks=pytest.mark.whole),
 ]
 
 
@@ -68,14 +82,22 @@ def write_accounts(folder: Path, text: str) -> None:
 
 
 @pytest.fixture(scope="module")
-def guarded(scratch: Path, make_broker: MakeBroker) -> Iterator[Broker]:
-    """Our broker and our name server, each with its own copy of the accounts, and the topics."""
+def made(scratch: Path) -> Certificates:
+    return Certificates(scratch / "guarded-tls")
+
+
+@pytest.fixture(scope="module")
+def guarded(scratch: Path, make_broker: MakeBroker, made: Certificates) -> Iterator[Broker]:
+    """Our broker and our name server, each with its own copy of the accounts, and the topics.
+
+    They have a certificate: who comes with TLS gets it.
+    """
     folder = scratch / "guarded"
     for each in ("name-server", "broker"):
         write_accounts(folder / each, accounts())
     name_server = OurNameServer(folder / "name-server")
-    name_server.settings |= ACL
-    settings = ACL | BROKERS_ACCOUNT | OFTEN | TRACES
+    name_server.settings |= ACL | dict(made.settings())
+    settings = ACL | BROKERS_ACCOUNT | OFTEN | TRACES | dict(made.settings())
     broker = make_broker("ours", folder / "broker", name_server, **settings)
     broker.asked_as = ADMINISTRATOR
     with name_server, broker:
@@ -97,103 +119,67 @@ def client(
     scratch: Path,
     guarded: Broker,
     java_tools: Java,
+    made: Certificates,
 ) -> Iterator[Agent]:
-    """An official client; who it is, a test says."""
+    """An official client."""
     name, folder = request.param, scratch / f"guarded-{request.param}"
     folder.mkdir()
     if name == "go":
         agent = go_client(name, request.getfixturevalue("go_program"), folder, guarded)
     else:
-        tools = java_tools if name == "java" else request.getfixturevalue("java_5_tools")
-        agent = java_agent(name, tools, folder, guarded)
+        is_5 = name.startswith("java-5")
+        tools = request.getfixturevalue("java_5_tools") if is_5 else java_tools
+        options = java_options(made) if name.endswith("tls") else ()
+        agent = java_agent(name, tools, folder, guarded, *options)
     with closing(agent):
         yield agent
+
+
+@pytest.fixture(autouse=True)
+def account(request: pytest.FixtureRequest) -> None:
+    """A client is the shop's, over TLS that which needs it, until a test says otherwise."""
+    if "client" in request.fixturenames:
+        client: Agent = request.getfixturevalue("client")
+        client.account = SHOP_OVER_TLS if client.name.endswith("tls") else SHOP
+
+
+def java_options(made: Certificates) -> tuple[str, ...]:
+    """Of a Java that comes with TLS and believes who has signed our certificates."""
+    path = made.folder / "tls.properties"
+    path.write_text(
+        "tls.test.mode.enable=false\ntls.client.authServer=true\n"
+        f"tls.client.trustCertPath={made.trust}\n"
+    )
+    return ("-Dtls.enable=true", f"-Dtls.config.file={path}")
 
 
 each_client = pytest.mark.parametrize("client", CASES, indirect=True)
 
 
-def numbered(count: int) -> list[Outgoing]:
-    return [Outgoing(f"message-{number}", b"body %d" % number) for number in range(count)]
-
-
-def serials(agent: Agent, member: str) -> set[str]:
-    return {event["properties"][SERIAL] for event in agent.received(member)}
-
-
 @each_client
 def test_an_account_sends_in_all_ways_and_consumes(client: Agent) -> None:
-    client.account, topic = SHOP, f"Sent-{client.name}"
-    client.join("eater", f"of-{topic}", topic)
-    expected = 0
-    for way in ("sync", "async", "oneway", "batch"):
-        sent = client.send(way, topic, numbered(3), group=f"senders-{client.name}")
-        assert {each["status"] for each in sent.results} <= {"SEND_OK"}, sent.results
-        expected += 3
-    receive(client, "eater", expected)
-    client.leave("eater")
+    sends_in_all_ways_and_consumes(client)
 
 
 @each_client
 def test_an_account_consumes_in_order_and_locks_its_queues(client: Agent) -> None:
-    client.account, topic = SHOP, f"Ordered-{client.name}"
-    client.join("orderly", f"of-{topic}", topic, orderly=True)
-    client.send("sync", topic, numbered(8))
-    receive(client, "orderly", 8)
-    client.leave("orderly")
+    consumes_in_order(client)
 
 
 @each_client
 def test_an_account_has_transactions_and_is_asked_about_them(client: Agent) -> None:
-    client.account, topic = SHOP, f"Halves-{client.name}"
-    client.join("halves", f"of-{topic}", topic)
-    outcomes = [
-        transaction("commit", "commit"),
-        transaction("rollback", "rollback"),
-        transaction("later", "unknown", checked="unknown,commit"),
-    ]
-    client.transact(f"halving-{client.name}", topic, outcomes)
-    wait_until(lambda: serials(client, "halves") == {"commit", "later"}, "what is committed")
-    assert client.checks()
-    client.leave("halves")
+    has_transactions(client)
 
 
 @each_client
 def test_an_account_asks_and_is_answered(client: Agent) -> None:
-    """Whose replies pass through the broker's own topic for them."""
-    client.account, topic = SHOP, f"Asked-{client.name}"
-    client.join("replier", f"of-{topic}", topic, replies=True)
-    way = "request-async" if client.name == "java-5" else "request"
-    group = f"askers-{client.name}"
-    answers: list[Event] = []
-
-    def is_answered() -> bool:
-        """The Go client asks its first question before it has told the broker who it is."""
-        try:
-            answers[:] = client.send(way, topic, numbered(1), group=group, timeout=2000).results
-        except AssertionError:
-            return False
-        return "error" not in answers[0]
-
-    wait_until(is_answered, "an answer")
-    assert answers[0]["properties"]["MSG_TYPE"] == "reply"
-    client.leave("replier")
+    asks_and_is_answered(client)
 
 
 @each_client
 def test_traces_are_written_by_who_may_send_and_read_by_who_may_read_them(client: Agent) -> None:
     """An account needs no permission to write them."""
-    client.account = SHOP
-    client.send("sync", f"Sent-{client.name}", numbered(1), group="traced", trace=True)
-    traced = f"Sent-{client.name}".encode()
-    with PullConsumer(
-        f"trace-readers-{client.name}",
-        client.broker.name_server.address,
-        begin=ConsumeFrom.FIRST_OFFSET,
-        credentials=Credentials(*ADMINISTRATOR),
-    ) as reader:
-        reader.subscribe("RMQ_SYS_TRACE_TOPIC")
-        wait_until(lambda: any(traced in each.body for each in reader.poll(1000)), "a trace")
+    writes_traces(client, Credentials(*ADMINISTRATOR))
 
 
 DENIED = [
@@ -203,19 +189,21 @@ DENIED = [
     (None, "No accessKey is configured"),
 ]
 """Who, and what the broker says, which a client of the name server's does not get to hear."""
+ONLY_TLS = (SHOP_OVER_TLS, "accessKey=shop-over-tls is only allowed over TLS")
 
 
 @each_client
 def test_others_are_told_why_as_by_the_original(client: Agent) -> None:
     """What the name server refuses the Java clients report as a route that is not there."""
     said = {}
-    for number, (account, text) in enumerate(DENIED):
+    denied = DENIED if client.name.endswith("tls") else [*DENIED, ONLY_TLS]
+    for number, (account, text) in enumerate(denied):
         client.account = account
         try:
             client.send("sync", f"Sent-{client.name}", numbered(1), group=f"denied-{number}")
         except AssertionError as failed:
             said[text] = str(failed)
-    assert said.keys() == {text for _, text in DENIED}
+    assert said.keys() == {text for _, text in denied}
     first, *others = said.values()
     assert f"No default permission for topic:Sent-{client.name}" in first
     if client.name != "go":
@@ -255,11 +243,18 @@ def admin(broker: Broker, name: str, *options: str) -> str:
 
 
 @pytest.fixture(scope="module")
-def shell(java_tools: Java, scratch: Path, guarded: Broker) -> Iterator[Shell]:
-    """mqadmin as the administrator."""
-    folder = scratch / "guarded-tools"
+def shell(
+    request: pytest.FixtureRequest,
+    java_tools: Java,
+    scratch: Path,
+    guarded: Broker,
+    made: Certificates,
+) -> Iterator[Shell]:
+    """mqadmin as the administrator, without TLS and with it."""
+    folder = scratch / f"guarded-tools-{request.param}"
     write_tools(folder, ADMINISTRATOR)
-    with admin_shell(java_tools, folder, guarded.name_server.address) as run:
+    options = java_options(made) if request.param == "tls" else ()
+    with admin_shell(java_tools, folder, guarded.name_server.address, *options) as run:
         yield run
 
 
@@ -268,6 +263,7 @@ def write_tools(folder: Path, account: tuple[str, str]) -> None:
     (official_home(folder) / "conf" / "tools.yml").write_text(text)
 
 
+@pytest.mark.parametrize("shell", ["plain", "tls"], indirect=True)
 def test_mqadmin_changes_and_shows_accounts(shell: Shell, guarded: Broker) -> None:
     address = guarded.address
     made = ("-a", "new-account", "-s", "secret-new", "-t", "T=PUB,U=DENY", "-g", "G=SUB")
@@ -288,6 +284,7 @@ def test_mqadmin_changes_and_shows_accounts(shell: Shell, guarded: Broker) -> No
 
 @pytest.mark.whole
 @pytest.mark.skipif(SERVER_KIND == "official", reason="asks ours")
+@pytest.mark.parametrize("shell", ["tls"], indirect=True)
 def test_every_other_command_of_mqadmin_passes_for_an_administrator_and_shows_nothing_of_it(
     shell: Shell, guarded: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

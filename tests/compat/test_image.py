@@ -14,14 +14,22 @@ import tarfile
 import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.metadata import distribution
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
+from urllib.request import HTTPCookieProcessor, build_opener
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 from tests.compat.patience import wait_until
+from tests.compat.servers import free_port
+from tests.test_locks import locked
 from troupemq import Message, Producer, PushConsumer
 from troupemq.client.consuming.consumer_offsets import ConsumeFrom
+from troupemq.cluster_demo.standalone import free_ports
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "conf/deploy/container"
@@ -36,10 +44,21 @@ def pinned() -> dict[str, str]:
     return dict(re.findall(r"^([\w.-]+)==(\S+) --hash=sha256:[0-9a-f]{64}", text, re.MULTILINE))
 
 
-def test_what_the_wheel_depends_on_is_pinned_by_hash() -> None:
+def test_what_the_wheel_its_console_and_its_metrics_depend_on_is_pinned_by_hash() -> None:
+    """Up to the last of what those depend on, in the versions of requirements-dev.lock."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    wanted = {re.split(r"[^\w-]", text)[0].lower() for text in project["dependencies"]}
-    assert wanted == {name.lower() for name in pinned()}
+    extras = project["optional-dependencies"]
+    asked = [*project["dependencies"], *extras["console"], *extras["metrics"]]
+    wanted: set[str] = set()
+    while asked:
+        each = Requirement(asked.pop())
+        name = canonicalize_name(each.name)
+        if name not in wanted and (each.marker is None or each.marker.evaluate({"extra": ""})):
+            wanted.add(name)
+            asked += distribution(name).requires or []
+    found = {canonicalize_name(name): version for name, version in pinned().items()}
+    assert wanted == found.keys()
+    assert set(found.items()) <= set(locked("requirements-dev.lock"))
 
 
 class Image:
@@ -106,7 +125,8 @@ def test_it_runs_as_nobody_special_and_nobody_special_owns_its_files(image: Imag
     assert config["StopSignal"] == "SIGTERM"
     assert config["Healthcheck"]["Test"][1:] == ["/usr/bin/troupemq", "health"]
     assert config["Volumes"] == {"/var/lib/troupemq": {}}
-    assert {"9876/tcp", "10909/tcp", "10911/tcp", "10912/tcp"} <= config["ExposedPorts"].keys()
+    named = (9876, 10909, 10911, 10912, 8088, 5557)
+    assert {f"{port}/tcp" for port in named} <= config["ExposedPorts"].keys()
     owned = {name for name, each in image.entries.items() if each.uid or each.gid}
     assert owned == {"var/lib/troupemq"}
     real = {name: each for name, each in image.entries.items() if not each.issym()}
@@ -131,23 +151,27 @@ def running(image: Image, data: Path, name: str, *arguments: str) -> Iterator[di
     script = (
         f"mount --bind {root} {root} && mount -o remount,ro,bind {root}"
         f" && mount -t tmpfs none {root}/tmp && mount --bind {volume} {root}/var/lib/troupemq"
-        f" && mount -t proc none {root}/proc"
+        f" && mount -t proc none {root}/proc && mount --bind /dev {root}/dev"
         f' && exec chroot --userspec={USER_ID}:{USER_ID} {root} /usr/bin/troupemq "$@"'
     )
     environment = dict(each.split("=", 1) for each in image.config["config"]["Env"])
     options = ("--ready-file", "/var/lib/troupemq/ready.json")
     command = ["unshare", "--mount", "sh", "-c", script, "sh", *arguments, *options]
     programs = os.environ["PATH"]
-    with subprocess.Popen(
-        command,
-        env={**environment, "PATH": programs},
-        stdin=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-    ) as process:
+    log = data / f"{name}.log"
+    with (
+        log.open("w") as said,
+        subprocess.Popen(
+            command,
+            env={**environment, "PATH": programs},
+            stdin=subprocess.DEVNULL,
+            stdout=said,
+            stderr=said,
+        ) as process,
+    ):
         try:
             wait_until(lambda: ready.exists() or process.poll() is not None, name)
-            assert process.poll() is None, process.stderr and process.stderr.read()
+            assert process.poll() is None, log.read_text()
             status = Path(f"/proc/{process.pid}/status").read_text()
             assert f"Uid:\t{USER_ID}\t" in status
             yield json.loads(ready.read_text())
@@ -157,23 +181,31 @@ def running(image: Image, data: Path, name: str, *arguments: str) -> Iterator[di
             process.kill()
 
 
-@pytest.mark.slow(seconds=15)
-def test_a_message_goes_through_a_broker_of_the_image(image: Image, tmp_path: Path) -> None:
+@pytest.fixture
+def files(image: Image) -> Iterator[None]:
     """The root is read-only: whatever is written goes to the volume."""
     if os.getuid() or shutil.which("unshare") is None:
         pytest.skip("only root may mount: the image's root file system is not run")
-    before = {path for path in image.root.rglob("*") if not path.is_dir()}
-    local = ("-s", "listenPort=0", "-s", f"bindAddress={HOST}", "-s", f"brokerIP1={HOST}")
-    small = [word for each in SMALL for word in ("-s", each)]
-    health = ("-s", "healthPort=0")
-    namesrv = ("namesrv", "-c", "/etc/troupemq/namesrv.conf", "-p", "0")
     (image.root / "etc/troupemq/namesrv.conf").write_text(
         f"bindAddress={HOST}\nkvConfigPath=/var/lib/troupemq/kv.json\n"
     )
-    with running(image, tmp_path, "namesrv", *namesrv) as ports:
+    before = {path for path in image.root.rglob("*") if not path.is_dir()}
+    yield
+    assert {path for path in image.root.rglob("*") if not path.is_dir()} == before
+
+
+LOCAL = ("-s", f"bindAddress={HOST}", "-s", f"brokerIP1={HOST}", "-s", "healthPort=0")
+SETTINGS = (*LOCAL, *(word for each in SMALL for word in ("-s", each)))
+NAMESRV = ("namesrv", "-c", "/etc/troupemq/namesrv.conf", "-p", "0")
+
+
+@pytest.mark.slow(seconds=15)
+@pytest.mark.usefixtures("files")
+def test_a_message_goes_through_a_broker_of_the_image(image: Image, tmp_path: Path) -> None:
+    with running(image, tmp_path, "namesrv", *NAMESRV) as ports:
         address = f"{HOST}:{ports['namesrv']}"
-        broker = ("broker", "-c", "/etc/troupemq/broker.conf", "-n", address)
-        with running(image, tmp_path, "broker", *broker, *local, *small, *health):
+        broker = ("broker", "-c", "/etc/troupemq/broker.conf", "-n", address, "-s", "listenPort=0")
+        with running(image, tmp_path, "broker", *broker, *SETTINGS):
             got: list[bytes] = []
 
             def take(messages: Any) -> None:
@@ -186,4 +218,47 @@ def test_a_message_goes_through_a_broker_of_the_image(image: Image, tmp_path: Pa
                 wait_until(lambda: got == [b"hello"], "the message")
     store = tmp_path / "broker" / "store"
     assert (store / "commitlog").is_dir() and not (store / "abort").exists()
-    assert {path for path in image.root.rglob("*") if not path.is_dir()} == before
+
+
+def page(url: str, form: dict[str, str] | None = None) -> tuple[str, str]:
+    """The address where it ends, and the text; cookies are kept meanwhile."""
+    opener = build_opener(HTTPCookieProcessor())
+    data = urlencode(form).encode() if form else None
+    with opener.open(url, data, timeout=30) as answer:
+        return answer.url, answer.read().decode()
+
+
+@pytest.mark.slow(seconds=20)
+@pytest.mark.usefixtures("files")
+def test_the_image_has_a_console_metrics_and_several_masters(image: Image, tmp_path: Path) -> None:
+    """Its processes start others of the same program, which find it as they do."""
+    (console,) = free_ports(1)
+    metrics = ("metricsExporterType=PROM", "metricsPromExporterPort=0")
+    named = (f"consolePort={console}", "brokerName=broker-a")
+    given = [word for each in (*metrics, *named) for word in ("-s", each)]
+    here = f"http://{HOST}:{console}"
+    with running(image, tmp_path, "namesrv", *NAMESRV) as ports:
+        address = f"{HOST}:{ports['namesrv']}"
+        broker = ("broker", "-c", "/etc/troupemq/broker.conf", "-n", address, "--masters", "2")
+        given += ["-s", f"listenPort={free_port(masters=2)}"]
+        with running(image, tmp_path, "broker", *broker, *SETTINGS, *given) as broker_ports:
+            assert (
+                "troupemq_connections"
+                in page(f"http://{HOST}:{broker_ports['metrics']}/metrics")[1]
+            )
+            log = tmp_path / "broker.log"
+            said = re.compile(r"as admin with the password (\S+)")
+            wait_until(lambda: said.search(log.read_text()) is not None, "the console")
+            found = said.search(log.read_text())
+            assert found is not None
+            form = {"name": "admin", "password": found[1], "next": "/"}
+
+            def both_are_shown() -> bool:
+                where, text = page(f"{here}/login", form)
+                return where == f"{here}/" and "broker-a-1" in text
+
+            wait_until(both_are_shown, "the overview")
+            assert "htmx" in page(f"{here}/static/htmx.min.js")[1]
+    volume = tmp_path / "broker" / "store"
+    assert (volume / "troupemq/console/audit.log").is_file()
+    assert (tmp_path / "broker" / "store-masters" / "1").is_dir()

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 from protocol.codes import ResponseCode
 from tests.compat.agent import Agent, closing, java_agent
@@ -23,6 +24,7 @@ from tests.compat.servers import Broker, NameServer
 from tests.compat.toolchain import Java
 from tests.support.brokers import send_command
 from tests.support.wire import Wire
+from troupemq.cli import cli
 
 REFUSAL_DEADLINE_S = 60.0
 COUNT = 30
@@ -160,6 +162,42 @@ def test_a_broker_recovers_the_store_in_which_another_was_killed(
             shown = run("queryMsgByKey", "-t", "T", "-k", KEYS_OF[serial])
             assert shown.returncode == 0, shown.stderr
             assert len(re.findall(r"^[0-9A-F]{32,56} ", shown.stdout, re.MULTILINE)) == 1, shown
+
+
+@pytest.mark.parametrize("first, second", PAIRS)
+def test_a_broker_starts_on_what_was_copied_while_another_was_running(
+    first: str, second: str, ground: Ground
+) -> None:
+    copy, restored = ground.folder / "copy", ground.folder / "restored"
+    with ground.serving(first, "copied") as (_, copied):
+        with ground.client("early", copied) as early:
+            early.create_topic("T", 4)
+            wait_for_route(copied, "T")
+            single = early.send("sync", "T", varied("single", COUNT))
+            backup_of(copied.store, copy)
+            batch = early.send("batch", "T", varied("batch", COUNT))
+            backup_of(copied.store, copy)
+            early.send("sync", "T", varied("late", COUNT))
+        os.kill(copied.pid, signal.SIGKILL)
+        assert copied.child.wait(REFUSAL_DEADLINE_S) == -signal.SIGKILL
+    result = CliRunner().invoke(cli, ["store", "restore", str(copy), str(restored)])
+    assert result.exit_code == 0, result.output
+    with (
+        ground.serving(second, "new", restored) as (_, new),
+        ground.client("late", new) as late,
+    ):
+        added = late.send("sync", "T", varied("added", COUNT))
+        late.join("member", "G", "T")
+        receive(late, "member", 3 * COUNT)
+        late.leave("member")
+        got = late.received("member")
+        assert_same([single, batch], [x for x in got if x["storeHost"] == copied.address], copied)
+        assert_same([added], [x for x in got if x["storeHost"] == new.address], new)
+
+
+def backup_of(store: Path, copy: Path) -> None:
+    result = CliRunner().invoke(cli, ["store", "backup", str(store), str(copy), "--rate", "0"])
+    assert result.exit_code == 0, result.output
 
 
 @pytest.mark.parametrize("names_kind, broker_kind", MIXED if SERVER_KIND == "ours" else ALIKE)

@@ -1,10 +1,10 @@
 """The manifests in conf/deploy/kubernetes: valid by the schemas, and true of the image."""
 
 import shlex
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-import kubernetes_validate
 import pytest
 import yaml
 from click.testing import CliRunner
@@ -29,16 +29,24 @@ def named(kind: str) -> dict[str, dict[str, Any]]:
     return {found["metadata"]["name"]: found for _, found in DOCUMENTS if found["kind"] == kind}
 
 
+@pytest.fixture(scope="module")
+def schemas() -> Any:
+    """The package; its import takes two seconds, which not every process need spend."""
+    return import_module("kubernetes_validate")
+
+
+@pytest.mark.slow(seconds=0.1)
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("document", [found for _, found in DOCUMENTS], ids=dict(DOCUMENTS))
-def test_a_manifest_is_valid(document: dict[str, Any], version: str) -> None:
-    kubernetes_validate.validate(document, version, strict=True)
+def test_a_manifest_is_valid(document: dict[str, Any], version: str, schemas: Any) -> None:
+    schemas.validate(document, version, strict=True)
 
 
-def test_a_key_that_there_is_not_is_found() -> None:
+@pytest.mark.slow(seconds=0.1)
+def test_a_key_that_there_is_not_is_found(schemas: Any) -> None:
     broken = {**SETS[0], "spec": {**SETS[0]["spec"], "replica": 1}}
-    with pytest.raises(kubernetes_validate.ValidationError):
-        kubernetes_validate.validate(broken, VERSIONS[-1], strict=True)
+    with pytest.raises(schemas.ValidationError):
+        schemas.validate(broken, VERSIONS[-1], strict=True)
 
 
 @pytest.mark.parametrize("each", SETS, ids=lambda each: each["metadata"]["name"])

@@ -9,7 +9,6 @@ import pytest
 from actors.config import BrokerConfig, NamesrvConfig
 from docs.site import __main__ as site
 from docs.site import reference
-from docs.site.reference import meanings
 from storage.config import StoreConfig, keys_of
 from troupemq import __all__ as client_names
 from troupemq.cli import cli
@@ -35,11 +34,6 @@ def test_every_setting_has_a_row_with_a_meaning(pages: dict[str, str]) -> None:
 def test_no_default_tells_where_somebody_lives(pages: dict[str, str]) -> None:
     assert str(Path.home()) not in pages["settings"]
     assert "`~/store`" in pages["settings"]
-
-
-def test_a_comment_means_the_keys_below_it_up_to_the_next() -> None:
-    text = "# --- part\n\n# Both, in\n# ms.\n#a = 1\n#b = 2\n# Other.\nc = 3\n\n#d = 4\n"
-    assert meanings(text) == {"a": "Both, in ms.", "b": "Both, in ms.", "c": "Other.", "d": ""}
 
 
 def test_every_command_says_what_it_says_with_help(pages: dict[str, str]) -> None:

@@ -33,6 +33,7 @@ def pairs_of(text: bytes) -> dict[bytes, bytes]:
     return dict(find_pairs(text))
 
 
+@pytest.mark.heavy
 def test_ten_thousand_texts_are_cut_into_what_parsing_gives() -> None:
     random, shapes, cut_count = Random(17), PropertyShapes(), 0
     for number in range(TEXTS):

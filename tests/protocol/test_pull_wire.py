@@ -97,6 +97,7 @@ def test_every_golden_pull_is_decoded_as_the_general_decoder_does(name: str) -> 
     assert taken
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("name", GOLDEN_FILES)
 def test_no_changed_byte_of_a_golden_pull_is_understood_differently(name: str) -> None:
     pulls = [
@@ -318,6 +319,7 @@ def pulls(draw: st.DrawFn) -> bytes:
     return encode(command)
 
 
+@pytest.mark.heavy
 @settings(profile)
 @given(st.lists(pulls(), min_size=1, max_size=3))
 def test_any_pulls_are_decoded_as_the_general_decoder_does(made: list[bytes]) -> None:
@@ -326,6 +328,7 @@ def test_any_pulls_are_decoded_as_the_general_decoder_does(made: list[bytes]) ->
         same(frame, decoder)
 
 
+@pytest.mark.heavy
 @settings(profile)
 @given(pulls(), st.data())
 def test_pulls_with_changed_bytes_are_never_understood_differently(

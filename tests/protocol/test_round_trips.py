@@ -1,5 +1,6 @@
 """Whatever is written is read back: frames, records, properties, batches, bodies of any shape."""
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -43,6 +44,7 @@ def commands(draw: st.DrawFn) -> RemotingCommand:
     )
 
 
+@pytest.mark.heavy
 @settings(here)
 @given(st.lists(commands(), max_size=4), st.integers(1, 40))
 def test_commands_survive_any_stream(sent: list[RemotingCommand], piece_bytes: int) -> None:
@@ -54,6 +56,7 @@ def test_commands_survive_any_stream(sent: list[RemotingCommand], piece_bytes: i
     assert received == sent
 
 
+@pytest.mark.heavy
 @settings(here)
 @given(commands(), st.data())
 def test_a_frame_with_a_changed_byte_is_read_or_refused_never_worse(
@@ -144,6 +147,7 @@ VALUES = st.recursive(
 )
 
 
+@pytest.mark.heavy
 @settings(here)
 @given(VALUES)
 def test_what_the_writer_writes_the_reader_reads(value: object) -> None:

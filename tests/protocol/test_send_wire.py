@@ -260,6 +260,7 @@ def test_a_true_in_capitals_is_true() -> None:
 # --- lengths that lie, byte by byte
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
 def test_no_changed_byte_is_understood_differently(kind: SerializeType) -> None:
     """Every byte of a header set to each of some values: same, or left to the general decoder."""
@@ -333,6 +334,7 @@ def sends(draw: st.DrawFn) -> bytes:
     return encode(command)
 
 
+@pytest.mark.heavy
 @settings(profile)
 @given(st.lists(sends(), min_size=1, max_size=3))
 def test_any_sends_are_decoded_as_the_general_decoder_does(made: list[bytes]) -> None:
@@ -341,6 +343,7 @@ def test_any_sends_are_decoded_as_the_general_decoder_does(made: list[bytes]) ->
         same(frame, decoder)
 
 
+@pytest.mark.heavy
 @settings(profile)
 @given(sends(), st.data())
 def test_sends_with_changed_bytes_are_never_understood_differently(

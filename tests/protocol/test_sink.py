@@ -33,6 +33,7 @@ def test_a_mark_is_text_that_people_can_read() -> None:
     assert parse_mark(MARK.text()) == MARK
 
 
+@pytest.mark.heavy
 @given(names, longs, longs, longs, chains)
 def test_every_mark_comes_back(
     query: str, partition: int, batch: int, sequence: int, chain: bytes
@@ -102,6 +103,7 @@ messages = st.builds(
 )
 
 
+@pytest.mark.heavy
 @given(st.lists(messages, max_size=5))
 def test_a_body_survives_and_no_part_of_it_is_taken_for_the_whole(
     sent: list[SinkMessage],

@@ -221,6 +221,7 @@ def test_bytes_that_come_one_by_one_say_the_same() -> None:
     assert said_of(wire[at : at + 1] for at in range(len(wire))) == said_of([wire])
 
 
+@pytest.mark.heavy
 def test_a_cut_anywhere_changes_nothing() -> None:
     wire = b"".join([send(JSON), *MIXED[:8], send(BINARY, left_out="b")])
     expected = said_of([wire])
@@ -228,6 +229,7 @@ def test_a_cut_anywhere_changes_nothing() -> None:
         assert said_of(pieces_at(wire, [cut])) == expected, cut
 
 
+@pytest.mark.heavy
 @settings(profile)
 @given(st.permutations(MIXED), st.data())
 def test_cuts_anywhere_change_nothing_in_any_order(order: list[bytes], data: st.DataObject) -> None:

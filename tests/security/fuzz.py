@@ -1,9 +1,11 @@
-"""The fuzz run, guided by coverage: `python -m tests.security.fuzz CORPUS SECONDS [WIRE]`.
+"""The fuzz run, guided by coverage: `python -m tests.security.fuzz CORPUS SECONDS [WIRE] [TARGET]`.
 
 CORPUS is a folder: what it holds is where the run begins, and what reaches new code is added. WIRE
-is the folder of recorded frames (golden/wire); without it those made by hand begin. It needs
-atheris (`pip install atheris`). What fails is written into CORPUS as crash-…, the rest of the run
-is over then: make a test of it (test_bad_frames.py) and start again.
+is the folder of recorded frames (golden/wire); without it, or with `-`, those made by hand begin.
+TARGET is `frames`, the readers of everything that comes from outside (fuzz_target.py), or
+`connections`, a whole broker that a stranger writes to (fuzz_connections.py). It needs atheris,
+which `make test` installs where it has a wheel. What fails is written into CORPUS as crash-…, the
+rest of the run is over then: make a test of it (test_fuzz.py) and start again.
 """
 
 import json
@@ -14,6 +16,14 @@ from importlib import import_module
 from pathlib import Path
 
 FRAME_KINDS = 5
+TARGETS = {
+    "frames": ("tests.support.fuzz_target", ["protocol", "protocol.sql92", "protocol.headers"]),
+    "connections": (
+        "tests.support.fuzz_connections",
+        ["protocol", "protocol.headers", "actors.network", "actors.access", "actors.sending"],
+    ),
+}
+"""The module whose `take` gets each input, and what is watched."""
 BYTES_MAX = 8 << 10
 
 
@@ -51,11 +61,13 @@ def write_seeds(corpus: Path, wire: Path | None) -> int:
 
 def main() -> None:
     corpus, seconds = Path(sys.argv[1]), int(sys.argv[2])
-    wire = Path(sys.argv[3]) if len(sys.argv) > 3 else None
-    write_seeds(corpus, wire)
+    wire = sys.argv[3] if len(sys.argv) > 3 else "-"
+    target = sys.argv[4] if len(sys.argv) > 4 else "frames"
+    module, watched = TARGETS[target]
+    write_seeds(corpus, None if wire == "-" else Path(wire))
     atheris = import_module("atheris")
-    with atheris.instrument_imports(include=["protocol", "protocol.sql92", "protocol.headers"]):
-        take = import_module("tests.support.fuzz_target").take
+    with atheris.instrument_imports(include=watched):
+        take = import_module(module).take
     options = [f"-max_total_time={seconds}", f"-max_len={BYTES_MAX}", "-timeout=20"]
     options += [f"-artifact_prefix={corpus}/", "-rss_limit_mb=2048", "-print_final_stats=1"]
     atheris.Setup([sys.argv[0], *options, str(corpus)], take)

@@ -234,6 +234,7 @@ def test_a13_an_expression_that_is_an_attack_is_refused(expression: str) -> None
     made.stop()
 
 
+@pytest.mark.heavy
 def test_a14_who_names_another_expression_all_the_time_has_a_budget() -> None:
     made = filtering()
     codes = [checked(made, f"a = {n} AND b = '{'x' * 500}'").code for n in range(1000)]

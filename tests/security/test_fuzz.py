@@ -15,10 +15,12 @@ import pytest
 
 from protocol.errors import FrameError
 from protocol.stream import Stream
-from tests.security.fuzz import seeds
+from tests.security.fuzz import TARGETS, seeds
+from tests.support.fuzz_connections import end as end_connections
+from tests.support.fuzz_connections import take as take_connection
 from tests.support.fuzz_target import take
 
-GUIDED_S = 60
+GUIDED_S = 20
 SIGNED = (
     b'{"code":310,"extFields":{"a":"g","b":"T","c":"TBW102","d":"4","e":"1","f":"0",'
     b'"g":"1795189863527","h":"0","i":"","j":"0","k":"false","m":"false","n":"broker-a",'
@@ -53,6 +55,19 @@ def test_damaged_frames_are_refused_and_nothing_else_happens(seed: int) -> None:
         take(damaged(data, random.choice(found), random))
 
 
+@pytest.mark.trial(short=1, long=300)
+def test_damaged_frames_over_connections_are_nobody_elses_trouble(seed: int) -> None:
+    """The same to a whole broker, with access control and without, in pieces or at once."""
+    random = Random(seed)
+    found = [*seeds(None)]
+    try:
+        for data in found:
+            how = bytes((random.randrange(256), random.randrange(256)))
+            take_connection(how + damaged(data, random.choice(found), random)[1:])
+    finally:
+        end_connections()
+
+
 def damaged(data: bytes, other: bytes, random: Random) -> bytes:
     out = bytearray(data)
     for _ in range(random.randrange(1, 5)):
@@ -75,18 +90,19 @@ def damaged(data: bytes, other: bytes, random: Random) -> bytes:
 
 
 @pytest.mark.slow(seconds=GUIDED_S)
-@pytest.mark.trial(short=0, long=1)
+@pytest.mark.trial(short=0, long=1, every=4)
+@pytest.mark.parametrize("target", TARGETS)
 def test_a_run_that_is_guided_by_coverage_finds_nothing(
-    seed: int, tmp_path: Path, tell: Callable[[str], None]
+    target: str, seed: int, tmp_path: Path, tell: Callable[[str], None]
 ) -> None:
     if find_spec("atheris") is None:
-        pytest.skip("atheris is not installed (pip install atheris): no run guided by coverage")
+        pytest.skip("atheris has no wheel for this platform: no run guided by coverage")
     done = subprocess.run(
-        [sys.executable, "-m", "tests.security.fuzz", str(tmp_path), str(GUIDED_S)],
+        [sys.executable, "-m", "tests.security.fuzz", str(tmp_path), str(GUIDED_S), "-", target],
         capture_output=True,
         text=True,
         timeout=GUIDED_S * 5,
     )
     said = done.stderr.splitlines()
-    tell(f"fuzz: {next((line for line in said if line.startswith('Done')), said[-1])}")
+    tell(f"fuzz, {target}: {next((line for line in said if line.startswith('Done')), said[-1])}")
     assert done.returncode == 0, "\n".join(said[-30:])

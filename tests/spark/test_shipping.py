@@ -117,6 +117,7 @@ def test_a_zip_that_cannot_be_written_is_told_in_a_sentence(tmp_path: Path) -> N
         write_zip(tmp_path / "nowhere")
 
 
+@pytest.mark.heavy
 def test_nothing_in_the_zip_imports_what_a_worker_lacks(shipped: str) -> None:
     known = sys.stdlib_module_names | IN_THE_ZIP | A_WORKER_HAS
     found = {

@@ -50,6 +50,7 @@ def test_a_failed_opening_gives_the_store_free_and_leaves_no_abort() -> None:
     assert SmallStore(made.disk).report.clean
 
 
+@pytest.mark.heavy
 def test_the_log_may_lie_elsewhere() -> None:
     config = StoreConfig(root="/store", commit_log_dir="/fast/log", commit_log_file_bytes=8192)
     made = SmallStore(config=config)

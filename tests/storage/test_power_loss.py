@@ -181,6 +181,7 @@ def test_without_fdatasync_a_power_cut_loses_what_was_flushed() -> None:
     assert losses > 5
 
 
+@pytest.mark.heavy
 def test_a_clean_stop_loses_nothing() -> None:
     for seed in range(10):
         run = Run(Random(seed), FakeDisk())

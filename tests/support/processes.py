@@ -1,4 +1,7 @@
-"""Who starts processes is marked `slow`, so that `-m "not slow"` is what one process does alone."""
+"""Who starts processes is marked `slow`, so that `-m "not slow"` is what one process does alone.
+
+A trial and what is `heavy` are slow, too, by tests/conftest.py, and start none nevertheless.
+"""
 
 import sys
 
@@ -19,7 +22,9 @@ def watch() -> None:
 
 def begins(item: pytest.Item) -> None:
     """This test runs from now on, its fixtures included."""
-    _running[:] = [] if item.get_closest_marker("slow") else [item.nodeid]
+    slow = item.get_closest_marker("slow")
+    may_start = slow is not None and slow.kwargs.get("processes", True)
+    _running[:] = [] if may_start else [item.nodeid]
 
 
 def ends() -> None:

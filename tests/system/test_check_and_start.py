@@ -217,6 +217,7 @@ def test_a_store_that_was_stopped_cleanly_is_clean_and_starts_without_a_word() -
     assert said_by_a_start(disk) == set()
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("case", CASES)
 def test_the_check_names_what_the_start_then_says(case: str) -> None:
     damage, parts = CASES[case]

@@ -115,10 +115,12 @@ def test_a_power_cut_while_files_are_deleted_loses_nothing_that_is_left(seed: in
     live(seed)
 
 
+@pytest.mark.heavy
 def test_the_log_is_really_cleaned_meanwhile() -> None:
     assert all(live(seed) > 3 * CONFIG.commit_log_file_bytes for seed in range(1000, 1003))
 
 
+@pytest.mark.heavy
 def test_without_fdatasync_the_same_run_would_notice() -> None:
     losses = 0
     for seed in range(6):

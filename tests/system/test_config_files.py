@@ -110,6 +110,7 @@ def test_a_bad_entry_in_every_table_costs_that_entry_only() -> None:
     assert [each for each in lines if "left out" in each["event"]] == []
 
 
+@pytest.mark.heavy
 def test_a_flipped_bit_in_a_config_file_changes_nothing() -> None:
     disk = stopped_broker()
     size = len(disk.read_bytes("/store/config/subscriptionGroup.json"))

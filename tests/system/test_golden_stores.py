@@ -76,6 +76,7 @@ def bytes_in_log(root: Path, message: dict[str, Any]) -> bytes:
     return data[offset - file_first : offset - file_first + size]
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("name", NAMES)
 def test_every_message_is_found_by_queue_offset_key_and_id(name: str, tmp_path: Path) -> None:
     root = store(name, tmp_path)

@@ -214,6 +214,7 @@ def test_async_flush_loses_only_the_tail(seed: int) -> None:
     assert not lost, f"seed {seed}: {len(lost)} messages are gone that had the time to be flushed"
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("flush", ["SYNC_FLUSH", "ASYNC_FLUSH"])
 def test_without_fdatasync_what_was_promised_would_be_lost(flush: str) -> None:
     """The promises hang on the sync and on nothing else."""

@@ -279,6 +279,7 @@ def kept(table: Mapping[Any, Any]) -> dict[Any, Any]:
     return {key: each for key, each in table.items() if "ept-" in str(key)}
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("code", CHANGING, ids=[code.name for code in CHANGING])
 def test_no_request_costs_a_brokers_tables_an_entry(code: Code) -> None:
     @QUICK

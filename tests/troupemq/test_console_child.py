@@ -7,14 +7,21 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from ssl import create_default_context
+from urllib.request import urlopen
 
 import pytest
 
+from actors.config import parse_broker_config, parse_namesrv_config
+from actors.settings.tls_settings import TlsSettings
+from remoting.tls_options import AUTH_SERVER, ENABLE, TRUST
+from storage.access.account import BROKER_SECRET_KEY
 from storage.errors import StoreError
 from tests.compat.patience import wait_until
+from tests.support.certificates import Certificates
 from troupemq import console_child as module
 from troupemq.cli.servers import SMALL_FILES
-from troupemq.console_child import ConsoleChild
+from troupemq.console_child import KEY_PASSWORD, ConsoleChild
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("protocol", "storage", "remoting", "actors", "spark", "troupemq")
@@ -45,7 +52,8 @@ def test_a_console_that_is_killed_comes_again_and_goes_when_it_is_told_to(
     finally:
         assert child.stop(WAIT_S)
     assert not is_there(child.pid)
-    out = capfd.readouterr().out
+    out, err = capfd.readouterr()
+    assert "Fatal Python error" not in err
     assert out.count("Log in as admin with the password") == 1
     assert out.count("Console on http://127.0.0.1:") == 2
 
@@ -119,9 +127,64 @@ def test_without_its_folder_a_broker_runs_and_the_command_says_what_to_install(
     assert done.stderr == sentence
 
 
+@pytest.mark.slow
+def test_beside_a_server_with_a_certificate_browsers_come_by_https(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    certificates = Certificates(tmp_path / "tls")
+    files = certificates.files()
+    tls = TlsSettings(tls_server_certificate=files.cert_path, tls_server_key=files.key_path)
+    child = ConsoleChild(GONE, 0, tmp_path / "console", tls=tls)
+    child.start()
+    try:
+        port = child.wait_until_ready(WAIT_S)
+        context = create_default_context(cafile=certificates.trust)
+        with urlopen(f"https://127.0.0.1:{port}/login", timeout=WAIT_S, context=context) as page:
+            assert page.status == 200
+    finally:
+        assert child.stop(WAIT_S)
+    assert f"Console on https://127.0.0.1:{port}/" in capfd.readouterr().out
+
+
 def test_a_server_that_shall_have_one_and_cannot_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "console_is_installed", lambda: False)
     with pytest.raises(StoreError, match="set no consolePort"):
         ConsoleChild(GONE, 8088, tmp_path)
+
+
+def options_of(tmp_path: Path, **settings: str) -> tuple[list[str], dict[str, str]]:
+    """What a broker's console is started with, of its TLS."""
+    text = "".join(f"{name}={value}\n" for name, value in settings.items())
+    broker, _, _ = parse_broker_config(text)
+    child = ConsoleChild(GONE, 0, tmp_path, tls=broker)
+    words = child._command
+    shown = words[words.index(str(tmp_path / "ready.json")) + 1 :]
+    return shown, {key: child._environment[key] for key in child._environment if "TLS" in key}
+
+
+def test_beside_a_server_with_a_certificate_it_shows_the_same_and_calls_as_that_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in (ENABLE, TRUST, AUTH_SERVER):
+        monkeypatch.delenv(name, raising=False)
+    own = {"tls.server.certPath": "/c.pem", "tls.server.keyPath": "/k.pem"}
+    assert options_of(tmp_path) == ([], {})
+    shows = ["--https-cert", "/c.pem", "--https-key", "/k.pem"]
+    assert options_of(tmp_path, **own) == (shows, {})
+    assert options_of(tmp_path, **own, **{"tls.server.mode": "disabled"}) == ([], {})
+    called = {**own, "tls.server.mode": "enforcing", "tls.client.trustCertPath": "/ca.pem"}
+    assert options_of(tmp_path, **called) == (shows, {ENABLE: "true", TRUST: "/ca.pem"})
+    called["tls.client.authServer"] = "false"
+    assert options_of(tmp_path, **called)[1][AUTH_SERVER] == "false"
+    monkeypatch.setenv(TRUST, "/others.pem")
+    assert options_of(tmp_path, **called)[1][TRUST] == "/others.pem"
+    namesrv, _ = parse_namesrv_config(
+        "tls.server.mode=enforcing\ntls.server.keyPassword=p\n"
+        + "".join(f"{name}={value}\n" for name, value in own.items())
+    )
+    monkeypatch.setenv(BROKER_SECRET_KEY, "of the broker alone")
+    found = ConsoleChild(GONE, 0, tmp_path, tls=namesrv)._environment
+    assert (found[ENABLE], found[KEY_PASSWORD]) == ("true", "p")
+    assert BROKER_SECRET_KEY not in found

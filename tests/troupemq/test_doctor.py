@@ -98,6 +98,18 @@ def test_a_newer_store_is_found(tmp_path: Path, made: Path) -> None:
     assert exit_code_of_all(found) == code_of_a_start(tmp_path) == 19
 
 
+def test_an_unfinished_copy_is_found(tmp_path: Path, made: Path) -> None:
+    (made / "troupemq" / "backup.running.json").write_text("{}\n")
+    found = examined(tmp_path)
+    assert refused(found) == ["copy"]
+    assert exit_code_of_all(found) == code_of_a_start(tmp_path) == 20
+
+
+def test_a_file_in_the_stores_place_is_found(tmp_path: Path) -> None:
+    (tmp_path / "store").write_text("")
+    assert exit_code_of_all(examined(tmp_path)) == code_of_a_start(tmp_path) == 14
+
+
 def test_a_clock_behind_the_store_is_found(
     tmp_path: Path, made: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

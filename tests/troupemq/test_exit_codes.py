@@ -18,6 +18,7 @@ from storage.errors import (
     StoreError,
     StoreLocked,
     TooManyFiles,
+    UnfinishedCopy,
     store_error,
 )
 from troupemq.exit_codes import FAILED, REFUSALS, WRONG_OPTIONS, exit_code_of
@@ -47,11 +48,13 @@ def test_the_manual_lists_them_in_the_same_words() -> None:
         (store_error("no", OSError(28, "No space left")), "disk"),
         (store_error("no", OSError(13, "Permission denied")), "permissions"),
         (OSError(30, "Read-only file system"), "permissions"),
+        (store_error("no", OSError(17, "File exists")), "permissions"),
         (store_error("no", OSError(24, "Too many open files")), "files"),
         (TooManyFiles("few"), "files"),
         (NoJava("none"), "java"),
         (ClockBehind("behind"), "clock"),
         (NewerStore("newer"), "format"),
+        (UnfinishedCopy("half"), "copy"),
     ],
 )
 def test_an_error_has_the_code_of_its_refusal_also_as_the_cause_of_a_failed_start(

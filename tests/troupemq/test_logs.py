@@ -57,6 +57,7 @@ def test_what_is_below_the_level_is_left_out(tmp_path: Path) -> None:
     assert written(tmp_path / "log") == []
 
 
+@pytest.mark.heavy
 def test_files_are_kept_small_and_few(tmp_path: Path) -> None:
     set_up_logs(path=tmp_path / "log")
     log = get_logger("ours")

@@ -17,6 +17,7 @@ import pytest
 
 from tests.compat.patience import wait_until
 from tests.support.bare_python import bare_python, spark_path
+from troupemq.setting_meanings import SAMPLES
 
 ROOT = Path(__file__).resolve().parents[2]
 HOST = "127.0.0.1"
@@ -133,6 +134,7 @@ def test_a_wheel_holds_one_package(wheel: Path) -> None:
     for package in OUR_NAMES:
         assert f"troupemq/{package}/__init__.py" in names
     assert "troupemq/py.typed" in names
+    assert {f"troupemq/conf/{name}" for name in SAMPLES} < set(names)
     assert any(name.endswith("/licenses/LICENSE") for name in names)
     assert wheel.name in (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
 
@@ -167,6 +169,15 @@ def test_a_wheel_works_beside_packages_of_the_same_names(stranger: Stranger) -> 
             told = stranger.run("troupemq", "job", "run", "archive", *options, "--json")
             assert json.loads(told)["rows"] == 1
     assert not (store / "abort").exists()
+
+
+@pytest.mark.slow
+def test_what_settings_mean_is_known_to_who_installed_a_wheel(stranger: Stranger) -> None:
+    program = (
+        "from troupemq.setting_meanings import broker_settings as known\n"
+        "print(len(known()['masters'].words))"
+    )
+    assert int(stranger.run("python", "-c", program)) > 10
 
 
 @pytest.mark.slow

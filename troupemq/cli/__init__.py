@@ -13,6 +13,7 @@ doctor.py      doctor
 completion.py  completion SHELL
 ../store_commands.py    store dump
 ../store_mending.py     store check, store rebuild
+../store_backup.py      store backup, store restore
 """
 
 from importlib.metadata import PackageNotFoundError
@@ -30,6 +31,7 @@ from troupemq.cli.messages import consume, send
 from troupemq.cli.options import HELP_OPTIONS
 from troupemq.cli.servers import broker, namesrv, run
 from troupemq.cli.top import top
+from troupemq.store_backup import backup, restore
 from troupemq.store_commands import store
 from troupemq.store_mending import check, rebuild
 
@@ -54,5 +56,5 @@ def cli() -> None:
 COMMANDS = (run, namesrv, broker, console, send, consume, admin, top, job, store)
 for command in (*COMMANDS, health, doctor, completion):
     cli.add_command(command)
-for command in (check, rebuild):
+for command in (check, rebuild, backup, restore):
     store.add_command(command)

@@ -11,13 +11,26 @@ from threading import Thread
 
 import click
 
-from troupemq.cli.options import acl_option, daemon_options, leave, namesrv_option
-from troupemq.console_child import console_is_installed
+from actors.settings.tls_settings import TlsSettings
+from storage.access.account import account_of_environment
+from storage.errors import StoreError
+from troupemq.cli.options import (
+    acl_option,
+    daemon_options,
+    leave,
+    namesrv_option,
+    take_account_file,
+    tls_options,
+)
+from troupemq.console_child import KEY_PASSWORD, console_is_installed
 from troupemq.daemon import Serving, serve, tell
 from troupemq.logs import set_up_logs
 
 PORT = 8088
 DATA = "~/.troupemq-console"
+ALERTS_FILE = "alerts.json"
+ACCOUNT_FILE = "account.yml"
+"""Among its data, for a console that a server starts: what the options name for others."""
 _PREFIX = compile_pattern(r"(/[\w-]+)+", ASCII)
 
 
@@ -28,15 +41,51 @@ def _prefix(_: click.Context, __: click.Parameter, value: str) -> str:
     return value
 
 
+def _if_there(path: Path) -> Path | None:
+    return path if path.exists() else None
+
+
+def take_account(path: Path) -> None:
+    """The account in that file, if it is there and nothing else names one. Raises StoreError."""
+    if path.exists() and account_of_environment(os.environ) is None:
+        take_account_file(str(path))
+
+
+def _own_tls(certificate: str, key: str, *, is_test: bool) -> TlsSettings | None:
+    """Raises StoreError for what cannot be."""
+    if not certificate and not key and not is_test:
+        return None
+    if not is_test and not (certificate and key):
+        raise StoreError("--https-cert and --https-key belong together.")
+    return TlsSettings(
+        tls_test_mode=is_test,
+        tls_server_certificate=certificate,
+        tls_server_key=key,
+        tls_server_key_password=os.environ.get(KEY_PASSWORD, ""),
+    )
+
+
+def _how_to_log_in(first_password: str | None, folder: Path) -> str:
+    if first_password is not None:
+        return f"Log in as admin with the password {first_password} (it is shown this once)."
+    path = folder / "accounts.json"
+    return f"Log in with an account of before; without {path} a start makes a new one."
+
+
 def _end_with_stdin() -> None:
-    """Whoever started this one has the other end, and never writes."""
-    sys.stdin.buffer.read()
+    """Whoever started this one has the other end, and never writes.
+
+    Not by sys.stdin: an end of the process would abort on the lock that its reader holds.
+    """
+    while os.read(0, 4096):
+        pass
     os.kill(os.getpid(), SIGTERM)
 
 
 @click.command()
 @namesrv_option
 @acl_option
+@tls_options
 @click.option(
     "-p",
     "--port",
@@ -67,12 +116,26 @@ def _end_with_stdin() -> None:
     "--proxy", default="", metavar="ADDRESS", help="A reverse proxy whose X-Forwarded-For counts."
 )
 @click.option("--behind-tls", is_flag=True, help="Browsers reach it by https only.")
+@click.option(
+    "--https-cert",
+    default="",
+    metavar="FILE",
+    help="Its own certificate, PEM: browsers reach it by https, without a proxy.",
+)
+@click.option(
+    "--https-key",
+    default="",
+    metavar="FILE",
+    help="The key of that; its password: TROUPEMQ_CONSOLE_KEY_PASSWORD.",
+)
+@click.option("--https-test", is_flag=True, hidden=True, help="With a certificate made now.")
 @click.option("--hide-bodies", is_flag=True, help="Viewers see no bodies of messages.")
 @click.option(
     "--alerts",
     type=click.Path(dir_okay=False, path_type=Path),
     metavar="FILE",
-    help="Whom to tell what is wrong: a webhook, mail (docs/console.md).",
+    help="Whom to tell what is wrong: a webhook, mail (docs/console.md).  [default: alerts.json"
+    " among its data, if it is there]",
 )
 @click.option("--until-stdin-ends", is_flag=True, hidden=True, help="With its parent.")
 @daemon_options
@@ -85,6 +148,9 @@ def console(
     hosts: tuple[str, ...],
     proxy: str,
     behind_tls: bool,
+    https_cert: str,
+    https_key: str,
+    https_test: bool,
     hide_bodies: bool,
     alerts: Path | None,
     until_stdin_ends: bool,
@@ -103,9 +169,12 @@ def console(
     from troupemq.console.asking import ConsoleSettings
     from troupemq.console.server import ConsoleServer
 
+    folder = data.expanduser()
+
     def start(_: Callable[[str], None]) -> Serving:
+        take_account(folder / ACCOUNT_FILE)
         settings = ConsoleSettings(
-            data=data.expanduser(),
+            data=folder,
             namesrv=namesrv,
             bind_address=bind,
             port=port,
@@ -113,18 +182,14 @@ def console(
             hosts=hosts,
             hide_bodies=hide_bodies,
             behind_tls=behind_tls,
-            alerts=load_alert_settings(alerts),
+            tls=_own_tls(https_cert, https_key, is_test=https_test),
+            alerts=load_alert_settings(alerts or _if_there(folder / ALERTS_FILE)),
         )
         server = ConsoleServer(settings, proxy)
         server.start()
         host = f"[{bind}]" if ":" in bind else bind
-        tell(f"Console on http://{host}:{server.port}{prefix}/")
-        password = server.console.accounts.first_password
-        if password is not None:
-            tell(f"Log in as admin with the password {password} (it is shown this once).")
-        else:
-            path = data.expanduser() / "accounts.json"
-            tell(f"Log in with an account of before; without {path} a start makes a new one.")
+        tell(f"Console on {server.scheme}://{host}:{server.port}{prefix}/")
+        tell(_how_to_log_in(server.console.accounts.first_password, folder))
         if until_stdin_ends:
             Thread(target=_end_with_stdin, name="parent", daemon=True).start()
         return Serving({"console": server.port}, server.stop)

@@ -17,14 +17,14 @@ from troupemq.doctor import (
     examine_machine,
     exit_code_of_all,
 )
-from troupemq.exit_codes import exit_code_of
+from troupemq.exit_codes import REFUSALS, exit_code_of
 
 
 @click.command()
 @click.option(
     "-c",
     "--config",
-    type=click.Path(dir_okay=False),
+    type=click.Path(dir_okay=False, readable=False),
     help="The settings of the broker that is to start. [default: those without a file]",
 )
 @click.option(
@@ -45,8 +45,8 @@ def doctor(config: str | None, settings: tuple[str, ...], as_json: bool) -> None
         else:
             broker, store, _ = load_broker_config(config, overrides)
     except StoreError as error:
-        found.append(Diagnosis("settings", REFUSED, config or "the command line", str(error)))
-        assert exit_code_of(error) == found[-1].exit_code
+        name = next(each.name for each in REFUSALS if each.code == exit_code_of(error))
+        found.append(Diagnosis(name, REFUSED, config or "the command line", str(error)))
     else:
         found += examine_broker(broker, store)
     for each in found:

@@ -118,9 +118,14 @@ def _take_account(_: click.Context, __: click.Parameter, path: Path | None) -> N
     if path is None:
         return
     try:
-        found = account_of_file(str(path))
+        take_account_file(str(path))
     except StoreError as error:
         raise click.UsageError(str(error)) from None
+
+
+def take_account_file(path: str) -> None:
+    """Its account is that of this process from now on. Raises StoreError."""
+    found = account_of_file(path)
     if found is not None:
         os.environ[ACCESS_KEY] = found.access_key
         os.environ[SECRET_KEY] = found.secret_key

@@ -20,13 +20,14 @@ from actors.config import (
     parse_namesrv_config,
 )
 from storage.config import StoreConfig
-from storage.errors import StoreError
+from storage.errors import StoreError, store_error
 from troupemq.cli.console import PORT as CONSOLE_PORT
 from troupemq.cli.options import daemon_options, leave
 from troupemq.console_child import console_is_installed
 from troupemq.daemon import Serving, keep_files_private, sentence_of, serve, tell
 from troupemq.exit_codes import exit_code_of
 from troupemq.logs import set_up_logs
+from troupemq.masters.monitoring import start_monitoring
 from troupemq.masters.plan import BrokerCommandLine, make_plan, supervise
 from troupemq.servers import JobsPlace, Servers
 from troupemq.tour import JOBS, JOBS_FILE, Tour
@@ -149,7 +150,11 @@ def _start_both(
         broker_config, store_config, _ = parse_broker_config("", broker_settings)
     schedule = data / JOBS_FILE
     if not schedule.exists():
-        schedule.write_text(JOBS, encoding="utf-8")
+        with servers.stopped_on_failure():
+            try:
+                schedule.write_text(JOBS, encoding="utf-8")
+            except OSError as error:
+                raise store_error(f"cannot write {schedule}", error) from error
     servers.start_broker(broker_config, store_config, JobsPlace(data / JOBS_DIRECTORY, schedule))
     return servers
 
@@ -158,7 +163,7 @@ def _start_both(
 @click.option(
     "-c",
     "--config",
-    type=click.Path(dir_okay=False),
+    type=click.Path(dir_okay=False, readable=False),
     help="Settings in java properties; every key of RocketMQ 4.9.7 is accepted.",
 )
 @click.option(
@@ -188,7 +193,7 @@ def namesrv(config: str | None, port: int | None, ready_file: Path | None, log_j
 @click.option(
     "-c",
     "--config",
-    type=click.Path(dir_okay=False),
+    type=click.Path(dir_okay=False, readable=False),
     help="Settings in java properties; every key of RocketMQ 4.9.7 is accepted.",
 )
 @click.option(
@@ -219,6 +224,7 @@ def namesrv(config: str | None, port: int | None, ready_file: Path | None, log_j
     "listenPort and ten further each. Over masters of the settings. [default: 1]",
 )
 @click.option("--one-of", metavar="NAME", hidden=True, help="The first of those it runs beside.")
+@click.option("--monitors", metavar="PLAN", hidden=True, help="Show the masters of this plan.")
 @daemon_options
 def broker(
     config: str | None,
@@ -227,6 +233,7 @@ def broker(
     jobs: Path | None,
     masters: int | None,
     one_of: str | None,
+    monitors: str | None,
     ready_file: Path | None,
     log_json: bool,
 ) -> None:
@@ -249,6 +256,10 @@ def broker(
     load = partial(_load_broker, config, overrides)
     try:
         broker_config, store_config, findings = load({})
+        if monitors is not None:
+            sys.exit(
+                serve(lambda _: start_monitoring(monitors, broker_config), ready_file=ready_file)
+            )
         if broker_config.masters > 1 and one_of is None:
             line = BrokerCommandLine(config, overrides, jobs, log_json, ready_file)
             plan = make_plan(line, broker_config, store_config, lambda own: load(own)[:2])

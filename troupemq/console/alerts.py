@@ -141,7 +141,12 @@ class Alerts:
         }
         self._tell(now.taken_ms, began[:TOLD_MAX], ended[:TOLD_MAX])
 
-    def _tell(self, time_ms: int, began: Sequence[Worry], ended: Sequence[Worry]) -> None:
+    def tell_trial(self, time_ms: int, who: str) -> str:
+        """Tells that somebody tries it; gives why that failed, or nothing."""
+        text = f"{who} tries whether alerts of TroupeMQ arrive: nothing is wrong."
+        return self._tell(time_ms, [Worry("trial", "watch", text)], [])
+
+    def _tell(self, time_ms: int, began: Sequence[Worry], ended: Sequence[Worry]) -> str:
         began_texts = [one_line(each.text) for each in began]
         ended_texts = [one_line(each.text) for each in ended]
         lines = [*began_texts, *(f"Over: {text}" for text in ended_texts)]
@@ -154,6 +159,7 @@ class Alerts:
         if failure:
             log.warning("alert not told", reason=failure)
         self.told.append(Told(time_ms, "began" if began else "ended", lines, failure))
+        return failure
 
     def _to_webhook(self, lines: Sequence[str], began: Sequence[str], ended: Sequence[str]) -> str:
         body = json.dumps({"text": "\n".join(lines), "began": began, "ended": ended}).encode()

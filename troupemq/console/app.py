@@ -27,13 +27,25 @@ from troupemq.console.asking import PLACES, Console, NotThere, PageRequest, Plac
 from troupemq.console.change_pages import ChangeStep, asked_page, changed_page, done_json
 from troupemq.console.changes import CHANGES
 from troupemq.console.changing import (
+    access_changes,
     cluster_changes,
     house_changes,
     message_changes,
     offset_changes,
 )
 from troupemq.console.gate import RequestGate
-from troupemq.console.pages import groups, house, jobs, message, messages, overview, topics, waiting
+from troupemq.console.pages import (
+    access,
+    brokers,
+    groups,
+    house,
+    jobs,
+    message,
+    messages,
+    overview,
+    topics,
+    waiting,
+)
 from troupemq.console.parts import Note, Notes, Page, as_json
 from troupemq.console.rendering import Renderer
 from troupemq.console.sessions import BrowserSession
@@ -43,8 +55,8 @@ ZONE_COOKIE = "troupemq_zone"
 FIELDS_MAX = 100
 WRONG = "The name or the password is wrong."
 ALL_OF_THEM = (
-    *(cluster_changes, house_changes, message_changes, offset_changes),
-    *(groups, house, jobs, message, messages, overview, topics, waiting),
+    *(access_changes, cluster_changes, house_changes, message_changes, offset_changes),
+    *(access, brokers, groups, house, jobs, message, messages, overview, topics, waiting),
 )
 """Imported for what they register."""
 
@@ -78,6 +90,8 @@ class Application:
             Route("/logout", self.logout, methods=["POST"]),
             Route("/static/{name}", self.static, methods=["GET"]),
             Route("/message/body", self.body, methods=["GET"]),
+            Route(waiting.EXPORT, self.letters, methods=["GET"]),
+            Route(f"/api{waiting.EXPORT}", self.letters, methods=["GET"]),
             Route("/change/{name}", self.change_form, methods=["GET"]),
             Route("/change/{name}", self.change, methods=["POST"]),
             Route("/api/change/{name}", self.change_by_json, methods=["POST"]),
@@ -152,6 +166,15 @@ class Application:
         headers = {"Content-Disposition": 'attachment; filename="message.bin"'}
         body = message.body_of(message.find_one(asked))
         return Response(body, media_type="application/octet-stream", headers=headers)
+
+    def letters(self, request: Request) -> Response:
+        """Dead letters with their bodies, as a file of JSON lines."""
+        viewer, _ = self._viewer(request, is_api=self._is_api(request))
+        asked = self._asked(request, viewer)
+        if not asked.sees_bodies():
+            raise NotAllowed(403, message.HIDDEN)
+        headers = {"Content-Disposition": 'attachment; filename="dead-letters.jsonl"'}
+        return Response(waiting.export(asked), media_type="application/jsonl", headers=headers)
 
     # --- logging in
 

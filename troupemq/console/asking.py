@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TypeVar
 from zoneinfo import ZoneInfo
 
+from actors.settings.tls_settings import TlsSettings
 from troupemq.console.accounts import Accounts, Viewer
 from troupemq.console.alerts import Alerts, AlertSettings
 from troupemq.console.audit import AuditLog
@@ -42,6 +43,8 @@ class ConsoleSettings:
     """Viewers see no bodies of messages."""
     behind_tls: bool = False
     """Cookies go over TLS only."""
+    tls: TlsSettings | None = None
+    """Its own certificate; None: it speaks none itself."""
     alerts: AlertSettings = field(default_factory=AlertSettings)
 
 

@@ -47,10 +47,12 @@ def asked_page(step: ChangeStep, given: Mapping[str, str], faults: list[str] | N
     """The form, filled with what is known."""
     change = step.change
     inputs = [
-        replace(each, value=given.get(each.name, each.value)[:VALUE_CHARS_MAX])
+        replace(each, value=_value(each, given)[:VALUE_CHARS_MAX])
         for each in change.inputs(step.asked)
     ]
     is_at_once = change.words is None
+    if not is_at_once:  # what is secret is given with the last step, so that no page has it
+        inputs = [each for each in inputs if each.kind != "secret"]
     parts: list[Part] = [
         Notes("faults", "", [Note("trouble", f"{each}.") for each in faults or ()])
     ]
@@ -62,16 +64,23 @@ def asked_page(step: ChangeStep, given: Mapping[str, str], faults: list[str] | N
     return Page(change.title, parts)
 
 
+def _value(each: Input, given: Mapping[str, str]) -> str:
+    return "" if each.kind == "secret" else given.get(each.name, each.value)
+
+
 def changed_page(step: ChangeStep, given: Mapping[str, str], is_meant: bool) -> Page:
     """The preview, or what came of it."""
     taken = step.taken(given)
-    if faults := step.change.faults(step.asked, taken):
+    if faults := step.change.faults(step.asked, taken, is_meant=is_meant):
         return asked_page(step, given, faults)
     if is_meant:
         return _done_page(step, taken)
     change = step.change
     preview = change.preview(step.asked, taken)
-    kept = [Input(name, "", "hidden", value) for name, value in taken.items()]
+    secrets = [each for each in change.inputs(step.asked) if each.kind == "secret"]
+    names = {each.name for each in secrets}
+    kept = [Input(name, "", "hidden", value) for name, value in taken.items() if name not in names]
+    kept += [replace(each, value="") for each in secrets]
     kept.append(Input("step", "", "hidden", "do"))
     parts: list[Part] = [
         *([Notes("about", "", [Note("fine", change.about)])] if change.about else []),
@@ -125,7 +134,7 @@ def carry_out(step: ChangeStep, taken: Mapping[str, str]) -> dict[str, Any]:
 def done_json(step: ChangeStep, given: Mapping[str, str], is_meant: bool) -> dict[str, Any]:
     """The preview, or what came of it, for programs."""
     taken = step.taken(given)
-    if faults := step.change.faults(step.asked, taken):
+    if faults := step.change.faults(step.asked, taken, is_meant=is_meant):
         return {"failures": faults}
     if is_meant:
         return carry_out(step, taken)

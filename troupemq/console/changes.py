@@ -14,6 +14,9 @@ from troupemq.console.parts import Input, Link, Links, Part
 CHANGE_S = 15.0
 """For one change at all brokers."""
 
+HIDDEN = "SECRET"
+"""Stands in lines and sentences for what was given and is shown to nobody."""
+
 Given = Mapping[str, str]
 
 
@@ -39,10 +42,19 @@ class ConsoleChange:
     do: Callable[[PageRequest, Given], Gathered] | None = None
     """None: the command of `words` is run, which is one of `admin`."""
     about: str = ""
+    refuses: Callable[[Given], str] = lambda given: ""
+    """Why what is given is not even looked at, nor noted; empty: it is."""
 
     def line(self, asked: PageRequest, given: Given) -> str:
-        """The command line; empty where there is none."""
-        return "" if self.words is None else asked.cluster.line(self.words(given))
+        """The command line; empty where there is none. Instead of what is secret: SECRET."""
+        if self.words is None:
+            return ""
+        hidden = dict.fromkeys(self.secrets(asked), HIDDEN)
+        return asked.cluster.line(self.words({**given, **hidden}))
+
+    def secrets(self, asked: PageRequest) -> list[str]:
+        """The names of the fields that nobody is shown again."""
+        return [each.name for each in self.inputs(asked) if each.kind == "secret"]
 
     def carry_out(self, asked: PageRequest, given: Given) -> Gathered:
         """Does it; what failed is in `failures`."""
@@ -51,22 +63,30 @@ class ConsoleChange:
         assert self.words is not None
         first, *words = self.words(given)
         assert first == "admin"
-        return asked.cluster.run(*words, seconds=CHANGE_S)
+        out = asked.cluster.run(*words, seconds=CHANGE_S)
+        for value in filter(None, (given.get(name) for name in self.secrets(asked))):
+            out.sentences = [each.replace(value, HIDDEN) for each in out.sentences]
+            out.failures = [each.replace(value, HIDDEN) for each in out.failures]
+        return out
 
-    def faults(self, asked: PageRequest, given: Given) -> list[str]:
-        """What is lacking, or not among the choices."""
+    def faults(self, asked: PageRequest, given: Given, *, is_meant: bool) -> list[str]:
+        """What is lacking, or not among the choices. A preview is made without secrets."""
         found = []
         for each in self.inputs(asked):
             value = given.get(each.name, "")
+            if each.kind == "secret" and not is_meant and self.words is not None:
+                continue
             if each.needed and not value:
                 found.append(f"{each.label} is needed")
             elif each.kind == "choice" and value and value not in each.choices:
                 found.append(f"{each.label} is one of {', '.join(each.choices)}")
+        if why := self.refuses(given):
+            found.append(why)
         return found
 
     def said(self, asked: PageRequest, given: Given) -> dict[str, str]:
         """What was given, for the audit log: no secrets."""
-        secret = {each.name for each in self.inputs(asked) if each.kind == "secret"}
+        secret = set(self.secrets(asked))
         return {name: value for name, value in given.items() if value and name not in secret}
 
 

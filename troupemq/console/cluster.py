@@ -12,6 +12,7 @@ from time import monotonic
 
 import click
 
+from protocol.codes import RequestCode
 from protocol.command import RemotingCommand
 from protocol.compression import CompressionError
 from protocol.errors import ProtocolError
@@ -68,6 +69,24 @@ class Asker(Session):
         """Asks now; the answer is fetched afterwards, so that many are asked at once."""
         answer = self._client.remoting.call_async(address, command, timeout_ms)
         return Later(command.code, answer)
+
+    def ask_all(
+        self, addresses: Sequence[str], code: RequestCode, seconds: float = DEADLINE_S
+    ) -> "dict[str, RemotingCommand | ClientError]":
+        """What each answers, all asked at once: whatever its code, or why there is none."""
+        asked: dict[str, Later | ClientError] = {}
+        for address in addresses:
+            try:
+                asked[address] = self.call_later(address, RemotingCommand(code, {}), seconds * 1000)
+            except ClientError as error:
+                asked[address] = error
+        found: dict[str, RemotingCommand | ClientError] = {}
+        for address, later in asked.items():
+            try:
+                found[address] = later.answer() if isinstance(later, Later) else later
+            except ClientError as error:
+                found[address] = error
+        return found
 
 
 class Later:

@@ -10,6 +10,10 @@ NAMED_MAX = 10
 """Groups or brokers that one kind of finding names; the others are counted."""
 
 
+_ACCESS = "AclException"
+"""In the refusals of access control, 4.9.7's and ours."""
+
+
 @dataclass(frozen=True)
 class Thresholds:
     """From where on something is worth a sentence; each may be changed on the page of alerts."""
@@ -60,6 +64,12 @@ def findings_of(now: Snapshot, limits: Thresholds) -> list[Worry]:
 
 
 def _of_brokers(now: Snapshot, limits: Thresholds) -> Iterator[Worry]:
+    if any(_ACCESS in each for each in now.missing):
+        text = (
+            "Access control refuses what the console asks: it needs an account of its own, with"
+            " monitor: true to look and admin: true to change (--acl-file, docs/console.md)."
+        )
+        yield Worry("account", "trouble", text, Link("Access", "/access"))
     if not now.brokers:
         why = now.missing[0] if now.missing else "no broker is registered"
         yield Worry("brokers", "trouble", f"The cluster cannot be seen: {why}.")
@@ -72,6 +82,7 @@ def _of_brokers(now: Snapshot, limits: Thresholds) -> Iterator[Worry]:
             yield Worry(f"silent {place.address}", "trouble", text, link)
             continue
         yield from _of_disk(each, limits, link)
+        yield from _of_damage(each, link)
         end, own = ends.get(place.name), each.number("commitLogMaxOffset")
         if not place.is_master and end is not None and own is not None:
             behind = (end - own) / (1 << 20)
@@ -99,6 +110,20 @@ def _of_disk(each: BrokerSummary, limits: Thresholds, link: Link) -> Iterator[Wo
     elif percent >= limits.disk_watch_percent:
         text = f"The disk of {_name(each)} is {percent:.0f} % full."
         yield Worry(f"disk {each.place.address}", "watch", text, link)
+
+
+def _of_damage(each: BrokerSummary, link: Link) -> Iterator[Worry]:
+    store, address = each.store, each.place.address
+    if store is not None and store.damaged_places:
+        text = (
+            f"{_name(each)} has damage at {counted(store.damaged_places, 'place')} of its log: its"
+            " disk fails, or somebody wrote there."
+        )
+        yield Worry(f"damage {address}", "trouble", text, link)
+    if store is not None and store.damaged_tables:
+        tables = counted(len(store.damaged_tables), "table")
+        text = f"{_name(each)} found {tables} damaged when it started."
+        yield Worry(f"tables {address}", "watch", text, link)
 
 
 def _name(each: BrokerSummary) -> str:
@@ -173,6 +198,11 @@ def _of_the_rest(now: Snapshot, limits: Thresholds) -> Iterator[Worry]:
             if run.state == "failed":
                 text = f"The last run of the job {name} at {address} failed: {run.sentence}"
                 yield Worry(f"job {address} {name}", "watch", text, Link(name, "/jobs"))
+
+
+def counted(count: int, what: str) -> str:
+    """`1 place`, `2 places`."""
+    return f"{count:,} {what}" if count == 1 else f"{count:,} {what}s"
 
 
 def spoken(span_ms: int) -> str:

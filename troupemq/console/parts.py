@@ -4,8 +4,9 @@ Every page is made of these alone. A template turns them into HTML, `as_json` in
 answers: both show the same, with the same rights.
 """
 
+import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 from urllib.parse import urlencode
 
@@ -140,11 +141,39 @@ class Links:
 
 
 @dataclass(frozen=True)
-class LineChart:
-    """Lines over the last minutes, of a path that answers JSON."""
+class ChartLine:
+    """One line of a chart: a key of the rows; `dash` tells it from the others without colour."""
 
+    key: str
+    label: str
+    colour: str
+    """`link`, `fine`, `watch` or `trouble`, whatever that looks like in the dark."""
+    dash: tuple[int, int] = (0, 0)
+    on_the_right: bool = False
+    """On a scale of its own."""
+
+
+@dataclass(frozen=True)
+class LineChart:
+    """Lines over time, of the rows that a path answers as JSON; each has a `time_ms`."""
+
+    name: str
     title: str
     path: str
+    rows: str
+    lines: Sequence[ChartLine]
+    with_points: bool = False
+    """Few rows, each of which shall be seen."""
+
+    @property
+    def page_path(self) -> str:
+        """The same rows as a page."""
+        return self.path.removeprefix("/api")
+
+    @property
+    def as_data(self) -> str:
+        """What the page's script needs to know."""
+        return json.dumps(asdict(self))
 
 
 Part = RowTable | Facts | Notes | LongText | Form | Links | LineChart

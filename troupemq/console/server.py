@@ -1,22 +1,24 @@
 """The server of the console: uvicorn on a thread, with limits for peers that hang or are many.
 
+a handshake of TLS              HANDSHAKE_S, PENDING_MAX at once (listener.py)
 a request's head and body       HEAD_S after the connection, or after the answer before
 an answer, and its being read   ANSWER_S, then the connection is cut
 connections and requests        CONNECTIONS_MAX at once; others get 503
 the head of a request           HEAD_BYTES_MAX
 """
 
-from socket import AF_INET, AF_INET6, SO_REUSEADDR, SOL_SOCKET, socket
+from collections.abc import Callable
+from functools import partial
 from threading import Thread
 from typing import Any
 
 from uvicorn import Config, Server
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from actors.network.connections import PortTaken
-from storage.errors import reason_of
 from troupemq.console.app import Application
 from troupemq.console.asking import Console, ConsoleSettings
+from troupemq.console.certificate import FollowedCertificate
+from troupemq.console.listener import BACKLOG, PatientListener
 
 HEAD_S = 10.0
 ANSWER_S = 40.0
@@ -25,7 +27,6 @@ IDLE_S = 15
 
 CONNECTIONS_MAX = 200
 HEAD_BYTES_MAX = 16 << 10
-BACKLOG = 128
 STOP_S = 3
 
 
@@ -34,7 +35,13 @@ class PatientProtocol(H11Protocol):
 
     _limit: Any = None
 
+    def __init__(self, *given: Any, begun: Callable[[int], None], **more: Any) -> None:
+        """`begun` is told the file number of each connection whose handshake is over."""
+        super().__init__(*given, **more)
+        self._begun = begun
+
     def connection_made(self, transport: Any) -> None:
+        self._begun(transport.get_extra_info("socket").fileno())
         super().connection_made(transport)
         self._allow(HEAD_S)
 
@@ -64,9 +71,12 @@ class ConsoleServer:
 
     def __init__(self, settings: ConsoleSettings, proxy: str = "") -> None:
         """`proxy`: addresses of reverse proxies whose X-Forwarded-For is believed."""
-        self._socket = _listener(settings.bind_address, settings.port)
+        self._socket = PatientListener.listening(settings.bind_address, settings.port)
         self.port = int(self._socket.getsockname()[1])
+        self._certificate: FollowedCertificate | None = None
         try:
+            if settings.tls is not None and settings.tls.has_certificate:
+                self._certificate = FollowedCertificate(settings.tls, self._socket.end_late)
             self.console = Console(settings)
         except BaseException:
             self._socket.close()
@@ -74,7 +84,7 @@ class ConsoleServer:
         app = Application(self.console).make()
         config = Config(
             app,
-            http=PatientProtocol,
+            http=_with_patience(self._socket),
             ws="none",
             loop="asyncio",
             lifespan="off",
@@ -90,11 +100,16 @@ class ConsoleServer:
             timeout_graceful_shutdown=STOP_S,
             h11_max_incomplete_event_size=HEAD_BYTES_MAX,
         )
+        config.load()
+        if self._certificate is not None:
+            config.ssl = self._certificate.context
         self._server = Server(config)
         self._thread = Thread(target=self._run, name="console-http", daemon=True)
 
     def start(self) -> None:
         """Returns at once: the socket listens already."""
+        if self._certificate is not None:
+            self._certificate.start()
         self.console.watch.start()
         self._thread.start()
 
@@ -106,18 +121,15 @@ class ConsoleServer:
         self._server.should_exit = True
         self._thread.join(timeout_s)
         self._socket.close()
-        return self.console.stop(timeout_s) and not self._thread.is_alive()
+        is_over = self._certificate is None or self._certificate.stop(timeout_s)
+        return self.console.stop(timeout_s) and is_over and not self._thread.is_alive()
+
+    @property
+    def scheme(self) -> str:
+        """How browsers call it."""
+        return "http" if self._certificate is None else "https"
 
 
-def _listener(host: str, port: int) -> socket:
-    listener = socket(AF_INET6 if ":" in host else AF_INET)
-    listener.setsockopt(SOL_SOCKET, SO_REUSEADDR, 1)
-    try:
-        listener.bind((host, port))
-    except OSError as error:
-        listener.close()
-        raise PortTaken(
-            f"The console cannot listen at {host}:{port}: {reason_of(error)}."
-        ) from None
-    listener.listen(BACKLOG)
-    return listener
+def _with_patience(listener: PatientListener) -> Any:
+    """What uvicorn makes one of for each connection."""
+    return partial(PatientProtocol, begun=listener.begun)

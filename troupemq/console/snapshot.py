@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from protocol.bodies import KVTable, SubscriptionGroupTable, TopicConfig, TopicConfigTable
 from protocol.bodies_admin import ConsumerConnection, ConsumeStatsList, TopicStatsTable
-from protocol.bodies_own import GroupChanges, Jobs, OpenTransactions
+from protocol.bodies_own import GroupChanges, Jobs, OpenTransactions, StoreState
 from protocol.codes import RequestCode, ResponseCode
 from protocol.command import RemotingCommand
 from protocol.headers.admin import (
@@ -82,6 +82,8 @@ class BrokerSummary:
 
     place: BrokerPlace
     says: dict[str, str] = field(default_factory=dict)
+    store: StoreState | None = None
+    """What of its store is there and damaged; None: it does not say."""
 
     def number(self, name: str) -> float | None:
         """The first number of one of its figures."""
@@ -146,7 +148,11 @@ class SnapshotTaker:
     def _first_round(self, found: Snapshot, seconds: float) -> None:
         about = _Questions(self._session, found, seconds, self._unsupported)
         runtime = [
-            (each, about.ask(each.place.address, RequestCode.GET_BROKER_RUNTIME_INFO))
+            (
+                each,
+                about.ask(each.place.address, RequestCode.GET_BROKER_RUNTIME_INFO),
+                about.ask(each.place.address, RequestCode.GET_STORE_STATE),
+            )
             for each in found.brokers
         ]
         stats_header = GetBrokerConsumeStatsHeader(False)
@@ -165,9 +171,10 @@ class SnapshotTaker:
             )
             for each in found.masters
         ]
-        for each, later in runtime:
+        for each, later, store in runtime:
             table = about.body(KVTable, each.place.address, later)
             each.says = {} if table is None else table.table
+            each.store = about.body(StoreState, each.place.address, store, True)
         for each, topics, groups, stats, transactions, jobs in of_masters:
             address = each.place.address
             if (config := about.body(TopicConfigTable, address, topics)) is not None:

@@ -70,9 +70,7 @@ class Health:
         if self._stopping:
             return [HealthCheck("serving", False, "it stops")]
         if not self._ready:
-            return [
-                HealthCheck("serving", False, "it starts; a large store is recovered for a while")
-            ]
+            return [HealthCheck("serving", False, RECOVERS)]
         return [
             HealthCheck("serving", True),
             *self.live(),

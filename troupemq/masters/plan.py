@@ -8,6 +8,7 @@
     haMasterAddress        host:10912     host:10912 + 10·i: a slave's master is its number's
     storePathRootDir       store          store-masters/i; the other folders likewise (stores.py)
     jobs by themselves     conf/jobs.conf none
+    monitoringPort         one process beside them (monitoring.py); their metrics are at 127.0.0.1
 
 All else is the same for all. What is derived is given to each broker over its settings file, and
 stays so until the supervisor starts again, whatever is written to the file meanwhile.
@@ -31,6 +32,8 @@ from troupemq.masters import supervisor
 from troupemq.masters.stores import PLAN_FILE, beside, check_none_is_left_out, folder_of
 
 PORT_STEP = 10
+MONITORING = "monitoring"
+"""The name of the process that shows all of them."""
 _PORT_MAX = 65_535
 _PORTS_OF_ONE = (-2, 0, 1)
 """From its listenPort: fast port, that of clients, HA's."""
@@ -63,6 +66,8 @@ def derived(config: BrokerConfig, store: StoreConfig, number: int) -> dict[str, 
     }
     if config.serves_metrics and config.metrics_port:
         found["metricsPromExporterPort"] = str(config.metrics_port + ports)
+    if config.serves_metrics and config.monitoring_port:  # which is at the host, with TLS
+        found |= {"metricsPromExporterHost": "127.0.0.1", "tls.metrics.mode": "disabled"}
     if config.health_port:
         found["healthPort"] = str(config.health_port + ports)
     if store.commit_log_dir != f"{store.root}/commitlog":
@@ -98,7 +103,14 @@ def make_plan(
         command = _command(line, own, config, ready, is_first=number == 0)
         instances.append(supervisor.PlannedBroker(each.broker_name, command, ready))
     all_ready = None if line.ready_file is None else str(line.ready_file)
-    return supervisor.MastersPlan(instances, all_ready, line.log_json)
+    monitoring = None
+    if config.monitoring_port:
+        folder = beside(store.root)
+        ready = f"{folder}/{MONITORING}.json"
+        options = ("--monitors", f"{folder}/{PLAN_FILE}", "--ready-file", ready)
+        command = [*_command_line(line), *options, *_settings(line.overrides)]
+        monitoring = supervisor.PlannedBroker(MONITORING, command, ready)
+    return supervisor.MastersPlan(instances, all_ready, line.log_json, monitoring)
 
 
 def _check_ports(config: BrokerConfig) -> None:
@@ -127,7 +139,7 @@ def _check_ports(config: BrokerConfig) -> None:
             f"healthPort is {config.health_port}: with ten more for each of the"
             f" {config.masters} masters it meets their ports; choose another."
         )
-    if config.monitoring_port in taken:
+    if config.monitoring_port and config.monitoring_port in taken | health:
         raise ConfigError(
             f"monitoringPort is {config.monitoring_port}, which is a port of one of the"
             f" {config.masters} masters: choose another."
@@ -146,13 +158,23 @@ def _command(
     settings = {**line.overrides, "masters": str(config.masters), **own}
     jobs = line.jobs if is_first else Path(os.devnull)
     return [
-        *(sys.executable, "-m", "troupemq", "broker"),
+        *_command_line(line),
         *("--one-of", config.broker_name, "--ready-file", ready),
-        *(() if line.config is None else ("-c", line.config)),
         *(() if jobs is None else ("--jobs", str(jobs))),
-        *(("--log-json",) if line.log_json else ()),
-        *(word for key, value in settings.items() for word in ("-s", f"{key}={value}")),
+        *_settings(settings),
     ]
+
+
+def _command_line(line: BrokerCommandLine) -> Sequence[str]:
+    return [
+        *(sys.executable, "-m", "troupemq", "broker"),
+        *(() if line.config is None else ("-c", line.config)),
+        *(("--log-json",) if line.log_json else ()),
+    ]
+
+
+def _settings(settings: Mapping[str, str]) -> Sequence[str]:
+    return [word for key, value in settings.items() for word in ("-s", f"{key}={value}")]
 
 
 def supervise(plan: supervisor.MastersPlan, store: StoreConfig) -> NoReturn:

@@ -37,8 +37,8 @@ def masters_with_stores(store: StoreConfig) -> int:
     for path in (store.root, store.commit_log_dir):
         try:
             names = os.listdir(beside(path))
-        except (FileNotFoundError, NotADirectoryError):
-            continue
+        except (FileNotFoundError, NotADirectoryError, PermissionError):
+            continue  # what is wrong with the store itself, its start tells
         numbers += [int(name) for name in names if _is_used(f"{beside(path)}/{name}", name)]
     return max(numbers) + 1
 

@@ -86,6 +86,8 @@ class MastersPlan:
     instances: Sequence[PlannedBroker]
     ready_file: str | None
     log_json: bool
+    monitoring: PlannedBroker | None = None
+    """What shows all of them at one port; it is started, and started again, as they are."""
 
 
 def labelled(line: bytes, name: str) -> bytes:
@@ -329,7 +331,9 @@ class BrokerSupervisor:
         self._plan = plan
         self._log = log
         self._selector = DefaultSelector()
-        self._brokers = [BrokerProcess(each, log, self._selector) for each in plan.instances]
+        planned = [*plan.instances, *([] if plan.monitoring is None else [plan.monitoring])]
+        self._brokers = [BrokerProcess(each, log, self._selector) for each in planned]
+        self._masters = self._brokers[: len(plan.instances)]
         self._manager = ManagerLine()
         self._signals: list[tuple[int, float]] = []
         self._first_signal: tuple[int, float] | None = None
@@ -474,8 +478,8 @@ class BrokerSupervisor:
             return
         if not self._all_have_served:
             self._all_have_served = True
-            self._log.tell("info", "all brokers serve", count=len(self._brokers), pid=os.getpid())
-            self._manager.tell(f"READY=1\nSTATUS=Serves; {len(self._brokers)} brokers.")
+            self._log.tell("info", "all brokers serve", count=len(self._masters), pid=os.getpid())
+            self._manager.tell(f"READY=1\nSTATUS=Serves; {len(self._masters)} brokers.")
         self._write_ready_file()
 
     def _stop(self, code: int) -> None:
@@ -496,8 +500,10 @@ class BrokerSupervisor:
     def _write_ready_file(self) -> None:
         if (path := self._plan.ready_file) is None:
             return
-        masters = [{"name": each.name, "pid": each.pid, **each.ports} for each in self._brokers]
-        found = {"pid": os.getpid(), **self._brokers[0].ports, "masters": masters}
+        masters = [{"name": each.name, "pid": each.pid, **each.ports} for each in self._masters]
+        found = {"pid": os.getpid(), **self._masters[0].ports, "masters": masters}
+        for beside in self._brokers[len(self._masters) :]:
+            found |= beside.ports
         try:
             with open(f"{path}.tmp", "w", encoding="utf-8") as file:
                 file.write(json.dumps(found) + "\n")
@@ -511,7 +517,10 @@ def main() -> int:
     """The process."""
     with open(sys.argv[1], encoding="utf-8") as file:
         found = json.load(file)
-    plan = MastersPlan([PlannedBroker(**each) for each in found.pop("instances")], **found)
+    instances = [PlannedBroker(**each) for each in found.pop("instances")]
+    if (beside := found.pop("monitoring", None)) is not None:
+        found["monitoring"] = PlannedBroker(**beside)
+    plan = MastersPlan(instances, **found)
     return BrokerSupervisor(plan, SharedLog(as_json=plan.log_json)).run()
 
 

@@ -6,7 +6,7 @@ Debian's packages of PACKAGES (from the machine's apt: run `apt-get update` befo
 without their scripts; the wheel of this tree with what requirements.txt pins by hash; compiled, in
 one layer whose bytes depend on nothing else: names sorted, times SOURCE_DATE_EPOCH (0 without it).
 
-    /opt/troupemq            the wheel and its dependencies
+    /opt/troupemq            the wheel, its dependencies, those of console and metrics
     /etc/troupemq            settings: broker.conf, namesrv.conf; mount others over them
     /var/lib/troupemq        the store: a volume
     user                     troupemq, 10001:10001; the root may be read-only
@@ -50,7 +50,10 @@ LEFT_OUT = (
 """Copyright files stay."""
 
 HEALTH_PORT = 10915
-PORTS = (9876, 10909, 10911, 10912, HEALTH_PORT)
+CONSOLE_AND_METRICS = (8088, 5557)
+"""Nothing listens there until settings say so."""
+
+PORTS = (9876, 10909, 10911, 10912, HEALTH_PORT, *CONSOLE_AND_METRICS)
 BROKER_CONF = f"""\
 # Mount a file of yours over this one; conf/broker.conf of the project shows all that can be said.
 storePathRootDir = /var/lib/troupemq/store
@@ -63,11 +66,11 @@ healthPort = {HEALTH_PORT}
 """
 COMMAND = """\
 #!/usr/bin/python3 -I
-import sys
-sys.path.insert(0, "/opt/troupemq")
 from troupemq.__main__ import main
 main()
 """
+FOR_EVERY_PYTHON = "usr/lib/python3/dist-packages/troupemq.pth"
+"""By it the children find us, too: the console, several masters, a large log that is recovered."""
 
 
 class BuildFailed(Exception):
@@ -182,6 +185,7 @@ def write_own_files(root: Path, packages: dict[str, str]) -> None:
         "etc/troupemq/broker.conf": BROKER_CONF,
         "etc/troupemq/namesrv.conf": NAMESRV_CONF,
         "usr/bin/troupemq": COMMAND,
+        FOR_EVERY_PYTHON: "/opt/troupemq\n",
         "usr/share/troupemq/packages": "".join(f"{each} {packages[each]}\n" for each in packages),
     }
     for name, text in texts.items():

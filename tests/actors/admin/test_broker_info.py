@@ -21,6 +21,7 @@ from protocol.bodies_own import ActorList
 from protocol.codes import RequestCode
 from storage.config import StoreConfig
 from storage.message_store import MessageStore
+from storage.recovery.recovery_report import RecoveryReport
 from tests.support.brokers import SimulatedBroker
 from tests.support.fake_disk import FakeDisk
 from tests.support.golden import frames
@@ -41,6 +42,7 @@ class Sources:
     kept: Published[KeepingReport] = field(default_factory=lambda: Published(KeepingReport()))
     offset_stats: OffsetStats = field(default_factory=OffsetStats)
     tables: Tables = field(default_factory=lambda: Tables(BloomFilter.of()))
+    recovery: RecoveryReport = field(default_factory=RecoveryReport)
 
 
 @contextmanager
@@ -209,8 +211,9 @@ def test_actors_are_told_with_what_waits_for_them_and_their_restarts() -> None:
     made = SimulatedBroker(2)
     made.system.address("pull_hold").tell(object())  # it fails at it
     made.system.advance(5000)
-    answer = made.ask(request(RequestCode.GET_ACTORS))
-    lines = {each.name: each for each in ActorList.decode(answer.body).actors}
+    found = ActorList.decode(made.ask(request(RequestCode.GET_ACTORS)).body)
+    lines = {each.name: each for each in found.actors}
+    assert (found.longest_actor == "") == (made.system.loop.longest.actor == "")
     assert (lines["pull_hold"].restarts, lines["put_message"].restarts) == (1, 0)
     assert lines["pull_hold"].is_up and lines["put_message"].inbox == 0
     assert lines["broker_info"].handled > 0

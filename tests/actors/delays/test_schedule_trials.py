@@ -50,6 +50,7 @@ def longest_step_of_a_backlog(monkeypatch: pytest.MonkeyPatch) -> tuple[float, s
     return longest
 
 
+@pytest.mark.heavy
 def test_a_backlog_is_delivered_in_batches_that_do_not_hold_the_loop(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -315,6 +315,7 @@ def test_a_spawned_actor_reports_to_its_parent_and_is_not_restarted(
     assert refused.take() == "Boom: as asked"
 
 
+@pytest.mark.heavy
 def test_ten_thousand_spawned_actors_leave_nothing_behind(real_system: ActorSystem) -> None:
     news = Arrivals()
     real_system.start(ChildSpec("parent", lambda _: Parent(news)))

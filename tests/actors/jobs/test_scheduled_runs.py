@@ -163,6 +163,7 @@ def rare_looks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(spark_jobs, "LOOK_MS", 6 * HOUR_MS)
 
 
+@pytest.mark.heavy
 @pytest.mark.usefixtures("rare_looks")
 @pytest.mark.parametrize("start", ["2026-02-10T00:00", "2026-09-10T00:00"])
 def test_three_months_with_restarts_and_crashes_run_each_occasion_once(start: str) -> None:

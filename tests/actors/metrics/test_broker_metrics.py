@@ -1,8 +1,10 @@
 """Tests of actors/metrics/broker_metrics.py and its pages: names, and values others say, too."""
 
+from contextlib import suppress
 from dataclasses import replace
-from http.client import HTTPConnection
+from http.client import HTTPConnection, HTTPSConnection
 from pathlib import Path
+from socket import create_connection
 
 import pytest
 
@@ -16,9 +18,17 @@ from protocol.bodies_client import ConsumeStatus
 from protocol.codes import RequestCode
 from protocol.command import RemotingCommand
 from protocol.headers.admin import GetConsumeStatsHeader
+from remoting.certificate import not_after_s
 from storage.files.disk import RealDisk
-from tests.actors.metrics.names import BOARD_10477, EXPORTER, NATIVE
+from tests.actors.metrics.names import (
+    BOARD_10477,
+    BOARD_OF_THE_EXPORTER,
+    EXPORTER,
+    NATIVE,
+)
+from tests.compat.patience import wait_until
 from tests.support.brokers import BROKER, STORE, SimulatedBroker, send_command
+from tests.support.certificates import Certificates
 from tests.support.metrics import Scraper, families, samples, value
 from tests.support.peers import request
 from tests.support.transacting import COMMIT, ROLLBACK, end_command, half
@@ -26,9 +36,15 @@ from tests.support.transacting import COMMIT, ROLLBACK, end_command, half
 BILLING = {"topic": "Topic", "consumer_group": "consumers"}
 
 
-def commit(made: SimulatedBroker, offset: int, queue_id: int = 0, topic: str = "Topic") -> None:
+def commit(
+    made: SimulatedBroker,
+    offset: int,
+    queue_id: int = 0,
+    topic: str = "Topic",
+    group: str = "consumers",
+) -> None:
     """As a consumer does that has consumed so far."""
-    fields = {"consumerGroup": "consumers", "topic": topic, "queueId": str(queue_id)}
+    fields = {"consumerGroup": group, "topic": topic, "queueId": str(queue_id)}
     fields["commitOffset"] = str(offset)
     assert made.ask(request(RequestCode.UPDATE_CONSUMER_OFFSET, fields)).code == 0
 
@@ -230,8 +246,15 @@ def test_what_boards_made_for_the_exporter_ask_for_has_values() -> None:
     made = busy_broker()
     status = ConsumeStatus(pull_rt=1.5, consume_ok_tps=7.0)
     client = ClientFigure("192.0.2.7:1", "c", "consumers", "Topic", status)
+    (record, *_) = made.records()
+    for level in ("-1", "1"):  # a dead letter, and one for the retry topic
+        fields = {"offset": str(record.physical_offset), "group": "consumers", "delayLevel": level}
+        assert made.ask(request(RequestCode.CONSUMER_SEND_MSG_BACK, fields)).code == 0
+    made.system.advance(3000)
+    commit(made, 0, topic="%RETRY%consumers", group="late")
     found = Scraper(made).for_exporter(client)
-    assert {name for name in BOARD_10477 if not found.get(name)} == set()
+    wanted = BOARD_10477 | BOARD_OF_THE_EXPORTER
+    assert {name for name in wanted if not found.get(name)} == set()
     assert value(found, "rocketmq_client_consumer_pull_rt", clientId="c", topic="Topic") == 1.5
     assert value(found, "rocketmq_client_consume_ok_msg_tps", group="consumers") == 7
     # sum(rocketmq_producer_offset) by (topic) - … sum(rocketmq_consumer_offset) by (group,topic)
@@ -289,3 +312,51 @@ def test_a_broker_with_sockets_serves_both_pages(tmp_path: Path) -> None:
             assert len(found[name]) == 1
     finally:
         assert running.stop(30)
+
+
+def test_tls_is_counted_and_a_certificate_has_its_end(tmp_path: Path) -> None:
+    made = Certificates(tmp_path / "tls")
+    files = made.files()
+    config = replace(
+        BROKER,
+        listen_port=0,
+        metrics_type="PROM",
+        metrics_port=0,
+        tls_metrics_mode="enforcing",
+        tls_server_certificate=files.cert_path,
+        tls_server_key=files.key_path,
+    )
+    store = replace(STORE, root=str(tmp_path / "store"))
+    running = start_broker(config, store, system=ActorSystem.real(disk=RealDisk()))
+    context = made.calls()
+    try:
+        with (
+            create_connection(("127.0.0.1", running.ports.main), 30) as plain,
+            create_connection(("127.0.0.1", running.ports.main), 30) as wrong,
+            create_connection(("127.0.0.1", running.ports.main), 30) as sock,
+            context.wrap_socket(sock, server_hostname="127.0.0.1"),
+        ):
+            plain.sendall(b"\0\0")
+            wrong.sendall(b"\x16nonsense")
+            with suppress(ConnectionError):
+                assert not wrong.recv(1)
+            tls = running.broker.tls
+            assert tls is not None
+            wait_until(lambda: tls.handshakes.total() == 2, "both are counted")
+            connection = HTTPSConnection(
+                "127.0.0.1", running.metrics_port, timeout=30, context=context
+            )
+            connection.request("GET", "/metrics")
+            found = samples(connection.getresponse().read().decode())
+            connection.close()
+    finally:
+        assert running.stop(30)
+    name = "troupemq_tls_handshakes_total"
+    assert {labels["result"]: number for labels, number in found[name]} == {
+        **{"success": 1, "failed": 1},
+        **{"too_late": 0, "too_many": 0, "plain": 0},
+    }
+    assert value(found, "troupemq_connections", port="main", tls="true") == 1
+    assert value(found, "troupemq_connections", port="main", tls="false") == 1
+    end_s = value(found, "troupemq_tls_certificate_not_after_seconds", use="server")
+    assert end_s == not_after_s(Path(files.cert_path).read_text(encoding="ascii"))

@@ -84,5 +84,5 @@ def test_who_scrapes_is_told_when_it_cannot_be_made() -> None:
     port = Told("port")
     MakePage(("/x", ""), None, port.address).refuse("a test")
     (made,) = port.take()
-    assert made.status is HTTPStatus.INTERNAL_SERVER_ERROR
-    assert b"".join(made.plain) == b"the page cannot be made: a test\n"
+    assert made.answer.status is HTTPStatus.INTERNAL_SERVER_ERROR
+    assert b"".join(made.answer.plain) == b"the page cannot be made: a test\n"

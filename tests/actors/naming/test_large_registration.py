@@ -82,6 +82,7 @@ def test_very_many_topics_are_registered_in_parts_that_fit_into_frames() -> None
         assert namesrv.take_sizes() == [0], "a sign of life; the answer says what is ordered"
 
 
+@pytest.mark.heavy
 def test_of_very_many_topics_only_what_has_changed_is_registered_again() -> None:
     with crowded() as (bench, namesrv):
         namesrv.take_sizes()
@@ -97,6 +98,7 @@ def test_of_very_many_topics_only_what_has_changed_is_registered_again() -> None
         assert namesrv.routes.data_version(ADDRESS) == DataVersion(5000, 2)
 
 
+@pytest.mark.heavy
 def test_a_name_server_that_has_forgotten_very_many_topics_gets_them_all_again() -> None:
     with crowded() as (bench, namesrv):
         namesrv.take_sizes()
@@ -106,6 +108,7 @@ def test_a_name_server_that_has_forgotten_very_many_topics_gets_them_all_again()
         assert len(namesrv.routes.topics()) == MANY
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("part", [1, 2, 4])
 def test_very_many_topics_of_which_a_part_was_refused_come_again(part: int) -> None:
     with crowded(fails_at=part) as (bench, namesrv):

@@ -131,6 +131,7 @@ def test_a_peer_that_takes_nothing_for_too_long_is_idle() -> None:
         assert connection not in made.system.live
 
 
+@pytest.mark.heavy
 def test_a_peer_that_takes_its_answers_slowly_is_not_idle() -> None:
     made = broker(8)
     with paired_lines(made, lines=1) as (line,):

@@ -104,6 +104,7 @@ def test_filter_data_that_lag_behind_the_subscription_are_refused() -> None:
     made.stop()
 
 
+@pytest.mark.heavy
 def test_the_first_pull_behind_a_heartbeat_knows_its_expression() -> None:
     for seed in range(20):
         made = filtering(seed=seed)
@@ -142,6 +143,7 @@ def test_what_is_unknown_or_cannot_be_evaluated_is_no_match() -> None:
     made.stop()
 
 
+@pytest.mark.heavy
 def test_many_that_do_not_match_take_many_pulls_and_none_is_left_out() -> None:
     made = filtering()
     for start in range(0, 2500, 500):

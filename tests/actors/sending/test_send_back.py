@@ -232,6 +232,7 @@ def recorded() -> Iterator[tuple[RemotingCommand, RemotingCommand]]:
                 yield asked[frame["pair"]], decode_frame(frame["frame"][4:])
 
 
+@pytest.mark.heavy
 def test_recorded_returns_get_the_recorded_answers() -> None:
     compared = 0
     for command, wanted in recorded():

@@ -88,6 +88,7 @@ def test_index_keys_are_the_unique_key_and_each_word_of_keys() -> None:
             assert made.prepare("Topic", 0, 0, properties)[2] == index_keys(properties)
 
 
+@pytest.mark.heavy
 def test_ten_thousand_texts_are_prepared_as_when_each_was_the_first() -> None:
     random, warm = Random(23), preparer()
     for _ in range(10_000):

@@ -67,6 +67,8 @@ def test_a_broker_calls_others_with_tls_where_its_own_mode_is_enforcing_as_in_4_
     [
         ({"tls.server.mode": "enforced"}, "tls.server.mode is enforced: it may be disabled, permi"),
         ({"tls.ha.mode": "on"}, "tls.ha.mode is on: it may be disabled, permissive, enforcing."),
+        ({"tls.metrics.mode": "on"}, "tls.metrics.mode is on: it may be disabled, permissive, enf"),
+        ({"tls.metrics.mode": "enforcing"}, "tls.metrics.mode is enforcing, and there is no"),
         ({"tls.enable": "yes"}, "tls.enable is yes: it may be true, false."),
         ({"tls.server.need.client.auth": "must"}, "it may be none, optional, require."),
         ({"tls.server.mode": "enforcing"}, "enforcing, and there is no certificate: name one as"),

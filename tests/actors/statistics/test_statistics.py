@@ -71,6 +71,7 @@ def test_a_minute_has_seven_samples_and_what_came_before_is_forgotten() -> None:
         assert figures(view(made, "TOPIC_PUT_NUMS", "Topic").stats_minute) == item(0, 0.0, 0.0)
 
 
+@pytest.mark.heavy
 def test_hours_and_days_are_sampled_more_rarely() -> None:
     with broker(replace(STORE, message_delay_level="1s")) as made:  # little is done in 2 hours
         made.send()

@@ -379,6 +379,7 @@ def test_the_originals_requests_get_the_originals_answers() -> None:
     assert compared >= 5
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("count", [10, 2 * ENCODED_HERE_MAX])
 def test_a_large_table_is_answered_like_a_small_one(count: int) -> None:
     made = SimulatedBroker(1)

@@ -41,6 +41,7 @@ def timed(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     return times
 
 
+@pytest.mark.heavy
 def test_thousands_of_pending_ones_are_checked_without_holding_the_loop(
     monkeypatch: pytest.MonkeyPatch, tell: Callable[[str], None]
 ) -> None:

@@ -69,6 +69,7 @@ def run_directories(archive: Archive) -> list[str]:
     return sorted(path.name for path in archive.output.iterdir() if path.name[0] != "_")
 
 
+@pytest.mark.heavy
 def test_one_run_has_the_messages_of_all_with_the_columns_of_today(
     archive: Archive, store: StoreWriter
 ) -> None:
@@ -109,6 +110,7 @@ def test_the_manifest_stays_true(archive: Archive) -> None:
         assert queue.rows == sum(each.rows for each in parts) == queue.last - queue.first + 1
 
 
+@pytest.mark.heavy
 def test_the_next_run_goes_on_behind_it(tmp_path: Path, store: StoreWriter) -> None:
     archive = Archive(str(tmp_path / "archive"))
     for end in ENDS[:-1]:
@@ -131,6 +133,7 @@ def test_what_is_large_or_alone_is_left_as_it_is(archive: Archive) -> None:
     assert archive.runs() == [run]
 
 
+@pytest.mark.heavy
 def test_a_large_file_is_taken_over_and_small_ones_are_joined_beside_it(
     tmp_path: Path, store: StoreWriter
 ) -> None:
@@ -192,6 +195,7 @@ class Killed(BaseException):
     """In the place of a kill: nothing below may catch it."""
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("is_after", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize("number", [1, 2, 3, 4], ids=["publishing", "first", "second", "third"])
 def test_a_kill_at_any_rename_loses_nothing_and_shows_nothing_twice(

@@ -43,6 +43,7 @@ def test_what_was_replaced_is_out_of_sight_and_stays_for_who_is_reading_it(
         assert [Path(file).exists() for file in (before[0], after[0])] == [False, True]
 
 
+@pytest.mark.heavy
 def test_runs_behind_a_compaction_know_what_it_replaced(archive: Archive, tmp_path: Path) -> None:
     compact(None, str(archive.output), grace_ms=HOUR_MS)
     more = write_messages(StoreWriter(tmp_path / "more"), 240)

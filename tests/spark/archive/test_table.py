@@ -109,6 +109,7 @@ def test_each_run_is_one_commit_and_one_manifest(
 KILLS = ["seal", "append", "publish", "clear_staging"]
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("is_after", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize("step", KILLS)
 @pytest.mark.parametrize("number", [1, 2], ids=["first run", "second run"])

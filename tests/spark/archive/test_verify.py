@@ -36,6 +36,7 @@ def verify(store: StoreWriter, archive: Archive) -> dict[str, object]:
     return load_job("archive").main(None, given)
 
 
+@pytest.mark.heavy
 def test_runs_of_both_formats_are_read_as_one_table(store: StoreWriter, archive: Archive) -> None:
     paths = {
         run: [archive.run_directory(run) / each.path for each in archive.manifest(run).files]
@@ -59,6 +60,7 @@ def test_runs_of_both_formats_are_read_as_one_table(store: StoreWriter, archive:
     ] == in_order(wanted)
 
 
+@pytest.mark.heavy
 def test_runs_of_both_formats_are_compared_with_the_log(
     store: StoreWriter, archive: Archive
 ) -> None:
@@ -80,6 +82,7 @@ def test_messages_whose_queue_files_have_been_deleted_are_expired(tmp_path: Path
     assert (report["compared"], report["expired"], report["clean"]) == (3, 3, True)
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("number", [41, FIRST + 41], ids=["the first format", "the one of today"])
 def test_a_message_that_differs_is_named_in_either_format(
     store: StoreWriter, archive: Archive, number: int

@@ -53,6 +53,7 @@ def decoded_by_file(store: Store) -> list[Row]:
     return rows
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize(
     "name", ["clean", "slave", "ext", "v6", "crashed", "crashed-recovered", BY_HAND]
 )
@@ -125,6 +126,7 @@ bodies = st.one_of(
 )
 
 
+@pytest.mark.heavy
 @settings(max_examples=40, deadline=None)
 @given(
     st.lists(
@@ -221,6 +223,7 @@ def test_a_compressed_body_is_whole_or_null(
     assert plain_body(stored, sys_flag & ~1) == stored
 
 
+@pytest.mark.heavy
 def test_a_batch_is_cut_where_its_plain_bodies_have_8_mib(tmp_path: Path) -> None:
     writer = StoreWriter(tmp_path, log_file_bytes=1 << 20)
     sizes = [3, 3, 0, 3, 10, 1, 1]
@@ -275,6 +278,7 @@ texts = st.lists(
 ).map(b"".join)
 
 
+@pytest.mark.heavy
 @given(st.lists(texts, max_size=20))
 def test_properties_are_found_as_the_protocol_finds_them(raw: list[bytes]) -> None:
     found = PropertyTexts(pa.array(raw, pa.binary()))
@@ -282,6 +286,7 @@ def test_properties_are_found_as_the_protocol_finds_them(raw: list[bytes]) -> No
         assert found.column(name).to_pylist() == [parse(text).get(name) for text in raw]
 
 
+@pytest.mark.heavy
 @given(st.lists(texts, max_size=20))
 def test_properties_are_maps_as_the_protocol_reads_them(raw: list[bytes]) -> None:
     maps = PropertyTexts(pa.array(raw, pa.binary())).maps().to_pylist()

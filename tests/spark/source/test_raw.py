@@ -124,6 +124,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, str
         yield root, address
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("answer_bytes", [1 << 20, 20_000, 1])
 def test_rows_are_those_of_the_store_reader_column_by_column(
     served: tuple[Path, str], answer_bytes: int, monkeypatch: pytest.MonkeyPatch

@@ -192,6 +192,7 @@ def test_tags_behind_an_extended_queue_are_found(tmp_path: Path) -> None:
         assert count == sum(row["tags"] == tag for row in rows) > 0
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize(
     ("given", "at_least", "rows_max"),
     [
@@ -253,6 +254,7 @@ def test_a_filter_on_time_reads_little_more_than_it_must(
     assert {6, 5, 1, 0} <= set(numbers(options(written), pushed)) <= set(range(13))
 
 
+@pytest.mark.heavy
 def test_the_ends_of_a_queue_are_found_in_sparse_files(tmp_path: Path) -> None:
     writer = StoreWriter(tmp_path, queue_file_bytes=400_000)
     for _ in range(3):

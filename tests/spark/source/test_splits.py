@@ -104,6 +104,7 @@ def batches(reader: StoreStreamReader, limit: ReadLimit) -> list[list[tuple[int,
     return found
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("limit", [5000, 40_000])
 def test_batches_of_a_stream_keep_to_their_bytes_as_those_of_a_store(
     served: Served, limit: int

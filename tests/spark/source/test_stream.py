@@ -74,6 +74,7 @@ def test_a_stream_begins_at_the_latest_unless_told_otherwise(writer: StoreWriter
     assert reader.initialOffset() == {"a": {"0": 30, "1": 10}}
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize(
     ("given", "limit", "sizes"),
     [

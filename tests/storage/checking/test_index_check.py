@@ -83,6 +83,7 @@ def test_what_the_original_wrote_is_fine(name: str, tmp_path: Path) -> None:
     made.close()
 
 
+@pytest.mark.heavy
 def test_any_bit_that_counts_is_missed_when_it_is_wrong(clean: Made) -> None:
     """Of an entry each bit, of each slot one."""
     entry = clean.entries_start + 77 * ENTRY_BYTES

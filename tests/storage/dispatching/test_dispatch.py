@@ -72,6 +72,7 @@ names = st.sampled_from(["KEYS", "TAGS", "UNIQ_KEY", "DELAY", "XKEYS", "K", "a"]
 values = st.text("ab KEYSTAG\x01", max_size=8)
 
 
+@pytest.mark.heavy
 @settings(deadline=None, database=None, max_examples=300)
 @given(st.lists(st.tuples(names, values), max_size=8), st.booleans())
 def test_a_property_is_what_the_parser_of_all_properties_finds(

@@ -282,6 +282,7 @@ def test_a_directory_whose_sync_fails_says_so_and_is_closed(
     assert recorder.calls == list(MADE)
 
 
+@pytest.mark.heavy
 def test_a_file_that_nobody_holds_any_more_is_closed_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -31,12 +31,14 @@ def test_known_hashes(text: str, value: int) -> None:
     assert java_hash(text.encode()) == plain_hash(text) == value
 
 
+@pytest.mark.heavy
 @quick
 @given(st.text(st.characters(codec="utf-8"), max_size=600))
 def test_any_text_hashes_as_in_java(text: str) -> None:
     assert java_hash(text.encode()) == plain_hash(text)
 
 
+@pytest.mark.heavy
 @quick
 @given(st.text("0123456789ABCDEF", min_size=28, max_size=60), st.text("abcXYZ_-%|09", min_size=1))
 def test_unique_keys_hash_as_in_java(key: str, topic: str) -> None:
@@ -46,6 +48,7 @@ def test_unique_keys_hash_as_in_java(key: str, topic: str) -> None:
         assert hashes.index_hash(topic.encode(), (key + counter).encode()) == wanted
 
 
+@pytest.mark.heavy
 @quick
 @given(st.binary(max_size=80))
 def test_broken_text_hashes_as_java_reads_it(data: bytes) -> None:

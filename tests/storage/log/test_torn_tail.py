@@ -102,12 +102,14 @@ def check(left: int, complete: int, records: int, *, flushed: bool) -> None:
     )
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("flushed", [False, True])
 def test_the_last_three_records_cut_at_every_byte(flushed: bool) -> None:
     for left, complete in cuts(RECORDS - TAIL_RECORDS, RECORDS):
         check(left, complete, RECORDS, flushed=flushed)
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("flushed", [False, True])
 def test_a_record_at_a_roll_cut_at_every_byte(flushed: bool) -> None:
     records = FIRST_FILE_RECORDS + 1

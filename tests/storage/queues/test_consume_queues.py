@@ -90,6 +90,7 @@ def test_a_full_disk_stops_writing_and_the_same_entries_may_come_again() -> None
     assert reloaded(disk).next_offsets() == {("T", n): 10 for n in range(4)}
 
 
+@pytest.mark.heavy
 def test_a_thousand_queues_hold_few_files_open() -> None:
     disk = FakeDisk()
     queues = ConsumeQueues(config(), disk)

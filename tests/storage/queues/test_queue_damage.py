@@ -60,6 +60,7 @@ DAMAGE = {
 }
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("damage", DAMAGE)
 @pytest.mark.parametrize("stop", ["known", "clean", "killed"])
 @pytest.mark.parametrize("config", [CONFIG, EXTENDED], ids=["plain", "extended"])

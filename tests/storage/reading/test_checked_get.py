@@ -60,6 +60,7 @@ def test_what_nothing_vouches_for_in_a_record_is_handed_out_as_it_is(position: i
     assert outcome(old.get(2)) == (GetStatus.FOUND, 10, 12)
 
 
+@pytest.mark.heavy
 def test_every_flipped_bit_of_a_unit_is_noticed_or_does_not_matter() -> None:
     for bit in range(UNIT_BITS):
         old = OldStore(12)

@@ -110,6 +110,7 @@ def queues(draw: st.DrawFn) -> tuple[ConsumeQueue, int]:
     return queue, end
 
 
+@pytest.mark.heavy
 @settings(profile)
 @given(queues(), st.data())
 def test_any_get_gives_what_going_through_the_units_gives(

@@ -77,6 +77,7 @@ def test_a_recorded_stream_into_an_empty_log_begins_where_it_says(made: MessageS
     assert numbers, "records are found from the log's new beginning on"
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("chunk_bytes", (1, 7, 1000, 40_000))
 def test_a_golden_log_comes_out_byte_for_byte_however_it_is_cut(
     chunk_bytes: int, made: MessageStore, tmp_path: Path

@@ -48,6 +48,7 @@ def test_the_files_of_the_original_are_written_again_byte_by_byte(
         assert (found.is_newest, found.findings) == (True, "")
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("file", KINDS)
 @pytest.mark.parametrize("zeros", [False, True], ids=["cut", "zeros"])
 def test_a_file_cut_at_any_byte_is_read_from_its_version_before(

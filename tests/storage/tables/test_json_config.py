@@ -156,6 +156,7 @@ def test_what_is_left_out_is_kept_beside_the_file_once_however_often_it_is_found
     assert loads(first) == {"entry": "T1", "reason": "perm is -3", "value": {"topics": {"T1": "x"}}}
 
 
+@pytest.mark.heavy
 def test_the_file_of_what_is_left_out_is_bounded_and_keeps_the_newest() -> None:
     disk = FakeDisk()
     value = "x" * (LEFT_OUT_BYTES_MAX // 3)

@@ -171,6 +171,7 @@ def test_the_table_agrees_with_the_log_after_every_power_cut(seed: int) -> None:
     replay(seed)
 
 
+@pytest.mark.heavy
 def test_a_table_that_ran_ahead_of_the_log_would_be_noticed() -> None:
     """Keeping changes back until the log is on disk is needed."""
     failures = 0

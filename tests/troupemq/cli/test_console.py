@@ -1,13 +1,23 @@
 """`troupemq console`: its options and what it says of those that cannot be."""
 
+import os
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
 from actors.config import ConfigError, parse_broker_config, parse_namesrv_config
+from protocol.signature import Credentials
+from storage.access.account import (
+    ACCESS_KEY,
+    ACL_FILE,
+    SECRET_KEY,
+    SECURITY_TOKEN,
+    account_of_environment,
+)
 from storage.config import StoreConfig
 from troupemq.cli import cli
+from troupemq.cli.console import ACCOUNT_FILE, take_account
 from troupemq.masters.plan import derived
 
 
@@ -27,6 +37,8 @@ def test_a_prefix_is_a_path(prefix: str, tmp_path: Path) -> None:
     [
         (["--alerts", "nowhere.json"], "nowhere.json cannot be read"),
         (["-n", "no address"], "no address"),
+        (["--https-cert", "a.pem"], "--https-cert and --https-key belong together"),
+        (["--https-cert", "a.pem", "--https-key", "a.key"], "a.key cannot be read"),
     ],
 )
 def test_what_cannot_be_is_one_sentence(words: list[str], sentence: str, tmp_path: Path) -> None:
@@ -60,3 +72,19 @@ def test_of_several_masters_the_first_has_the_console() -> None:
     store = StoreConfig(root="/store")
     assert "consolePort" not in derived(broker, store, 0)
     assert derived(broker, store, 1)["consolePort"] == "0"
+
+
+def test_the_account_among_its_data_counts_where_nothing_else_names_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in (ACL_FILE, ACCESS_KEY, SECRET_KEY, SECURITY_TOKEN):
+        monkeypatch.setenv(name, "")
+    take_account(tmp_path / ACCOUNT_FILE)
+    assert account_of_environment(os.environ) is None
+    (tmp_path / ACCOUNT_FILE).write_text("accessKey: console\nsecretKey: a-long-one\n")
+    take_account(tmp_path / ACCOUNT_FILE)
+    assert account_of_environment(os.environ) == Credentials("console", "a-long-one")
+    (tmp_path / ACCOUNT_FILE).write_text("accessKey: other\nsecretKey: a-long-one\n")
+    take_account(tmp_path / ACCOUNT_FILE)
+    found = account_of_environment(os.environ)
+    assert found is not None and found.access_key == "console"

@@ -34,3 +34,19 @@ def test_settings_that_cannot_work_are_the_refusal_of_the_start(tmp_path: Path) 
     path.write_text("brokerRole=KING\n")
     result = ask("-c", str(path))
     assert result.exit_code == 10 and "brokerRole is KING" in result.output
+
+
+def test_a_settings_file_that_may_not_be_read_is_a_matter_of_permissions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "broker.conf"
+    path.write_text("brokerName=x\n")
+
+    def refuse(*_: object, **__: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr("builtins.open", refuse)
+    for command in ("doctor", "broker"):
+        result = CliRunner().invoke(cli, [command, "-c", str(path)])
+        assert result.exit_code == 14, result.output
+        assert f"{path} cannot be read: Permission denied; let the user" in result.output

@@ -5,11 +5,12 @@ from collections.abc import Iterator
 import pytest
 from click.testing import CliRunner, Result
 
+from actors.metrics.page_server import PageServer
 from protocol.codes import RequestCode, ResponseCode
 from tests.troupemq.fake_server import FakeServer
 from troupemq.cli import cli
 from troupemq.health.checks import Health, HealthCheck
-from troupemq.health.http import HealthServer
+from troupemq.health.http import health_server
 
 HOST = "127.0.0.1"
 
@@ -20,8 +21,8 @@ def health() -> Health:
 
 
 @pytest.fixture
-def server(health: Health) -> Iterator[HealthServer]:
-    server = HealthServer(HOST, 0, health)
+def server(health: Health) -> Iterator[PageServer]:
+    server = health_server(HOST, 0, health)
     yield server
     server.close()
 
@@ -30,7 +31,7 @@ def ask(*arguments: str) -> Result:
     return CliRunner().invoke(cli, ["health", *arguments], catch_exceptions=False)
 
 
-def test_a_server_that_starts_lives_and_is_not_ready(server: HealthServer, health: Health) -> None:
+def test_a_server_that_starts_lives_and_is_not_ready(server: PageServer, health: Health) -> None:
     port = str(server.port)
     assert (ask("live", "-p", port).exit_code, ask("live", "-p", port).output) == (0, "")
     unready = ask("-p", port)
@@ -40,7 +41,7 @@ def test_a_server_that_starts_lives_and_is_not_ready(server: HealthServer, healt
     assert ask("ready", "-v", "-p", port).output == "serving: ok\nloop: ok\ndisk: ok\n"
 
 
-def test_who_does_not_answer_is_unwell_in_a_sentence(server: HealthServer) -> None:
+def test_who_does_not_answer_is_unwell_in_a_sentence(server: PageServer) -> None:
     server.close()
     gone = ask("-p", str(server.port))
     assert gone.exit_code == 1 and f"{HOST}:{server.port} does not answer" in gone.stderr

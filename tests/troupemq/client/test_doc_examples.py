@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from protocol.topic_names import SCHEDULE_TOPIC
 from tests.compat.patience import wait_until
 from tests.test_docs import ROOT
 from tests.troupemq.fake_server import WAIT_S
@@ -65,11 +66,14 @@ def test_the_examples_of_the_readme(run: Callable[[str], object]) -> None:
     assert run(example) == b"one book"
 
 
+@pytest.mark.heavy
 def test_the_examples_of_sending(run: Callable[[str], object], namesrv: str) -> None:
-    sends, transaction, request = examples("docs/sending.md")
+    sends, later, transaction, request = examples("docs/sending.md")
     with Admin(namesrv) as admin:
         run(sends)
         wait_until(lambda: admin.message_count("Orders") == 1002, "all of them")
+        run(later)
+        assert admin.message_count(SCHEDULE_TOPIC) == 1 and admin.message_count("Reminders") == 0
         assert run(transaction) == "order-1"
         wait_until(lambda: admin.message_count("Paid") == 1, "its commit, which nobody answers")
     assert run(request) == b"42"

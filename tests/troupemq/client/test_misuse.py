@@ -30,6 +30,13 @@ __all__ = ["broker"]
 LONG_S = 60.0
 
 
+@pytest.fixture(scope="module", autouse=True)
+def what_was_there_before_is_not_collected() -> None:
+    """Or each of the tests here would go through all that this process has imported."""
+    gc.collect()
+    gc.freeze()
+
+
 def listen(views: Sequence[MessageView]) -> None:
     raise AssertionError("nothing was sent")
 

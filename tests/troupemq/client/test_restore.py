@@ -79,6 +79,7 @@ EVERY = [0, 2, 4, 6, 8, 10, 1, 3, 5, 7, 9, 11]
 """Queue 5 goes to queue 1 of the two, each in its order."""
 
 
+@pytest.mark.heavy
 def test_messages_come_back_with_all_that_their_producers_gave_them(
     namesrv: str, archive: str
 ) -> None:
@@ -96,6 +97,7 @@ def test_messages_come_back_with_all_that_their_producers_gave_them(
     assert (again.sent, again.found) == (0, 0)
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("where", [BEFORE_A_SEND, BEFORE_A_COMMIT])
 def test_a_run_that_is_killed_goes_on_and_sends_nothing_twice(
     namesrv: str, archive: str, where: str
@@ -106,6 +108,7 @@ def test_a_run_that_is_killed_goes_on_and_sends_nothing_twice(
     assert numbers(namesrv) == EVERY
 
 
+@pytest.mark.heavy
 def test_ranges_that_overlap_send_what_both_have_once(namesrv: str, archive: str) -> None:
     assert restore(namesrv, archive, queue_id=5, first=1, end=4).run().sent == 3
     begin, end = (NOVEMBER_ROOT_MS + hours * HOUR_MS for hours in (40, 80))
@@ -132,6 +135,7 @@ def test_a_range_is_chosen_by_queue_offsets_and_times(namesrv: str, archive: str
     assert numbers(namesrv) == [8, 3, 5, 7]
 
 
+@pytest.mark.heavy
 def test_a_compacted_archive_goes_on_where_the_runs_were(
     namesrv: str, archive: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -104,6 +104,16 @@ def test_mail_says_the_same(mail_port: int, tmp_path: Path) -> None:
     assert [each.failure for each in alerts.told] == [""]
 
 
+def test_a_trial_is_told_as_an_alert_is_and_says_why_it_is_not(
+    webhook: str, tmp_path: Path
+) -> None:
+    alerts = Alerts(AlertSettings(webhook=f"{webhook}/x"), tmp_path / "thresholds.json")
+    assert alerts.tell_trial(5, "ops") == ""
+    assert "ops tries whether alerts" in str(Hook.bodies[0]["text"])
+    alerts = Alerts(AlertSettings(webhook=f"{webhook}/fail"), tmp_path / "thresholds.json")
+    assert "The webhook: " in alerts.tell_trial(5, "ops")
+
+
 @pytest.mark.parametrize("where", ["http://127.0.0.1:1/", "{}/fail", "http://[::1"])
 def test_what_cannot_be_told_is_shown(webhook: str, tmp_path: Path, where: str) -> None:
     settings = AlertSettings(webhook=where.format(webhook), mail_host="127.0.0.1", mail_port=1)

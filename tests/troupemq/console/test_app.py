@@ -58,6 +58,7 @@ def test_a_wrong_password_and_a_wrong_name_are_told_the_same(visit_to: MakeVisit
     assert wrong.status_code == 401 and "set-cookie" not in wrong.headers
 
 
+@pytest.mark.heavy
 def test_ten_thousand_passwords_are_not_tried(visit_to: MakeVisit) -> None:
     """Each that is looked at costs 32 MiB and 80 ms: the others are refused unseen."""
     visit = visit_to(None)

@@ -2,12 +2,14 @@
 
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from shutil import which
 
 import pytest
 from playwright.sync_api import Page, Response, ViewportSize, sync_playwright
 
+from protocol.bodies_own import JobRun, Jobs
 from troupemq import Message, Producer, PullConsumer
 from troupemq.client.consuming.consumer_offsets import ConsumeFrom
 from troupemq.console.asking import ConsoleSettings
@@ -22,6 +24,7 @@ PATHS = (
     *("/", "/brokers", "/topics", "/topic?name=Orders", "/groups", "/group?name=late"),
     *("/messages?topic=Orders", "/tail?topic=Orders", "/dead-letters", "/transactions", "/delays"),
     *("/trace", "/jobs", "/alerts", "/access", "/users", "/audit", "/change/topic"),
+    *("/group/members?name=late", "/jobs/history?job=archive", "/change/acl-account"),
 )
 HOSTILE = b"<script>document.title='taken'</script><img src=x onerror=alert(1)>"
 
@@ -85,22 +88,35 @@ def go(page: Page, path: str) -> None:
 
 
 @pytest.mark.slow
-def test_a_newcomer_finds_a_late_group_a_message_and_its_consumer_in_three_clicks(
-    browser_page: Page,
+def test_a_newcomer_finds_a_message_its_consumer_and_a_late_group_in_three_clicks_each(
+    browser_page: Page, console: ConsoleServer
 ) -> None:
+    """From the address that the start prints, logged in; nothing but links is needed."""
     page = browser_page
-    go(page, "/")
-    page.wait_for_selector("#findings >> text=late has")
-    page.click("#late_groups tbody a >> text=late")
+
+    def click_from_the_begin(*what: str) -> None:
+        assert len(what) <= 3
+        page.goto(f"http://127.0.0.1:{console.port}/")
+        for each in what:
+            page.click(each)
+
+    click_from_the_begin("#late_groups tbody a >> text=late")
     page.wait_for_selector("h1 >> text=Group late")
-    go(page, "/")
-    page.click("main >> text=Find a message")
+    assert page.locator("#queues >> text=Orders").count() > 0
+    orders = "#late_groups tbody a >> text=Orders"
+    click_from_the_begin(orders, "main >> text=Its messages", "#messages tbody a")
+    page.wait_for_selector("h1 >> text=Message")
+    assert HOSTILE.decode() in page.inner_text("#body")
+    assert "late" in page.inner_text("#consumers"), "with whether it has consumed it"
+    click_from_the_begin(orders, "#groups tbody a >> text=late")
+    page.wait_for_selector("h1 >> text=Group late")
+    click_from_the_begin("main >> text=Find a message")
     page.fill("main [name=topic]", "Orders")
+    page.fill("main [name=key]", "key-3")
     page.keyboard.press("Enter")
     page.click("#messages tbody a")
-    assert "late" in page.inner_text("#consumers")
-    assert page.title() == "Message · TroupeMQ"
-    assert HOSTILE.decode() in page.inner_text("#body")
+    page.wait_for_selector("h1 >> text=Message")
+    assert "key-3" in page.inner_text("#message")
 
 
 @pytest.mark.slow
@@ -164,3 +180,39 @@ def test_keys_lead_to_pages_and_fields_and_the_chart_is_drawn(browser_page: Page
     go(page, "/")
     page.keyboard.press("Tab")
     assert page.evaluate("document.activeElement.className") == "skip"
+
+
+@pytest.mark.slow
+def test_a_brokers_setting_is_found_by_what_it_means_and_its_actors_are_there(
+    browser_page: Page,
+) -> None:
+    page = browser_page
+    go(page, "/brokers")
+    page.click("#brokers tbody a")
+    page.wait_for_selector("#actors >> text=put_message")
+    assert "Nothing that is known is damaged" in page.inner_text("#damage")
+    page.fill("main [name=filter]", "fileReservedTime")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**filter=fileReservedTime**")
+    page.click("#settings tbody a")
+    page.fill("main [name=value]", "73")
+    page.click("text=Show what it does")
+    assert "-k fileReservedTime -v 73" in page.inner_text("#line")
+
+
+@pytest.mark.slow
+def test_the_runs_of_a_job_are_drawn(
+    browser_page: Page, console: ConsoleServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page, watch = browser_page, console.console.watch
+    runs = [
+        JobRun(f"a-{n}", "archive", "finished", started_ms=n * 60_000, ended_ms=n * 60_000 + 900)
+        for n in range(1, 5)
+    ]
+    now = replace(watch.newest(), jobs={"127.0.0.1:1": Jobs(["archive"], runs)})
+    monkeypatch.setattr(watch, "newest", lambda: now)
+    go(page, "/jobs")
+    page.wait_for_selector("#chart_archive canvas")
+    assert "seconds" in page.inner_text("#chart_archive .u-legend")
+    page.click("text=The same as figures")
+    page.wait_for_selector("#history >> text=0.9")

@@ -1,5 +1,6 @@
 """Changes: previewed, carried out as the line beside them says, noted in the audit log."""
 
+import json
 import shlex
 
 import pytest
@@ -150,6 +151,11 @@ def test_dead_letters_are_shown_and_sent_back_once(live: Visit, namesrv: str) ->
     assert (group["group"], group["dead_letters"]) == ("failing", 3)
     letters = live.json("/dead-letters/group", name="failing")["letters"]
     assert [each["from_topic"] for each in letters] == ["Back"] * 3
+    exported = live.get("/dead-letters/export", name="failing")
+    assert exported.headers["content-disposition"].startswith("attachment")
+    lines = [json.loads(line) for line in exported.text.splitlines()]
+    assert {line["body"] for line in lines} == {"0", "1", "2"}
+    assert {line["from_topic"] for line in lines} == {"Back"}
     one = {"group": "failing", "id": results[0].offset_message_id}
     assert "1 dead letters of failing were sent" in live.change("redrive-one", **one).text
     assert "0 dead letters" in live.change("redrive-one", **one).text
@@ -157,6 +163,22 @@ def test_dead_letters_are_shown_and_sent_back_once(live: Visit, namesrv: str) ->
     live.change("redrive", group="failing", count="10")
     wait_until(lambda: len(live.json("/messages", topic="Back")["messages"]) == 3, "all of them")
     assert "no dead letter" in live.change("redrive-one", **{**one, "group": "other"}).text
+
+
+def test_who_sees_no_bodies_gets_no_dead_letters_as_a_file(live: Visit) -> None:
+    object.__setattr__(live.console.settings, "hide_bodies", True)
+    live.console.accounts.new_password("somebody", "viewer")
+    assert live.get("/dead-letters/export", name="failing").status_code == 403
+    live.client.cookies.clear()
+    assert live.get("/api/dead-letters/export", name="failing").status_code == 401
+
+
+def test_one_consumer_is_given_a_message_again_by_an_admin(live: Visit) -> None:
+    given = {"id": "7F00000100002A9F0000000000000000", "group": "billing", "client": "me@1"}
+    line = "admin queryMsgById -i 7F00000100002A9F0000000000000000 -g billing -d me@1"
+    assert line in live.preview("consume-again", **given).text
+    live.console.accounts.new_password("somebody", "operator")
+    assert live.preview("consume-again", **given).status_code == 403
 
 
 def _dead_letter(topic: str, number: int, properties: dict[str, str]) -> Message:
@@ -176,6 +198,9 @@ def test_a_setting_is_changed_and_what_it_was_is_noted(live: Visit) -> None:
     shown = {row["setting"]: (row["value"], row["holds"]) for row in rows}
     assert shown["transactionCheckMax"] == ("9", "at once")
     assert shown["brokerName"] == ("broker-a", "after a restart")
+    page = live.change("setting", address=address, key="tls.server.keyPassword", value="hidden-1")
+    assert "is a secret" in page.text
+    assert "hidden-1" not in str(live.console.audit.newest(9))
 
 
 def test_groups_are_made_and_deleted(live: Visit) -> None:

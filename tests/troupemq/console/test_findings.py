@@ -2,7 +2,7 @@
 
 import pytest
 
-from protocol.bodies_own import JobRun, Jobs, OpenTransaction, OpenTransactions
+from protocol.bodies_own import JobRun, Jobs, OpenTransaction, OpenTransactions, StoreState
 from troupemq.cli.admin.session import BrokerPlace
 from troupemq.console.findings import Thresholds, findings_of, spoken
 from troupemq.console.snapshot import BrokerSummary, GroupSummary, Snapshot
@@ -125,3 +125,25 @@ def test_a_job_that_went_well_since_is_no_finding() -> None:
 )
 def test_a_duration_is_said_in_two_units(span_ms: int, text: str) -> None:
     assert spoken(span_ms) == text
+
+
+def test_damage_of_a_store_is_trouble_and_of_its_tables_worth_a_look() -> None:
+    now = snapshot()
+    now.brokers[0].store = StoreState(damaged_places=2, damaged_bytes=30, damaged_tables=["x"])
+    assert said(now) == [
+        (
+            "trouble",
+            "The broker broker-a has damage at 2 places of its log: its disk fails, or somebody"
+            " wrote there.",
+        ),
+        ("watch", "The broker broker-a found 1 table damaged when it started."),
+    ]
+    now.brokers[0].store = StoreState()
+    assert said(now) == []
+
+
+def test_a_console_without_an_account_that_brokers_want_says_what_it_needs() -> None:
+    now = snapshot()
+    now.missing.append("h:1 refuses: org.apache.rocketmq.acl.common.AclException: No accessKey")
+    ((level, text),) = said(now)
+    assert level == "trouble" and "monitor: true" in text and "--acl-file" in text

@@ -68,6 +68,7 @@ def place(result: SendResult) -> dict[str, object]:
 
 def test_every_page_is_there_as_html_and_as_json(live: Visit, traffic: list[SendResult]) -> None:
     query: dict[str, dict[str, object]] = {
+        "/jobs/history": {"job": "archive"},
         "/broker": {"address": live.console.watch.newest().brokers[0].place.address},
         "/topic": {"name": "Orders"},
         "/group": {"name": "billing"},
@@ -75,6 +76,7 @@ def test_every_page_is_there_as_html_and_as_json(live: Visit, traffic: list[Send
         "/producers": {"topic": "Orders", "group": "shop"},
         "/message": place(traffic[0]),
         "/dead-letters/group": {"name": "billing"},
+        "/group/members": {"name": "billing"},
         "/job": {"broker": "127.0.0.1:1", "run": "x"},
     }
     wanted = dict.fromkeys(PLACES, 200) | {"/job": 404}
@@ -101,6 +103,9 @@ def test_a_topic_shows_its_queues_and_who_consumes_it(
     found = live.json("/topic", name="Orders")
     assert sum(row["messages"] for row in found["queues"]) == COUNT
     assert [row["group"] for row in found["groups"]] == ["billing"]
+    address = live.console.watch.newest().brokers[0].place.address
+    senders = live.json("/producers", broker=address)["producers"]
+    assert "shop" in {row["group"] for row in senders}
     rows = live.json("/topics", filter="ORD")["topics"]
     assert [row["topic"] for row in rows] == ["Orders"]
     assert live.json("/topics", filter="nothing")["topics"] == []
@@ -116,6 +121,15 @@ def test_a_group_shows_its_members_and_where_it_is(live: Visit, traffic: list[Se
     client = live.json("/client", group="billing", client=members[0]["client"])
     assert {row["queue"].split("@")[0] for row in client["held"]} >= {"Orders"}
     assert live.get("/group", name="nobody").status_code == 404
+
+
+def test_the_members_of_a_group_say_what_they_subscribe_to(
+    live: Visit, traffic: list[SendResult]
+) -> None:
+    found = live.json("/group/members", name="billing")
+    assert [row["subscriptions"] for row in found["members"]] != [[]]
+    assert found["agreement"] == []
+    assert live.json("/group/members", name="nobody")["agreement"][0]["level"] == "trouble"
 
 
 def test_a_message_is_found_in_every_way(live: Visit, traffic: list[SendResult]) -> None:

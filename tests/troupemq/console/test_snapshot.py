@@ -35,6 +35,7 @@ OURS = (
     RequestCode.GET_GROUP_CHANGES,
     RequestCode.GET_OPEN_TRANSACTIONS,
     RequestCode.GET_JOBS,
+    RequestCode.GET_STORE_STATE,
 )
 NOW_MS = 1_700_000_000_000
 

@@ -1,7 +1,9 @@
 """Tests of troupemq/health/checks.py: live, ready, and why not, of servers that really run."""
 
 from collections.abc import Callable, Iterator
+from http.client import HTTPConnection
 from pathlib import Path
+from socket import create_connection
 from threading import Event
 
 import pytest
@@ -14,7 +16,7 @@ from actors.naming import namesrv_link
 from actors.replication import ha_slave
 from storage.files.disk import RealDisk
 from tests.compat.patience import wait_until
-from tests.compat.servers import SMALL_FILES
+from tests.compat.servers import SMALL_FILES, free_port
 from troupemq.health.checks import Health, HealthCheck, broker_checks, is_well, namesrv_checks
 from troupemq.servers import Servers
 
@@ -129,8 +131,9 @@ def test_a_slave_says_why_it_does_not_follow(
     start: StartServers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ha_slave, "AGAIN_MS", 100)
-    master = start()
-    slave = {"brokerRole": "SLAVE", "brokerId": "1"}
+    beats = {"haSendHeartbeatInterval": "100"}
+    master = start(**beats)
+    slave = {"brokerRole": "SLAVE", "brokerId": "1", **beats}
     lost = start(**slave)
     assert wrong(lost.health.ready()) == {"master": "it has not reached its master yet"}
     follows = start(**slave, haMasterAddress=f"{HOST}:{master.ports['ha']}")
@@ -159,3 +162,19 @@ def test_a_name_server_lets_brokers_register_first() -> None:
     assert not is_well(look())
     now = 105.0
     assert is_well(look())
+
+
+def test_health_and_metrics_may_have_one_port(start: StartServers) -> None:
+    port = str(free_port())
+    ports = {"healthPort": port, "metricsPromExporterPort": port}
+    servers = start(metricsExporterType="PROM", **ports)
+    assert servers.ports["metrics"] == servers.ports["health"] == int(port)
+    for path, wanted in (("/health/ready", b'"ok": true'), ("/metrics", b"rocketmq_topic_number")):
+        connection = HTTPConnection(HOST, int(port), timeout=STOP_S)
+        connection.request("GET", path)
+        answer = connection.getresponse()
+        assert answer.status == 200 and wanted in answer.read()
+        connection.close()
+    servers.stop(STOP_S)
+    with pytest.raises(ConnectionRefusedError):
+        create_connection((HOST, int(port)), STOP_S)

@@ -109,6 +109,10 @@ def test_only_the_first_runs_jobs_by_itself(tmp_path: Path) -> None:
             ("metricsExporterType=PROM", "metricsPromExporterPort=10901"),
             "metricsPromExporterPort is 10901: 3 masters have theirs at 10911",
         ),
+        (
+            ("monitoringPort=10935", "healthPort=10915"),
+            "monitoringPort is 10935, which is a port of one",
+        ),
         (("monitoringPort=10932",), "monitoringPort is 10932, which is a port of one"),
         (("masters=65",), "masters is 65: it must be 1 to 64."),
         (("masters=0",), "masters is 0: it must be 1 to 64."),
@@ -122,8 +126,22 @@ def test_ports_that_cannot_be_are_one_sentence(
     assert str(refused.value).startswith(sentence)
 
 
-def test_a_port_of_nobody_may_be_kept_for_monitoring(tmp_path: Path) -> None:
-    assert len(planned(tmp_path, "monitoringPort=10908").instances) == 3
+def test_a_port_for_monitoring_is_a_process_beside_them(tmp_path: Path) -> None:
+    assert planned(tmp_path).monitoring is None
+    plan = planned(tmp_path, "monitoringPort=10908", overrides={"namesrvAddr": "n:1"})
+    assert len(plan.instances) == 3 and plan.monitoring is not None
+    command = list(plan.monitoring.command)
+    assert command[command.index("--monitors") + 1] == f"{tmp_path}/store-masters/plan.json"
+    assert command[command.index("--ready-file") + 1] == plan.monitoring.ready_file
+    assert "namesrvAddr=n:1" in command and "--one-of" not in command
+
+
+def test_metrics_of_monitored_masters_are_for_the_process_beside_them_alone() -> None:
+    settings = "metricsExporterType=PROM", "monitoringPort=10908"
+    found = own(*settings, "metricsPromExporterHost=192.0.2.1", number=1)
+    assert found["metricsPromExporterHost"] == "127.0.0.1"
+    assert found["tls.metrics.mode"] == "disabled"
+    assert "metricsPromExporterHost" not in own("metricsExporterType=PROM", number=1)
 
 
 def test_fewer_masters_than_stores_are_refused(tmp_path: Path) -> None:

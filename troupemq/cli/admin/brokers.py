@@ -5,9 +5,10 @@ from math import isfinite
 from time import sleep, time_ns
 
 from protocol.bodies import KVTable
+from protocol.bodies_own import StoreState
 from protocol.codes import RequestCode
 from troupemq.cli.admin.command import BROKER, CLUSTER, command, flag, one_of, option
-from troupemq.cli.admin.output import Output, Row
+from troupemq.cli.admin.output import Output, Row, Time
 from troupemq.cli.admin.properties import and_says, properties_of, setting
 from troupemq.cli.admin.session import BrokerPlace, Session
 from troupemq.cli.admin.times import SECONDS
@@ -143,6 +144,51 @@ def broker_status(
             out.fields(
                 {"broker_address": address, **found} if out.as_json else found, title=address
             )
+
+
+@command("storeState", SECTION, BROKER, CLUSTER)
+def store_state(
+    session: Session, out: Output, *, broker_addr: str | None, cluster_name: str | None
+) -> None:
+    """Show what a broker's store holds, and what of it is damaged; of our brokers only.
+
+    Exit code 1 if something is damaged.
+    """
+    one_of(broker_addr, cluster_name)
+    for address in session.targets(broker_addr, cluster_name, masters_only=False):
+        with out.attempt():
+            found = session.read(StoreState, address, RequestCode.GET_STORE_STATE)
+            row = store_row(found)
+            out.fields({"broker_address": address, **row} if out.as_json else row, title=address)
+            if found.damaged_places:
+                out.fail(
+                    f"{found.damaged_places} places of the log of {address} are damaged,"
+                    f" {found.damaged_bytes} bytes in all."
+                )
+            for path in found.damaged_tables:
+                out.fail(f"The start of {address} found {path} damaged.")
+
+
+def store_row(found: StoreState) -> Row:
+    """A store under the names that commands and the console show."""
+    return {
+        "log_start": found.log_start,
+        "log_end": found.log_end,
+        "log_files": found.log_files,
+        "not_flushed": max(0, found.log_end - found.flushed),
+        "not_dispatched": max(0, found.log_end - found.dispatched),
+        "queues": found.queues,
+        "index_files": found.index_files,
+        "disk_bytes": found.disk_bytes,
+        "disk_free_bytes": found.disk_free_bytes,
+        "verified_percent": found.verified_percent,
+        "verified_ms": Time(found.verified_ms),
+        "damaged_places": found.damaged_places,
+        "damaged_bytes": found.damaged_bytes,
+        "damage": [f"{each.start} to {each.end}: {each.why}" for each in found.damage],
+        "damaged_tables": found.damaged_tables,
+        "found_at_start": found.found_at_start,
+    }
 
 
 @command("getBrokerConfig", SECTION, BROKER, CLUSTER)

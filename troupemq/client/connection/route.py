@@ -211,9 +211,13 @@ class Routes:
             raise RouteNotFound(f"no address of the broker {broker_name} is known")
         return ids.get(broker_id) or next(iter(ids.values()))
 
+    def known_master(self, broker_name: str) -> str | None:
+        """Where that name's master is, if that is known."""
+        return self._addresses.get(broker_name, {}).get(MASTER_ID)
+
     def master(self, broker_name: str) -> str:
         """Where that name's master is. Raises RouteNotFound."""
-        address = self._addresses.get(broker_name, {}).get(MASTER_ID)
+        address = self.known_master(broker_name)
         if address is None:
             raise RouteNotFound(f"no master of the broker {broker_name} is known")
         return address

@@ -10,6 +10,7 @@ Source: client/impl/consumer/ConsumeMessageConcurrentlyService.java.
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from time import monotonic
+from typing import TYPE_CHECKING
 
 from troupemq.client.connection.task_thread import Tasks
 from troupemq.client.connection.workers import Workers
@@ -20,6 +21,9 @@ from troupemq.client.consuming.process_queue import ProcessQueue
 from troupemq.client.consuming.sending_back import SendingBack
 from troupemq.client.log import client_logger
 from troupemq.client.message import MessageView
+
+if TYPE_CHECKING:
+    from troupemq.client.span_making import ClientSpans
 
 log = client_logger(__name__)
 
@@ -48,6 +52,12 @@ class Consuming(ABC):
         self._statistics = statistics
         self._on_room = on_room
         self.workers = Workers("troupemq-consume", settings.consume_threads)
+        self._spans: ClientSpans | None = None
+        self._model = ""
+
+    def make_spans(self, spans: "ClientSpans | None", model: str) -> None:
+        """Of each call of the listener; `model`: clustering or broadcasting."""
+        self._spans, self._model = spans, model
 
     def start(self) -> None:
         self.workers.start()
@@ -72,7 +82,14 @@ class Consuming(ABC):
 
     def _call(self, views: Sequence[MessageView]) -> tuple[Outcome, float]:
         begun_s = monotonic()
-        outcome = call_listener(self._listener, views, self._group)
+        spans = self._spans
+        if spans is None or not spans.wants(views):
+            outcome = call_listener(self._listener, views, self._group)
+        else:
+            with spans.process(self._group, views, self._model) as span:
+                outcome = call_listener(self._listener, views, self._group)
+                if outcome.failed is not None:
+                    spans.to_be_retried(span, outcome.error)
         return outcome, (monotonic() - begun_s) * 1000
 
     def _count(

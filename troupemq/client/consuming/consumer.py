@@ -30,6 +30,7 @@ from troupemq.client.consuming.subscription import TopicSubscription
 from troupemq.client.errors import ClientError
 from troupemq.client.log import client_logger
 from troupemq.client.message import MessageQueue
+from troupemq.client.spans import spans_of
 
 log = client_logger(__name__)
 
@@ -197,6 +198,7 @@ class PushConsumer(GroupMember):
 
     def _begin(self) -> None:
         self.started_at_ms = now_ms()
+        self._consuming.make_spans(spans_of(self.client_id), self.message_model.lower())
         self._consuming.start()
         self._order_tasks.start()
         super()._begin()

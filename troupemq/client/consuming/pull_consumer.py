@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Condition
-from time import monotonic
+from time import monotonic, time_ns
 
 from protocol.signature import Credentials
 from protocol.tags import ALL_TAGS
@@ -27,6 +27,7 @@ from troupemq.client.consuming.pull import Pulling
 from troupemq.client.consuming.rebalance import Rebalancing
 from troupemq.client.errors import ClientError, MessageIllegal
 from troupemq.client.message import MessageQueue, MessageView
+from troupemq.client.spans import spans_of
 
 POLL_TIMEOUT_MS = 5000
 POLL_COUNT_MAX = 32
@@ -96,6 +97,7 @@ class PullConsumer(GroupMember):
         self._fetched: deque[_Fetched] = deque()
         self._changed = Condition()
         self._last_poll: list[ProcessQueue] = []
+        self._spans = spans_of(self.client_id)
         self._assigned: tuple[MessageQueue, ...] | None = None
         self._pulling = Pulling(
             self._client,
@@ -159,7 +161,13 @@ class PullConsumer(GroupMember):
         """The next messages of one queue, in their order; none if the time is over before some
         come. Raises ClientClosed."""
         self.check_running()
-        deadline_s = monotonic() + timeout_ms / 1000
+        begun_ns = time_ns()
+        views = self._next_views(monotonic() + timeout_ms / 1000, count_max)
+        if views and self._spans is not None:
+            self._spans.receive(self.group, views, self.message_model.lower(), begun_ns)
+        return views
+
+    def _next_views(self, deadline_s: float, count_max: int) -> Sequence[MessageView]:
         with self._changed:
             self._acknowledge()
             while True:

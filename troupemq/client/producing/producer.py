@@ -39,6 +39,7 @@ from troupemq.client.producing.sending import (
     parcel_of,
 )
 from troupemq.client.producing.trace import Tracing
+from troupemq.client.spans import spans_of
 
 _RANGES = {
     "send_timeout_ms": (1, MS_MAX),
@@ -140,6 +141,7 @@ class Producer(ClientMember):
             lambda: not remoting.runs_on_this_thread(),
         )
         self._requests = Requests(self._client)
+        self._spans = spans_of(self.client_id, self._client.routes.known_master)
         self._tracing: Tracing | None = None
         if self.settings.trace:
             self._tracing = Tracing(self._client, group, self._send_trace)
@@ -193,7 +195,11 @@ class Producer(ClientMember):
         called back by another future.
         """
         self.check_running()
-        return self._send(self._parcel(message), message, timeout_ms, queue, choose)
+
+        def send(carrying: Message) -> Future[SendResult]:
+            return self._send(self._parcel(carrying), carrying, timeout_ms, queue, choose)
+
+        return send(message) if self._spans is None else self._spans.around(message, send)
 
     def send_batch(
         self,
@@ -218,10 +224,14 @@ class Producer(ClientMember):
     ) -> Future[SendResult]:
         """`send_batch` with a future."""
         self.check_running()
-        parcel = batch_parcel(messages, self._next_id)
-        check_sendable(parcel.topic)
-        self._check_size(parcel.body)
-        return self._send(parcel, messages[0], timeout_ms, queue, None)
+
+        def send(carrying: Sequence[Message]) -> Future[SendResult]:
+            parcel = batch_parcel(carrying, self._next_id)
+            check_sendable(parcel.topic)
+            self._check_size(parcel.body)
+            return self._send(parcel, carrying[0], timeout_ms, queue, None)
+
+        return send(messages) if self._spans is None else self._spans.around_batch(messages, send)
 
     def send_batches(
         self,
@@ -255,11 +265,15 @@ class Producer(ClientMember):
     ) -> str:
         """Sends and never hears of it: it may be lost without a word. Returns the message's id."""
         self.check_running()
-        parcel = self._parcel(message)
-        queues = self._client.routes.publish_route(message.topic).publish_queues
-        choose = always(queue) if queue is not None else choose or self._choose
-        self._carrier.post_oneway(chosen(choose, queues, message), parcel)
-        return parcel.message_id
+
+        def send(carrying: Message) -> str:
+            parcel = self._parcel(carrying)
+            queues = self._client.routes.publish_route(carrying.topic).publish_queues
+            chooses = always(queue) if queue is not None else choose or self._choose
+            self._carrier.post_oneway(chosen(chooses, queues, carrying), parcel)
+            return parcel.message_id
+
+        return send(message) if self._spans is None else self._spans.around_oneway(message, send)
 
     # --- asking
 

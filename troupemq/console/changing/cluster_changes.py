@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from troupemq.console.asking import PageRequest
 from troupemq.console.changes import ConsoleChange, Given, Preview, register
 from troupemq.console.parts import Facts, Input, Note, Notes, RowTable
+from troupemq.setting_meanings import broker_settings
 
 YES_NO = ("true", "false")
 PERMISSIONS = ("6", "4", "2")
@@ -136,6 +137,14 @@ def _setting_now(asked: PageRequest, given: Given) -> Preview:
     return Preview(parts, before)
 
 
+def _secret_setting(given: Given) -> str:
+    """A secret would stand in the audit log, and brokers take none over the network."""
+    known = broker_settings().get(given["key"].strip())
+    if known is None or not known.is_secret:
+        return ""
+    return f"{given['key']} is a secret: it is written into the broker's file, and nowhere else"
+
+
 register(
     ConsoleChange(
         "topic", "Make or change a topic", "admin", _topic_inputs, _topic_words, _topic_now
@@ -193,5 +202,6 @@ register(
             *("-k", given["key"], "-v", given["value"]),
         ],
         _setting_now,
+        refuses=_secret_setting,
     ),
 )

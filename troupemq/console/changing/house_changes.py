@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import asdict
+from time import time_ns
 
 from storage.errors import StoreError
 from troupemq.console.accounts import PASSWORD_CHARS_MIN, ROLES, name_fault, role_fault
@@ -104,6 +105,20 @@ def _thresholds(asked: PageRequest, given: Given) -> Gathered:
     return out
 
 
+def _trial(asked: PageRequest, given: Given) -> Gathered:
+    out = Gathered()
+    alerts = asked.console.alerts
+    if not alerts.settings.tells:
+        out.fail("Nobody is told: start the console with --alerts FILE")
+        return out
+    failure = alerts.tell_trial(time_ns() // 1_000_000, asked.viewer.name)
+    if failure:
+        out.fail(failure)
+    else:
+        out.sentences.append("It is sent: see whether it arrives.")
+    return out
+
+
 def _threshold_inputs(asked: PageRequest) -> Sequence[Input]:
     return [
         Input(name, name.replace("_", " ").capitalize(), "number", str(value), needed=True)
@@ -147,6 +162,14 @@ register(
         ),
         None,
         do=_password,
+    ),
+    ConsoleChange(
+        "alert-trial",
+        "Send an alert to try whether it arrives",
+        "admin",
+        lambda asked: (),
+        None,
+        do=_trial,
     ),
     ConsoleChange(
         "thresholds",

@@ -4,6 +4,7 @@ import json
 from collections.abc import Sequence
 from threading import Event
 
+from actors.jobs.jobs_conf import argument_value
 from protocol.bodies_own import JobRun
 from protocol.codes import RequestCode
 from protocol.headers.jobs import JobRunHeader, RunJobHeader
@@ -69,7 +70,11 @@ def _redrive_one(asked: PageRequest, given: Given) -> Gathered:
 def _run_job(asked: PageRequest, given: Given) -> Gathered:
     out = Gathered()
     session = asked.cluster.session
-    header = RunJobHeader(given["job"], json.dumps({}))
+    try:
+        header = RunJobHeader(given["job"], json.dumps(arguments_of(given["arguments"])))
+    except ValueError as error:
+        out.fail(str(error))
+        return out
     try:
         with session.within(CHANGE_S):
             answer = session.ask(given["broker"], RequestCode.RUN_JOB, header)
@@ -78,6 +83,29 @@ def _run_job(asked: PageRequest, given: Given) -> Gathered:
     except ClientError as error:
         out.fail(str(error))
     return out
+
+
+def arguments_of(text: str) -> dict[str, object]:
+    """Lines of name=value, the value JSON or text, as `troupemq job run -a` takes them.
+
+    Raises ValueError with a sentence for what is none.
+    """
+    found: dict[str, object] = {}
+    for line in _lines(text):
+        name, is_there, value = line.partition("=")
+        if not is_there or not name.strip():
+            raise ValueError(f"{line!r} is no name=value")
+        found[name.strip()] = argument_value(value)
+    return found
+
+
+def _lines(text: str) -> list[str]:
+    return [line for line in map(str.strip, text.splitlines()) if line]
+
+
+def _job_words(given: Given) -> list[str]:
+    words = ["job", "run", given["job"], "-b", given["broker"], "--no-wait"]
+    return [*words, *(word for line in _lines(given["arguments"]) for word in ("-a", line))]
 
 
 def _cancel_job(asked: PageRequest, given: Given) -> Gathered:
@@ -101,6 +129,12 @@ def _job_inputs(asked: PageRequest) -> Sequence[Input]:
     return (
         Input("broker", "Broker", "choice", places[0], places, needed=True),
         Input("job", "Job, or entry of the schedule", "choice", "", names, needed=True),
+        Input(
+            "arguments",
+            "Arguments",
+            "long",
+            hint="one a line, name=value; those of the schedule's entry stay without",
+        ),
     )
 
 
@@ -124,6 +158,22 @@ register(
         lambda asked: (Input("id", "The broker's id of it", needed=True),),
         lambda given: ["admin", "queryMsgById", "-i", given["id"], "-s", "true"],
         about="Every group that consumes its topic gets it again.",
+    ),
+    ConsoleChange(
+        "consume-again",
+        "Have one consumer take a message again",
+        "admin",
+        lambda asked: (
+            Input("id", "The broker's id of it", needed=True),
+            Input("group", "Group", needed=True),
+            Input("client", "Member", needed=True, hint="as the page of the group has it"),
+        ),
+        lambda given: [
+            *("admin", "queryMsgById", "-i", given["id"], "-g", given["group"]),
+            *("-d", given["client"]),
+        ],
+        about="It is given to that member alone, and no offset is moved. What the member says of it"
+        " is shown.",
     ),
     ConsoleChange(
         "redrive",
@@ -166,7 +216,7 @@ register(
         "Run a Spark job",
         "operator",
         _job_inputs,
-        lambda given: ["job", "run", given["job"], "-b", given["broker"]],
+        _job_words,
         do=_run_job,
     ),
     ConsoleChange(

@@ -87,17 +87,19 @@ def group(asked: PageRequest) -> Page:
         raise NotThere(f"No broker that answers knows the group {name}.")
     state = state or GroupSummary(name)
     known = _queues_of(asked, [str(row["topic"]) for row in progress.rows], progress.failures)
-    rows = [_queue_row(row, known) for row in progress.rows]
-    oldest_ms = _oldest_waiting_ms(progress.rows, known, asked)
-    exact = {} if oldest_ms is None else {"late_ms": Span(oldest_ms)}
+    waits_ms = _waits_ms(progress.rows, known, asked)
+    rows = [_queue_row(row, known, waits_ms) for row in progress.rows]
+    exact = {"late_ms": Span(max(waits_ms.values()))} if waits_ms else {}
+    history, differing = _history(asked, name)
     page = Page(
         f"Group {name}",
         [
+            Notes("differing", "", differing),
             Facts("group", "", {**group_row(state), **exact}),
             *failures_of(progress.failures, "progress"),
             RowTable("queues", "Where it is", rows, "It has consumed nothing."),
             *_members(asked, name),
-            *_history(asked, name),
+            *history,
             *_settings(asked, name),
         ],
         now.missing,
@@ -117,7 +119,14 @@ def group(asked: PageRequest) -> Page:
             ],
         )
     )
-    page.parts.append(Links([Link("Its dead letters", "/dead-letters/group", {"name": name})]))
+    page.parts.append(
+        Links(
+            [
+                Link("What its members say", "/group/members", {"name": name}),
+                Link("Its dead letters", "/dead-letters/group", {"name": name}),
+            ]
+        )
+    )
     return page
 
 
@@ -141,13 +150,16 @@ def _queue_of(row: Row) -> MessageQueue:
     return MessageQueue(str(row["topic"]), str(row["broker"]), queue_id)
 
 
-def _queue_row(row: Row, known: dict[MessageQueue, ReadableQueue]) -> Cells:
+def _queue_row(
+    row: Row, known: dict[MessageQueue, ReadableQueue], waits_ms: dict[MessageQueue, int]
+) -> Cells:
     """With whether what it wants next is still there, and a way to look at it."""
-    there = known.get(_queue_of(row))
+    queue = _queue_of(row)
+    there, waits = known.get(queue), waits_ms.get(queue)
     offset, lag = row["consumer_offset"], row["lag"]
     assert isinstance(offset, int) and isinstance(lag, int)
     is_kept = None if there is None else there.ends.min_offset <= offset
-    waits = {
+    place = {
         "topic": row["topic"],
         "broker": row["broker"],
         "queue": row["queue_id"],
@@ -158,36 +170,38 @@ def _queue_row(row: Row, known: dict[MessageQueue, ReadableQueue]) -> Cells:
         "broker": row["broker"],
         "queue_id": row["queue_id"],
         "lag": lag,
+        "late_ms": None if waits is None else Span(waits),
         "consumer_offset": offset,
         "broker_offset": row["broker_offset"],
         "still_kept": is_kept,
         "last_consumed_ms": row["last_consumed_ms"],
         "client": row.get("client"),
-        "next": Link("Show", "/message", waits) if lag > 0 else None,
+        "next": Link("Show", "/message", place) if lag > 0 else None,
     }
 
 
-def _oldest_waiting_ms(
+def _waits_ms(
     rows: Sequence[Row], known: dict[MessageQueue, ReadableQueue], asked: PageRequest
-) -> int | None:
-    """How long the oldest message waits that it has not consumed; None: none does, or not known."""
+) -> dict[MessageQueue, int]:
+    """For how long the first message waits that it has not consumed, queue by queue: of those
+    that are furthest behind in time, and where brokers say it."""
     behind = [row for row in rows if isinstance(row["lag"], int) and row["lag"] > 0]
     behind.sort(key=_ms)
     now_ms = time_ns() // 1_000_000
-    found: list[int] = []
+    found: dict[MessageQueue, int] = {}
     with asked.cluster.session.within(2.0):
         for row in behind[:OLDEST_ASKED_MAX]:
-            there = known.get(_queue_of(row))
-            offset = row["consumer_offset"]
+            queue = _queue_of(row)
+            there, offset = known.get(queue), row["consumer_offset"]
             if there is None or not isinstance(offset, int):
                 continue
             try:
                 view = there.reader.at(max(offset, there.ends.min_offset))
             except ClientError:
-                return None
+                return found
             if view is not None:
-                found.append(max(0, now_ms - view.store_timestamp_ms))
-    return max(found, default=None)
+                found[queue] = max(0, now_ms - view.store_timestamp_ms)
+    return found
 
 
 def _ms(row: Row) -> int:
@@ -224,18 +238,51 @@ def _members(asked: PageRequest, name: str) -> list[Part]:
     ]
 
 
-def _history(asked: PageRequest, name: str) -> list[Part]:
+def _history(asked: PageRequest, name: str) -> tuple[list[Part], list[Note]]:
+    """Who came and went; and apart from it what members want differently."""
     found = asked.cluster.run("rebalances", name)
-    rows = found.rows[::-1]
-    return [
-        *failures_of([each for each in found.failures if "not supported" not in each], "changes"),
+    differing = [each for each in found.failures if "subscribe differently" in each]
+    others = [
+        each for each in found.failures if each not in differing and "not supported" not in each
+    ]
+    parts: list[Part] = [
+        *failures_of(others, "changes"),
         RowTable(
             "rebalances",
-            "Who joined and left",
-            rows,
+            "Who joined and left: each time its queues are shared out anew",
+            found.rows[::-1],
             "Nothing since its brokers were started; official brokers do not remember it.",
         ),
     ]
+    sentence = " Messages get lost: let all members subscribe to the same."
+    return parts, [Note("trouble", f"{each}{sentence}") for each in differing]
+
+
+@page("/group/members")
+def members(asked: PageRequest) -> Page:
+    """What the members of a group say of themselves, each asked by its broker; do they agree?"""
+    name = asked.needed("name")
+    found = asked.cluster.run("consumerStatus", "-g", name, seconds=8.0)
+    rows = [
+        {
+            "client": Link(str(row["client"]), "/client", {"group": name, "client": row["client"]}),
+            **{key: row.get(key) for key in ("version", "model", "subscriptions", "queues")},
+            "waiting_in_it": row.get("cached"),
+            "queue_names": row.get("queue_names"),
+        }
+        for row in found.rows
+    ]
+    notes = [Note("trouble", f"{each}.".replace("..", ".")) for each in found.failures]
+    if not notes and len(rows) > 1:
+        notes = [Note("fine", f"All {len(rows)} members subscribe to the same.")]
+    return Page(
+        f"Members of {name}",
+        [
+            Links([Link(f"Group {name}", "/group", {"name": name})]),
+            Notes("agreement", "", notes),
+            RowTable("members", "", rows, "It has no member that answers."),
+        ],
+    )
 
 
 def _settings(asked: PageRequest, name: str) -> list[Part]:

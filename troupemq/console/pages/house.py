@@ -1,44 +1,15 @@
-"""The pages of access, alerts and audit: the cluster's accounts, and the console's own house."""
+"""The pages of the console's own house: users and tokens, alerts, the audit log."""
 
 from dataclasses import asdict
 from datetime import datetime
 
-from troupemq.cli.admin.output import Row, Time
+from troupemq.cli.admin.output import Time
 from troupemq.console.asking import PageRequest, page
 from troupemq.console.changes import change_link, change_links
 from troupemq.console.findings import findings_of
 from troupemq.console.parts import Facts, Note, Notes, Page, RowTable
 
 ENTRIES = 200
-
-
-@page("/access", "admin")
-def access(asked: PageRequest) -> Page:
-    """The accounts of the brokers, and whom they have refused what."""
-    now = asked.snapshot()
-    page = Page("Access control", missing=now.missing)
-    accounts: list[Row] = []
-    refusals: list[Row] = []
-    for cluster in now.clusters:
-        found = asked.cluster.run("getAclConfig", "-c", cluster)
-        accounts += found.rows
-        refused = asked.cluster.run("aclRefusals", "-c", cluster)
-        refusals += refused.rows
-    rows = [
-        {"broker": row["broker_address"], **account}
-        for row in accounts
-        for account in _accounts_of(row)
-    ]
-    page.parts = [
-        RowTable("accounts", "Accounts of the brokers", rows, "No broker says that it has any."),
-        RowTable("refusals", "Refused since the start", refusals, "Nobody was refused anything."),
-    ]
-    return page
-
-
-def _accounts_of(row: Row) -> list[Row]:
-    found = row.get("accounts")
-    return [each for each in found if isinstance(each, dict)] if isinstance(found, list) else []
 
 
 @page("/users", "admin")
@@ -104,7 +75,13 @@ def alerts(asked: PageRequest) -> Page:
             Notes("where", "Who is told", where),
             RowTable("told", "Told since the start of the console", told, "Nothing."),
             Facts("thresholds", "Thresholds", limits),
-            change_links(asked, [("Change thresholds", "thresholds", limits)]),
+            change_links(
+                asked,
+                [
+                    ("Change thresholds", "thresholds", limits),
+                    *([("Send one to try", "alert-trial", {})] if settings.tells else []),
+                ],
+            ),
         ],
         now.missing,
         taken_ms=now.taken_ms,

@@ -1,5 +1,7 @@
 """The pages of the Spark jobs that brokers run: the schedule, the runs, and one with its log."""
 
+from urllib.parse import urlencode
+
 from protocol.bodies_own import JobLog, JobRun, Jobs
 from protocol.codes import RequestCode
 from protocol.headers.jobs import GetJobsHeader, JobLogHeader
@@ -7,16 +9,35 @@ from troupemq.cli.admin.output import Time
 from troupemq.client.errors import ClientError
 from troupemq.console.asking import NotThere, PageRequest, failures_of, page
 from troupemq.console.changes import change_link, change_links
-from troupemq.console.parts import Cells, Facts, Link, LongText, Page, Part, RowTable, Span
+from troupemq.console.parts import (
+    Cells,
+    ChartLine,
+    Facts,
+    Form,
+    Input,
+    LineChart,
+    Link,
+    Links,
+    LongText,
+    Page,
+    Part,
+    RowTable,
+    Span,
+)
+from troupemq.console.snapshot import Snapshot
 from troupemq.job_line import job_line
 
 LOG_LINES = 200
+LOG_LINES_MAX = 1000
+CHARTS_MAX = 4
+"""Of the jobs that ran last; a chart of any other one job comes with its name."""
+
 ENDED = ("finished", "failed", "cancelled")
 
 
 @page("/jobs")
 def jobs(asked: PageRequest) -> Page:
-    """The schedule and the runs of all brokers that run jobs."""
+    """The schedule and the runs of all brokers that run jobs, and how long they have taken."""
     now = asked.snapshot()
     entries = [
         {
@@ -26,29 +47,89 @@ def jobs(asked: PageRequest) -> Page:
             "time_zone": each.time_zone,
             "next_ms": Time(each.next_ms),
             "tries": each.tries,
+            "arguments": each.arguments or None,
             "broker": address,
             "run": change_link(asked, "Run now", "job-run", {"broker": address, "job": each.name}),
         }
         for address, found in now.jobs.items()
         for each in found.schedule
     ]
+    wanted = asked.text("job")
     runs = [
         _row(asked, address, run)
         for address, found in now.jobs.items()
         for run in reversed(found.runs)
+        if wanted in ("", run.job, run.entry)
     ]
     there = [("Run a job", "job-run", {"broker": address}) for address in now.jobs]
     nothing = "No broker here runs jobs by itself: start one with --jobs FILE."
+    names = _job_names(now)
+    inputs = [Input("job", "Job, or entry of the schedule", "choice", wanted, ["", *names])]
     return Page(
         "Spark jobs",
         [
             RowTable("schedule", "Schedule", entries, nothing),
-            RowTable("runs", "Runs", runs, "No job has run since the brokers were started."),
+            *([Form("Runs", "/jobs", inputs, "Filter")] if names else []),
+            *(_chart(name) for name in ([wanted] if wanted in names else names[:CHARTS_MAX])),
+            RowTable(
+                "runs",
+                "" if names else "Runs",
+                runs,
+                "No job has run since the brokers were started.",
+            ),
             change_links(asked, there[:1]),
         ],
         now.missing,
         taken_ms=now.taken_ms,
     )
+
+
+def _job_names(now: Snapshot) -> list[str]:
+    """Of entries and jobs that have run, those that ran last first."""
+    runs = [run for found in now.jobs.values() for run in found.runs]
+    runs.sort(key=lambda run: -run.started_ms)
+    return list(dict.fromkeys(run.entry or run.job for run in runs))
+
+
+def _chart(name: str) -> LineChart:
+    return LineChart(
+        f"chart_{name}",
+        f"{name}: how long its runs took, and how many rows they read",
+        f"/api/jobs/history?{urlencode({'job': name})}",
+        "history",
+        (
+            ChartLine("took_s", "seconds", "link"),
+            ChartLine("rows", "rows", "fine", (6, 4), on_the_right=True),
+        ),
+        with_points=True,
+    )
+
+
+@page("/jobs/history")
+def history(asked: PageRequest) -> Page:
+    """The runs of one job that have ended, the oldest first: the points of its chart."""
+    name = asked.needed("job")
+    now = asked.snapshot()
+    runs = [
+        (address, run)
+        for address, found in now.jobs.items()
+        for run in found.runs
+        if name in (run.entry or run.job, run.job) and run.state in ENDED and run.started_ms
+    ]
+    rows = [
+        {
+            "time_ms": Time(run.started_ms),
+            "run": Link(run.run, "/job", {"broker": address, "run": run.run}),
+            "state": run.state,
+            "took_s": max(0, run.ended_ms - run.started_ms) / 1000,
+            "rows": run.rows_done,
+            "rows_a_second": run.rows_done * 1000 / max(1, run.ended_ms - run.started_ms),
+            "broker": address,
+        }
+        for address, run in sorted(runs, key=lambda each: each[1].started_ms)
+    ]
+    nothing = f"No run of {name} that has ended is remembered."
+    return Page(f"Runs of {name}", [RowTable("history", "", rows, nothing)], now.missing)
 
 
 def _row(asked: PageRequest, address: str, run: JobRun) -> Cells:
@@ -60,6 +141,7 @@ def _row(asked: PageRequest, address: str, run: JobRun) -> Cells:
         "state": job_line(run),
         "started_ms": Time(run.started_ms),
         "took_ms": Span(run.ended_ms - run.started_ms) if run.ended_ms else None,
+        "rows": run.rows_done or None,
         "sentence": run.sentence or None,
         "broker": address,
         "cancel": None if ends else change_link(asked, "End it", "job-cancel", given),
@@ -81,7 +163,7 @@ def job(asked: PageRequest) -> Page:
         if run is None:
             raise NotThere(f"{address} remembers no run {name}.")
         try:
-            header = JobLogHeader(name, LOG_LINES)
+            header = JobLogHeader(name, asked.number("lines", LOG_LINES, 1, LOG_LINES_MAX))
             lines = session.read(JobLog, address, RequestCode.GET_JOB_LOG, header).lines
         except ClientError as error:
             failures.append(str(error))
@@ -93,4 +175,7 @@ def job(asked: PageRequest) -> Page:
         parts.append(Facts("report", "Figures of the report", report, True))
     parts += failures_of(failures, "log")
     parts.append(LongText("log", "The end of its log", "\n".join(lines) or "Nothing yet."))
+    if len(lines) == LOG_LINES:
+        more = {"broker": address, "run": name, "lines": LOG_LINES_MAX}
+        parts.append(Links([Link(f"The last {LOG_LINES_MAX:,} lines of its log", "/job", more)]))
     return Page(f"Run {name}", parts, refresh_s=0 if run.state in ENDED else 2)

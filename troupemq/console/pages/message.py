@@ -93,7 +93,17 @@ def message(asked: PageRequest) -> Page:
                     Link("Its body as a file", "/message/body", place_of(view)),
                 ]
             ),
-            change_links(asked, [("Send it again", "resend", {"id": view.offset_message_id})]),
+            change_links(
+                asked,
+                [
+                    ("Send it again", "resend", {"id": view.offset_message_id}),
+                    (
+                        "Have one consumer take it again",
+                        "consume-again",
+                        {"id": view.offset_message_id, "group": next(iter(tracks), "")},
+                    ),
+                ],
+            ),
         ],
     )
 

@@ -1,18 +1,13 @@
-"""The pages of the whole and of its brokers."""
+"""The page of the whole: what is wrong now, in sentences, and the minutes before."""
 
 from collections.abc import Iterable
 
-from actors.config import BrokerConfig
-from storage.config import StoreConfig, live_keys_of
 from troupemq.cli.admin.output import Time
-from troupemq.console.asking import NotThere, PageRequest, failures_of, page
-from troupemq.console.changes import change_link
+from troupemq.console.asking import PageRequest, page
 from troupemq.console.findings import findings_of
 from troupemq.console.parts import (
     Cells,
-    Facts,
-    Form,
-    Input,
+    ChartLine,
     LineChart,
     Link,
     Links,
@@ -21,15 +16,12 @@ from troupemq.console.parts import (
     Page,
     RowTable,
     Share,
-    Size,
     Span,
 )
 from troupemq.console.snapshot import BrokerSummary, GroupSummary
 
 WORST = 10
 REFRESH_S = 5
-LIVE = live_keys_of(BrokerConfig).keys() | live_keys_of(StoreConfig).keys()
-"""Settings that hold without a restart, at our brokers."""
 
 
 @page("/")
@@ -47,7 +39,17 @@ def overview(asked: PageRequest) -> Page:
         [
             Notes("findings", "What is wrong now", notes),
             RowTable("brokers", "Brokers", [broker_row(each) for each in now.brokers]),
-            LineChart("Messages a second, and how many wait for groups", "/api/history"),
+            LineChart(
+                "history_chart",
+                "Messages a second, and how many wait for groups",
+                "/api/history",
+                "history",
+                (
+                    ChartLine("in_tps", "in a second", "link"),
+                    ChartLine("out_tps", "out a second", "fine", (8, 4)),
+                    ChartLine("lag", "waiting", "trouble", (2, 3), on_the_right=True),
+                ),
+            ),
             RowTable(
                 "late_groups",
                 "Groups that are furthest behind",
@@ -118,73 +120,3 @@ def group_row(each: GroupSummary) -> Cells:
 def own_first(names: Iterable[str]) -> list[str]:
     """Topics in order, those of retries behind the others."""
     return sorted(names, key=lambda name: (name.startswith("%"), name))
-
-
-@page("/brokers")
-def brokers(asked: PageRequest) -> Page:
-    """All brokers."""
-    now = asked.snapshot()
-    rows = [
-        {
-            **broker_row(each),
-            "waiting_sends": each.number("sendThreadPoolQueueSize"),
-            "put_99_ms": each.number("putLatency99"),
-            "unflushed": each.says.get("remainHowManyDataToFlush"),
-            "index_behind": _size(each.number("dispatchBehindBytes")),
-            "up": each.says.get("runtime", "").strip("[ ]") or None,
-        }
-        for each in now.brokers
-    ]
-    nothing = "No broker is registered at the name servers."
-    return Page(
-        "Brokers",
-        [RowTable("brokers", "Brokers", rows, nothing)],
-        now.missing,
-        REFRESH_S,
-        now.taken_ms,
-    )
-
-
-def _size(number: float | None) -> Size | None:
-    return None if number is None else Size(number)
-
-
-@page("/broker")
-def broker(asked: PageRequest) -> Page:
-    """One broker: its figures, its settings, and which of them hold without a restart."""
-    address = asked.needed("address")
-    now = asked.snapshot()
-    state = next((each for each in now.brokers if each.place.address == address), None)
-    if state is None:
-        raise NotThere(f"No broker is registered with the address {address}.")
-    settings = asked.cluster.run("getBrokerConfig", "-b", address)
-    values = settings.rows[0] if settings.rows else {}
-    rows = [
-        {
-            "setting": name,
-            "value": value,
-            "holds": "at once" if name in LIVE else "after a restart",
-            "change": change_link(
-                asked, "Change", "setting", {"address": address, "key": name, "value": value}
-            ),
-        }
-        for name, value in values.items()
-        if name != "broker_address"
-    ]
-    page = Page(
-        f"Broker {state.place.name}",
-        [Facts("broker", "", broker_row(state))],
-        now.missing,
-        taken_ms=now.taken_ms,
-    )
-    page.parts += failures_of(settings.failures, "settings")
-    page.parts.append(Facts("figures", "All figures", dict(sorted(state.says.items())), True, True))
-    page.parts.append(RowTable("settings", "Settings", rows, "It says no settings."))
-    if asked.viewer.may("admin"):
-        inputs = [
-            Input("address", "", "hidden", address),
-            Input("key", "Setting", needed=True),
-            Input("value", "Value", needed=True),
-        ]
-        page.parts.append(Form("Change a setting", "/change/setting", inputs, "Show", True, True))
-    return page

@@ -177,7 +177,11 @@ def _producers(asked: PageRequest, name: str) -> Form:
 
 @page("/producers")
 def producers(asked: PageRequest) -> Page:
-    """The producers of a group at the brokers of a topic; or all of our brokers' producers."""
+    """The producers of a group at the brokers of a topic; without them those of one broker."""
+    if address := asked.text("broker"):
+        found = asked.cluster.run("producer", "-b", address)
+        back = Links([Link(f"Broker {address}", "/broker", {"address": address})])
+        return Page(f"Producers at {address}", [back, *table_of(found, "producers", "")])
     name, group = asked.needed("topic"), asked.needed("group")
     found = asked.cluster.run("producerConnection", "-g", group, "-t", name)
     title = f"Producers of the group {group}"

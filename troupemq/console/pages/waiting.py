@@ -1,22 +1,29 @@
 """The pages of what waits: dead letters, open transactions, delayed messages."""
 
+import json
+from base64 import b64encode
 from time import time_ns
 
 from protocol.bodies_admin import ConsumeQueueView
 from protocol.codes import RequestCode
 from protocol.headers.admin import QueryConsumeQueueHeader
-from protocol.properties import RETRY_TOPIC
+from protocol.properties import ORIGIN_MESSAGE_ID, RETRY_TOPIC
 from protocol.topic_names import DLQ_TOPIC_PREFIX, SCHEDULE_TOPIC
 from troupemq.cli.admin.output import Time
 from troupemq.client.errors import ClientError
+from troupemq.client.message import MessageView
 from troupemq.console.asking import PageRequest, failures_of, page
 from troupemq.console.changes import change_link, change_links
+from troupemq.console.pages.message import body_of
 from troupemq.console.pages.messages import Search, rows_of
 from troupemq.console.parts import Cells, Form, Input, Link, Links, Page, RowTable, Span
 from troupemq.console.snapshot import BrokerSummary
 
 _OFFSET = "scheduleMessageOffset_"
 LETTERS = 50
+EXPORTED_MAX = 1000
+EXPORT = "/dead-letters/export"
+WHY = "Why they were given up stands in the logs of the consumers: brokers are not told."
 
 
 @page("/dead-letters")
@@ -42,12 +49,8 @@ def dead_letters(asked: PageRequest) -> Page:
 def letters_of_group(asked: PageRequest) -> Page:
     """The newest dead letters of one group: where they came from, how often they were tried."""
     group = asked.needed("name")
-    search = Search(
-        DLQ_TOPIC_PREFIX + group,
-        asked.time_ms("begin"),
-        asked.time_ms("end"),
-        count=asked.number("count", LETTERS, 1, 500),
-    )
+    search = _letters(asked, group, asked.number("count", LETTERS, 1, 500))
+    given = {name: asked.text(name) for name in ("name", "begin", "end") if asked.text(name)}
     try:
         found = search.run(asked)
     except ClientError as error:
@@ -57,6 +60,8 @@ def letters_of_group(asked: PageRequest) -> Page:
         {
             **row,
             "from_topic": view.properties.get(RETRY_TOPIC),
+            "times_tried": view.reconsume_times,
+            "trace": Link("Trace", "/trace", {"id": origin}) if (origin := _origin(view)) else None,
             "age_ms": Span(max(0, now_ms - view.store_timestamp_ms)),
             "send_back": change_link(
                 asked, "Send back", "redrive-one", {"group": group, "id": view.offset_message_id}
@@ -75,11 +80,55 @@ def letters_of_group(asked: PageRequest) -> Page:
         [
             Form("", "/dead-letters/group", inputs, "Show"),
             *failures_of(search.failures, "letters"),
-            RowTable("letters", "", rows, "There are none."),
-            change_links(asked, [("Send back many", "redrive", {"group": group})]),
-            Links([Link(f"Group {group}", "/group", {"name": group})]),
+            RowTable("letters", "", rows, "There are none.", WHY),
+            change_links(asked, [("Send back many, or all", "redrive", {"group": group})]),
+            Links(
+                [
+                    *([Link("As JSON lines", EXPORT, given)] if asked.sees_bodies() else []),
+                    Link(f"Group {group}", "/group", {"name": group}),
+                ]
+            ),
         ],
     )
+
+
+def _letters(asked: PageRequest, group: str, count: int) -> Search:
+    begin_ms, end_ms = asked.time_ms("begin"), asked.time_ms("end")
+    return Search(DLQ_TOPIC_PREFIX + group, begin_ms, end_ms, count=count)
+
+
+def _origin(view: MessageView) -> str | None:
+    """The id that the message had where it came from."""
+    return view.properties.get(ORIGIN_MESSAGE_ID)
+
+
+def export(asked: PageRequest) -> bytes:
+    """The dead letters of a group as JSON, one a line, with bodies; EXPORTED_MAX at the most.
+
+    Raises NotThere, ClientError.
+    """
+    found = _letters(asked, asked.needed("name"), EXPORTED_MAX).run(asked)
+    return b"".join(json.dumps(_exported(view)).encode() + b"\n" for view in found)
+
+
+def _exported(view: MessageView) -> dict[str, object]:
+    body = body_of(view)
+    try:
+        said = {"body": body.decode()}
+    except UnicodeDecodeError:
+        said = {"body_base64": b64encode(body).decode()}
+    return {
+        "message_id": view.message_id,
+        "origin_message_id": _origin(view),
+        "from_topic": view.properties.get(RETRY_TOPIC),
+        "times_tried": view.reconsume_times,
+        "stored_ms": view.store_timestamp_ms,
+        "born_ms": view.born_timestamp_ms,
+        "tags": view.tags,
+        "keys": list(view.keys),
+        "properties": dict(view.properties),
+        **said,
+    }
 
 
 @page("/transactions")

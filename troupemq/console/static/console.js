@@ -3,7 +3,7 @@
   // The server writes times in this zone: it is told by a cookie.
   const zone = Intl.DateTimeFormat().resolvedOptions().timeZone;
   if (zone && !document.cookie.includes("troupemq_zone=" + encodeURIComponent(zone))) {
-    document.cookie = "troupemq_zone=" + encodeURIComponent(zone) + ";path=/;max-age=31536000;samesite=strict";
+    document.cookie = "troupemq_zone=" + encodeURIComponent(zone) + ";path=/;max-age=31536000;samesite=strict" + (location.protocol === "https:" ? ";secure" : "");
   }
 
   // Keys: / to the first field, g and a letter to a page.
@@ -31,33 +31,36 @@
     if (busy) event.preventDefault();
   });
 
-  // Charts.
+  // Charts: what to draw stands with the place, the rows come from a path that answers JSON.
   const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+  const figure = (value) => value == null ? "-" : value.toLocaleString("en", { maximumFractionDigits: 1 });
   async function draw(place) {
+    const chart = JSON.parse(place.dataset.chart);
     let rows;
     try {
       const answer = await fetch(place.dataset.path, { credentials: "same-origin" });
       if (!answer.ok) return;
-      rows = (await answer.json()).history;
+      rows = (await answer.json())[chart.rows];
     } catch { return; }
     const data = [
       rows.map((each) => each.time_ms / 1000),
-      rows.map((each) => each.in_tps), rows.map((each) => each.out_tps), rows.map((each) => each.lag),
+      ...chart.lines.map((line) => rows.map((each) => each[line.key])),
     ];
     if (place.plot) { place.plot.setData(data); return; }
     const ink = colour("--faint"), grid = { stroke: colour("--line"), width: 1 };
+    const axes = [{ stroke: ink, grid }, { stroke: ink, grid, size: 70 }];
+    if (chart.lines.some((line) => line.on_the_right)) {
+      axes.push({ stroke: ink, grid: { show: false }, side: 1, scale: "right", size: 80 });
+    }
     place.plot = new uPlot({
       width: place.clientWidth - 16, height: 190,
-      series: [
-        {},
-        { label: "in a second", stroke: colour("--link"), width: 2, value: (u, v) => v?.toFixed(1) ?? "-" },
-        { label: "out a second", stroke: colour("--fine"), width: 2, dash: [8, 4], value: (u, v) => v?.toFixed(1) ?? "-" },
-        { label: "waiting", stroke: colour("--trouble"), width: 1, dash: [2, 3], scale: "waiting" },
-      ],
-      axes: [
-        { stroke: ink, grid }, { stroke: ink, grid, size: 60 },
-        { stroke: ink, grid: { show: false }, side: 1, scale: "waiting", size: 70 },
-      ],
+      series: [{}, ...chart.lines.map((line) => ({
+        label: line.label, stroke: colour("--" + line.colour), width: 2,
+        dash: line.dash[0] ? line.dash : undefined, scale: line.on_the_right ? "right" : "y",
+        points: chart.with_points ? { show: true, size: 7 } : {}, value: (u, v) => figure(v),
+      }))],
+      axes,
+      scales: { x: { range: (u, min, max) => min == null ? [0, 60] : max - min < 60 ? [max - 60, max] : [min, max] } },
     }, data, place);
   }
   const drawAll = () => document.querySelectorAll(".chart").forEach(draw);

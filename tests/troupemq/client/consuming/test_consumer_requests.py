@@ -22,6 +22,7 @@ from protocol.command import ONEWAY_FLAG, RemotingCommand
 from protocol.message import MessageRecord, encode_record
 from protocol.properties import format
 from tests.troupemq.client.consuming.test_consumer import QUICK, Seen, fill
+from tests.troupemq.client.consuming.test_orderly_consumer import LockingBroker
 from tests.troupemq.fake_broker import TOPIC, FakeBroker
 from tests.troupemq.fake_server import WAIT_S, FakeServer
 from troupemq.client.consuming.consumer import PushConsumer
@@ -35,7 +36,7 @@ ONE_THREAD = replace(QUICK, consume_threads=1)
 @pytest.fixture
 def broker() -> Iterator[FakeBroker]:
     with FakeServer() as namesrv, FakeServer() as server:
-        yield FakeBroker(namesrv, server)
+        yield LockingBroker(namesrv, server)  # or an orderly consumer would wait for its answers
 
 
 def consumer(broker: FakeBroker, listener: Listener, *, orderly: bool = False) -> PushConsumer:

@@ -78,6 +78,7 @@ public final class Load {
                 text("coldGroup"), text("coldTopic"), got -> got.forEach(message -> cold.succeed(0))));
         }
         SendLoad load = new SendLoad(producer, messages, sent, number("most", Long.MAX_VALUE));
+        load.sendFirst();
         List<Thread> threads = load.start(text("load"), (int) number("threads", 1), this::number);
         sent.await(number("topics", 0));   // the first message to a topic asks for its route
         // What is counted is what is told of: sends, what a listener gets, what a second group reads.

@@ -1,14 +1,19 @@
 /** What a load has done, and the measured stretch of it: warm up, tell that it begins, tell what was counted. */
 package interop;
 
+import java.time.LocalTime;
 import java.util.Map;
+import java.util.concurrent.atomic.AtomicInteger;
 import java.util.concurrent.atomic.LongAdder;
 
 final class Window {
     private static final long STEP_MS = 50;
+    private static final long STUCK_MS = 60_000;
+    private static final int TOLD_MAX = 20;
 
     private final LongAdder done = new LongAdder();
     private final LongAdder failed = new LongAdder();
+    private final AtomicInteger told = new AtomicInteger();
     private final Latencies latencies = new Latencies();
     private volatile boolean measuring;
     private volatile boolean full;
@@ -26,13 +31,30 @@ final class Window {
         }
     }
 
-    void fail() {
+    /** One did not make it; the first few texts are told on standard error, with all that led to them. */
+    void fail(Object why) {
         failed.increment();
+        if (told.incrementAndGet() > TOLD_MAX) {
+            return;
+        }
+        System.err.println("failed: " + LocalTime.now() + " " + why);
+        Throwable cause = why instanceof Throwable ? ((Throwable) why).getCause() : null;
+        for (; cause != null; cause = cause.getCause()) {
+            System.err.println("  because of " + cause);
+        }
     }
 
-    /** Waits until so many messages made it. */
+    /** Waits until so many messages made it; fails if no further one does for a minute. */
     void await(long messages) throws InterruptedException {
-        while (done.sum() < messages) {
+        long seen = 0;
+        long since = System.nanoTime();
+        for (long now = done.sum(); now < messages; now = done.sum()) {
+            if (now > seen) {
+                seen = now;
+                since = System.nanoTime();
+            } else if (System.nanoTime() - since > STUCK_MS * 1_000_000) {
+                throw new IllegalStateException(seen + " of " + messages + " were stored, and no more");
+            }
             Thread.sleep(STEP_MS);
         }
     }

@@ -1,0 +1,180 @@
+"""A small HTTP server for scrapes and probes: each page somebody else makes, one a connection.
+
+Health has one before anything runs, so it needs no actors: a thread accepts, and for each
+connection one answers. Nobody who hangs or floods does harm: there are CONNECTIONS_MAX at a time,
+each has HEAD_S to ask, its TLS handshake included, and SEND_S to take its answer.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from http import HTTPStatus
+from socket import MSG_PEEK, SHUT_RDWR, socket
+from ssl import SSLSocket
+from threading import BoundedSemaphore, Lock, Thread
+from time import monotonic
+
+from actors.metrics.http_text import (
+    PLAIN,
+    HttpRefused,
+    HttpRequest,
+    parse_request,
+    refusal,
+    response_head,
+)
+from actors.network.tls_contexts import TlsContexts
+from remoting.tls import HANDSHAKE_BYTE
+
+CONNECTIONS_MAX = 32
+HEAD_S = 5.0
+SEND_S = 30.0
+LOOK_S = 1.0
+"""How often the files of TLS are looked at, at most."""
+RECEIVE_BYTES = 4096
+SEND_BYTES = 256 << 10
+
+
+@dataclass(frozen=True, slots=True)
+class PageAnswer:
+    """A page, as it is and compressed."""
+
+    status: HTTPStatus
+    plain: Sequence[bytes]
+    gzip: Sequence[bytes] | None = None
+    content_type: str = PLAIN
+
+
+Page = Callable[[HttpRequest], PageAnswer]
+"""Makes an answer, on a thread of its connection; raises HttpRefused."""
+
+
+class PageTls:
+    """What a port of pages speaks TLS with; a changed certificate is taken over."""
+
+    def __init__(self, contexts: TlsContexts, *, takes_plain: bool) -> None:
+        """`contexts` are this port's own: it looks at their files itself."""
+        self.takes_plain = takes_plain
+        self._contexts = contexts
+        self._lock = Lock()
+        self._looked_s = monotonic()
+
+    def wrap(self, sock: socket) -> SSLSocket:
+        """The socket with the newest certificate; its handshake is to come."""
+        with self._lock:
+            if monotonic() - self._looked_s >= LOOK_S:
+                self._looked_s = monotonic()
+                self._contexts.look()
+            context = self._contexts.server
+        assert context is not None
+        return context.wrap_socket(sock, server_side=True, do_handshake_on_connect=False)
+
+
+class PageServer:
+    """Answers from when it is made until `close`; pages come and go meanwhile."""
+
+    def __init__(self, sock: socket, tls: PageTls | None = None) -> None:
+        """`sock` listens."""
+        self._socket, self._tls = sock, tls
+        sock.setblocking(True)
+        self.port: int = sock.getsockname()[1]
+        self.late_count = 0
+        """Connections closed because they took too long."""
+        self._pages: dict[str, Page] = {}
+        self._free = BoundedSemaphore(CONNECTIONS_MAX)
+        self._thread = Thread(target=self._accept, name=f"pages at {self.port}", daemon=True)
+        self._thread.start()
+
+    def add(self, pages: Mapping[str, Page]) -> None:
+        """From now on these are there, too."""
+        self._pages = {**self._pages, **pages}
+
+    def remove(self, paths: Sequence[str]) -> None:
+        """These are there no more."""
+        self._pages = {path: page for path, page in self._pages.items() if path not in paths}
+
+    def close(self) -> None:
+        """Nothing is accepted any more; who is being answered still is."""
+        with suppress(OSError):
+            self._socket.shutdown(SHUT_RDWR)  # or accept would go on
+        self._thread.join()
+        self._socket.close()
+
+    # --- one connection
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                sock, _ = self._socket.accept()
+            except OSError:
+                return
+            if not self._free.acquire(blocking=False):
+                sock.close()
+                continue
+            Thread(target=self._serve, args=(sock,), name="page", daemon=True).start()
+
+    def _serve(self, sock: socket) -> None:
+        try:
+            with suppress(OSError), sock:
+                self._answer_at(sock)
+        finally:
+            self._free.release()
+
+    def _answer_at(self, sock: socket) -> None:
+        deadline_s = monotonic() + HEAD_S
+        try:
+            sock.settimeout(HEAD_S)
+            if self._tls is not None:
+                first = sock.recv(1, MSG_PEEK)
+                if first and first[0] == HANDSHAKE_BYTE:
+                    with self._tls.wrap(sock) as talking:
+                        talking.settimeout(_left(deadline_s))
+                        talking.do_handshake()
+                        self._talk(talking, deadline_s)
+                    return
+                if not self._tls.takes_plain:
+                    return
+            self._talk(sock, deadline_s)
+        except TimeoutError:
+            self.late_count += 1
+
+    def _talk(self, sock: socket, deadline_s: float) -> None:
+        _send(sock, self._buffers(sock, deadline_s), monotonic() + SEND_S)
+
+    def _buffers(self, sock: socket, deadline_s: float) -> Sequence[bytes]:
+        """What to send; nothing to who closes."""
+        data = b""
+        try:
+            while (request := parse_request(data)) is None:
+                sock.settimeout(_left(deadline_s))
+                piece = sock.recv(RECEIVE_BYTES)
+                if not piece:
+                    return ()
+                data += piece
+            page = self._pages.get(request.path)
+            if page is None:
+                known = ", ".join(sorted(self._pages)) or "no pages yet"
+                raise HttpRefused(HTTPStatus.NOT_FOUND, f"there are {known}")
+            answer = page(request)
+        except HttpRefused as error:
+            return (refusal(error),)
+        is_gzip = request.takes_gzip and answer.gzip is not None
+        body = answer.gzip if is_gzip and answer.gzip is not None else answer.plain
+        size = sum(map(len, body))
+        head = response_head(answer.status, size, answer.content_type, is_gzip=is_gzip)
+        return (head,) if request.method == "HEAD" else (head, *body)
+
+
+def _send(sock: socket, buffers: Sequence[bytes], deadline_s: float) -> None:
+    for buffer in buffers:
+        left = memoryview(buffer)
+        while left:
+            sock.settimeout(_left(deadline_s))
+            left = left[sock.send(left[:SEND_BYTES]) :]
+
+
+def _left(deadline_s: float) -> float:
+    """Raises TimeoutError where nothing is left."""
+    left_s = deadline_s - monotonic()
+    if left_s <= 0:
+        raise TimeoutError
+    return left_s

@@ -1,0 +1,52 @@
+"""Metrics of TLS, of a broker or a name server: handshakes, certificates, connections by kind."""
+
+from collections import Counter
+from collections.abc import Sequence
+
+from actors.metrics.page import MetricsPage, labels
+from actors.metrics.selection import flag
+from actors.network.connections import Connections
+from actors.network.entrance import HANDSHAKE_RESULTS
+from actors.network.tls_contexts import TlsContexts
+
+PORTS = ("main", "fast")
+
+
+def write_tls(page: MetricsPage, contexts: TlsContexts | None) -> None:
+    """Nothing but names where there is no TLS."""
+    page.counter(
+        "troupemq_tls_handshakes_total",
+        "Connections with TLS by what came of them",
+        []
+        if contexts is None
+        else [
+            (labels({"result": result}), contexts.handshakes[result])
+            for result in HANDSHAKE_RESULTS
+        ],
+    )
+    ends = {} if contexts is None else contexts.not_after_s
+    page.gauge(
+        "troupemq_tls_certificate_not_after_seconds",
+        "When the certificate, or one of those below it, is over",
+        [(labels({"use": use}), end_s) for use, end_s in ends.items()],
+    )
+
+
+def write_connections(
+    page: MetricsPage,
+    connections: Connections | None,
+    meaning: str,
+    ports: Sequence[str] = PORTS,
+) -> None:
+    """Those that are open, by port and by whether they speak TLS."""
+    live = [] if connections is None else connections.open()
+    found = Counter(("fast" if each.is_fast else "main", each.has_tls) for each in live)
+    page.gauge(
+        "troupemq_connections",
+        meaning,
+        [
+            (labels({"port": port, "tls": flag(has_tls)}), found[port, has_tls])
+            for port in ports
+            for has_tls in (False, True)
+        ],
+    )

@@ -1,0 +1,262 @@
+"""SpanExport: makes spans of what the loop has noted, and sends them to a collector.
+
+Owns: the connection to the collector.
+Told by: its tick.   Reads: the span queue, which the loop fills, and the log.
+
+    store TOPIC      SERVER, a send from its arrival to its answer; below the producer's span
+    deliver TOPIC    SERVER, a message that a pull has got; below the producer's span
+
+A collector that is gone or hangs costs nobody anything: what it does not take is lost and counted,
+then it is left alone for a while, and the queue has a limit. A stop waits for it for
+otelTracesTimeoutMillis at most, and once for what is left, if it took what came before.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from logging import CRITICAL, getLogger
+from os import environ
+from typing import TYPE_CHECKING, ClassVar
+
+from structlog import get_logger
+
+from actors.engine.actor import Actor, Where, handles
+from actors.settings.span_settings import SpanSettings
+from actors.spans.span_queue import MARK, DeliveredNote, SpanQueue, StoredNote, carried
+from protocol import span_names as names
+from protocol.message import RecordError, decode_records
+from protocol.message_id import parse_message_id
+from protocol.properties import UNIQ_KEY, parse
+from protocol.span_names import AttributeValue, TraceParent
+from storage.errors import StoreError
+from storage.message_store import MessageStore
+
+if TYPE_CHECKING:
+    from opentelemetry.sdk.trace import ReadableSpan
+
+log = get_logger(__name__)
+
+LIBRARIES = ("opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.http")
+MISSING = (
+    "spans are asked for (otelTraces=true), and what sends them is not installed:"
+    " pip install 'troupemq[otel]'"
+)
+TICK_MS = 1000.0
+BATCH_SPANS = 512
+"""Sent in one request."""
+PAUSE_MS_MAX = 60_000.0
+"""After a failure the collector is left alone for a tick, then twice as long each time."""
+
+
+def missing_spans() -> str | None:
+    """One sentence that says what to install; None where it is there."""
+    is_there = find_spec("opentelemetry") is not None and all(map(_is_there, LIBRARIES))
+    return None if is_there else MISSING
+
+
+def _is_there(name: str) -> bool:
+    try:
+        return find_spec(name) is not None
+    except ModuleNotFoundError:  # nor is what it is part of
+        return False
+
+
+@dataclass(frozen=True, slots=True)
+class SpanMade:
+    """One span before it is a library's."""
+
+    name: str
+    parent: TraceParent
+    begun_ns: int
+    ended_ns: int
+    attributes: dict[str, AttributeValue]
+    failure: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Send:
+    """Send what there is."""
+
+
+class SpanExport(Actor):
+    """Runs on a thread."""
+
+    where: ClassVar[Where] = "thread"
+
+    def __init__(
+        self, queue: SpanQueue, store: MessageStore, settings: SpanSettings, broker_name: str
+    ) -> None:
+        super().__init__()
+        self._queue, self._store = queue, store
+        self._settings, self._broker_name = settings, broker_name
+        self._pause_ms, self._again_at_ms = 0.0, 0.0
+
+    def on_start(self) -> None:
+        self._collector = Collector(self._settings, self._broker_name)
+        self.every(TICK_MS, _Send())
+
+    @handles(_Send)
+    def on_send(self, _: _Send) -> None:
+        """As many as there are, unless the collector has just failed."""
+        if self.system.clock.monotonic_ms() < self._again_at_ms:
+            return
+        for _batch in range(1 + self._queue.waiting_count // BATCH_SPANS):
+            if not self._send_some():
+                return
+
+    def on_stop(self) -> None:
+        if not self._pause_ms:
+            self._send_some()
+        self._collector.close()
+
+    def on_failure(self, *_: object) -> None:
+        self._collector.close()
+
+    def _send_some(self) -> bool:
+        """Whether there may be more to send."""
+        made: list[SpanMade] = []
+        while len(made) < BATCH_SPANS and (found := self._queue.take()) is not None:
+            made += self._spans_of(found)
+        if not made:
+            return False
+        if self._collector.send(made):
+            if self._pause_ms:
+                log.info("the collector takes spans again", endpoint=self._settings.otel_endpoint)
+            self._pause_ms = 0.0
+            self._queue.sent_count += len(made)
+            return True
+        self._queue.lost_count += len(made)
+        if not self._pause_ms:
+            log.warning("the collector does not take spans", endpoint=self._settings.otel_endpoint)
+        self._pause_ms = min(max(2 * self._pause_ms, TICK_MS), PAUSE_MS_MAX)
+        self._again_at_ms = self.system.clock.monotonic_ms() + self._pause_ms
+        return False
+
+    # --- from notes to spans
+
+    def _spans_of(self, found: StoredNote | DeliveredNote) -> Iterator[SpanMade]:
+        if isinstance(found, DeliveredNote):
+            return self._delivered(found)
+        return self._stored(found) if found.parent is None else iter([_store(found, found.parent)])
+
+    def _stored(self, batch: StoredNote) -> Iterator[SpanMade]:
+        """Of the messages of a batch, those that are sampled."""
+        for each in batch.ids.split(","):
+            _, offset = parse_message_id(each)
+            record = self._store.commit_log.read_record(offset, self._store.damage)
+            parent = None if record is None else carried(record.properties)
+            if record is not None and parent is not None and self._queue.sampling.takes(parent):
+                yield _store(batch, parent, each, len(record.body))
+
+    def _delivered(self, pull: DeliveredNote) -> Iterator[SpanMade]:
+        for start, end in pull.runs:
+            try:
+                data = bytes(self._store.commit_log.view(start, end - start))
+                if MARK not in data:
+                    continue
+                records = list(decode_records(data))
+            except (StoreError, RecordError, ValueError):  # deleted meanwhile, or damaged
+                continue
+            for record in records:
+                parent = carried(record.properties)
+                if parent is None or not self._queue.sampling.takes(parent):
+                    continue
+                attributes: dict[str, AttributeValue] = {
+                    names.CONSUMER_GROUP: pull.group,
+                    names.MESSAGE_ID: parse(bytes(record.properties)).get(UNIQ_KEY, ""),
+                    names.BODY_SIZE: len(record.body),
+                }
+                name, client = f"deliver {record.topic}", pull.client
+                attributes |= _common("deliver", record.topic, record.queue_id, client)
+                yield SpanMade(name, parent, pull.begun_ns, pull.ended_ns, attributes)
+
+
+def _store(found: StoredNote, parent: TraceParent, ids: str = "", body_bytes: int = -1) -> SpanMade:
+    attributes: dict[str, AttributeValue] = {
+        **_common("store", found.topic, found.queue_id, found.client),
+        names.MESSAGE_ID: ids or found.ids,
+        names.BODY_SIZE: found.body_bytes if body_bytes < 0 else body_bytes,
+    }
+    times = found.begun_ns, found.ended_ns
+    return SpanMade(f"store {found.topic}", parent, *times, attributes, found.failure)
+
+
+def _common(operation: str, topic: str, queue_id: int, client: str) -> dict[str, AttributeValue]:
+    host, _, port = client.rpartition(":")
+    return {
+        names.SYSTEM: names.ROCKETMQ,
+        names.OPERATION_NAME: operation,
+        names.DESTINATION: topic,
+        names.PARTITION: str(queue_id),
+        names.CLIENT_ADDRESS: host,
+        names.CLIENT_PORT: int(port) if port.isdecimal() else 0,
+    }
+
+
+class Collector:
+    """Sends spans over OTLP; the only one who knows the library. For one thread."""
+
+    def __init__(self, settings: SpanSettings, broker_name: str) -> None:
+        from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+        from opentelemetry.sdk.resources import Resource
+        from opentelemetry.sdk.trace import SpanProcessor, TracerProvider
+        from opentelemetry.sdk.trace.sampling import ALWAYS_ON
+
+        getLogger("opentelemetry").setLevel(CRITICAL)  # it is said here, once
+        ended: list[ReadableSpan] = []
+
+        class Keep(SpanProcessor):
+            def on_end(self, span: "ReadableSpan") -> None:
+                ended.append(span)
+
+        names_of_us = {"service.name": environ.get("OTEL_SERVICE_NAME", "troupemq")}
+        resource = Resource.create({**names_of_us, "service.instance.id": broker_name})
+        provider = TracerProvider(ALWAYS_ON, resource, shutdown_on_exit=False)
+        provider.add_span_processor(Keep())
+        self._ended = ended
+        self._tracer = provider.get_tracer("troupemq.broker")
+        self._rocket = names.RocketNames(environ.get(names.OPT_IN, ""))
+        self._exporter = OTLPSpanExporter(
+            settings.otel_endpoint, timeout=settings.otel_timeout_ms / 1000
+        )
+
+    def send(self, spans: Sequence[SpanMade]) -> bool:
+        """Whether the collector has taken them. Takes otelTracesTimeoutMillis at most."""
+        from opentelemetry.sdk.trace.export import SpanExportResult
+
+        for each in spans:
+            self._make(each)
+        ended = [*self._ended]
+        self._ended.clear()
+        return self._exporter.export(ended) is SpanExportResult.SUCCESS
+
+    def _make(self, made: SpanMade) -> None:
+        from opentelemetry.context import Context
+        from opentelemetry.trace import (
+            NonRecordingSpan,
+            SpanContext,
+            SpanKind,
+            Status,
+            StatusCode,
+            TraceFlags,
+            set_span_in_context,
+        )
+
+        parent = made.parent
+        flags = TraceFlags(TraceFlags.SAMPLED)
+        above = SpanContext(parent.trace_id, parent.span_id, is_remote=True, trace_flags=flags)
+        span = self._tracer.start_span(
+            made.name,
+            context=set_span_in_context(NonRecordingSpan(above), Context()),
+            kind=SpanKind.SERVER,
+            attributes={**made.attributes, **self._rocket.of({names.NAMESPACE: ""})},
+            start_time=made.begun_ns,
+        )
+        if made.failure:
+            span.set_status(Status(StatusCode.ERROR, made.failure))
+            span.set_attribute(names.ERROR_TYPE, "refused")
+        span.end(made.ended_ns)
+
+    def close(self) -> None:
+        """No more is sent."""
+        self._exporter.shutdown()  # type: ignore[no-untyped-call]

@@ -1,0 +1,235 @@
+"""The record of a copy of a store: what is in it, how far each file reaches, did the run end.
+
+    <copy>/troupemq/backup.json            of the last run that ended (checked_json)
+    <copy>/troupemq/backup.running.json    there while a run is under way, or was interrupted: what
+                                           it has copied so far. No start takes such a store
+    <copy>/troupemq/backup.next/<path>     what takes the place of other files when the run ends
+    <copy>/troupemq/backup.next.json       the record of a run that is ending
+    <copy>/troupemq/backup.lock            locked by whoever is at work there
+
+A run adds to files only behind what the record says of them, and puts all else aside. So a run that
+is interrupted leaves the copy of the run before as it was. Once backup.next.json is on the disk the
+run has ended: what is left to be done, who comes next does (`settle`).
+"""
+
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from typing import Any, NamedTuple
+
+from storage.config import StoreConfig
+from storage.errors import StoreError, StoreLocked, store_error
+from storage.files.checked_json import read_checked, write_checked
+from storage.files.disk import Disk, DiskFile
+from storage.files.lock_file import create_abort
+from storage.recovery.unfinished_copy import mark_path
+
+_DIRECTORY = "troupemq"
+LOG_DIRECTORY = "commitlog"
+ALSO = "also"
+"""Where files lie, in a copy, that are not of the store."""
+
+
+class CopiedFile(NamedTuple):
+    """One file of a copy."""
+
+    size: int
+    """Of the original, bytes."""
+    through: int
+    """The copy has what was there below this position; zeros behind it do not count."""
+    modified_ms: int
+    """When the original had been written last; -1 if it may have been again since."""
+
+
+@dataclass(slots=True)
+class BackupRecord:
+    """What a run has left."""
+
+    source: str
+    """The root of the store."""
+    taken_ms: int
+    log_start: int
+    log_end: int
+    """The cut: records below it are in the copy, none behind."""
+    files: dict[str, CopiedFile] = field(default_factory=dict)
+    """By their paths below the root of the copy."""
+
+
+class BackupFolder:
+    """The directory of a copy. One owner, which `take` makes sure of."""
+
+    def __init__(self, disk: Disk, root: str, log_dir: str = "") -> None:
+        """`log_dir`: where the log lies, if not below `root`."""
+        self.disk, self.root = disk, root
+        self._log_dir = log_dir or f"{root}/{LOG_DIRECTORY}"
+        own = f"{root}/{_DIRECTORY}"
+        self._done_path, self._next_path = f"{own}/backup.json", f"{own}/backup.next.json"
+        self._mark_path, self._lock_path = mark_path(root), f"{own}/backup.lock"
+        self._aside = f"{own}/backup.next"
+        self._lock: DiskFile | None = None
+        self._changed: set[str] = set()
+        """Directories with names that may not be on the disk yet."""
+
+    # -- who is at work
+
+    def take(self) -> None:
+        """Nobody else works on it until `release`. Raises StoreLocked, StoreError."""
+        try:
+            self.disk.make_dirs(f"{self.root}/{_DIRECTORY}")
+            file = self.disk.open(self._lock_path, create=True)
+            is_free = file.lock_byte()
+        except OSError as error:
+            raise store_error(f"cannot use {self.root}", error) from error
+        if not is_free:
+            file.close()
+            raise StoreLocked(f"another process copies to or from {self.root}: wait for its end.")
+        self._lock = file
+
+    def release(self) -> None:
+        """Others may."""
+        lock, self._lock = self._lock, None
+        if lock is not None:
+            lock.close()
+
+    # -- what is there
+
+    def done(self) -> BackupRecord | None:
+        """The last run that ended; None without one."""
+        return _record_of(read_checked(self.disk, self._done_path))
+
+    def is_ending(self) -> bool:
+        """Whether a run has ended that has not been settled."""
+        return self.disk.exists(self._next_path)
+
+    def under_way(self) -> dict[str, CopiedFile] | None:
+        """What a run that was interrupted had copied; None if none was."""
+        if not self.disk.exists(self._mark_path):
+            return None
+        found = read_checked(self.disk, self._mark_path)
+        with suppress(AttributeError, TypeError, ValueError):
+            return _files_of(found["files"])
+        return {}
+
+    def path(self, name: str) -> str:
+        """Where a file of the copy lies."""
+        if name.partition("/")[0] == LOG_DIRECTORY:
+            return f"{self._log_dir}{name.removeprefix(LOG_DIRECTORY)}"
+        return f"{self.root}/{name}"
+
+    def aside(self, name: str) -> str:
+        """Where a file is put that takes another one's place at the end of the run."""
+        return f"{self._aside}/{name}"
+
+    # -- a run
+
+    def begin(self, copied: dict[str, CopiedFile]) -> None:
+        """From now on the copy is marked as unfinished. Raises StoreError."""
+        self.note(copied)
+        try:
+            self.disk.remove_tree(self._aside)
+        except OSError as error:
+            raise store_error(f"cannot use {self.root}", error) from error
+
+    def note(self, copied: dict[str, CopiedFile]) -> None:
+        """What has been copied by now, and is on the disk. Raises StoreError."""
+        try:
+            self.sync_names()
+        except OSError as error:
+            raise store_error(f"cannot write to {self.root}", error) from error
+        write_checked(self.disk, self._mark_path, {"files": copied})
+
+    def will_change(self, path: str) -> None:
+        """A name in the directory of `path`, which is made if need be. Raises OSError."""
+        directory = path.rpartition("/")[0]
+        if directory not in self._changed:
+            self.disk.make_dirs(directory)
+            self._changed.add(directory)
+
+    def sync_names(self) -> None:
+        """The names that have changed are on the disk. Raises OSError."""
+        for directory in sorted(self._changed):
+            if self.disk.is_dir(directory):
+                self.disk.sync_directory(directory)
+        self._changed.clear()
+
+    def finish(self, record: BackupRecord) -> None:
+        """The run has ended, and all that it has copied is on the disk. Raises StoreError."""
+        try:
+            self.sync_names()
+        except OSError as error:
+            raise store_error(f"cannot write to {self.root}", error) from error
+        write_checked(self.disk, self._next_path, asdict(record))
+        self.settle()
+
+    def settle(self) -> None:
+        """Does what is left to be done of a run that has ended. Raises StoreError."""
+        record = _record_of(read_checked(self.disk, self._next_path))
+        if record is None:
+            return
+        before = self.done()
+        known = {*(before.files if before else ()), *(self.under_way() or ())}
+        try:
+            for name in record.files:
+                if self.disk.exists(self.aside(name)):
+                    self.will_change(self.path(name))
+                    self.disk.rename(self.aside(name), self.path(name))
+            self.remove(known - record.files.keys())
+            self.sync_names()
+            create_abort(StoreConfig(root=self.root), self.disk)
+            self.disk.rename(self._next_path, self._done_path)
+            self.disk.sync_directory(f"{self.root}/{_DIRECTORY}")
+            self.unmark()
+            self.disk.remove_tree(self._aside)
+        except OSError as error:
+            raise store_error(f"cannot finish the copy {self.root}", error) from error
+
+    def remove(self, names: Iterable[str]) -> None:
+        """Files that are not in the copy any more, with directories left empty. Raises OSError."""
+        for name in sorted(names):
+            path = self.path(name)
+            if self.disk.exists(path):
+                self.disk.unlink(path)
+            directory = path.rpartition("/")[0]
+            if "/consumequeue" in directory and not self.disk.listdir(directory):
+                self.disk.remove_tree(directory)
+
+    def hand_over(self) -> None:
+        """A store that was restored is whole: a start may take it. Raises OSError."""
+        self.unmark()
+        self.disk.unlink(self._lock_path)
+
+    def unmark(self) -> None:
+        """It is whole. Raises OSError."""
+        if self.disk.exists(self._mark_path):
+            self.disk.unlink(self._mark_path)
+            self.disk.sync_directory(f"{self.root}/{_DIRECTORY}")
+
+
+def require_done(folder: BackupFolder) -> BackupRecord:
+    """The last run that ended. Raises StoreError where none has."""
+    folder.settle()
+    record = folder.done()
+    if record is not None:
+        return record
+    if folder.under_way() is not None:
+        raise StoreError(
+            f"the copy {folder.root} is not finished: run `troupemq store backup` again."
+        )
+    raise StoreError(f"{folder.root} is no copy that `troupemq store backup` has made.")
+
+
+def _files_of(found: dict[str, Any]) -> dict[str, CopiedFile]:
+    return {str(name): CopiedFile(*map(int, values)) for name, values in found.items()}
+
+
+def _record_of(found: Any) -> BackupRecord | None:
+    try:
+        return BackupRecord(
+            str(found["source"]),
+            int(found["taken_ms"]),
+            int(found["log_start"]),
+            int(found["log_end"]),
+            _files_of(found["files"]),
+        )
+    except (AttributeError, KeyError, TypeError, ValueError):
+        return None

@@ -1,0 +1,88 @@
+"""A store made from a copy: what the last run that ended has left, and none of what came later."""
+
+from dataclasses import dataclass
+
+from storage.backup.copying import FileCopier, Pace
+from storage.backup.record import ALSO, BackupFolder, BackupRecord, require_done
+from storage.config import StoreConfig
+from storage.errors import StoreError, store_error
+from storage.files.disk import Disk
+from storage.files.lock_file import create_abort
+from storage.files.mapped_file import first_offset_of
+
+
+@dataclass(frozen=True, slots=True)
+class RestoreReport:
+    """What was restored."""
+
+    taken_ms: int
+    """When the run began that had made the copy."""
+    log_start: int
+    log_end: int
+    copied_bytes: int
+    was_interrupted: bool
+    """Whether a later run did not end: what it has copied is left out."""
+
+
+class StoreRestore:
+    """One run; repeated after an interruption it begins anew."""
+
+    def __init__(
+        self, disk: Disk, copy_root: str, config: StoreConfig, pace: Pace = lambda _: None
+    ) -> None:
+        """`config`: of the store that is to be made."""
+        self._disk, self._config = disk, config
+        self._copy = BackupFolder(disk, copy_root)
+        self._store = BackupFolder(disk, config.root, config.commit_log_dir)
+        self._copier = FileCopier(disk, self._store, pace)
+
+    def run(self) -> RestoreReport:
+        """Raises StoreError: no copy, one that never ended, a store in the way, a full disk."""
+        self._copy.take()
+        try:
+            record = require_done(self._copy)
+            if self._store.under_way() is None:
+                self._require_no_store()
+            self._store.take()
+            self._store.begin({})
+            for name, copied in sorted(record.files.items()):
+                if not name.startswith(f"{ALSO}/"):
+                    path = self._copy.path(name)
+                    self._copier.copy(path, self._store.path(name), copied.through)
+            self._reserve(record)
+            self._store.sync_names()
+            create_abort(self._config, self._disk)
+            self._store.hand_over()
+        except OSError as error:
+            raise store_error("cannot restore the copy", error) from error
+        finally:
+            self._store.release()
+            self._copy.release()
+        return RestoreReport(
+            record.taken_ms,
+            record.log_start,
+            record.log_end,
+            self._copier.copied_bytes,
+            self._copy.under_way() is not None,
+        )
+
+    def _require_no_store(self) -> None:
+        config, disk = self._config, self._disk
+        names = disk.listdir(config.commit_log_dir)
+        has_log = any(first_offset_of(name) is not None for name in names)
+        if has_log or disk.exists(config.lock_path) or disk.listdir(config.config_dir):
+            raise StoreError(
+                f"{config.root} has a store: move it away, or name an empty folder, for a copy is"
+                " never put over one."
+            )
+
+    def _reserve(self, record: BackupRecord) -> None:
+        """Real blocks for the file that is written to next, as every file of a log has."""
+        names = [name for name in record.files if name.startswith("commitlog/")]
+        if names:
+            file = self._disk.open(self._store.path(max(names)))
+            try:
+                file.allocate(file.size())
+                file.sync()
+            finally:
+                file.close()

@@ -1,0 +1,50 @@
+"""Tests of actors/admin/store_state.py: what an operator is told of a store and its damage."""
+
+from actors.admin.store_state import PLACES_MAX
+from protocol.bodies_own import DamagedPlace, StoreState
+from protocol.codes import RequestCode
+from tests.support.brokers import SimulatedBroker
+from tests.support.fake_disk import FakeDisk
+from tests.support.peers import request
+
+
+def asked(made: SimulatedBroker) -> StoreState:
+    return StoreState.decode(made.ask(request(RequestCode.GET_STORE_STATE)).body)
+
+
+def test_what_the_store_holds_is_told_with_every_damaged_place() -> None:
+    made = SimulatedBroker(3)
+    made.make_topic(queues=2)
+    made.send()
+    store = made.broker.store
+    store.damage.add(10, 30, "its CRC is wrong")
+    store.damage.add(50, 60, "no record begins there")
+    found = asked(made)
+    assert (found.log_start, found.log_end) == (0, store.commit_log.end_offset)
+    assert found.log_files >= 1 and found.queues >= 1 and found.dispatched == found.log_end
+    assert (found.damaged_places, found.damaged_bytes) == (2, 30)
+    assert found.damage[0] == DamagedPlace(10, 30, "its CRC is wrong")
+    assert (found.damaged_tables, found.verified_percent) == ([], 100)
+    made.stop()
+
+
+def test_of_very_many_damaged_places_the_first_are_told_and_all_are_counted() -> None:
+    made = SimulatedBroker(4)
+    for number in range(PLACES_MAX + 5):
+        made.broker.store.damage.add(number * 10, number * 10 + 3, "torn")
+    found = asked(made)
+    assert (found.damaged_places, len(found.damage)) == (PLACES_MAX + 5, PLACES_MAX)
+    made.stop()
+
+
+def test_a_table_that_the_start_found_damaged_is_named() -> None:
+    made = SimulatedBroker(5)
+    made.make_topic(queues=2)
+    made.stop()
+    disk = made.disk
+    assert isinstance(disk, FakeDisk)
+    (path,) = [each for each in disk.paths() if each.endswith("config/topics.json")]
+    disk.flip_bit(path, 0, 3)  # of its first brace
+    made.start()
+    assert asked(made).damaged_tables == [path]
+    made.stop()

@@ -1,0 +1,196 @@
+"""What rocketmq-exporter would show of a broker, by the requests that it makes; scrapes of ours.
+
+Its MetricsCollectTask makes its values from answers of the official admin requests. Brokers that
+are compared get the same: messages that are consumed, a group that is late, one message that is
+retried and one that is given up.
+"""
+
+import gzip
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from http.client import HTTPConnection
+
+from protocol.bodies import KVTable
+from protocol.bodies_admin import (
+    ConsumerConnection,
+    ConsumeStatsBody,
+    GroupList,
+    ProducerTable,
+    TopicStatsTable,
+)
+from protocol.codes import RequestCode as Code
+from protocol.command import RemotingCommand
+from protocol.headers.admin import ConsumerGroupHeader, GetConsumeStatsHeader, TopicHeader
+from protocol.headers.client import ConsumerSendMsgBackHeader
+from protocol.topic_names import DLQ_TOPIC_PREFIX, RETRY_TOPIC_PREFIX
+from tests.compat.patience import wait_until
+from tests.compat.servers import BROKER_NAME, Broker
+from tests.support.metrics import Found, samples
+from tests.support.wire import Wire
+from troupemq import Admin, BrokerError, Message, Producer, PullConsumer, PushConsumer, SendResult
+from troupemq.cli.admin.session import Session
+from troupemq.client.consuming.consumer_offsets import ConsumeFrom
+from troupemq.client.message import MessageQueue
+
+TOPIC, GROUP, LATE = "IT-operators", "IT-operators-group", "IT-operators-late"
+QUEUES, COUNT = 4, 12
+SAME_EVERYWHERE = (
+    *("putmessage_times_total", "put_message_size_total", "commitlog_maxoffset"),
+    *("msg_put_total_today_now", "commitlog_minoffset", "dispatch_behind_bytes"),
+    *("dispatch_maxbuffer", "msg_puttotal_todaymorning", "msg_puttotal_yesterdaymorning"),
+    *("msg_gettotal_todaymorning", "msg_gettotal_yesterdaymorning"),
+    *("send_threadpool_queue_size", "send_threadpoolqueue_capacity"),
+    *("send_threadpoolqueue_headwait_timemills", "pull_threadpoolqueue_size"),
+    *("pull_threadpoolqueue_capacity", "pull_threadpoolqueue_headwait_timemills"),
+    *("query_threadpoolqueue_size", "query_threadpool_queue_capacity"),
+    *("query_threadpoolqueue_headwait_timemills", "remain_transientstore_buffer_numbs"),
+)
+"""Figures of code 28 that the same traffic gives at both."""
+
+Series = dict[tuple[str, tuple[tuple[str, str], ...]], float]
+"""Name and labels → value."""
+
+
+@dataclass(frozen=True)
+class Life:
+    """What was sent to a broker, and who has consumed it."""
+
+    results: list[SendResult]
+    consumer: str
+    """The consumer's client id."""
+
+
+@contextmanager
+def lived_in(broker: Broker) -> Iterator[Life]:
+    """The same at each broker; the consumer and the producer stay."""
+    namesrv = broker.name_server.address
+    with Admin(namesrv) as admin:
+        admin.create_topic(TOPIC, QUEUES)
+    seen: list[str] = []
+    first = ConsumeFrom.FIRST_OFFSET
+    with (
+        Producer(f"{GROUP}-producers", namesrv) as producer,
+        PushConsumer(
+            GROUP,
+            lambda views: seen.extend(view.message_id for view in views),
+            namesrv,
+            begin=first,
+        ) as consumer,
+    ):
+        sent = [send(producer, number) for number in range(COUNT)]
+        consumer.subscribe(TOPIC)
+        wait_until(lambda: len(set(seen)) == COUNT, "all messages consumed")
+        for result, level in ((sent[0], -1), (sent[1], 1)):
+            send_back(broker, result, level)
+        wait_until(lambda: len(seen) == COUNT + 1, "one again, by the retry topic")
+        with PullConsumer(LATE, namesrv, auto_commit=False, begin=first) as late:
+            late.commit(dict.fromkeys(late.fetch_queues(TOPIC), 1))
+        with Session(namesrv) as session:
+            consumed = {TOPIC: COUNT, f"{RETRY_TOPIC_PREFIX}{GROUP}": 1}
+            wait_until(
+                lambda: {each: offsets_sum(session, broker, each) for each in consumed} == consumed,
+                "the offsets to be committed",
+            )
+        yield Life(sent, consumer.client_id)
+
+
+def send(producer: Producer, number: int) -> SendResult:
+    queue = MessageQueue(TOPIC, BROKER_NAME, number % QUEUES)
+    message = Message(TOPIC, b"x" * (100 + number), tags="A", keys=f"key-{number:02}")
+    return producer.send(message, queue=queue)
+
+
+def send_back(broker: Broker, result: SendResult, level: int) -> None:
+    offset = int(result.offset_message_id[-16:], 16)
+    header = ConsumerSendMsgBackHeader(offset, GROUP, level, result.message_id, TOPIC)
+    with Wire(broker.address) as wire:
+        assert wire.ask(RemotingCommand(Code.CONSUMER_SEND_MSG_BACK, header.encode())).code == 0
+
+
+def stats_of(session: Session, broker: Broker, group: str, topic: str) -> ConsumeStatsBody:
+    header = GetConsumeStatsHeader(group, topic)
+    return session.read(ConsumeStatsBody, broker.address, Code.GET_CONSUME_STATS, header)
+
+
+def offsets_sum(session: Session, broker: Broker, topic: str) -> int:
+    try:
+        table = stats_of(session, broker, GROUP, topic).offset_table
+    except BrokerError:
+        return 0
+    return sum(each.consumer_offset for each in table.values())
+
+
+def figures_of(broker: Broker) -> dict[str, str]:
+    """What code 28 answers."""
+    with Session(broker.name_server.address) as session:
+        return session.read(KVTable, broker.address, Code.GET_BROKER_RUNTIME_INFO).table
+
+
+def scraped(broker: Broker, path: str) -> Found:
+    port = json.loads((broker.scratch / "ready").read_text())["metrics"]
+    line = HTTPConnection("127.0.0.1", port, timeout=60)
+    line.request("GET", path, headers={"Accept-Encoding": "gzip"})
+    answer = line.getresponse()
+    assert answer.status == 200
+    text = gzip.decompress(answer.read()).decode()
+    line.close()
+    return samples(text)
+
+
+def series(name: str, number: float, **labels: str) -> Series:
+    return {(f"rocketmq_{name}", tuple(sorted(labels.items()))): number}
+
+
+def as_the_exporter_reads(session: Session, broker: Broker) -> Series:
+    """What it would show of TOPIC and its groups, by the requests that it makes."""
+    found: Series = {}
+    address = broker.address
+    for topic in (TOPIC, f"{RETRY_TOPIC_PREFIX}{GROUP}", f"{DLQ_TOPIC_PREFIX}{GROUP}"):
+        header = TopicHeader(topic)
+        table = session.read(TopicStatsTable, address, Code.GET_TOPIC_STATS_INFO, header)
+        ends = sum(each.max_offset for each in table.offset_table.values())
+        if topic.startswith(DLQ_TOPIC_PREFIX):
+            found |= series("topic_dlq_offset", ends, group=GROUP)
+            continue
+        is_retry = topic.startswith(RETRY_TOPIC_PREFIX)
+        found |= series("topic_retry_offset" if is_retry else "producer_offset", ends, topic=topic)
+        groups = session.read(GroupList, address, Code.QUERY_TOPIC_CONSUME_BY_WHO, header)
+        for group in groups.group_list:
+            found |= _of_group(session, broker, topic, group)
+    producers = session.read(ProducerTable, address, Code.GET_ALL_PRODUCER_INFO)
+    own = producers.data.get(f"{GROUP}-producers", [])
+    return found | series("producer_count", len(own), group=f"{GROUP}-producers")
+
+
+def _of_group(session: Session, broker: Broker, topic: str, group: str) -> Series:
+    members = 0
+    try:
+        code = Code.GET_CONSUMER_CONNECTION_LIST
+        header = ConsumerGroupHeader(group)
+        online = session.read(ConsumerConnection, broker.address, code, header)
+        members = len(online.connection_set)
+    except BrokerError:
+        pass  # nobody is there
+    table = stats_of(session, broker, group, topic).offset_table
+    behind = sum(each.broker_offset - each.consumer_offset for each in table.values())
+    consumed = sum(each.consumer_offset for each in table.values())
+    name = "group_retrydiff" if topic.startswith(RETRY_TOPIC_PREFIX) else "group_diff"
+    labels = {"countOfOnlineConsumers": str(members), "msgModel": "1"}
+    found = series(name, behind, group=group, topic=topic, **labels)
+    if members:
+        found |= series("group_count", members, group=group)
+    if name == "group_diff":
+        found |= series("consumer_offset", consumed, topic=topic, group=group)
+    return found
+
+
+def shown_of(page: Found, wanted: Series) -> Series:
+    """The same series of a scrape, by the labels that are wanted."""
+    found: Series = {}
+    for name, labels in wanted:
+        for own, number in page.get(name, []):
+            if all(own.get(key) == text for key, text in labels):
+                found[name, labels] = found.get((name, labels), 0) + number
+    return found

@@ -1,0 +1,38 @@
+"""A page of the manual, followed: its commands as the command line takes them."""
+
+import re
+import shlex
+from pathlib import Path
+
+from click.testing import CliRunner
+
+from troupemq.cli import cli
+
+HOST = "127.0.0.1"
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+
+
+def blocks(page: str) -> list[str]:
+    """What a page says one should type, block by block."""
+    text = (DOCS / page).read_text(encoding="utf-8")
+    return re.findall(r"```sh\n(.*?)```", text, re.DOTALL)
+
+
+def commands(block: str) -> list[list[str]]:
+    """Its lines as words; one that is broken by a backslash is one, comments are none."""
+    lines = block.replace("\\\n", " ").splitlines()
+    return [words for line in lines if (words := shlex.split(line, comments=True))]
+
+
+def run(*words: str, exit_code: int = 0) -> str:
+    """What a command prints."""
+    program, *arguments = words
+    assert program == "troupemq", words
+    result = CliRunner().invoke(cli, arguments, catch_exceptions=False)
+    assert result.exit_code == exit_code, f"{' '.join(words)}:\n{result.output}"
+    return result.output
+
+
+def told(line: str) -> str:
+    """The same, of a line."""
+    return run(*shlex.split(line))

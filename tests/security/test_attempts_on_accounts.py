@@ -1,0 +1,230 @@
+"""Attempts with a valid account that lacks the right: A21 to A26, A29, A30.
+
+All of them go over connections, as frames of both forms. What the codes have in common is in the
+tests of the holes (docs/security.md has both tables).
+"""
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import replace
+
+import pytest
+
+from protocol.batch import BatchMessage, encode_batch
+from protocol.codes import RequestCode as Code
+from protocol.codes import SerializeType
+from protocol.command import ONEWAY_FLAG, RemotingCommand
+from protocol.frame import encode
+from protocol.headers.client import ConsumerSendMsgBackHeader
+from protocol.headers.pull import ViewMessageHeader
+from protocol.headers.send import SendMessageHeader
+from protocol.headers.transaction import EndTransactionHeader
+from protocol.sysflag import TRANSACTION_COMMIT, TRANSACTION_ROLLBACK
+from tests.support.brokers import send_command
+from tests.support.guarded import ACL_PATH, GuardedBroker, signed
+from tests.support.sockets import PairedLine, paired_lines
+
+PREFIX = "org.apache.rocketmq.acl.common.AclException: "
+DENIED, NEED_ADMIN = f"{PREFIX}No default permission for ", f"{PREFIX}Need admin permission for "
+READER, NOTHING = "reader-account", "nothing-account"
+BEAT = b'{"clientID":"c","consumerDataSet":[{"groupName":"shop","subscriptionDataSet":[]}]}'
+QUESTION = {"consumerGroup": "shop", "clientId": "c", "jstackEnable": "false"}
+
+
+class Attacked:
+    """A broker with accounts, and lines into it from anywhere."""
+
+    def __init__(self, stack: ExitStack) -> None:
+        self.made = GuardedBroker(1)
+        self._lines = stack.enter_context(paired_lines(self.made, 0))
+        self._line = self.line("198.51.100.1")
+
+    def line(self, host: str) -> PairedLine:
+        self._lines.append(PairedLine(self.made, host))
+        return self._lines[-1]
+
+    def ask(self, account: str, command: RemotingCommand) -> RemotingCommand:
+        """The answer to a JSON header; a binary one has the same."""
+        answers = []
+        for form in (SerializeType.JSON, SerializeType.ROCKETMQ):
+            asked = replace(command, fields=dict(command.fields or {}), serialize_type=form)
+            self._line.send(signed(asked, account))
+            self.made.system.advance(10)
+            answers += self._line.receive_now()
+        first, second = answers
+        assert (first.code, first.remark) == (second.code, second.remark)
+        return first
+
+    def refuses(self, account: str, command: RemotingCommand, why: str) -> None:
+        """With this text; nothing is stored, also where nobody waits for an answer."""
+        log = self.made.broker.store.commit_log
+        before = log.end_offset
+        answer = self.ask(account, command)
+        assert (answer.code, answer.remark) == (1, why)
+        one_way = replace(command, flag=ONEWAY_FLAG, fields=dict(command.fields or {}))
+        self._line.send(signed(one_way, account))
+        self.made.system.advance(1000)
+        assert self._line.receive_now() == []
+        assert log.end_offset == before
+
+    def stored_offset(self, **options: str) -> int:
+        """Where a message of the administrator's lies."""
+        answer = self.made.send(**options)  # type: ignore[arg-type]
+        return self.made.stored(answer).physical_offset
+
+
+@pytest.fixture
+def attacked() -> Iterator[Attacked]:
+    with ExitStack() as stack:
+        yield Attacked(stack)
+
+
+PATHS = (
+    "/conf/../../other/file",
+    "/other/file.yml",
+    "/conf/other.yml",
+    "/conf",
+    "/conf/acl",
+    "/conf/acl/link.yml",
+    "plain_acl.yml",
+    "/conf/plain_acl.yml\0.yml",
+)
+
+
+def test_a21_53_writes_no_other_file(attacked: Attacked) -> None:
+    """The administrator himself is refused; a link counts as any file that is not read."""
+    disk = attacked.made.disk
+    disk.make_dirs("/other")
+    others = ("/other/file", "/other/file.yml", "/conf/other.yml")
+    for other in others:
+        disk.open(other, create=True)
+    before = disk.read_bytes(ACL_PATH)
+    for path in PATHS:
+        fields = {"globalWhiteAddrs": "*", "aclFileFullPath": path}
+        asked = RemotingCommand(Code.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG, fields)
+        answer = attacked.ask("administrator", asked)
+        text = "The globalWhiteAddresses[*] has been updated failed."
+        assert (answer.code, answer.remark) == (211, text), path
+    assert [disk.read_bytes(each) for each in (*others, ACL_PATH)] == [b"", b"", b"", before]
+
+
+@pytest.mark.parametrize("account", [READER, "broker-account"])
+def test_a22_administration_needs_an_administrator(account: str, attacked: Attacked) -> None:
+    before = attacked.made.disk.read_bytes(ACL_PATH)
+    fields = {"accessKey": account, "secretKey": "secret-of-mine", "admin": "true"}
+    fields |= {"globalWhiteAddrs": "*", "aclFileFullPath": "", "timestamp": "0", "isForce": "true"}
+    fields |= {"topic": "Orders", "group": "readers", "consumerGroup": "readers", "clientId": "c"}
+    for code in (50, 51, 53, 54, 222, 309):
+        need = f"{NEED_ADMIN}request code={code}, but accessKey={account} is not"
+        attacked.refuses(account, RemotingCommand(code, dict(fields)), need)
+    attacked.made.system.advance(10_000)
+    assert attacked.made.disk.read_bytes(ACL_PATH) == before
+
+
+def as_code_10(command: RemotingCommand) -> RemotingCommand:
+    """The same with the long names."""
+    header = SendMessageHeader.of_command(command)
+    return replace(command, code=Code.SEND_MESSAGE, fields=header.encode())
+
+
+SENDS = {
+    "320": (send_command(encode_batch([BatchMessage(b"a")]), topic="Orders", batch=True), "topic"),
+    "310 m=true": (
+        replace(
+            send_command(encode_batch([BatchMessage(b"a")]), topic="Orders", batch=True),
+            code=Code.SEND_MESSAGE_V2,
+        ),
+        "topic",
+    ),
+    "10 to a retry topic": (as_code_10(send_command(topic="%RETRY%shop")), "group"),
+    "310 to a retry topic": (send_command(topic="%RETRY%shop", producer_group="own"), "group"),
+}
+
+
+def test_a23_no_code_leads_around_a_topics_permission(attacked: Attacked) -> None:
+    for command, kind in SENDS.values():
+        what = "topic:Orders" if kind == "topic" else "group:shop"
+        for account in (NOTHING, READER):
+            attacked.refuses(account, command, DENIED + what)
+
+
+def test_a24_nobody_sends_himself_anothers_message(attacked: Attacked) -> None:
+    """Nor one that waits for its time, or for its transaction."""
+    attacked.made.make_group("readers")
+    for properties in ("", "DELAY\x013", "TRAN_MSG\x01true\x02PGROUP\x01p"):
+        offset = attacked.stored_offset(topic="Topic", properties=properties)
+        header = ConsumerSendMsgBackHeader(offset, "readers", 0)
+        command = RemotingCommand(Code.CONSUMER_SEND_MSG_BACK, header.encode())
+        attacked.refuses(READER, command, DENIED + "topic:Topic")
+    topics = {record.topic for record in attacked.made.records()}
+    assert not any("readers" in topic for topic in topics)
+
+
+def test_a25_nobody_sees_anothers_message_by_its_id(attacked: Attacked) -> None:
+    for properties in ("", "DELAY\x013", "TRAN_MSG\x01true\x02PGROUP\x01p"):
+        offset = attacked.stored_offset(topic="Topic", properties=properties)
+        command = RemotingCommand(Code.VIEW_MESSAGE_BY_ID, ViewMessageHeader(offset).encode())
+        attacked.refuses(READER, command, DENIED + "topic:Topic")
+        assert attacked.ask("shop-account", command).code == 0
+
+
+@pytest.mark.parametrize("end", [TRANSACTION_COMMIT, TRANSACTION_ROLLBACK])
+def test_a26_nobody_ends_anothers_transaction(end: int, attacked: Attacked) -> None:
+    made = attacked.made
+    properties = "TRAN_MSG\x01true\x02PGROUP\x01p\x02UNIQ_KEY\x01u"
+    half = made.stored(made.send(topic="Topic", properties=properties))
+
+    def ended(group: str) -> RemotingCommand:
+        header = EndTransactionHeader(group, half.queue_offset, half.physical_offset, end)
+        return RemotingCommand(Code.END_TRANSACTION, header.encode())
+
+    attacked.refuses(READER, ended("p"), DENIED + "topic:Topic")
+    attacked.refuses(READER, ended("readers"), "The producer group wrong")
+    asked = ended("p")
+    count = len(made.records())
+    assert made.ask_as("shop-account", asked).code == 0, "it was still open"
+    assert len(made.records()) > count
+
+
+def consumer_and_question(attacked: Attacked) -> tuple[PairedLine, PairedLine, RemotingCommand]:
+    """The line of a consumer, that of who asks about it, and what it is asked."""
+    consumer, asker = attacked.line("192.0.2.20"), attacked.line("192.0.2.22")
+    beat = RemotingCommand(Code.HEART_BEAT, body=BEAT, version=407)
+    consumer.send(signed(beat, "shop-account"))
+    assert [each.code for each in consumer.receive_now() if each.is_response] == [0]
+    question = RemotingCommand(Code.GET_CONSUMER_RUNNING_INFO, dict(QUESTION))
+    asker.send(signed(question, "administrator"))
+    (passed_on,) = [each for each in consumer.receive_now() if not each.is_response]
+    return consumer, asker, passed_on
+
+
+def test_a29_an_answer_counts_only_from_who_was_asked(attacked: Attacked) -> None:
+    """Others send one with the same number, and with all numbers about it."""
+    consumer, asker, passed_on = consumer_and_question(attacked)
+    forger = attacked.line("192.0.2.21")
+    for opaque in range(passed_on.opaque - 50, passed_on.opaque + 50):
+        forger.send_bytes(_answer(passed_on, opaque, b"forged"))
+    attacked.made.system.advance(10)
+    assert asker.receive_now() == [] and not forger.is_closed()
+    consumer.send_bytes(_answer(passed_on, passed_on.opaque, b"its own"))
+    assert [each.body for each in asker.receive_now()] == [b"its own"]
+
+
+def _answer(asked: RemotingCommand, opaque: int, body: bytes) -> bytes:
+    return encode(replace(asked.answer(body=body), opaque=opaque))
+
+
+@pytest.mark.parametrize("code", [Code.GET_CONSUMER_RUNNING_INFO, Code.CONSUME_MESSAGE_DIRECTLY])
+def test_a30_a_consumer_is_not_shown_who_asks(code: Code, attacked: Attacked) -> None:
+    made = attacked.made
+    consumer, asker, _ = consumer_and_question(attacked)
+    message_id = (made.send(topic="Orders").fields or {})["msgId"]
+    fields = QUESTION | {"msgId": message_id, "topic": "Orders", "brokerName": "broker-a"}
+    asked = signed(RemotingCommand(code, dict(fields)), "administrator")
+    asker.send(asked)
+    made.system.advance(10)
+    (passed_on,) = [each for each in consumer.receive_now() if each.code == code]
+    shown = " ".join([*(passed_on.fields or {}), *(passed_on.fields or {}).values()])
+    for secret in ("AccessKey", "Signature", "SecurityToken", "Timestamp", "administrator"):
+        assert secret not in shown
+    assert (asked.fields or {})["Signature"] not in shown

@@ -1,0 +1,274 @@
+"""Tests of troupemq/client/span_making.py: the spans of a client, and how they hang together."""
+
+from collections.abc import Sequence
+from types import MappingProxyType
+
+import pytest
+from opentelemetry import baggage, context, trace
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.trace import SpanContext, SpanKind, StatusCode
+
+from protocol.batch import decode_batch
+from protocol.codes import ResponseCode
+from protocol.headers.send import SendMessageHeader
+from protocol.message import MessageRecord
+from protocol.properties import parse
+from protocol.span_names import OPT_IN
+from tests.troupemq.client.cluster import BATCH, SEND, Cluster, refuse
+from troupemq.client.consuming.consume import ConcurrentConsuming
+from troupemq.client.consuming.consumer_settings import ConsumerSettings
+from troupemq.client.consuming.consumer_statistics import ConsumerStatistics
+from troupemq.client.consuming.listener import ConsumeResult, Listener, Outcome
+from troupemq.client.errors import BrokerError, MessageIllegal
+from troupemq.client.message import Message, MessageQueue, MessageView, view_of
+from troupemq.client.producing.producer import Producer, ProducerSettings
+from troupemq.client.span_making import ClientSpans
+
+MESSAGE = Message("T", b"body", tags="new", keys="k")
+QUEUE = MessageQueue("T", "a", 0)
+PARENT = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+
+
+class Made:
+    """The spans that were made."""
+
+    def __init__(self) -> None:
+        self.exporter = InMemorySpanExporter()
+        self.provider = TracerProvider()
+        self.provider.add_span_processor(SimpleSpanProcessor(self.exporter))
+
+    def spans(self) -> ClientSpans:
+        return ClientSpans("me", lambda _: "127.0.0.1:10911", self.provider)
+
+    def producer(self, cluster: Cluster, retries: int = 2) -> Producer:
+        producer = cluster.producer(ProducerSettings(retries=retries))
+        producer._spans = self.spans()
+        return producer
+
+    def all(self) -> Sequence[ReadableSpan]:
+        return self.exporter.get_finished_spans()
+
+    def one(self) -> ReadableSpan:
+        (found,) = self.all()
+        return found
+
+
+@pytest.fixture
+def made() -> Made:
+    return Made()
+
+
+def text_of(found: SpanContext) -> str:
+    """As a message carries it."""
+    return f"00-{found.trace_id:032x}-{found.span_id:016x}-{found.trace_flags:02x}"
+
+
+def own(span: ReadableSpan) -> str:
+    assert span.context is not None
+    return text_of(span.context)
+
+
+def linked(span: ReadableSpan) -> list[str]:
+    return [text_of(link.context) for link in span.links]
+
+
+def view() -> MessageView:
+    return view_of(MessageRecord("T", b"body"), QUEUE)
+
+
+def received(properties: dict[str, str]) -> MessageView:
+    found = view()
+    found.properties = MappingProxyType(properties)
+    return found
+
+
+def test_a_send_is_a_span_that_its_message_carries(cluster: Cluster, made: Made) -> None:
+    tracer = made.provider.get_tracer("application")
+    with made.producer(cluster) as producer:
+        with tracer.start_as_current_span("outer") as outer:
+            result = producer.send(MESSAGE, queue=QUEUE)
+        command = cluster.a.next(SEND)
+    span = made.all()[0]
+    header = SendMessageHeader.of_command(command)
+    assert parse((header.properties or "").encode())["traceparent"] == own(span)
+    assert span.parent is not None and span.parent.span_id == outer.get_span_context().span_id
+    assert (span.name, span.kind) == ("send T", SpanKind.PRODUCER)
+    attributes = dict(span.attributes or {})
+    assert attributes == {
+        "messaging.system": "rocketmq",
+        "messaging.operation.name": "send",
+        "messaging.operation.type": "send",
+        "messaging.destination.name": "T",
+        "messaging.destination.partition.id": str(result.queue.queue_id),
+        "messaging.client.id": "me",
+        "messaging.message.id": result.message_id,
+        "messaging.message.body.size": 4,
+        "messaging.rocketmq.namespace": "",
+        "messaging.rocketmq.message.type": "normal",
+        "messaging.rocketmq.message.tag": "new",
+        "messaging.rocketmq.message.keys": ("k",),
+        "server.address": "127.0.0.1",
+        "server.port": 10911,
+    }
+
+
+def test_a_message_that_carries_a_span_keeps_it_and_its_send_is_linked(
+    cluster: Cluster, made: Made
+) -> None:
+    message = Message("T", b"body", properties={"traceparent": PARENT}, delay_level=3)
+    with made.producer(cluster) as producer:
+        producer.send_oneway(message, queue=QUEUE)
+        header = SendMessageHeader.of_command(cluster.a.next(SEND))
+    assert parse((header.properties or "").encode())["traceparent"] == PARENT
+    span = made.one()
+    assert linked(span) == [PARENT]
+    assert (span.attributes or {})["messaging.rocketmq.message.type"] == "delay"
+    assert (span.attributes or {})["messaging.rocketmq.message.delay_time_level"] == 3
+
+
+def test_each_message_of_a_batch_has_a_span_and_the_send_is_linked_to_all(
+    cluster: Cluster, made: Made
+) -> None:
+    with made.producer(cluster) as producer:
+        producer.send_batch([MESSAGE, Message("T", b"other")], queue=QUEUE)
+        command = cluster.a.next(BATCH)
+    *created, send = made.all()
+    carried = [
+        parse(bytes(each.properties))["traceparent"] for each in decode_batch(command.body or b"")
+    ]
+    assert [own(each) for each in created] == carried == linked(send)
+    assert [each.name for each in created] == ["create T", "create T"]
+    assert (send.name, send.kind) == ("send T", SpanKind.CLIENT)
+    assert (send.attributes or {})["messaging.batch.message_count"] == 2
+
+
+def test_what_fails_says_so(cluster: Cluster, made: Made) -> None:
+    cluster.a.handlers[SEND] = cluster.b.handlers[SEND] = refuse(ResponseCode.MESSAGE_ILLEGAL)
+    with made.producer(cluster, retries=0) as producer:
+        with pytest.raises(BrokerError):
+            producer.send(MESSAGE)
+        with pytest.raises(MessageIllegal):
+            producer.send(Message("SCHEDULE_TOPIC_XXXX", b"x"))
+    assert [(each.status.status_code, _error(each)) for each in made.all()] == [
+        (StatusCode.ERROR, "BrokerError"),
+        (StatusCode.ERROR, "MessageIllegal"),
+    ]
+
+
+def _error(span: ReadableSpan) -> object:
+    return (span.attributes or {}).get("error.type")
+
+
+@pytest.mark.parametrize(
+    ("said", "names"),
+    [
+        ("", ["messaging.rocketmq.namespace"]),
+        ("http,messaging", ["rocketmq.namespace"]),
+        ("messaging/dup", ["messaging.rocketmq.namespace", "rocketmq.namespace"]),
+    ],
+)
+def test_the_names_are_those_that_the_environment_asks_for(
+    made: Made, monkeypatch: pytest.MonkeyPatch, said: str, names: list[str]
+) -> None:
+    monkeypatch.setenv(OPT_IN, said)
+    span, _ = made.spans().send(MESSAGE)
+    span.end()
+    found = made.one().attributes or {}
+    assert [name for name in sorted(found) if name.endswith("rocketmq.namespace")] == names
+
+
+def test_too_much_baggage_stays_behind(made: Made) -> None:
+    for size, is_there in ((100, True), (10_000, False)):
+        token = context.attach(baggage.set_baggage("a", "x" * size))
+        span, message = made.spans().send(MESSAGE)
+        span.end()
+        context.detach(token)
+        assert ("baggage" in message.properties) is is_there
+        assert "traceparent" in message.properties
+
+
+# --- consuming
+
+
+def consume(found: ClientSpans | None, listener: Listener, *views: MessageView) -> Outcome:
+    settings, statistics = ConsumerSettings(), ConsumerStatistics()
+    consuming = ConcurrentConsuming(
+        "g",
+        listener,
+        settings,
+        statistics,
+        lambda _: None,
+        None,
+        None,  # type: ignore[arg-type]
+    )
+    consuming.make_spans(found, "clustering")
+    return consuming._call(views)[0]
+
+
+def test_a_listener_works_within_a_span_below_that_of_the_message(made: Made) -> None:
+    seen: list[SpanContext] = []
+
+    def listener(_: Sequence[MessageView]) -> None:
+        seen.append(trace.get_current_span().get_span_context())
+        assert baggage.get_baggage("user") == "7"
+
+    consume(made.spans(), listener, received({"traceparent": PARENT, "baggage": "user=7"}))
+    span = made.one()
+    assert span.parent is not None and span.context == seen[0]
+    assert text_of(span.parent) == PARENT and linked(span) == [PARENT]
+    assert (span.name, span.kind) == ("process T", SpanKind.CONSUMER)
+    found = span.attributes or {}
+    assert found["messaging.consumer.group.name"] == "g"
+    assert found["messaging.rocketmq.consumption_model"] == "clustering"
+    assert not trace.get_current_span().get_span_context().is_valid, "it is over"
+
+
+def test_several_messages_are_linked_and_nobodys_children(made: Made) -> None:
+    views = received({"traceparent": PARENT}), received({"traceparent": "00-zz"}), received({})
+    consume(made.spans(), lambda _: None, *views)
+    span = made.one()
+    assert span.parent is None and linked(span) == [PARENT]
+    assert (span.attributes or {})["messaging.batch.message_count"] == 3
+
+
+def test_what_is_to_come_again_is_an_error_of_its_span(made: Made) -> None:
+    def fails(_: Sequence[MessageView]) -> None:
+        raise ValueError("no")
+
+    assert consume(made.spans(), fails, view()).failed is not None
+    consume(made.spans(), lambda _: ConsumeResult.RETRY_LATER, view())
+    assert [_error(span) for span in made.all()] == ["ValueError", "retry_later"]
+    assert {span.status.status_code for span in made.all()} == {StatusCode.ERROR}
+
+
+def test_a_poll_that_brought_messages_is_linked_to_what_they_carry(made: Made) -> None:
+    made.spans().receive("g", [received({"traceparent": PARENT}), view()], "broadcasting", 1)
+    span = made.one()
+    assert (span.name, span.kind, linked(span)) == ("receive T", SpanKind.CLIENT, [PARENT])
+    assert span.start_time == 1 and (span.attributes or {})["messaging.batch.message_count"] == 2
+
+
+# --- without
+
+
+def test_without_a_provider_nothing_is_made_and_what_came_is_passed_on(
+    cluster: Cluster,
+) -> None:
+    plain = ClientSpans("me")
+    assert not plain.is_on and not plain.wants([view()])
+    sent: list[Message] = []
+
+    def listener(_: Sequence[MessageView]) -> None:
+        assert plain.is_on
+        span, message = plain.send(MESSAGE)
+        span.end()
+        sent.append(message)
+
+    consume(plain, listener, received({"traceparent": PARENT}))
+    assert [message.properties for message in sent] == [{"traceparent": PARENT}]
+    with cluster.producer() as producer:
+        producer.send(MESSAGE, queue=QUEUE)
+        header = SendMessageHeader.of_command(cluster.a.next(SEND))
+    assert "traceparent" not in (header.properties or "")

@@ -1,0 +1,18 @@
+"""Tests of troupemq/client/spans.py: a client without OpenTelemetry makes no spans."""
+
+import pytest
+
+from tests.troupemq.client.cluster import MESSAGE, Cluster
+from troupemq.client import spans
+
+
+@pytest.mark.parametrize("missing", ["opentelemetry", "opentelemetry.trace"])
+def test_where_the_library_is_not_installed_there_are_no_spans(
+    monkeypatch: pytest.MonkeyPatch, cluster: Cluster, missing: str
+) -> None:
+    assert spans.spans_of("me") is not None
+    monkeypatch.setattr(spans, "find_spec", lambda name: None if name == missing else name)
+    assert spans.spans_of("me") is None
+    with cluster.producer() as producer:
+        assert producer._spans is None
+        producer.send(MESSAGE)

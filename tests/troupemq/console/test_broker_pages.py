@@ -1,0 +1,110 @@
+"""The pages of brokers, ours and others: actors, store, damage, settings with what they mean."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from protocol.bodies import BrokerData, ClusterInfo, KVTable
+from protocol.codes import RequestCode
+from storage.log.damage import Damage
+from tests.troupemq.console.conftest import MakeVisit, Visit
+from tests.troupemq.fake_server import FakeServer
+from troupemq.servers import Servers
+
+
+def address_of(visit: Visit) -> str:
+    return visit.console.watch.newest().brokers[0].place.address
+
+
+def test_a_broker_of_ours_shows_actors_store_and_settings_with_their_meaning(live: Visit) -> None:
+    found = live.json("/broker", address=address_of(live))
+    actors = {row["actor"]: row for row in found["actors"]}
+    assert actors["put_message"]["state"] == "up" and actors["put_message"]["inbox"] == 0
+    assert "wait in the inboxes of" in found["loop"][0]["text"]
+    assert found["store"]["log_files"] >= 1 and found["store"]["not_dispatched"] == 0
+    assert found["damage"][0]["text"] == "Nothing that is known is damaged."
+    settings = {row["setting"]: row for row in found["settings"]}
+    reserved = settings["fileReservedTime"]
+    assert (reserved["default"], reserved["holds"]) == ("72", "at once")
+    assert settings["listenPort"]["holds"] == "after a restart"
+    assert "TroupeMQ" not in str(reserved["means"]) and len(str(reserved["means"])) > 10
+    assert [name for name, row in settings.items() if not row["means"] and row["default"]] == []
+
+
+def test_settings_are_found_by_name_by_meaning_and_by_being_changed(live: Visit) -> None:
+    def names(**query: str) -> list[str]:
+        rows = live.json("/broker", address=address_of(live), **query)["settings"]
+        return [row["setting"] for row in rows]
+
+    assert "fileReservedTime" in names(filter="RESERVED")
+    assert "flushDiskType" in names(filter="disk") and "brokerName" not in names(filter="disk")
+    changed = names(which="changed")
+    assert "mappedFileSizeCommitLog" in changed and "maxMessageSize" not in changed
+    assert "listenPort" not in names(which="live") and "maxMessageSize" in names(which="live")
+
+
+def test_damage_that_a_broker_knows_of_is_shown_place_by_place(
+    live: Visit, servers: Servers
+) -> None:
+    assert servers.broker is not None
+    damage: Damage = servers.broker.broker.store.damage
+    damage.add(7, 19, "its CRC is wrong")
+    try:
+        live.console.watch.forget()
+        found = live.json("/broker", address=address_of(live))
+        assert found["damaged_places"][0]["why"] == "its CRC is wrong"
+        assert found["damage"][0]["text"].startswith("The log is damaged at 1 place, 12 bytes")
+        assert "damage at 1 place" in live.json("/")["findings"][0]["text"]
+        rows = live.console.cluster.run("storeState", "-b", address_of(live))
+        assert rows.rows[0]["damage"] == ["7 to 19: its CRC is wrong"] and rows.failures
+    finally:
+        damage.forget_from(0)
+        live.console.watch.forget()
+
+
+@pytest.fixture
+def official(visit_to: MakeVisit) -> Iterator[Visit]:
+    """Of a broker that knows nothing of ours, and has settings of its own."""
+    with FakeServer() as namesrv, FakeServer() as broker:
+        info = ClusterInfo(
+            {"b": BrokerData("C", "b", {0: broker.address, 1: "127.0.0.1:1"})}, {"C": ["b"]}
+        )
+        namesrv.on(
+            RequestCode.GET_BROKER_CLUSTER_INFO, lambda command: command.answer(body=info.encode())
+        )
+        figures = KVTable(
+            {
+                "commitLogMinOffset": "0",
+                "commitLogMaxOffset": "2048",
+                "dispatchBehindBytes": "5",
+                "commitLogDirCapacity": "Total : 1.0 GiB, Free : 1.0 GiB.",
+            }
+        )
+        broker.on(
+            RequestCode.GET_BROKER_RUNTIME_INFO,
+            lambda command: command.answer(body=figures.encode()),
+        )
+        settings = b"fileReservedTime=48\nrocketmqHome=/opt/rocketmq\naclEnable=false\n"
+        broker.on(RequestCode.GET_BROKER_CONFIG, lambda command: command.answer(body=settings))
+        for code in (RequestCode.GET_ACTORS, RequestCode.GET_STORE_STATE):
+            broker.on(code, lambda command: command.answer(3, remark="not supported"))
+        yield visit_to(namesrv=namesrv.address)
+
+
+def test_a_broker_of_rocketmq_says_what_it_can_and_what_it_cannot_is_said(official: Visit) -> None:
+    found = official.json(
+        "/broker", address=official.console.watch.newest().brokers[0].place.address
+    )
+    assert "have none" in found["actors_missing"][0]["text"]
+    assert "do not look for it" in found["damage"][0]["text"]
+    assert found["store"]["log_size"] == 2048 and found["store"]["not_dispatched"] == 5
+    settings = {row["setting"]: row for row in found["settings"]}
+    assert settings["fileReservedTime"]["means"] and settings["fileReservedTime"]["holds"] is None
+    assert settings["rocketmqHome"]["means"] is None
+    assert [row["broker"] for row in found["family"]] == ["master", "slave 1"]
+
+
+def test_a_broker_without_access_control_is_not_asked_for_accounts(official: Visit) -> None:
+    """RocketMQ's do not answer that at all, and would count as gone afterwards."""
+    found = official.json("/access")
+    assert "no access control" in found["off"][0]["text"] and "accounts" not in found

@@ -1,0 +1,114 @@
+"""The console over TLS: its own certificate, the newest without a restart, cookies for TLS only."""
+
+import ssl
+from collections.abc import Iterator
+from pathlib import Path
+from socket import create_connection
+
+import pytest
+
+from actors.settings.tls_settings import TlsSettings
+from storage.errors import StoreError
+from tests.support.certificates import Certificates
+from tests.troupemq.console.conftest import GONE
+from troupemq.console import listener
+from troupemq.console.asking import ConsoleSettings
+from troupemq.console.certificate import FollowedCertificate
+from troupemq.console.server import ConsoleServer
+
+WAIT_S = 30.0
+
+
+@pytest.fixture
+def certificates(tmp_path: Path) -> Certificates:
+    return Certificates(tmp_path / "tls")
+
+
+def settings_of(certificates: Certificates, host: str = "127.0.0.1") -> TlsSettings:
+    files = certificates.files(host=host)
+    return TlsSettings(tls_server_certificate=files.cert_path, tls_server_key=files.key_path)
+
+
+@pytest.fixture
+def server(certificates: Certificates, tmp_path: Path) -> Iterator[ConsoleServer]:
+    made = ConsoleServer(
+        ConsoleSettings(tmp_path / "data", GONE, port=0, tls=settings_of(certificates))
+    )
+    made.start()
+    yield made
+    assert made.stop(WAIT_S)
+
+
+def trusting(certificates: Certificates) -> ssl.SSLContext:
+    return ssl.create_default_context(cafile=certificates.trust)
+
+
+def exchange(server: ConsoleServer, context: ssl.SSLContext, request: bytes) -> bytes:
+    found = b""
+    with create_connection(("127.0.0.1", server.port), WAIT_S) as plain:
+        peer = context.wrap_socket(plain, server_hostname="127.0.0.1")
+        with peer:
+            peer.sendall(request)
+            while data := peer.recv(65_536):
+                found += data
+    return found
+
+
+def test_a_browser_logs_in_over_tls_and_its_cookie_goes_over_tls_only(
+    server: ConsoleServer, certificates: Certificates
+) -> None:
+    context = trusting(certificates)
+    page = b"GET /login HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+    assert b" 200 OK" in exchange(server, context, page)
+    form = f"name=admin&password={server.console.accounts.first_password}".encode()
+    head = (
+        "POST /login HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
+        f"Origin: https://localhost\r\nContent-Length: {len(form)}\r\n\r\n"
+    )
+    answer = exchange(server, context, head.encode() + form)
+    assert b" 303 " in answer and b"; Secure" in answer and b"HttpOnly" in answer
+    assert server.scheme == "https"
+
+
+def test_a_new_certificate_is_shown_without_a_restart_and_a_broken_one_is_not(
+    server: ConsoleServer, certificates: Certificates
+) -> None:
+    def shown() -> bytes:
+        with create_connection(("127.0.0.1", server.port), WAIT_S) as plain:
+            context = ssl.create_default_context()
+            context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+            with context.wrap_socket(plain) as peer:
+                return peer.getpeercert(binary_form=True) or b""
+
+    first = shown()
+    certificate = server._certificate
+    assert certificate is not None
+    files = certificates.files(host="localhost")
+    certificate.look()
+    second = shown()
+    assert second != first
+    Path(files.cert_path).write_text("no certificate")
+    certificate.look()
+    assert shown() == second
+
+
+def test_who_speaks_no_tls_and_who_begins_a_handshake_for_ever_harm_nobody(
+    server: ConsoleServer, certificates: Certificates, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(listener, "HANDSHAKE_S", 0.1)
+    with create_connection(("127.0.0.1", server.port), WAIT_S) as plain:
+        plain.sendall(b"GET /login HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert b"200" not in plain.recv(100)
+    with create_connection(("127.0.0.1", server.port), WAIT_S) as begun:
+        begun.sendall(b"\x16\x03\x01")
+        assert begun.recv(1) == b""  # cut by the thread that looks each second
+    page = b"GET /login HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+    assert b" 200 OK" in exchange(server, trusting(certificates), page)
+
+
+def test_a_certificate_that_is_not_there_is_one_sentence(tmp_path: Path) -> None:
+    missing = TlsSettings(
+        tls_server_certificate=str(tmp_path / "a.pem"), tls_server_key=str(tmp_path / "a.key")
+    )
+    with pytest.raises(StoreError, match=r"a\.key cannot be read"):
+        FollowedCertificate(missing, lambda: None)

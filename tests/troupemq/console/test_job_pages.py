@@ -1,0 +1,67 @@
+"""The pages of Spark jobs: schedule, runs, the figures of a chart for each job."""
+
+import pytest
+
+from protocol.bodies_own import JobEntry, JobRun, Jobs
+from tests.troupemq.console.conftest import Visit
+from troupemq.cli.admin.session import BrokerPlace
+from troupemq.console.changes import CHANGES
+from troupemq.console.changing.message_changes import arguments_of
+from troupemq.console.snapshot import BrokerSummary, Snapshot
+
+ADDRESS = "127.0.0.1:1"
+RUNS = [
+    JobRun("a-1", "archive", "finished", started_ms=1000, ended_ms=3000, rows_done=500),
+    JobRun("n-2", "archive", "failed", "nightly", started_ms=9000, ended_ms=9500, sentence="no"),
+    JobRun("a-3", "archive", "finished", started_ms=5000, ended_ms=6000, rows_done=900),
+    JobRun("a-4", "archive", "running", started_ms=7000),
+    JobRun("l-5", "lag", "finished", started_ms=8000, ended_ms=8100, rows_done=7),
+]
+
+
+@pytest.fixture
+def with_jobs(visit: Visit, monkeypatch: pytest.MonkeyPatch) -> Visit:
+    entry = JobEntry("nightly", "archive", "0 4 * * *", "UTC", 99, arguments={"topics": ["Orders"]})
+    place = BrokerPlace("C", "a", 0, ADDRESS)
+    now = Snapshot(5, brokers=[BrokerSummary(place)], jobs={ADDRESS: Jobs(["lag"], RUNS, [entry])})
+    monkeypatch.setattr(visit.console.watch, "newest", lambda: now)
+    return visit
+
+
+def test_the_schedule_and_all_runs_are_shown_and_a_chart_for_each_job(with_jobs: Visit) -> None:
+    found = with_jobs.json("/jobs")
+    assert found["schedule"][0]["arguments"] == {"topics": ["Orders"]}
+    assert [row["run"] for row in found["runs"]] == ["l-5", "a-4", "a-3", "n-2", "a-1"]
+    page = with_jobs.get("/jobs").text
+    for name in ("lag", "archive", "nightly"):
+        assert f'id="chart_{name}"' in page
+    assert "/api/jobs/history?job=archive" in page
+
+
+def test_the_page_of_one_job_has_its_runs_alone(with_jobs: Visit) -> None:
+    found = with_jobs.json("/jobs", job="nightly")
+    assert [row["run"] for row in found["runs"]] == ["n-2"]
+    page = with_jobs.get("/jobs", job="nightly").text
+    assert 'id="chart_nightly"' in page and 'id="chart_lag"' not in page
+
+
+def test_the_figures_of_a_chart_are_the_runs_that_ended_in_their_order(with_jobs: Visit) -> None:
+    rows = with_jobs.json("/jobs/history", job="archive")["history"]
+    assert [(row["run"], row["took_s"], row["rows"]) for row in rows] == [
+        ("a-1", 2.0, 500),
+        ("a-3", 1.0, 900),
+        ("n-2", 0.5, 0),
+    ]
+    assert with_jobs.json("/jobs/history", job="nightly")["history"][0]["state"] == "failed"
+    assert with_jobs.json("/jobs/history", job="unknown")["history"] == []
+
+
+def test_a_job_is_run_with_arguments_as_by_the_command_line(with_jobs: Visit) -> None:
+    given = {"broker": ADDRESS, "job": "lag", "arguments": 'topics=["Orders"]\ndays=3\n'}
+    line = "job run lag -b 127.0.0.1:1 --no-wait -a"
+    assert line in with_jobs.preview("job-run", **given).text
+    assert arguments_of(given["arguments"]) == {"topics": ["Orders"], "days": 3}
+    with pytest.raises(ValueError, match="is no name=value"):
+        arguments_of("nonsense")
+    assert "is no name=value" in with_jobs.change("job-run", **{**given, "arguments": "x"}).text
+    assert CHANGES["job-run"].role == "operator"

@@ -1,0 +1,26 @@
+"""Tests of troupemq/setting_meanings.py: what each setting means is there wherever we run."""
+
+from pathlib import Path
+
+from actors.config import BrokerConfig
+from storage.config import StoreConfig, keys_of
+from troupemq.setting_meanings import SAMPLES, broker_settings, meanings, sample
+
+
+def test_a_comment_means_the_keys_below_it_up_to_the_next() -> None:
+    text = "# --- part\n\n# Both, in\n# ms.\n#a = 1\n#b = 2\n# Other.\nc = 3\n\n#d = 4\n"
+    assert meanings(text) == {"a": "Both, in ms.", "b": "Both, in ms.", "c": "Other.", "d": ""}
+
+
+def test_every_setting_of_a_broker_has_its_words_its_default_and_whether_it_is_live() -> None:
+    found = broker_settings()
+    assert found.keys() == {*keys_of(BrokerConfig), *keys_of(StoreConfig)}
+    assert [key for key, each in found.items() if not each.words] == []
+    assert found["fileReservedTime"].default == "72" and found["fileReservedTime"].is_live
+    assert not found["listenPort"].is_live and found["tls.server.keyPassword"].is_secret
+    assert str(Path.home()) not in found["storePathRootDir"].default
+
+
+def test_a_sample_that_did_not_come_along_is_empty() -> None:
+    assert all(sample(name) for name in SAMPLES)
+    assert sample("nothing.conf") == ""

@@ -1,0 +1,190 @@
+"""Changes of access control: accounts of the brokers, and addresses that need none.
+
+A secret is asked for with the last step, is in no page, no line and no log, and goes to the brokers
+alone. The brokers of a cluster are told one after the other: their files are not replicated.
+"""
+
+from collections.abc import Mapping, Sequence
+
+from troupemq.cli.admin.output import Row
+from troupemq.console.asking import PageRequest, failures_of
+from troupemq.console.changes import ConsoleChange, Given, Preview, register
+from troupemq.console.changing.cluster_changes import YES_NO, cluster_input
+from troupemq.console.parts import Facts, Input, Note, Notes, Part
+
+PERMISSIONS = ("DENY", "PUB", "SUB", "PUB|SUB")
+_SHOWN = (
+    *("access_key", "admin", "default_topic_perm", "default_group_perm", "topic_perms"),
+    *("group_perms", "white_remote_address"),
+)
+
+
+def _brokers_of(asked: PageRequest, cluster: str) -> tuple[list[Row], list[str]]:
+    found = asked.cluster.run("getAclConfig", "-c", cluster)
+    return found.rows, found.failures
+
+
+def _account_now(asked: PageRequest, cluster: str, name: str) -> tuple[Row, list[str]]:
+    """As the first broker that has it says; nothing secret."""
+    rows, failures = _brokers_of(asked, cluster)
+    for row in rows:
+        accounts = row.get("accounts")
+        for each in accounts if isinstance(accounts, list) else []:
+            if str(each.get("access_key")) == name:
+                return {key: each[key] for key in _SHOWN if key in each}, failures
+    return {}, failures
+
+
+def _listed(value: object) -> str:
+    return ",".join(map(str, value)) if isinstance(value, list) else str(value or "")
+
+
+def _account_inputs(asked: PageRequest) -> Sequence[Input]:
+    cluster = cluster_input(asked)
+    name = asked.text("account")
+    has: Mapping[str, object] = {}
+    if name:
+        has, _ = _account_now(asked, asked.text("cluster") or cluster.value, name)
+    topics, groups = has.get("default_topic_perm"), has.get("default_group_perm")
+    return (
+        cluster,
+        Input("account", "Account (accessKey)", needed=True, hint="7 characters or more"),
+        Input("admin", "It may do everything", "choice", _yes(has.get("admin")), YES_NO),
+        Input("topics", "All topics", "choice", _perm(topics), PERMISSIONS),
+        Input("groups", "All groups", "choice", _perm(groups), PERMISSIONS),
+        Input(
+            "topic_perms",
+            "Topics by name",
+            value=_listed(has.get("topic_perms")),
+            hint="Orders=PUB|SUB,Bills=SUB",
+        ),
+        Input("group_perms", "Groups by name", value=_listed(has.get("group_perms")), hint="g=SUB"),
+        Input(
+            "white",
+            "No signature from",
+            value=str(has.get("white_remote_address") or ""),
+            hint="an address: 10.0.0.*",
+        ),
+        Input(
+            "keeps",
+            "The secret before stays valid beside a new one",
+            "choice",
+            "false",
+            YES_NO,
+            "of our brokers only",
+        ),
+        Input(
+            "secret",
+            "Secret",
+            "secret",
+            hint="7 characters or more; empty: as it is, which RocketMQ's own brokers refuse",
+        ),
+    )
+
+
+def _yes(value: object) -> str:
+    return "true" if value is True or str(value).lower() == "true" else "false"
+
+
+def _perm(value: object) -> str:
+    text = str(value or "DENY")
+    return "PUB|SUB" if text == "SUB|PUB" else text if text in PERMISSIONS else "DENY"
+
+
+def _account_words(given: Given) -> list[str]:
+    return [
+        *("admin", "updateAclConfig", "-c", given["cluster"], "-a", given["account"]),
+        *("-s", given["secret"], "-m", given["admin"] or "false"),
+        *("-i", given["topics"] or "DENY", "-u", given["groups"] or "DENY"),
+        *("-t", given["topic_perms"], "-g", given["group_perms"], "-w", given["white"]),
+        *(("-k",) if given["keeps"] == "true" else ()),
+    ]
+
+
+def _account_preview(asked: PageRequest, given: Given) -> Preview:
+    before, failures = _account_now(asked, given["cluster"], given["account"])
+    notes = [
+        Note("fine", "The brokers of the cluster are told one after the other."),
+        Note("watch", "Those of name servers are written by hand into their files."),
+    ]
+    if not before:
+        sentence = "There is no such account yet: it needs a secret."
+        notes.insert(0, Note("fine", sentence))
+    if given["admin"] == "true":
+        notes.append(Note("trouble", "It may do everything, also change accounts."))
+    parts: list[Part] = [*failures_of(failures, "now"), Notes("effect", "What happens", notes)]
+    if before:
+        parts.append(Facts("now", "Now", before))
+    return Preview(parts, {"account": before})
+
+
+def _delete_preview(asked: PageRequest, given: Given) -> Preview:
+    before, failures = _account_now(asked, given["cluster"], given["account"])
+    notes = [Note("trouble", "Whoever has it is refused from then on, at every request.")]
+    parts: list[Part] = [*failures_of(failures, "now"), Notes("effect", "What happens", notes)]
+    parts.append(Facts("now", "Now", before or {"access_key": "there is no such account"}))
+    return Preview(parts, {"account": before})
+
+
+def _white_now(asked: PageRequest, cluster: str) -> str:
+    rows, _ = _brokers_of(asked, cluster)
+    return _listed(rows[0].get("white_addresses")) if rows else ""
+
+
+def _white_inputs(asked: PageRequest) -> Sequence[Input]:
+    cluster = cluster_input(asked)
+    has = _white_now(asked, asked.text("cluster")) if asked.text("cluster") else ""
+    hint = "with , between: 10.0.0.*,192.168.1.4-9; empty: nowhere"
+    return cluster, Input("addresses", "Addresses", value=has, hint=hint)
+
+
+def _white_preview(asked: PageRequest, given: Given) -> Preview:
+    before = _white_now(asked, given["cluster"])
+    notes = [
+        Note(
+            "trouble" if given["addresses"] else "fine",
+            "From these addresses everybody reads and writes everything without an account;"
+            " at RocketMQ's own brokers administrates, too.",
+        )
+    ]
+    facts = {"now": before or "none", "then": given["addresses"] or "none"}
+    parts: list[Part] = [
+        Notes("effect", "What happens", notes),
+        Facts("addresses", "Addresses", facts),
+    ]
+    return Preview(parts, {"addresses": before})
+
+
+def _named(asked: PageRequest) -> Sequence[Input]:
+    return cluster_input(asked), Input("account", "Account", needed=True)
+
+
+register(
+    ConsoleChange(
+        "acl-account",
+        "Make or change an account of the brokers",
+        "admin",
+        _account_inputs,
+        _account_words,
+        _account_preview,
+    ),
+    ConsoleChange(
+        "acl-delete",
+        "Delete an account of the brokers",
+        "admin",
+        _named,
+        lambda given: ["admin", "deleteAclConfig", "-c", given["cluster"], "-a", given["account"]],
+        _delete_preview,
+    ),
+    ConsoleChange(
+        "acl-white",
+        "Set the addresses that need no account",
+        "admin",
+        _white_inputs,
+        lambda given: [
+            *("admin", "updateGlobalWhiteAddr", "-c", given["cluster"]),
+            *("-g", given["addresses"]),
+        ],
+        _white_preview,
+    ),
+)

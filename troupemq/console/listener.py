@@ -1,0 +1,71 @@
+"""The listening socket of the console: ends connections that begin a handshake of TLS and no more.
+
+Uvicorn counts a connection when it is there, which with TLS is after the handshake. Those before
+it are counted here: PENDING_MAX at once, the rest is closed, and each has HANDSHAKE_S.
+"""
+
+from collections.abc import Callable
+from contextlib import suppress
+from socket import AF_INET, AF_INET6, SHUT_RDWR, SO_REUSEADDR, SOL_SOCKET, socket
+from time import monotonic
+from typing import Any
+
+from actors.network.connections import PortTaken
+from storage.errors import reason_of
+
+HANDSHAKE_S = 10.0
+PENDING_MAX = 256
+BACKLOG = 128
+
+
+class PatientListener(socket):
+    """Listens for one server. `accept` and `begun` on its loop, `end_late` on any thread.
+
+    Raises PortTaken from `listening`.
+    """
+
+    def __init__(self, family: int) -> None:
+        super().__init__(family)
+        self.clock: Callable[[], float] = monotonic
+        self._pending: dict[int, tuple[socket, float]] = {}
+
+    @classmethod
+    def listening(cls, host: str, port: int) -> "PatientListener":
+        """At that place; port 0: a free one."""
+        listener = cls(AF_INET6 if ":" in host else AF_INET)
+        listener.setsockopt(SOL_SOCKET, SO_REUSEADDR, 1)
+        try:
+            listener.bind((host, port))
+        except OSError as error:
+            listener.close()
+            raise PortTaken(
+                f"The console cannot listen at {host}:{port}: {reason_of(error)}."
+            ) from None
+        listener.listen(BACKLOG)
+        return listener
+
+    def accept(self) -> tuple[socket, Any]:
+        """The next one; raises BlockingIOError where there is none, or one too many."""
+        taken, address = super().accept()
+        if len(self._pending) >= PENDING_MAX:
+            self.end_late()
+            if len(self._pending) >= PENDING_MAX:
+                taken.close()
+                raise BlockingIOError
+        self._pending[taken.fileno()] = taken, self.clock()
+        return taken, address
+
+    def begun(self, number: int) -> None:
+        """The connection with this file number is through with its handshake, or has none."""
+        self._pending.pop(number, None)
+
+    def end_late(self) -> None:
+        """Ends those that are at it for too long; forgets those that are gone."""
+        now_s = self.clock()
+        for number, (taken, since_s) in list(self._pending.items()):
+            if taken.fileno() != number:
+                if self._pending.get(number, (None,))[0] is taken:
+                    self._pending.pop(number, None)
+            elif now_s - since_s > HANDSHAKE_S:
+                with suppress(OSError):
+                    taken.shutdown(SHUT_RDWR)

@@ -1,0 +1,290 @@
+"""The page of access control: the accounts of the brokers, and whom they have refused what.
+
+Brokers without access control are not asked for accounts: RocketMQ's do not answer that at all.
+Secrets are not shown, whatever a broker says of them.
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+from protocol.bodies_own import AclRefusal, AclRefusals
+from protocol.codes import RequestCode, ResponseCode
+from protocol.command import RemotingCommand
+from protocol.headers.admin import GetBrokerAclInfoResponseHeader
+from troupemq.cli.admin.output import Time, snake_case
+from troupemq.cli.admin.properties import properties_of
+from troupemq.cli.admin.session import json_object
+from troupemq.client.errors import BrokerError, ClientError, understood
+from troupemq.console.asking import PageRequest, failures_of, page
+from troupemq.console.changes import change_link, change_links
+from troupemq.console.parts import Cells, Note, Notes, Page, RowTable
+from troupemq.console.snapshot import BrokerSummary
+
+SHOWN_MAX = 1000
+"""Rows of a table."""
+
+OFF = "These brokers have no access control: whoever reaches them may do everything (aclEnable)."
+
+
+class Access:
+    """What the brokers say of access control; `failures` are sentences."""
+
+    def __init__(self, asked: PageRequest, brokers: Sequence[BrokerSummary]) -> None:
+        self._asked = asked
+        self.failures: list[str] = []
+        self.places = {each.place.address: each.place for each in brokers if each.says}
+        self.enabled: list[str] = []
+        self.disabled: list[str] = []
+        for address, answer in self._ask([*self.places], RequestCode.GET_BROKER_CONFIG).items():
+            is_on = properties_of(answer.body).get("aclEnable", "").lower() == "true"
+            (self.enabled if is_on else self.disabled).append(address)
+
+    def _ask(
+        self, addresses: Sequence[str], code: RequestCode, *, perhaps: bool = False
+    ) -> dict[str, RemotingCommand]:
+        """What each answers; who does not is among the failures, or `perhaps` does not know it."""
+        answers = self._asked.cluster.session.ask_all(addresses, code)
+        found = {}
+        for address, answer in answers.items():
+            if isinstance(answer, ClientError):
+                self._fail(f"{address}: {answer}" if address not in str(answer) else f"{answer}")
+            elif answer.code == ResponseCode.SUCCESS:
+                found[address] = answer
+            elif not perhaps or answer.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+                self._fail(str(BrokerError(answer.code, answer.remark, address)))
+        return found
+
+    def _fail(self, sentence: str) -> None:
+        if sentence not in self.failures:
+            self.failures.append(sentence)
+
+    def configurations(self) -> dict[str, Mapping[str, object]]:
+        """Address → accounts and white addresses, as RocketMQ names them."""
+        answers = self._ask(self.enabled, RequestCode.GET_BROKER_CLUSTER_ACL_CONFIG)
+        found: dict[str, Mapping[str, object]] = {}
+        for address, answer in answers.items():
+            try:
+                said = json_object(answer.body)
+                found[address] = {str(name): value for name, value in said.items()}
+            except ClientError as error:
+                self._fail(f"{address}: {error}")
+        return found
+
+    def refusals(self) -> list[tuple[str, AclRefusal]]:
+        """Broker's address and each refusal; of our brokers."""
+        answers = self._ask(self.enabled, RequestCode.GET_ACL_REFUSALS, perhaps=True)
+        found = []
+        for address, answer in answers.items():
+            try:
+                body = understood(AclRefusals.decode, answer.body)
+            except ClientError as error:
+                self._fail(f"{address}: {error}")
+                continue
+            found += [(address, each) for each in body.refusals]
+        return found
+
+    def versions(self) -> list[Cells]:
+        """Which files each broker has, of which version."""
+        rows: list[Cells] = []
+        for address, answer in self._ask(
+            self.enabled, RequestCode.GET_BROKER_CLUSTER_ACL_INFO
+        ).items():
+            try:
+                found = understood(GetBrokerAclInfoResponseHeader.decode, answer.fields)
+                files = json_object(found.all_acl_file_version)
+                prints = json_object(found.fingerprints) if found.fingerprints else {}
+            except ClientError as error:
+                self._fail(f"{address}: {error}")
+                continue
+            for path, version in files.items():
+                parts = version if isinstance(version, dict) else {}
+                changed_ms = parts.get("timestamp")
+                rows.append(
+                    {
+                        "broker": self.places[address].name,
+                        "address": address,
+                        "file": str(path),
+                        "version": parts.get("counter"),
+                        "content": prints.get(path),
+                        "changed_ms": Time(changed_ms if isinstance(changed_ms, int) else 0),
+                    }
+                )
+        return rows
+
+
+def accounts_of(configuration: Mapping[str, object]) -> list[dict[str, object]]:
+    """The accounts of a broker, by our names, without anything secret."""
+    listed = configuration.get("plainAccessConfigs")
+    return [
+        {name: value for name, value in snake_case(each).items() if "secret" not in name.lower()}
+        for each in (listed if isinstance(listed, list) else [])
+        if isinstance(each, dict)
+    ]
+
+
+@page("/access", "admin")
+def access(asked: PageRequest) -> Page:
+    """The accounts of the brokers, and whom they have refused what."""
+    now = asked.snapshot()
+    found = Access(asked, now.brokers)
+    page = Page("Access control", missing=now.missing, taken_ms=now.taken_ms)
+    if found.disabled:
+        level = "watch" if found.enabled else "fine"
+        where = f"{OFF} {', '.join(found.disabled[:20])}"
+        page.parts.append(Notes("off", "", [Note(level, f"{where}.")]))
+    if not found.enabled:
+        page.parts += failures_of(found.failures, "access")
+        return page
+    configurations = found.configurations()
+    refusals = found.refusals()
+    times: Counter[str] = Counter()
+    last_ms: dict[str, int] = {}
+    for _, each in refusals:
+        times[each.account] += each.count
+        last_ms[each.account] = max(last_ms.get(each.account, 0), each.last_timestamp)
+    page.parts = [
+        *page.parts,
+        Notes("differing", "", _differing(found, configurations)),
+        RowTable(
+            "accounts",
+            "Accounts",
+            _account_rows(asked, found, configurations, times, last_ms)[:SHOWN_MAX],
+            "No broker has one.",
+        ),
+        change_links(asked, [("Make an account", "acl-account", {"cluster": _cluster_of(found)})]),
+        RowTable(
+            "white_addresses",
+            "From where nobody needs an account",
+            _white_rows(asked, found, configurations),
+            "Nowhere.",
+        ),
+        RowTable(
+            "refusals",
+            "Refused since the start",
+            [_refusal_row(*each) for each in _latest(refusals)],
+            "Nobody was refused anything; RocketMQ's own brokers do not count it.",
+        ),
+        RowTable("files", "Files", found.versions()),
+    ]
+    page.parts[1:1] = failures_of(found.failures, "access")
+    return page
+
+
+def _cluster_of(found: Access) -> str:
+    return found.places[found.enabled[0]].cluster
+
+
+def _differing(found: Access, configurations: Mapping[str, Mapping[str, object]]) -> list[Note]:
+    """Files are not replicated: an account may be at one broker and not at the next."""
+    by_cluster: dict[str, dict[str, list[str]]] = {}
+    for address, each in configurations.items():
+        accounts = sorted(map(repr, accounts_of(each)))
+        cluster = by_cluster.setdefault(found.places[address].cluster, {})
+        cluster.setdefault(repr((accounts, each.get("globalWhiteAddrs"))), []).append(address)
+    return [
+        Note(
+            "trouble",
+            f"The brokers of {cluster} have different accounts:"
+            f" {'; '.join(', '.join(group) for group in kinds.values())}.",
+        )
+        for cluster, kinds in by_cluster.items()
+        if len(kinds) > 1
+    ]
+
+
+def _account_rows(
+    asked: PageRequest,
+    found: Access,
+    configurations: Mapping[str, Mapping[str, object]],
+    times: Mapping[str, int],
+    last_ms: Mapping[str, int],
+) -> list[Cells]:
+    """A row for each account of a cluster, or several where brokers have it differently."""
+    where: dict[tuple[str, str], tuple[dict[str, object], list[str]]] = {}
+    for address, configuration in configurations.items():
+        cluster = found.places[address].cluster
+        for account in accounts_of(configuration):
+            key = cluster, repr(sorted(account.items(), key=str))
+            where.setdefault(key, (account, []))[1].append(address)
+    rows: list[Cells] = []
+    for (cluster, _), (account, addresses) in sorted(
+        where.items(), key=lambda item: (item[0][0], str(item[1][0].get("access_key")))
+    ):
+        name = str(account.get("access_key"))
+        given = {"cluster": cluster, "account": name}
+        rows.append(
+            {
+                "account": name,
+                "admin": bool(account.get("admin")),
+                "topics": _perms(account, "topic"),
+                "groups": _perms(account, "group"),
+                "unsigned_from": account.get("white_remote_address"),
+                **{key: account[key] for key in ("broker", "monitor") if account.get(key)},
+                "refused": times.get(name, 0),
+                "last_refused_ms": Time(last_ms.get(name, 0)),
+                "at": "all" if len(addresses) == len(configurations) else [cluster, *addresses],
+                "change": change_link(asked, "Change", "acl-account", given),
+                "delete": change_link(asked, "Delete", "acl-delete", given),
+            }
+        )
+    names = list(dict.fromkeys(key for row in rows for key in row))
+    return [{name: row.get(name) for name in names} for row in rows]
+
+
+def _perms(account: Mapping[str, object], kind: str) -> list[str]:
+    """`all others` is the default, which is DENY where nothing is said."""
+    named = account.get(f"{kind}_perms")
+    default = account.get(f"default_{kind}_perm") or "DENY"
+    listed = [str(each) for each in named] if isinstance(named, list) else []
+    return listed if account.get("admin") else [*listed, f"all others={default}"]
+
+
+def _white_rows(
+    asked: PageRequest,
+    found: Access,
+    configurations: Mapping[str, Mapping[str, object]],
+) -> list[Cells]:
+    rows: list[Cells] = []
+    seen: set[tuple[str, str]] = set()
+    for address, configuration in configurations.items():
+        cluster, white = found.places[address].cluster, configuration.get("globalWhiteAddrs")
+        listed = [str(each) for each in white] if isinstance(white, list) else []
+        if (cluster, repr(listed)) in seen:
+            continue
+        seen.add((cluster, repr(listed)))
+        given = {"cluster": cluster}
+        rows.append(
+            {
+                "cluster": cluster,
+                "addresses": listed or "none",
+                "change": change_link(asked, "Change", "acl-white", given),
+            }
+        )
+    return rows
+
+
+def _latest(refusals: Sequence[tuple[str, AclRefusal]]) -> list[tuple[str, AclRefusal]]:
+    return sorted(refusals, key=lambda each: -each[1].last_timestamp)[:SHOWN_MAX]
+
+
+def _refusal_row(broker: str, each: AclRefusal) -> Cells:
+    return {
+        "last_ms": Time(each.last_timestamp),
+        "account": each.account or None,
+        "group": each.group or None,
+        "what": _spoken_code(each.code),
+        "times": each.count,
+        "from": each.address,
+        "why": each.remark,
+        "broker": broker,
+    }
+
+
+def _spoken_code(code: int) -> str:
+    """A request by its name: `send message (10)`; whoever nobody knows is counted as one."""
+    if not code:
+        return "anything, by an unknown account"
+    try:
+        return f"{RequestCode(code).name.replace('_', ' ').lower()} ({code})"
+    except ValueError:
+        return str(code)

@@ -1,0 +1,275 @@
+"""One port for several masters: /metrics of all as one page, and the health of all.
+
+    /metrics, /metrics/exporter    the families of every master, each line with its node_id;
+                                   troupemq_master_up is 0 for one that did not answer in ASK_S
+    /health/live, /health/ready    the checks of every master, each named after it
+
+A process beside the masters, started by the supervisor as they are. Where they listen it reads
+from their ready files, each time: one that was started again may be elsewhere. All are asked at
+once, and nobody waits for one that hangs for longer than ASK_S.
+"""
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from http.client import HTTPConnection, HTTPException
+from json import JSONDecodeError, load, loads
+from queue import Empty, SimpleQueue
+from threading import Lock, Thread
+from time import monotonic, perf_counter
+
+from actors.children.metrics import page_server
+from actors.config import BrokerConfig
+from actors.metrics.broker_metrics import BROKER_PATH, EXPORTER_PATH
+from actors.metrics.exposition import FRESH_S, answer_of
+from actors.metrics.http_text import HttpRequest
+from actors.metrics.page import MetricsPage, labels
+from actors.metrics.page_server import Page, PageAnswer
+from storage.errors import StoreError, reason_of
+from troupemq.daemon import Serving
+from troupemq.health.checks import RECOVERS, HealthCheck
+from troupemq.health.http import checks_answer
+
+ASK_S = 4.0
+"""Prometheus waits 10 s for a page by default, a prober 1 s to 3 s."""
+HEALTH_S = 2.0
+UP = "troupemq_master_up"
+_HELP = "# HELP "
+_NODE = 'node_id="'
+
+
+@dataclass(frozen=True)
+class MonitoredMaster:
+    """One of them."""
+
+    name: str
+    ready_file: str
+
+    def ports(self) -> Mapping[str, int]:
+        """Where it listens; nothing while it does not."""
+        try:
+            with open(self.ready_file, encoding="utf-8") as file:
+                found: dict[str, int] = load(file)
+            os.kill(found["pid"], 0)
+        except (OSError, ValueError, KeyError):  # it is gone, and could not remove the file
+            return {}
+        return found
+
+
+def masters_of(plan: str) -> list[MonitoredMaster]:
+    """Those of the supervisor's plan. Raises StoreError."""
+    try:
+        with open(plan, encoding="utf-8") as file:
+            found = load(file)
+        return [MonitoredMaster(each["name"], each["ready_file"]) for each in found["instances"]]
+    except OSError as error:
+        raise StoreError(f"{plan} cannot be read: {reason_of(error)}.") from None
+    except (ValueError, KeyError, TypeError):
+        raise StoreError(f"{plan} is no plan of several masters.") from None
+
+
+# --- asking them
+
+
+def asked(host: str, port: int, path: str, timeout_s: float) -> tuple[int, bytes]:
+    """What one answers. Raises OSError, HTTPException."""
+    connection = HTTPConnection(host, port, timeout=timeout_s)
+    try:
+        connection.request("GET", path)
+        answer = connection.getresponse()
+        return answer.status, answer.read()
+    finally:
+        connection.close()
+
+
+@dataclass(frozen=True, slots=True)
+class MasterSaid:
+    """What came of asking one."""
+
+    body: bytes | None
+    """None: nothing came in time."""
+    took_s: float
+
+
+class AllAsked:
+    """Asks all at once; one that still owes an answer is not asked again meanwhile."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._owing: set[tuple[str, str]] = set()
+
+    def ask(
+        self, ports: Mapping[str, int], host: str, path: str, timeout_s: float
+    ) -> Mapping[str, MasterSaid]:
+        """By name. Takes `timeout_s` at most."""
+        said: SimpleQueue[tuple[str, MasterSaid]] = SimpleQueue()
+        until_s, begun = monotonic() + timeout_s, 0
+        for name, port in ports.items():
+            with self._lock:
+                if (name, path) in self._owing:
+                    continue
+                self._owing.add((name, path))
+            work = partial(self._ask_one, name, host, port, path, timeout_s, said.put)
+            Thread(target=work, name=f"asks {name}", daemon=True).start()
+            begun += 1
+        found = dict.fromkeys(ports, MasterSaid(None, timeout_s))
+        for _ in range(begun):
+            try:
+                name, one = said.get(timeout=max(0.0, until_s - monotonic()))
+            except Empty:
+                break
+            found[name] = one
+        return found
+
+    def _ask_one(
+        self,
+        name: str,
+        host: str,
+        port: int,
+        path: str,
+        timeout_s: float,
+        tell: Callable[[tuple[str, MasterSaid]], None],
+    ) -> None:
+        began_s = perf_counter()
+        body: bytes | None = None
+        try:
+            _, body = asked(host, port, path, timeout_s)
+        except (OSError, HTTPException):
+            body = None
+        finally:
+            with self._lock:
+                self._owing.discard((name, path))
+        tell((name, MasterSaid(body, perf_counter() - began_s)))
+
+
+# --- one exposition
+
+
+def merged(pages: Mapping[str, str]) -> list[str]:
+    """The families of all, each once, with the lines of each; by the master's name. A line without
+    node_id gets one."""
+    families: dict[str, list[str]] = {}
+    for node, text in pages.items():
+        for block in f"\n{text}".split(f"\n{_HELP}")[1:]:
+            first, _, rest = block.partition("\n")
+            kind, _, samples = rest.partition("\n")
+            if samples and not samples.endswith("\n"):
+                samples += "\n"
+            if samples and _NODE not in samples.partition("\n")[0]:
+                samples = _with_node(samples, labels({"node_id": node}))
+            family = families.setdefault(first.partition(" ")[0], [f"{_HELP}{first}\n{kind}\n"])
+            family.append(samples)
+    return [part for family in families.values() for part in family if part]
+
+
+def _with_node(samples: str, text: str) -> str:
+    lines = []
+    for line in samples.splitlines(keepends=True):
+        name, brace, rest = line.partition("{")
+        if brace:
+            comma = "" if rest.startswith("}") else ","
+            lines.append(f"{name}{{{text}{comma}{rest}")
+        else:
+            name, _, value = line.partition(" ")
+            lines.append(f"{name}{{{text}}} {value}")
+    return "".join(lines)
+
+
+class Monitoring:
+    """The pages of one port."""
+
+    def __init__(self, masters: Sequence[MonitoredMaster], config: BrokerConfig) -> None:
+        self._masters, self._config = masters, config
+        self._all = AllAsked()
+        self._locks = {path: Lock() for path in (BROKER_PATH, EXPORTER_PATH)}
+        self._made: dict[str, tuple[float, PageAnswer]] = {}
+
+    def pages(self) -> Mapping[str, Page]:
+        """By path; metrics if the masters serve them."""
+        found: dict[str, Page] = {
+            "/health/live": lambda _: checks_answer(self._health("live")),
+            "/health/ready": lambda _: checks_answer(self._health("ready")),
+        }
+        if self._config.serves_metrics:
+            found |= dict.fromkeys(self._locks, self._metrics)
+        return found
+
+    def _metrics(self, request: HttpRequest) -> PageAnswer:
+        """One at a time; who asks again at once gets the same."""
+        query = "?collect=client" if request.query.get("collect") == "client" else ""
+        target = request.path + query
+        with self._locks[request.path]:
+            made_s, made = self._made.get(target, (0.0, None))
+            if made is None or monotonic() - made_s >= FRESH_S:
+                made = answer_of(self._exposition(target))
+                self._made[target] = monotonic(), made
+            return made
+
+    def _exposition(self, target: str) -> Sequence[str]:
+        ports = {
+            each.name: found["metrics"]
+            for each in self._masters
+            if "metrics" in (found := each.ports())
+        }
+        said = self._all.ask(ports, "127.0.0.1", target, ASK_S)
+        pages = {name: one.body.decode() for name, one in said.items() if one.body is not None}
+        own = MetricsPage({"cluster": self._config.broker_cluster_name, "node_type": "broker"})
+        names = [(labels({"node_id": each.name}), each.name) for each in self._masters]
+        own.gauge(
+            UP, "Whether a master's metrics are here", [(t, int(n in pages)) for t, n in names]
+        )
+        own.gauge(
+            "troupemq_master_scrape_seconds",
+            "How long it took to answer",
+            [(text, said[name].took_s) for text, name in names if name in said],
+        )
+        return [*merged(pages), *own.parts()]
+
+    def _health(self, what: str) -> list[HealthCheck]:
+        """Of all; one that starts is alive, and not ready."""
+        ports = {each.name: each.ports() for each in self._masters}
+        asks = {name: found["health"] for name, found in ports.items() if "health" in found}
+        said = self._all.ask(asks, self._health_host, f"/health/{what}", HEALTH_S)
+        checks: list[HealthCheck] = []
+        for name, found in ports.items():
+            if not found:
+                why = "" if what == "live" else RECOVERS
+                checks.append(HealthCheck(f"{name}: serving", what == "live", why))
+            elif name not in said:
+                checks.append(HealthCheck(f"{name}: serving", True))
+            else:
+                checks += _checks_of(name, said[name].body)
+        return checks
+
+    @property
+    def _health_host(self) -> str:
+        config = self._config
+        if config.serves_metrics and config.metrics_port == config.health_port:
+            return "127.0.0.1"
+        return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(config.bind_address, config.bind_address)
+
+
+def _checks_of(name: str, body: bytes | None) -> list[HealthCheck]:
+    why = f"it has not answered within {HEALTH_S:.0f} s"
+    if body is not None:
+        try:
+            return [
+                HealthCheck(f"{name}: {each['check']}", bool(each["ok"]), str(each["why"]))
+                for each in loads(body)["checks"]
+            ]
+        except (JSONDecodeError, KeyError, TypeError):
+            why = "what it answers is not known"
+    return [HealthCheck(f"{name}: serving", False, why)]
+
+
+def start_monitoring(plan: str, config: BrokerConfig) -> Serving:
+    """Serves from now on. Raises PortTaken, StoreError."""
+    server = page_server(config, config.monitoring_port, "monitoringPort")
+    server.add(Monitoring(masters_of(plan), config).pages())
+
+    def stop(_: float) -> bool:
+        server.close()
+        return True
+
+    return Serving({"monitoring": server.port}, stop)

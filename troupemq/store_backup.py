@@ -1,0 +1,212 @@
+"""`store backup` and `store restore`: a copy of a store that is in use, and a store from a copy.
+
+Neither needs a broker, nor asks one: what a broker has is in its files.
+"""
+
+import os
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from threading import Event
+from time import monotonic
+
+import click
+from orjson import dumps
+
+from actors.config import load_broker_config
+from storage.backup.backup import BackupReport, StoreBackup
+from storage.backup.copying import clone, hard_link
+from storage.backup.record import BackupFolder
+from storage.backup.restore import StoreRestore
+from storage.checking.store_check import StoreCheck
+from storage.checking.store_layout import with_sizes_of_files
+from storage.clock import SystemClock
+from storage.config import StoreConfig
+from storage.errors import DiskFull, StoreError, os_sentence, reason_of
+from storage.files.disk import RealDisk
+from storage.retention.reserve import in_words
+from troupemq.cli.options import Command, json_option, leave
+from troupemq.daemon import keep_files_private
+from troupemq.exit_codes import exit_code_of
+from troupemq.store_mending import config_option, settings_of
+
+_RATE_MIB = 50.0
+_MIB = 1 << 20
+_FOLDER = click.Path(file_okay=False, path_type=Path)
+
+
+class Rate:
+    """Holds a copy back to so many bytes a second; 0: as fast as it goes."""
+
+    def __init__(self, bytes_a_second: float) -> None:
+        self._rate = bytes_a_second
+        self._due_s = monotonic()
+        self._nobody = Event()
+
+    def __call__(self, count: int) -> None:
+        if self._rate <= 0:
+            return
+        now_s = monotonic()
+        self._due_s = max(self._due_s, now_s) + count / self._rate
+        if self._due_s > now_s:
+            self._nobody.wait(self._due_s - now_s)
+
+
+def _rate_option(default: float) -> Callable[[Command], Command]:
+    return click.option(
+        "--rate",
+        type=click.FloatRange(0),
+        default=default,
+        show_default=True,
+        metavar="MIB",
+        help="So many MiB a second at most; 0: as fast as the disks can.",
+    )
+
+
+@click.command()
+@click.argument("directory", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.argument("copy", type=_FOLDER)
+@config_option
+@_rate_option(_RATE_MIB)
+@click.option(
+    "--link",
+    is_flag=True,
+    help="Full log files as second names of those there are: no room, but the same disk.",
+)
+@click.option(
+    "--also",
+    type=click.Path(exists=True, path_type=Path),
+    multiple=True,
+    metavar="PATH",
+    help="A file, or those of a folder, to keep beside it, as broker.conf; repeatable.",
+)
+@click.option("--verify", is_flag=True, help="Read all of the copy again, as `store check` does.")
+@json_option
+def backup(
+    directory: Path,
+    copy: Path,
+    config: Path | None,
+    rate: float,
+    link: bool,
+    also: tuple[Path, ...],
+    verify: bool,
+    as_json: bool,
+) -> None:
+    """Copies the store DIRECTORY into the folder COPY, also while a broker writes to it.
+
+    The copy has what was acknowledged before, and ends cleanly at one place of the log. Repeated,
+    it copies what is new; after an interruption, too. Files that the broker no longer has go.
+    """
+    keep_files_private()
+    store, _ = settings_of(directory, config)
+    disk = RealDisk()
+    root = str(copy.absolute())
+    try:
+        report = StoreBackup(
+            store,
+            disk,
+            BackupFolder(disk, root),
+            SystemClock(),
+            pace=Rate(rate * _MIB),
+            share=hard_link if link else clone,
+            spare_bytes=_spare_bytes(store, copy),
+            also=[str(each.absolute()) for each in also],
+        ).run()
+    except StoreError as error:
+        again = "; the copy is not finished: run it again" if isinstance(error, DiskFull) else ""
+        leave(f"{str(error).removesuffix('.')}{again}.", exit_code_of(error))
+    except OSError as error:
+        leave(os_sentence(error), exit_code_of(error))
+    faults = _verified(copy) if verify else None
+    if as_json:
+        _print_json(report, faults)
+    else:
+        for each in (*report.notes, *(faults or ())):
+            click.echo(each)
+        shared = f", {in_words(report.shared_bytes)} shared" if report.shared_bytes else ""
+        click.echo(
+            f"{directory}: log {report.log_start} to {report.log_end} is in {copy};"
+            f" {in_words(report.copied_bytes)} copied{shared}"
+            f"{'; nothing is wrong' if faults == [] else ''}"
+        )
+    if faults:
+        raise SystemExit(1)
+
+
+def _print_json(report: BackupReport, faults: list[str] | None) -> None:
+    """`faults`: None where nobody has looked for them."""
+    values = {
+        "logStart": report.log_start,
+        "logEnd": report.log_end,
+        "copiedBytes": report.copied_bytes,
+        "sharedBytes": report.shared_bytes,
+        "files": report.file_count,
+        "notes": report.notes,
+        "wrong": faults,
+    }
+    click.echo(dumps(values).decode())
+
+
+@click.command()
+@click.argument("copy", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.argument("directory", type=_FOLDER)
+@click.option(
+    "-c",
+    "--config",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="The broker.conf of the store: only its storePathCommitLog matters. [default: below it]",
+)
+@_rate_option(0.0)
+def restore(copy: Path, directory: Path, config: Path | None, rate: float) -> None:
+    """Makes the store DIRECTORY from a copy that `store backup` has made.
+
+    DIRECTORY may not have a store. A broker that is started on it, or RocketMQ's, recovers as after
+    a crash. What was kept by --also stays in the copy's folder `also`.
+    """
+    keep_files_private()
+    disk = RealDisk()
+    store = _settings_to_be(directory, config)
+    try:
+        report = StoreRestore(disk, str(copy.absolute()), store, Rate(rate * _MIB)).run()
+    except StoreError as error:
+        leave(str(error), exit_code_of(error))
+    except OSError as error:
+        leave(f"Cannot restore {error.filename or copy}: {reason_of(error)}.", exit_code_of(error))
+    taken = f"{datetime.fromtimestamp(report.taken_ms / 1000, UTC):%Y-%m-%d %H:%M:%S} UTC"
+    click.echo(
+        f"{directory}: log {report.log_start} to {report.log_end}, as of {taken};"
+        f" {in_words(report.copied_bytes)} copied"
+    )
+    if report.was_interrupted:
+        click.echo("A later run of the backup did not end: what it has copied is left out.")
+
+
+def _settings_to_be(directory: Path, config: Path | None) -> StoreConfig:
+    """Of a store that is not there yet."""
+    root = str(directory.absolute())
+    if config is None:
+        return StoreConfig(root=root)
+    return load_broker_config(str(config), {"storePathRootDir": root})[1]
+
+
+def _spare_bytes(store: StoreConfig, copy: Path) -> int:
+    """What has to stay free for the broker where the copy lies on its disk."""
+    above = copy.absolute()
+    while not above.exists():
+        above = above.parent
+    if os.stat(above).st_dev != os.stat(store.commit_log_dir).st_dev:
+        return 0
+    total, _ = RealDisk().capacity(str(above))
+    return int(total * (1 - store.disk_clean_forcibly_ratio))
+
+
+def _verified(copy: Path) -> list[str]:
+    """What `store check` finds wrong with it."""
+    disk = RealDisk()
+    store = with_sizes_of_files(disk, StoreConfig(root=str(copy.absolute())))
+    try:
+        report = StoreCheck(disk, store).run()
+    except StoreError as error:
+        return [str(error)]
+    return [f"{each.part}: {each.text}" for each in report.findings if each.is_wrong]
