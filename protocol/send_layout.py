@@ -31,6 +31,7 @@ ENTRY_E = b"\x00\x01e\x00\x00\x00"
 NUMBERS = {b"%d" % number: number for number in range(1024)}
 """Queue ids as they are usually written."""
 
+DIGITS = [b"%d" % number for number in range(10)]
 _DIGITS = range(10)
 F_TO_G = {b"\x00\x01f\x00\x00\x00\x01%d\x00\x01g\x00\x00\x00\x0d" % n: n for n in _DIGITS}
 H_TO_I = {b"\x00\x01h\x00\x00\x00\x01%d\x00\x01i" % n: n for n in _DIGITS}

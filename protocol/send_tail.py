@@ -17,7 +17,6 @@ it is right is for others to find out.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from re import compile as compile_pattern
 from typing import TypeVar
 
@@ -25,6 +24,7 @@ from orjson import JSONDecodeError
 from orjson import loads as json_loads
 
 from protocol.header_pattern import INT_DIGITS
+from protocol.send_values import SendTail, SignedSend, new_object
 from protocol.signature import ACCESS_KEY, SECURITY_TOKEN, SIGNATURE, TIMESTAMP, signed_values
 
 Learnt = TypeVar("Learnt")
@@ -44,28 +44,21 @@ _REST = compile_pattern(
 )
 
 
-@dataclass(slots=True, eq=False)
-class SendTail:
-    """The fields of a send behind its properties."""
-
-    reconsume_times: int
-    unit_mode: bool
-    max_reconsume_times: int | None
-    batch: bool
-
-
-Signed = tuple[SendTail, str, bytes, str, bytes]
-"""Of one send that somebody has signed, or says so: its tail, which others have, too; the name of
-the account; the signature; the time as it is signed, or empty; what is signed before the body."""
-
-
-def signed_by(tail: SendTail, fields: Mapping[str, str]) -> Signed | None:
-    """Of a send with these ext fields; None if they name no account."""
+def signed_by(tail: SendTail, fields: Mapping[str, str]) -> SignedSend | None:
+    """Of a send with these ext fields; None if they name no account. The rest of it, as with all
+    that is given here, is to be filled in."""
     access_key = fields.get(ACCESS_KEY)
     if access_key is None:
         return None
     signature = fields.get(SIGNATURE, "").encode("utf-8", "replace")
-    return tail, access_key, signature, fields.get(TIMESTAMP, ""), signed_values(fields)
+    return _signed((tail, access_key, fields.get(TIMESTAMP, "")), signature, signed_values(fields))
+
+
+def _signed(usual: tuple[SendTail, str, str], signature: bytes, values: bytes) -> SignedSend:
+    send = new_object(SignedSend)
+    send.tail, send.access_key, send.timestamp = usual
+    send.signature, send.values = signature, values
+    return send
 
 
 _NO_TAIL = SendTail(0, False, None, False)
@@ -74,29 +67,40 @@ _NO_TAIL = SendTail(0, False, None, False)
 class JsonTails:
     """The signed tails of one connection."""
 
-    __slots__ = ("_begin", "_end", "_length", "_rests", "_stable", "_usual", "seen")
+    __slots__ = (
+        "_begin",
+        "_begin_size",
+        "_behind",
+        "_end",
+        "_head",
+        "_rests",
+        "_stable",
+        "_usual",
+        "seen",
+    )
 
     def __init__(self) -> None:
         self.seen = False
         """Whether one came that was signed: the next will be, too."""
-        self._begin, self._end, self._length = b"\xff", b"", 0
-        self._usual: tuple[SendTail, str, bytes, bytes] = (_NO_TAIL, "", b"", b"")
+        self._begin, self._end, self._begin_size = b"\xff", b"", 1
+        self._usual = _NO_TAIL, "", ""
+        self._head, self._behind = b"", b""
         self._stable: dict[bytes, tuple[SendTail, bytes, bytes]] = {}
         self._rests: dict[bytes, tuple[bytes, str, str, bytes]] = {}
 
-    def read(self, tail_bytes: bytes, before: tuple[bytes, ...]) -> Signed | None:
+    def read(self, tail_bytes: bytes, before: tuple[bytes, ...]) -> SignedSend | None:
         """A tail behind fields with these values; None: one of another form."""
-        if (
-            tail_bytes.startswith(self._begin)
-            and len(tail_bytes) == self._length
-            and tail_bytes.endswith(self._end)
-        ):  # as the last one, but for its signature
-            tail, access_key, head, behind = self._usual
-            begin = len(self._begin)
-            signature = tail_bytes[begin : begin + _SIGNATURE_CHARS]
+        signature_at = self._begin_size
+        end_at = signature_at + _SIGNATURE_CHARS
+        if tail_bytes[:signature_at] == self._begin and tail_bytes[end_at:] == self._end:
+            signature = tail_bytes[signature_at:end_at]  # as the last one, but for this
             if _QUOTE in signature or _BACKSLASH in signature:
                 return None  # its text ends sooner than that
-            return tail, access_key, signature, "", b"".join((head, *before, behind))
+            send = new_object(SignedSend)
+            send.tail, send.access_key, send.timestamp = self._usual
+            send.signature = signature
+            send.values = b"".join((self._head, *before, self._behind))
+            return send
         at = tail_bytes.find(_SIGNATURE_AT)
         if at < 0:
             return None
@@ -111,13 +115,14 @@ class JsonTails:
         head, access_key, timestamp, middle = rest
         if not timestamp:
             self._begin, self._end = tail_bytes[:signature_at], tail_bytes[rest_at:]
-            self._length = len(tail_bytes)
-            self._usual = tail, access_key, head + token + middle, behind
+            self._begin_size = signature_at
+            self._usual = tail, access_key, ""
+            self._head, self._behind = head + token + middle, behind
         values = b"".join((head, token, middle, *before, behind))
         signature = tail_bytes[signature_at:rest_at]
         if _QUOTE in signature or _BACKSLASH in signature:
             return None
-        return tail, access_key, signature, timestamp, values
+        return _signed((tail, access_key, timestamp), signature, values)
 
     def _learn(self, stable: bytes) -> tuple[SendTail, bytes, bytes] | None:
         fields = json_tail(stable) or {}
@@ -144,39 +149,63 @@ class JsonTails:
 class BinaryTails:
     """The signed tails of one connection with binary headers."""
 
-    __slots__ = ("_behind", "_end", "_head", "_key", "_own_bytes", "_rest", "_tail", "seen")
+    __slots__ = (
+        "_behind",
+        "_end",
+        "_end_size",
+        "_head",
+        "_own_bytes",
+        "_own_size",
+        "_rest",
+        "_usual",
+        "seen",
+    )
 
     def __init__(self) -> None:
         self.seen = False
         """Whether one came that was signed: the next will be, too."""
         self._own_bytes = self._end = self._rest = b"\xff"
-        self._tail, self._key, self._head, self._behind = _NO_TAIL, "", b"", b""
+        self._usual = _NO_TAIL, "", ""
+        self._head, self._behind = b"", b""
+        self._own_size = self._end_size = 1
 
     def read(
-        self, data: bytes, fields_at: int, at: int, end: int, before: tuple[bytes, ...]
-    ) -> Signed | None:
+        self,
+        data: bytes,
+        fields_at: int,
+        at: int,
+        end: int,
+        a_to_d: bytes,
+        e: bytes,
+        f: bytes,
+        g: bytes,
+        h: bytes,
+        i: bytes,
+    ) -> SignedSend | None:
         """The tail at `at`, behind fields that begin at `fields_at` and have these values; None:
         one of another form.
 
-        0.6 µs, where the general decoder takes 30.
+        0.6 µs, where the general decoder takes 30; some 0.1 less than with the values as a tuple.
         """
-        own_bytes = len(self._own_bytes)
-        again_at = at + own_bytes
+        again_at = at + self._own_size
         again_end = again_at + at - fields_at
-        signature_at = again_end + len(self._end)
+        signature_at = again_end + self._end_size
         rest_at = signature_at + _SIGNATURE_CHARS
         if not (
             data[rest_at:end] == self._rest
-            and data.startswith(self._end, again_end)
-            and data.startswith(data[fields_at:again_at], again_at)
+            and data[again_end:signature_at] == self._end
+            and data[again_at : again_end + self._own_size] == data[fields_at:again_at]
         ):
-            return self._learn(data, fields_at, at, end, before)
-        values = b"".join((self._head, *before, self._behind))
-        return self._tail, self._key, data[signature_at:rest_at], "", values
+            return self._learn(data, fields_at, at, end, a_to_d, e, f, g, h, i)
+        send = new_object(SignedSend)
+        send.tail, send.access_key, send.timestamp = self._usual
+        send.signature = data[signature_at:rest_at]
+        send.values = b"".join((self._head, a_to_d, e, f, g, h, i, self._behind))
+        return send
 
     def _learn(
-        self, data: bytes, fields_at: int, at: int, end: int, before: tuple[bytes, ...]
-    ) -> Signed | None:
+        self, data: bytes, fields_at: int, at: int, end: int, *before: bytes
+    ) -> SignedSend | None:
         """The same, if it is the first of its form."""
         entry_at = data.rfind(_SIGNATURE_ENTRY, at, end)
         own_bytes = data[at : at + (entry_at - at - (at - fields_at)) // 2]
@@ -190,9 +219,10 @@ class BinaryTails:
         if (own_bytes, rest) == (self._own_bytes, self._rest):
             return None  # its form is known: it is not twice the same
         self._own_bytes, self._end, self._rest = own_bytes, own_bytes + _SIGNATURE_ENTRY, rest
-        self._tail, self._key = tail, shown[ACCESS_KEY]
+        self._usual = tail, shown[ACCESS_KEY], ""
+        self._own_size, self._end_size = len(own_bytes), len(self._end)
         self._head, self._behind = signed_values(shown), signed_values(own)
-        found = self.read(data, fields_at, at, end, before)
+        found = self.read(data, fields_at, at, end, *before)
         self.seen = found is not None
         return found
 

@@ -21,7 +21,8 @@ from protocol.frame import FRAME_BYTES_MAX, HEADER_BYTES_MAX, decode_frame
 
 if TYPE_CHECKING:  # who only reads answers does without: 10 ms of CPU in each task of Spark
     from protocol.pull_wire import Pull, PullDecoder
-    from protocol.send_wire import Send, SendDecoder
+    from protocol.send_values import Send
+    from protocol.send_wire import SendDecoder
 
 _HEAD: Final = Struct(
     ">i"  # bytes after this field

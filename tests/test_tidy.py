@@ -126,7 +126,6 @@ NAME_OTHER_FILES = {
 LONG_FILES = {
     "actors/config.py": "all settings of a broker and of a name server, to be seen at once",
     "troupemq/masters/supervisor.py": "its process imports nothing of ours: it is one file",
-    "protocol/send_wire.py": "a send in each of its forms, to be compared with each other",
 }
 """Files above FILE_LINES, and why they are not split."""
 

@@ -5,7 +5,7 @@ may come from here; its signature; its age; the right that the code needs (`righ
 white address may without a key is judged first, so that nothing is hashed for it.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from ipaddress import IPv4Address, IPv6Address, ip_address
 
 from actors.access.grant import NOBODY, AccessRefused, Grant
@@ -14,13 +14,14 @@ from actors.access.rights import Fields, Level
 from protocol.codes import RequestCode
 from protocol.command import RemotingCommand
 from protocol.headers.send import SendMessageHeader
-from protocol.send_wire import LearntShape, Send, SendShape, SignedSend
+from protocol.send_values import LearntShape, Send, SendShape, SignedSend
 from protocol.signature import (
     ACCESS_KEY,
     SIGNATURE,
     TIMESTAMP,
     UNIQUE_KEY_QUERY,
     Buffer,
+    SecretKey,
     signed_values,
 )
 from protocol.topic_names import RETRY_TOPIC_PREFIX
@@ -32,7 +33,6 @@ _SHOWN_CHARS_MAX = 128
 
 _REPLIES = (RequestCode.SEND_REPLY_MESSAGE, RequestCode.SEND_REPLY_MESSAGE_V2)
 _QUICK_MAX = 1000
-HasSigned = Callable[[bytes, bytes, Buffer | None], bool]
 NO_KEY = "No accessKey is configured"
 
 
@@ -53,7 +53,7 @@ class Gate:
         self._seen: AclSnapshot | None = None
         self._is_white = False
         self._grants: dict[str, Grant] = {}
-        self._quick: dict[SendShape, tuple[str, HasSigned]] = {}
+        self._quick: dict[SendShape, tuple[str, SecretKey]] = {}
         """Account and secret of sends that need only their signature looked at."""
 
     # --- any request
@@ -99,16 +99,20 @@ class Gate:
         """Those that may not go on, by their place in the list. Raises ShutOut."""
         found: dict[int, AccessRefused] = {}
         self._look()
-        quick = self._quick
+        shape: SendShape | None = None
+        access_key, secret = "", self._guard.nobody
         for place, send in enumerate(sends):
-            known = quick.get(send.shape)
+            if send.shape is not shape:
+                shape = send.shape
+                access_key, secret = self._quick.get(shape, ("", secret))
             if (
-                known is not None
-                and isinstance(send, SignedSend)
-                and send.access_key == known[0]
-                and known[1](send.signature, send.values, send.body)
+                access_key
+                and type(send) is SignedSend
+                and send.access_key == access_key
+                and secret.has_signed(send.signature, send.values, send.body)
             ):
                 continue
+            shape = None  # it may be known from now on
             try:
                 self._check_send(send)
             except ShutOut:
@@ -134,7 +138,7 @@ class Gate:
             if isinstance(shape, LearntShape) and not account.max_age_s:
                 if len(self._quick) >= _QUICK_MAX:
                     self._quick.clear()
-                self._quick[shape] = account.access_key, account.secrets[0].has_signed
+                self._quick[shape] = account.access_key, account.secrets[0]
             return
         if topic == self._guard.trace_topic:
             if not self._guard.takes_trace(grant.account.access_key, len(send.body)):

@@ -263,6 +263,11 @@ class Stepper:
         """Of the thread whose time is its own; 0: there is none."""
         return 0
 
+    def tell_in_next_round(self, address: Address, message: object) -> None:
+        """As `address.tell`, but the sockets are looked at first: for who does much in pieces.
+        Only where these actors run."""
+        address.tell(message)
+
     # --- timers
 
     def arm(self, timer: TimerHandle) -> None:

@@ -61,6 +61,9 @@ class LoopOfActors(Protocol):
     def arm(self, timer: TimerHandle) -> None:
         """Arms a timer; any thread."""
 
+    def tell_in_next_round(self, address: Address, message: object) -> None:
+        """As `address.tell`, but sockets are looked at first. Only on the loop."""
+
     def watch(
         self, sock: HasFileno, events: int, handler: SocketHandler, *, owner: Any = None
     ) -> None:

@@ -39,6 +39,7 @@ class Loop(Stepper):
         self.mail = LoopMail()
         super().__init__(system, self.mail, "loop")
         self._ended: dict[Receiver, None] = {}
+        self._next_round: list[tuple[Address, object]] = []
         self._epoll = epoll()
         self._wake_fd = self.mail.wake_socket.fileno()
         self._epoll.register(self._wake_fd, EPOLLIN)
@@ -80,6 +81,10 @@ class Loop(Stepper):
         else:
             self.address.tell(Arm(timer))
 
+    def tell_in_next_round(self, address: Address, message: object) -> None:
+        assert self.here
+        self._next_round.append((address, message))
+
     def _watch_fd(self, fd: int, events: int) -> None:
         assert self.here, "sockets are watched on the loop"
         try:
@@ -115,7 +120,7 @@ class Loop(Stepper):
         self.round_count += 1
         mail = self.mail
         items = mail.items
-        if items:
+        if items or self._next_round:
             events = self._epoll.poll(0)
         else:
             timeout_s = self._poll_timeout_s()
@@ -124,6 +129,9 @@ class Loop(Stepper):
             mail.asleep = False
         if events:
             self._serve_sockets(events)
+        if self._next_round:
+            items.extend(self._next_round)
+            self._next_round.clear()
         passes = 0
         while items and passes < PASSES_MAX:
             self._pass()

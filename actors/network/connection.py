@@ -10,6 +10,7 @@ A frame that cannot be cut (too long, lying lengths, a header that is no header)
 connection, as in 4.9.7, with one log line; no other connection notices.
 """
 
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import count
@@ -27,6 +28,7 @@ from actors.network.request import PeerClosed, Request
 from actors.network.sends import Buffer, Sends
 from actors.network.service import Service
 from actors.network.transport import TlsTransport, transport_of
+from actors.network.turns import REQUESTS_PER_TURN
 from protocol.codes import RequestCode
 from protocol.command import RemotingCommand
 from protocol.errors import FrameError, FrameTooLong
@@ -34,7 +36,7 @@ from protocol.frame import encode
 from protocol.host import pack_host
 from protocol.pull_wire import PullDecoder
 from protocol.send_wire import SendDecoder
-from protocol.stream import SendGroup, Stream, UnreadableSend
+from protocol.stream import Event, SendGroup, Stream, UnreadableSend
 from remoting.tls import HANDSHAKE_BYTE
 from remoting.tls_socket import TlsSocket
 
@@ -125,6 +127,8 @@ class Connection(Actor):
         if service.guard is not None:
             self._gate = Gate(service.guard, remote[0], is_encrypted=self.has_tls)
         self._in_flight_bytes = 0
+        self._later: deque[Event] | None = None
+        """What was read and waits for its turn."""
         self._watched = 0
         self._stopping = False
         self._close_reason: str | None = None
@@ -139,6 +143,8 @@ class Connection(Actor):
 
     def on_readable(self) -> None:
         """Takes what the socket has and hands on every whole request in it."""
+        if self._later is not None:  # it has hung up: what was read comes first
+            return
         try:
             data = self._transport.receive()
         except OSError as error:
@@ -155,6 +161,26 @@ class Connection(Actor):
             self._note_half(is_another=bool(events))
             if self._closed:
                 return
+        if len(events) > REQUESTS_PER_TURN:
+            self._later = deque(events)
+            if self.take_turn():
+                self._limits.turns.wait(self)
+                self._watch()
+        else:
+            self._pass_on(events)
+
+    def take_turn(self) -> bool:
+        """Hands on some of what was read; whether more is left, and nothing is read until then."""
+        later = self._later
+        if later is None or self._closed or self._has_left:
+            return False
+        self._pass_on([later.popleft() for _ in range(min(REQUESTS_PER_TURN, len(later)))])
+        if not later:
+            self._later = None
+            self._watch()
+        return bool(later) and not self._closed
+
+    def _pass_on(self, events: Sequence[Event]) -> None:
         try:
             for event in events:
                 if isinstance(event, tuple):
@@ -316,6 +342,7 @@ class Connection(Actor):
             return
         reading = (
             not self._stopping
+            and self._later is None
             and self._in_flight_bytes <= IN_FLIGHT_BYTES_MAX
             and self._transport.unsent_bytes <= UNSENT_BYTES_MAX
         )
@@ -342,6 +369,7 @@ class Connection(Actor):
     def _release(self) -> None:
         self._unwatch()
         self._transport.close()
+        self._later = None
         self._stream.clear()
         if self._is_half_noted:
             self._limits.half.note(self, 0, is_moving=True)

@@ -77,9 +77,10 @@ class Dialler(Actor):
             sock.setblocking(False)
             return sock
         try:
-            with_tls = context.wrap_socket(sock, server_hostname=host)
+            with_tls = TlsSocket(sock, context, server_hostname=host)
+            with_tls.do_handshake()
         except (OSError, ValueError):
             sock.close()
             raise
         with_tls.setblocking(False)
-        return TlsSocket(with_tls)
+        return with_tls

@@ -17,7 +17,6 @@ from enum import Enum
 from itertools import islice
 from select import EPOLLIN
 from socket import MSG_PEEK, socket
-from ssl import SSLSocket
 
 from actors.engine.actor import Actor, handles
 from actors.engine.address import Address
@@ -74,7 +73,7 @@ class _Newcomer:
         self.number = number
         self.accepted = accepted
         self.host = accepted.remote[0]
-        self.sock: socket | SSLSocket | None = sock
+        self.sock: socket | TlsSocket | None = sock
         """None while a handshake is at it."""
         self.since_ms = since_ms
         self.state = _State.SILENT
@@ -140,7 +139,7 @@ class Entrance(Actor):
         sock = newcomer.sock
         assert sock is not None
         try:
-            first = sock.recv(1, MSG_PEEK)
+            first = sock.recv(1, MSG_PEEK) if isinstance(sock, socket) else b""
         except BlockingIOError:
             return
         except OSError:
@@ -210,11 +209,11 @@ class Entrance(Actor):
         elif message.events:
             self._watch(newcomer, message.events)
         else:
-            assert isinstance(message.sock, SSLSocket)
+            assert isinstance(message.sock, TlsSocket)
             self._results[SUCCESS] += 1
             self._forget(newcomer)
             remote, service = newcomer.accepted.remote, newcomer.accepted.service
-            self._to.tell(Accepted(TlsSocket(message.sock), remote, service))
+            self._to.tell(Accepted(message.sock, remote, service))
 
     # --- the end
 

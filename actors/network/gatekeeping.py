@@ -8,7 +8,7 @@ from actors.access.gate import Gate, ShutOut
 from actors.network.request import Request
 from actors.network.sends import StreamPeer, failure
 from protocol.errors import RemoteError
-from protocol.send_wire import Send
+from protocol.send_values import Send
 
 
 def admits(gate: Gate, request: Request) -> bool:

@@ -8,22 +8,19 @@ Source of the watch: srvutil/FileWatchService.java.
 
 from dataclasses import dataclass
 from select import EPOLLIN, EPOLLOUT
-from socket import IPPROTO_TCP, TCP_INFO, socket
-from ssl import SSLSocket, SSLWantReadError, SSLWantWriteError
-from struct import Struct
+from socket import socket
+from ssl import SSLWantReadError, SSLWantWriteError
 from typing import ClassVar
 
 from actors.engine.actor import Actor, Where, handles
 from actors.engine.address import Address
 from actors.network.tls_contexts import TlsContexts
 from remoting.tls import reason_of_tls
+from remoting.tls_socket import TlsSocket
 
 WATCH_MS = 1000
 BYTES_MAX = 16 << 10
 """What a peer may have sent while its handshake is not over: a certificate has some 1 to 4 KiB."""
-
-_BYTES_RECEIVED = Struct("=Q")  # of the kernel's tcp_info
-_BYTES_RECEIVED_AT = 128
 
 
 @dataclass(slots=True)
@@ -32,8 +29,8 @@ class Shake:
 
     number: int
     """The entrance's own."""
-    sock: socket | SSLSocket
-    """SSLSocket: it has begun."""
+    sock: socket | TlsSocket
+    """TlsSocket: it has begun."""
     reply_to: Address
 
     def refuse(self, remark: str) -> None:
@@ -46,7 +43,7 @@ class Shaken:
     """How far it is."""
 
     number: int
-    sock: socket | SSLSocket
+    sock: socket | TlsSocket
     events: int
     """For what it waits; 0: it is over."""
     failure: str = ""
@@ -85,29 +82,16 @@ class Handshakes(Actor):
         sock = message.sock
         events, failure = 0, ""
         try:
-            if not isinstance(sock, SSLSocket):
+            if not isinstance(sock, TlsSocket):
                 assert self._contexts.server is not None
-                sock = self._contexts.server.wrap_socket(
-                    sock, server_side=True, do_handshake_on_connect=False
-                )
+                sock = TlsSocket(sock, self._contexts.server)
             sock.do_handshake()
         except SSLWantReadError:
             events = EPOLLIN
-            if _received_bytes(sock) > BYTES_MAX:
+            if isinstance(sock, TlsSocket) and sock.shaken_bytes > BYTES_MAX:
                 events, failure = 0, f"more than {BYTES_MAX} bytes, and not over"
         except SSLWantWriteError:
             events = EPOLLOUT
         except OSError as error:
             failure = reason_of_tls(error)
         message.reply_to.tell(Shaken(message.number, sock, events, failure))
-
-
-def _received_bytes(sock: socket) -> int:
-    try:
-        info = sock.getsockopt(IPPROTO_TCP, TCP_INFO, _BYTES_RECEIVED_AT + _BYTES_RECEIVED.size)
-    except OSError:  # no TCP, as in tests
-        return 0
-    if len(info) < _BYTES_RECEIVED_AT + _BYTES_RECEIVED.size:
-        return 0
-    (count,) = _BYTES_RECEIVED.unpack_from(info, _BYTES_RECEIVED_AT)
-    return int(count)

@@ -12,13 +12,15 @@ from typing import Protocol
 
 from structlog import get_logger
 
+from actors.network.turns import Turns
+
 log = get_logger(__name__)
 
 HALF_BYTES_MAX = 256 << 20
 """Of frames that have come in part, of all peers: sixteen of the longest."""
 
-HALF_BYTES_OF_ADDRESS_MAX = 64 << 20
-"""The same of one address."""
+HALF_BYTES_OF_ADDRESS_MAX = 32 << 20
+"""The same of one address: two of the longest, and as much again while they become whole."""
 
 UNSENT_BYTES_OF_ALL_MAX = 512 << 20
 """Answers that peers do not take, of all of them; that of one is in connection.py."""
@@ -188,17 +190,24 @@ class Limits:
     half: Held
     unsent: Held
     closings: Closings
+    turns: Turns
     places: ConnectionPlaces = field(default_factory=ConnectionPlaces)
 
 
-def new_limits(now_ms: Callable[[], float], places: ConnectionPlaces | None = None) -> Limits:
-    """Those of a server to which nobody has come yet; `now_ms` is a monotonic clock."""
+def new_limits(
+    now_ms: Callable[[], float],
+    in_next_round: Callable[[], None],
+    places: ConnectionPlaces | None = None,
+) -> Limits:
+    """Those of a server to which nobody has come yet; `now_ms` is a monotonic clock, for
+    `in_next_round` see Turns."""
     rarely = Rarely(now_ms)
     return Limits(
         rarely,
         Held("half frames", HALF_BYTES_MAX, HALF_BYTES_OF_ADDRESS_MAX, rarely),
         Held("answers that nobody takes", UNSENT_BYTES_OF_ALL_MAX, None, rarely),
         Closings(now_ms),
+        Turns(in_next_round),
         places or ConnectionPlaces(),
     )
 

@@ -13,7 +13,7 @@ from actors.network.request import Peer
 from protocol.codes import ResponseCode
 from protocol.command import ONEWAY_FLAG, RemotingCommand
 from protocol.frame import encode
-from protocol.send_wire import Send
+from protocol.send_values import Send
 
 Buffer = bytes | memoryview
 

@@ -16,7 +16,11 @@ RECEIVE_BYTES = 256 << 10
 
 BUFFERS_PER_SEND = 512
 SEND_BYTES = 1 << 20
-"""Offered to the socket in one call; what it does not take of that is copied."""
+"""Offered to the socket in one call."""
+
+KEPT_BYTES_MAX = 256 << 10
+"""Of what the socket did not take of that, copied; there may be hundreds of peers that read
+nothing."""
 
 JOINED_BYTES_MAX = 1 << 10
 """Buffers that are smaller on average cost more one by one than the copy that joins them."""
@@ -90,16 +94,19 @@ class Transport:
         return buffers, offered
 
     def _put_back(self, buffers: Sequence[Buffer], sent: int) -> None:
-        """Keeps what the socket did not take, as copies; what was not tried stays as it is.
+        """Keeps what the socket did not take, the first of it as copies; the rest stays as it is.
 
         So a slow peer costs the memory of one try, not of all that waits for it.
         """
         left: list[Buffer] = []
+        kept = 0
         for buffer in buffers:
             if sent >= len(buffer):
                 sent -= len(buffer)
             else:
-                left.append(bytes(buffer[sent:]))
+                rest = buffer[sent:] if sent else buffer
+                kept += len(rest)
+                left.append(bytes(rest) if kept <= KEPT_BYTES_MAX else rest)
                 sent = 0
         self._unsent.extendleft(reversed(left))
         self._has_waited = True

@@ -15,9 +15,10 @@ message.
 Source: PullRequestHoldService.
 """
 
-from collections import Counter
+from collections import deque
 from collections.abc import Callable, Set
 from dataclasses import dataclass
+from typing import TypeVar
 
 from actors.dispatching.reput import Arrived, CaughtUp
 from actors.dispatching.verify_unit import UnitVerified
@@ -38,6 +39,10 @@ HELD_MAX = 200_000
 HELD_OF_PEER_MAX = 10_000
 """The same of one connection: a consumer has one for each of its queues."""
 
+WOKEN_PER_ROUND = 16
+"""Pulls that are looked at again before sockets are: some 0.5 ms, for one message may wake all."""
+
+Key = TypeVar("Key")
 NEVER = 1 << 63
 """Beyond every queue: no message that arrives wakes a pull that waits for this offset."""
 
@@ -98,28 +103,35 @@ class _Tick:
     """Look at the deadlines."""
 
 
+@dataclass(slots=True)
+class _WakeMore:
+    """Wake some more of those that are to be woken."""
+
+
 class HoldTable:
     """The held pulls; plain, for tests without an actor."""
 
     def __init__(self, view: Callable[[int, int], memoryview] | None = None) -> None:
         """`view` gives bytes of the log, by offset and count; None: filters are not asked."""
         self._view = view
-        self._held: dict[tuple[bytes, int], list[Hold]] = {}
-        self._by_peer: Counter[int] = Counter()
+        self._held: dict[tuple[bytes, int], dict[int, Hold]] = {}
+        self._by_peer: dict[int, dict[int, Hold]] = {}
+        """Nobody looks through 200,000 for each peer that goes, nor, by the tick of their deadline,
+        ten times a second."""
         self._by_tick: dict[int, dict[int, Hold]] = {}
-        """By the tick of their deadline: nobody looks through 200,000 ten times a second."""
         self.count = 0
 
     def add(self, hold: Hold) -> None:
         """Keeps one."""
-        self._held.setdefault((hold.topic, hold.queue_id), []).append(hold)
-        self._by_peer[hold.request.peer.peer_id] += 1
-        self._by_tick.setdefault(_tick_of(hold), {})[id(hold)] = hold
+        number = id(hold)
+        self._held.setdefault((hold.topic, hold.queue_id), {})[number] = hold
+        self._by_peer.setdefault(hold.request.peer.peer_id, {})[number] = hold
+        self._by_tick.setdefault(_tick_of(hold), {})[number] = hold
         self.count += 1
 
     def has_room(self, peer_id: int) -> bool:
         """Whether one more of this peer may be kept."""
-        return self.count < HELD_MAX and self._by_peer[peer_id] < HELD_OF_PEER_MAX
+        return self.count < HELD_MAX and len(self._by_peer.get(peer_id, ())) < HELD_OF_PEER_MAX
 
     def arrived(
         self,
@@ -138,12 +150,12 @@ class HoldTable:
         signed = low - (1 << 32) if low >> 31 else low
         wanting = [
             hold
-            for hold in holds
+            for hold in holds.values()
             if hold.offset <= queue_offset and (hold.codes is None or signed in hold.codes)
         ]
         if self._view is not None and any(hold.matches is not None for hold in wanting):
             wanting = self._matching(wanting, physical_offset, size)
-        return self._take((topic, queue_id), wanting)
+        return self._take(wanting)
 
     def _matching(self, holds: list[Hold], physical_offset: int, size: int) -> list[Hold]:
         """Those of them whose filter lets the record pass; one that cannot be read passes."""
@@ -159,12 +171,8 @@ class HoldTable:
     def due(self, now_ms: float) -> list[Hold]:
         """Takes out those whose time is over."""
         ticks = sorted(tick for tick in self._by_tick if tick * TICK_MS <= now_ms)
-        over: dict[tuple[bytes, int], list[Hold]] = {}
-        for tick in ticks:
-            for hold in self._by_tick[tick].values():
-                if hold.deadline_ms <= now_ms:
-                    over.setdefault((hold.topic, hold.queue_id), []).append(hold)
-        return [hold for key, holds in over.items() for hold in self._take(key, holds)]
+        over = [hold for tick in ticks for hold in self._by_tick[tick].values()]
+        return self._take([hold for hold in over if hold.deadline_ms <= now_ms])
 
     def behind(self, max_offset: Callable[[bytes, int], int]) -> list[Hold]:
         """Takes out those whose queue holds more than they have seen."""
@@ -172,10 +180,8 @@ class HoldTable:
 
     def verified(self, topic: bytes, queue_id: int, queue_offset: int) -> list[Hold]:
         """Takes out those that waited for this unit."""
-        holds = self._held.get((topic, queue_id), [])
-        return self._take(
-            (topic, queue_id), [hold for hold in holds if hold.doubtful == queue_offset]
-        )
+        holds = self._held.get((topic, queue_id), {})
+        return self._take([hold for hold in holds.values() if hold.doubtful == queue_offset])
 
     def doubtful(self) -> list[Hold]:
         """Takes out those that wait for any unit to be verified."""
@@ -183,42 +189,31 @@ class HoldTable:
 
     def of_peer(self, peer_id: int) -> list[Hold]:
         """Takes out those of a peer that is gone."""
-        if peer_id not in self._by_peer:
-            return []
-        return self._take_where(lambda hold: hold.request.peer.peer_id == peer_id)
+        return self._take([*self._by_peer.get(peer_id, {}).values()])
 
     def all(self) -> list[Hold]:
         """Takes out everything."""
         return self._take_where(lambda _: True)
 
     def _take_where(self, wanted: Callable[[Hold], bool]) -> list[Hold]:
-        taken: list[Hold] = []
-        for key, holds in [*self._held.items()]:
-            taken += self._take(key, [hold for hold in holds if wanted(hold)])
+        holds = [hold for held in self._held.values() for hold in held.values() if wanted(hold)]
+        return self._take(holds)
+
+    def _take(self, taken: list[Hold]) -> list[Hold]:
+        self.count -= len(taken)
+        for hold in taken:
+            number = id(hold)
+            _drop(self._held, (hold.topic, hold.queue_id), number)
+            _drop(self._by_peer, hold.request.peer.peer_id, number)
+            _drop(self._by_tick, _tick_of(hold), number)
         return taken
 
-    def _take(self, key: tuple[bytes, int], taken: list[Hold]) -> list[Hold]:
-        if taken:
-            gone = set(map(id, taken))
-            left = [hold for hold in self._held[key] if id(hold) not in gone]
-            if left:
-                self._held[key] = left
-            else:
-                del self._held[key]
-            self.count -= len(taken)
-            by_peer = self._by_peer
-            for hold in taken:
-                tick = _tick_of(hold)
-                of_tick = self._by_tick[tick]
-                del of_tick[id(hold)]
-                if not of_tick:
-                    del self._by_tick[tick]
-                peer_id = hold.request.peer.peer_id
-                if by_peer[peer_id] == 1:
-                    del by_peer[peer_id]
-                else:
-                    by_peer[peer_id] -= 1
-        return taken
+
+def _drop(table: dict[Key, dict[int, Hold]], key: Key, number: int) -> None:
+    holds = table[key]
+    del holds[number]
+    if not holds:
+        del table[key]
 
 
 def _tick_of(hold: Hold) -> int:
@@ -239,6 +234,8 @@ class PullHold(Actor):
         self._pull_message = pull_message
         self._max_offset = max_offset
         self._table = HoldTable(view)
+        self._waking: deque[Woken] = deque()
+        """Out of the table, and not woken yet: others have their turn in between."""
         self._draining = False
         self._owes_answers = False
 
@@ -305,6 +302,7 @@ class PullHold(Actor):
         """The broker stops: held pulls are answered now."""
         self._draining = self._owes_answers = True
         self._wake(self._table.all(), is_over=True)
+        self._wake_some(len(self._waking))
         self._pull_message.tell(BarrierForHolds())
 
     @handles(LastAnswered)
@@ -317,15 +315,35 @@ class PullHold(Actor):
         return not self._owes_answers
 
     def on_stop(self) -> None:
-        for hold in self._table.all():
-            hold.request.answer(ResponseCode.PULL_NOT_FOUND, remark="broker stopped")
+        for request in self._waiting_requests():
+            request.answer(ResponseCode.PULL_NOT_FOUND, remark="broker stopped")
 
     def on_failure(self, *_: object) -> None:
         """Nobody is left silent."""
-        for hold in self._table.all():
-            hold.refuse("pull hold restarted")
+        for request in self._waiting_requests():
+            request.refuse("pull hold restarted")
+
+    def _waiting_requests(self) -> list[Request]:
+        held = [hold.request for hold in self._table.all()]
+        return [*(woken.request for woken in self._waking), *held]
 
     def _wake(self, holds: list[Hold], *, verified: bool = False, is_over: bool = False) -> None:
+        waking = self._waking
+        is_first = not waking
         for hold in holds:
             doubtful = hold.doubtful if verified else -1
-            self._pull_message.tell(Woken(hold.request, doubtful, hold.deadline_ms, is_over))
+            waking.append(Woken(hold.request, doubtful, hold.deadline_ms, is_over))
+        if is_first and waking:
+            self._wake_some(WOKEN_PER_ROUND)
+
+    @handles(_WakeMore)
+    def on_wake_more(self, _: _WakeMore) -> None:
+        """Wakes the next ones."""
+        self._wake_some(WOKEN_PER_ROUND)
+
+    def _wake_some(self, most: int) -> None:
+        waking = self._waking
+        for _ in range(min(most, len(waking))):
+            self._pull_message.tell(waking.popleft())
+        if waking:
+            self.system.loop.tell_in_next_round(self.address, _WakeMore())

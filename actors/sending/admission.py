@@ -36,7 +36,7 @@ from protocol.codes import ResponseCode
 from protocol.errors import RemoteError
 from protocol.host import HOST_V4_BYTES
 from protocol.message import HEAD_V6
-from protocol.send_wire import LearntShape, Send, SendShape
+from protocol.send_values import LearntShape, Send, SendShape
 from protocol.sysflag import BORN_HOST_V6, TRANSACTION_MASK
 from protocol.topic_names import HALF_TOPIC
 from storage.config import StoreConfig

@@ -12,7 +12,7 @@ from protocol.command import ONEWAY_FLAG
 from protocol.errors import RemoteError
 from protocol.frame import encode
 from protocol.send_reply import SendReplies
-from protocol.send_wire import Send
+from protocol.send_values import Send
 
 
 @dataclass(slots=True, eq=False)

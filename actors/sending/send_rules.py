@@ -17,7 +17,7 @@ from actors.config import BrokerConfig
 from actors.statistics.counts import TopicCounts
 from protocol.bodies import SubscriptionGroupConfig, TopicConfig
 from protocol.codes import ResponseCode
-from protocol.send_wire import Send
+from protocol.send_values import Send
 from protocol.sysflag import BORN_HOST_V6, MULTI_TAGS, STORE_HOST_V6
 from protocol.topic_names import (
     DLQ_TOPIC_PREFIX,

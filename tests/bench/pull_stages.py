@@ -180,7 +180,7 @@ class Path:
         service = Service(routes, self.address("sends"))
         peer = ("127.0.0.1", 1)
         sock: Any = self.socket
-        shared = new_limits(lambda: 0)
+        shared = new_limits(lambda: 0, lambda: None)
         self.connection = Connection(sock, peer, service, self.address("connections"), shared)
         self.address("connection", self.connection)
 

@@ -5,13 +5,15 @@ the same prepared frames over a socket, in turn: so many sends at a time, the ne
 answered.  Other work on the machine delays the rounds more than it changes the processor times, so
 two versions can be compared beside it; a figure alone says little.  With `--sync-master` each
 broker has a slave that is played here and reports at once what it gets.  With `--acl` each
-checkout has a second broker, with access control, whose frames are signed.  The figures are those
-of tests/bench/in_turn.py.
+checkout has a second broker, with access control, whose frames are signed; with `--tls` one to
+which they come through TLS, each in a record of its own, as the official client sends them.  The
+figures are those of tests/bench/in_turn.py.
 """
 
 from json import loads
 from pathlib import Path
-from socket import IPPROTO_TCP, TCP_NODELAY, create_connection
+from socket import IPPROTO_TCP, TCP_NODELAY, create_connection, socket
+from ssl import MemoryBIO, SSLWantReadError
 from statistics import median
 from threading import Thread
 from time import perf_counter
@@ -22,6 +24,7 @@ from protocol.frame import decode_frame, encode
 from protocol.ha import TransferBuffer, encode_report
 from protocol.headers.send import SendMessageHeader
 from protocol.signature import Credentials
+from remoting.tls_options import Tls
 from tests.bench.in_turn import broker_of, compare, parser_of
 from tests.bench.process_figures import scheduled_us
 from tests.compat.patience import wait_until
@@ -43,6 +46,8 @@ accounts:
 """
 SIGNED = "-acl"
 """Behind the name of a broker with access control."""
+TLS = "-tls"
+"""Of one that is spoken to through TLS."""
 
 READ_BYTES = 256 << 10
 
@@ -78,6 +83,49 @@ def send_frames(
     return frames
 
 
+class Records:
+    """A connection through TLS that writes one record for each frame."""
+
+    def __init__(self, plain: socket) -> None:
+        self._plain = plain
+        self._incoming, self._outgoing = MemoryBIO(), MemoryBIO()
+        context = Tls(checks_server=False).context()
+        self._end = context.wrap_bio(self._incoming, self._outgoing)
+        while True:
+            try:
+                self._end.do_handshake()
+            except SSLWantReadError:
+                plain.sendall(self._outgoing.read())
+                self._incoming.write(plain.recv(READ_BYTES))
+            else:
+                plain.sendall(self._outgoing.read())
+                return
+
+    def send(self, frames: list[bytes]) -> None:
+        """All of them with one call, as they come from many threads."""
+        for frame in frames:
+            self._end.write(frame)
+        self._plain.sendall(self._outgoing.read())
+
+    def sendall(self, data: bytes) -> None:
+        """In one record, or as few as it takes."""
+        self.send([data])
+
+    def recv(self, size_bytes: int) -> bytes:
+        """What is there; nothing at the end."""
+        while True:
+            try:
+                return self._end.read(size_bytes)
+            except SSLWantReadError:
+                data = self._plain.recv(size_bytes)
+                if not data:
+                    return b""
+                self._incoming.write(data)
+
+    def close(self) -> None:
+        self._plain.close()
+
+
 def _play_slave(port: int) -> None:
     """Begins anywhere, and has at once whatever comes."""
     transfers, end = TransferBuffer(), 0
@@ -102,6 +150,7 @@ class LoadedBroker:
         *,
         is_sync_master: bool,
         has_acl: bool = False,
+        has_tls: bool = False,
     ) -> None:
         self.name = name
         self.figures: list[float] = []
@@ -113,25 +162,34 @@ class LoadedBroker:
             accounts.write_text(ACCOUNTS)
             accounts.chmod(0o600)
             config += f"aclEnable=true\nrocketmq.acl.plain.file={accounts}\n"
+        if has_tls:
+            config += "tls.test.mode.enable=true\n"
         if is_sync_master:
             config += "brokerRole=SYNC_MASTER\n"
         ready = scratch / "ready"
         self.child = broker_of(checkout, config, scratch, "--ready-file", str(ready))
         wait_until(lambda: ready.exists() and bool(ready.read_text().strip()), f"{name} serves")
         ports = loads(ready.read_text())
-        self._socket = create_connection((HOST, ports["broker"]))
-        self._socket.setsockopt(IPPROTO_TCP, TCP_NODELAY, 1)
+        plain = create_connection((HOST, ports["broker"]))
+        plain.setsockopt(IPPROTO_TCP, TCP_NODELAY, 1)
+        self._socket = Records(plain) if has_tls else plain
         if is_sync_master:
             Thread(target=_play_slave, args=(ports["ha"],), daemon=True).start()
             wait_until(self._has_slave, f"{name} has a slave")
 
     def _has_slave(self) -> bool:
         """Whether a send is answered as stored here and there."""
-        self._socket.sendall(send_frames(1, SerializeType.ROCKETMQ, 1)[0])
+        self._send(send_frames(1, SerializeType.ROCKETMQ, 1))
         answer = b""
         while len(answer) < 4 or len(answer) < 4 + int.from_bytes(answer[:4]):
             answer += self._socket.recv(READ_BYTES)
         return decode_frame(answer[4:]).code == ResponseCode.SUCCESS
+
+    def _send(self, frames: list[bytes]) -> None:
+        if isinstance(self._socket, Records):
+            self._socket.send(frames)
+        else:
+            self._socket.sendall(b"".join(frames))
 
     def load(self, size: int, least: int) -> None:
         """Sends `least` messages or some more, `size` at a time."""
@@ -140,10 +198,10 @@ class LoadedBroker:
         while done < least:
             if self._next + size > len(self._frames):
                 self._next = 0
-            burst = b"".join(self._frames[self._next : self._next + size])
+            burst = self._frames[self._next : self._next + size]
             self._next += size
             began = perf_counter()
-            self._socket.sendall(burst)
+            self._send(burst)
             self._wait_for(size)
             turns.append(perf_counter() - began)
             done += size
@@ -172,6 +230,7 @@ def main() -> None:
     parser.add_argument("--queues", type=int, default=8)
     parser.add_argument("--json", action="store_true", help="JSON headers")
     parser.add_argument("--acl", action="store_true", help="each with access control, too")
+    parser.add_argument("--tls", action="store_true", help="each through TLS, too")
     parser.add_argument("--sync-master", action="store_true", help="with a slave played here")
     options = parser.parse_args()
     kind = SerializeType.JSON if options.json else SerializeType.ROCKETMQ
@@ -187,12 +246,13 @@ def main() -> None:
             signed if has_acl else frames,
             is_sync_master=options.sync_master,
             has_acl=has_acl,
+            has_tls=name.endswith(TLS),
         )
 
     checkouts = options.brokers
-    if options.acl:
-        pairs = [text.partition("=") for text in checkouts]
-        checkouts = [f"{name}{end}={at}" for name, _, at in pairs for end in ("", SIGNED)]
+    ends = ["", *([SIGNED] if options.acl else []), *([TLS] if options.tls else [])]
+    pairs = [text.partition("=") for text in checkouts]
+    checkouts = [f"{name}{end}={at}" for name, _, at in pairs for end in ends]
     compare(checkouts, make, options.sizes, options.rounds, options.messages, WARM_UP)
 
 

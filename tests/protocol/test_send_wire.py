@@ -14,7 +14,8 @@ from protocol.command import ONEWAY_FLAG, RESPONSE_FLAG, RemotingCommand
 from protocol.errors import RemoteError
 from protocol.frame import decode_frame, encode
 from protocol.headers.send import SendMessageHeader
-from protocol.send_wire import Send, SendDecoder, send_of
+from protocol.send_values import Send
+from protocol.send_wire import SendDecoder, send_of
 from tests.protocol.vectors import BINARY_REQUEST, JSON_REQUEST
 from tests.support.by_hand import BY_HAND
 from tests.support.golden import frames

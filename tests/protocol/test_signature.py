@@ -12,7 +12,8 @@ from protocol.codes import RequestCode, SerializeType
 from protocol.command import RemotingCommand
 from protocol.frame import decode_frame, encode
 from protocol.headers.send import SendMessageHeader
-from protocol.send_wire import Send, SendDecoder, SignedSend, send_of
+from protocol.send_values import Send, SignedSend
+from protocol.send_wire import SendDecoder, send_of
 from protocol.signature import Credentials, SecretKey, signed_values
 from tests.support import golden
 from tests.support.signing import java_signed

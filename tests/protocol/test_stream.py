@@ -20,8 +20,8 @@ from protocol.frame import FRAME_BYTES_MAX, decode_frame, encode
 from protocol.headers.pull import PullMessageHeader
 from protocol.headers.send import SendMessageHeader
 from protocol.pull_wire import PullDecoder
-from protocol.send_tail import SendTail
-from protocol.send_wire import SEND_CODES, Send, SendDecoder, SendShape, send_of
+from protocol.send_values import Send, SendShape, SendTail
+from protocol.send_wire import SEND_CODES, SendDecoder, send_of
 from protocol.stream import CommandStream, Event, SendGroup, Stream, UnreadableSend
 from tests.protocol.vectors import (
     BATCH_BODY,

@@ -1,17 +1,18 @@
 """Tests of remoting/tls_socket.py: what is offered arrives once and in order, whatever blocks."""
 
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from random import Random
 from select import select
 from socket import SO_RCVBUF, SO_SNDBUF, SOL_SOCKET, socketpair
-from ssl import SSLSocket
+from ssl import MemoryBIO, SSLError, SSLSocket, SSLWantReadError
 from threading import Thread
 
 import pytest
 
 from remoting.tls import server_context
-from remoting.tls_socket import PIECE_BYTES, RECORD_BYTES, RECORDS_PER_READ, TlsSocket
+from remoting.tls_socket import PIECE_BYTES, READ_BYTES_MAX, RECORD_BYTES, TlsSocket
 from tests.support.actors import new_seed
 from tests.support.certificates import Certificates
 
@@ -32,10 +33,11 @@ def pair(tmp_path: Path) -> Iterator[tuple[TlsSocket, SSLSocket]]:
         target=lambda: client.append(made.calls().wrap_socket(far, server_hostname="127.0.0.1"))
     )
     shaking.start()
-    server = server_context(made.files()).wrap_socket(near, server_side=True)
+    server = TlsSocket(near, server_context(made.files()))
+    server.do_handshake()
     shaking.join(WAIT_S)
     server.setblocking(False)
-    yield TlsSocket(server), client[0]
+    yield server, client[0]
     server.close()
     client[0].close()
 
@@ -71,13 +73,16 @@ def test_one_read_leaves_nothing_in_openssl_that_the_selector_does_not_know_of(
     pair: tuple[TlsSocket, SSLSocket],
 ) -> None:
     server, client = pair
-    sent = Random(1).randbytes(RECORDS_PER_READ * RECORD_BYTES * 3)
+    sent = Random(1).randbytes(READ_BYTES_MAX * 3)
     sending = Thread(target=client.sendall, args=(sent,))
     sending.start()
     found = b""
     while len(found) < len(sent):
         assert select([server], [], [], WAIT_S)[0], "readable as long as something is left"
-        data = server.recv(100)
+        try:
+            data = server.recv(100)
+        except BlockingIOError:  # a record has come in part
+            continue
         assert len(data) <= 100 + RECORD_BYTES, "little more than asked for"
         found += data
     sending.join(WAIT_S)
@@ -139,3 +144,40 @@ def test_a_report_that_does_not_go_goes_before_the_next_one(
     found += take(client, 8 * (sent + 1) - len(found))
     numbers = [int.from_bytes(found[at : at + 8], "big") for at in range(0, len(found), 8)]
     assert numbers == [*range(sent + 1)]
+
+
+def test_what_comes_right_behind_the_handshake_waits_for_the_first_read(tmp_path: Path) -> None:
+    """A client may send with the last bytes of its handshake: no event would tell of it later."""
+    made = Certificates(tmp_path)
+    near, far = socketpair()
+    near.setblocking(False)
+    server = TlsSocket(near, server_context(made.files()))
+    incoming, outgoing = MemoryBIO(), MemoryBIO()
+    client = made.calls().wrap_bio(incoming, outgoing, server_hostname="127.0.0.1")
+    for _ in range(2):
+        with suppress(SSLWantReadError):
+            client.do_handshake()
+            client.write(b"asked")
+        far.sendall(outgoing.read())
+        with suppress(SSLWantReadError):
+            server.do_handshake()
+        with suppress(BlockingIOError):
+            far.setblocking(False)
+            incoming.write(far.recv(1 << 16))
+    assert select([server], [], [], 0)[0]
+    assert server.recv(1 << 18) == b"asked"
+    far.close()
+    server.close()
+
+
+def test_an_end_that_the_peer_announces_is_told_by_the_selector_too(
+    pair: tuple[TlsSocket, SSLSocket],
+) -> None:
+    server, client = pair
+    with suppress(SSLError, OSError):
+        client.settimeout(0.05)
+        client.unwrap()
+    assert select([server], [], [], WAIT_S)[0]
+    assert server.recv(1 << 18) == b""
+    assert select([server], [], [], 0)[0], "said as often as it is asked"
+    assert server.recv(1 << 18) == b""

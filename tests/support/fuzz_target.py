@@ -35,7 +35,8 @@ from protocol.json_body import Body
 from protocol.properties import parse
 from protocol.pull_wire import PullDecoder
 from protocol.registration import read_registration
-from protocol.send_wire import Send, SendDecoder, SignedSend
+from protocol.send_values import Send, SignedSend
+from protocol.send_wire import SendDecoder
 from protocol.signature import signed_values
 from protocol.sink import decode_sink_body
 from protocol.sql92 import SqlError, compile_filter

@@ -10,7 +10,8 @@ from actors.access.rights import BROKER_RIGHTS
 from actors.engine.published import Published
 from protocol.codes import RequestCode as Code
 from protocol.command import RemotingCommand
-from protocol.send_wire import Send, send_of
+from protocol.send_values import Send
+from protocol.send_wire import send_of
 from protocol.signature import SIGNATURE, SecretKey, signed_values
 from storage.access.acl_files import AclSnapshot, parse_texts
 from tests.support.brokers import send_command

@@ -195,11 +195,12 @@ def test_a5_after_the_first_byte_silence_is_closed_in_ten_seconds_and_garbage_at
 
 
 def test_a_handshake_of_too_many_bytes_ends(tmp_path: Path) -> None:
-    """OpenSSL takes a first message of 128 KiB; the kernel counts what has come."""
-    with door(tmp_path, takes_plain=True) as made, pytest.MonkeyPatch.context() as patch:
-        patch.setattr("actors.network.handshakes._received_bytes", lambda _: (16 << 10) + 1)
-        with capture_logs() as logs:
-            assert made.comes(says=HELLO[:6]).is_out
+    """OpenSSL takes a first message of 128 KiB."""
+    hello = b"\x01\x01\x80\x00" + bytes(32_000)
+    records = [hello[at : at + 16_000] for at in (0, 16_000)]
+    with door(tmp_path, takes_plain=True) as made, capture_logs() as logs:
+        says = b"".join(b"\x16\x03\x01" + len(part).to_bytes(2) + part for part in records)
+        assert made.comes(says=says).is_out
         assert "more than 16384 bytes, and not over" in str(logs)
 
 

@@ -23,7 +23,7 @@ from socket import (
     getaddrinfo,
     socket,
 )
-from ssl import SSLContext, SSLError, SSLSocket, SSLWantReadError, SSLWantWriteError
+from ssl import SSLContext, SSLError, SSLWantReadError, SSLWantWriteError
 from threading import Lock
 from time import monotonic
 from typing import Protocol
@@ -198,17 +198,13 @@ class ServerConnection:
     def _opened(self) -> bool:
         """Goes on with the opening; whether that is over. Raises ConnectionFailed."""
         sock = self.socket
-        assert isinstance(sock, socket)
-        status = sock.getsockopt(SOL_SOCKET, SO_ERROR)
-        if status:
+        if isinstance(sock, socket) and (status := sock.getsockopt(SOL_SOCKET, SO_ERROR)):
             raise ConnectionFailed(f"{self.address}: {strerror(status).lower()}")
         if self._tls is not None:
             try:
-                if not isinstance(sock, SSLSocket):
+                if not isinstance(sock, TlsSocket):
                     host, _ = split_address(self.address)
-                    sock = self.socket = self._tls.wrap_socket(
-                        sock, do_handshake_on_connect=False, server_hostname=host
-                    )
+                    sock = self.socket = TlsSocket(sock, self._tls, server_hostname=host)
                 sock.do_handshake()
             except SSLWantReadError:
                 self._opens_on = EVENT_READ
@@ -220,7 +216,6 @@ class ServerConnection:
                 raise ConnectionFailed(f"{self.address}: {reason_of_tls(error)}") from None
             except ValueError as error:  # a name that no certificate can have
                 raise ConnectionFailed(f"{self.address}: {error}") from None
-            self.socket = TlsSocket(sock)
         self.is_open = True
         return True
 

@@ -1,0 +1,44 @@
+"""Turns of connections that have brought more than one turn's work, a few requests at a time.
+
+A read may hold a thousand requests, and a hundred connections as many each: whoever asks one thing
+meanwhile waits for the turn of one of them, not for all.  Lives on the loop.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from typing import Protocol
+
+REQUESTS_PER_TURN = 16
+"""Of one connection in one round of the loop: some 0.5 ms of pulls. All sends of a read are one."""
+
+
+class Taker(Protocol):
+    """Whoever has work left: a connection."""
+
+    def take_turn(self) -> bool:
+        """Does some of it; whether more is left."""
+
+
+class Turns:
+    """Those of one server."""
+
+    def __init__(self, in_next_round: Callable[[], None]) -> None:
+        """`in_next_round` has `next` called, once everybody else has been looked at."""
+        self._in_next_round = in_next_round
+        self._waiting: deque[Taker] = deque()
+
+    def wait(self, taker: Taker) -> None:
+        """It has more, and gets its turn behind those before it."""
+        self._waiting.append(taker)
+        if len(self._waiting) == 1:
+            self._in_next_round()
+
+    def next(self) -> None:
+        """The turn of the first one."""
+        if self._waiting:
+            if self._waiting[0].take_turn():
+                self._waiting.rotate(-1)
+            else:
+                self._waiting.popleft()
+            if self._waiting:
+                self._in_next_round()
