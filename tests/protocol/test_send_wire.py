@@ -20,8 +20,7 @@ from tests.protocol.vectors import BINARY_REQUEST, JSON_REQUEST
 from tests.support.by_hand import BY_HAND
 from tests.support.golden import frames
 
-settings.register_profile("sends", derandomize=True, max_examples=60, deadline=None)
-profile = settings.get_profile("sends")
+profile = settings(derandomize=True, max_examples=60, deadline=None)
 
 KINDS = [SerializeType.JSON, SerializeType.ROCKETMQ]
 GOLDEN_FILES = ("java-4.9.7", "acl", "binary-header", "java-5.3.3", "negative", "go-v2", BY_HAND)

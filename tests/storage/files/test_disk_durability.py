@@ -190,7 +190,8 @@ class Recorder:
         call = getattr(module, name)
 
         def noting(*arguments: Any, **named: Any) -> Any:
-            if self._quiet:
+            of_another_test = isinstance(arguments[0], int) and arguments[0] not in self._paths
+            if self._quiet or of_another_test:  # garbage that is collected now is closed
                 return call(*arguments, **named)
             self.calls.append(" ".join((name, *paths_of(*arguments))))
             self._quiet = name == "rmtree"  # how it does that is its own affair

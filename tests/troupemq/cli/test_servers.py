@@ -94,7 +94,7 @@ def test_a_taken_port_is_one_sentence(tmp_path: Path) -> None:
 def test_a_data_directory_that_cannot_be_written_is_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     code, _, err = run("--data", str(tmp_path / "file" / "data"), *FREE_PORTS)
-    assert code == 1
+    assert code == 14
     assert err.startswith("troupemq: ") and err.count("\n") == 1
 
 
