@@ -30,10 +30,6 @@ HEADER = SendMessageHeader(
 INT_MAX = (1 << 31) - 1
 
 
-def plain(send: Send) -> tuple[Any, ...]:
-    return astuple(send)
-
-
 def fast(frame: bytes, decoder: SendDecoder | None = None) -> Send | None:
     """As a connection uses it: the frame between others in one buffer."""
     decoder = decoder or SendDecoder()
@@ -54,7 +50,7 @@ def same(frame: bytes, decoder: SendDecoder | None = None) -> bool:
     """Whether the fast decoder took it; what it took is what the general one reads."""
     found = fast(frame, decoder)
     if found is not None:
-        assert plain(found) == plain(general(frame)), frame
+        assert astuple(found) == astuple(general(frame)), frame
     return found is not None
 
 
@@ -116,7 +112,7 @@ def test_a_send_is_decoded_into_what_its_client_wrote(kind: SerializeType) -> No
     assert shape == (320, 401, kind, "group", "Topic", b"Topic", "TBW102", 4)
     assert tail == (2, True, 16, True)
     assert rest == [-5, 2, -1, 769, 1_700_000_000_000, 7, b"KEYS\x01k\x02WAIT\x01true", b"body"]
-    assert plain(send) == plain(general(frame))
+    assert astuple(send) == astuple(general(frame))
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
@@ -289,7 +285,7 @@ def check_changed(frame: bytes) -> None:
     for each in (decoder, SendDecoder()):
         found = fast(frame, each)
         if found is not None:
-            assert plain(found) == plain(general(frame)), frame
+            assert astuple(found) == astuple(general(frame)), frame
 
 
 text = st.text(max_size=12)
