@@ -30,7 +30,7 @@ exec '{loader}' --argv0 "$0" --library-path '{libraries}' '{python}' "$@"
 """
 """A program looks for the machine's C library; started so, it takes its own."""
 
-EXTRAS = ("console", "metrics", "top")
+EXTRAS = ("console", "metrics", "otel", "top")
 TOOLS = ("pytest", "pytest-xdist", "hypothesis", "httpx2", "trustme")
 PACKAGES = ("protocol", "storage", "remoting", "actors", "troupemq")
 NEEDS_SPARK = ("troupemq.datasource", "troupemq.cluster_demo")

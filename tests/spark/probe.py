@@ -13,6 +13,9 @@ DIRECTORY/steps.json has the steps by name; their results go to DIRECTORY/result
     {"do": "write stream", …, "checkpoint": …}                     → the same as a stream, until all
                                                                      is there: each batch's number
     {"do": "forget commit", "checkpoint": …}                       → the last batch is run again
+    {"do": "page", "blocks": …, "folder": …}                       → its programs are run, one after
+                                                                     the other: what they put into
+                                                                     the table
     {"do": "copy", "from": …, "to": …}                             → one more copy of a store
     {"do": "stream", "store": …, "options", "checkpoint": …, "fail_at": …}
         → one run with AvailableNow: each batch that was begun, its number and its rows; the lag
@@ -109,6 +112,28 @@ def write_stream(spark: "SparkSession", step: dict[str, Any]) -> list[int]:
     return [progress.batchId for progress in query.recentProgress if progress.numInputRows]
 
 
+def page(spark: "SparkSession", step: dict[str, Any]) -> list[str]:
+    folder = Path(step["folder"])
+    (folder / "sold").mkdir(parents=True)
+    (folder / "sold" / "1.json").write_text('{"region": "north", "customer": "c1"}\n')
+    spark.sql(f"CREATE DATABASE page LOCATION '{folder}/tables'")
+    spark.catalog.setCurrentDatabase("page")
+    orders = spark.readStream.schema("region string, customer string").json(f"{folder}/sold")
+    rows = spark.createDataFrame([("a book",)], "body string")
+    names: dict[str, Any] = {"spark": spark, "orders": orders, "rows": rows}
+    for block in step["blocks"]:
+        exec(block, names)
+        for query in spark.streams.active:
+            query.processAllAvailable()
+    for query in spark.streams.active:
+        query.stop()
+    found = [
+        f"{row.topic} {row.queueId} {row.queueOffset}" for row in spark.table("orders").collect()
+    ]
+    spark.catalog.setCurrentDatabase("default")
+    return sorted(found)
+
+
 def forget_commit(step: dict[str, Any]) -> None:
     """What a crash between the sink's end and Spark's own note leaves."""
     commits = Path(step["checkpoint"]) / "commits"
@@ -142,6 +167,8 @@ def run(spark: "SparkSession", step: dict[str, Any]) -> Any:
                 return write_stream(spark, step)
             case "forget commit":
                 return forget_commit(step)
+            case "page":
+                return page(spark, step)
             case "copy":
                 return copy(step)
             case "stream":

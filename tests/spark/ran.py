@@ -87,6 +87,7 @@ class Ran:
         self.grown = write_messages(StoreWriter(directory / "grown"), ALL_MESSAGES)
         self.has_golden = True
         self.sunk: dict[str, list[tuple[str, bytes]]] = {}
+        self.paged: list[tuple[str, bytes]] = []
 
     def damage(self) -> None:
         """A store of which one body and one head are not what was written."""

@@ -26,7 +26,7 @@ from tests.spark.ran import (
 )
 from tests.spark.rows import Row, in_order, message_rows, moment, row_of_record, rows_of_manifest
 from tests.spark.store_writer import NOVEMBER_ROOT_MS, StoreWriter, patch
-from tests.spark.writes import check_written, over_the_network
+from tests.spark.writes import check_page, check_written, over_the_network
 from tests.support import golden
 
 pytestmark = pytest.mark.slow(seconds=2)  # each of them, of one session
@@ -376,6 +376,10 @@ def test_a_batch_and_a_stream_are_read_over_the_network(ran: Ran) -> None:
 def test_what_is_written_is_there_once(ran: Ran) -> None:
     """A batch with a version, twice, and a stream whose last batch was repeated."""
     check_written(ran)
+
+
+def test_the_programs_of_the_page_do_what_it_says(ran: Ran) -> None:
+    check_page(ran)
 
 
 def test_the_progress_of_a_stream_has_its_lag(ran: Ran) -> None:

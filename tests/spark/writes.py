@@ -1,5 +1,6 @@
 """What the one session reads from a broker and writes to it, and what is there afterwards."""
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -13,10 +14,13 @@ from remoting.line import Line
 from tests.spark.ran import Ran, write_messages
 from tests.spark.source.test_cluster import tell_routes
 from tests.spark.store_writer import StoreWriter
+from tests.support.golden import REPOSITORY
 from tests.support.sockets import HOST, serving_broker
 from tests.troupemq.fake_server import FakeServer
 
 SUNK = ("versioned", "streamed")
+PAGE, OF_THE_PAGE = "docs/pipeline.md", "paged"
+"""Its programs, and the topic that they send to here."""
 
 
 @contextmanager
@@ -26,7 +30,7 @@ def over_the_network(ran: Ran) -> Iterator[None]:
     write_messages(StoreWriter(root, log_file_bytes=16 << 20, queue_file_bytes=60_000), 200)
     with serving_broker(root) as running, FakeServer() as name_server:
         routes = {"broker-a": f"{HOST}:{running.ports.main}"}
-        tell_routes(name_server, routes, ["orders", "123", *SUNK])
+        tell_routes(name_server, routes, ["orders", "123", OF_THE_PAGE, *SUNK])
         given = {"nameServer": name_server.address, "topicPattern": "orders|123"}
         ran.rows("over the network", store=None, options=given, where="queueId = 1")
         ran.steps["stream over the network"] = {
@@ -42,7 +46,7 @@ def over_the_network(ran: Ran) -> Iterator[None]:
 def plan_writes(ran: Ran, running: RunningBroker, name_server: str) -> Iterator[None]:
     """Batches and a stream from a store to topics, which are made; some of them twice."""
     with Line(f"{HOST}:{running.ports.main}") as line:
-        for topic in SUNK:
+        for topic in (OF_THE_PAGE, *SUNK):
             header = CreateTopicHeader(topic, "TBW102", 4, 4, 6, "SINGLE_TAG")
             line.ask(RemotingCommand(RequestCode.UPDATE_AND_CREATE_TOPIC, header.encode()))
     columns = ["body", "tags", "keys", "properties", "keys as queueKey", "flag"]
@@ -72,8 +76,39 @@ def plan_writes(ran: Ran, running: RunningBroker, name_server: str) -> Iterator[
     ran.steps["write a stream"] = stream
     ran.steps["a crash"] = {**stream, "do": "forget commit"}
     ran.steps["write the last batch again"] = stream
+    plan_page(ran, name_server)
     yield
+    ran.paged = sunk(running, OF_THE_PAGE)
     ran.sunk = {topic: sunk(running, topic) for topic in SUNK}
+
+
+def plan_page(ran: Ran, name_server: str) -> None:
+    """Every program of the page, with our places in place of the ones that it names."""
+    text = (REPOSITORY / PAGE).read_text(encoding="utf-8")
+    blocks = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    folder = ran.directory / "page"
+    ours = {
+        "/data/store": str(ran.first.root),
+        "/data/archive": str(ran.directory / "archive"),
+        "localhost:9876": name_server,
+        "/data/checkpoint": str(folder / "checkpoint"),
+    }
+    for number, block in enumerate(blocks):
+        topic = OF_THE_PAGE if "nameServer" in block else "orders"
+        block = block.replace('"Orders"', f'"{topic}"')
+        for theirs, own in ours.items():
+            block = block.replace(theirs, own + (f"{number}" if "checkpoint" in theirs else ""))
+        blocks[number] = block
+    ran.steps["page"] = {"do": "page", "blocks": blocks, "folder": str(folder)}
+
+
+def check_page(ran: Ran) -> None:
+    """The stream's table has the whole topic, and what was sent has come."""
+    of_topic = [record for record in ran.first.records if record.topic == "orders"]
+    wanted = [f"orders {each.queue_id} {each.queue_offset}" for each in of_topic]
+    assert ran.results["page"] == sorted(wanted)
+    sent = sorted(body for _, body in ran.paged)
+    assert sent == [b"a book", b'{"region":"north","customer":"c1"}']
 
 
 def check_written(ran: Ran) -> None:
@@ -99,4 +134,6 @@ def sunk(running: RunningBroker, topic: str) -> list[tuple[str, bytes]]:
     log = running.broker.store.commit_log
     heads = [head for head in log.walk(log.min_offset()) if head.topic == topic.encode()]
     records = [log.read_record(head.physical_offset) for head in heads]
-    return [(parse(each.properties)["KEYS"], each.body) for each in records if each is not None]
+    return [
+        (parse(each.properties).get("KEYS", ""), each.body) for each in records if each is not None
+    ]
