@@ -40,8 +40,6 @@ class StartRefusal:
     meaning: str
 
 
-NOT_ALLOWED = "a file or folder that may not be read or written"
-
 REFUSALS = (
     StartRefusal("settings", 10, (WrongSetting, AclFileError), "a setting that cannot work"),
     StartRefusal(

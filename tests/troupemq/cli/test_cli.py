@@ -1,9 +1,12 @@
 """Every command explains itself."""
 
+from pathlib import Path
+
 import click
 import pytest
 from click.testing import CliRunner
 
+from troupemq import java
 from troupemq.cli import cli, version
 
 
@@ -52,3 +55,17 @@ def test_an_unknown_job_is_a_usage_error_that_names_those_there_are() -> None:
     result = CliRunner().invoke(cli, ["job", "run", "nonsense"])
     assert result.exit_code == 2
     assert "archive" in result.output
+
+
+def test_a_job_without_a_java_says_so_with_its_own_exit_code(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(java, "packaged_java", lambda: None)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    words = ["job", "run", "traffic", "--store", str(tmp_path / "store")]
+    result = CliRunner().invoke(cli, words)
+    assert result.exit_code == 16
+    started, sentence = result.stderr.splitlines()
+    assert started == "traffic: starting"
+    assert sentence.startswith("troupemq: Spark needs Java 17 or later, but JAVA_HOME is not set")
