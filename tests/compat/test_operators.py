@@ -141,6 +141,7 @@ def place_of(result: SendResult) -> dict[str, object]:
     }
 
 
+@pytest.mark.whole  # what an official broker says of a group depends on the moment
 def test_the_exporters_values_are_those_of_the_requests_that_it_makes(
     both: tuple[Broker, Broker],
 ) -> None:
@@ -250,6 +251,8 @@ def test_every_page_answers_and_says_what_official_brokers_do_not_know(
         "/topic": {"name": TOPIC},
         "/topics": {"filter": TOPIC},
         "/group": {"name": GROUP},
+        "/group/members": {"name": GROUP},
+        "/jobs/history": {"job": "traffic"},
         "/client": {"group": GROUP, "client": official_life.consumer},
         "/producers": {"topic": TOPIC, "group": f"{GROUP}-producers"},
         "/messages": {"topic": TOPIC},
@@ -336,6 +339,7 @@ def test_queues_and_lags_are_those_of_mqadmin(visit: Visit, official_run: Shell)
     assert visit.json("/group", name=LATE)["group"]["late_ms"] > 0
 
 
+@pytest.mark.whole  # what an official broker says of a group depends on the moment
 def test_a_message_is_found_by_id_key_and_time_as_by_mqadmin(
     visit: Visit, official_run: Shell, official_life: Life
 ) -> None:
@@ -378,6 +382,7 @@ def test_a_topic_is_made_as_mqadmin_sees_it(visit: Visit, official_run: Shell) -
     assert '"writeQueueNums":2' in official_run("topicRoute", "-t", topic)
 
 
+@pytest.mark.whole  # what an official broker says of a group depends on the moment
 def test_a_reset_does_what_its_preview_says(visit: Visit, official_run: Shell) -> None:
     given = {"group": LATE, "topic": TOPIC, "time": "0", "forward": "true"}
     preview = visit.change("reset-offset", is_meant=False, **given)

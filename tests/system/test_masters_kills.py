@@ -34,7 +34,7 @@ MASTERS, KILLS = 3, 2
 
 
 @pytest.mark.slow(seconds=15)
-@pytest.mark.trial(short=1, long=24)
+@pytest.mark.trial(short=1, long=24, every=3, turn=0)
 def test_one_master_dies_the_others_go_on_and_it_comes_back_with_all_it_had(
     seed: int, tmp_path: Path, tell: Callable[[str], None]
 ) -> None:
