@@ -3,6 +3,8 @@
 YARN and Kubernetes are compared with what Spark's pages ask: nothing here runs them.
 """
 
+import re
+import shlex
 import stat
 from pathlib import Path
 
@@ -16,8 +18,17 @@ from spark.masters import (
     set_private_apart,
     write_private,
 )
-from spark.session import prepare_environment, session_settings, start_session, with_our_code
+from spark.session import (
+    prepare_environment,
+    read_settings,
+    session_settings,
+    start_session,
+    with_our_code,
+)
 from storage.errors import StoreError
+from tests.support.golden import REPOSITORY
+from troupemq.cluster_demo import standalone
+from troupemq.cluster_demo.standalone import MASTER_CLASS, WORKER_CLASS
 
 STANDALONE = {
     "spark.master": "spark://spark-1.example.org:7077",
@@ -75,6 +86,41 @@ def test_what_is_said_in_full_is_taken(
     settings: dict[str, str], environment: dict[str, str]
 ) -> None:
     check_settings(settings, environment)
+
+
+def test_the_settings_of_the_manual_are_taken(
+    environment: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Blocks of docs/pipeline.md, as they stand there but for the file with the secret."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "spark-secret").write_text("told-to-nobody\n")
+    (tmp_path / "spark-secret").chmod(0o600)
+    python = tmp_path / "environment" / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    python.touch(mode=0o755)
+    text = (REPOSITORY / "docs" / "pipeline.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"^```\n(spark\.master .*?)^```$", text, re.MULTILINE | re.DOTALL)
+    masters = []
+    for block in blocks:
+        conf = tmp_path / "spark.conf"
+        conf.write_text(block.replace("/etc/troupemq", str(tmp_path)))
+        settings = read_settings(str(conf))
+        check_settings(settings, environment)
+        masters.append(settings["spark.master"])
+    assert masters == ["spark://10.0.0.1:7077", "yarn", "k8s://https://10.0.0.1:6443"]
+
+
+def test_the_lines_of_the_manual_start_what_the_demonstration_starts() -> None:
+    """Classes and options of a standalone cluster: those that `make cluster-demo` runs."""
+    text = (REPOSITORY / "docs" / "pipeline.md").read_text(encoding="utf-8")
+    (block,) = re.findall(r"^```sh\n(export SPARK_LOCAL_IP.*?)^```$", text, re.M | re.S)
+    _, master, worker = (shlex.split(x) for x in block.replace("\\\n", " ").splitlines())
+    for line, name in ((master, MASTER_CLASS), (worker, WORKER_CLASS)):
+        assert line[:2] == ["$SPARK_HOME/bin/spark-class", name]
+    source = Path(standalone.__file__).read_text(encoding="utf-8")
+    options = {word for word in (*master, *worker) if word.startswith("--")}
+    assert {f'"{each}"' for each in options if f'"{each}"' not in source} == set()
+    assert worker[-1] == f"spark://{master[master.index('--host') + 1]}:7077"
 
 
 @pytest.mark.parametrize(
