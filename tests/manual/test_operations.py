@@ -21,7 +21,11 @@ def inhabited(servers: Servers) -> Servers:
     assert servers.broker is not None
     registered = servers.broker.broker.attachment.registered
     wait_until(lambda: registered.value == 1, "the broker is registered")
-    for line in ("send -t Orders -b one", "consume -t Orders -g billing --count 1"):
+    for line in (
+        "admin updateTopic -c DefaultCluster -t Orders -r 1 -w 1",
+        "send -t Orders -b one",
+        "consume -t Orders -g billing --count 1",
+    ):
         run("troupemq", *shlex.split(line))
     run("troupemq", "send", "-t", "Orders", "-b", "another")
     return servers
