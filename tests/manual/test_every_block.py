@@ -120,7 +120,10 @@ SHOWN: dict[str, Sequence[tuple[str, Shown]]] = {
     "docs/pipeline.md": [
         ('pip install "troupemq[spark]"', DIST),
         *[("", SPARK)] * 11,
-        ('pip install "pyspark', DEMONSTRATION),
+        (
+            'pip install "pyspark',
+            By("tests/spark/test_masters.py::test_the_lines_of_the_manual_prepare_a_machine"),
+        ),
         ("export SPARK_LOCAL_IP", DEMONSTRATION),
         ("spark.master = spark", By(MASTERS)),
         ("spark.master = yarn", By(MASTERS, "a cluster of Hadoop")),

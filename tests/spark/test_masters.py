@@ -3,9 +3,12 @@
 YARN and Kubernetes are compared with what Spark's pages ask: nothing here runs them.
 """
 
+import os
 import re
 import shlex
 import stat
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -108,6 +111,41 @@ def test_the_settings_of_the_manual_are_taken(
         check_settings(settings, environment)
         masters.append(settings["spark.master"])
     assert masters == ["spark://10.0.0.1:7077", "yarn", "k8s://https://10.0.0.1:6443"]
+
+
+@pytest.mark.slow
+def test_the_lines_of_the_manual_prepare_a_machine(tmp_path: Path) -> None:
+    """But for pip: the version that they install is the one that is tried."""
+    text = (REPOSITORY / "docs" / "pipeline.md").read_text(encoding="utf-8")
+    (block,) = re.findall(r"^```sh\n(pip install .pyspark==.*?)^```$", text, re.M | re.S)
+    install, home, python, *rest = block.splitlines()
+    makefile = (REPOSITORY / "Makefile").read_text(encoding="utf-8")
+    version = re.search(r"^spark_version := ([\d.]+)", makefile, re.MULTILINE)
+    assert version is not None
+    assert shlex.split(install)[2:] == [f"pyspark=={version[1]}", "pyarrow", "numpy"]
+    script = "\n".join([home, python, *rest, 'test -x "$PYSPARK_PYTHON" && echo "$SPARK_HOME"'])
+    environment = {
+        **os.environ,
+        "SECRET": "told-to-nobody",
+        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+    }
+    done = subprocess.run(
+        ["sh", "-e", "-c", script],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert (Path(done.stdout.strip()) / "bin" / "spark-class").is_file()
+    conf = tmp_path / "cluster.conf"
+    assert stat.S_IMODE(conf.stat().st_mode) == 0o600
+    settings = read_settings(str(conf))
+    assert settings == {
+        "spark.authenticate": "true",
+        "spark.authenticate.secret": "told-to-nobody",
+    }
 
 
 def test_the_lines_of_the_manual_start_what_the_demonstration_starts() -> None:
