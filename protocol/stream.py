@@ -14,7 +14,6 @@ up.
 from collections.abc import Iterator
 from dataclasses import dataclass
 from struct import Struct
-from sys import maxsize
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from protocol.codes import ResponseCode, SerializeType
@@ -34,6 +33,7 @@ _HEAD: Final = Struct(
 _HEAD_BYTES: Final = _HEAD.size
 _LENGTH_BYTES: Final = 4
 _SHORT_PIECE_BYTES: Final = 4096
+_NO_LIMIT: Final = 1 << 62
 assert _HEAD_BYTES == 8
 _JSON, _ROCKETMQ = int(SerializeType.JSON), int(SerializeType.ROCKETMQ)
 
@@ -80,7 +80,7 @@ class Stream:
         frame_bytes_max: int = FRAME_BYTES_MAX,
         sends: "SendDecoder | None" = None,
         pulls: "PullDecoder | None" = None,
-        events_max: int = maxsize,
+        events_max: int = _NO_LIMIT,
     ) -> None:
         """Without a decoder for sends, or for pulls, they are commands as all others; `events_max`:
         what one call gives at most, sends not counted."""
