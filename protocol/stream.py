@@ -6,7 +6,9 @@ A frame (its layout: protocol/frame.py) may come in any pieces; what is whole is
 what is not waits here. A server's stream knows the usual sends and pulls again by their bytes
 (send_wire.py, pull_wire.py) and leaves all others to the general decoder. One call gives its events
 in the order of the stream, but for the sends, which come together, as one event, behind the others:
-so a hundred sends of one read cost a server one message.
+so a hundred sends of one read cost a server one message. A call may give a few events only: what
+is behind them stays bytes until `more` is asked for, so that a read full of requests holds nobody
+up.
 """
 
 from collections.abc import Iterator
@@ -31,13 +33,14 @@ _HEAD: Final = Struct(
 _HEAD_BYTES: Final = _HEAD.size
 _LENGTH_BYTES: Final = 4
 _SHORT_PIECE_BYTES: Final = 4096
+_NO_LIMIT: Final = 1 << 62
 assert _HEAD_BYTES == 8
 _JSON, _ROCKETMQ = int(SerializeType.JSON), int(SerializeType.ROCKETMQ)
 
 
 @dataclass(slots=True)
 class SendGroup:
-    """All sends that became whole with one read, in order."""
+    """All sends that became whole with one call, in order."""
 
     sends: "list[Send]"
     frame_bytes: int
@@ -60,18 +63,34 @@ behind that place can be trusted."""
 class Stream:
     """What one peer writes. Keeps the half-read frame, and what it has learnt of this peer."""
 
-    __slots__ = ("_parts", "_pulls", "_sends", "frame_bytes_max", "half_bytes", "wanted_bytes")
+    __slots__ = (
+        "_events_max",
+        "_parts",
+        "_pulls",
+        "_rest",
+        "_rest_at",
+        "_sends",
+        "frame_bytes_max",
+        "half_bytes",
+        "wanted_bytes",
+    )
 
     def __init__(
         self,
         frame_bytes_max: int = FRAME_BYTES_MAX,
         sends: "SendDecoder | None" = None,
         pulls: "PullDecoder | None" = None,
+        events_max: int = _NO_LIMIT,
     ) -> None:
-        """Without a decoder for sends, or for pulls, they are commands as all others."""
+        """Without a decoder for sends, or for pulls, they are commands as all others; `events_max`:
+        what one call gives at most, sends not counted."""
         self.frame_bytes_max = frame_bytes_max
         """With the length field. May change at any time; a frame counts when its head comes."""
         self._sends, self._pulls = sends, pulls
+        self._events_max = events_max
+        self._rest: bytes | None = None
+        """What has come and not been looked at, from `_rest_at` on."""
+        self._rest_at = 0
         self._parts: list[bytes | bytearray] = []
         self.half_bytes = 0
         """Of a frame that has come in part."""
@@ -79,7 +98,8 @@ class Stream:
         """How many it will have, as far as that is known."""
 
     def receive(self, data: bytes) -> list[Event]:
-        """Adds `data`; what is whole now."""
+        """Adds `data`; what is whole now. Not while there is more of what was added before."""
+        assert self._rest is None
         if self._parts:
             self.half_bytes += len(data)
             if len(data) < _SHORT_PIECE_BYTES:
@@ -90,10 +110,23 @@ class Stream:
                 return []
             data = b"".join(self._parts)
             self._parts.clear()
+        return self._cut(data, 0)
+
+    @property
+    def has_more(self) -> bool:
+        """Whether what was added has not all been looked at."""
+        return self._rest is not None
+
+    def more(self) -> list[Event]:
+        """The next ones of what was added."""
+        data, self._rest = self._rest, None
+        return [] if data is None else self._cut(data, self._rest_at)
+
+    def _cut(self, data: bytes, position: int) -> list[Event]:
         events: list[Event] = []
         sends: list[Send] = []
         broken: FrameError | None = None
-        size, position, sends_bytes = len(data), 0, 0
+        size, sends_bytes = len(data), 0
         need, decoder, most = 8, self._sends, self.frame_bytes_max
         try:
             while size - position >= 8:
@@ -119,11 +152,14 @@ class Stream:
                 if send is not None:
                     sends.append(send)
                     sends_bytes += end - position
+                elif len(events) >= self._events_max and end < size:
+                    self._rest, self._rest_at = data, end
+                    break
                 position = end
         except FrameError as error:
             broken = error
-        self.half_bytes = size - position
-        if position < size:
+        self.half_bytes = size - position if self._rest is None else 0
+        if self.half_bytes:
             self._parts.append(data[position:])
             self.wanted_bytes = need
         if sends:
@@ -141,8 +177,9 @@ class Stream:
             self._parts.append(bytearray(data))
 
     def clear(self) -> None:
-        """Forgets the half-read frame: the rest of it will not come."""
+        """Forgets what has come and not been given: the rest of it will not come."""
         self._parts.clear()
+        self._rest = None
         self.half_bytes = 0
 
     def _refusal(self, total: int, mark: int) -> FrameError:

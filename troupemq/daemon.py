@@ -9,6 +9,7 @@ process at once. SIGTERMs that come together are one signal: supervisors of proc
 process and then to its group.
 """
 
+import gc
 import json
 import os
 import signal
@@ -31,6 +32,7 @@ from storage.errors import StoreError, WrongSetting, os_sentence, reason_of
 from troupemq.client.errors import ClientError
 from troupemq.exit_codes import FAILED, exit_code_of
 from troupemq.health.notify import Notifier
+from troupemq.short_collections import short_collections
 
 log = get_logger(__name__)
 
@@ -152,7 +154,8 @@ class _Process:
         numbers = (signal.SIGTERM, signal.SIGINT)
         before = {number: signal.signal(number, self._on_signal) for number in numbers}
         try:
-            return self._run(start)
+            with short_collections():
+                return self._run(start)
         finally:
             self._notifier.close()
             for number, handler in before.items():
@@ -165,6 +168,7 @@ class _Process:
         except (*OPERATOR_ERRORS, StartFailed, OSError) as error:
             say(sentence_of(error))
             return exit_code_of(error)
+        gc.freeze()  # what a start has made stays
         try:
             self._write_ready_file(serving)
         except OSError as error:

@@ -10,7 +10,6 @@ A frame that cannot be cut (too long, lying lengths, a header that is no header)
 connection, as in 4.9.7, with one log line; no other connection notices.
 """
 
-from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import count
@@ -116,6 +115,7 @@ class Connection(Actor):
             PullDecoder()
             if service.guard is None and RequestCode.PULL_MESSAGE in service.routes
             else None,
+            REQUESTS_PER_TURN,
         )
         self._service = service
         self._owner = owner
@@ -127,8 +127,6 @@ class Connection(Actor):
         if service.guard is not None:
             self._gate = Gate(service.guard, remote[0], is_encrypted=self.has_tls)
         self._in_flight_bytes = 0
-        self._later: deque[Event] | None = None
-        """What was read and waits for its turn."""
         self._watched = 0
         self._stopping = False
         self._close_reason: str | None = None
@@ -143,7 +141,7 @@ class Connection(Actor):
 
     def on_readable(self) -> None:
         """Takes what the socket has and hands on every whole request in it."""
-        if self._later is not None:  # it has hung up: what was read comes first
+        if self._stream.has_more:  # it has hung up: what was read comes first
             return
         try:
             data = self._transport.receive()
@@ -156,29 +154,26 @@ class Connection(Actor):
             self._leave("closed by peer")
             return
         self.last_traffic_ms = self.system.clock.monotonic_ms()
-        events = self._stream.receive(data)
+        self._take_events(self._stream.receive(data))
+        if self._stream.has_more:
+            self._limits.turns.wait(self)
+            self._watch()
+
+    def take_turn(self) -> bool:
+        """Hands on some of what was read; whether more is left, and nothing is read until then."""
+        if self._closed or self._has_left:
+            return False
+        self._take_events(self._stream.more())
+        if not self._stream.has_more:
+            self._watch()
+        return self._stream.has_more
+
+    def _take_events(self, events: Sequence[Event]) -> None:
         if self._stream.half_bytes or self._is_half_noted:
             self._note_half(is_another=bool(events))
             if self._closed:
                 return
-        if len(events) > REQUESTS_PER_TURN:
-            self._later = deque(events)
-            if self.take_turn():
-                self._limits.turns.wait(self)
-                self._watch()
-        else:
-            self._pass_on(events)
-
-    def take_turn(self) -> bool:
-        """Hands on some of what was read; whether more is left, and nothing is read until then."""
-        later = self._later
-        if later is None or self._closed or self._has_left:
-            return False
-        self._pass_on([later.popleft() for _ in range(min(REQUESTS_PER_TURN, len(later)))])
-        if not later:
-            self._later = None
-            self._watch()
-        return bool(later) and not self._closed
+        self._pass_on(events)
 
     def _pass_on(self, events: Sequence[Event]) -> None:
         try:
@@ -342,7 +337,7 @@ class Connection(Actor):
             return
         reading = (
             not self._stopping
-            and self._later is None
+            and not self._stream.has_more
             and self._in_flight_bytes <= IN_FLIGHT_BYTES_MAX
             and self._transport.unsent_bytes <= UNSENT_BYTES_MAX
         )
@@ -369,7 +364,6 @@ class Connection(Actor):
     def _release(self) -> None:
         self._unwatch()
         self._transport.close()
-        self._later = None
         self._stream.clear()
         if self._is_half_noted:
             self._limits.half.note(self, 0, is_moving=True)

@@ -18,6 +18,7 @@ Source: PullRequestHoldService.
 from collections import deque
 from collections.abc import Callable, Set
 from dataclasses import dataclass
+from itertools import islice
 from typing import TypeVar
 
 from actors.dispatching.reput import Arrived, CaughtUp
@@ -39,8 +40,13 @@ HELD_MAX = 200_000
 HELD_OF_PEER_MAX = 10_000
 """The same of one connection: a consumer has one for each of its queues."""
 
-WOKEN_PER_ROUND = 16
-"""Pulls that are looked at again before sockets are: some 0.5 ms, for one message may wake all."""
+WOKEN_PER_ROUND = 4
+"""Pulls that are looked at again before sockets are: some 0.15 ms, for one message may wake all."""
+
+TAKEN_PER_ROUND = 32
+"""Of those whose time is over, or whose peer has gone: some 0.2 ms. It may be over for all at once,
+and a peer may have had 10,000."""
+assert TAKEN_PER_ROUND > WOKEN_PER_ROUND  # so that another round follows while there are more
 
 Key = TypeVar("Key")
 NEVER = 1 << 63
@@ -108,6 +114,11 @@ class _WakeMore:
     """Wake some more of those that are to be woken."""
 
 
+@dataclass(slots=True)
+class _ForgetMore:
+    """Forget some more pulls of peers that are gone."""
+
+
 class HoldTable:
     """The held pulls; plain, for tests without an actor."""
 
@@ -168,11 +179,11 @@ class HoldTable:
             return holds
         return [hold for hold in holds if hold.matches is None or is_true(hold.matches, properties)]
 
-    def due(self, now_ms: float) -> list[Hold]:
-        """Takes out those whose time is over."""
+    def due(self, now_ms: float, most: int = HELD_MAX) -> list[Hold]:
+        """Takes out those whose time is over, at most so many, those first that were over first."""
         ticks = sorted(tick for tick in self._by_tick if tick * TICK_MS <= now_ms)
-        over = [hold for tick in ticks for hold in self._by_tick[tick].values()]
-        return self._take([hold for hold in over if hold.deadline_ms <= now_ms])
+        holds = (hold for tick in ticks for hold in self._by_tick[tick].values())
+        return self._take([*islice((hold for hold in holds if hold.deadline_ms <= now_ms), most)])
 
     def behind(self, max_offset: Callable[[bytes, int], int]) -> list[Hold]:
         """Takes out those whose queue holds more than they have seen."""
@@ -187,9 +198,9 @@ class HoldTable:
         """Takes out those that wait for any unit to be verified."""
         return self._take_where(lambda hold: hold.doubtful >= 0)
 
-    def of_peer(self, peer_id: int) -> list[Hold]:
-        """Takes out those of a peer that is gone."""
-        return self._take([*self._by_peer.get(peer_id, {}).values()])
+    def of_peer(self, peer_id: int, most: int = HELD_OF_PEER_MAX) -> list[Hold]:
+        """Takes out those of a peer that is gone, at most so many."""
+        return self._take([*islice(self._by_peer.get(peer_id, {}).values(), most)])
 
     def all(self) -> list[Hold]:
         """Takes out everything."""
@@ -236,6 +247,9 @@ class PullHold(Actor):
         self._table = HoldTable(view)
         self._waking: deque[Woken] = deque()
         """Out of the table, and not woken yet: others have their turn in between."""
+        self._is_more_due = False
+        self._gone: deque[int] = deque()
+        """Peers whose pulls are not all forgotten."""
         self._draining = False
         self._owes_answers = False
 
@@ -291,12 +305,35 @@ class PullHold(Actor):
     @handles(_Tick)
     def on_tick(self, _: _Tick) -> None:
         """Answers those whose time is over."""
-        self._wake(self._table.due(self.system.clock.monotonic_ms()), is_over=True)
+        if not self._is_more_due:
+            self._wake_due()
+
+    def _wake_due(self) -> None:
+        due = self._table.due(self.system.clock.monotonic_ms(), TAKEN_PER_ROUND)
+        self._is_more_due = len(due) == TAKEN_PER_ROUND
+        self._wake(due, is_over=True)
 
     @handles(PeerClosed)
     def on_peer_closed(self, message: PeerClosed) -> None:
         """Forgets the pulls of a peer that is gone."""
-        self._table.of_peer(message.peer.peer_id)
+        self._gone.append(message.peer.peer_id)
+        if len(self._gone) == 1:
+            self._forget_some()
+
+    @handles(_ForgetMore)
+    def on_forget_more(self, _: _ForgetMore) -> None:
+        """Forgets the next ones."""
+        self._forget_some()
+
+    def _forget_some(self) -> None:
+        rest = TAKEN_PER_ROUND
+        while self._gone and rest:
+            taken = len(self._table.of_peer(self._gone[0], rest))
+            if taken < rest:
+                self._gone.popleft()
+            rest -= taken
+        if self._gone:
+            self.system.loop.tell_in_next_round(self.address, _ForgetMore())
 
     def on_drain(self) -> None:
         """The broker stops: held pulls are answered now."""
@@ -340,6 +377,8 @@ class PullHold(Actor):
     def on_wake_more(self, _: _WakeMore) -> None:
         """Wakes the next ones."""
         self._wake_some(WOKEN_PER_ROUND)
+        if self._is_more_due:
+            self._wake_due()
 
     def _wake_some(self, most: int) -> None:
         waking = self._waking

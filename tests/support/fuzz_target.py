@@ -11,6 +11,7 @@ Whatever is raised, but for what tells the peer of its mistake, is a fault of ou
 
 from contextlib import suppress
 from dataclasses import astuple
+from sys import maxsize
 
 from protocol.batch import decode_batch
 from protocol.bodies import (
@@ -86,17 +87,21 @@ def _take_frames(data: bytes, seed: int) -> None:
     step = 1 + seed % 7
     pieces = [data[at : at + step] for at in range(0, len(data), step)]
     assert whole == _said(_events(pieces, is_fast=True)), "pieces say something else"
+    assert whole == _said(_events([data], is_fast=True, most=step)), "a few say something else"
 
 
-def _events(pieces: list[bytes], *, is_fast: bool) -> list[Event]:
+def _events(pieces: list[bytes], *, is_fast: bool, most: int = maxsize) -> list[Event]:
     stream = Stream(
         FRAME_BYTES_MAX,
         SendDecoder() if is_fast else None,
         PullDecoder() if is_fast else None,
+        most,
     )
     found: list[Event] = []
     for piece in pieces:
         found += stream.receive(piece)
+        while stream.has_more:
+            found += stream.more()
         if found and isinstance(found[-1], FrameError):
             break
     return found

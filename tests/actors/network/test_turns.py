@@ -1,9 +1,12 @@
 """Tests of actors/network/turns.py: who has brought much waits for others, and they for a piece."""
 
+import pytest
+
 from actors.network.turns import REQUESTS_PER_TURN, Turns
 from protocol.codes import RequestCode
 from protocol.command import RemotingCommand
 from protocol.headers.offset import QueueHeader
+from protocol.stream import Event, Stream
 from tests.support.brokers import SimulatedBroker
 from tests.support.sockets import paired_lines
 
@@ -47,3 +50,22 @@ def test_a_read_of_many_requests_is_answered_whole_and_then_the_next() -> None:
         assert len(other.receive_now()) == 1
         greedy.send(questions[1])
         assert len(greedy.receive_now()) == 1, "it is read again"
+
+
+def test_of_a_read_no_turn_decodes_more_than_its_requests(monkeypatch: pytest.MonkeyPatch) -> None:
+    decoded: list[int] = []
+    more = Stream.more
+
+    def counting(stream: Stream) -> list[Event]:
+        events = more(stream)
+        decoded.append(len(events))
+        return events
+
+    monkeypatch.setattr(Stream, "more", counting)
+    made = SimulatedBroker(1)
+    made.make_topic()
+    question = RemotingCommand(RequestCode.GET_MAX_OFFSET, QueueHeader("Topic", 0).encode())
+    with paired_lines(made, 1) as (greedy,):
+        asked = greedy.send(*[question] * (3 * REQUESTS_PER_TURN))
+        assert len(greedy.receive_now()) == len(asked)
+    assert decoded == [REQUESTS_PER_TURN] * 2  # the first ones came with the read

@@ -213,6 +213,37 @@ def test_the_pulls_of_a_peer_that_is_gone_are_forgotten() -> None:
     made.stop()
 
 
+def test_many_whose_time_is_over_at_once_are_all_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pull_hold, "TAKEN_PER_ROUND", 3)
+    monkeypatch.setattr(pull_hold, "WOKEN_PER_ROUND", 2)
+    made = broker(1)
+    held = [start_pull(made, 1) for _ in range(11)]
+    made.system.advance(HOLD_MS + TICK_MS)
+    assert [len(answers) for answers in held] == [1] * 11
+    late = start_pull(made, 1)
+    made.system.advance(HOLD_MS + TICK_MS)
+    assert len(late) == 1
+    made.stop()
+
+
+def test_the_many_pulls_of_peers_that_are_gone_are_all_forgotten(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(pull_hold, "TAKEN_PER_ROUND", 3)
+    made = broker(1)
+    others = [made.new_client(number) for number in (2, 3)]
+    for client in (made.client, *others):
+        for _ in range(7):
+            client.start(pull_command(1, hold_ms=HOLD_MS), lambda _: pytest.fail("it is gone"))
+    made.system.drain()
+    before = made.broker.pull_stats.pull_count
+    for client in (made.client, *others):
+        client.close()
+    made.system.drain()
+    made.system.advance(HOLD_MS * 2)
+    assert made.broker.pull_stats.pull_count == before, "a forgotten pull is looked at no more"
+
+
 @pytest.mark.trial(short=13, long=1_000)
 def test_held_pulls_are_answered_when_the_broker_stops(seed: int) -> None:
     made = broker(1, seed=seed)
@@ -332,6 +363,7 @@ def test_the_table_finds_what_is_due_and_what_belongs_to_a_peer() -> None:
         each.deadline_ms = number * 100.0
         table.add(each)
     assert table.due(99.9) == [first]
+    assert table.due(200.0, 0) == []
     assert table.due(100.0) == [second]
     assert table.of_peer(peer.peer_id) == [third]
     assert table.count == 0
