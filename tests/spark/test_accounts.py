@@ -198,11 +198,13 @@ def test_a_job_of_a_broker_has_its_operators_account_and_not_the_brokers() -> No
 SESSION = """
 import sys
 from spark.session import start_session
+from tests.spark.probe import QUICK
 from troupemq.datasource import TroupeMQ
 
 directory, name_server = sys.argv[1:]
 own = {"accessKey": "spark-account", "secretKey": sys.stdin.readline().strip()}
 settings = {
+    **QUICK,
     "spark.master": "local[1]",
     "spark.eventLog.enabled": "true",
     "spark.eventLog.dir": f"file://{directory}/events",

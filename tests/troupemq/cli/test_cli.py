@@ -1,11 +1,14 @@
 """Every command explains itself."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 import click
 import pytest
 from click.testing import CliRunner
 
+from troupemq import cli as cli_module
 from troupemq import java
 from troupemq.cli import cli, version
 
@@ -37,6 +40,23 @@ def test_every_option_says_what_it_does() -> None:
             if isinstance(option, click.Option):
                 obvious = option.name in ("topic", "timeout_ms")
                 assert option.help or obvious, (words, option.name)
+
+
+@pytest.mark.slow
+def test_a_command_of_clients_imports_neither_the_broker_nor_spark() -> None:
+    program = (
+        "import sys\n"
+        f"from {cli_module.__name__} import cli\n"
+        "for name in ('send', 'consume', 'admin', 'top', 'health'):\n"
+        "    assert cli.commands[name].name == name\n"
+        "print(*sys.modules)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True
+    )
+    imported = set(done.stdout.split())
+    assert imported & {"actors.engine.actor", "troupemq.client.admin"}
+    assert not imported & {"actors.broker", "troupemq.servers", "spark.runner", "pyarrow"}
 
 
 def test_the_version_is_told() -> None:

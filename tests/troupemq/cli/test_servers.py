@@ -20,6 +20,7 @@ from troupemq.cli.admin.brokers import runtime_info
 from troupemq.cli.admin.session import Session
 from troupemq.cli.servers import SMALL_FILES
 from troupemq.client.admin import Admin
+from troupemq.client.errors import RouteNotFound
 from troupemq.client.message import Message
 from troupemq.client.producing.producer import Producer
 from troupemq.daemon import Serving
@@ -135,6 +136,13 @@ class Started:
         return 0
 
 
+def is_registered(admin: Admin) -> bool:
+    try:
+        return bool(admin.queues("TBW102"))
+    except RouteNotFound:
+        return False
+
+
 def test_a_name_server_and_a_broker_find_each_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -148,6 +156,7 @@ def test_a_name_server_and_a_broker_find_each_other(
 
     def send(serving: Serving, namesrv: str) -> None:
         with Admin(namesrv) as admin, Producer("pg", namesrv) as producer:
+            wait_until(lambda: is_registered(admin), "the broker to register")
             producer.send(Message("T", b"x"))
             wait_until(lambda: admin.message_count("T") == 1, "the message in its queue")
             seen.append(namesrv)

@@ -31,14 +31,14 @@ def given_up(reason: str) -> None:
 
 @pytest.fixture
 def servers(tmp_path: Path) -> Iterator[Servers]:
-    """Our name server and our broker, which know one delay level of a second."""
+    """Our name server and our broker, which know one delay level, of no time at all."""
     made = Servers(given_up)
     made.start_namesrv(NamesrvConfig(listen_port=0, kv_config_path=str(tmp_path / "kv.json")))
     namesrv = f"127.0.0.1:{made.ports['namesrv']}"
     store = StoreConfig(
         root=str(tmp_path / "store"),
         commit_log_file_bytes=1 << 20,
-        message_delay_level="1s",
+        message_delay_level="0s",
         max_hash_slots=100,
         max_index_entries=400,
     )

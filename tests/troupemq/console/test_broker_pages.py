@@ -4,12 +4,26 @@ from collections.abc import Iterator
 
 import pytest
 
-from protocol.bodies import BrokerData, ClusterInfo, KVTable
+from protocol.bodies import (
+    BrokerData,
+    ClusterInfo,
+    KVTable,
+    SubscriptionGroupTable,
+    TopicConfigTable,
+)
+from protocol.bodies_admin import ConsumeStatsList
 from protocol.codes import RequestCode
 from storage.log.damage import Damage
 from tests.troupemq.console.conftest import MakeVisit, Visit
 from tests.troupemq.fake_server import FakeServer
 from troupemq.servers import Servers
+
+OURS_ALONE = (
+    RequestCode.GET_ACTORS,
+    RequestCode.GET_STORE_STATE,
+    RequestCode.GET_OPEN_TRANSACTIONS,
+    RequestCode.GET_JOBS,
+)
 
 
 def address_of(visit: Visit) -> str:
@@ -86,7 +100,14 @@ def official(visit_to: MakeVisit) -> Iterator[Visit]:
         )
         settings = b"fileReservedTime=48\nrocketmqHome=/opt/rocketmq\naclEnable=false\n"
         broker.on(RequestCode.GET_BROKER_CONFIG, lambda command: command.answer(body=settings))
-        for code in (RequestCode.GET_ACTORS, RequestCode.GET_STORE_STATE):
+        empty = {
+            RequestCode.GET_ALL_TOPIC_CONFIG: TopicConfigTable(),
+            RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: SubscriptionGroupTable(),
+            RequestCode.GET_BROKER_CONSUME_STATS: ConsumeStatsList(),
+        }
+        for code, body in empty.items():
+            broker.on(code, lambda command, body=body: command.answer(body=body.encode()))  # type: ignore[misc]
+        for code in OURS_ALONE:
             broker.on(code, lambda command: command.answer(3, remark="not supported"))
         yield visit_to(namesrv=namesrv.address)
 
