@@ -15,7 +15,7 @@ from actors.engine.address import Address
 from actors.engine.published import Published
 from actors.network.hooks import SendContext
 from actors.network.sends import Sends
-from actors.sending.appender import Appender, Batch, Follow, Record
+from actors.sending.appender import Appender, Follow, Record, SentBatch
 from actors.sending.put_answers import PutAnswers, SendPut
 from actors.sending.send_prepare import Preparer
 from actors.sending.send_rules import (
@@ -260,7 +260,7 @@ class Admission:
 
     def _batch_of(
         self, send: Send, state: TopicState, queue_id: int, born_host: bytes, host_flag: int
-    ) -> tuple[Batch, bool]:
+    ) -> tuple[SentBatch, bool]:
         """The records of a batch, and whether they wait for the disk."""
         if (
             send.sys_flag & TRANSACTION_MASK
@@ -285,7 +285,7 @@ class Admission:
             raise illegal_message(self._max_body_bytes)
         if not parts:
             raise RefusedError(ResponseCode.SYSTEM_ERROR, "the batch holds no message")
-        batch = Batch(
+        batch = SentBatch(
             topic=state.topic,
             queue_id=queue_id,
             queue_offset=0,

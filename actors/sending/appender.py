@@ -37,7 +37,7 @@ Follow: TypeAlias = tuple[int, tuple[bytes, ...]]
 
 
 @dataclass(slots=True, eq=False)
-class Batch(PutBatch):
+class SentBatch(PutBatch):
     """Messages of one send, from the check of it to the answer."""
 
     follow: list[Follow]
@@ -52,7 +52,7 @@ class Put:
 
     state: TopicState
     records: Sequence[Record]
-    batch: Batch | None
+    batch: SentBatch | None
     """Instead of records."""
 
 
@@ -193,7 +193,7 @@ class Appender:
                 put.state.next_offsets[first.queue_id] -= len(put.records)
 
 
-def _entries_of(batch: Batch, store_timestamp: int) -> list[DispatchEntry]:
+def _entries_of(batch: SentBatch, store_timestamp: int) -> list[DispatchEntry]:
     topic, queue_id, sys_flag = batch.topic, batch.queue_id, batch.sys_flag
     numbers = range(batch.queue_offset, batch.queue_offset + len(batch.parts))
     return [

@@ -161,9 +161,7 @@ def encode_groups(
     pack_v4, pack_v6 = head_v4.pack, head_v6.pack
     fixed_bytes_v4 = head_v4.size + PROPERTIES_LENGTH.size
     v6_more_bytes = head_v6.size - head_v4.size
-    lengths = _LENGTHS
-    limit = file_end - BLANK_BYTES
-    topics = _WithLength()
+    lengths, topics, limit = _LENGTHS, _WithLength(), file_end - BLANK_BYTES
     pieces: list[bytes] = []
     add = pieces.append
     for number in range(first, len(groups)):
@@ -171,10 +169,7 @@ def encode_groups(
         if isinstance(group, PutBatch):
             if offset + group_bytes_of(group, store_host) > limit:
                 return pieces, number, offset
-            topic_piece = topics[group.topic]
-            offset = _encode_batch(
-                group, topic_piece, offset, store_timestamp, store_host, pieces, placed
-            )
+            offset = _add_batch(group, topics, offset, store_timestamp, store_host, pieces, placed)
             continue
         for record in group:
             topic_piece = topics[record.topic]
@@ -200,15 +195,14 @@ def encode_groups(
             placed.append((offset, size))
             offset += size
         if offset > limit and offset > group_start:
-            count = len(group)
-            del pieces[-5 * count :], placed[-count:]
+            del pieces[-5 * len(group) :], placed[-len(group) :]
             return pieces, number, group_start
     return pieces, len(groups), offset
 
 
-def _encode_batch(
+def _add_batch(
     batch: PutBatch,
-    topic_piece: bytes,
+    topics: _WithLength,
     offset: int,
     store_timestamp: int,
     store_host: bytes,
@@ -225,6 +219,7 @@ def _encode_batch(
         store_timestamp, store_host, batch.reconsume_times, 0, 0,
     )[SYS_FLAG_POSITION:-_BODY_LENGTH_BYTES]  # fmt: skip
     pack = _BATCH_HEADS[head.size].pack
+    topic_piece = topics[batch.topic]
     fixed_bytes = head.size + len(topic_piece) + PROPERTIES_LENGTH.size
     lengths, queue_id, queue_offset = _LENGTHS, batch.queue_id, batch.queue_offset
     for flag, body_crc, body, own, behind in batch.parts:

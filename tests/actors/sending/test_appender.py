@@ -6,7 +6,7 @@ from dataclasses import asdict
 import pytest
 
 from actors.engine.published import Published
-from actors.sending.appender import Appender, Batch, Put, Record
+from actors.sending.appender import Appender, Put, Record, SentBatch
 from actors.statistics.counts import TopicCounts
 from actors.statistics.put_stats import PutStats
 from protocol.bodies import TopicConfig
@@ -48,7 +48,7 @@ class Made:
     def batch(self, *bodies: bytes, queue_id: int = 1) -> Put:
         """A put of a batch."""
         parts: list[BatchPart] = [(7, body_crc(body), body, b"", b"") for body in bodies]
-        batch = Batch(
+        batch = SentBatch(
             b"Topic", queue_id, 0, 0, 0, HOST, 0, parts, sum(map(len, bodies)),
             [(77, (body,)) for body in bodies],
         )  # fmt: skip
