@@ -104,6 +104,9 @@ class PutAnswers:
         ids = self._replies.message_ids([offset for offset, _ in places])
         if send.flag & ONEWAY_FLAG:
             sends.done(None)
+        elif not code and context is None and len(places) == 1:  # a batch of one
+            kind, place = send.shape.serialize_type, places[0][0]
+            sends.done(self._replies.success(kind, send.opaque, place, put.queue_id, queue_offset))
         else:
             fields = {
                 "msgId": ids,
