@@ -15,9 +15,9 @@ Source: common/message/MessageDecoder.java (encodeMessage, decodeMessage).
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from struct import Struct
 from struct import error as StructError
+from typing import NamedTuple
 
 from protocol.codes import ResponseCode
 from protocol.errors import RemoteError
@@ -25,8 +25,7 @@ from protocol.properties import PROPERTIES_BYTES_MAX
 
 _HEAD = Struct(
     ">i"  # total size
-    "i"  # magic, 0
-    "i"  # body_crc, 0
+    "8x"  # magic and body_crc, 0
     "i"  # flag
     "i"  # body length
 )
@@ -34,8 +33,7 @@ _PROPERTIES_LENGTH = Struct(">h")
 assert _HEAD.size == 20
 
 
-@dataclass(slots=True)
-class BatchMessage:
+class BatchMessage(NamedTuple):
     """One message of a batch; `properties` is its raw text."""
 
     body: bytes
@@ -54,7 +52,7 @@ def encode_batch(messages: Iterable[BatchMessage]) -> bytes:
             )
         total = _HEAD.size + len(body) + _PROPERTIES_LENGTH.size + len(properties)
         parts += (
-            _HEAD.pack(total, 0, 0, message.flag, len(body)),
+            _HEAD.pack(total, message.flag, len(body)),
             body,
             _PROPERTIES_LENGTH.pack(len(properties)),
             properties,
@@ -67,27 +65,27 @@ def decode_batch(body: bytes | memoryview) -> list[BatchMessage]:
 
     Raises RemoteError(SYSTEM_ERROR) for a body that ends in the middle of a message.
     """
+    if not isinstance(body, bytes):
+        body = bytes(body)
     messages: list[BatchMessage] = []
+    add, new, unpack = messages.append, tuple.__new__, _HEAD.unpack_from
     position, end = 0, len(body)
     while position < end:
         try:
-            _, _, _, flag, body_length = _HEAD.unpack_from(body, position)
-            body_start = position + _HEAD.size
+            _, flag, body_length = unpack(body, position)
+            body_start = position + 20
             properties_at = body_start + body_length
             if body_length < 0:
                 raise _broken()
-            (properties_length,) = _PROPERTIES_LENGTH.unpack_from(body, properties_at)
-        except StructError:
+            properties_length = body[properties_at] << 8 | body[properties_at + 1]
+        except (StructError, IndexError):
             raise _broken() from None
-        properties_start = properties_at + _PROPERTIES_LENGTH.size
+        properties_start = properties_at + 2
         position = properties_start + properties_length
-        if properties_length < 0 or position > end:
+        if properties_length > PROPERTIES_BYTES_MAX or position > end:
             raise _broken()
-        messages.append(
-            BatchMessage(
-                bytes(body[body_start:properties_at]), bytes(body[properties_start:position]), flag
-            )
-        )
+        own = body[properties_start:position]
+        add(new(BatchMessage, (body[body_start:properties_at], own, flag)))
     return messages
 
 

@@ -5,6 +5,7 @@ lengths of its decimal numbers is made once, with holes, and filled by one bytes
 binary answer, against 5 µs through the general encoder (tests/bench/send_path.py).
 """
 
+from collections.abc import Sequence
 from struct import Struct
 
 from protocol.codes import VERSION, LanguageCode, SerializeType
@@ -42,9 +43,10 @@ class SendReplies:
         self._binary: dict[int, tuple[int, int, bytes]] = {}
         """By queue id: from which queue offset on, and below which, the frame is good."""
 
-    def message_id(self, physical_offset: int) -> str:
-        """The offset message id of the record at `physical_offset`."""
-        return f"{self.id_prefix}{physical_offset:016X}"
+    def message_ids(self, physical_offsets: Sequence[int]) -> str:
+        """The offset message ids of the records at these offsets, joined as an answer has them."""
+        text = f"{self.id_prefix}%016X," * len(physical_offsets)
+        return text[:-1] % tuple(physical_offsets)
 
     def success(
         self, serialize_type: int, opaque: int, physical_offset: int, queue_id: int, offset: int

@@ -15,7 +15,7 @@ from actors.engine.address import Address
 from actors.engine.published import Published
 from actors.network.hooks import SendContext
 from actors.network.sends import Sends
-from actors.sending.appender import Appender, Record
+from actors.sending.appender import Appender, Follow, Record, SentBatch
 from actors.sending.put_answers import PutAnswers, SendPut
 from actors.sending.send_prepare import Preparer
 from actors.sending.send_rules import (
@@ -40,6 +40,7 @@ from protocol.send_values import LearntShape, Send, SendShape
 from protocol.sysflag import BORN_HOST_V6, TRANSACTION_MASK
 from protocol.topic_names import HALF_TOPIC
 from storage.config import StoreConfig
+from storage.log.append import BatchPart
 
 PARKED_MAX = 20_000
 """Sends that wait for one topic; past it they are refused as 4.9.7 does when busy."""
@@ -206,8 +207,8 @@ class Admission:
         born_host = sends.peer.host
         host_flag = 0 if len(born_host) == HOST_V4_BYTES else BORN_HOST_V6
         if tail.batch:
-            records, waits = self._batch_records(send, state, queue_id_stored, born_host, host_flag)
-            return SendPut(state, records, sends, send, queue_id, waits, context, arrived_ms)
+            batch, waits = self._batch_of(send, state, queue_id_stored, born_host, host_flag)
+            return SendPut(state, (), batch, sends, send, queue_id, waits, context, arrived_ms)
         if self._rejects_transactions and self._preparer.is_half(send.properties):
             raise self._rules.transaction_forbidden()
         stored, code, keys, waits, sys_flag, redirect = self._preparer.prepare(
@@ -248,6 +249,7 @@ class Admission:
         put = new_object(SendPut)
         put.state = state
         put.records = (record,)
+        put.batch = None
         put.sends = sends
         put.send = send
         put.queue_id = queue_id
@@ -256,9 +258,9 @@ class Admission:
         put.arrived_ms = arrived_ms
         return put
 
-    def _batch_records(
+    def _batch_of(
         self, send: Send, state: TopicState, queue_id: int, born_host: bytes, host_flag: int
-    ) -> tuple[Sequence[Record], bool]:
+    ) -> tuple[SentBatch, bool]:
         """The records of a batch, and whether they wait for the disk."""
         if (
             send.sys_flag & TRANSACTION_MASK
@@ -268,34 +270,34 @@ class Admission:
             raise illegal_message(self._max_body_bytes)
         sys_flag = (send.sys_flag | state.sys_flag) & NO_HOST_FLAGS | host_flag
         suffix = self._preparer.batch_suffix(send.properties)
-        records: list[Record] = []
-        batch_bytes = 0
-        for part in decode_batch(send.body):
-            stored, code, keys = self._preparer.batch_part(part.properties, suffix)
-            batch_bytes += len(part.body) + len(stored) + OVERHEAD_BYTES
-            if len(stored) > PROPERTIES_BYTES_MAX or batch_bytes > self._group_bytes_max:
+        batch_part, parts_bytes = self._preparer.batch_part, 0
+        parts: list[BatchPart] = []
+        follow: list[Follow] = []
+        for body, own, flag in decode_batch(send.body):
+            behind, code, keys = batch_part(own, suffix)
+            properties_bytes = len(own) + len(behind)
+            if properties_bytes > PROPERTIES_BYTES_MAX:
                 raise illegal_message(self._max_body_bytes)
-            records.append(
-                Record(
-                    state.topic,
-                    queue_id,
-                    0,
-                    part.flag,
-                    sys_flag,
-                    send.born_timestamp,
-                    born_host,
-                    send.tail.reconsume_times,
-                    0,
-                    part.body,
-                    stored,
-                    crc32(part.body) & 0x7FFFFFFF,
-                    code,
-                    keys,
-                )
-            )
-        if not records:
+            parts_bytes += len(body) + properties_bytes
+            parts.append((flag, crc32(body) & 0x7FFFFFFF, body, own, behind))
+            follow.append((code, keys))
+        if parts_bytes + len(parts) * OVERHEAD_BYTES > self._group_bytes_max:
+            raise illegal_message(self._max_body_bytes)
+        if not parts:
             raise RefusedError(ResponseCode.SYSTEM_ERROR, "the batch holds no message")
-        return records, suffix.waits
+        batch = SentBatch(
+            topic=state.topic,
+            queue_id=queue_id,
+            queue_offset=0,
+            sys_flag=sys_flag,
+            born_timestamp=send.born_timestamp,
+            born_host=born_host,
+            reconsume_times=send.tail.reconsume_times,
+            parts=parts,
+            parts_bytes=parts_bytes,
+            follow=follow,
+        )
+        return batch, suffix.waits
 
     def _check(self, sends: Sends, send: Send, now_ms: int) -> None:
         """What is looked at before the store may say no; makes no topic. Raises RefusedError."""

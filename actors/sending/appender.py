@@ -7,6 +7,7 @@ Queue offsets are given here, at the last moment, so that what is refused or par
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from actors.engine.published import Published
 from actors.sending.send_rules import TopicState, new_state
@@ -15,7 +16,7 @@ from actors.statistics.put_stats import PutStats
 from protocol.bodies import TopicConfig
 from protocol.sysflag import TRANSACTION_PREPARED
 from storage.dispatching.dispatch import DispatchEntry
-from storage.log.append import PutRecord
+from storage.log.append import Placed, PutBatch, PutRecord
 from storage.log.commit_log import CommitLog
 
 
@@ -32,12 +33,27 @@ class Record(PutRecord):
     record_bytes: int = 0
 
 
+Follow: TypeAlias = tuple[int, tuple[bytes, ...]]
+
+
+@dataclass(slots=True, eq=False)
+class SentBatch(PutBatch):
+    """Messages of one send, from the check of it to the answer."""
+
+    follow: list[Follow]
+    """Of each part: its tags code, and what the index gets of it."""
+    places: Sequence[Placed] = ()
+    """Where they are, once they are in the log."""
+
+
 @dataclass(slots=True, eq=False)
 class Put:
     """Records of one queue that get into the log together, into one file, or not at all."""
 
     state: TopicState
     records: Sequence[Record]
+    batch: SentBatch | None
+    """Instead of records."""
 
 
 class Appender:
@@ -99,8 +115,9 @@ class Appender:
         to be dispatched. Raises OSError or StoreError when the disk refuses: nothing is stored.
         """
         self._give_offsets(puts)
+        groups = [put.records if put.batch is None else put.batch for put in puts]
         try:
-            placed = self._log.append([put.records for put in puts], now_ms)
+            placed = self._log.append(groups, now_ms)
         except BaseException:
             self._take_back(puts)
             raise
@@ -113,6 +130,14 @@ class Appender:
                 break
             stored += 1
             put_bytes = 0
+            counts = put.state.puts
+            if (batch := put.batch) is not None:
+                count = len(batch.parts)
+                batch.places = placed[done : done + count]
+                done += count
+                put_bytes = batch.places[-1][0] + batch.places[-1][1] - batch.places[0][0]
+                entries += _entries_of(batch, store_timestamp)
+                counts.count += count
             for record in put.records:
                 offset, size = placed[done]
                 done += 1
@@ -131,7 +156,6 @@ class Appender:
                         record.keys,
                     )
                 )
-            counts = put.state.puts
             counts.count += len(put.records)
             counts.bytes += put_bytes
             counts.times += 1
@@ -142,6 +166,10 @@ class Appender:
     @staticmethod
     def _give_offsets(puts: Sequence[Put]) -> None:
         for put in puts:
+            if (batch := put.batch) is not None:  # never of a transaction
+                offset = batch.queue_offset = put.state.next_offsets.get(batch.queue_id, 0)
+                put.state.next_offsets[batch.queue_id] = offset + len(batch.parts)
+                continue
             records = put.records
             first = records[0]
             if first.sys_flag & TRANSACTION_PREPARED:
@@ -157,6 +185,20 @@ class Appender:
     def _take_back(puts: Sequence[Put]) -> None:
         """Their numbers go to whoever gets into the log in their place."""
         for put in puts:
+            if put.batch is not None:
+                put.state.next_offsets[put.batch.queue_id] -= len(put.batch.parts)
+                continue
             first = put.records[0]
             if not first.sys_flag & TRANSACTION_PREPARED:
                 put.state.next_offsets[first.queue_id] -= len(put.records)
+
+
+def _entries_of(batch: SentBatch, store_timestamp: int) -> list[DispatchEntry]:
+    topic, queue_id, sys_flag = batch.topic, batch.queue_id, batch.sys_flag
+    numbers = range(batch.queue_offset, batch.queue_offset + len(batch.parts))
+    return [
+        (topic, queue_id, number, offset, size, code, store_timestamp, sys_flag, keys)
+        for number, (offset, size), (code, keys) in zip(
+            numbers, batch.places, batch.follow, strict=True
+        )
+    ]

@@ -243,7 +243,7 @@ class InternalAppends:
             record.keys,
             record.delay_ms,
         )
-        return OwnPut(state, (packed,), append)
+        return OwnPut(state, (packed,), None, append)
 
     def refuse(self, error: RefusedError) -> None:
         """What waits for the log is refused; what got into it before, says so."""

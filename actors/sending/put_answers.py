@@ -13,6 +13,7 @@ from protocol.errors import RemoteError
 from protocol.frame import encode
 from protocol.send_reply import SendReplies
 from protocol.send_values import Send
+from storage.log.append import Placed
 
 
 @dataclass(slots=True, eq=False)
@@ -33,7 +34,14 @@ class SendPut(Put):
     @property
     def first_offset(self) -> int:
         """Where the first of the records lies."""
-        return self.records[0].physical_offset
+        return self.places[0][0]
+
+    @property
+    def places(self) -> Sequence[Placed]:
+        """Offset and size of each in the log."""
+        if self.batch is not None:
+            return self.batch.places
+        return [(record.physical_offset, record.record_bytes) for record in self.records]
 
 
 class PutAnswers:
@@ -72,7 +80,7 @@ class PutAnswers:
         for put in puts:
             sends, send, records = put.sends, put.send, put.records
             touched[sends] = None
-            if code or put.context is not None or len(records) != 1 or send.flag & ONEWAY_FLAG:
+            if code or put.context is not None or put.batch is not None or send.flag & ONEWAY_FLAG:
                 self._one(put, code)
                 continue
             sends.owed -= 1
@@ -91,22 +99,26 @@ class PutAnswers:
 
     def _one(self, put: SendPut, code: int) -> None:
         """Anything but a plain success of one message."""
-        sends, send, records, context = put.sends, put.send, put.records, put.context
-        ids = ",".join([self._replies.message_id(record.physical_offset) for record in records])
+        sends, send, context, places = put.sends, put.send, put.context, put.places
+        queue_offset = (put.records[0] if put.batch is None else put.batch).queue_offset
+        ids = self._replies.message_ids([offset for offset, _ in places])
         if send.flag & ONEWAY_FLAG:
             sends.done(None)
+        elif not code and context is None and len(places) == 1:  # a batch of one
+            kind, place = send.shape.serialize_type, places[0][0]
+            sends.done(self._replies.success(kind, send.opaque, place, put.queue_id, queue_offset))
         else:
             fields = {
                 "msgId": ids,
                 "queueId": str(put.queue_id),
-                "queueOffset": str(records[0].queue_offset),
+                "queueOffset": str(queue_offset),
                 **self._replies.constant_fields,
             }
             sends.done(encode(answer_of(send).answer(code, fields)))
         if context is not None:
             context.message_id = ids
-            context.queue_id, context.queue_offset = put.queue_id, records[0].queue_offset
-            context.record_bytes = sum(record.record_bytes for record in records)
+            context.queue_id, context.queue_offset = put.queue_id, queue_offset
+            context.record_bytes = sum(size for _, size in places)
             context.success, context.code = True, code
             self._hooks.after(context)
 

@@ -10,7 +10,8 @@ TransactionalMessageBridge.parseHalfMessageInner.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import TypeAlias
 
 from protocol.property_shapes import PropertyShapes, find_pairs
 from protocol.sysflag import TRANSACTION_COMMIT, TRANSACTION_MASK
@@ -22,6 +23,13 @@ _SHOWN = frozenset((b"UNIQ_KEY", b"KEYS", b"TAGS"))
 _REAL = frozenset((b"REAL_TOPIC", b"REAL_QID"))
 _SPECIAL = frozenset((b"DELAY", b"TRAN_MSG", b"CLUSTER"))
 _TAG_CODES_MAX = 10_000
+_UNIQUE = b"UNIQ_KEY\x01"
+
+_PartKnown: TypeAlias = tuple[bytes, int, tuple[bytes, ...]]
+"""text behind a record's own, tags code, index keys but UNIQ_KEY"""
+
+_Like: TypeAlias = tuple[bytes, int, int, int, bytes, _PartKnown]
+"""text up to the key, length of the whole, where the key begins and ends, text behind it"""
 
 
 @dataclass(slots=True)
@@ -44,6 +52,21 @@ class BatchSuffix:
     """For the disk and a slave."""
     has_shown: bool
     """It has a name of which a record's index keys or tags code are made."""
+    behind: bytes = field(init=False)
+    """The text with a separator before it."""
+    like: _Like = (b"", -1, 0, 0, b"", (b"", 0, ()))
+    """What a record is compared with: most differ from the one before in their UNIQ_KEY alone."""
+
+    def __post_init__(self) -> None:
+        self.behind = b"\x02" + self.text
+
+    def expect_like(self, own: bytes, unique: bytes, known: _PartKnown) -> None:
+        """The next records may have this text, with another UNIQ_KEY as long as this one."""
+        name_at = own.find(_UNIQUE + unique)
+        key_at = name_at + len(_UNIQUE)
+        key_end = key_at + len(unique)
+        if name_at == 0 or own[name_at - 1 : name_at] == b"\x02":
+            self.like = own[:key_at], len(own), key_at, key_end, own[key_end:], known
 
 
 Prepared = tuple[bytes, int, tuple[bytes, ...], bool, int, Redirect | None]
@@ -148,20 +171,28 @@ class Preparer:
         return BatchSuffix(_text(pairs), pairs, waits, not _SHOWN.isdisjoint(pairs))
 
     def batch_part(self, own: bytes, suffix: BatchSuffix) -> tuple[bytes, int, tuple[bytes, ...]]:
-        """Stored properties, tags code and index keys of one record of a batch.
+        """What one record of a batch gets behind its own properties; tags code and index keys.
 
         Of a name that stands in both texts the batch's value counts, for it comes last.
         """
-        text = suffix.text
-        stored = own + text if not own or own.endswith(b"\x02") else own + b"\x02" + text
+        before, size, key_at, key_end, behind_key, known = suffix.like
+        if len(own) == size and own.startswith(before) and own.endswith(behind_key):
+            key = own[key_at:key_end]
+            if key.isalnum():  # and so without separators: 0.3 µs instead of 1.0
+                behind, known_code, words = known
+                return behind, known_code, (key, *words)
+        text = suffix.text if not own or own.endswith(b"\x02") else suffix.behind
         cut = None if suffix.has_shown else self._batch_shapes.cut(own)
         if cut is not None:
             _, _, unique, keys, tag = cut
             words = tuple(filter(None, keys.split(b" ")))
-            if unique:
-                words = (unique, *words)
             code = 0 if not tag else self._tag_codes.get(tag)
-            return stored, self._learn_tag(tag) if code is None else code, words
+            if code is None:
+                code = self._learn_tag(tag)
+            if not unique:
+                return text, code, words
+            suffix.expect_like(own, unique, (text, code, words))
+            return text, code, (unique, *words)
         pairs = dict(find_pairs(own))
         self._batch_shapes.learn(own, pairs)
         pairs |= suffix.pairs
@@ -169,7 +200,7 @@ class Preparer:
         code = 0 if tags is None else self._tag_codes.get(tags)
         if code is None:
             code = self._learn_tag(tags or b"")
-        return stored, code, _index_keys(pairs)
+        return text, code, _index_keys(pairs)
 
     def is_delayed(self, properties: bytes) -> bool:
         """Whether the send names a delay level."""

@@ -15,7 +15,15 @@ from storage.errors import OffsetError, SyncFailed, store_error
 from storage.files.disk import Disk
 from storage.files.mapped_file import MappedFile, create_mapped_file
 from storage.files.mapped_file_queue import MappedFileQueue
-from storage.log.append import BLANK_BYTES, Placed, PutRecord, blank, encode_groups, record_bytes_of
+from storage.log.append import (
+    BLANK_BYTES,
+    Group,
+    Placed,
+    PutRecord,
+    blank,
+    encode_groups,
+    group_bytes_of,
+)
 from storage.log.damage import Damage
 from storage.log.reader import ONE_RECORD_BYTES, WINDOW_BYTES, LogReader, record_at, walk
 
@@ -120,7 +128,7 @@ class CommitLog:
         """The largest group that fits into a file; callers refuse what is longer."""
         return self.config.commit_log_file_bytes - BLANK_BYTES
 
-    def append(self, groups: Sequence[Sequence[PutRecord]], now_ms: int) -> list[Placed]:
+    def append(self, groups: Sequence[Group], now_ms: int) -> list[Placed]:
         """Writes records; returns offset and size of each, in order, of the groups that fitted.
 
         A group is one message, or a batch that must lie in one file. Fewer than asked: the next
@@ -148,9 +156,7 @@ class CommitLog:
             self.end_offset = end
         return placed
 
-    def _write(
-        self, groups: Sequence[Sequence[PutRecord]], timestamp: int, placed: list[Placed]
-    ) -> int:
+    def _write(self, groups: Sequence[Group], timestamp: int, placed: list[Placed]) -> int:
         """Writes one chunk per file and BLANK where it leaves one; returns the new end."""
         offset, number = self.end_offset, 0
         file = self.queue.find(offset)
@@ -162,9 +168,7 @@ class CommitLog:
             if number == len(groups):
                 file.write(b"".join(pieces), position)
                 return end
-            if sum(record_bytes_of(each, self.store_host) for each in groups[number]) > (
-                self.group_bytes_max
-            ):
+            if group_bytes_of(groups[number], self.store_host) > self.group_bytes_max:
                 raise ValueError(f"a group of messages is longer than {self.group_bytes_max}")
             following = self.queue.find(file.end_offset)
             if following is None:

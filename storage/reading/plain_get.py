@@ -21,8 +21,13 @@ from storage.reading.get_result import GetLimits, GetResult, GetStatus, Readable
 Units = bytes | bytearray | memoryview
 
 _FOUND: Final = GetStatus.FOUND
-_INT_MIN: Final = -(1 << 31)
-_INT_MAX: Final = (1 << 31) - 1
+_HEAD: Final = Struct(">qi")
+"""Of a unit: physical_offset, record_bytes."""
+
+_SIGNS: Final = bytes(128) + b"\xff" * 128
+"""What lies before a number that begins with this byte, if more bits are its sign."""
+
+_PLAIN_BYTES_MAX: Final = 1 << 16
 
 
 class PlainGet:
@@ -51,35 +56,35 @@ class PlainGet:
     def of_tags(self, units: Units, queue_offset: int, codes: Set[int]) -> GetResult | None:
         """Those of them that have one of these tags codes; None as above."""
         unit_count, missing = len(units) // UNIT_BYTES, self.count_max
-        starts: list[int] = []
-        sizes: list[int] = []
-        examined, largest, block = 0, 0, missing
+        if unit_count and _HEAD.unpack_from(units)[0] < self._cached_from:
+            return None
+        found: list[tuple[int, int]] = []
+        examined, block = 0, missing
+        # A comparison takes a third of the time of a look into a set.
+        is_wanted = codes.__contains__ if len(codes) != 1 else next(iter(codes)).__eq__
         while examined < unit_count and missing > 0:
             block = min(block, unit_count - examined)
-            numbers = _units(block).unpack_from(units, examined * UNIT_BYTES)
-            tags, seen = numbers[2::3], numbers[1::3]
-            largest = max(largest, *seen)
-            if (
-                min(tags) < _INT_MIN
-                or max(tags) > _INT_MAX
-                or min(seen) <= 0
-                or min(numbers[::3]) < self._cached_from
-            ):
+            first = examined * UNIT_BYTES
+            part = bytes(units[first : first + block * UNIT_BYTES])
+            if not _is_plain(part, block):
                 return None
-            hits = [*map(codes.__contains__, tags)]
-            if hits.count(True) >= missing:
-                block = _place_of(hits, missing) + 1
-                del hits[block:]
-            starts += compress(numbers[::3], hits)
-            sizes += compress(seen, hits)
+            hits = map(is_wanted, _tags(block).unpack(part))
+            places = [*compress(range(0, len(part), UNIT_BYTES), hits)]
+            if len(places) >= missing:
+                del places[missing:]
+                block = places[-1] // UNIT_BYTES + 1
+            found += [_HEAD.unpack_from(part, place) for place in places]
             examined += block
-            missing = self.count_max - len(starts)
-            block *= 2
+            missing = self.count_max - len(found)
+            block = min(4 * block, missing * examined // max(len(found), 1) + 8)
+        starts, sizes = [start for start, _ in found], [size for _, size in found]
         if not starts:
             is_none = examined == unit_count > 0
             next_offset = queue_offset + examined
             return GetResult(GetStatus.NO_MATCHED_MESSAGE, next_offset) if is_none else None
-        return self._result(starts, sizes, queue_offset + examined, room=largest)
+        if min(sizes) <= 0:
+            return None
+        return self._result(starts, sizes, queue_offset + examined, room=_PLAIN_BYTES_MAX)
 
     def _result(
         self, starts: Sequence[int], sizes: Sequence[int], next_offset: int, room: int
@@ -112,12 +117,17 @@ class PlainGet:
         )
 
 
-def _place_of(hits: Sequence[bool], number: int) -> int:
-    """Where in `hits` the true one of this number, from 1 on, is."""
-    place = -1
-    for _ in range(number):
-        place = hits.index(True, place + 1)
-    return place
+def _is_plain(units: bytes, count: int) -> bool:
+    """Whether all tags codes are just hashes, 32 bits and their sign, and no record is large.
+
+    Bytes of one place in all units at a time: a tenth of the time that the numbers would take.
+    """
+    sign = units[12::UNIT_BYTES]
+    return (
+        sign == units[13::UNIT_BYTES] == units[14::UNIT_BYTES] == units[15::UNIT_BYTES]
+        and sign == units[16::UNIT_BYTES].translate(_SIGNS)
+        and units[8::UNIT_BYTES].count(0) == units[9::UNIT_BYTES].count(0) == count
+    )
 
 
 @lru_cache(maxsize=256)
@@ -127,5 +137,6 @@ def _places(count: int) -> Struct:
 
 
 @lru_cache(maxsize=256)
-def _units(count: int) -> Struct:
-    return Struct(">" + "qiq" * count)
+def _tags(count: int) -> Struct:
+    """The low 32 bits of so many units' tags codes."""
+    return Struct(">" + "16xi" * count)

@@ -29,7 +29,7 @@ def in_general(
 ) -> bytes:
     """The same answer through the general encoder; the maps of both forms have their own order."""
     region, trace = made_by.constant_fields["MSG_REGION"], made_by.constant_fields["TRACE_ON"]
-    ids = {"msgId": made_by.message_id(physical)}
+    ids = {"msgId": made_by.message_ids([physical])}
     queue = {"queueId": str(queue_id)}
     if kind == SerializeType.JSON:
         fields = queue | {"TRACE_ON": trace, "MSG_REGION": region} | ids
@@ -58,7 +58,7 @@ def test_every_golden_success_is_made_byte_for_byte(name: str, tell: Callable[[s
         if command.code or "," in fields["msgId"]:
             continue
         physical = int(fields["msgId"][-16:], 16)
-        assert made_by.message_id(physical) == fields["msgId"]
+        assert made_by.message_ids([physical]) == fields["msgId"]
         numbers = physical, int(fields["queueId"]), int(fields["queueOffset"])
         assert made_by.success(command.serialize_type, command.opaque, *numbers) == record["frame"]
         count += 1
@@ -94,8 +94,9 @@ def test_a_region_with_odd_letters_is_written_as_the_general_encoder_does(
 
 def test_the_message_id_of_a_v6_broker_has_56_digits() -> None:
     made_by = SendReplies(pack_host("::1", 20911), "R", trace_on=True, language=JAVA)
-    identifier = made_by.message_id(255)
+    identifier = made_by.message_ids([255])
     assert identifier == "00000000000000000000000000000001000051AF00000000000000FF"
+    assert made_by.message_ids([255, 256]) == f"{identifier},{identifier[:-4]}0100"
     frame = made_by.success(SerializeType.JSON, 1, 255, 0, 0)
     assert (decode_frame(frame[4:]).fields or {})["msgId"] == identifier
 

@@ -6,12 +6,14 @@ from dataclasses import asdict
 import pytest
 
 from actors.engine.published import Published
-from actors.sending.appender import Appender, Put, Record
+from actors.sending.appender import Appender, Put, Record, SentBatch
 from actors.statistics.counts import TopicCounts
 from actors.statistics.put_stats import PutStats
 from protocol.bodies import TopicConfig
+from protocol.checksum import body_crc
 from protocol.sysflag import TRANSACTION_PREPARED
 from storage.errors import StoreError
+from storage.log.append import BatchPart
 from storage.log.commit_log import CommitLog, prepare_file
 from tests.support.brokers import STORE
 from tests.support.fake_disk import FakeDisk
@@ -41,7 +43,16 @@ class Made:
         for body in bodies:
             given = asdict(put(body, queue_id=queue_id, sys_flag=sys_flag))
             records.append(Record(**given, tags_code=77, keys=(b"key",), delay_ms=delay_ms))
-        return Put(state, records)
+        return Put(state, records, None)
+
+    def batch(self, *bodies: bytes, queue_id: int = 1) -> Put:
+        """A put of a batch."""
+        parts: list[BatchPart] = [(7, body_crc(body), body, b"", b"") for body in bodies]
+        batch = SentBatch(
+            b"Topic", queue_id, 0, 0, 0, HOST, 0, parts, sum(map(len, bodies)),
+            [(77, (body,)) for body in bodies],
+        )  # fmt: skip
+        return Put(self.appender.state_of("Topic", CONFIG), (), batch)
 
     def append(self, *puts: Put) -> tuple[int, list[int]]:
         """How many are stored, and the queue offsets that are dispatched."""
@@ -62,6 +73,30 @@ def test_records_count_up_by_queue_and_know_where_they_lie() -> None:
     counts = made.stats.by_topic["Topic"]
     assert (counts.count, counts.times) == (4, 3)
     assert counts.bytes == made.log.end_offset == sum(sizes) + sizes[0]
+
+
+def test_a_batch_counts_up_too_and_knows_where_its_records_lie() -> None:
+    made = Made()
+    put = made.batch(b"1", b"22")
+    assert made.append(made.put(b"0"), put, made.put(b"3")) == (3, [0, 1, 2, 3])
+    assert put.batch is not None
+    stored = [made.log.read_record(offset) for offset, _ in put.batch.places]
+    assert [(each.body, each.queue_offset) for each in stored if each] == [(b"1", 1), (b"22", 2)]
+    _, entries = made.appender.append([put], NOW_MS + 1)
+    (first, first_bytes), (second, second_bytes) = put.batch.places
+    assert entries == [
+        (b"Topic", 1, 4, first, first_bytes, 77, NOW_MS + 1, 0, (b"1",)),
+        (b"Topic", 1, 5, second, second_bytes, 77, NOW_MS + 1, 0, (b"22",)),
+    ]
+    counts = made.stats.by_topic["Topic"]
+    assert (counts.count, counts.times, counts.bytes) == (6, 4, made.log.end_offset)
+
+
+def test_a_batch_that_finds_no_room_gives_its_numbers_back() -> None:
+    made = Made()
+    large = bytes(HALF_A_FILE)
+    assert made.append(made.put(large), made.batch(large, b"1")) == (1, [0])
+    assert made.append(made.put(b"2")) == (1, [1])
 
 
 def test_what_is_dispatched_is_due_so_long_after_it_was_stored() -> None:
@@ -90,7 +125,7 @@ def test_what_the_disk_refuses_has_taken_no_numbers() -> None:
     assert made.append(made.put(b"1")) == (1, [0])
     made.disk.fail_next("pwrite", OSError(errno.EIO, "Input/output error"))
     with pytest.raises(StoreError):
-        made.append(made.put(b"2"), made.put(b"3", b"4"))
+        made.append(made.put(b"2"), made.put(b"3", b"4"), made.batch(b"6", b"7"))
     assert made.stats.by_topic["Topic"] == TopicCounts(1, made.log.end_offset, 1)
     assert made.append(made.put(b"5")) == (1, [1])
 

@@ -242,12 +242,13 @@ def test_a_batch_becomes_records_of_their_own_with_one_answer() -> None:
     made.stop()
 
 
-def test_a_batch_of_one_is_answered_like_a_batch() -> None:
+def test_a_batch_of_one_is_answered_like_a_single_send() -> None:
     made = broker()
     answer = made.send(encode_batch([BatchMessage(b"only", b"a\x01b", 9)]), batch=True)
     record = made.stored(answer)
     assert (record.body, record.flag) == (b"only", 9)
     assert record.properties == b"a\x01b\x02CLUSTER\x01DefaultCluster"
+    assert list(answer.fields or {}) == list(made.send(b"alone").fields or {})
     made.stop()
 
 

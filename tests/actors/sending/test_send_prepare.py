@@ -180,10 +180,35 @@ def test_the_records_of_a_batch_get_the_batch_s_properties_behind_their_own() ->
     suffix = made.batch_suffix(b"WAIT\x01true")
     assert (suffix.text, suffix.waits) == (b"WAIT\x01true\x02" + CLUSTER, True)
     assert made.batch_part(b"", suffix) == (suffix.text, 0, ())
-    text, code, keys = made.batch_part(b"TAGS\x01t\x02UNIQ_KEY\x01u\x02KEYS\x01a b", suffix)
-    assert text == b"TAGS\x01t\x02UNIQ_KEY\x01u\x02KEYS\x01a b\x02" + suffix.text
+    behind, code, keys = made.batch_part(b"TAGS\x01t\x02UNIQ_KEY\x01u\x02KEYS\x01a b", suffix)
+    assert behind == b"\x02" + suffix.text
     assert (code, keys) == (java_hash_code("t"), (b"u", b"a", b"b"))
-    assert made.batch_part(b"a\x01b\x02", suffix)[0] == b"a\x01b\x02" + suffix.text
+    assert made.batch_part(b"a\x01b\x02", suffix)[0] == suffix.text
+
+
+@pytest.mark.parametrize(
+    "other, keys",
+    [
+        (b"TAGS\x01t\x02UNIQ_KEY\x01v2\x02KEYS\x01a b", (b"v2", b"a", b"b")),
+        (b"TAGS\x01t\x02UNIQ_KEY\x01v\x02\x02KEYS\x01a b", (b"v", b"a", b"b")),
+        (b"TAGS\x01t\x02UNIQ_KEY\x01\x01v\x02KEYS\x01a b", (b"\x01v", b"a", b"b")),
+        (b"TAGS\x01t\x02UNIQ_KEY\x01u-\x02KEYS\x01a b", (b"u-", b"a", b"b")),
+        (b"TAGS\x01t\x02UNIQ_KEY\x01u11\x02KEYS\x01a b", (b"u11", b"a", b"b")),
+        (b"TAGS\x01t\x02UNIQ_KEY\x01u1\x02KEYS\x01c b", (b"u1", b"c", b"b")),
+        (b"TAGS\x01s\x02UNIQ_KEY\x01u1\x02KEYS\x01a b", (b"u1", b"a", b"b")),
+    ],
+)
+def test_a_record_may_be_like_the_one_before_but_for_its_unique_key(
+    other: bytes, keys: tuple[bytes, ...]
+) -> None:
+    made = preparer()
+    suffix = made.batch_suffix(b"WAIT\x01true")
+    first = b"TAGS\x01t\x02UNIQ_KEY\x01u1\x02KEYS\x01a b"
+    for _ in range(2):  # the second time its names are known
+        made.batch_part(first, suffix)
+    code = java_hash_code("s" if b"TAGS\x01s" in other else "t")
+    assert made.batch_part(other, suffix) == (b"\x02" + suffix.text, code, keys)
+    assert made.batch_part(first, suffix)[2] == (b"u1", b"a", b"b")
 
 
 def test_of_a_name_written_twice_the_batch_s_value_counts() -> None:
@@ -201,8 +226,9 @@ def test_of_the_records_of_a_batch_the_same_is_known_whatever_was_before(seed: i
         suffix = made.batch_suffix(random.choice((b"WAIT\x01true", random_text(random))))
         own = random_text(random)
         for _ in range(2):
-            text, code, keys = made.batch_part(own, suffix)
-            assert text.startswith(own) and text.endswith(suffix.text)
+            behind, code, keys = made.batch_part(own, suffix)
+            text = own + behind
+            assert behind == suffix.text or behind == b"\x02" + suffix.text
             pairs = dict(find_pairs(text))
             tags = pairs.get(b"TAGS", b"").decode("utf-8", "replace")
             assert code == (java_hash_code(tags) if tags else 0)

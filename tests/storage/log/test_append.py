@@ -10,7 +10,16 @@ from protocol.message import (
     decode_records,
     encode_record,
 )
-from storage.log.append import Placed, blank, encode_groups, record_bytes_of
+from storage.log.append import (
+    BatchPart,
+    Placed,
+    PutBatch,
+    PutRecord,
+    blank,
+    encode_groups,
+    group_bytes_of,
+    record_bytes_of,
+)
 from tests.support.puts import HOST, HOST_V6, put
 
 NOW_MS = 1_700_000_000_000
@@ -83,6 +92,34 @@ def test_a_batch_that_does_not_fit_is_left_out_whole() -> None:
     pieces, number, end = encode_groups(groups, 0, 0, 3 * size, NOW_MS, HOST, placed)
     assert (number, end, placed) == (1, size, [(0, size)])
     assert len(b"".join(pieces)) == size
+
+
+@pytest.mark.parametrize("store_host", [HOST, HOST_V6])
+@pytest.mark.parametrize("born_host", [HOST, HOST_V6])
+def test_a_batch_is_encoded_as_its_records_are(store_host: bytes, born_host: bytes) -> None:
+    parts: list[BatchPart] = [
+        (7, body_crc(b"one"), b"one", b"TAGS\x01a", b"\x02WAIT\x01true"),
+        (-1, body_crc(b""), b"", b"", b"WAIT\x01true"),
+    ]
+    batch = PutBatch("Täg".encode(), 3, 9, 0x1, 5, born_host, 2, parts, 40)
+    records = [
+        PutRecord(batch.topic, 3, 9 + n, flag, 0x1, 5, born_host, 2, 0, body, own + behind, crc)
+        for n, (flag, crc, body, own, behind) in enumerate(parts)
+    ]
+    batch.parts_bytes = sum(len(record.body) + len(record.properties) for record in records)
+    size = group_bytes_of(records, store_host)
+    assert group_bytes_of(batch, store_host) == size
+    found = []
+    for group in (batch, records):
+        placed: list[Placed] = []
+        pieces, number, end = encode_groups(
+            [group], 0, 5000, 5000 + size + 8, NOW_MS, store_host, placed
+        )
+        assert (number, end) == (1, 5000 + size)
+        found.append((b"".join(pieces), placed))
+        full = encode_groups([group], 0, 5000, 5000 + size + 7, NOW_MS, store_host, [])
+        assert full == ([], 0, 5000)
+    assert found[0] == found[1]
 
 
 def test_blank_says_how_much_is_left() -> None:

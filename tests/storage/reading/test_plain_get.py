@@ -56,7 +56,7 @@ def test_tags_that_nobody_has_are_looked_for_to_the_end(monkeypatch: pytest.Monk
     assert (result.status, result.next_offset) == (GetStatus.NO_MATCHED_MESSAGE, 810)
 
 
-@pytest.mark.parametrize("tags", [None, {0, 1}, {1}])
+@pytest.mark.parametrize("tags", [None, {0, 1}, {1}, {-1}])
 @pytest.mark.parametrize(
     ("unit", "limits"),
     [
@@ -65,7 +65,12 @@ def test_tags_that_nobody_has_are_looked_for_to_the_end(monkeypatch: pytest.Monk
         ((400, 0, 1), LIMITS),
         ((400, -3, 2), LIMITS),
         ((400, 5000, 2), replace(LIMITS, memory_bytes_max=2000)),
+        ((400, 1 << 16, 2), LIMITS),
+        ((400, 1 << 24, 2), LIMITS),
+        ((400, 70_000, 2), replace(LIMITS, memory_bytes_max=70_300)),
         ((400, 100, (1 << 32) + 1), LIMITS),
+        ((400, 100, -1), LIMITS),
+        ((400, 100, (1 << 32) - 1), LIMITS),
         ((400, 100, -(1 << 31) - 5), LIMITS),
         ((99_990, 100, 1), LIMITS),
         ((9_990, 100, 1), LIMITS),
