@@ -29,6 +29,8 @@ from troupemq import (
     SendStatus,
 )
 
+pytestmark = pytest.mark.slow(seconds=3)
+
 COUNT = 42
 WAYS = ("sync", "async", "oneway", "batch", "batches")
 

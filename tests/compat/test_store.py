@@ -26,6 +26,8 @@ from tests.support.brokers import send_command
 from tests.support.wire import Wire
 from troupemq.cli import cli
 
+pytestmark = pytest.mark.slow(seconds=11)
+
 REFUSAL_DEADLINE_S = 60.0
 COUNT = 30
 KEYS_OF = {"single-1": "key-single-1", "single-2": "second-single-2", "added-1": "key-added-1"}
