@@ -21,7 +21,7 @@ from tests.compat.toolchain import Java
 
 ROOT = Path(__file__).resolve().parents[2]
 HOST = "127.0.0.1"
-START_DEADLINE_S = 60.0
+START_DEADLINE_S = 120.0
 CLUSTER = "DefaultCluster"
 BROKER_NAME = "broker-a"
 
