@@ -44,10 +44,10 @@ types: $(ready_to_test)      ## mypy, strict
 	@$(python) -m mypy
 
 interop: $(ready_to_test)    ## the official clients, tools and slaves against our broker: needs a JDK, Maven and Go
-	@$(compat) -m "not whole" $(ARGS)
+	@$(compat) -m "not whole" $(or $(ARGS),$(in_parallel) $(by_file))
 
 interop-whole: $(ready_to_test)  ## the same, every client in every case: before a release
-	@$(compat) $(ARGS)
+	@$(compat) $(or $(ARGS),$(in_parallel) $(by_file))
 
 trials: $(ready_to_test)     ## the long counts: ROUNDS= of each trial, from SEED= on (one again: ROUNDS=1 SEED=7)
 	@$(python) -m pytest -q -o faulthandler_timeout=3600 --trials \

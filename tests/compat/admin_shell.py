@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from threading import Timer
 
-from tests.compat.mqadmin import java_command
+from tests.compat.mqadmin import Mqadmin, java_command
 from tests.compat.toolchain import Java
 
 MAIN_CLASS = "interop.AdminShell"
@@ -22,6 +22,20 @@ Shell = Callable[..., str]
 @contextmanager
 def admin_shell(java: Java, scratch: Path, name_server: str, *options: str) -> Iterator[Shell]:
     """A Java with these options waits for commands; they go to the brokers of `name_server`."""
+    with mqadmin_in_one_java(java, scratch, name_server, *options) as mqadmin:
+
+        def run(command: str, *options: str) -> str:
+            done = mqadmin(command, *options)
+            return (done.stdout + done.stderr).strip()
+
+        yield run
+
+
+@contextmanager
+def mqadmin_in_one_java(
+    java: Java, scratch: Path, name_server: str, *options: str
+) -> Iterator[Mqadmin]:
+    """The same with the two streams apart; what ends its Java fails."""
     program, *rest = java_command(java, scratch, MAIN_CLASS)
     command = [program, *options, *rest]
     with (scratch / "admin-shell.log").open("ab") as errors:
@@ -36,7 +50,7 @@ def admin_shell(java: Java, scratch: Path, name_server: str, *options: str) -> I
     assert process.stdin and process.stdout
     lines, answers = process.stdin, process.stdout
 
-    def run(name: str, *options: str) -> str:
+    def run(name: str, *options: str) -> subprocess.CompletedProcess[str]:
         lines.write(json.dumps([name, "-n", name_server, *options]) + "\n")
         lines.flush()
         hangs = Timer(ANSWER_TIMEOUT_S, process.kill)
@@ -45,7 +59,7 @@ def admin_shell(java: Java, scratch: Path, name_server: str, *options: str) -> I
             for line in answers:
                 if line.startswith(MARK):
                     answer = json.loads(line[len(MARK) :])
-                    return str(answer["out"] + answer["err"]).strip()
+                    return subprocess.CompletedProcess(name, 0, answer["out"], answer["err"])
         finally:
             hangs.cancel()
         raise AssertionError(f"mqadmin {name} ended its Java, or did not end itself")

@@ -34,6 +34,12 @@ from tests.compat.toolchain import Java, MissingTool, go_agent, java, java_5, mi
 
 HERE = Path(__file__).resolve().parent
 BINARY_HEADER = "-Drocketmq.serialize.type=ROCKETMQ"
+SOON_BALANCED = [
+    "-Drocketmq.client.rebalance.waitInterval=1000",
+    "-Drocketmq.client.rebalance.lockInterval=1000",
+]
+"""Of a Java client, whose rounds are 20 s apart: where nobody looks for a broker's notice."""
+
 SHORT_DELAYS_MS = (1000, 2000, 1000, 1000, 1000)
 SHORT_DELAYS = {
     "traceTopicEnable": "true",
@@ -56,9 +62,9 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """All of them need processes."""
+    """All of them need processes; who says how long it takes is marked by itself."""
     for item in items:
-        if item.path.is_relative_to(HERE):
+        if item.path.is_relative_to(HERE) and not item.get_closest_marker("slow"):
             item.add_marker(pytest.mark.slow)
 
 
@@ -214,8 +220,10 @@ def agents(
         ThreadPoolExecutor() as pool,
     ):
         starting = {
-            "java": pool.submit(java_agent, "java", java_tools, folder, broker),
-            "java-5": pool.submit(java_agent, "java-5", java_5_tools, folder, broker),
+            "java": pool.submit(java_agent, "java", java_tools, folder, broker, *SOON_BALANCED),
+            "java-5": pool.submit(
+                java_agent, "java-5", java_5_tools, folder, broker, *SOON_BALANCED
+            ),
             "go": pool.submit(go_client, "go", go_program, folder, broker),
         }
         yield {

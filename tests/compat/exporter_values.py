@@ -14,6 +14,7 @@ from http.client import HTTPConnection
 
 from protocol.bodies import KVTable
 from protocol.bodies_admin import (
+    ClientConnection,
     ConsumerConnection,
     ConsumeStatsBody,
     GroupList,
@@ -21,11 +22,15 @@ from protocol.bodies_admin import (
     TopicStatsTable,
 )
 from protocol.codes import RequestCode as Code
+from protocol.codes import ResponseCode
 from protocol.command import RemotingCommand
 from protocol.headers.admin import ConsumerGroupHeader, GetConsumeStatsHeader, TopicHeader
 from protocol.headers.client import ConsumerSendMsgBackHeader
 from protocol.topic_names import DLQ_TOPIC_PREFIX, RETRY_TOPIC_PREFIX
+from tests.compat.conftest import wait_for_route
+from tests.compat.groups import wait_for_commits
 from tests.compat.patience import wait_until
+from tests.compat.remoting import has_key
 from tests.compat.servers import BROKER_NAME, Broker
 from tests.support.metrics import Found, samples
 from tests.support.wire import Wire
@@ -87,13 +92,30 @@ def lived_in(broker: Broker) -> Iterator[Life]:
         wait_until(lambda: len(seen) == COUNT + 1, "one again, by the retry topic")
         with PullConsumer(LATE, namesrv, auto_commit=False, begin=first) as late:
             late.commit(dict.fromkeys(late.fetch_queues(TOPIC), 1))
-        with Session(namesrv) as session:
-            consumed = {TOPIC: COUNT, f"{RETRY_TOPIC_PREFIX}{GROUP}": 1}
-            wait_until(
-                lambda: {each: offsets_sum(session, broker, each) for each in consumed} == consumed,
-                "the offsets to be committed",
-            )
+            wait_for_route(broker, f"{RETRY_TOPIC_PREFIX}{LATE}")  # with its first heartbeat
+        settle(broker)
         yield Life(sent, consumer.client_id)
+
+
+def settle(broker: Broker) -> None:
+    """Until the broker and its name server tell all of it: who is there, what is committed, found.
+
+    They are told in turn, by heartbeats, by commits every few seconds, by what follows the log.
+    """
+    every_queue = range(QUEUES)
+    wait_for_commits(broker, GROUP, TOPIC, dict.fromkeys(every_queue, COUNT // QUEUES))
+    wait_for_commits(broker, GROUP, f"{RETRY_TOPIC_PREFIX}{GROUP}", {0: 1})
+    wait_for_commits(broker, LATE, TOPIC, dict.fromkeys(every_queue, 1))
+    for topic in (f"{RETRY_TOPIC_PREFIX}{GROUP}", f"{DLQ_TOPIC_PREFIX}{GROUP}"):
+        wait_for_route(broker, topic)
+    wait_until(lambda: has_key(broker.address, TOPIC, f"key-{COUNT - 1:02}"), "the index")
+    with Session(broker.name_server.address) as session:
+        wanted = {GROUP: 1, LATE: 0}
+        wait_until(
+            lambda: {each: len(members_of(session, broker, each)) for each in wanted} == wanted,
+            "the members",
+        )
+        wait_until(lambda: producers_of(session, broker) == 1, "the producer")
 
 
 def send(producer: Producer, number: int) -> SendResult:
@@ -114,12 +136,19 @@ def stats_of(session: Session, broker: Broker, group: str, topic: str) -> Consum
     return session.read(ConsumeStatsBody, broker.address, Code.GET_CONSUME_STATS, header)
 
 
-def offsets_sum(session: Session, broker: Broker, topic: str) -> int:
+def members_of(session: Session, broker: Broker, group: str) -> list[ClientConnection]:
+    header, code = ConsumerGroupHeader(group), Code.GET_CONSUMER_CONNECTION_LIST
     try:
-        table = stats_of(session, broker, GROUP, topic).offset_table
-    except BrokerError:
-        return 0
-    return sum(each.consumer_offset for each in table.values())
+        return session.read(ConsumerConnection, broker.address, code, header).connection_set
+    except BrokerError as error:
+        if error.code != ResponseCode.CONSUMER_NOT_ONLINE:
+            raise
+        return []
+
+
+def producers_of(session: Session, broker: Broker) -> int:
+    table = session.read(ProducerTable, broker.address, Code.GET_ALL_PRODUCER_INFO)
+    return len(table.data.get(f"{GROUP}-producers", []))
 
 
 def figures_of(broker: Broker) -> dict[str, str]:
@@ -159,20 +188,12 @@ def as_the_exporter_reads(session: Session, broker: Broker) -> Series:
         groups = session.read(GroupList, address, Code.QUERY_TOPIC_CONSUME_BY_WHO, header)
         for group in groups.group_list:
             found |= _of_group(session, broker, topic, group)
-    producers = session.read(ProducerTable, address, Code.GET_ALL_PRODUCER_INFO)
-    own = producers.data.get(f"{GROUP}-producers", [])
-    return found | series("producer_count", len(own), group=f"{GROUP}-producers")
+    count = producers_of(session, broker)
+    return found | series("producer_count", count, group=f"{GROUP}-producers")
 
 
 def _of_group(session: Session, broker: Broker, topic: str, group: str) -> Series:
-    members = 0
-    try:
-        code = Code.GET_CONSUMER_CONNECTION_LIST
-        header = ConsumerGroupHeader(group)
-        online = session.read(ConsumerConnection, broker.address, code, header)
-        members = len(online.connection_set)
-    except BrokerError:
-        pass  # nobody is there
+    members = len(members_of(session, broker, group))
     table = stats_of(session, broker, group, topic).offset_table
     behind = sum(each.broker_offset - each.consumer_offset for each in table.values())
     consumed = sum(each.consumer_offset for each in table.values())

@@ -21,9 +21,12 @@ from tests.compat.toolchain import Java
 
 ROOT = Path(__file__).resolve().parents[2]
 HOST = "127.0.0.1"
-START_DEADLINE_S = 60.0
+START_DEADLINE_S = 120.0
 CLUSTER = "DefaultCluster"
 BROKER_NAME = "broker-a"
+
+SERVER_JVM = ("-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+"""One that starts soon: most servers of the suite live for seconds."""
 
 # 4.9.7 reflects into packages that newer Javas have closed: to unmap its files.
 OPENS = [
@@ -168,7 +171,7 @@ class OfficialProcess(Server, ABC):
     """What the two official servers share: a home folder, free ports and a JVM."""
 
     kind = "official"
-    jvm_options: tuple[str, ...] = ("-Xms512m", "-Xmx512m")
+    jvm_options: tuple[str, ...] = SERVER_JVM
     java: Java
 
     def _run(self, main_class: str, config: Path) -> None:

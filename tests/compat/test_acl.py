@@ -37,6 +37,8 @@ from tests.support.certificates import Certificates
 from troupemq import Admin, Message, Producer, SendStatus
 from troupemq.client.errors import RequestTimeout
 
+pytestmark = pytest.mark.slow(seconds=3)
+
 ACCOUNTS = """
 accounts:
 - {accessKey: administrator, secretKey: secret-admin, admin: true}

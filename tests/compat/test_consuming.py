@@ -11,6 +11,8 @@ from dataclasses import replace
 from itertools import pairwise
 from threading import Event as Flag
 
+import pytest
+
 from tests.compat.agent import Agent, Event, Sent
 from tests.compat.comparison import assert_same, serial_of
 from tests.compat.conftest import SHORT_DELAYS_MS, wait_for_route
@@ -29,6 +31,7 @@ HANDOVER_S = 70.0
 # --- order
 
 
+@pytest.mark.slow(seconds=30)
 def test_each_queue_keeps_its_order_while_members_come_and_go(agents: Agents) -> None:
     each_kind(agents, _orderly)
 

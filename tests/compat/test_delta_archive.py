@@ -19,6 +19,8 @@ from tests.spark.test_with_spark import user_rows
 from tests.support.golden import REPOSITORY
 from troupemq.java import find_java
 
+pytestmark = pytest.mark.slow(seconds=10)
+
 TIMEOUT_S = 300.0
 ENDS = (100, 260, 320)
 """Messages of the log up to which runs go; the store `first` has 200, `all` has 400."""

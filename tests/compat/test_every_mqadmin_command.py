@@ -17,6 +17,8 @@ from tests.compat.servers import BROKER_NAME, CLUSTER, Broker
 from tests.compat.toolchain import Java
 from troupemq import SendResult
 
+pytestmark = pytest.mark.slow(seconds=15)
+
 TOPIC, GROUP, KEY = "EV-topic", "EV-group", "EV-key"
 NOT_COMPARED = {"clusterRT"} | {
     *("updateAclConfig", "deleteAclConfig", "clusterAclConfigVersion"),

@@ -11,11 +11,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.compat.admin_shell import mqadmin_in_one_java
 from tests.compat.agent import SMALL_JVM, Agent, Event, closing, java_agent
 from tests.compat.conftest import SERVER_KIND, wait_for_route
 from tests.compat.corpus import Outgoing
 from tests.compat.groups import wait_for_commits
-from tests.compat.mqadmin import Mqadmin, mqadmin
+from tests.compat.mqadmin import Mqadmin
 from tests.compat.patience import wait_until
 from tests.compat.servers import BROKER_NAME, Broker
 from tests.compat.test_mqadmin import printed
@@ -30,8 +31,9 @@ RESET_DEADLINE_S = 60.0
 
 
 @pytest.fixture(scope="module")
-def run(java_tools: Java, scratch: Path, broker: Broker) -> Mqadmin:
-    return mqadmin(java_tools, scratch, broker.name_server.address)
+def run(java_tools: Java, scratch: Path, broker: Broker) -> Iterator[Mqadmin]:
+    with mqadmin_in_one_java(java_tools, scratch, broker.name_server.address) as run:
+        yield run
 
 
 @pytest.fixture(scope="module")

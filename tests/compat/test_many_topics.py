@@ -13,6 +13,8 @@ from tests.compat.conftest import MakeBroker, MakeNameServer
 from tests.compat.patience import wait_until
 from tests.compat.remoting import has_route
 
+pytestmark = pytest.mark.slow(seconds=8)
+
 COUNT = 60_000
 PAD = "x" * 100
 DEADLINE_S = 90.0

@@ -29,6 +29,8 @@ from troupemq import (
 )
 from troupemq.client.consuming.consumer_offsets import ConsumeFrom
 
+pytestmark = pytest.mark.slow(seconds=40)
+
 TOPIC, GROUP, ORDERS = "Orders", "billing", "orders"
 DELAY_LEVEL = 5
 """A minute: it is not over when the broker is changed."""

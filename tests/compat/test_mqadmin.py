@@ -2,10 +2,12 @@
 
 import re
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.compat.admin_shell import mqadmin_in_one_java
 from tests.compat.conftest import wait_for_route
 from tests.compat.mqadmin import Mqadmin, mqadmin
 from tests.compat.patience import wait_until
@@ -52,8 +54,9 @@ ROUTE = """{{
 
 
 @pytest.fixture(scope="module")
-def run(java_tools: Java, scratch: Path, broker: Broker) -> Mqadmin:
-    return mqadmin(java_tools, scratch, broker.name_server.address)
+def run(java_tools: Java, scratch: Path, broker: Broker) -> Iterator[Mqadmin]:
+    with mqadmin_in_one_java(java_tools, scratch, broker.name_server.address) as run:
+        yield run
 
 
 def printed(done: subprocess.CompletedProcess[str]) -> str:
@@ -70,7 +73,11 @@ def topic_line(topic: str, queues: int) -> str:
     )
 
 
-def test_update_topic_creates_it_on_a_broker_and_changes_it(run: Mqadmin, broker: Broker) -> None:
+def test_update_topic_creates_it_on_a_broker_and_changes_it(
+    java_tools: Java, scratch: Path, broker: Broker
+) -> None:
+    """Each command in a Java of its own, as people start it: it ends by itself."""
+    run = mqadmin(java_tools, scratch, broker.name_server.address)
     topic = "IT-admin-broker"
     for queues in ("8", "16"):
         done = run("updateTopic", "-b", broker.address, "-t", topic, "-r", queues, "-w", queues)

@@ -16,6 +16,8 @@ from tests.compat.conftest import MakeBroker, MakeNameServer
 from tests.compat.remoting import Answer, exchange
 from tests.compat.servers import Broker
 
+pytestmark = pytest.mark.slow(seconds=4)
+
 NAMES = ("", " ", "../x", "a/b", "a@b", "%", "\xe4", "n" * 127, "n" * 128)
 NUMBERS = ("", "-1", "abc", "2147483648", "9223372036854775808", "+1", "1e3", " 1")
 FLAGS = ("TRUE", "1", "")

@@ -11,9 +11,10 @@ from protocol.bodies_admin import ConsumerStatusBody
 from protocol.codes import RequestCode
 from protocol.command import RemotingCommand
 from protocol.headers.client import GetConsumerStatusHeader
+from tests.compat.admin_shell import mqadmin_in_one_java
 from tests.compat.conftest import MakeBroker, MakeNameServer
 from tests.compat.groups import wait_for_commits
-from tests.compat.mqadmin import Mqadmin, mqadmin
+from tests.compat.mqadmin import Mqadmin
 from tests.compat.patience import wait_until
 from tests.compat.python_clients import new_topic
 from tests.compat.python_members import SETTINGS, Got, member
@@ -83,8 +84,9 @@ def stage(
         make_name_server(request.param, folder / "name-server") as name_server,
         make_broker(request.param, folder / "broker", name_server) as broker,
         Producer("senders", name_server.address) as producer,
+        mqadmin_in_one_java(java_tools, folder, name_server.address) as run,
     ):
-        yield Stage(broker, mqadmin(java_tools, folder, name_server.address), producer)
+        yield Stage(broker, run, producer)
 
 
 @pytest.mark.parametrize("orderly", [False, True])

@@ -8,10 +8,10 @@ from threading import Event, Thread
 import pytest
 
 from protocol.codes import ResponseCode
+from tests.compat.admin_shell import admin_shell
 from tests.compat.agent import Agent
 from tests.compat.conftest import MakeBroker, MakeNameServer
 from tests.compat.corpus import SERIAL, Outgoing, varied
-from tests.compat.mqadmin import mqadmin
 from tests.compat.patience import wait_until
 from tests.compat.python_clients import PATIENT, new_topic
 from tests.compat.python_members import Got, member
@@ -28,6 +28,8 @@ from troupemq import (
     SendResult,
     SendStatus,
 )
+
+pytestmark = pytest.mark.slow(seconds=3)
 
 COUNT = 42
 WAYS = ("sync", "async", "oneway", "batch", "batches")
@@ -116,13 +118,15 @@ def test_mqadmin_reads_the_python_producers_traces(any_broker: Broker, java_tool
     settings = ProducerSettings(send_timeout_ms=10_000, trace=True)
     with Producer("python-traced", any_broker.name_server.address, settings=settings) as producer:
         result = producer.send(Message(topic, b"traced", tags="t", keys="k"))
-    run = mqadmin(java_tools, any_broker.scratch, any_broker.name_server.address)
+    names = any_broker.name_server.address
+    with admin_shell(java_tools, any_broker.scratch, names) as run:
 
-    def shown() -> str:
-        return run("queryMsgTraceById", "-i", result.message_id).stdout
+        def found() -> list[str]:
+            printed = run("queryMsgTraceById", "-i", result.message_id)
+            return [line for line in printed.splitlines() if "python-traced" in line]
 
-    wait_until(lambda: "python-traced" in shown(), "the trace", 60.0)
-    line = next(line for line in shown().splitlines() if "python-traced" in line)
+        wait_until(lambda: found() != [], "the trace", 60.0)
+        (line,) = found()
     assert "Pub" in line and "success" in line
 
 

@@ -21,6 +21,8 @@ from troupemq import (
     create_reply_message,
 )
 
+pytestmark = pytest.mark.slow(seconds=2)
+
 COMMIT, ROLLBACK = TransactionState.COMMIT, TransactionState.ROLLBACK
 UNKNOWN = TransactionState.UNKNOWN
 REQUEST_TIMEOUT_MS = 60_000

@@ -19,6 +19,8 @@ from tests.compat.remoting import SUCCESS, ask
 from tests.compat.servers import Broker
 from tests.compat.toolchain import Java
 
+pytestmark = pytest.mark.slow(seconds=13)
+
 COUNT = 60
 FOLLOW_DEADLINE_S = 60.0
 """An official slave is silent for a while, and asks for the tables every 10 s."""

@@ -28,6 +28,8 @@ from troupemq.cluster_demo.__main__ import INTERRUPTED, MESSAGE_COUNT
 from troupemq.cluster_demo.standalone import spark_home
 from troupemq.java import find_java
 
+pytestmark = pytest.mark.slow(seconds=20)
+
 COUNT = 60
 
 

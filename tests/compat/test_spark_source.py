@@ -16,6 +16,8 @@ from tests.compat.servers import BROKER_NAME, Broker
 from tests.spark.planned import rows_of
 from troupemq import Admin, Message, Producer
 
+pytestmark = pytest.mark.slow(seconds=3)
+
 COUNT = 84
 QUEUES = 4
 

@@ -12,12 +12,12 @@ import pytest
 from click.testing import CliRunner
 
 from protocol.codes import ResponseCode
+from tests.compat.admin_shell import admin_shell
 from tests.compat.agent import Agent, closing, java_agent
 from tests.compat.comparison import assert_same
 from tests.compat.conftest import SERVER_KIND, MakeBroker, MakeNameServer, wait_for_route
 from tests.compat.corpus import SERIAL, varied
 from tests.compat.groups import receive, settle_group
-from tests.compat.mqadmin import mqadmin
 from tests.compat.patience import wait_until
 from tests.compat.remoting import has_key
 from tests.compat.servers import Broker, NameServer
@@ -25,6 +25,8 @@ from tests.compat.toolchain import Java
 from tests.support.brokers import send_command
 from tests.support.wire import Wire
 from troupemq.cli import cli
+
+pytestmark = pytest.mark.slow(seconds=11)
 
 REFUSAL_DEADLINE_S = 60.0
 COUNT = 30
@@ -156,12 +158,11 @@ def test_a_broker_recovers_the_store_in_which_another_was_killed(
         fresh = [event for event in got if event["storeHost"] == new.address]
         assert_same([single, batch], old, killed)
         assert_same([added], fresh, new)
-        run = mqadmin(ground.java, ground.folder, names.address)
-        for serial in ("single-1", "single-2", "added-1"):
-            wait_until(lambda: has_key(new.address, "T", KEYS_OF[serial]), "the index")  # noqa: B023
-            shown = run("queryMsgByKey", "-t", "T", "-k", KEYS_OF[serial])
-            assert shown.returncode == 0, shown.stderr
-            assert len(re.findall(r"^[0-9A-F]{32,56} ", shown.stdout, re.MULTILINE)) == 1, shown
+        with admin_shell(ground.java, ground.folder, names.address) as run:
+            for key in KEYS_OF.values():
+                wait_until(lambda: has_key(new.address, "T", key), "the index")  # noqa: B023
+                shown = run("queryMsgByKey", "-t", "T", "-k", key)
+                assert len(re.findall(r"^[0-9A-F]{32,56} ", shown, re.MULTILINE)) == 1, shown
 
 
 @pytest.mark.parametrize("first, second", PAIRS)

@@ -32,6 +32,8 @@ from tests.compat.toolchain import Java
 from tests.support.certificates import Certificates
 from troupemq import Admin, ConsumeFrom, Message, Producer, PullConsumer, SendStatus, Tls
 
+pytestmark = pytest.mark.slow(seconds=4)
+
 TOPIC = "Sent-java"
 TOPICS = [topic for client in ("java", "java-5") for topic in topics_of(client)]
 CASES = ["java", pytest.param("java-5", marks=pytest.mark.whole)]

@@ -20,6 +20,8 @@ from tests.compat.test_store import PAIRS, exit_code_is_good
 from tests.compat.toolchain import Java
 from troupemq import Admin
 
+pytestmark = pytest.mark.slow(seconds=15)
+
 GROUP = "transactors"
 CHECK_MAX = 4
 OFTEN = {

@@ -3,14 +3,16 @@
 Java: `mvn process-classes` leaves classes and the list of jars in java/target; the jars themselves
 stay in the user's repository; java5/ adds nothing but the list of the 5.3.3 client's jars.
 Go: `go build` leaves go/target/agent.  These folders are ignored by git; a stamp in each holds the
-digest of the sources.
+digest of the sources. One process builds at a time; the others wait, and find it done.
 """
 
 import os
 import shutil
 import subprocess
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from fcntl import LOCK_EX, flock
 from hashlib import sha256
 from pathlib import Path
 
@@ -53,10 +55,11 @@ def java() -> Java:
     target = JAVA_PROJECT / "target"
     jars = target / "classpath.txt"
     digest = _digest([JAVA_PROJECT / "pom.xml", *(JAVA_PROJECT / "src").rglob("*.java")])
-    if not _is_built(target, digest) or not _all_exist(jars.read_text()):
-        shutil.rmtree(target, ignore_errors=True)
-        _run([maven, "-q", "-B", "process-classes"], JAVA_PROJECT)
-        (target / "stamp").write_text(digest)
+    with _alone_in(JAVA_PROJECT):
+        if not _is_built(target, digest) or not _all_exist(jars.read_text()):
+            shutil.rmtree(target, ignore_errors=True)
+            _run([maven, "-q", "-B", "process-classes"], JAVA_PROJECT)
+            (target / "stamp").write_text(digest)
     return Java(executable, f"{target / 'classes'}:{jars.read_text().strip()}")
 
 
@@ -66,10 +69,11 @@ def java_5() -> Java:
     target = JAVA_5_PROJECT / "target"
     jars = target / "classpath.txt"
     digest = _digest([JAVA_5_PROJECT / "pom.xml"])
-    if not _is_built(target, digest) or not _all_exist(jars.read_text()):
-        shutil.rmtree(target, ignore_errors=True)
-        _run([_program("mvn"), "-q", "-B", "package"], JAVA_5_PROJECT)
-        (target / "stamp").write_text(digest)
+    with _alone_in(JAVA_5_PROJECT):
+        if not _is_built(target, digest) or not _all_exist(jars.read_text()):
+            shutil.rmtree(target, ignore_errors=True)
+            _run([_program("mvn"), "-q", "-B", "package"], JAVA_5_PROJECT)
+            (target / "stamp").write_text(digest)
     return Java(
         of_4.executable, f"{JAVA_PROJECT / 'target' / 'classes'}:{jars.read_text().strip()}"
     )
@@ -80,10 +84,22 @@ def go_agent() -> Path:
     go = _program("go")
     target = GO_PROJECT / "target"
     digest = _digest([*GO_PROJECT.glob("go.*"), *GO_PROJECT.glob("*.go")])
-    if not _is_built(target, digest):
-        _run([go, "build", "-o", "target/agent", "."], GO_PROJECT)
-        (target / "stamp").write_text(digest)
+    with _alone_in(GO_PROJECT):
+        if not _is_built(target, digest):
+            _run([go, "build", "-o", "target/agent", "."], GO_PROJECT)
+            (target / "stamp").write_text(digest)
     return target / "agent"
+
+
+@contextmanager
+def _alone_in(project: Path) -> Iterator[None]:
+    """Waits until no other process builds there; the lock is that of the folder itself."""
+    folder = os.open(project, os.O_RDONLY)
+    try:
+        flock(folder, LOCK_EX)
+        yield
+    finally:
+        os.close(folder)
 
 
 def _java_program(name: str) -> str:

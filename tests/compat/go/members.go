@@ -29,6 +29,7 @@ func (m *members) join(given command) error {
 		consumer.WithConsumeGoroutineNums(1),
 		consumer.WithStrategy(toldStrategy(given.Member, given.Topic)),
 		consumer.WithConsumerOrder(given.Orderly),
+		consumer.WithRebalanceLockInterval(time.Second),
 		consumer.WithCredentials(given.account()),
 	}
 	if given.Namespace != "" {

@@ -33,6 +33,7 @@ final class Members {
             command.getString("namespace"), command.getString("group"), Accounts.hook(command),
             new Told(name, topic, command.getString("strategy")),
             command.getBooleanValue("trace"), null);
+        Periods.suit(member);
         member.setNamesrvAddr(command.getString("nameServer"));
         member.setInstanceName(name);
         member.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);

@@ -38,6 +38,7 @@ final class Questions {
         byte[] suffix = Base64.getDecoder().decode(command.getString("suffix"));
         DefaultMQPushConsumer replier = new DefaultMQPushConsumer(
             group, Accounts.hook(command), new AllocateMessageQueueAveragely());
+        Periods.suit(replier);
         replier.setNamesrvAddr(command.getString("nameServer"));
         replier.setInstanceName("replier-" + group);
         replier.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
@@ -73,6 +74,7 @@ final class Questions {
         DefaultMQProducer producer = producers.get(group);
         if (producer == null) {
             producer = new DefaultMQProducer(group, Accounts.hook(command));
+            Periods.suit(producer);
             producer.setNamesrvAddr(command.getString("nameServer"));
             producer.setInstanceName(group);
             producer.start();

@@ -18,6 +18,7 @@ final class Repliers {
 
     void start(String member, JSONObject command) throws MQClientException {
         DefaultMQProducer producer = new DefaultMQProducer("repliers", Accounts.hook(command));
+        Periods.suit(producer);
         producer.setNamesrvAddr(command.getString("nameServer"));
         producer.setInstanceName("replier-" + member);
         producer.start();

@@ -64,6 +64,7 @@ final class Senders {
             WireWatch watch = new WireWatch(Accounts.hook(command));
             producer = new DefaultMQProducer(
                 command.getString("namespace"), group, watch, command.getBooleanValue("trace"), null);
+            Periods.suit(producer);
             producer.setNamesrvAddr(command.getString("nameServer"));
             producer.setInstanceName(group);
             producer.setSendMsgTimeout(10_000);

@@ -24,6 +24,7 @@ final class Transactions {
         TransactionMQProducer producer = producers.get(group);
         if (producer == null) {
             producer = new TransactionMQProducer(group, Accounts.hook(command));
+            Periods.suit(producer);
             producer.setNamesrvAddr(command.getString("nameServer"));
             producer.setInstanceName(group);
             producer.setSendMsgTimeout(10_000);
