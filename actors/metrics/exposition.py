@@ -86,11 +86,12 @@ def answer_of(parts: list[str]) -> PageAnswer:
     packer = compressobj(GZIP_LEVEL, wbits=GZIP_BITS)
     packed: list[bytes] = []
     size = 0
-    for number, part in enumerate(parts):
-        parts[number] = ""
+    for part in parts:
         plain = part.encode()
         size += len(plain)
         if piece := packer.compress(plain):
             packed.append(piece)
     packed.append(packer.flush())
+    while parts:
+        del parts[-1]  # the last first: the allocator gives back what is at its end, bit by bit
     return PageAnswer(HTTPStatus.OK, Packed(packed, size), CONTENT_TYPE)
