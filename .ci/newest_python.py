@@ -60,10 +60,18 @@ def main(arguments: Sequence[str]) -> int:
             notes.write(f"{sentence}\n")
         return 0
     own = dict(os.environ, PYTHONDONTWRITEBYTECODE="1")
-    imports = [python, "-W", "error", __file__, "--import"]
-    tests = [python, "-m", "pytest", "-q", *NOT_OURS, "-m", "not slow and not trial"]
+    imports: list[str | Path] = [python, "-W", "error", __file__, "--import"]
+    tests: list[str | Path] = [
+        python,
+        "-m",
+        "pytest",
+        "-q",
+        *NOT_OURS,
+        "-m",
+        "not slow and not trial",
+    ]
     tests += ["-n", "logical", "--dist=loadfile", "--no-loadscope-reorder", *TESTS]
-    again = [python, Path(__file__).with_name("again.py"), *NOT_OURS]
+    again: list[str | Path] = [python, Path(__file__).with_name("again.py"), *NOT_OURS]
     code = 0
     for command in (imports, tests):
         code = code or subprocess.run(command, env=own, check=False).returncode

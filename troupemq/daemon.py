@@ -27,7 +27,7 @@ from structlog import get_logger
 
 from actors.engine.system import StartFailed
 from actors.network.connections import PortTaken
-from storage.errors import StoreError, os_sentence, reason_of
+from storage.errors import StoreError, WrongSetting, os_sentence, reason_of
 from troupemq.client.errors import ClientError
 from troupemq.exit_codes import FAILED, exit_code_of
 from troupemq.health.notify import Notifier
@@ -170,7 +170,8 @@ class _Process:
         except OSError as error:
             say(f"Cannot write the ready file {self._ready_file}: {reason_of(error)}.")
             self._stop(serving)
-            return exit_code_of(error)
+            wrong = isinstance(error, FileNotFoundError)  # what the command line says cannot work
+            return exit_code_of(WrongSetting(str(error)) if wrong else error)
         self._notifier.ready(f"Serves; {ports_text(serving.ports)}.", serving.is_alive)
         if self._work is not None:
             Thread(target=self._do_work, name="work", daemon=True).start()

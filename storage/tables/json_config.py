@@ -207,7 +207,7 @@ def save(
         previous, fault = _read(disk, path)
         if previous == data and sidecar is not None and sidecar.newest == Digest.of(data):
             return False
-        directory = path.rpartition("/")[0]
+        directory = path.rpartition("/")[0] or "."  # of a name server it may be a name alone
         disk.make_dirs(directory)
         _write(disk, f"{path}.tmp", data)
         if previous == data:

@@ -9,7 +9,8 @@ from click.testing import CliRunner
 from troupemq.cli import cli
 
 HOST = "127.0.0.1"
-DOCS = Path(__file__).resolve().parents[2] / "docs"
+ROOT = Path(__file__).resolve().parents[2]
+DOCS = ROOT / "docs"
 
 
 def blocks(page: str) -> list[str]:

@@ -6,10 +6,9 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from random import Random
-from shutil import copyfile, which
+from shutil import copyfile
 from socket import create_connection, socket
 from ssl import OP_NO_RENEGOTIATION, SSLError, TLSVersion
-from subprocess import run
 from threading import Event
 from time import monotonic
 from typing import Any
@@ -240,22 +239,6 @@ def test_a_new_certificate_is_shown_without_a_restart_and_old_connections_go_on(
 
         comes_true(shows_the_new_one)
         assert before.ask(send_command()).code == 0
-
-
-@pytest.mark.slow
-def test_the_commands_of_the_documents_make_certificates_that_work(tmp_path: Path) -> None:
-    if which("openssl") is None:
-        pytest.skip("the openssl command, with which the documents make certificates, is not here")
-    text = (ROOT / "docs" / "security.md").read_text(encoding="utf-8")
-    commands = text.partition("### Certificates")[2].partition("```sh\n")[2].partition("```")[0]
-    assert "openssl x509" in commands
-    run(["sh", "-e"], input=commands, cwd=tmp_path, check=True, text=True, capture_output=True)
-    files = [str(tmp_path / name) for name in ("server.pem", "server.key", "ca.pem")]
-    with serving_broker(tmp_path / "store", **tls_settings(TlsFiles(*files[:2]))) as running:
-        calls = Tls(files[2]).context()
-        for host in (HOST, "localhost"):
-            with create_connection((HOST, running.ports.main), WAIT_S) as sock:
-                calls.wrap_socket(sock, server_hostname=host).close()
 
 
 def is_closed(stranger: socket) -> bool:

@@ -3,7 +3,12 @@
 YARN and Kubernetes are compared with what Spark's pages ask: nothing here runs them.
 """
 
+import os
+import re
+import shlex
 import stat
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -16,8 +21,17 @@ from spark.masters import (
     set_private_apart,
     write_private,
 )
-from spark.session import prepare_environment, session_settings, start_session, with_our_code
+from spark.session import (
+    prepare_environment,
+    read_settings,
+    session_settings,
+    start_session,
+    with_our_code,
+)
 from storage.errors import StoreError
+from tests.support.golden import REPOSITORY
+from troupemq.cluster_demo import standalone
+from troupemq.cluster_demo.standalone import MASTER_CLASS, WORKER_CLASS
 
 STANDALONE = {
     "spark.master": "spark://spark-1.example.org:7077",
@@ -75,6 +89,76 @@ def test_what_is_said_in_full_is_taken(
     settings: dict[str, str], environment: dict[str, str]
 ) -> None:
     check_settings(settings, environment)
+
+
+def test_the_settings_of_the_manual_are_taken(
+    environment: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Blocks of docs/pipeline.md, as they stand there but for the file with the secret."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "spark-secret").write_text("told-to-nobody\n")
+    (tmp_path / "spark-secret").chmod(0o600)
+    python = tmp_path / "environment" / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    python.touch(mode=0o755)
+    text = (REPOSITORY / "docs" / "pipeline.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"^```\n(spark\.master .*?)^```$", text, re.MULTILINE | re.DOTALL)
+    masters = []
+    for block in blocks:
+        conf = tmp_path / "spark.conf"
+        conf.write_text(block.replace("/etc/troupemq", str(tmp_path)))
+        settings = read_settings(str(conf))
+        check_settings(settings, environment)
+        masters.append(settings["spark.master"])
+    assert masters == ["spark://10.0.0.1:7077", "yarn", "k8s://https://10.0.0.1:6443"]
+
+
+@pytest.mark.slow
+def test_the_lines_of_the_manual_prepare_a_machine(tmp_path: Path) -> None:
+    """But for pip: the version that they install is the one that is tried."""
+    text = (REPOSITORY / "docs" / "pipeline.md").read_text(encoding="utf-8")
+    (block,) = re.findall(r"^```sh\n(pip install .pyspark==.*?)^```$", text, re.M | re.S)
+    install, home, python, *rest = block.splitlines()
+    makefile = (REPOSITORY / "Makefile").read_text(encoding="utf-8")
+    version = re.search(r"^spark_version := ([\d.]+)", makefile, re.MULTILINE)
+    assert version is not None
+    assert shlex.split(install)[2:] == [f"pyspark=={version[1]}", "pyarrow", "numpy"]
+    script = "\n".join([home, python, *rest, 'test -x "$PYSPARK_PYTHON" && echo "$SPARK_HOME"'])
+    environment = {
+        **os.environ,
+        "SECRET": "told-to-nobody",
+        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+    }
+    done = subprocess.run(
+        ["sh", "-e", "-c", script],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert (Path(done.stdout.strip()) / "bin" / "spark-class").is_file()
+    conf = tmp_path / "cluster.conf"
+    assert stat.S_IMODE(conf.stat().st_mode) == 0o600
+    settings = read_settings(str(conf))
+    assert settings == {
+        "spark.authenticate": "true",
+        "spark.authenticate.secret": "told-to-nobody",
+    }
+
+
+def test_the_lines_of_the_manual_start_what_the_demonstration_starts() -> None:
+    """Classes and options of a standalone cluster: those that `make cluster-demo` runs."""
+    text = (REPOSITORY / "docs" / "pipeline.md").read_text(encoding="utf-8")
+    (block,) = re.findall(r"^```sh\n(export SPARK_LOCAL_IP.*?)^```$", text, re.M | re.S)
+    _, master, worker = (shlex.split(x) for x in block.replace("\\\n", " ").splitlines())
+    for line, name in ((master, MASTER_CLASS), (worker, WORKER_CLASS)):
+        assert line[:2] == ["$SPARK_HOME/bin/spark-class", name]
+    source = Path(standalone.__file__).read_text(encoding="utf-8")
+    options = {word for word in (*master, *worker) if word.startswith("--")}
+    assert {f'"{each}"' for each in options if f'"{each}"' not in source} == set()
+    assert worker[-1] == f"spark://{master[master.index('--host') + 1]}:7077"
 
 
 @pytest.mark.parametrize(

@@ -36,6 +36,8 @@ PRODUCERS = 3
 QUEUES = 4
 TOPIC = "T"
 BACK_S = 60.0
+SEND_EVERY_S = 0.002
+"""More would say nothing more, and all of it is read at the end."""
 A, OTHER = BROKER_NAME, "broker-b"
 S = TypeVar("S", bound=Server)
 SETTINGS = {
@@ -72,6 +74,7 @@ class Sender(Thread):
                     continue
                 if result.status is SendStatus.OK:
                     self.acknowledged.append((result.queue.broker_name, body))
+                self._over.wait(SEND_EVERY_S)
 
 
 def at_a_port_of_its_own(server: S) -> S:

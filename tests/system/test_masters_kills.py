@@ -30,6 +30,7 @@ from tests.system.test_cluster_kills import (
     wait_for_more,
 )
 from troupemq import Admin, Message, Producer
+from troupemq.client.connection import client
 from troupemq.masters.monitoring import asked
 
 MASTERS, KILLS = 3, 2
@@ -38,8 +39,9 @@ MASTERS, KILLS = 3, 2
 @pytest.mark.slow(seconds=15)
 @pytest.mark.trial(short=1, long=24, every=3, turn=0)
 def test_one_master_dies_the_others_go_on_and_it_comes_back_with_all_it_had(
-    seed: int, tmp_path: Path, tell: Callable[[str], None]
+    seed: int, tmp_path: Path, tell: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(client, "ROUTE_INTERVAL_MS", 1000)
     random, over = Random(seed), Event()
     with (
         OurNameServer(tmp_path / "names") as names,
@@ -84,10 +86,11 @@ def test_each_of_several_slaves_follows_the_master_of_its_number_and_one_port_sh
     port = free_port()
     shown = {"metricsExporterType": "PROM", "monitoringPort": str(port)}
     shown["metricsPromExporterPort"] = str(free_port(2))
-    slave = SMALL_FILES | {"brokerRole": "SLAVE", "brokerId": "1"}
+    master = SMALL_FILES | {"registerNameServerPeriod": "10000"}
+    slave = master | {"brokerRole": "SLAVE", "brokerId": "1"}
     with (
         OurNameServer(tmp_path / "names") as names,
-        OurMasters(tmp_path / "masters", names, 2, SMALL_FILES | shown) as masters,
+        OurMasters(tmp_path / "masters", names, 2, master | shown) as masters,
         OurMasters(tmp_path / "slaves", names, 2, slave) as slaves,
         Producer("producers", names.address) as producer,
         Admin(names.address) as admin,

@@ -22,6 +22,8 @@ from tests.support.wire import Wire
 
 PARTITIONS = 3
 PRODUCERS = 4
+SEND_EVERY_S = 0.002
+"""More would say nothing more, and all of it is read at each pull of the cable."""
 HEALED_S = 60.0
 SETTINGS = {
     **SMALL_FILES,
@@ -82,6 +84,7 @@ class Producer(Thread):
                 else:
                     self.others.add(answer.code)
                 count += 1
+                self._over.wait(SEND_EVERY_S)
 
 
 @pytest.mark.slow(seconds=20)

@@ -247,7 +247,7 @@ def test_a_ready_file_that_cannot_be_written_stops_what_was_started(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     service = Service()
-    assert serve(service.start, ready_file=tmp_path / "missing" / "ready.json") == 1
+    assert serve(service.start, ready_file=tmp_path / "missing" / "ready.json") == 10
     assert len(service.stopped_in) == 1
     assert capsys.readouterr().err.startswith("troupemq: ")
 

@@ -156,6 +156,14 @@ def test_few_open_files_are_refused_or_advised_against(monkeypatch: pytest.Monke
     assert found == {512: REFUSED, 4096: ADVICE, 1 << 20: OK}
 
 
+def test_a_start_with_few_open_files_is_refused_with_its_code(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (256, 512))
+    monkeypatch.setattr(resource, "setrlimit", lambda _, __: None)
+    assert code_of_a_start(tmp_path) == 15
+
+
 def test_each_kernel_setting_is_read_and_judged(tmp_path: Path) -> None:
     values = {"somaxconn": "128", "swappiness": "60", "dirty_ratio": "50", "enabled": "[always] x"}
     for setting in KERNEL:

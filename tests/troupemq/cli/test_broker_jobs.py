@@ -14,6 +14,7 @@ from actors.config import parse_broker_config
 from actors.jobs.messages import JobOrder
 from actors.jobs.spark_job import JobCommand, MakeCommand
 from storage.errors import StoreError
+from tests.manual.following import blocks, commands
 from tests.support.actors import WAIT_S
 from troupemq import servers as servers_module
 from troupemq.cli import cli
@@ -119,6 +120,25 @@ def test_an_entry_of_the_schedule_is_run_at_once_and_shown(broker: str) -> None:
     assert line["time_zone"] == "Europe/Berlin" and line["next_ms"] > 0
     assert line["arguments"] == {"topics": ["Orders"]}
     assert "nightly" in job("schedule", "-b", broker)[1]
+
+
+@pytest.mark.slow
+def test_the_lines_of_the_manual_ask_a_broker(broker: str) -> None:
+    """Those of docs/operations.md, in their order, at this broker and with a run of its."""
+    (block,) = (each for each in blocks("operations.md") if "job schedule" in each)
+    run, printed = "", []
+    for program, command, *words in commands(block):
+        assert (program, command) == ("troupemq", "job")
+        ours = {"127.0.0.1:10911": broker, "nightly-archive": "nightly", "RUN": run, "[RUN]": run}
+        words = [ours.get(each, each) for each in words]
+        code, out, err = job(*words, *(() if "-b" in words else ("-b", broker)))
+        assert code == 0 or words[0] == "cancel", err  # that run has ended
+        printed.append(out)
+        if words[0] == "run":
+            runs = job("status", "-b", broker, "--json")[1].splitlines()
+            run = next(each["run"] for each in map(json.loads, runs))
+    assert "nightly" in printed[0] and "one table" in printed[1] and "one table" in printed[2]
+    assert f"no run {run} that waits or runs" in err
 
 
 @pytest.mark.slow

@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from protocol.bodies import BrokerData, ClusterInfo, KVTable
-from protocol.codes import RequestCode
+from protocol.codes import RequestCode, ResponseCode
 from protocol.command import RemotingCommand
 from tests.troupemq.fake_server import FakeServer
 from troupemq.cli.admin import admin
@@ -59,3 +59,19 @@ def test_programs_get_each_of_several_masters() -> None:
         ("a-1", "a"),
         ("b", None),
     ]
+
+
+def test_a_broker_that_refuses_is_said_to_and_none_to_be_unregistered() -> None:
+    """As an account that may not is answered."""
+    with FakeServer() as namesrv, FakeServer() as server:
+        body = ClusterInfo({"a": BrokerData("C", "a", {0: server.address})}, {"C": ["a"]}).encode()
+        namesrv.on(RequestCode.GET_BROKER_CLUSTER_INFO, lambda command: command.answer(body=body))
+        refusal = ResponseCode.NO_PERMISSION, "shop-account may not"
+        server.on(
+            RequestCode.GET_BROKER_RUNTIME_INFO,
+            lambda command: command.answer(refusal[0], remark=refusal[1]),
+        )
+        done = CliRunner().invoke(admin, ["clusterList", "-n", namesrv.address])
+    assert done.exit_code == 1
+    assert "a 0 refuses to say how it is: " in done.stderr and refusal[1] in done.stderr
+    assert "No broker has answered." in done.stderr and "registered" not in done.stderr

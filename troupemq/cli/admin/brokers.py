@@ -12,7 +12,7 @@ from troupemq.cli.admin.output import Output, Row, Time
 from troupemq.cli.admin.properties import and_says, properties_of, setting
 from troupemq.cli.admin.session import BrokerPlace, Session
 from troupemq.cli.admin.times import SECONDS
-from troupemq.client.errors import ClientError
+from troupemq.client.errors import BrokerError, ClientError
 
 SECTION = "Clusters and brokers"
 _HOUR_MS = 3_600_000
@@ -39,7 +39,7 @@ def cluster_list(
     show = _day_row if more_stats else _rate_row
     while True:
         rows = (row for place in session.brokers() for row in _asked(session, out, place, show))
-        out.table(rows if each or out.as_json else as_hosts(rows), "No broker is registered.")
+        out.table(rows if each or out.as_json else as_hosts(rows), "No broker has answered.")
         if interval is None:
             return
         sleep(interval)
@@ -53,6 +53,9 @@ def runtime_info(session: Session, address: str) -> dict[str, str]:
 def _asked(session: Session, out: Output, place: BrokerPlace, show: _Show) -> Iterator[Row]:
     try:
         table = runtime_info(session, place.address)
+    except BrokerError as error:
+        out.fail(f"{place.name} {place.id} refuses to say how it is: {error}")
+        return
     except ClientError as error:
         out.fail(f"{place.name} {place.id} does not answer: {error}")
         return

@@ -63,6 +63,9 @@ class Waiting(Protocol):
 Answer = Future[RemotingCommand]
 
 
+WANTS_TLS = " before it answered anything; if it takes TLS only: --tls, or TROUPEMQ_TLS=true"
+
+
 class ServerConnection:
     """A connection to `address`, opened in the background; requests may be given before it is."""
 
@@ -81,6 +84,7 @@ class ServerConnection:
         self.watched = 0
         self.is_open = False
         self.broken_by: str | None = None
+        self._has_heard = False
         self._on_command = on_command
         self._on_changed = on_changed
         self._later = later
@@ -227,7 +231,8 @@ class ServerConnection:
         except OSError as error:
             raise self._lost(error) from None
         if not data:
-            raise ConnectionFailed(f"{self.address} closed the connection")
+            raise ConnectionFailed(f"{self.address} closed the connection{self._perhaps_tls()}")
+        self._has_heard = True
         try:
             for command in self._frames.receive(data):
                 if not command.is_response:
@@ -275,7 +280,11 @@ class ServerConnection:
     def _lost(self, error: OSError) -> ConnectionFailed:
         text = reason_of_tls(error)
         text = text if isinstance(error, SSLError) else text.lower()
-        return ConnectionFailed(f"{self.address}: connection lost, {text}")
+        return ConnectionFailed(f"{self.address}: connection lost, {text}{self._perhaps_tls()}")
+
+    def _perhaps_tls(self) -> str:
+        """A server that takes TLS only ends what begins otherwise, and cannot say why."""
+        return "" if self._has_heard or self._tls is not None else WANTS_TLS
 
 
 def split_address(address: str) -> tuple[str, int]:

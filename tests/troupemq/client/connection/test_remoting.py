@@ -76,6 +76,22 @@ def test_a_connection_lost_in_the_middle_of_an_answer_fails_the_request() -> Non
             answer.result(WAIT_S)
 
 
+@pytest.mark.parametrize("has_answered", [False, True])
+def test_who_is_cut_off_before_any_answer_hears_of_tls(has_answered: bool) -> None:
+    """A server that takes TLS only can say nothing else to who speaks plainly."""
+    with FakeServer() as server, client() as remoting:
+        if has_answered:
+            first = remoting.call_async(server.address, request(), LONG_MS)
+            server.push(encode(server.next().answer()))
+            first.result(WAIT_S)
+        answer = remoting.call_async(server.address, request(), LONG_MS)
+        server.next()
+        server.cut()
+        error = answer.exception(WAIT_S)
+    assert isinstance(error, ConnectionFailed)
+    assert ("if it takes TLS only: --tls" in str(error)) is not has_answered
+
+
 def test_each_request_of_a_lost_connection_has_an_error_of_its_own() -> None:
     with FakeServer() as server, client() as remoting:
         answers = [remoting.call_async(server.address, request(), LONG_MS) for _ in range(2)]
