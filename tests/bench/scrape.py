@@ -186,7 +186,7 @@ def ident_of(name: str) -> int:
     return found
 
 
-def measure(broker: RunningBroker, path: str, timed: int) -> None:
+def measure(broker: RunningBroker, path: str) -> None:
     """One page, scraped again and again."""
     pause = Event()
     writer = "Exposition"
@@ -200,6 +200,11 @@ def measure(broker: RunningBroker, path: str, timed: int) -> None:
         )
         pause.wait(1.2)
     tell(path, scraped.end())
+
+
+def time_steps(broker: RunningBroker, path: str, timed: int) -> None:
+    """After all that is measured: the thread goes on to be timed."""
+    pause = Event()
     found: list[dict[str, float]] = []
     actor = broker.system.actors()["exposition"]
     assert isinstance(actor, Exposition)
@@ -255,7 +260,9 @@ def main() -> None:
         Event().wait(3)
         tell("at rest", calm.end())
         for path in PAGES:
-            measure(broker, path, options.timed)
+            measure(broker, path)
+        for path in PAGES:
+            time_steps(broker, path, options.timed)
         broker.stop(30)
 
 
