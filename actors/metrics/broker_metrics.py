@@ -1,6 +1,6 @@
 """The pages of a broker: /metrics, and /metrics/exporter with the names of rocketmq-exporter."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from time import perf_counter
 
 from structlog import get_logger
@@ -48,12 +48,12 @@ class BrokerMetrics:
         self._process = ProcessPage()
         self._topic_of_half: dict[int, tuple[str, int]] = {}
         self._told_full: set[str] = set()
-        self.pages: dict[str, Callable[[str, object], Sequence[str]]] = {
+        self.pages: dict[str, Callable[[str, object], list[str]]] = {
             BROKER_PATH: self._write,
             EXPORTER_PATH: self._write_for_exporter,
         }
 
-    def _write(self, _: str, reading: object) -> Sequence[str]:
+    def _write(self, _: str, reading: object) -> list[str]:
         began_s, config = perf_counter(), self._from.config
         page = MetricsPage(
             {
@@ -83,7 +83,7 @@ class BrokerMetrics:
             lambda topic, group: shows.shows_topic(topic) and shows.shows_group(group),
         )
 
-    def _write_for_exporter(self, _: str, reading: object) -> Sequence[str]:
+    def _write_for_exporter(self, _: str, reading: object) -> list[str]:
         began_s, page, shows = perf_counter(), MetricsPage({}), self._selection
         found = reading.figures if isinstance(reading, WithClients) else None
         lags = self._lags.all(
@@ -94,6 +94,7 @@ class BrokerMetrics:
             ),
         )
         self._exporter.write(page, lags, self._from.system.actors(), found)
+        let_go(lags)
         self._end(page, began_s)
         return page.parts()
 

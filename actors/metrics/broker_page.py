@@ -10,7 +10,7 @@ from actors.consumers.clients import Clients
 from actors.engine.actor import Actor
 from actors.engine.histogram import END_BOUNDS_S, RPC_BOUNDS_MS, ClassCounts
 from actors.metrics.lags import TopicLag
-from actors.metrics.page import MetricsPage, labels
+from actors.metrics.page import MetricsPage, labels, let_go
 from actors.metrics.selection import MetricsSelection, Row, column, flag, items_of
 from actors.metrics.sources import BrokerSources, OpenHalves, actor_of
 from actors.statistics.counts import LARGE_BOUNDS, SMALL_BYTES, TopicCounts
@@ -117,6 +117,7 @@ class BrokerPage:
         rows = self._selection.limited(rows, write=_typed)
         page.counter("rocketmq_messages_in_total", "Messages sent", column(rows, 0))
         page.counter("rocketmq_throughput_in_total", "Bytes of them", column(rows, 1))
+        let_go(rows)
         sizes = self._selection.limited(sizes, series_of_one=len(SIZE_BOUNDS) + 3, write=_typed)
         page.histogram(
             "rocketmq_message_size",
@@ -124,6 +125,7 @@ class BrokerPage:
             SIZE_BOUNDS,
             ((row.text, [int(each) for each in row.values[:-1]], row.values[-1]) for row in sizes),
         )
+        let_go(sizes)
 
     def _messages_out(self, page: MetricsPage) -> None:
         topics, groups = self._from.tables.topics.value, self._from.tables.groups.value
@@ -136,21 +138,31 @@ class BrokerPage:
             and selection.shows_topic(topic)
             and selection.shows_group(group)
         ]
+        dead = self._given_up(shown)
         rows = selection.limited(shown)
         page.counter("rocketmq_messages_out_total", "Messages pulled", column(rows, 0))
         page.counter("rocketmq_throughput_out_total", "Bytes of them", column(rows, 1))
-        found = {(row.topic, row.group): 0 for row in shown}  # 0 first, or nobody sees the rise
-        found.update(list(self._from.put_stats.dead_letters.items()))
-        dead = [
-            Row(topic, group, count, (count,))
-            for (topic, group), count in found.items()
-            if group in groups and selection.shows_group(group)
-        ]
+        let_go(rows)
+        dead = selection.limited(dead, write=_dead)
         page.counter(
-            "rocketmq_send_to_dlq_messages_total",
-            "Messages given up by a group",
-            column(selection.limited(dead, write=_dead), 0),
+            "rocketmq_send_to_dlq_messages_total", "Messages given up by a group", column(dead, 0)
         )
+        let_go(dead)
+
+    def _given_up(self, shown: Sequence[Row]) -> list[Row]:
+        """Of these topics and groups, 0 where there is nothing, or nobody sees the rise; and of all
+        others that have given something up."""
+        groups, counts = self._from.tables.groups.value, dict(self._from.put_stats.dead_letters)
+        dead = []
+        for row in shown:
+            count = counts.pop((row.topic, row.group), 0)
+            dead.append(Row(row.topic, row.group, count, (count,)))
+        dead += [
+            Row(topic, group, count, (count,))
+            for (topic, group), count in counts.items()
+            if group in groups and self._selection.shows_group(group)
+        ]
+        return dead
 
     def _answers(self, page: MetricsPage) -> None:
         puts, pulls = self._from.put_stats, self._from.pull_stats
@@ -268,7 +280,7 @@ class BrokerPage:
             ],
         )
 
-    def _by_topic(self, counts: Mapping[str, int]) -> list[tuple[str, float]]:
+    def _by_topic(self, counts: Mapping[str, int]) -> Iterator[tuple[str, float]]:
         rows = [
             Row(topic, "", count, (count,))
             for topic, count in list(counts.items())

@@ -13,7 +13,7 @@ from actors.admin.broker_info import VERSION_NAME, BrokerInfo
 from actors.engine.actor import Actor
 from actors.metrics.client_figures import ClientFigure, write_client_figures
 from actors.metrics.lags import TopicLag
-from actors.metrics.page import MetricsPage, labels
+from actors.metrics.page import MetricsPage, labels, let_go
 from actors.metrics.selection import MetricsSelection, Row, column
 from actors.metrics.sources import BrokerSources, actor_of
 from actors.statistics.statistics import Rates, Statistics
@@ -173,12 +173,14 @@ class ExporterPage:
             )
         ):
             page.gauge(f"rocketmq_{name}", meaning, column(rows, number))
+        let_go(rows)
         for prefix, name, write in (
             (RETRY_TOPIC_PREFIX, "topic_retry_offset", self._topic_labels),
             (DLQ_TOPIC_PREFIX, "topic_dlq_offset", self._dead_labels),
         ):
             found = self._selection.limited(special[prefix], write=write)
             page.gauge(f"rocketmq_{name}", "Sum of the queues' ends", column(found, 0))
+            let_go(found)
 
     def _topic_labels(self, row: Row) -> str:
         return labels({"cluster": self._cluster, "broker": self._broker, "topic": row.topic})
@@ -210,16 +212,11 @@ class ExporterPage:
             )
         ):
             page.gauge(f"rocketmq_{name}", meaning, column(rows, number))
-        page.gauge(
-            "rocketmq_message_accumulation",
-            "Messages not consumed",
-            [
-                (self._accumulation_labels(row), row.values[0])
-                for row in self._selection.limited(
-                    [Row(lag.topic, lag.group, lag.consumed, (lag.lag,)) for lag in lags]
-                )
-            ],
-        )
+        let_go(rows)
+        rows = [Row(lag.topic, lag.group, lag.consumed, (lag.lag,)) for lag in lags]
+        rows = self._selection.limited(rows, write=self._accumulation_labels)
+        page.gauge("rocketmq_message_accumulation", "Messages not consumed", column(rows, 0))
+        let_go(rows)
 
     def _group_labels(self, row: Row) -> str:
         return labels(
@@ -245,6 +242,7 @@ class ExporterPage:
         for name, rows in kinds.items():
             rows = self._selection.limited(rows, write=self._diff_labels)
             page.gauge(f"rocketmq_{name}", "Messages not consumed", column(rows, 0))
+            let_go(rows)
 
     def _dead(self) -> list[Row]:
         offsets, rows = self._from.tables.live_offsets.value, []

@@ -8,7 +8,7 @@ On a thread, so that the loop goes on. Who asks again within FRESH_S gets the sa
 """
 
 import gc
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -21,12 +21,12 @@ from actors.engine.address import Address
 from actors.metrics.actor_figures import LOOK_MS, ActorFamilies
 from actors.metrics.metrics_port import MakePage, PageMade, TakeTime
 from actors.metrics.page import CONTENT_TYPE
-from actors.metrics.page_server import PageAnswer
+from actors.metrics.page_server import GZIP_BITS, Packed, PageAnswer
 
 FRESH_S = 1.0
-GZIP_LEVEL, GZIP_BITS = 1, 31
+GZIP_LEVEL = 1
 
-Write = Callable[[str, object], Sequence[str]]
+Write = Callable[[str, object], list[str]]
 """Writes a page: what is to be collected, and what the loop has looked at; gives its parts."""
 
 
@@ -80,10 +80,18 @@ def without_collections() -> Iterator[None]:
             gc.enable()
 
 
-def answer_of(parts: Sequence[str]) -> PageAnswer:
-    """The page as it is sent."""
-    plain = [part.encode() for part in parts]
+def answer_of(parts: list[str]) -> PageAnswer:
+    """The page as it is sent. `parts` are used up: they are freed one by one, and only what is
+    compressed stays, for 50 MiB of text that go at once hold the loop up for 7 ms."""
     packer = compressobj(GZIP_LEVEL, wbits=GZIP_BITS)
-    packed = [packer.compress(part) for part in plain]
+    packed: list[bytes] = []
+    size = 0
+    for part in parts:
+        plain = part.encode()
+        size += len(plain)
+        if piece := packer.compress(plain):
+            packed.append(piece)
     packed.append(packer.flush())
-    return PageAnswer(HTTPStatus.OK, plain, [part for part in packed if part], CONTENT_TYPE)
+    while parts:
+        del parts[-1]  # the last first: the allocator gives back what is at its end, bit by bit
+    return PageAnswer(HTTPStatus.OK, Packed(packed, size), CONTENT_TYPE)

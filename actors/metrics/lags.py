@@ -60,6 +60,8 @@ class _Age:
 class _Active:
     progress: tuple[int, int]
     since_s: float
+    round: int = 0
+    """The last scrape that found it."""
 
 
 class Ages:
@@ -129,13 +131,14 @@ class Lags:
     def __init__(self, tables: Tables, queues: ConsumeQueues, pulls: PullStats, ages: Ages) -> None:
         self._tables, self._queues, self._pulls, self._ages = tables, queues, pulls, ages
         self._active: dict[str, _Active] = {}
+        self._round = 0
 
     def all(self, now_ms: int, shows: Callable[[str, str], bool]) -> list[TopicLag]:
         """Of every group that is shown, by topic; what is deleted is not there any more."""
         topics, offsets = self._tables.topics.value, self._tables.live_offsets
         found: list[TopicLag] = []
-        here: set[str] = set()
         self._ages.begin()
+        self._round += 1
         for key, queues in items_of(offsets.value):
             parts = key.split(TOPIC_GROUP_SEPARATOR)
             if len(parts) != 2:
@@ -144,13 +147,12 @@ class Lags:
             config = topics.get(topic)
             if config is None or not shows(topic, group) or not self._is_counted(topic, group):
                 continue
-            here.add(key)
             lag = self._of(config, group, dict(queues), now_ms)
             if self._is_active(key, lag):
                 found.append(lag)
         self._ages.end()
-        for key, _ in items_of(self._active):
-            if key not in here:
+        for key, active in items_of(self._active):  # nor a set of all that are here, freed at once
+            if active.round != self._round:
                 del self._active[key]
         return found
 
@@ -189,6 +191,7 @@ class Lags:
         progress = lag.consumed, 0 if counts is None else counts.times
         known, now_s = self._active.get(key), monotonic()
         if known is None or known.progress != progress:
-            self._active[key] = _Active(progress, now_s)
+            self._active[key] = _Active(progress, now_s, self._round)
             return True
+        known.round = self._round
         return now_s - known.since_s < ACTIVE_S

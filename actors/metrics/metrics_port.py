@@ -136,4 +136,4 @@ def page_of(port: Address) -> Page:
 def not_made(remark: str) -> PageAnswer:
     """In the place of a page that could not be made."""
     text = f"the page cannot be made: {remark}\n".encode()
-    return PageAnswer(HTTPStatus.INTERNAL_SERVER_ERROR, [text])
+    return PageAnswer(HTTPStatus.INTERNAL_SERVER_ERROR, text)

@@ -1,7 +1,5 @@
 """A name server's metrics; the original has none, so all names are ours."""
 
-from collections.abc import Sequence
-
 from actors.engine.system import ActorSystem
 from actors.metrics.actor_figures import ActorFamilies
 from actors.metrics.page import MetricsPage
@@ -22,7 +20,7 @@ class NamesrvMetrics:
         self._system, self._families, self._tls = system, actors, tls
         self._process = ProcessPage()
 
-    def write(self, _: str, __: object) -> Sequence[str]:
+    def write(self, _: str, __: object) -> list[str]:
         """The page."""
         page, actors = MetricsPage({"node_type": "namesrv"}), self._system.actors()
         namesrv = actor_of(actors, "namesrv", Namesrv)

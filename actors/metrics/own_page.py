@@ -90,7 +90,7 @@ class OwnPage:
         page.gauge(
             "troupemq_lag_seconds",
             "Age of the oldest message not consumed",
-            [(row.text, row.values[3] / 1000) for row in rows],
+            ((row.text, row.values[3] / 1000) for row in rows),
         )
 
     def _waits(self, page: MetricsPage, actors: dict[str, Actor]) -> None:

@@ -1,12 +1,13 @@
 """The text of one scrape, in the exposition format of Prometheus (text/plain; version=0.0.4)."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from math import inf, isnan
 from typing import Any
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 PART_LINES = 1000
-"""Joined at a time: nobody else runs meanwhile."""
+"""Joined, sorted or freed at a time: nobody else runs meanwhile."""
 
 Sample = tuple[str, float]
 """Labels as `labels` writes them, and a value."""
@@ -64,43 +65,46 @@ class MetricsPage:
     ) -> None:
         """Rows are labels, the count of each class (one more than bounds), and the sum."""
         ends = [*map(_bound, bounds), "+Inf"]
-        lines: list[str] = []
-        for text, counts, total in rows:
-            joined = self._joined(text)
-            comma = "," if joined else ""
-            whole = 0
-            for end, count in zip(ends, counts, strict=True):
-                whole += count
-                lines.append(f'{name}_bucket{{{joined}{comma}le="{end}"}} {whole}\n')
-            lines.append(f"{name}_sum{{{joined}}} {number(total)}\n")
-            lines.append(f"{name}_count{{{joined}}} {whole}\n")
-        self._add(name, "histogram", meaning, lines)
+
+        def lines() -> Iterator[str]:
+            for text, counts, total in rows:
+                joined = self._joined(text)
+                comma = "," if joined else ""
+                whole = 0
+                for end, count in zip(ends, counts, strict=True):
+                    whole += count
+                    yield f'{name}_bucket{{{joined}{comma}le="{end}"}} {whole}\n'
+                yield f"{name}_sum{{{joined}}} {number(total)}\n"
+                yield f"{name}_count{{{joined}}} {whole}\n"
+
+        self._add(name, "histogram", meaning, lines())
 
     def _family(self, name: str, kind: str, meaning: str, samples: Iterable[Sample]) -> None:
         joined = self._joined
-        lines = [
+        lines = (
             f"{name}{{{joined(text)}}} {value if type(value) is int else number(value)}\n"
             for text, value in samples
-        ]
+        )
         self._add(name, kind, meaning, lines)
 
     def _joined(self, text: str) -> str:
         base = self._base
         return f"{base},{text}" if base and text else base or text
 
-    def _add(self, name: str, kind: str, meaning: str, lines: list[str]) -> None:
+    def _add(self, name: str, kind: str, meaning: str, lines: Iterator[str]) -> None:
         assert name not in self.series, f"{name} stands there twice"
-        self.series[name] = len(lines)
+        count = 0
         self._parts.append(f"# HELP {name} {meaning}\n# TYPE {name} {kind}\n")
-        self._parts += [
-            "".join(lines[n : n + PART_LINES]) for n in range(0, len(lines), PART_LINES)
-        ]
+        while part := list(islice(lines, PART_LINES)):
+            count += len(part)
+            self._parts.append("".join(part))
+        self.series[name] = count
 
     def add_text(self, text: str) -> None:
         """Families that somebody else has written."""
         self._parts.append(text)
 
-    def parts(self) -> Sequence[str]:
+    def parts(self) -> list[str]:
         """The text, in pieces."""
         return self._parts
 

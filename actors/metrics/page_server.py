@@ -5,14 +5,16 @@ connection one answers. Nobody who hangs or floods does harm: there are CONNECTI
 each has HEAD_S to ask, its TLS handshake included, and SEND_S to take its answer.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from http import HTTPStatus
+from itertools import chain
 from socket import MSG_PEEK, SHUT_RDWR, socket
 from ssl import SSLSocket
 from threading import BoundedSemaphore, Lock, Thread
 from time import monotonic
+from zlib import decompressobj
 
 from actors.metrics.http_text import (
     PLAIN,
@@ -32,15 +34,34 @@ LOOK_S = 1.0
 """How often the files of TLS are looked at, at most."""
 RECEIVE_BYTES = 4096
 SEND_BYTES = 256 << 10
+GZIP_BITS = 31
+"""For zlib: with the head and the end of gzip."""
+
+
+@dataclass(frozen=True, slots=True)
+class Packed:
+    """A long page, kept compressed."""
+
+    parts: Sequence[bytes]
+    size: int
+    """Bytes of the text."""
+
+    def unpacked(self) -> Iterator[bytes]:
+        """The text, as much at a time as is sent."""
+        unpacker = decompressobj(GZIP_BITS)
+        for part in self.parts:
+            while part:
+                yield unpacker.decompress(part, SEND_BYTES)
+                part = unpacker.unconsumed_tail
+        yield unpacker.flush()
 
 
 @dataclass(frozen=True, slots=True)
 class PageAnswer:
-    """A page, as it is and compressed."""
+    """A page, and what it is."""
 
     status: HTTPStatus
-    plain: Sequence[bytes]
-    gzip: Sequence[bytes] | None = None
+    body: bytes | Packed
     content_type: str = PLAIN
 
 
@@ -140,7 +161,7 @@ class PageServer:
     def _talk(self, sock: socket, deadline_s: float) -> None:
         _send(sock, self._buffers(sock, deadline_s), monotonic() + SEND_S)
 
-    def _buffers(self, sock: socket, deadline_s: float) -> Sequence[bytes]:
+    def _buffers(self, sock: socket, deadline_s: float) -> Iterable[bytes]:
         """What to send; nothing to who closes."""
         data = b""
         try:
@@ -157,14 +178,18 @@ class PageServer:
             answer = page(request)
         except HttpRefused as error:
             return (refusal(error),)
-        is_gzip = request.takes_gzip and answer.gzip is not None
-        body = answer.gzip if is_gzip and answer.gzip is not None else answer.plain
-        size = sum(map(len, body))
+        is_gzip, body = False, answer.body
+        if isinstance(body, bytes):
+            size, buffers = len(body), iter((body,))
+        elif request.takes_gzip:
+            is_gzip, size, buffers = True, sum(map(len, body.parts)), iter(body.parts)
+        else:
+            size, buffers = body.size, body.unpacked()
         head = response_head(answer.status, size, answer.content_type, is_gzip=is_gzip)
-        return (head,) if request.method == "HEAD" else (head, *body)
+        return (head,) if request.method == "HEAD" else chain((head,), buffers)
 
 
-def _send(sock: socket, buffers: Sequence[bytes], deadline_s: float) -> None:
+def _send(sock: socket, buffers: Iterable[bytes], deadline_s: float) -> None:
     for buffer in buffers:
         left = memoryview(buffer)
         while left:

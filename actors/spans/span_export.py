@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from logging import CRITICAL, getLogger
 from os import environ
+from threading import Thread
 from typing import TYPE_CHECKING, ClassVar
 
 from structlog import get_logger
@@ -216,19 +217,29 @@ class Collector:
         self._ended = ended
         self._tracer = provider.get_tracer("troupemq.broker")
         self._rocket = names.RocketNames(environ.get(names.OPT_IN, ""))
-        self._exporter = OTLPSpanExporter(
-            settings.otel_endpoint, timeout=settings.otel_timeout_ms / 1000
-        )
+        self._timeout_s = settings.otel_timeout_ms / 1000
+        self._exporter = OTLPSpanExporter(settings.otel_endpoint, timeout=self._timeout_s)
+        self._asking: Thread | None = None
 
     def send(self, spans: Sequence[SpanMade]) -> bool:
-        """Whether the collector has taken them. Takes otelTracesTimeoutMillis at most."""
+        """Whether the collector has taken them. Takes otelTracesTimeoutMillis at most: the library
+        waits so long for each piece of an answer, so it does that on a thread of its own, and who
+        still owes an answer is not asked again."""
         from opentelemetry.sdk.trace.export import SpanExportResult
 
         for each in spans:
             self._make(each)
         ended = [*self._ended]
         self._ended.clear()
-        return self._exporter.export(ended) is SpanExportResult.SUCCESS
+        if self._asking is not None and self._asking.is_alive():
+            return False
+        said: list[SpanExportResult] = []
+        self._asking = Thread(
+            target=lambda: said.append(self._exporter.export(ended)), name="collector", daemon=True
+        )
+        self._asking.start()
+        self._asking.join(self._timeout_s)
+        return said == [SpanExportResult.SUCCESS]
 
     def _make(self, made: SpanMade) -> None:
         from opentelemetry.context import Context

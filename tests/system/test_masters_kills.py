@@ -17,7 +17,8 @@ import pytest
 
 from tests.bench.process_figures import cpu_seconds
 from tests.compat.patience import wait_until
-from tests.compat.servers import SMALL_FILES, OurMasters, OurNameServer
+from tests.compat.servers import SMALL_FILES, OurMasters, OurNameServer, free_port
+from tests.support.metrics import samples, value
 from tests.support.wire import Wire
 from tests.system.test_cluster_kills import (
     BACK_S,
@@ -30,6 +31,7 @@ from tests.system.test_cluster_kills import (
 )
 from troupemq import Admin, Message, Producer
 from troupemq.client.connection import client
+from troupemq.masters.monitoring import asked
 
 MASTERS, KILLS = 3, 2
 
@@ -78,12 +80,17 @@ def test_one_master_dies_the_others_go_on_and_it_comes_back_with_all_it_had(
 
 
 @pytest.mark.slow(seconds=10)
-def test_each_of_several_slaves_follows_the_master_of_its_number(tmp_path: Path) -> None:
+def test_each_of_several_slaves_follows_the_master_of_its_number_and_one_port_shows_all_masters(
+    tmp_path: Path,
+) -> None:
+    port = free_port()
+    shown = {"metricsExporterType": "PROM", "monitoringPort": str(port)}
+    shown["metricsPromExporterPort"] = str(free_port(2))
     master = SMALL_FILES | {"registerNameServerPeriod": "10000"}
     slave = master | {"brokerRole": "SLAVE", "brokerId": "1"}
     with (
         OurNameServer(tmp_path / "names") as names,
-        OurMasters(tmp_path / "masters", names, 2, master) as masters,
+        OurMasters(tmp_path / "masters", names, 2, master | shown) as masters,
         OurMasters(tmp_path / "slaves", names, 2, slave) as slaves,
         Producer("producers", names.address) as producer,
         Admin(names.address) as admin,
@@ -96,6 +103,15 @@ def test_each_of_several_slaves_follows_the_master_of_its_number(tmp_path: Path)
         assert all(sent.values())
         for name, address in slaves.addresses().items():
             wait_until(partial(has, address, sent[name]), f"all at the slave {name}", BACK_S)
+        status, text = asked("127.0.0.1", port, "/metrics", BACK_S)
+        found = samples(text.decode())
+        for name, bodies in sent.items():
+            assert value(found, "troupemq_master_up", node_id=name) == 1
+            taken = value(found, "rocketmq_messages_in_total", node_id=name, topic=TOPIC)
+            assert taken == len(bodies)
+        assert (status, len(found["troupemq_master_up"])) == (200, 2)
+        status, text = asked("127.0.0.1", port, "/health/ready?verbose", BACK_S)
+        assert status == 200 and all(name.encode() in text for name in sent), text
 
 
 def wait_for_each(senders: Sequence[Sender], masters: OurMasters) -> None:

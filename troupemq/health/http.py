@@ -36,7 +36,7 @@ def checks_answer(checks: Sequence[HealthCheck]) -> PageAnswer:
     well = is_well(checks)
     body = dumps({"ok": well, "checks": [asdict(each) for each in checks]}).encode() + b"\n"
     status = HTTPStatus.OK if well else HTTPStatus.SERVICE_UNAVAILABLE
-    return PageAnswer(status, [body], content_type=JSON)
+    return PageAnswer(status, body, content_type=JSON)
 
 
 def _page(look: Callable[[], Sequence[HealthCheck]]) -> Page:

@@ -206,7 +206,7 @@ class Monitoring:
                 self._made[target] = monotonic(), made
             return made
 
-    def _exposition(self, target: str) -> Sequence[str]:
+    def _exposition(self, target: str) -> list[str]:
         ports = {
             each.name: found["metrics"]
             for each in self._masters

@@ -85,4 +85,4 @@ def test_who_scrapes_is_told_when_it_cannot_be_made() -> None:
     MakePage(("/x", ""), None, port.address).refuse("a test")
     (made,) = port.take()
     assert made.answer.status is HTTPStatus.INTERNAL_SERVER_ERROR
-    assert b"".join(made.answer.plain) == b"the page cannot be made: a test\n"
+    assert made.answer.body == b"the page cannot be made: a test\n"

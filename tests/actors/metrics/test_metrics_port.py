@@ -2,7 +2,7 @@
 
 import gc
 import gzip
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from http.client import HTTPConnection
@@ -28,7 +28,7 @@ WAIT_S = 30
 
 
 @contextmanager
-def serving(write: Callable[[str, object], Sequence[str]]) -> Iterator[tuple[ActorSystem, int]]:
+def serving(write: Callable[[str, object], list[str]]) -> Iterator[tuple[ActorSystem, int]]:
     """A port that serves what `write` makes as /metrics, and with collect=client, too."""
     server = PageServer(open_listener("127.0.0.1", 0, "metrics"))
     system = ActorSystem.real(disk=RealDisk())
@@ -76,7 +76,7 @@ def test_a_page_comes_plain_and_compressed_and_only_from_where_it_is() -> None:
 def test_who_asks_again_at_once_gets_the_same_page_and_unknown_parts_are_none() -> None:
     asked: list[str] = []
 
-    def write(collect: str, _: object) -> Sequence[str]:
+    def write(collect: str, _: object) -> list[str]:
         asked.append(collect)
         return [f"n {len(asked)}\n"]
 
@@ -102,7 +102,7 @@ def collecting() -> Iterator[None]:
 def test_garbage_is_collected_again_after_a_page_even_a_failed_one(collecting: None) -> None:
     during: list[bool] = []
 
-    def write(collect: str, _: object) -> Sequence[str]:
+    def write(collect: str, _: object) -> list[str]:
         during.append(gc.isenabled())
         if len(during) == 1:
             raise ValueError("no page")

@@ -1,8 +1,13 @@
 """Tests of actors/metrics/page.py: the text, as Prometheus reads it."""
 
+from collections.abc import Iterator
 from math import inf, nan
 
-from actors.metrics.page import PART_LINES, MetricsPage, labels, number
+import pytest
+
+from actors.metrics.exposition import answer_of
+from actors.metrics.page import PART_LINES, MetricsPage, labels, let_go, number
+from actors.metrics.page_server import Packed
 from tests.support.metrics import samples, value
 
 
@@ -44,3 +49,49 @@ def test_a_long_family_comes_in_parts() -> None:
     page.gauge("n", "Many", [(labels({"i": str(i)}), i) for i in range(count)])
     assert len(page.parts()) == 1 + 3
     assert len(samples("".join(page.parts()))["n"]) == count
+
+
+@pytest.mark.parametrize("kind", ["gauge", "histogram"])
+def test_no_more_lines_are_there_at_a_time_than_a_part_has(kind: str) -> None:
+    page, ahead = MetricsPage({}), []
+
+    def noted(lines: int) -> Iterator[int]:
+        for each in range(PART_LINES):
+            written = (len(page.parts()) - 1) * PART_LINES
+            ahead.append(each * lines - written)
+            yield each
+
+    if kind == "gauge":
+        page.gauge("n", "Many", (("", each) for each in noted(1)))
+    else:
+        page.histogram("n", "Many", (1,), (("", (1, 2), each) for each in noted(4)))
+    assert len(ahead) == PART_LINES and max(ahead) <= PART_LINES
+
+
+class Freed(list[int]):
+    """Notes how many go at a time."""
+
+    def __init__(self, items: range) -> None:
+        super().__init__(items)
+        self.at_a_time: list[int] = []
+
+    def __delitem__(self, which: object) -> None:
+        before = len(self)
+        super().__delitem__(which)  # type: ignore[arg-type]
+        self.at_a_time.append(before - len(self))
+
+
+def test_what_a_page_was_made_of_is_freed_in_pieces() -> None:
+    items = Freed(range(2 * PART_LINES + 1))
+    let_go(items)
+    assert items == [] and items.at_a_time == [PART_LINES, PART_LINES, 1]
+
+
+def test_the_text_is_gone_once_it_is_compressed_and_comes_back_a_piece_at_a_time() -> None:
+    text = "".join(f'n{{i="{number}"}} {number}\n' for number in range(50_000))
+    parts = [text[:1000], "", text[1000:]]
+    body = answer_of(parts).body
+    assert parts == [] and isinstance(body, Packed)
+    pieces = [*body.unpacked()]
+    assert b"".join(pieces) == text.encode() and body.size == len(text)
+    assert max(map(len, pieces)) < len(text) / 2

@@ -27,7 +27,7 @@ WAIT_S = 30
 
 
 def text_page(*parts: bytes) -> Page:
-    return lambda _: PageAnswer(HTTPStatus.OK, parts)
+    return lambda _: PageAnswer(HTTPStatus.OK, b"".join(parts))
 
 
 @contextmanager
@@ -98,7 +98,7 @@ def test_no_more_are_answered_at_a_time_than_there_are_threads() -> None:
     def slow(_: HttpRequest) -> PageAnswer:
         asked.append(1)
         let_go.wait(WAIT_S)
-        return PageAnswer(HTTPStatus.OK, [b"x"])
+        return PageAnswer(HTTPStatus.OK, b"x")
 
     with serving(slow) as server:
         waiting = [create_connection((HOST, server.port), WAIT_S) for _ in range(CONNECTIONS_MAX)]

@@ -3,6 +3,7 @@
 import pytest
 
 from actors.config import ConfigError, parse_broker_config, parse_namesrv_config
+from actors.metrics.page import PART_LINES
 from actors.metrics.selection import MetricsSelection, Row, column
 from actors.settings.metrics_settings import MetricsSettings
 from storage.errors import StoreError
@@ -14,13 +15,30 @@ def selection(**settings: object) -> MetricsSelection:
 
 def test_past_the_limit_the_busiest_are_kept_and_the_rest_is_one() -> None:
     rows = [Row(f"T{n}", "g", weight=n % 7, values=(1, n)) for n in range(100)]
-    kept = selection(metrics_series_max=10).limited(rows, greatest=(1,))
+    kept = selection(metrics_series_max=10).limited([*rows], greatest=(1,))
     assert len(kept) == 10
     assert min(row.weight for row in kept[:-1]) == 6
     other = kept[-1]
     assert (other.topic, other.group) == ("other", "other")
     assert sum(row.values[0] for row in kept) == 100, "what is added up is still there"
     assert other.values[1] == max(row.values[1] for row in rows if row not in kept)
+
+
+def test_all_but_the_busiest_are_freed_in_pieces_and_what_is_equal_keeps_its_place() -> None:
+    class Rows(list[Row]):
+        def sort(self, **_: object) -> None:
+            raise AssertionError("30,000 at once hold the loop up")
+
+        def __delitem__(self, which: object) -> None:
+            before = len(self)
+            super().__delitem__(which)  # type: ignore[arg-type]
+            freed.append(before - len(self))
+
+    freed: list[int] = []
+    rows = Rows(Row(f"T{n}", "g", 1, (n,)) for n in range(2 * PART_LINES + 10))
+    kept = selection(metrics_series_max=10).limited(rows)
+    assert [row.topic for row in kept] == [*(f"T{n}" for n in range(9)), "other"]
+    assert rows == [] and freed == [PART_LINES, PART_LINES, 10]
 
 
 def test_what_makes_many_lines_is_limited_by_its_lines() -> None:
@@ -45,7 +63,7 @@ def test_patterns_match_as_a_whole_and_system_topics_are_shown_on_request() -> N
 def test_labels_say_what_a_row_is() -> None:
     (row,) = selection().limited([Row("%RETRY%g", "g", 1, (5,))])
     assert row.text == 'topic="%RETRY%g",consumer_group="g",is_retry="true",is_system="true"'
-    assert column([row], 0) == [(row.text, 5)]
+    assert [*column([row], 0)] == [(row.text, 5)]
 
 
 @pytest.mark.parametrize("pattern", ["(a+)+", "(?=x)", "a\\1", "[", "x" * 257, "(a|b)*"])

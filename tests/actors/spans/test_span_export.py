@@ -1,10 +1,12 @@
 """Tests of actors/spans/span_export.py: a broker's spans, as a collector on loopback gets them."""
 
 from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from gzip import decompress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from socketserver import BaseRequestHandler, ThreadingTCPServer
 from threading import Event, Thread
 from time import monotonic, process_time
 
@@ -214,6 +216,53 @@ def test_a_collector_that_hangs_costs_no_send_and_no_stop(
     assert queue is not None and queue.waiting_count <= 16
     assert queue.dropped_count + queue.lost_count > 0
     assert running.stop(WAIT_S), "in order"
+
+
+@contextmanager
+def dribbling() -> Iterator[tuple[str, Event]]:
+    """A collector that answers each request a byte at a time, and never comes to the end; its
+    address, and whether it has begun."""
+    begun, over = Event(), Event()
+
+    class Handler(BaseRequestHandler):
+        def handle(self) -> None:
+            self.request.sendall(b"HTTP/1.1 200 OK\r\nX: ")
+            begun.set()
+            with suppress(OSError):
+                while not over.wait(0.02):
+                    self.request.sendall(b"x")
+
+    with ThreadingTCPServer(("127.0.0.1", 0), Handler) as server:
+        server.daemon_threads = True
+        serving = Thread(target=server.serve_forever, args=(0.01,), daemon=True)
+        serving.start()
+        yield f"http://127.0.0.1:{server.server_address[1]}/v1/traces", begun
+        over.set()
+        server.shutdown()
+        serving.join()
+
+
+def test_a_collector_that_dribbles_its_answer_is_given_up_and_asked_no_more_until_it_ends() -> None:
+    with dribbling() as (url, begun):
+        made = SimulatedBroker(
+            7,
+            config=replace(
+                BROKER, otel_traces=True, otel_endpoint=url, otel_timeout_ms=300, otel_queue_max=16
+            ),
+        )
+        made.make_topic()
+        made.send(properties=f"traceparent\x01{PARENT}\x02")
+        began_s = monotonic()
+        made.system.advance(1000)
+        assert begun.is_set(), "it has been asked, and would answer until the end of all days"
+        queue = made.broker.spans
+        assert queue is not None and (queue.lost_count, queue.sent_count) == (1, 0)
+        for _ in range(3):
+            made.send(properties=f"traceparent\x01{PARENT}\x02")
+            made.system.advance(10_000)
+        assert queue.lost_count == 4, "nobody asks again while it owes an answer"
+        made.stop()
+        assert monotonic() - began_s < WAIT_S
 
 
 class ProducerOf:

@@ -91,7 +91,7 @@ def test_the_overview_says_in_a_sentence_what_is_wrong(
     live: Visit, traffic: list[SendResult]
 ) -> None:
     assert live.json("/")["findings"] == [
-        {"level": "fine", "text": "Nothing is wrong: 1 brokers answer, no group is late."}
+        {"level": "fine", "text": "Nothing is wrong: 1 broker answers, no group is late."}
     ]
     (broker,) = live.json("/brokers")["brokers"]
     assert broker["broker"] == "broker-a" and broker["role"] == "master"

@@ -82,7 +82,7 @@ class Cluster:
 
     def hangs(self, _: HttpRequest) -> PageAnswer:
         self.let_go.wait(30)
-        return PageAnswer(HTTPStatus.OK, [b""])
+        return PageAnswer(HTTPStatus.OK, b"")
 
     def close(self) -> None:
         self.let_go.set()
@@ -99,7 +99,7 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
 
 def serves(name: str, number: int = 0) -> Page:
     text = PAGE.format(name=name, number=number).encode()
-    return lambda _: PageAnswer(HTTPStatus.OK, [text])
+    return lambda _: PageAnswer(HTTPStatus.OK, text)
 
 
 def says(*checks: HealthCheck) -> Page:
@@ -158,7 +158,7 @@ def test_health_does_not_wait_for_one_that_hangs(
 ) -> None:
     monkeypatch.setattr(monitoring, "HEALTH_S", 0.2)
     cluster.master("b", {"/health/live": cluster.hangs})
-    cluster.master("b-1", {"/health/live": lambda _: PageAnswer(HTTPStatus.OK, [b"[]"])})
+    cluster.master("b-1", {"/health/live": lambda _: PageAnswer(HTTPStatus.OK, b"[]")})
     status, text = get(cluster.shown(), "/health/live")
     assert status == 503
     assert [each["why"] for each in json.loads(text)["checks"]] == [

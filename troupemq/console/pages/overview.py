@@ -32,7 +32,8 @@ def overview(asked: PageRequest) -> Page:
     notes = [each.note for each in findings]
     if not notes:
         answered = sum(bool(each.says) for each in now.brokers)
-        notes = [Note("fine", f"Nothing is wrong: {answered} brokers answer, no group is late.")]
+        answer = "1 broker answers" if answered == 1 else f"{answered} brokers answer"
+        notes = [Note("fine", f"Nothing is wrong: {answer}, no group is late.")]
     late = sorted(now.groups.values(), key=lambda each: (-(each.late_ms or 0), -each.lag))
     return Page(
         "Overview",
