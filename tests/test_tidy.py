@@ -85,7 +85,7 @@ TESTED_ELSEWHERE = {
     "storage/recovery/unfinished_copy.py": "tests/storage/backup/test_backup.py: marks it",
     "storage/scrub/unit_reader.py": "tests/storage/scrub/test_round.py: what it is for",
     "storage/transactions/ledger.py": "tests/storage/transactions/test_table.py: part of the table",
-    "troupemq/__main__.py": "tests/troupemq/test_packaging.py: the command of a wheel",
+    "troupemq/__main__.py": "tests/compat/test_wheel.py: the command of a wheel",
     "troupemq/cli/admin/": "tests/troupemq/cli/test_admin_commands.py: every command by its name",
     "troupemq/console/changing/": "tests/troupemq/console/test_changes.py: each is carried out",
     "troupemq/console/pages/": "tests/troupemq/console/test_pages.py: every page by its path;"
@@ -120,7 +120,7 @@ SAME_NAMES = {
 
 NAME_OTHER_FILES = {
     "hatch_build.py": "an example",
-    "tests/troupemq/test_packaging.py": "files of a wheel",
+    "tests/compat/test_wheel.py": "files of a wheel",
 }
 
 LONG_FILES = {

@@ -72,7 +72,7 @@ SHOWN: dict[str, Sequence[tuple[str, Shown]]] = {
         (
             "troupemq job run archive",
             Alike(
-                "tests/troupemq/test_packaging.py::test_a_wheel_works_beside_packages_of_the_same_names"
+                "tests/compat/test_wheel.py::test_a_wheel_works_beside_packages_of_the_same_names"
             ),
         ),
         ("            troupemq/", DRAWN),
@@ -99,13 +99,13 @@ SHOWN: dict[str, Sequence[tuple[str, Shown]]] = {
     "docs/operations.md": [
         (
             "pip wheel",
-            Alike("tests/troupemq/test_packaging.py::test_the_installed_command_runs_anywhere"),
+            Alike("tests/compat/test_wheel.py::test_the_installed_command_runs_anywhere"),
         ),
         ("troupemq namesrv", By(STARTS + "a_name_server_and_a_broker_take_a_message")),
         (
             "from collections",
             By(
-                "tests/troupemq/test_packaging.py"
+                "tests/compat/test_wheel.py"
                 "::test_hooks_are_imported_from_a_wheel_as_the_documents_say"
             ),
         ),

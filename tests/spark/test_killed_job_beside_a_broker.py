@@ -123,7 +123,7 @@ def fill(namesrv: str) -> None:
         assert all(each.result(WAIT_S).status is SendStatus.OK for each in sends)
 
 
-@pytest.mark.trial(short=1, long=30, every=3, turn=0)
+@pytest.mark.trial(short=0, long=30, every=3, turn=0)
 def test_clients_notice_nothing_of_a_killed_job_and_nothing_of_it_is_left(
     servers: Servers, tmp_path: Path, seed: int
 ) -> None:

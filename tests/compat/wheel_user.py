@@ -1,4 +1,4 @@
-"""What a stranger's program does with the installed package; run by test_packaging.py.
+"""What a stranger's program does with the installed package; run by test_wheel.py.
 
 Sends one message and waits until it has come back.  Argument: the name server's address.
 """
