@@ -33,7 +33,7 @@ test: $(ready_to_test)       ## the whole suite but interop and trials (ARGS: wh
 	@$(python) -m pytest -q $(or $(ARGS),$(in_parallel) $(by_file))
 
 test-quick: $(ready_to_test)  ## of it what is quick: no Spark, no servers, no kills, no trials, nothing heavy
-	@$(in_memory) $(python) -m pytest -q -m "not slow" $(in_parallel:auto=logical) $(by_file) $(ARGS)
+	@$(in_memory) $(python) -m pytest -q -m "not slow" $(in_parallel) $(by_file) $(ARGS)
 
 check: lint types test       ## everything a change must pass
 
@@ -101,9 +101,8 @@ $(ready_to_test): pyproject.toml hatch_build.py
 
 compat := $(python) -m pytest -q -o faulthandler_timeout=1200 tests/compat
 
-# A process more than there are processors (tests/conftest.py), for slow tests mostly wait; without
-# these one for each (`logical`). Four at most for the sake of the disk.
-# With ARGS there is one, which a debugger can stop in.
+# A process more than there are processors (tests/conftest.py), for tests wait now and then. Four at
+# most for the sake of the disk. With ARGS there is one, which a debugger can stop in.
 in_parallel := -n auto --maxprocesses=4
 by_file := --dist=loadfile --no-loadscope-reorder
 

@@ -19,8 +19,8 @@ processor time by nature, or more than a second with all its cases, is marked `h
 file, a whole golden store, thousands of drawn values. `-m "not slow"` leaves out both, and trials.
 
 Both targets run in several processes. Files with slow tests begin, the longest first, so that no
-process is left with one at the end. Slow tests mostly wait, so with `-n auto` there is one process
-more than there are processors; with `-n logical` there are as many.
+process is left with one at the end. Tests wait now and then, so `-n auto` is one process more than
+there are processors.
 """
 
 import gc
@@ -48,10 +48,9 @@ def pytest_configure() -> None:
 
 
 @pytest.hookimpl(optionalhook=True)
-def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
-    """What `-n auto` and `-n logical` mean, but for --maxprocesses."""
-    more = int(config.getoption("numprocesses") == "auto")
-    return len(os.sched_getaffinity(0)) + more
+def pytest_xdist_auto_num_workers() -> int:
+    """What `-n auto` means, but for --maxprocesses."""
+    return len(os.sched_getaffinity(0)) + 1
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

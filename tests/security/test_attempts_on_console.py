@@ -16,6 +16,7 @@ from urllib.parse import quote
 
 import pytest
 
+from tests.compat.patience import wait_until
 from tests.support.brokers import BROKER, SimulatedBroker
 from tests.support.metrics import Scraper, samples
 from tests.troupemq.console.conftest import GONE, MakeVisit, Visit
@@ -360,6 +361,8 @@ def test_a47_many_that_hang_are_cut_and_more_are_told_so(
     monkeypatch.setattr(server_module, "HEAD_S", 0.5)
     server._server.config.limit_concurrency = 20
     held = [create_connection(("127.0.0.1", server.port), WAIT_S) for _ in range(100)]
+    known = server._server.server_state.connections
+    wait_until(lambda: len(known) > 20, "more than are served")
     begun = (b"", b"GET /tail?topic=T HTTP/1.1\r\nHost: lo", HEAD + b"Content-Length: 9\r\n\r\nab")
     for number, peer in enumerate(held):
         peer.sendall(begun[number % len(begun)])
