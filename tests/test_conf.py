@@ -89,6 +89,7 @@ def test_the_files_are_taken_without_a_remark() -> None:
     assert findings.sentence() == ""
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("config", [BrokerConfig, StoreConfig, NamesrvConfig])
 def test_every_setting_is_read_by_somebody(config: type[Any]) -> None:
     """One that nobody reads must be no field: then the start names it as without effect."""

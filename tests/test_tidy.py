@@ -125,6 +125,7 @@ NAME_OTHER_FILES = {
 
 LONG_FILES = {
     "actors/config.py": "all settings of a broker and of a name server, to be seen at once",
+    "tests/security/test_attempts_on_console.py": "a file for each family of attempts",
     "troupemq/masters/supervisor.py": "its process imports nothing of ours: it is one file",
 }
 """Files above FILE_LINES, and why they are not split."""

@@ -26,13 +26,13 @@ from typing import Any, TypeAlias
 
 from structlog import get_logger
 
+from actors.engine.short_collections import short_collections
 from actors.engine.system import StartFailed
 from actors.network.connections import PortTaken
 from storage.errors import StoreError, WrongSetting, os_sentence, reason_of
 from troupemq.client.errors import ClientError
 from troupemq.exit_codes import FAILED, exit_code_of
 from troupemq.health.notify import Notifier
-from troupemq.short_collections import short_collections
 
 log = get_logger(__name__)
 

@@ -18,6 +18,7 @@ from zlib import compressobj
 
 from actors.engine.actor import Actor, Where, handles
 from actors.engine.address import Address
+from actors.engine.short_collections import set_aside
 from actors.metrics.actor_figures import LOOK_MS, ActorFamilies
 from actors.metrics.metrics_port import MakePage, PageMade, TakeTime
 from actors.metrics.page import CONTENT_TYPE
@@ -70,13 +71,17 @@ class Exposition(Actor):
 @contextmanager
 def without_collections() -> Iterator[None]:
     """A page is a million objects that die at its end, none in a circle: a collection of garbage
-    meanwhile would look at all there is, and hold the loop up, for nothing."""
+    meanwhile would look at all there is, and hold the loop up, for nothing.
+
+    What is there at the end counts as new, and the next collection would look at all of it.
+    """
     was_on = gc.isenabled()
     gc.disable()
     try:
         yield
     finally:
         if was_on:
+            set_aside()
             gc.enable()
 
 

@@ -186,6 +186,7 @@ def longest_of_a_burst(root: Path) -> LongestHandler:
     return longest
 
 
+@pytest.mark.heavy
 def test_no_handler_holds_the_loop_up_for_long_in_a_burst(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

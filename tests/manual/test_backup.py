@@ -38,6 +38,7 @@ def bodies_in(store: Path) -> set[str]:
     return {str(each["body"]) for each in found if each["kind"] == "record"}
 
 
+@pytest.mark.heavy
 def test_its_commands_do_what_it_says(
     servers: Servers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -240,6 +240,7 @@ def test_cuts_anywhere_change_nothing_in_any_order(order: list[bytes], data: st.
     assert found == by_the_general_decoder(order)
 
 
+@pytest.mark.heavy
 @settings(profile)
 @given(st.permutations(MIXED), st.data())
 def test_cuts_change_nothing_in_a_damaged_stream(order: list[bytes], data: st.DataObject) -> None:

@@ -142,6 +142,7 @@ def test_a42_what_names_and_messages_say_stays_text(
 # --- A43
 
 
+@pytest.mark.heavy
 def test_a43_foreign_pages_forms_without_token_and_gets_change_nothing(visit: Visit) -> None:
     """Each change there is, in each of these ways."""
     users = visit.console.accounts.users()
@@ -219,6 +220,7 @@ def test_a44_sessions_begin_at_the_login_and_end_on_the_server(visit_to: MakeVis
 # --- A45
 
 
+@pytest.mark.heavy
 def test_a45_passwords_that_are_guessed_are_not_looked_at(visit_to: MakeVisit) -> None:
     """200 of the 10,000: of one address, for one name and for ever other ones."""
     visit = visit_to(None)

@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import pytest
+
 from actors.engine.dispatchers import SLOW_HANDLER_MS, LongestHandler
 from protocol.codes import ResponseCode
 from protocol.message import decode_records
@@ -40,6 +42,7 @@ def pull_all(lines: list[Line], round_: int) -> None:
         assert numbers == [*range(SENDS // LINES)]
 
 
+@pytest.mark.heavy
 def test_no_handler_on_the_loop_takes_50_ms_under_a_burst_of_2000_sends(tmp_path: Path) -> None:
     longest: list[LongestHandler] = []
     with serving_broker(tmp_path) as running:

@@ -316,6 +316,7 @@ def comparable(body: Any) -> Any:
     return body
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("name", FILES)
 def test_recorded_questions_get_the_recorded_answers(name: str) -> None:
     compared: Counter[int] = Counter()

@@ -1,11 +1,13 @@
 """Tests of actors/metrics/page.py: the text, as Prometheus reads it."""
 
+import gc
 from collections.abc import Iterator
 from math import inf, nan
 
 import pytest
 
-from actors.metrics.exposition import answer_of
+from actors.engine.short_collections import short_collections
+from actors.metrics.exposition import answer_of, without_collections
 from actors.metrics.page import PART_LINES, MetricsPage, labels, let_go, number
 from actors.metrics.page_server import Packed
 from tests.support.metrics import samples, value
@@ -95,3 +97,10 @@ def test_the_text_is_gone_once_it_is_compressed_and_comes_back_a_piece_at_a_time
     pieces = [*body.unpacked()]
     assert b"".join(pieces) == text.encode() and body.size == len(text)
     assert max(map(len, pieces)) < len(text) / 2
+
+
+def test_what_a_page_leaves_is_new_to_no_collection_where_old_objects_are_set_aside() -> None:
+    with short_collections():
+        with without_collections():
+            left = [[number] for number in range(20_000)]
+        assert gc.isenabled() and gc.get_count()[0] < len(left) / 2

@@ -73,6 +73,7 @@ def crowded(fails_at: int = -1) -> Iterator[tuple[Bench, Collecting]]:
         yield bench, namesrv
 
 
+@pytest.mark.heavy
 def test_very_many_topics_are_registered_in_parts_that_fit_into_frames() -> None:
     with crowded() as (bench, namesrv):
         assert namesrv.take_sizes() == [PART_TOPICS] * 3 + [MANY - 3 * PART_TOPICS]

@@ -77,6 +77,7 @@ def fill_up(
         made.system.drain()
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("name", GROUPS)
 def test_a_recorded_session_of_a_filtering_consumer_goes_the_same_way(name: str) -> None:
     pairs = session(name)

@@ -189,6 +189,7 @@ def test_what_the_collector_refuses_is_lost_and_it_is_left_alone_for_a_while(
     made.stop()
 
 
+@pytest.mark.heavy
 def test_a_collector_that_hangs_costs_no_send_and_no_stop(
     collector: Collector, tmp_path: Path
 ) -> None:

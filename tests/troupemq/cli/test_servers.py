@@ -61,6 +61,7 @@ def test_a_tour_sends_stores_and_consumes_a_thousand_messages(
     assert (tmp_path / "logs" / "troupemq.log").stat().st_size
 
 
+@pytest.mark.heavy
 def test_a_second_start_finds_what_the_first_one_stored(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -73,6 +74,7 @@ def test_a_second_start_finds_what_the_first_one_stored(
     assert "messages consumed     1,000" in out
 
 
+@pytest.mark.heavy
 def test_without_spark_the_tour_says_what_it_leaves_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

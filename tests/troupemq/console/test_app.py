@@ -12,6 +12,7 @@ from troupemq.console.changes import CHANGES
 ALL_PATHS = [*PLACES, "/message/body", *(f"/change/{name}" for name in CHANGES)]
 
 
+@pytest.mark.heavy
 def test_nothing_is_shown_without_a_login(visit_to: MakeVisit) -> None:
     visit = visit_to(None)
     for path in ALL_PATHS:
@@ -128,6 +129,7 @@ def test_no_get_changes_anything(visit: Visit) -> None:
     assert (visit.console.accounts.users(), len(visit.console.audit.newest(100))) == before
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("role", ["viewer", "operator", "admin"])
 def test_a_role_gets_its_pages_and_changes_and_no_others(visit_to: MakeVisit, role: str) -> None:
     """The same for pages, JSON and changes."""

@@ -66,6 +66,7 @@ def place(result: SendResult) -> dict[str, object]:
     }
 
 
+@pytest.mark.heavy
 def test_every_page_is_there_as_html_and_as_json(live: Visit, traffic: list[SendResult]) -> None:
     query: dict[str, dict[str, object]] = {
         "/jobs/history": {"job": "archive"},

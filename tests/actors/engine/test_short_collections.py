@@ -6,7 +6,7 @@ from weakref import ref
 
 import pytest
 
-from troupemq.short_collections import ALL_S, THRESHOLDS, short_collections
+from actors.engine.short_collections import ALL_S, THRESHOLDS, short_collections
 
 
 class Knot:
@@ -17,11 +17,13 @@ class Knot:
 
 
 @pytest.fixture(autouse=True)
-def all_is_looked_at_afterwards() -> Iterator[None]:
+def all_is_looked_at_at_first() -> Iterator[None]:
+    gc.unfreeze()
     yield
     gc.freeze()  # as tests/conftest.py has it
 
 
+@pytest.mark.heavy
 def test_what_survives_a_collection_is_not_looked_at_by_the_next_ones() -> None:
     with short_collections():
         assert gc.get_threshold() == THRESHOLDS
@@ -45,6 +47,7 @@ def test_a_cycle_that_dies_young_goes_with_the_next_collection() -> None:
         assert seen() is None
 
 
+@pytest.mark.heavy
 def test_after_some_minutes_all_is_looked_at() -> None:
     now_s = [0.0]
     with short_collections(lambda: now_s[0]):
@@ -62,3 +65,10 @@ def test_everything_is_as_before_in_the_end() -> None:
     with short_collections():
         pass
     assert (gc.get_threshold(), gc.callbacks, gc.get_freeze_count()) == (thresholds, callbacks, 0)
+
+
+def test_what_was_set_aside_before_stays_so() -> None:
+    gc.freeze()
+    with short_collections():
+        pass
+    assert gc.get_freeze_count() > 0
