@@ -9,7 +9,6 @@ process at once. SIGTERMs that come together are one signal: supervisors of proc
 process and then to its group.
 """
 
-import gc
 import json
 import os
 import signal
@@ -26,7 +25,7 @@ from typing import Any, TypeAlias
 
 from structlog import get_logger
 
-from actors.engine.short_collections import short_collections
+from actors.engine.short_collections import set_aside, short_collections
 from actors.engine.system import StartFailed
 from actors.network.connections import PortTaken
 from storage.errors import StoreError, WrongSetting, os_sentence, reason_of
@@ -168,7 +167,7 @@ class _Process:
         except (*OPERATOR_ERRORS, StartFailed, OSError) as error:
             say(sentence_of(error))
             return exit_code_of(error)
-        gc.freeze()  # what a start has made stays
+        set_aside()  # what a start has made stays
         try:
             self._write_ready_file(serving)
         except OSError as error:

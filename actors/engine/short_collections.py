@@ -48,7 +48,6 @@ def short_collections(clock: Callable[[], float] = monotonic) -> Iterator[None]:
     gc.set_threshold(*THRESHOLDS)
     gc.callbacks.append(on_collection)
     _blocks.append(on_collection)
-    gc.freeze()
     try:
         yield
     finally:

@@ -208,7 +208,7 @@ class Admission:
         host_flag = 0 if len(born_host) == HOST_V4_BYTES else BORN_HOST_V6
         if tail.batch:
             batch, waits = self._batch_of(send, state, queue_id_stored, born_host, host_flag)
-            return SendPut(state, (), batch, sends, send, queue_id, waits, context, arrived_ms)
+            return SendPut(state, batch, sends, send, queue_id, waits, context, arrived_ms)
         if self._rejects_transactions and self._preparer.is_half(send.properties):
             raise self._rules.transaction_forbidden()
         stored, code, keys, waits, sys_flag, redirect = self._preparer.prepare(
@@ -248,8 +248,7 @@ class Admission:
         record.delay_ms = delay_ms
         put = new_object(SendPut)
         put.state = state
-        put.records = (record,)
-        put.batch = None
+        put.group = record
         put.sends = sends
         put.send = send
         put.queue_id = queue_id

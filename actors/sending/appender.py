@@ -48,12 +48,10 @@ class SentBatch(PutBatch):
 
 @dataclass(slots=True, eq=False)
 class Put:
-    """Records of one queue that get into the log together, into one file, or not at all."""
+    """What gets into the log as a whole, or not at all."""
 
     state: TopicState
-    records: Sequence[Record]
-    batch: SentBatch | None
-    """Instead of records."""
+    group: Record | SentBatch
 
 
 class Appender:
@@ -115,9 +113,8 @@ class Appender:
         to be dispatched. Raises OSError or StoreError when the disk refuses: nothing is stored.
         """
         self._give_offsets(puts)
-        groups = [put.records if put.batch is None else put.batch for put in puts]
         try:
-            placed = self._log.append(groups, now_ms)
+            placed = self._log.append([put.group for put in puts], now_ms)
         except BaseException:
             self._take_back(puts)
             raise
@@ -129,68 +126,55 @@ class Appender:
                 self._take_back(puts[stored:])
                 break
             stored += 1
-            put_bytes = 0
-            counts = put.state.puts
-            if (batch := put.batch) is not None:
-                count = len(batch.parts)
-                batch.places = placed[done : done + count]
-                done += count
-                put_bytes = batch.places[-1][0] + batch.places[-1][1] - batch.places[0][0]
-                entries += _entries_of(batch, store_timestamp)
-                counts.count += count
-            for record in put.records:
-                offset, size = placed[done]
-                done += 1
-                record.physical_offset, record.record_bytes = offset, size
-                put_bytes += size
+            group, counts = put.group, put.state.puts
+            offset, size = placed[done]
+            if isinstance(group, SentBatch):
+                count = len(group.parts)
+                group.places = placed[done : done + count]
+                size = sum(group.places[-1]) - offset
+                entries += _entries_of(group, store_timestamp)
+            else:
+                count = 1
+                group.physical_offset, group.record_bytes = offset, size
                 entries.append(
                     (
-                        record.topic,
-                        record.queue_id,
-                        record.queue_offset,
+                        group.topic,
+                        group.queue_id,
+                        group.queue_offset,
                         offset,
                         size,
-                        store_timestamp + record.delay_ms if record.delay_ms else record.tags_code,
+                        store_timestamp + group.delay_ms if group.delay_ms else group.tags_code,
                         store_timestamp,
-                        record.sys_flag,
-                        record.keys,
+                        group.sys_flag,
+                        group.keys,
                     )
                 )
-            counts.count += len(put.records)
-            counts.bytes += put_bytes
+            done += count
+            counts.count += count
+            counts.bytes += size
             counts.times += 1
-            if put_bytes > SMALL_BYTES:
-                counts.note_large(put_bytes)
+            if size > SMALL_BYTES:
+                counts.note_large(size)
         return stored, entries
 
     @staticmethod
     def _give_offsets(puts: Sequence[Put]) -> None:
         for put in puts:
-            if (batch := put.batch) is not None:  # never of a transaction
-                offset = batch.queue_offset = put.state.next_offsets.get(batch.queue_id, 0)
-                put.state.next_offsets[batch.queue_id] = offset + len(batch.parts)
-                continue
-            records = put.records
-            first = records[0]
-            if first.sys_flag & TRANSACTION_PREPARED:
+            group, next_offsets = put.group, put.state.next_offsets
+            if group.sys_flag & TRANSACTION_PREPARED:
                 continue  # prepared or rolled back: in no queue, so without a number
-            next_offsets, queue_id = put.state.next_offsets, first.queue_id
-            offset = next_offsets.get(queue_id, 0)
-            for record in records:
-                record.queue_offset = offset
-                offset += 1
-            next_offsets[queue_id] = offset
+            offset = group.queue_offset = next_offsets.get(group.queue_id, 0)
+            count = len(group.parts) if isinstance(group, SentBatch) else 1
+            next_offsets[group.queue_id] = offset + count
 
     @staticmethod
     def _take_back(puts: Sequence[Put]) -> None:
         """Their numbers go to whoever gets into the log in their place."""
         for put in puts:
-            if put.batch is not None:
-                put.state.next_offsets[put.batch.queue_id] -= len(put.batch.parts)
-                continue
-            first = put.records[0]
-            if not first.sys_flag & TRANSACTION_PREPARED:
-                put.state.next_offsets[first.queue_id] -= len(put.records)
+            group = put.group
+            if not group.sys_flag & TRANSACTION_PREPARED:
+                count = len(group.parts) if isinstance(group, SentBatch) else 1
+                put.state.next_offsets[group.queue_id] -= count
 
 
 def _entries_of(batch: SentBatch, store_timestamp: int) -> list[DispatchEntry]:

@@ -190,7 +190,8 @@ class InternalAppends:
     def stored(self, puts: Sequence[OwnPut]) -> list[InternalAppend]:
         """Notes that these are in the log; takes out and gives what is whole now."""
         for put in puts:
-            record, counts = put.records[0], put.state.puts
+            record, counts = put.group, put.state.puts
+            assert isinstance(record, Record)
             counts.own_count += 1
             counts.own_bytes += record.record_bytes
             put.append.results.append(
@@ -243,7 +244,7 @@ class InternalAppends:
             record.keys,
             record.delay_ms,
         )
-        return OwnPut(state, (packed,), None, append)
+        return OwnPut(state, packed, append)
 
     def refuse(self, error: RefusedError) -> None:
         """What waits for the log is refused; what got into it before, says so."""

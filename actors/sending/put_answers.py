@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from actors.network.hooks import Hooks, SendContext
 from actors.network.sends import Sends, answer_of, failure
-from actors.sending.appender import Put
+from actors.sending.appender import Put, SentBatch
 from actors.sending.send_rules import RefusedError
 from actors.statistics.put_stats import PutStats
 from protocol.command import ONEWAY_FLAG
@@ -39,9 +39,10 @@ class SendPut(Put):
     @property
     def places(self) -> Sequence[Placed]:
         """Offset and size of each in the log."""
-        if self.batch is not None:
-            return self.batch.places
-        return [(record.physical_offset, record.record_bytes) for record in self.records]
+        group = self.group
+        if isinstance(group, SentBatch):
+            return group.places
+        return ((group.physical_offset, group.record_bytes),)
 
 
 class PutAnswers:
@@ -78,13 +79,17 @@ class PutAnswers:
         success = self._replies.success
         touched: dict[Sends, None] = {}
         for put in puts:
-            sends, send, records = put.sends, put.send, put.records
+            sends, send, record = put.sends, put.send, put.group
             touched[sends] = None
-            if code or put.context is not None or put.batch is not None or send.flag & ONEWAY_FLAG:
+            if (
+                code
+                or put.context is not None
+                or isinstance(record, SentBatch)
+                or send.flag & ONEWAY_FLAG
+            ):
                 self._one(put, code)
                 continue
             sends.owed -= 1
-            record = records[0]
             sends.frames.append(
                 success(
                     send.shape.serialize_type,
@@ -100,7 +105,7 @@ class PutAnswers:
     def _one(self, put: SendPut, code: int) -> None:
         """Anything but a plain success of one message."""
         sends, send, context, places = put.sends, put.send, put.context, put.places
-        queue_offset = (put.records[0] if put.batch is None else put.batch).queue_offset
+        queue_offset = put.group.queue_offset
         ids = self._replies.message_ids([offset for offset, _ in places])
         if send.flag & ONEWAY_FLAG:
             sends.done(None)

@@ -37,13 +37,12 @@ from storage.clock import SystemClock
 from storage.config import StoreConfig
 from storage.dispatching.dispatch import entry_of
 from storage.files.disk import RealDisk
-from storage.log.commit_log import prepare_file
 from storage.message_store import MessageStore
 from storage.reading.get_message import GetLimits, get_message
 from storage.reading.page_probe import PageProbe
 from storage.tables.consumer_filters import ConsumerFilters
 from tests.bench.pull_path import BATCH, GROUP, PROPERTIES, QUEUES, TOPIC, pull
-from tests.support.puts import HOST, put
+from tests.support.puts import HOST, append, put
 
 PER_QUEUE = 3200
 ROUNDS = 30
@@ -126,10 +125,7 @@ def filled_store(root: str) -> MessageStore:
             )
             for queue_id in range(QUEUES)
         ]
-        while not log.append([records], store.clock.now_ms()):
-            needed = log.next_file_offset_to_prepare()
-            assert needed is not None
-            log.adopt(prepare_file(needed, config, store.disk))
+        append(log, records, store.clock.now_ms())
     store.dispatcher.dispatch([entry_of(head, ()) for head in log.walk(0)])
     store.consume_queues.write_out_all()
     return store

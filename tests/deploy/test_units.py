@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.commands import commands_of
 from troupemq.cli import cli
 from troupemq.daemon import DEADLINE_S
 from troupemq.exit_codes import REFUSALS
@@ -29,7 +30,7 @@ def test_there_is_one_for_each_server() -> None:
 def test_a_unit_fits_the_process(unit: Path) -> None:
     found = settings(unit)
     command = found["ExecStart"].split()
-    assert command[1] in cli.commands
+    assert command[1] in commands_of(cli)
     assert found["Type"] == "notify" and int(found["WatchdogSec"]) >= 10
     assert int(found["TimeoutStopSec"]) > max(DEADLINE_S, supervisor.DEADLINE_S)
     refused = set(map(int, found["RestartPreventExitStatus"].split()))

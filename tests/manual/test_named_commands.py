@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 import pytest
 
+from tests.support.commands import commands_of
 from tests.test_docs import DOCUMENTS, ROOT
 from troupemq.cli import cli
 
@@ -32,7 +33,7 @@ def fault(line: str) -> str | None:
     while words and isinstance(command, click.Group):
         if words[0].isupper() or words[0].startswith("-"):
             break  # `troupemq COMMAND --help`
-        found = command.commands.get(words[0])
+        found = commands_of(command).get(words[0])
         if found is None:
             return f"no command {words[0]}"
         command = found

@@ -10,6 +10,7 @@ from actors.config import BrokerConfig, NamesrvConfig
 from docs.site import __main__ as site
 from docs.site import reference
 from storage.config import StoreConfig, keys_of
+from tests.support.commands import commands_of
 from troupemq import __all__ as client_names
 from troupemq.cli import cli
 
@@ -38,7 +39,7 @@ def test_no_default_tells_where_somebody_lives(pages: dict[str, str]) -> None:
 
 def test_every_command_says_what_it_says_with_help(pages: dict[str, str]) -> None:
     def paths(command: click.Command, path: str) -> list[str]:
-        below = command.commands if isinstance(command, click.Group) else {}
+        below = commands_of(command) if isinstance(command, click.Group) else {}
         return [path, *(one for name in below for one in paths(below[name], f"{path} {name}"))]
 
     missing = [path for path in paths(cli, "troupemq") if f"`{path}`" not in pages["commands"]]

@@ -15,6 +15,7 @@ from actors.config import NamesrvConfig, load_broker_config, parse_broker_config
 from tests.compat.patience import wait_until
 from tests.manual.following import HOST, ROOT, blocks, commands, run
 from tests.support.certificates import Certificates
+from tests.support.commands import commands_of
 from tests.troupemq.cli.test_servers import Started
 from troupemq.cli import cli
 from troupemq.cli.servers import SMALL_FILES
@@ -50,7 +51,7 @@ def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Start:
         else:
             words += ["--port", "0", "--data", str(tmp_path / "console")]
         with monkeypatch.context() as patch:
-            place = inspect.getmodule(cli.commands[words[0]].callback)
+            place = inspect.getmodule(commands_of(cli)[words[0]].callback)
             patch.setattr(place, "serve", Started(look))
             done = CliRunner().invoke(cli, words, catch_exceptions=False)
         assert done.exit_code == 0, done.output

@@ -18,7 +18,7 @@ from storage.message_store import MessageStore
 from storage.queues.consume_queue import UNIT
 from tests.support.clock import ManualClock
 from tests.support.fake_disk import FakeDisk
-from tests.support.puts import HOST, put
+from tests.support.puts import HOST, batch, put
 
 POWER_CUTS = 3
 STEPS_MAX = 40
@@ -59,12 +59,10 @@ class Run:
         """A chunk of single messages and batches, dispatched like a broker's."""
         self.clock.advance(1)
         next_offsets = dict(self.next_offsets)
-        groups = [
-            [self._message(next_offsets) for _ in range(self.random.choice((1, 1, 1, 3)))]
-            for _ in range(self.random.randint(1, 12))
-        ]
+        sent = [self._messages(next_offsets) for _ in range(self.random.randint(1, 12))]
+        groups = [batch(*each) if len(each) > 1 else each[0] for each in sent]
         placed = self.log.append(groups, self.clock.now_ms())
-        done = [record for group in groups for record in group][: len(placed)]
+        done = [record for each in sent for record in each][: len(placed)]
         for (offset, size), record in zip(placed, done, strict=True):
             self.records[offset] = bytes(self.log.view(offset, size))
             queue = record.topic.decode(), record.queue_id
@@ -78,8 +76,15 @@ class Run:
         if self.random.random() < 0.3:
             self.store.consume_queues.write_out_all()
 
-    def _message(self, next_offsets: dict[tuple[str, int], int]) -> PutRecord:
+    def _messages(self, next_offsets: dict[tuple[str, int], int]) -> list[PutRecord]:
+        """Of one queue: one, or a batch."""
         queue = "Topic" + self.random.choice("AB"), self.random.randrange(2)
+        count = self.random.choice((1, 1, 1, 3))
+        return [self._message(queue, next_offsets) for _ in range(count)]
+
+    def _message(
+        self, queue: tuple[str, int], next_offsets: dict[tuple[str, int], int]
+    ) -> PutRecord:
         queue_offset = next_offsets.get(queue, 0)
         next_offsets[queue] = queue_offset + 1
         self.count += 1

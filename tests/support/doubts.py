@@ -66,7 +66,7 @@ class OldStore:
         start = self.log.end_offset
         first = self.queue.max_offset
         puts = [put(topic=self.topic, queue_offset=first + number) for number in range(count)]
-        self.placed += self.log.append([puts], self.made.clock.now_ms())
+        self.placed += self.log.append(puts, self.made.clock.now_ms())
         self._dispatch(self.made, start)
 
     def flip_record(self, number: int, position: int, bit: int = 0) -> None:

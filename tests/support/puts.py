@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from protocol.checksum import body_crc
-from storage.log.append import Placed, PutRecord
+from storage.log.append import Placed, PutBatch, PutRecord
 from storage.log.commit_log import CommitLog, prepare_file
 
 HOST = bytes((127, 0, 0, 1, 0, 0, 0x27, 0x76))
@@ -38,10 +38,28 @@ def put(
     )
 
 
+def batch(*records: PutRecord) -> PutBatch:
+    """Messages of one queue, with numbers that follow each other, as one send has them."""
+    first = records[0]
+    return PutBatch(
+        first.topic,
+        first.queue_id,
+        first.queue_offset,
+        first.sys_flag,
+        first.born_timestamp,
+        first.born_host,
+        first.reconsume_times,
+        [(each.flag, each.body_crc, each.body, each.properties, b"") for each in records],
+        sum(len(each.body) + len(each.properties) for each in records),
+    )
+
+
 def append(log: CommitLog, records: Sequence[PutRecord], now_ms: int) -> list[Placed]:
-    """Appends them side by side; the log gets its next file where it needs one."""
-    while not (placed := log.append([[*records]], now_ms)):
+    """Appends them; the log gets its next file where it needs one."""
+    placed = log.append(records, now_ms)
+    while len(placed) < len(records):
         needed = log.next_file_offset_to_prepare()
         assert needed is not None
         log.adopt(prepare_file(needed, log.config, log.queue.disk))
+        placed += log.append(records[len(placed) :], now_ms)
     return placed

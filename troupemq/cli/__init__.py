@@ -19,10 +19,8 @@ A command's file is imported when the command is named: the broker, which half o
 is more than half of what a command takes to start.
 """
 
-from collections import UserDict
 from importlib.metadata import PackageNotFoundError
 from importlib.metadata import version as installed_version
-from typing import Any
 
 import click
 
@@ -37,61 +35,73 @@ def version() -> str:
         return "source"
 
 
-def _run() -> click.Command:
-    from troupemq.cli.servers import run
-
-    return run
-
-
-def _namesrv() -> click.Command:
-    from troupemq.cli.servers import namesrv
-
-    return namesrv
-
-
-def _broker() -> click.Command:
-    from troupemq.cli.servers import broker
-
-    return broker
-
-
-def _console() -> click.Command:
-    from troupemq.cli.console import console
-
-    return console
+NAMES = [
+    "admin",
+    "broker",
+    "completion",
+    "console",
+    "consume",
+    "doctor",
+    "health",
+    "job",
+    "namesrv",
+    "run",
+    "send",
+    "store",
+    "top",
+]
 
 
-def _send() -> click.Command:
-    from troupemq.cli.messages import send
+class Commands(click.Group):
+    """Commands that are imported when they are named."""
 
-    return send
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return NAMES
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        match cmd_name:
+            case "run" | "namesrv" | "broker":
+                from troupemq.cli.servers import broker, namesrv, run
+
+                return {"run": run, "namesrv": namesrv, "broker": broker}[cmd_name]
+            case "console":
+                from troupemq.cli.console import console
+
+                return console
+            case "send" | "consume":
+                from troupemq.cli.messages import consume, send
+
+                return {"send": send, "consume": consume}[cmd_name]
+            case "admin":
+                from troupemq.cli.admin import admin
+
+                return admin
+            case "top":
+                from troupemq.cli.top import top
+
+                return top
+            case "job":
+                from troupemq.cli.jobs import job
+
+                return job
+            case "store":
+                return _store()
+            case "health":
+                from troupemq.cli.health import health
+
+                return health
+            case "doctor":
+                from troupemq.cli.doctor import doctor
+
+                return doctor
+            case "completion":
+                from troupemq.cli.completion import completion
+
+                return completion
+        return None
 
 
-def _consume() -> click.Command:
-    from troupemq.cli.messages import consume
-
-    return consume
-
-
-def _admin() -> click.Command:
-    from troupemq.cli.admin import admin
-
-    return admin
-
-
-def _top() -> click.Command:
-    from troupemq.cli.top import top
-
-    return top
-
-
-def _job() -> click.Command:
-    from troupemq.cli.jobs import job
-
-    return job
-
-
-def _store() -> click.Command:
+def _store() -> click.Group:
     from troupemq.store_backup import backup, restore
     from troupemq.store_commands import store
     from troupemq.store_mending import check, rebuild
@@ -101,47 +111,7 @@ def _store() -> click.Command:
     return store
 
 
-def _health() -> click.Command:
-    from troupemq.cli.health import health
-
-    return health
-
-
-def _doctor() -> click.Command:
-    from troupemq.cli.doctor import doctor
-
-    return doctor
-
-
-def _completion() -> click.Command:
-    from troupemq.cli.completion import completion
-
-    return completion
-
-
-class _Commands(UserDict[str, Any]):
-    """By name, each imported when it is asked for."""
-
-    def __getitem__(self, name: str) -> click.Command:
-        made: click.Command = self.data[name]()
-        return made
-
-
-_OF_SERVERS = {"run": _run, "namesrv": _namesrv, "broker": _broker, "console": _console}
-_OF_CLIENTS = {"send": _send, "consume": _consume, "admin": _admin, "top": _top}
-_OTHERS = {
-    "job": _job,
-    "store": _store,
-    "health": _health,
-    "doctor": _doctor,
-    "completion": _completion,
-}
-
-
-@click.group(
-    commands=_Commands(_OF_SERVERS | _OF_CLIENTS | _OTHERS),
-    context_settings={**HELP_OPTIONS, "max_content_width": 100},
-)
+@click.group(cls=Commands, context_settings={**HELP_OPTIONS, "max_content_width": 100})
 @click.version_option(version(), prog_name="troupemq")
 def cli() -> None:
     """A message broker that RocketMQ 4.9 clients talk to, and its tools.

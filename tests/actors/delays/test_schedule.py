@@ -161,22 +161,20 @@ def delivered(scheduled: MessageRecord, due: int) -> MessageRecord:
     size = len(encode_record(scheduled))
     placed = log.append(
         [
-            [
-                PutRecord(
-                    scheduled.topic.encode(),
-                    scheduled.queue_id,
-                    0,
-                    scheduled.flag,
-                    scheduled.sys_flag,
-                    scheduled.born_timestamp,
-                    scheduled.born_host,
-                    scheduled.reconsume_times,
-                    0,
-                    scheduled.body,
-                    scheduled.properties,
-                    scheduled.body_crc,
-                )
-            ]
+            PutRecord(
+                scheduled.topic.encode(),
+                scheduled.queue_id,
+                0,
+                scheduled.flag,
+                scheduled.sys_flag,
+                scheduled.born_timestamp,
+                scheduled.born_host,
+                scheduled.reconsume_times,
+                0,
+                scheduled.body,
+                scheduled.properties,
+                scheduled.body_crc,
+            )
         ],
         due - 1000,
     )
@@ -349,7 +347,7 @@ def test_a_message_that_does_not_say_where_it_belongs_is_skipped() -> None:
     queues, log = made.broker.store.consume_queues, made.broker.store.commit_log
     text = b"DELAY\x011\x02REAL_TOPIC\x01Topic\x02REAL_QID\x01x"
     record = PutRecord(b"SCHEDULE_TOPIC_XXXX", 0, 0, 0, 0, 0, bytes(8), 0, 0, b"", text, 0)
-    ((offset, size),) = log.append([[record]], made.clock.now_ms())
+    ((offset, size),) = log.append([record], made.clock.now_ms())
     queues.get_or_create("SCHEDULE_TOPIC_XXXX", 0).append(0, offset, size, 1)
     with capture_logs() as lines:
         made.system.advance(2000)

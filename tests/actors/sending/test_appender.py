@@ -36,14 +36,11 @@ class Made:
         self.stats = PutStats()
         self.appender = Appender(self.log, Published({"Topic": CONFIG}), self.stats)
 
-    def put(self, *bodies: bytes, queue_id: int = 1, sys_flag: int = 0, delay_ms: int = 0) -> Put:
-        """A put of so many records."""
-        state = self.appender.state_of("Topic", CONFIG)
-        records = []
-        for body in bodies:
-            given = asdict(put(body, queue_id=queue_id, sys_flag=sys_flag))
-            records.append(Record(**given, tags_code=77, keys=(b"key",), delay_ms=delay_ms))
-        return Put(state, records, None)
+    def put(self, body: bytes, queue_id: int = 1, sys_flag: int = 0, delay_ms: int = 0) -> Put:
+        """A put of one record."""
+        given = asdict(put(body, queue_id=queue_id, sys_flag=sys_flag))
+        record = Record(**given, tags_code=77, keys=(b"key",), delay_ms=delay_ms)
+        return Put(self.appender.state_of("Topic", CONFIG), record)
 
     def batch(self, *bodies: bytes, queue_id: int = 1) -> Put:
         """A put of a batch."""
@@ -52,7 +49,7 @@ class Made:
             b"Topic", queue_id, 0, 0, 0, HOST, 0, parts, sum(map(len, bodies)),
             [(77, (body,)) for body in bodies],
         )  # fmt: skip
-        return Put(self.appender.state_of("Topic", CONFIG), (), batch)
+        return Put(self.appender.state_of("Topic", CONFIG), batch)
 
     def append(self, *puts: Put) -> tuple[int, list[int]]:
         """How many are stored, and the queue offsets that are dispatched."""
@@ -63,27 +60,29 @@ class Made:
 def test_records_count_up_by_queue_and_know_where_they_lie() -> None:
     made = Made()
     made.appender.start_at({("Topic", 1): 10, ("Other", 0): 5})
-    batch, single = made.put(b"1", b"2"), made.put(b"3")
-    assert made.append(batch, single, made.put(b"4", queue_id=2)) == (3, [10, 11, 12, 0])
-    for record in (*batch.records, *single.records):
+    puts = [made.put(b"1"), made.put(b"22"), made.put(b"3"), made.put(b"4", queue_id=2)]
+    assert made.append(*puts) == (4, [10, 11, 12, 0])
+    sizes = []
+    for record in (each.group for each in puts):
+        assert isinstance(record, Record)
         stored = made.log.read_record(record.physical_offset)
         assert stored is not None
         assert (stored.body, stored.queue_offset) == (record.body, record.queue_offset)
-    sizes = [record.record_bytes for record in (*batch.records, *single.records)]
+        sizes.append(record.record_bytes)
     counts = made.stats.by_topic["Topic"]
-    assert (counts.count, counts.times) == (4, 3)
-    assert counts.bytes == made.log.end_offset == sum(sizes) + sizes[0]
+    assert (counts.count, counts.times) == (4, 4)
+    assert counts.bytes == made.log.end_offset == sum(sizes)
 
 
 def test_a_batch_counts_up_too_and_knows_where_its_records_lie() -> None:
     made = Made()
     put = made.batch(b"1", b"22")
     assert made.append(made.put(b"0"), put, made.put(b"3")) == (3, [0, 1, 2, 3])
-    assert put.batch is not None
-    stored = [made.log.read_record(offset) for offset, _ in put.batch.places]
+    assert isinstance(put.group, SentBatch)
+    stored = [made.log.read_record(offset) for offset, _ in put.group.places]
     assert [(each.body, each.queue_offset) for each in stored if each] == [(b"1", 1), (b"22", 2)]
     _, entries = made.appender.append([put], NOW_MS + 1)
-    (first, first_bytes), (second, second_bytes) = put.batch.places
+    (first, first_bytes), (second, second_bytes) = put.group.places
     assert entries == [
         (b"Topic", 1, 4, first, first_bytes, 77, NOW_MS + 1, 0, (b"1",)),
         (b"Topic", 1, 5, second, second_bytes, 77, NOW_MS + 1, 0, (b"22",)),
@@ -125,7 +124,7 @@ def test_what_the_disk_refuses_has_taken_no_numbers() -> None:
     assert made.append(made.put(b"1")) == (1, [0])
     made.disk.fail_next("pwrite", OSError(errno.EIO, "Input/output error"))
     with pytest.raises(StoreError):
-        made.append(made.put(b"2"), made.put(b"3", b"4"), made.batch(b"6", b"7"))
+        made.append(made.put(b"2"), made.put(b"3"), made.batch(b"6", b"7"))
     assert made.stats.by_topic["Topic"] == TopicCounts(1, made.log.end_offset, 1)
     assert made.append(made.put(b"5")) == (1, [1])
 

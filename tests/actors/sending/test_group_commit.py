@@ -243,7 +243,7 @@ def test_bytes_that_a_sync_took_along_are_answered_without_another() -> None:
     sends.owed = 1
     record = Record(b"Topic", 0, 0, 0, 0, 0, peer.host, 0, 0, b"body", b"", 0, 0, (), 0, 0, 100)
     state = new_state("Topic", TopicConfig("Topic"))
-    stored = SendPut(state, (record,), None, sends, sends.sends[0], 0, True, None, 0.0)
+    stored = SendPut(state, record, sends, sends.sends[0], 0, True, None, 0.0)
     made.system.address("group_commit").tell(CommitUpTo(log.flushed_offset, [stored]))
     made.system.drain()
     assert [answer.code for answer in peer.received] == [SUCCESS]

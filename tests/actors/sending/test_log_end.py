@@ -64,7 +64,7 @@ def test_only_the_file_behind_the_last_one_is_room() -> None:
     assert made.end.adopt(made.prepared(FILE_BYTES))
     assert not made.end.waits_for_file
     assert made.log.queue.capacity_end == 2 * FILE_BYTES
-    assert made.log.append([[put(bytes(FILE_BYTES // 2))]] * 2, 0)
+    assert made.log.append([put(bytes(FILE_BYTES // 2))] * 2, 0)
     dropped = Told("clean_files")
     made.end.drop_files(DropFiles(FILE_BYTES, dropped.address))
     (told,) = dropped.take()
@@ -99,7 +99,7 @@ def test_what_was_said_for_good_stays() -> None:
 
 def test_what_was_written_is_counted_and_dispatched_up_to_the_end() -> None:
     made = Made()
-    ((offset, size),) = made.log.append([[put()]], 5)
+    ((offset, size),) = made.log.append([put()], 5)
     entry = (b"Topic", 0, 0, offset, size, 0, 5, 0, ())
     made.end.dispatch([entry])
     assert made.reput.take() == [Appended(size, [entry])]

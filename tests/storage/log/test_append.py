@@ -12,15 +12,15 @@ from protocol.message import (
 )
 from storage.log.append import (
     BatchPart,
+    Group,
     Placed,
     PutBatch,
     PutRecord,
     blank,
     encode_groups,
     group_bytes_of,
-    record_bytes_of,
 )
-from tests.support.puts import HOST, HOST_V6, put
+from tests.support.puts import HOST, HOST_V6, batch, put
 
 NOW_MS = 1_700_000_000_000
 
@@ -41,7 +41,7 @@ def test_a_record_is_the_one_that_the_codec_makes(
         prepared_offset=77,
     )
     placed: list[Placed] = []
-    pieces, _, end = encode_groups([[record]], 0, 5000, 1 << 20, NOW_MS, store_host, placed)
+    pieces, _, end = encode_groups([record], 0, 5000, 1 << 20, NOW_MS, store_host, placed)
     expected = encode_record(
         MessageRecord(
             topic="Täg",
@@ -63,11 +63,11 @@ def test_a_record_is_the_one_that_the_codec_makes(
     assert b"".join(pieces) == expected
     assert placed == [(5000, len(expected))]
     assert end == 5000 + len(expected)
-    assert record_bytes_of(record, store_host) == len(expected)
+    assert group_bytes_of(record, store_host) == len(expected)
 
 
 def test_records_of_a_chunk_follow_each_other() -> None:
-    groups = [[put(b"a"), put(b"bb")], [put(b"")], [put(b"ccc")]]
+    groups: list[Group] = [batch(put(b"a"), put(b"bb")), put(b""), put(b"ccc")]
     placed: list[Placed] = []
     pieces, number, end = encode_groups(groups, 0, 0, 1 << 20, NOW_MS, HOST, placed)
     records = list(decode_records(b"".join(pieces)))
@@ -77,17 +77,17 @@ def test_records_of_a_chunk_follow_each_other() -> None:
 
 
 def test_a_group_needs_eight_bytes_to_spare() -> None:
-    size = record_bytes_of(put(), HOST)
+    size = group_bytes_of(put(), HOST)
     for room, fits in [(size + 8, 1), (size + 7, 0)]:
         placed: list[Placed] = []
-        pieces, number, end = encode_groups([[put()]], 0, 100, 100 + room, NOW_MS, HOST, placed)
+        pieces, number, end = encode_groups([put()], 0, 100, 100 + room, NOW_MS, HOST, placed)
         assert (number, len(placed), end) == (fits, fits, 100 + size * fits)
         assert bool(pieces) == bool(fits)
 
 
 def test_a_batch_that_does_not_fit_is_left_out_whole() -> None:
-    size = record_bytes_of(put(), HOST)
-    groups = [[put()], [put(), put()], [put()]]
+    size = group_bytes_of(put(), HOST)
+    groups: list[Group] = [put(), batch(put(), put()), put()]
     placed: list[Placed] = []
     pieces, number, end = encode_groups(groups, 0, 0, 3 * size, NOW_MS, HOST, placed)
     assert (number, end, placed) == (1, size, [(0, size)])
@@ -101,25 +101,25 @@ def test_a_batch_is_encoded_as_its_records_are(store_host: bytes, born_host: byt
         (7, body_crc(b"one"), b"one", b"TAGS\x01a", b"\x02WAIT\x01true"),
         (-1, body_crc(b""), b"", b"", b"WAIT\x01true"),
     ]
-    batch = PutBatch("Täg".encode(), 3, 9, 0x1, 5, born_host, 2, parts, 40)
+    sent = PutBatch("Täg".encode(), 3, 9, 0x1, 5, born_host, 2, parts, 40)
     records = [
-        PutRecord(batch.topic, 3, 9 + n, flag, 0x1, 5, born_host, 2, 0, body, own + behind, crc)
+        PutRecord(sent.topic, 3, 9 + n, flag, 0x1, 5, born_host, 2, 0, body, own + behind, crc)
         for n, (flag, crc, body, own, behind) in enumerate(parts)
     ]
-    batch.parts_bytes = sum(len(record.body) + len(record.properties) for record in records)
-    size = group_bytes_of(records, store_host)
-    assert group_bytes_of(batch, store_host) == size
+    sent.parts_bytes = sum(len(record.body) + len(record.properties) for record in records)
+    size = group_bytes_of(sent, store_host)
+    assert size == sum(group_bytes_of(record, store_host) for record in records)
     found = []
-    for group in (batch, records):
+    for groups in ([sent], records):
         placed: list[Placed] = []
         pieces, number, end = encode_groups(
-            [group], 0, 5000, 5000 + size + 8, NOW_MS, store_host, placed
+            groups, 0, 5000, 5000 + size + 8, NOW_MS, store_host, placed
         )
-        assert (number, end) == (1, 5000 + size)
+        assert (number, end) == (len(groups), 5000 + size)
         found.append((b"".join(pieces), placed))
-        full = encode_groups([group], 0, 5000, 5000 + size + 7, NOW_MS, store_host, [])
-        assert full == ([], 0, 5000)
     assert found[0] == found[1]
+    full = encode_groups([sent], 0, 5000, 5000 + size + 7, NOW_MS, store_host, [])
+    assert full == ([], 0, 5000)
 
 
 def test_blank_says_how_much_is_left() -> None:
@@ -128,4 +128,4 @@ def test_blank_says_how_much_is_left() -> None:
 
 def test_a_topic_over_127_bytes_is_our_own_mistake() -> None:
     with pytest.raises(ValueError):
-        encode_groups([[put(topic="t" * 128)]], 0, 0, 1 << 20, NOW_MS, HOST, [])
+        encode_groups([put(topic="t" * 128)], 0, 0, 1 << 20, NOW_MS, HOST, [])

@@ -8,13 +8,13 @@ import pytest
 from protocol.message import BLANK_MAGIC, SIZE_AND_MAGIC
 from storage.config import StoreConfig
 from storage.errors import DiskFull, OffsetError, StoreError, SyncFailed
-from storage.log.append import Placed, record_bytes_of
+from storage.log.append import Placed, group_bytes_of
 from storage.log.commit_log import CommitLog, prepare_file
 from tests.support.fake_disk import FakeDisk
-from tests.support.puts import HOST, put
+from tests.support.puts import HOST, batch, put
 
 NOW_MS = 1_700_000_000_000
-RECORD_BYTES = record_bytes_of(put(), HOST)
+RECORD_BYTES = group_bytes_of(put(), HOST)
 RECORDS_PER_FILE = 4
 FILE_BYTES = RECORDS_PER_FILE * RECORD_BYTES + 8 + 60
 """Four records, and a rest of 68 bytes."""
@@ -29,7 +29,7 @@ class Log:
     log: CommitLog
 
     def append(self, count: int, now_ms: int = NOW_MS) -> list[Placed]:
-        return self.log.append([[put(b"%04d" % n)] for n in range(count)], now_ms)
+        return self.log.append([put(b"%04d" % n) for n in range(count)], now_ms)
 
     def adopt_next(self) -> None:
         offset = self.log.next_file_offset_to_prepare()
@@ -129,14 +129,14 @@ def test_a_file_is_asked_for_once_the_last_one_is_in_use(log: Log) -> None:
 def test_a_batch_lies_in_one_file(log: Log) -> None:
     log.adopt_next()
     log.append(3)
-    placed = log.log.append([[put(), put()]], NOW_MS)
+    placed = log.log.append([batch(put(), put())], NOW_MS)
     assert [offset for offset, _ in placed] == [FILE_BYTES, FILE_BYTES + RECORD_BYTES]
 
 
 def test_a_group_longer_than_a_file_is_refused_and_leaves_nothing(log: Log) -> None:
     log.adopt_next()
     with pytest.raises(ValueError):
-        log.log.append([[put()], [put(bytes(FILE_BYTES))]], NOW_MS)
+        log.log.append([put(), put(bytes(FILE_BYTES))], NOW_MS)
     assert log.log.end_offset == 0
     assert log.append(1) == [(0, RECORD_BYTES)]
     assert bytes(log.log.queue.files[0].slice(RECORD_BYTES, 100)) == bytes(100)

@@ -4,7 +4,7 @@ import pytest
 
 from protocol.message import decode_record, encode_record
 from storage.config import StoreConfig
-from storage.log.append import record_bytes_of
+from storage.log.append import group_bytes_of
 from storage.log.commit_log import CommitLog, prepare_file
 from storage.recovery.log_scan import LogScan, start_after_clean_stop, start_after_crash
 from tests.support.fake_disk import FakeDisk
@@ -13,7 +13,7 @@ from tests.support.puts import HOST, put
 NOW_MS = 1_700_000_000_000
 FILE_BYTES = 8192
 PROPERTIES = b"UNIQ_KEY\x01some-key"
-RECORD_BYTES = record_bytes_of(put(properties=PROPERTIES), HOST)
+RECORD_BYTES = group_bytes_of(put(properties=PROPERTIES), HOST)
 
 
 def a_log(files: int = 1, records: int = 0) -> CommitLog:
@@ -25,7 +25,7 @@ def a_log(files: int = 1, records: int = 0) -> CommitLog:
     log.store_host = HOST
     for number in range(1, files):
         log.adopt(prepare_file(number * FILE_BYTES, config, disk))
-    log.append([[put(properties=PROPERTIES)] for _ in range(records)], NOW_MS)
+    log.append([put(properties=PROPERTIES) for _ in range(records)], NOW_MS)
     return log
 
 
@@ -53,7 +53,7 @@ def test_whole_records_count_over_all_files() -> None:
 def test_an_empty_next_file_is_where_the_log_goes_on() -> None:
     log = a_log(files=2, records=1)
     while log.queue.find(log.end_offset) is log.queue.files[0]:
-        log.append([[put(properties=PROPERTIES)]], NOW_MS)
+        log.append([put(properties=PROPERTIES)], NOW_MS)
     damage(log, bytes(RECORD_BYTES), FILE_BYTES)
     assert scanned(log).end_offset == FILE_BYTES
 
@@ -101,7 +101,7 @@ def test_a_dropped_page_is_not_jumped_over() -> None:
 def test_a_record_whose_second_page_was_lost_does_not_count(body_bytes: int) -> None:
     for topic, properties in [("T" * 100, PROPERTIES * 20), ("T" * 127, b"")]:
         log = a_log(records=0)
-        log.append([[put(bytes(body_bytes), topic=topic, properties=properties)]], NOW_MS)
+        log.append([put(bytes(body_bytes), topic=topic, properties=properties)], NOW_MS)
         whole = scanned(log, after_crash=True)
         assert whole.end_offset == log.end_offset
         if log.end_offset - 2 <= 4096:
@@ -112,7 +112,7 @@ def test_a_record_whose_second_page_was_lost_does_not_count(body_bytes: int) -> 
 
 def test_text_that_ends_in_zeros_counts_when_something_follows_it() -> None:
     log = a_log(records=0)
-    log.append([[put(bytes(3900), properties=b"a\x01" + bytes(300))], [put()]], NOW_MS)
+    log.append([put(bytes(3900), properties=b"a\x01" + bytes(300)), put()], NOW_MS)
     assert scanned(log, after_crash=True).end_offset == log.end_offset
 
 
@@ -127,9 +127,9 @@ def test_after_a_crash_reading_begins_at_the_newest_file_that_is_old_enough() ->
     for number in range(4):
         starts.append(NOW_MS + 1000 * number)
         while log.end_offset < (number + 1) * FILE_BYTES - 2 * RECORD_BYTES:
-            log.append([[put(properties=PROPERTIES)]], starts[number])
+            log.append([put(properties=PROPERTIES)], starts[number])
         if number < 3:
-            log.append([[put(bytes(400))]], starts[number] + 1000)
+            log.append([put(bytes(400))], starts[number] + 1000)
     firsts = [decode_record(file.view).store_timestamp for file in log.queue.files]
     assert firsts == [NOW_MS, NOW_MS + 1000, NOW_MS + 2000, NOW_MS + 3000]
     assert start_after_crash(log.queue, NOW_MS - 1) == 0
@@ -196,7 +196,7 @@ def test_a_page_lost_in_the_middle_of_a_record_is_the_end_too() -> None:
     log = a_log(files=2, records=100)
     damage(log, bytes(4096), 4096)
     first_lost = 4096 // RECORD_BYTES * RECORD_BYTES
-    log.append([[put(properties=PROPERTIES)]], NOW_MS)
+    log.append([put(properties=PROPERTIES)], NOW_MS)
     assert whole(log).end_offset == first_lost
 
 
@@ -213,7 +213,7 @@ def test_damage_before_a_torn_end_is_the_end() -> None:
 def test_a_record_that_is_older_than_what_stands_before_it_is_left_over() -> None:
     log = a_log(records=3)
     end = log.end_offset
-    log.append([[put(properties=PROPERTIES)]] * 2, NOW_MS + 10)
+    log.append([put(properties=PROPERTIES)] * 2, NOW_MS + 10)
     stale = end + RECORD_BYTES
     damage(log, (NOW_MS - 10).to_bytes(8), stale + 56)
     damage(log, b"\x7f", end)

@@ -133,7 +133,7 @@ def test_what_is_compared_with_the_master_holds_the_newest_record(tmp_path: Path
     end = opened.commit_log.end_offset
     assert replica.overlap_start(end) == end - 4096
     record = PutRecord(b"T", 0, 0, 0, 0, 0, bytes(8), 0, 0, bytes(20_000), b"", 0)
-    opened.commit_log.append([[record]], 0)
+    opened.commit_log.append([record], 0)
     opened.catch_up()
     for queues in (opened.consume_queues, ()):
         again = ReplicaLog(opened.commit_log, (), queues)

@@ -80,7 +80,7 @@ def delayed(stopped: Stopped, code: int) -> None:
 def test_a_due_time_of_an_earlier_list_of_levels_is_kept(delay_ms: int, is_kept: bool) -> None:
     small = SmallStore()
     record = put(topic="SCHEDULE_TOPIC_XXXX", properties=b"DELAY\x011")
-    small.log.append([[record]], small.clock.now_ms())
+    small.log.append([record], small.clock.now_ms())
     small.store.catch_up()
     stored_ms = small.log.last_store_timestamp
     stopped = Stopped(1)

@@ -8,6 +8,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
+from tests.support.commands import commands_of
 from troupemq import cli as cli_module
 from troupemq import java
 from troupemq.cli import cli, version
@@ -15,10 +16,10 @@ from troupemq.cli import cli, version
 
 def all_commands() -> list[list[str]]:
     found: list[list[str]] = [[]]
-    for name, command in cli.commands.items():
+    for name, command in commands_of(cli).items():
         found.append([name])
         if isinstance(command, click.Group):
-            found += [[name, each] for each in command.commands]
+            found += [[name, each] for each in commands_of(command)]
     return found
 
 
@@ -35,7 +36,7 @@ def test_every_option_says_what_it_does() -> None:
         command: click.Command = cli
         for word in words:
             assert isinstance(command, click.Group)
-            command = command.commands[word]
+            command = commands_of(command)[word]
         for option in command.params:
             if isinstance(option, click.Option):
                 obvious = option.name in ("topic", "timeout_ms")
@@ -48,7 +49,7 @@ def test_a_command_of_clients_imports_neither_the_broker_nor_spark() -> None:
         "import sys\n"
         f"from {cli_module.__name__} import cli\n"
         "for name in ('send', 'consume', 'admin', 'top', 'health'):\n"
-        "    assert cli.commands[name].name == name\n"
+        "    assert cli.get_command(None, name).name == name\n"
         "print(*sys.modules)\n"
     )
     done = subprocess.run(
