@@ -51,6 +51,9 @@ SETTINGS: Mapping[str, Mapping[str, str]] = {
 TEST_MODE = {"tls.test.mode.enable": "true"}
 ENFORCING = {"tls.server.mode": "enforcing"}
 
+JVM = ("-Xms512m", "-Xmx512m")
+"""With all its compilers, as people run it: how long it takes is told too."""
+
 
 @dataclass
 class Side:
@@ -130,6 +133,7 @@ def started(kind: str, mode: str, java: Java, scratch: Path) -> Iterator[Side]:
         else:
             names = OfficialNameServer(java, folder / "names")
             official = OfficialBroker(java, folder, names, settings)
+            official.jvm_options = names.jvm_options = JVM
             if mode == "tls":
                 official.jvm_options += ("-Dtls.server.mode=enforcing",)
             broker = official
