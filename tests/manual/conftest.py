@@ -6,14 +6,14 @@ from pathlib import Path
 import pytest
 
 from actors.config import parse_broker_config, parse_namesrv_config
-from tests.manual.following import HOST
+from tests.manual.following import HOST, wait_for_registration
 from troupemq.cli.servers import SMALL_FILES
 from troupemq.servers import Servers
 
 
 @pytest.fixture
 def servers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Servers]:
-    """What `troupemq run` starts, on free ports."""
+    """What `troupemq run` starts, on free ports, once the broker is registered."""
     monkeypatch.chdir(tmp_path)
     servers = Servers(lambda reason: None)
     config, _ = parse_namesrv_config("", {"listenPort": "0", "bindAddress": HOST})
@@ -25,5 +25,6 @@ def servers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Servers
         "", {**own, "brokerName": "broker-a", "storePathRootDir": "data/store", **SMALL_FILES}
     )
     servers.start_broker(broker, store)
+    wait_for_registration(servers)
     yield servers
     servers.stop(20)

@@ -6,7 +6,9 @@ from pathlib import Path
 
 from click.testing import CliRunner
 
+from tests.compat.patience import wait_until
 from troupemq.cli import cli
+from troupemq.servers import Servers
 
 HOST = "127.0.0.1"
 ROOT = Path(__file__).resolve().parents[2]
@@ -37,3 +39,10 @@ def run(*words: str, exit_code: int = 0) -> str:
 def told(line: str) -> str:
     """The same, of a line."""
     return run(*shlex.split(line))
+
+
+def wait_for_registration(servers: Servers) -> None:
+    """Until the name server knows its broker."""
+    assert servers.broker is not None
+    registered = servers.broker.broker.attachment.registered
+    wait_until(lambda: registered.value == 1, "the broker is registered")

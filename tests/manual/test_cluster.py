@@ -8,7 +8,7 @@ import pytest
 
 from actors.config import load_broker_config, parse_namesrv_config
 from tests.compat.patience import wait_until
-from tests.manual.following import HOST, blocks, commands, run
+from tests.manual.following import HOST, blocks, commands, run, wait_for_registration
 from tests.support.brokers import send_command
 from tests.support.wire import Wire
 from troupemq.cli.servers import SMALL_FILES
@@ -56,14 +56,8 @@ def test_its_commands_do_what_it_says(stack: ExitStack, monkeypatch: pytest.Monk
     ports = [settings.split("=")[1] for *_, settings, _, _ in lines]
     assert len(set(ports)) == len(lines) == 4
     brokers = [broker_of(stack, line, namesrv) for line in lines]
-
-    def all_know() -> bool:
-        return all(
-            each.broker is not None and each.broker.broker.attachment.registered.value == 1
-            for each in brokers
-        )
-
-    wait_until(all_know, "all are registered")
+    for each in brokers:
+        wait_for_registration(each)
     wait_until(lambda: followed(brokers[::2]), "both slaves follow")
     printed = [run(*words) for words in commands(looking)]
     listed = [line.split()[1:3] for line in printed[0].splitlines() if "DefaultCluster" in line]

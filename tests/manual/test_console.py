@@ -25,9 +25,6 @@ TOKEN = "tmq_…"
 
 @pytest.fixture
 def console(servers: Servers, tmp_path: Path) -> Iterator[Console]:
-    assert servers.broker is not None
-    registered = servers.broker.broker.attachment.registered
-    wait_until(lambda: registered.value == 1, "the broker is registered")
     namesrv = f"{HOST}:{servers.ports['namesrv']}"
     console = Console(ConsoleSettings(data=tmp_path / "console", namesrv=namesrv))
     yield console

@@ -11,7 +11,7 @@ import pytest
 from actors.config import parse_broker_config, parse_namesrv_config
 from tests.compat.patience import wait_until
 from tests.compat.servers import free_port
-from tests.manual.following import DOCS, HOST, ROOT, run
+from tests.manual.following import DOCS, HOST, ROOT, run, wait_for_registration
 from tests.support.brokers import send_command
 from tests.support.wire import Wire
 from troupemq import Message, Producer, SendStatus
@@ -97,9 +97,7 @@ class Machines:
         broker, config, findings = parse_broker_config("", {**here, **own, **SMALL, **settings})
         assert not findings
         servers.start_broker(broker, config)
-        assert servers.broker is not None
-        registered = servers.broker.broker.attachment.registered
-        wait_until(lambda: registered.value == 1, "the broker is registered")
+        wait_for_registration(servers)
         return servers
 
 

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.compat.patience import wait_until
 from tests.manual.following import blocks, commands, run
 from troupemq.cli.servers import SMALL_FILES
 from troupemq.servers import Servers
@@ -18,9 +17,6 @@ NAMESRV = "127.0.0.1:9876"
 @pytest.fixture
 def inhabited(servers: Servers) -> Servers:
     """With a topic, and a group that has taken one of two messages."""
-    assert servers.broker is not None
-    registered = servers.broker.broker.attachment.registered
-    wait_until(lambda: registered.value == 1, "the broker is registered")
     for line in (
         "admin updateTopic -c DefaultCluster -t Orders -r 1 -w 1",
         "send -t Orders -b one",

@@ -9,8 +9,7 @@ import pytest
 
 from actors.config import parse_broker_config, parse_namesrv_config
 from remoting.tls_options import ENABLE, TRUST
-from tests.compat.patience import wait_until
-from tests.manual.following import DOCS, HOST, commands, run
+from tests.manual.following import DOCS, HOST, commands, run, wait_for_registration
 from troupemq.cli.servers import SMALL_FILES
 from troupemq.servers import Servers
 
@@ -47,9 +46,7 @@ def test_the_certificates_of_the_page_serve_everybody(
         )
         assert not findings
         servers.start_broker(broker, store)
-        assert servers.broker is not None
-        registered = servers.broker.broker.attachment.registered
-        wait_until(lambda: registered.value == 1, "the broker is registered")
+        wait_for_registration(servers)
         (words,) = commands(asking)
         assert broker.broker_name in run(*words)
         run("troupemq", "admin", "updateTopic", "-c", "DefaultCluster", "-t", "Orders", *words[3:])

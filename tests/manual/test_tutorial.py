@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.compat.patience import wait_until
 from tests.manual.following import DOCS, told
 from troupemq.servers import Servers
 
@@ -26,9 +25,6 @@ def test_it_works_as_it_says(
     servers: Servers, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert f"```sh\n{RUN_FIRST}```" in TEXT
-    assert servers.broker is not None
-    registered = servers.broker.broker.attachment.registered
-    wait_until(lambda: registered.value == 1, "the broker is registered")
     printed = []
     for kind, block in BLOCKS:
         if kind == "python":
