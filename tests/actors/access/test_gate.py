@@ -257,6 +257,17 @@ def test_refusals_are_counted_by_account_group_and_code() -> None:
     (found,) = server.guard.refusals.of_group("shop")
     assert (found.account, found.group, found.code, found.count) == ("shop-account", "shop", 11, 3)
     assert found.remark == "No default permission for topic:Secret"
+    assert refusal(server.gate(), signed(RemotingCommand(11, dict(pull)), "reader-account"))
+    assert refusal(server.gate(), signed(RemotingCommand(15, dict(pull)), "shop-account"))
+    others = {**pull, "consumerGroup": "others"}
+    assert refusal(server.gate(), signed(RemotingCommand(11, others), "shop-account"))
+    counted = {(x.account, x.group, x.code): x.count for x in server.guard.refusals.all()}
+    assert counted == {
+        ("shop-account", "shop", 11): 3,
+        ("reader-account", "shop", 11): 1,
+        ("shop-account", "shop", 15): 1,
+        ("shop-account", "others", 11): 1,
+    }
 
 
 def test_traces_go_without_a_permission_but_not_without_end() -> None:
