@@ -94,3 +94,38 @@ def test_the_documents_install_the_wheel_that_is_built_with_the_extras_that_it_h
         for each in found.split(",")
     }
     assert extras and extras <= project["optional-dependencies"].keys()
+
+
+ATTEMPT = re.compile(r"^\| A(\d+) \|.*\| ([^|]+) \|$", re.MULTILINE)
+ELSEWHERE = {"entrance": "actors/network/test_entrance.py", "locks": "test_locks.py"}
+"""Words of the table for files that are not in `tests/security/`."""
+
+
+def test_each_attempt_of_the_table_has_a_test_of_its_number_where_the_table_says() -> None:
+    found = ATTEMPT.findall((ROOT / "docs" / "security.md").read_text(encoding="utf-8"))
+    assert [int(number) for number, _ in found] == [*range(1, 52)]
+    assert [
+        f"A{number}: {word}"
+        for number, words in found
+        for word in words.split(", ")
+        if word != "locks" and not any(numbers_of(word, int(number)))
+    ] == []
+
+
+def numbers_of(word: str, attempt: int) -> Iterator[bool]:
+    """For each test in the files that a word means, whether it is of this attempt, or hole."""
+    is_hole = re.fullmatch(r"H\d+", word) is not None
+    letter, number = (word[0].lower(), int(word[1:])) if is_hole else ("a", attempt)
+    names = "holes_of_*" if is_hole else f"*{word}"
+    folder = ROOT / "tests"
+    paths = (
+        [folder / ELSEWHERE[word]]
+        if word in ELSEWHERE
+        else folder.glob(f"security/test_{names}.py")
+    )
+    for path in paths:
+        text = path.read_text(encoding="utf-8")
+        for first, last in re.findall(
+            rf"^def test_{letter}(\d+)_(?:to_{letter}(\d+)_)?", text, re.M
+        ):
+            yield int(first) <= number <= int(last or first)

@@ -147,10 +147,9 @@ def outcome(text: str, status: int) -> str:
     """Which exception, or which sentence, a command ends with."""
     if status & 0x7F:
         return "hangs"
-    thrown = _THROWN.findall(text)
     for name in ("OutOfMemoryError", "StackOverflowError"):
-        if name in thrown:
+        if name in text:
             return name
-    if thrown:
+    if thrown := _THROWN.findall(text):
         return str(thrown[-1])
     return "a sentence" if text.startswith("troupemq: ") else "no error"
