@@ -13,6 +13,7 @@ from protocol.codes import RequestCode
 from protocol.command import RemotingCommand
 from protocol.signature import SecretKey, signed_values
 from storage.config import StoreConfig
+from tests.support.sockets import Line
 from tests.troupemq.client.cluster import SEND, Cluster, stored
 from troupemq import (
     Admin,
@@ -28,6 +29,7 @@ from troupemq import (
     TransactionState,
 )
 from troupemq.cli.admin import admin
+from troupemq.cli.admin.session import Session
 from troupemq.servers import Servers
 
 ACCOUNTS = """
@@ -190,10 +192,22 @@ def test_a_denied_consumer_is_seen_in_its_status(
         assert not denied.poll(100)
         monkeypatch.setenv("TROUPEMQ_ACCESS_KEY", "administrator")
         monkeypatch.setenv("TROUPEMQ_SECRET_KEY", "secret-admin")
+        with Session(namesrv) as session:
+            (place,) = session.topic_brokers("Orders")
+        with Line.to(int(place.address.rpartition(":")[2])) as line:
+            fields = {"topic": "Orders", "consumerGroup": "billing"}
+            for account in (Credentials("shop-account", "its-old-secret"), None):
+                pull = RemotingCommand(RequestCode.PULL_MESSAGE, dict(fields))
+                if account is not None:
+                    account.sign(pull, 1)
+                assert line.ask(pull).code == 1
         done = CliRunner().invoke(admin, ["consumerStatus", "-g", "billing", "-n", namesrv])
     assert done.exit_code == 1
     assert "refused the account reader-account" in done.output
     assert "No default permission for group:billing" in done.output
+    assert "refused the account shop-account" in done.output
+    assert "Check signature failed for accessKey=shop-account" in done.output
+    assert "refused a stranger from 127.0.0.1" in done.output
 
 
 def test_every_request_is_signed_anew_and_its_body_with_it(cluster: Cluster) -> None:
