@@ -97,8 +97,9 @@ def test_the_documents_install_the_wheel_that_is_built_with_the_extras_that_it_h
 
 
 ATTEMPT = re.compile(r"^\| A(\d+) \|.*\| ([^|]+) \|$", re.MULTILINE)
-ELSEWHERE = {"entrance": "actors/network/test_entrance.py", "locks": "test_locks.py"}
-"""Words of the table for files that are not in `tests/security/`."""
+ENTRANCE = ROOT / "tests" / "actors" / "network" / "test_entrance.py"
+LOCKS = "locks"
+"""Word of the table for what is no attempt by its name: tests/test_locks.py."""
 
 
 def test_each_attempt_of_the_table_has_a_test_of_its_number_where_the_table_says() -> None:
@@ -108,24 +109,17 @@ def test_each_attempt_of_the_table_has_a_test_of_its_number_where_the_table_says
         f"A{number}: {word}"
         for number, words in found
         for word in words.split(", ")
-        if word != "locks" and not any(numbers_of(word, int(number)))
+        if word != LOCKS and not any(are_of(word, int(number)))
     ] == []
 
 
-def numbers_of(word: str, attempt: int) -> Iterator[bool]:
+def are_of(word: str, attempt: int) -> Iterator[bool]:
     """For each test in the files that a word means, whether it is of this attempt, or hole."""
     is_hole = re.fullmatch(r"H\d+", word) is not None
-    letter, number = (word[0].lower(), int(word[1:])) if is_hole else ("a", attempt)
+    letter, number = ("h", int(word[1:])) if is_hole else ("a", attempt)
     names = "holes_of_*" if is_hole else f"*{word}"
-    folder = ROOT / "tests"
-    paths = (
-        [folder / ELSEWHERE[word]]
-        if word in ELSEWHERE
-        else folder.glob(f"security/test_{names}.py")
-    )
-    for path in paths:
-        text = path.read_text(encoding="utf-8")
-        for first, last in re.findall(
-            rf"^def test_{letter}(\d+)_(?:to_{letter}(\d+)_)?", text, re.M
-        ):
+    in_security = (ROOT / "tests" / "security").glob(f"test_{names}.py")
+    named = re.compile(rf"^def test_{letter}(\d+)_(?:to_{letter}(\d+)_)?", re.MULTILINE)
+    for path in [ENTRANCE] if word == "entrance" else in_security:
+        for first, last in named.findall(path.read_text(encoding="utf-8")):
             yield int(first) <= number <= int(last or first)
