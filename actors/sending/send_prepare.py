@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from protocol.property_shapes import PropertyShapes, find_pairs
+from protocol.property_shapes import PropertyShapes, find_pairs, pairs_of
 from protocol.sysflag import TRANSACTION_COMMIT, TRANSACTION_MASK
 from protocol.tags import tags_code
 from protocol.topic_names import HALF_TOPIC, SCHEDULE_TOPIC
@@ -102,7 +102,7 @@ class Preparer:
 
     def _parsed(self, topic: str, queue_id: int, sys_flag: int, properties: bytes) -> Prepared:
         """The same for a text whose names are not those of the message before."""
-        pairs = dict(find_pairs(properties))
+        pairs = pairs_of(properties)
         separators = properties.count(b"\x02")
         canonical = len(pairs) == separators + 1
         if not canonical and len(pairs) == separators and properties.endswith(b"\x02"):
