@@ -17,17 +17,19 @@ find_pairs = compile_pattern(rb"(?<![^\x02])([^\x01\x02]+)\x01([^\x02]+)").finda
 
 
 def pairs_of(properties: bytes) -> dict[bytes, bytes]:
-    """Values by name, as `find_pairs` has them: 1.1 µs for eight pairs, 1.8 where text is odd."""
+    """Values by name, as `find_pairs` has them: 1.1 µs for eight pairs instead of 1.8."""
     pairs: dict[bytes, bytes] = {}
     try:
         for pair in properties.split(b"\x02"):
             name, value = pair.split(b"\x01")
+            if not name or not value:
+                break
             pairs[name] = value
+        else:
+            return pairs
     except ValueError:
-        return dict(find_pairs(properties))
-    if b"" in pairs or b"" in pairs.values():
-        return dict(find_pairs(properties))
-    return pairs
+        pass
+    return dict(find_pairs(properties))  # the text is odd
 
 
 Cut = tuple[bytes, bytes, bytes, bytes, bytes]

@@ -18,7 +18,7 @@ from dataclasses import replace
 from itertools import count
 
 from actors.sending.internal_append import InternalRecord
-from actors.sending.send_prepare import Redirect, delay_level, delayed, index_keys_of
+from actors.sending.send_prepare import Redirect, delay_level, delayed
 from protocol.codes import RequestCode
 from protocol.command import ONEWAY_FLAG, RemotingCommand
 from protocol.headers.transaction import CheckTransactionStateHeader
@@ -28,7 +28,7 @@ from protocol.property_shapes import find_pairs, pairs_of
 from protocol.sysflag import TRANSACTION_COMMIT, TRANSACTION_MASK
 from protocol.tags import tags_code as tags_code_of
 from protocol.topic_names import HALF_TOPIC, OP_HALF_TOPIC, TRANS_CHECK_MAX_TIME_TOPIC
-from storage.dispatching.dispatch import tags_code
+from storage.dispatching.dispatch import index_keys_of, tags_code
 
 _OPERATION = b"WAIT\x01true\x02TAGS\x01d"
 _OPERATION_CODE = tags_code_of("d")
