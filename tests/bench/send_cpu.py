@@ -17,7 +17,7 @@ from socket import IPPROTO_TCP, TCP_NODELAY, create_connection, socket
 from ssl import MemoryBIO, SSLWantReadError
 from statistics import median
 from threading import Thread
-from time import perf_counter, sleep
+from time import perf_counter
 
 from protocol.batch import BatchMessage, encode_batch
 from protocol.codes import LanguageCode, RequestCode, ResponseCode, SerializeType
@@ -195,6 +195,8 @@ class LoadedBroker:
         self.turns_us: list[float] = []
         self._frames, self._next, self._batch = frames, 0, batch
         self._delay_s = delay_s
+        self._looked = 0.0, 0.0
+        """When it was looked last whether all is delivered, and what was used by then, µs."""
         config = f"brokerName=a\nbrokerIP1={HOST}\nlistenPort=0\nnamesrvAddr={HOST}:1\n"
         if has_acl:
             accounts = scratch.with_name(f"{scratch.name}.yml")
@@ -245,16 +247,18 @@ class LoadedBroker:
             turns.append(perf_counter() - began)
             done += size * self._batch
         if self._delay_s:
-            sleep(self._delay_s)
-            while self._is_busy():
-                pass
+            self._looked = perf_counter() + self._delay_s, 0.0
+            wait_until(self._is_idle, f"{self.name} has delivered")
         self.figures.append((scheduled_us(self.child.pid) - before) / done)
         self.turns_us.append(median(turns) * 1e6)
 
-    def _is_busy(self) -> bool:
-        before = scheduled_us(self.child.pid)
-        sleep(LOOK_S)
-        return scheduled_us(self.child.pid) - before > IDLE_SHARE * LOOK_S * 1e6
+    def _is_idle(self) -> bool:
+        """Whether everything is due, and hardly anything was done since the look before."""
+        (looked_s, used_us), now_s = self._looked, perf_counter()
+        if now_s < looked_s + LOOK_S:
+            return False
+        self._looked = now_s, scheduled_us(self.child.pid)
+        return self._looked[1] - used_us < IDLE_SHARE * (now_s - looked_s) * 1e6
 
     def _wait_for(self, answers: int) -> None:
         data = b""
