@@ -29,7 +29,7 @@ from tests.actors.metrics.names import (
 from tests.compat.patience import wait_until
 from tests.support.brokers import BROKER, STORE, SimulatedBroker, send_command
 from tests.support.certificates import Certificates
-from tests.support.metrics import Scraper, families, samples, value
+from tests.support.metrics import Scraper, families, samples, text_of, value
 from tests.support.peers import request
 from tests.support.transacting import COMMIT, ROLLBACK, end_command, half
 
@@ -68,7 +68,7 @@ def test_every_name_that_others_ask_for_is_declared() -> None:
     scraper = Scraper(made)
     assert NATIVE - families(scraper.text()) == set()
     assert len(EXPORTER) == 89
-    told = families("".join(scraper.metrics.pages["/metrics/exporter"]("", None)))
+    told = families(text_of(scraper.metrics.pages["/metrics/exporter"]("", None)))
     assert EXPORTER - told == set()
     assert {name for name in told if name.startswith("rocketmq_")} - EXPORTER == {
         "rocketmq_message_accumulation"  # which its documents name, and a console asks for
