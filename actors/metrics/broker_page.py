@@ -16,7 +16,6 @@ from actors.metrics.selection import (
     Row,
     column,
     flag,
-    in_turns,
     items_of,
     topic_labels,
 )
@@ -159,7 +158,7 @@ class BrokerPage:
         others that have given something up."""
         groups, counts = self._from.tables.groups.value, dict(self._from.put_stats.dead_letters)
         dead = []
-        for row in in_turns(shown):
+        for row in shown:
             count = counts.pop((row.topic, row.group), 0)
             dead.append(Row(row.topic, row.group, count, (count,)))
         dead += [
@@ -206,7 +205,7 @@ class BrokerPage:
     def lag_rows(self, lags: Sequence[TopicLag]) -> list[Row]:
         """What is shown of them, each with its labels; the fourth value is the age of the oldest
         message not consumed, ms."""
-        for lag in in_turns(lags):
+        for lag in lags:
             lag.weight = lag.consumed
             lag.values = lag.lag, lag.in_flight, lag.ready, lag.oldest_ms, lag.oldest_ready_ms
         return self._selection.limited([*lags], greatest=(3, 4))

@@ -18,7 +18,6 @@ from actors.metrics.selection import (
     MetricsSelection,
     Row,
     column,
-    in_turns,
     items_of,
     topic_labels,
 )
@@ -203,7 +202,7 @@ class ExporterPage:
     def _groups(self, page: MetricsPage, lags: Sequence[TopicLag], rates: Rates) -> None:
         """The names with a topic and a group, and those with other labels of the same."""
         rows: list[Row] = []
-        for lag in in_turns(lags):
+        for lag in lags:
             key = offset_key(lag.topic, lag.group)
             (tps, size), back = rates.got(key), rates.sent_back(key)
             values = (tps, size, lag.consumed, back, lag.oldest_ms, lag.lag)
@@ -235,7 +234,7 @@ class ExporterPage:
 
     def _diffs(self, page: MetricsPage, lags: Sequence[TopicLag]) -> None:
         retries: list[Row] = []
-        for lag in in_turns(lags):
+        for lag in lags:
             if lag.topic.startswith(RETRY_TOPIC_PREFIX):
                 retries.append(Row(lag.topic, lag.group, lag.consumed, (lag.lag,)))
         for name, rows in (("group_retrydiff", retries), ("group_dlqdiff", self._dead())):

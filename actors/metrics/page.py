@@ -5,7 +5,7 @@ from itertools import islice
 from math import inf, isnan
 from typing import Any, TypeVar
 
-from actors.metrics.packed import Packed, Packer, let_others_run
+from actors.metrics.packed import Packed, Packer
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 PART_LINES = 250
@@ -138,7 +138,6 @@ def let_go(items: list[Any]) -> None:
     """Frees what a list holds, in pieces: nobody else runs for 2 ms where 30,000 go at once."""
     while items:
         del items[-PART_LINES:]
-        let_others_run()
 
 
 def _bound(value: float) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from http.client import HTTPConnection
+from sys import getswitchinterval
 
 import pytest
 from structlog.testing import capture_logs
@@ -16,7 +17,7 @@ from actors.config import NamesrvConfig
 from actors.engine.supervisor import ChildSpec
 from actors.engine.system import ActorSystem
 from actors.metrics.actor_figures import ActorFamilies
-from actors.metrics.exposition import Exposition
+from actors.metrics.exposition import SWITCH_S, Exposition
 from actors.metrics.metrics_port import MetricsPort, page_of
 from actors.metrics.packed import Packed, Packer
 from actors.metrics.page_server import PageServer
@@ -106,11 +107,14 @@ def collecting() -> Iterator[None]:
         gc.disable()
 
 
-def test_garbage_is_collected_again_after_a_page_even_a_failed_one(collecting: None) -> None:
-    during: list[bool] = []
+def test_garbage_and_switches_are_as_before_after_a_page_even_a_failed_one(
+    collecting: None,
+) -> None:
+    during: list[tuple[bool, float]] = []
+    interval_s = getswitchinterval()
 
     def write(collect: str, _: object) -> Packed:
-        during.append(gc.isenabled())
+        during.append((gc.isenabled(), round(getswitchinterval(), 6)))
         if len(during) == 1:
             raise ValueError("no page")
         return text_page("x 1\n")
@@ -118,9 +122,10 @@ def test_garbage_is_collected_again_after_a_page_even_a_failed_one(collecting: N
     with serving(write) as (_, port):
         status, body = get(port)
         assert status == 500 and b"ValueError: no page" in body
-        assert gc.isenabled()
+        assert gc.isenabled() and getswitchinterval() == interval_s
         wait_until(lambda: get(port) == (200, b"x 1\n"), "the actor was started again")
-    assert during == [False, False] and gc.isenabled()
+    assert during == [(False, SWITCH_S)] * 2
+    assert gc.isenabled() and getswitchinterval() == interval_s
 
 
 def test_an_address_that_is_not_ours_is_one_sentence() -> None:
