@@ -15,6 +15,7 @@ sysflag.py         bits of a message, of a pull   tags.py            tag express
 sql92/             property filters               bloom.py           bits of their outcomes
 send_wire.py       sends decoded at full speed    send_layout.py     where their fields lie
 send_reply.py      their answers                  pull_wire.py       pulls, as fast
+end_wire.py        ends of transactions, as fast
 pull_reply.py      their answers                  header_pattern.py  what both share
 checksum.py        CRC-32 and CRC-32C                sink.py            batches that may be repeated
 """

@@ -3,12 +3,12 @@
     for event in stream.receive(data): ...
 
 A frame (its layout: protocol/frame.py) may come in any pieces; what is whole is decoded at once,
-what is not waits here. A server's stream knows the usual sends and pulls again by their bytes
-(send_wire.py, pull_wire.py) and leaves all others to the general decoder. One call gives its events
-in the order of the stream, but for the sends, which come together, as one event, behind the others:
-so a hundred sends of one read cost a server one message. A call may give a few events only: what
-is behind them stays bytes until `more` is asked for, so that a read full of requests holds nobody
-up.
+what is not waits here. A server's stream knows the usual sends, pulls and ends of transactions
+again by their bytes (send_wire.py, pull_wire.py, end_wire.py) and leaves all others to the general
+decoder. One call gives its events in the order of the stream, but for the sends, which come
+together, as one event, behind the others: so a hundred sends of one read cost a server one message.
+A call may give a few events only: what is behind them stays bytes until `more` is asked for, so
+that a read full of requests holds nobody up.
 """
 
 from collections.abc import Iterator
@@ -22,6 +22,7 @@ from protocol.errors import FrameError, FrameTooLong, RemoteError
 from protocol.frame import FRAME_BYTES_MAX, HEADER_BYTES_MAX, decode_frame
 
 if TYPE_CHECKING:  # who only reads answers does without: 10 ms of CPU in each task of Spark
+    from protocol.end_wire import End, EndDecoder
     from protocol.pull_wire import Pull, PullDecoder
     from protocol.send_values import Send
     from protocol.send_wire import SendDecoder
@@ -55,7 +56,7 @@ class UnreadableSend:
     error: RemoteError
 
 
-Event: TypeAlias = "SendGroup | Pull | RemotingCommand | UnreadableSend | FrameError"
+Event: TypeAlias = "SendGroup | Pull | End | RemotingCommand | UnreadableSend | FrameError"
 """A command is a request of any other kind, or a response. A FrameError is the last event: nothing
 behind that place can be trusted."""
 
@@ -64,6 +65,7 @@ class Stream:
     """What one peer writes. Keeps the half-read frame, and what it has learnt of this peer."""
 
     __slots__ = (
+        "_ends",
         "_events_max",
         "_parts",
         "_pulls",
@@ -81,12 +83,13 @@ class Stream:
         sends: "SendDecoder | None" = None,
         pulls: "PullDecoder | None" = None,
         events_max: int = _NO_LIMIT,
+        ends: "EndDecoder | None" = None,
     ) -> None:
-        """Without a decoder for sends, or for pulls, they are commands as all others; `events_max`:
+        """Without a decoder for sends, pulls or ends they are commands as all others; `events_max`:
         what one call gives at most, sends not counted."""
         self.frame_bytes_max = frame_bytes_max
         """With the length field. May change at any time; a frame counts when its head comes."""
-        self._sends, self._pulls = sends, pulls
+        self._sends, self._pulls, self._ends = sends, pulls, ends
         self._events_max = events_max
         self._rest: bytes | None = None
         """What has come and not been looked at, from `_rest_at` on."""
@@ -192,16 +195,19 @@ class Stream:
         self, data: bytes, start: int, header_end: int, end: int, events: list[Event]
     ) -> "Send | None":
         """Adds the event of a frame that is no usual send; gives the send, if it is another one."""
-        pulls = self._pulls
-        if pulls is not None and header_end == end:
-            pull = None
+        pulls, ends = self._pulls, self._ends
+        if header_end == end:
+            known: Pull | End | None = None
             if data[start - 4] == _JSON:
-                if data.startswith(pulls.JSON_HEADS, start):
-                    pull = pulls.json(data, start, end)
-            elif data[start - 4] == _ROCKETMQ and data.startswith(pulls.BINARY_HEADS, start):
-                pull = pulls.binary(data, start, end)
-            if pull is not None:
-                events.append(pull)
+                if pulls is not None and data.startswith(pulls.JSON_HEADS, start):
+                    known = pulls.json(data, start, end)
+            elif data[start - 4] == _ROCKETMQ:
+                if pulls is not None and data.startswith(pulls.BINARY_HEADS, start):
+                    known = pulls.binary(data, start, end)
+                elif ends is not None and data.startswith(ends.BINARY_HEADS, start):
+                    known = ends.binary(data, start, end)
+            if known is not None:
+                events.append(known)
                 return None
         command = decode_frame(data[start - 4 : end])
         if (

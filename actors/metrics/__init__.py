@@ -1,5 +1,6 @@
 """Metrics: what the broker and the name server count, as text for Prometheus.
 
+    packed.py             a long text, compressed as it is made
     page.py               the text: families, labels, values; how many series there are
     selection.py          which topics and groups are shown; the rest as one
     lags.py               how far groups are behind, in messages and in time

@@ -10,9 +10,10 @@ from actors.metrics.actor_figures import ActorFamilies
 from actors.metrics.broker_page import BrokerPage
 from actors.metrics.client_figures import WithClients
 from actors.metrics.exporter_page import ExporterPage
-from actors.metrics.lags import Ages, Lags, TopicLag
+from actors.metrics.lags import Ages, Lags
 from actors.metrics.own_page import OwnPage
-from actors.metrics.page import MetricsPage, labels, let_go
+from actors.metrics.packed import Packed
+from actors.metrics.page import MetricsPage, labels
 from actors.metrics.process_page import ProcessPage
 from actors.metrics.selection import MetricsSelection
 from actors.metrics.sources import BrokerSources, OpenHalves
@@ -40,20 +41,25 @@ class BrokerMetrics:
         times = QueueTimes(store.commit_log, store.damage, probe)
         self._from = sources
         self._selection = MetricsSelection(sources.config)
-        ages = Ages(times, probe, system.disk)
-        self._lags = Lags(sources.tables, store.consume_queues, sources.pull_stats, ages)
+
+        def lags(shows: Callable[[str, str], bool]) -> Lags:
+            ages, queues = Ages(times, probe, system.disk), store.consume_queues
+            return Lags(sources.tables, queues, sources.pull_stats, ages, shows)
+
+        self._lags = lags(self._selection.shows_both)
+        self._lags_for_exporter = lags(self._with_retries)
         self._broker = BrokerPage(sources, self._selection)
         self._own = OwnPage(sources, self._selection, actors)
         self._exporter = ExporterPage(sources, self._selection, port)
         self._process = ProcessPage()
         self._topic_of_half: dict[int, tuple[str, int]] = {}
         self._told_full: set[str] = set()
-        self.pages: dict[str, Callable[[str, object], list[str]]] = {
+        self.pages: dict[str, Callable[[str, object], Packed]] = {
             BROKER_PATH: self._write,
             EXPORTER_PATH: self._write_for_exporter,
         }
 
-    def _write(self, _: str, reading: object) -> list[str]:
+    def _write(self, _: str, reading: object) -> Packed:
         began_s, config = perf_counter(), self._from.config
         page = MetricsPage(
             {
@@ -65,38 +71,27 @@ class BrokerMetrics:
         actors = self._from.system.actors()
         halves = reading if isinstance(reading, OpenHalves) else OpenHalves()
         by_topic, oldest_ms = self._halves(halves)
-        found = self._shown_lags()
-        lags = self._broker.lag_rows(found)
-        let_go(found)
+        lags = self._broker.lag_rows(self._lags.all(self._from.system.clock.now_ms()))
         self._broker.write(page, lags, halves, by_topic, actors)
         self._own.write(page, lags, halves, oldest_ms, actors)
         self._tell_if_full(page)
         self._end(page, began_s)
         page.add_text(self._process.text())
-        let_go(lags)
-        return page.parts()
+        return page.packed()
 
-    def _shown_lags(self) -> list[TopicLag]:
+    def _with_retries(self, topic: str, group: str) -> bool:
         shows = self._selection
-        return self._lags.all(
-            self._from.system.clock.now_ms(),
-            lambda topic, group: shows.shows_topic(topic) and shows.shows_group(group),
+        return shows.shows_group(group) and (
+            shows.shows_topic(topic) or topic.startswith(RETRY_TOPIC_PREFIX)
         )
 
-    def _write_for_exporter(self, _: str, reading: object) -> list[str]:
-        began_s, page, shows = perf_counter(), MetricsPage({}), self._selection
+    def _write_for_exporter(self, _: str, reading: object) -> Packed:
+        began_s, page = perf_counter(), MetricsPage({})
         found = reading.figures if isinstance(reading, WithClients) else None
-        lags = self._lags.all(
-            self._from.system.clock.now_ms(),
-            lambda topic, group: (
-                (topic.startswith(RETRY_TOPIC_PREFIX) or shows.shows_topic(topic))
-                and shows.shows_group(group)
-            ),
-        )
+        lags = self._lags_for_exporter.all(self._from.system.clock.now_ms())
         self._exporter.write(page, lags, self._from.system.actors(), found)
-        let_go(lags)
         self._end(page, began_s)
-        return page.parts()
+        return page.packed()
 
     def _end(self, page: MetricsPage, began_s: float) -> None:
         counts = [(labels({"family": name}), count) for name, count in page.series.items()]

@@ -10,8 +10,15 @@ from actors.consumers.clients import Clients
 from actors.engine.actor import Actor
 from actors.engine.histogram import END_BOUNDS_S, RPC_BOUNDS_MS, ClassCounts
 from actors.metrics.lags import TopicLag
-from actors.metrics.page import MetricsPage, labels, let_go
-from actors.metrics.selection import MetricsSelection, Row, column, flag, items_of
+from actors.metrics.page import MetricsPage, escaped, labels, let_go
+from actors.metrics.selection import (
+    MetricsSelection,
+    Row,
+    column,
+    flag,
+    items_of,
+    topic_labels,
+)
 from actors.metrics.sources import BrokerSources, OpenHalves, actor_of
 from actors.statistics.counts import LARGE_BOUNDS, SMALL_BYTES, TopicCounts
 from actors.statistics.put_stats import PUT_BOUNDS_MS
@@ -111,9 +118,9 @@ class BrokerPage:
             ):
                 if count:
                     rows.append(Row(topic, kind, count, (count, size)))
-            large = list(counts.large)
-            classes = (counts.times - sum(large), *large)
-            sizes.append(Row(topic, plain, counts.count, (*classes, counts.bytes)))
+            large = tuple(counts.large)
+            classes = (counts.times - sum(large), *large, counts.bytes)
+            sizes.append(Row(topic, plain, counts.count, classes))
         rows = self._selection.limited(rows, write=_typed)
         page.counter("rocketmq_messages_in_total", "Messages sent", column(rows, 0))
         page.counter("rocketmq_throughput_in_total", "Bytes of them", column(rows, 1))
@@ -133,10 +140,7 @@ class BrokerPage:
         shown = [
             Row(topic, group, counts.count, (counts.count, counts.bytes))
             for (topic, group), counts in items_of(self._from.pull_stats.by_group)
-            if topic in topics
-            and group in groups
-            and selection.shows_topic(topic)
-            and selection.shows_group(group)
+            if topic in topics and group in groups and selection.shows_both(topic, group)
         ]
         dead = self._given_up(shown)
         rows = selection.limited(shown)
@@ -201,16 +205,10 @@ class BrokerPage:
     def lag_rows(self, lags: Sequence[TopicLag]) -> list[Row]:
         """What is shown of them, each with its labels; the fourth value is the age of the oldest
         message not consumed, ms."""
-        rows = [
-            Row(
-                lag.topic,
-                lag.group,
-                lag.consumed,
-                (lag.lag, lag.in_flight, lag.ready, lag.oldest_ms, lag.oldest_ready_ms),
-            )
-            for lag in lags
-        ]
-        return self._selection.limited(rows, greatest=(3, 4))
+        for lag in lags:
+            lag.weight = lag.consumed
+            lag.values = lag.lag, lag.in_flight, lag.ready, lag.oldest_ms, lag.oldest_ready_ms
+        return self._selection.limited([*lags], greatest=(3, 4))
 
     def _lags(self, page: MetricsPage, rows: Sequence[Row]) -> None:
         for name, number, meaning in _LAGS:
@@ -348,27 +346,17 @@ def _create_row(is_done: bool, found: Sequence[ClassCounts]) -> tuple[str, list[
 
 
 def _typed(row: Row) -> str:
-    return labels(
-        {
-            "topic": row.topic,
-            "message_type": row.group,
-            "is_system": flag(is_system_topic(row.topic)),
-        }
-    )
+    topic, _, is_system = topic_labels(row.topic)
+    return f'{topic},message_type="{row.group}",is_system="{is_system}"'
 
 
 def _dead(row: Row) -> str:
-    return labels(
-        {
-            "consumer_group": row.group,
-            "topic": row.topic,
-            "is_system": flag(is_system_topic(row.topic)),
-        }
-    )
+    topic, _, is_system = topic_labels(row.topic)
+    return f'consumer_group="{escaped(row.group)}",{topic},is_system="{is_system}"'
 
 
 def _topic(row: Row) -> str:
-    return labels({"topic": row.topic})
+    return topic_labels(row.topic)[0]
 
 
 def _client(language: int, version: int) -> dict[str, str]:

@@ -13,8 +13,14 @@ from actors.admin.broker_info import VERSION_NAME, BrokerInfo
 from actors.engine.actor import Actor
 from actors.metrics.client_figures import ClientFigure, write_client_figures
 from actors.metrics.lags import TopicLag
-from actors.metrics.page import MetricsPage, labels, let_go
-from actors.metrics.selection import MetricsSelection, Row, column
+from actors.metrics.page import MetricsPage, escaped, labels, let_go
+from actors.metrics.selection import (
+    MetricsSelection,
+    Row,
+    column,
+    items_of,
+    topic_labels,
+)
 from actors.metrics.sources import BrokerSources, actor_of
 from actors.statistics.statistics import Rates, Statistics
 from protocol.codes import VERSION
@@ -83,6 +89,8 @@ class ExporterPage:
         config = sources.config
         self._cluster, self._broker = config.broker_cluster_name, config.broker_name
         self._address = f"{config.broker_ip1}:{port}"
+        self._of_cluster = labels({"cluster": self._cluster})
+        self._own = labels({"cluster": self._cluster, "broker": self._broker})
 
     def write(
         self,
@@ -141,8 +149,8 @@ class ExporterPage:
         replicas, end = self._from.replicas, self._from.store.commit_log.end_offset
         behind = max(0, end - replicas.acked_offset) if replicas.link_count else 0
         for name, meaning, value in (
-            ("broker_tps", "Messages put a second", rates.of_broker.get(True, 0.0)),
-            ("broker_qps", "Messages got a second", rates.of_broker.get(False, 0.0)),
+            ("broker_tps", "Messages put a second", rates.of_broker(is_put=True)),
+            ("broker_qps", "Messages got a second", rates.of_broker(is_put=False)),
             ("broker_commitlog_diff", "Bytes that slaves lack", behind),
         ):
             page.gauge(f"rocketmq_{name}", meaning, [(text, value)])
@@ -152,7 +160,7 @@ class ExporterPage:
     def _topics(self, page: MetricsPage, rates: Rates) -> None:
         rows: list[Row] = []
         special: dict[str, list[Row]] = {RETRY_TOPIC_PREFIX: [], DLQ_TOPIC_PREFIX: []}
-        for topic, config in self._from.tables.topics.value.items():
+        for topic, config in items_of(self._from.tables.topics.value):
             end = sum(
                 queue.max_offset
                 for queue_id in range(max(config.read_queue_nums, config.write_queue_nums))
@@ -162,7 +170,7 @@ class ExporterPage:
             if prefix is not None:
                 special[prefix].append(Row(topic, "", end, (end,)))
             elif self._selection.shows_topic(topic):
-                tps, size = rates.put.get(topic, (0.0, 0.0))
+                tps, size = rates.put(topic)
                 rows.append(Row(topic, "", end, (tps, size, end)))
         rows = self._selection.limited(rows, write=self._topic_labels)
         for number, (name, meaning) in enumerate(
@@ -183,70 +191,60 @@ class ExporterPage:
             let_go(found)
 
     def _topic_labels(self, row: Row) -> str:
-        return labels({"cluster": self._cluster, "broker": self._broker, "topic": row.topic})
+        return f"{self._own},{topic_labels(row.topic)[0]}"
 
     def _dead_labels(self, row: Row) -> str:
         group = row.topic.removeprefix(DLQ_TOPIC_PREFIX)
-        return labels({"cluster": self._cluster, "broker": self._broker, "group": group})
+        return f'{self._own},group="{escaped(group)}"'
 
     # --- of groups
 
     def _groups(self, page: MetricsPage, lags: Sequence[TopicLag], rates: Rates) -> None:
+        """The names with a topic and a group, and those with other labels of the same."""
         rows: list[Row] = []
         for lag in lags:
             key = offset_key(lag.topic, lag.group)
-            tps, size = rates.got.get(key, (0.0, 0.0))
-            back = rates.sent_back.get(key, 0)
-            values = (tps, size, lag.consumed, tps, lag.consumed, back, lag.oldest_ms)
+            (tps, size), back = rates.got(key), rates.sent_back(key)
+            values = (tps, size, lag.consumed, back, lag.oldest_ms, lag.lag)
             rows.append(Row(lag.topic, lag.group, lag.consumed, values))
-        rows = self._selection.limited(rows, greatest=(6,), write=self._group_labels)
-        for number, (name, meaning) in enumerate(
-            (
-                ("consumer_tps", "Messages got a second"),
-                ("consumer_message_size", "Bytes of them"),
-                ("consumer_offset", "Sum of the offsets"),
-                ("group_consume_tps", "Messages got a second"),
-                ("group_consume_total_offset", "Sum of the offsets"),
-                ("send_back_nums", "Messages sent back in the last minute"),
-                ("group_get_latency_by_storetime", "Age of the oldest message not consumed, ms"),
-            )
+        rows = self._selection.limited(rows, greatest=(4,), write=self._group_labels)
+        for name, number, meaning in (
+            ("consumer_tps", 0, "Messages got a second"),
+            ("consumer_message_size", 1, "Bytes of them"),
+            ("consumer_offset", 2, "Sum of the offsets"),
+            ("group_consume_tps", 0, "Messages got a second"),
+            ("group_consume_total_offset", 2, "Sum of the offsets"),
+            ("send_back_nums", 3, "Messages sent back in the last minute"),
+            ("group_get_latency_by_storetime", 4, "Age of the oldest message not consumed, ms"),
         ):
             page.gauge(f"rocketmq_{name}", meaning, column(rows, number))
-        let_go(rows)
-        rows = [Row(lag.topic, lag.group, lag.consumed, (lag.lag,)) for lag in lags]
-        rows = self._selection.limited(rows, write=self._accumulation_labels)
-        page.gauge("rocketmq_message_accumulation", "Messages not consumed", column(rows, 0))
+        for name, write in (
+            ("message_accumulation", self._accumulation_labels),
+            ("group_diff", self._diff_labels),
+        ):
+            samples = ((write(row), row.values[5]) for row in rows)
+            page.gauge(f"rocketmq_{name}", "Messages not consumed", samples)
         let_go(rows)
 
     def _group_labels(self, row: Row) -> str:
-        return labels(
-            {
-                "cluster": self._cluster,
-                "broker": self._broker,
-                "topic": row.topic,
-                "group": row.group,
-            }
-        )
+        return f'{self._own},{topic_labels(row.topic)[0]},group="{escaped(row.group)}"'
 
     def _accumulation_labels(self, row: Row) -> str:
-        return labels({"cluster": self._cluster, "group": row.group, "topic": row.topic})
+        return f'{self._of_cluster},group="{escaped(row.group)}",{topic_labels(row.topic)[0]}'
 
     def _diffs(self, page: MetricsPage, lags: Sequence[TopicLag]) -> None:
-        kinds: dict[str, list[Row]] = {"group_diff": [], "group_retrydiff": []}
+        retries: list[Row] = []
         for lag in lags:
-            is_retry = lag.topic.startswith(RETRY_TOPIC_PREFIX)
-            if is_retry or not is_system_topic(lag.topic):
-                row = Row(lag.topic, lag.group, lag.consumed, (lag.lag,))
-                kinds["group_retrydiff" if is_retry else "group_diff"].append(row)
-        kinds["group_dlqdiff"] = self._dead()
-        for name, rows in kinds.items():
-            rows = self._selection.limited(rows, write=self._diff_labels)
-            page.gauge(f"rocketmq_{name}", "Messages not consumed", column(rows, 0))
-            let_go(rows)
+            if lag.topic.startswith(RETRY_TOPIC_PREFIX):
+                retries.append(Row(lag.topic, lag.group, lag.consumed, (lag.lag,)))
+        for name, rows in (("group_retrydiff", retries), ("group_dlqdiff", self._dead())):
+            shown = self._selection.limited(rows, write=self._diff_labels)
+            page.gauge(f"rocketmq_{name}", "Messages not consumed", column(shown, 0))
+            let_go(shown)
 
     def _dead(self) -> list[Row]:
         offsets, rows = self._from.tables.live_offsets.value, []
-        for topic, config in self._from.tables.topics.value.items():
+        for topic, config in items_of(self._from.tables.topics.value):
             group = topic.removeprefix(DLQ_TOPIC_PREFIX)
             if group == topic or not self._selection.shows_group(group):
                 continue
@@ -262,13 +260,10 @@ class ExporterPage:
     def _diff_labels(self, row: Row) -> str:
         view = self._from.tables.consumers.value.get(row.group)
         is_broadcast = view is not None and view.message_model == "BROADCASTING"
-        return labels(
-            {
-                "group": row.group,
-                "topic": row.topic,
-                "countOfOnlineConsumers": str(0 if view is None else len(view.members)),
-                "msgModel": "0" if is_broadcast else "1",
-            }
+        return (
+            f'group="{escaped(row.group)}",{topic_labels(row.topic)[0]},'
+            f'countOfOnlineConsumers="{0 if view is None else len(view.members)}",'
+            f'msgModel="{0 if is_broadcast else 1}"'
         )
 
     def _members(self, page: MetricsPage) -> None:

@@ -12,10 +12,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from time import monotonic
 
-from actors.metrics.selection import items_of
+from actors.metrics.selection import Row, items_of
+from actors.statistics.counts import GroupCounts
 from actors.statistics.pull_stats import PullStats
 from actors.tables.tables import Tables
-from protocol.bodies import TopicConfig
 from storage.files.disk import Disk
 from storage.queues.consume_queue import ConsumeQueue
 from storage.queues.consume_queues import ConsumeQueues
@@ -31,12 +31,11 @@ COLD_TRIES = 8
 AHEAD_BYTES = 64 << 10
 
 
-@dataclass(slots=True)
-class TopicLag:
-    """How far one group is behind in one topic."""
+@dataclass(slots=True, eq=False)
+class TopicLag(Row):
+    """How far one group is behind in one topic. Kept from one scrape to the next: of 30,000 to make
+    and to free them anew is half of what it takes to fill them."""
 
-    topic: str
-    group: str
     consumed: int = 0
     """Sum of the offsets."""
     lag: int = 0
@@ -46,6 +45,13 @@ class TopicLag:
     """Age of the oldest message that is not consumed; 0: there is none."""
     oldest_ready_ms: float = 0.0
     """The same of what was not even pulled."""
+    progress: tuple[int, int] | None = None
+    """What it had consumed and how often it had pulled, and when that became so; None while the
+    topic is not there, or not wanted."""
+    since_s: float = 0.0
+    is_shown: bool = True
+    round: int = 0
+    """The last scrape that found its key."""
 
 
 @dataclass(slots=True)
@@ -54,14 +60,6 @@ class _Age:
     stored_ms: int
     round: int = 0
     """The last scrape that asked."""
-
-
-@dataclass(slots=True)
-class _Active:
-    progress: tuple[int, int]
-    since_s: float
-    round: int = 0
-    """The last scrape that found it."""
 
 
 class Ages:
@@ -128,70 +126,92 @@ class Ages:
 class Lags:
     """Owned by one thread."""
 
-    def __init__(self, tables: Tables, queues: ConsumeQueues, pulls: PullStats, ages: Ages) -> None:
+    def __init__(
+        self,
+        tables: Tables,
+        queues: ConsumeQueues,
+        pulls: PullStats,
+        ages: Ages,
+        shows: Callable[[str, str], bool],
+    ) -> None:
+        """`shows` says of a topic and a group whether they are shown, and always the same."""
         self._tables, self._queues, self._pulls, self._ages = tables, queues, pulls, ages
-        self._active: dict[str, _Active] = {}
+        self._shows = shows
+        self._known: dict[str, TopicLag] = {}
+        """By the key of the table of offsets."""
         self._round = 0
 
-    def all(self, now_ms: int, shows: Callable[[str, str], bool]) -> list[TopicLag]:
-        """Of every group that is shown, by topic; what is deleted is not there any more."""
-        topics, offsets = self._tables.topics.value, self._tables.live_offsets
+    def all(self, now_ms: int) -> list[TopicLag]:
+        """Of every group that is shown, by topic; what is deleted is not there any more. They hold
+        until the next call."""
+        topics, views = self._tables.topics.value, self._tables.consumers.value
+        pulls, known = self._pulls.by_group, self._known
         found: list[TopicLag] = []
         self._ages.begin()
         self._round += 1
-        for key, queues in items_of(offsets.value):
-            parts = key.split(TOPIC_GROUP_SEPARATOR)
-            if len(parts) != 2:
+        now_s, nobody, seen_count = monotonic(), GroupCounts(), 0
+        for key, offsets in items_of(self._tables.live_offsets.value):
+            lag = known.get(key)
+            if lag is None:
+                parts = key.split(TOPIC_GROUP_SEPARATOR)
+                if len(parts) != 2:
+                    continue
+                topic, group = parts
+                lag = known[key] = TopicLag(topic, group, 0.0, ())
+                lag.is_shown = self._shows(topic, group)
+            lag.round = self._round
+            seen_count += 1
+            if not lag.is_shown:
                 continue
-            topic, group = parts
+            topic, group = lag.topic, lag.group
             config = topics.get(topic)
-            if config is None or not shows(topic, group) or not self._is_counted(topic, group):
+            if config is None:
+                lag.progress = None
                 continue
-            lag = self._of(config, group, dict(queues), now_ms)
-            if self._is_active(key, lag):
+            view = views.get(group)
+            if view and view.subscriptions and topic not in view.subscriptions:
+                lag.progress = None  # the group, which is online, does not subscribe it any more
+                continue
+            counts = pulls.get((topic, group), nobody)
+            self._fill(lag, config.read_queue_nums, offsets, counts.pulled, now_ms)
+            progress = lag.consumed, counts.times
+            if lag.progress != progress:
+                lag.progress, lag.since_s = progress, now_s
+            if now_s - lag.since_s < ACTIVE_S:
                 found.append(lag)
         self._ages.end()
-        for key, active in items_of(self._active):  # nor a set of all that are here, freed at once
-            if active.round != self._round:
-                del self._active[key]
+        if seen_count < len(known):  # 10 ms of 30,000
+            for key, lag in items_of(known):  # nor a set of all that are here, freed at once
+                if lag.round != self._round:
+                    del known[key]
         return found
 
-    def _is_counted(self, topic: str, group: str) -> bool:
-        """Whether the group, if it is online, still subscribes the topic."""
-        view = self._tables.consumers.value.get(group)
-        return not (view and view.subscriptions and topic not in view.subscriptions)
-
-    def _of(
-        self, config: TopicConfig, group: str, offsets: Mapping[int, int], now_ms: int
-    ) -> TopicLag:
-        topic = config.topic_name
-        counts = self._pulls.by_group.get((topic, group))
-        pulled = {} if counts is None else counts.pulled
-        lag = TopicLag(topic, group)
-        for queue_id in range(config.read_queue_nums):
-            committed = max(offsets.get(queue_id, 0), 0)
-            lag.consumed += committed
-            queue = self._queues.get(topic, queue_id)
+    def _fill(
+        self,
+        lag: TopicLag,
+        queue_count: int,
+        offsets: Mapping[int, int],
+        pulled: Mapping[int, int],
+        now_ms: int,
+    ) -> None:
+        topic, group, queue_of = lag.topic, lag.group, self._queues.get
+        consumed = behind = in_flight = 0
+        lag.oldest_ms = lag.oldest_ready_ms = 0.0
+        for queue_id in range(queue_count):
+            committed = offsets.get(queue_id, 0)
+            if committed < 0:
+                committed = 0
+            consumed += committed
+            queue = queue_of(topic, queue_id)
             if queue is None or (end := queue.max_offset) <= committed:
                 continue
             read = min(max(pulled.get(queue_id, committed), committed), end)
-            lag.lag += end - committed
-            lag.in_flight += read - committed
-            lag.ready += end - read
+            behind += end - committed
+            in_flight += read - committed
             age_ms = self._ages.age_ms(queue, committed, group, now_ms, is_pulled=False)
             lag.oldest_ms = max(lag.oldest_ms, age_ms)
             if read < end:
                 age_ms = self._ages.age_ms(queue, read, group, now_ms, is_pulled=True)
                 lag.oldest_ready_ms = max(lag.oldest_ready_ms, age_ms)
-        return lag
-
-    def _is_active(self, key: str, lag: TopicLag) -> bool:
-        """Whether it has moved within a day, or since the start."""
-        counts = self._pulls.by_group.get((lag.topic, lag.group))
-        progress = lag.consumed, 0 if counts is None else counts.times
-        known, now_s = self._active.get(key), monotonic()
-        if known is None or known.progress != progress:
-            self._active[key] = _Active(progress, now_s, self._round)
-            return True
-        known.round = self._round
-        return now_s - known.since_s < ACTIVE_S
+        lag.consumed, lag.lag, lag.in_flight = consumed, behind, in_flight
+        lag.ready = behind - in_flight

@@ -2,6 +2,7 @@
 
 from actors.engine.system import ActorSystem
 from actors.metrics.actor_figures import ActorFamilies
+from actors.metrics.packed import Packed
 from actors.metrics.page import MetricsPage
 from actors.metrics.process_page import ProcessPage
 from actors.metrics.sources import actor_of
@@ -20,7 +21,7 @@ class NamesrvMetrics:
         self._system, self._families, self._tls = system, actors, tls
         self._process = ProcessPage()
 
-    def write(self, _: str, __: object) -> list[str]:
+    def write(self, _: str, __: object) -> Packed:
         """The page."""
         page, actors = MetricsPage({"node_type": "namesrv"}), self._system.actors()
         namesrv = actor_of(actors, "namesrv", Namesrv)
@@ -44,4 +45,4 @@ class NamesrvMetrics:
         write_tls(page, self._tls)
         self._families.write(page)
         page.add_text(self._process.text())
-        return page.parts()
+        return page.packed()

@@ -1,21 +1,27 @@
 """The text of one scrape, in the exposition format of Prometheus (text/plain; version=0.0.4)."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from math import inf, isnan
-from typing import Any
+from typing import Any, TypeVar
+
+from actors.metrics.packed import Packed, Packer
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-PART_LINES = 1000
-"""Joined, sorted or freed at a time: nobody else runs meanwhile."""
+PART_LINES = 250
+"""Made, joined or freed at a time: nobody else runs meanwhile."""
+NAMES_KNOWN = 1 << 15
+"""Topics and groups of which it is remembered from one scrape to the next how they are written, and
+whether they are shown; some 200 bytes each."""
 
+Value = TypeVar("Value")
 Sample = tuple[str, float]
 """Labels as `labels` writes them, and a value."""
 
 
 def labels(pairs: Mapping[str, str]) -> str:
     """`a="x",b="y"`; what a label may not hold as it is, is escaped."""
-    return ",".join(f'{name}="{_escaped(value)}"' for name, value in pairs.items())
+    return ",".join([f'{name}="{escaped(value)}"' for name, value in pairs.items()])
 
 
 def _escaped(value: str) -> str:
@@ -24,15 +30,32 @@ def _escaped(value: str) -> str:
     return value.encode("utf-8", "replace").decode() if not value.isascii() else value
 
 
+class Remembered(dict[str, Value]):
+    """What `work` makes of a name, so that it is done once. Of too many names the newest goes: of
+    those that are looked at in the same order again and again most stay. (lru_cache would push out
+    all, and moves what it finds, which looks at four more objects each time.)
+    """
+
+    def __init__(self, work: Callable[[str], Value]) -> None:
+        super().__init__()
+        self._work = work
+
+    def __missing__(self, name: str) -> Value:
+        if len(self) >= NAMES_KNOWN:
+            self.popitem()
+        value = self[name] = self._work(name)
+        return value
+
+
+escaped: Callable[[str], str] = Remembered(_escaped).__getitem__
+"""A value as it stands between the quotes of a label."""
+
+
 def number(value: float) -> str:
     """As Go reads it."""
-    if isinstance(value, int):
-        return str(value)
-    if value == inf:
-        return "+Inf"
-    if value == -inf:
-        return "-Inf"
-    return "NaN" if isnan(value) else repr(float(value))
+    if -inf < value < inf:
+        return repr(value)
+    return "NaN" if isnan(value) else "+Inf" if value > 0 else "-Inf"
 
 
 class MetricsPage:
@@ -40,7 +63,7 @@ class MetricsPage:
 
     def __init__(self, base: Mapping[str, str]) -> None:
         self._base = labels(base)
-        self._parts: list[str] = []
+        self._packer = Packer()
         self.series: dict[str, int] = {}
         """How many there are of each name."""
 
@@ -64,11 +87,11 @@ class MetricsPage:
         rows: Iterable[tuple[str, Sequence[int], float]],
     ) -> None:
         """Rows are labels, the count of each class (one more than bounds), and the sum."""
-        ends = [*map(_bound, bounds), "+Inf"]
+        base, ends = self._base, [*map(_bound, bounds), "+Inf"]
 
-        def lines() -> Iterator[str]:
+        def all_lines() -> Iterator[str]:
             for text, counts, total in rows:
-                joined = self._joined(text)
+                joined = f"{base},{text}" if base and text else base or text
                 comma = "," if joined else ""
                 whole = 0
                 for end, count in zip(ends, counts, strict=True):
@@ -77,36 +100,38 @@ class MetricsPage:
                 yield f"{name}_sum{{{joined}}} {number(total)}\n"
                 yield f"{name}_count{{{joined}}} {whole}\n"
 
-        self._add(name, "histogram", meaning, lines())
+        self._begin(name, "histogram", meaning)
+        each_line = all_lines()
+        while lines := [*islice(each_line, PART_LINES)]:
+            self._add(name, lines)
 
     def _family(self, name: str, kind: str, meaning: str, samples: Iterable[Sample]) -> None:
-        joined = self._joined
-        lines = (
-            f"{name}{{{joined(text)}}} {value if type(value) is int else number(value)}\n"
-            for text, value in samples
-        )
-        self._add(name, kind, meaning, lines)
+        bare = f"{name}{{{self._base}"
+        before = f"{bare}," if self._base else bare
+        pairs = iter(samples)
+        self._begin(name, kind, meaning)
+        while lines := [
+            f"{before if text else bare}{text}}} {value if -inf < value < inf else number(value)}\n"
+            for text, value in islice(pairs, PART_LINES)
+        ]:
+            self._add(name, lines)
 
-    def _joined(self, text: str) -> str:
-        base = self._base
-        return f"{base},{text}" if base and text else base or text
-
-    def _add(self, name: str, kind: str, meaning: str, lines: Iterator[str]) -> None:
+    def _begin(self, name: str, kind: str, meaning: str) -> None:
         assert name not in self.series, f"{name} stands there twice"
-        count = 0
-        self._parts.append(f"# HELP {name} {meaning}\n# TYPE {name} {kind}\n")
-        while part := list(islice(lines, PART_LINES)):
-            count += len(part)
-            self._parts.append("".join(part))
-        self.series[name] = count
+        self.series[name] = 0
+        self._packer.add(f"# HELP {name} {meaning}\n# TYPE {name} {kind}\n")
+
+    def _add(self, name: str, lines: list[str]) -> None:
+        self.series[name] += len(lines)
+        self._packer.add("".join(lines))
 
     def add_text(self, text: str) -> None:
         """Families that somebody else has written."""
-        self._parts.append(text)
+        self._packer.add(text)
 
-    def parts(self) -> list[str]:
-        """The text, in pieces."""
-        return self._parts
+    def packed(self) -> Packed:
+        """All of it; the page is at its end."""
+        return self._packer.packed()
 
 
 def let_go(items: list[Any]) -> None:

@@ -5,7 +5,7 @@ connection one answers. Nobody who hangs or floods does harm: there are CONNECTI
 each has HEAD_S to ask, its TLS handshake included, and SEND_S to take its answer.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -14,7 +14,6 @@ from socket import MSG_PEEK, SHUT_RDWR, socket
 from ssl import SSLSocket
 from threading import BoundedSemaphore, Lock, Thread
 from time import monotonic
-from zlib import decompressobj
 
 from actors.metrics.http_text import (
     PLAIN,
@@ -24,6 +23,7 @@ from actors.metrics.http_text import (
     refusal,
     response_head,
 )
+from actors.metrics.packed import Packed
 from actors.network.tls_contexts import TlsContexts
 from remoting.tls import HANDSHAKE_BYTE
 
@@ -34,26 +34,6 @@ LOOK_S = 1.0
 """How often the files of TLS are looked at, at most."""
 RECEIVE_BYTES = 4096
 SEND_BYTES = 256 << 10
-GZIP_BITS = 31
-"""For zlib: with the head and the end of gzip."""
-
-
-@dataclass(frozen=True, slots=True)
-class Packed:
-    """A long page, kept compressed."""
-
-    parts: Sequence[bytes]
-    size: int
-    """Bytes of the text."""
-
-    def unpacked(self) -> Iterator[bytes]:
-        """The text, as much at a time as is sent."""
-        unpacker = decompressobj(GZIP_BITS)
-        for part in self.parts:
-            while part:
-                yield unpacker.decompress(part, SEND_BYTES)
-                part = unpacker.unconsumed_tail
-        yield unpacker.flush()
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,6 +30,7 @@ from actors.network.transport import TlsTransport, transport_of
 from actors.network.turns import REQUESTS_PER_TURN
 from protocol.codes import RequestCode
 from protocol.command import RemotingCommand
+from protocol.end_wire import EndDecoder
 from protocol.errors import FrameError, FrameTooLong
 from protocol.frame import encode
 from protocol.host import pack_host
@@ -111,11 +112,14 @@ class Connection(Actor):
         self._stream = Stream(
             service.frame_bytes_max,
             SendDecoder() if service.sends_to is not None else None,
-            # a signed pull goes the general way, which keeps what is signed
+            # what is signed goes the general way, which keeps what is signed
             PullDecoder()
             if service.guard is None and RequestCode.PULL_MESSAGE in service.routes
             else None,
             REQUESTS_PER_TURN,
+            EndDecoder()
+            if service.guard is None and RequestCode.END_TRANSACTION in service.routes
+            else None,
         )
         self._service = service
         self._owner = owner

@@ -13,13 +13,15 @@ from actors.engine.address import Address
 from actors.network.answer_stats import AnswerStats
 from actors.network.gatekeeping import admits
 from actors.network.request import ClientAnswer, Peer, Request
-from protocol.codes import ResponseCode
+from protocol.codes import RequestCode, ResponseCode
 from protocol.command import RESPONSE_FLAG, RemotingCommand
 from protocol.errors import RemoteError
 from protocol.frame import FRAME_BYTES_MAX
 from protocol.headers.fields import Header
 
 log = get_logger(__name__)
+
+_END = int(RequestCode.END_TRANSACTION)
 
 
 @dataclass(frozen=True)
@@ -67,11 +69,11 @@ class Service:
             return
         address = self.routes.get(command.code)
         if address is not None:
-            if header is not None or self.stats is None:  # with a header it is a pull
-                request = Request(command, peer, None, header)
+            if self.stats is None or (header is not None and command.code != _END):
+                request = Request(command, peer, None, header)  # a pull, if it has a header
             else:
                 began_s = perf_counter()
-                request = Request(command, peer, None, None, None, self.stats, began_s)
+                request = Request(command, peer, None, header, None, self.stats, began_s)
             if self.administration is not None and command.code in self.administration.codes:
                 try:
                     self.administration.check(command.code, peer.remote)

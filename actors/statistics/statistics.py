@@ -115,17 +115,39 @@ class _History:
         return StatsItem(total, tps, total / times if times > 0 else 0.0)
 
 
-@dataclass(slots=True)
 class Rates:
-    """Messages and bytes per second of the last minute; of what was sent back the number."""
+    """What the last minute came to, of each looked up when it is asked for. Any thread."""
 
-    put: dict[str, tuple[float, float]] = field(default_factory=dict)
-    """By topic."""
-    got: dict[str, tuple[float, float]] = field(default_factory=dict)
-    """By `topic@group`."""
-    sent_back: dict[str, int] = field(default_factory=dict)
-    of_broker: dict[bool, float] = field(default_factory=dict)
-    """True: put; False: got."""
+    def __init__(self, history: Mapping[_Key, _History] | None = None, cluster: str = "") -> None:
+        self._history, self._cluster = history or {}, cluster
+
+    def put(self, topic: str) -> tuple[float, float]:
+        """Messages and bytes per second."""
+        return self._of(_TOPIC_PUT, topic)
+
+    def got(self, key: str) -> tuple[float, float]:
+        """The same of a `topic@group`."""
+        return self._of(_GROUP_GET, key)
+
+    def sent_back(self, key: str) -> int:
+        """How many messages of a `topic@group`."""
+        history = self._history.get((_SEND_BACK, key))
+        return 0 if history is None else history.item(0, _NUMS).sum
+
+    def of_broker(self, *, is_put: bool) -> float:
+        """Messages per second, all of them."""
+        return self._of(_BROKER_PUT if is_put else _BROKER_GET, self._cluster)[0]
+
+    def _of(self, kind: int, key: str) -> tuple[float, float]:
+        history = self._history.get((kind, key))
+        if history is None or not (samples := history.spans[0]):
+            return 0.0, 0.0
+        first, last = samples[0], samples[-1]
+        if last[0] <= first[0]:
+            return 0.0, 0.0
+        took_ms = last[0] - first[0]
+        count, size = last[_NUMS] - first[_NUMS], last[_SIZE] - first[_SIZE]
+        return count * SECOND_MS / took_ms, size * SECOND_MS / took_ms
 
 
 class Statistics(Responder):
@@ -197,20 +219,9 @@ class Statistics(Responder):
         data = BrokerStatsData(*(history.item(span, counter) for span in range(len(_SPANS))))
         return request.command.answer(body=data.encode())
 
-    def rates(self) -> "Rates":
+    def rates(self) -> Rates:
         """What the last minute came to. Any thread."""
-        found = Rates()
-        for (kind, key), history in list(self._history.items()):
-            count, size = history.item(0, _NUMS), history.item(0, _SIZE)
-            if kind == _TOPIC_PUT:
-                found.put[key] = count.tps, size.tps
-            elif kind == _GROUP_GET:
-                found.got[key] = count.tps, size.tps
-            elif kind == _SEND_BACK:
-                found.sent_back[key] = count.sum
-            elif kind in (_BROKER_PUT, _BROKER_GET):
-                found.of_broker[kind == _BROKER_PUT] = count.tps
-        return found
+        return Rates(self._history, self._cluster)
 
     # --- single queues
 

@@ -24,11 +24,11 @@ from protocol.command import ONEWAY_FLAG, RemotingCommand
 from protocol.headers.transaction import CheckTransactionStateHeader
 from protocol.message import MessageRecord, encode_record
 from protocol.message_id import offset_message_id
-from protocol.property_shapes import find_pairs
+from protocol.property_shapes import find_pairs, pairs_of
 from protocol.sysflag import TRANSACTION_COMMIT, TRANSACTION_MASK
 from protocol.tags import tags_code as tags_code_of
 from protocol.topic_names import HALF_TOPIC, OP_HALF_TOPIC, TRANS_CHECK_MAX_TIME_TOPIC
-from storage.dispatching.dispatch import index_keys, tags_code
+from storage.dispatching.dispatch import index_keys_of, tags_code
 
 _OPERATION = b"WAIT\x01true\x02TAGS\x01d"
 _OPERATION_CODE = tags_code_of("d")
@@ -43,7 +43,7 @@ class HalfMessage:
 
     def __init__(self, record: MessageRecord) -> None:
         self.record = record
-        self.pairs: dict[bytes, bytes] = dict(find_pairs(record.properties))
+        self.pairs = pairs_of(record.properties)
 
     def text(self, name: bytes) -> str | None:
         """A property; None without it."""
@@ -126,7 +126,7 @@ class HalfMessage:
             record.body,
             text,
             tags_code(self.pairs.get(b"TAGS", b"")),
-            index_keys(text),
+            index_keys_of(self.pairs),
             record.flag,
             sys_flag,
             record.born_timestamp,

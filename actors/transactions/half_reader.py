@@ -4,12 +4,12 @@ A plain class; what is not in memory goes by way of ColdRead, which tells `Found
 """
 
 from dataclasses import dataclass
+from struct import error as StructError
 
 from actors.engine.address import Address
 from actors.engine.inbox import Refusable
 from actors.pulling.cold_read import AHEAD_BYTES, ReadCold
 from protocol.message import SIZE_AND_MAGIC, MessageRecord, RecordError
-from storage.errors import OffsetError
 from storage.log.reader import message_of
 from storage.message_store import MessageStore
 from storage.reading.page_probe import PageProbe
@@ -55,14 +55,15 @@ class HalfReader:
         if reads == 0 and self._is_cold(offset, min(offset + _FIRST_BYTES, limit), asker, reply_to):
             return False, None
         try:
-            size, _ = SIZE_AND_MAGIC.unpack(self._log.view(offset, SIZE_AND_MAGIC.size))
+            position = offset - file.first_offset
+            size, _ = SIZE_AND_MAGIC.unpack_from(file.view, position)
             if not 0 < size <= limit - offset or self._damage.overlaps(offset, offset + size):
                 return True, None
             is_long = size > (_FIRST_BYTES if reads == 0 else AHEAD_BYTES)
             if reads < 2 and is_long and self._is_cold(offset, offset + size, asker, reply_to):
                 return False, None
-            return True, message_of(self._log.view(offset, size), offset)
-        except (OffsetError, RecordError):
+            return True, message_of(file.view[position : position + size], offset)
+        except (StructError, RecordError):
             return True, None
 
     def _is_cold(self, start: int, end: int, asker: Refusable, reply_to: Address) -> bool:

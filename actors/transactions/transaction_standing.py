@@ -72,16 +72,17 @@ class Standings(Generic[W]):
         self._keep(offset, _Seen(REPLACED, end, newer))
 
     def _keep(self, offset: int, seen: _Seen) -> None:
-        self._forget_known()
+        self._forget_known(self.table())
         self._seen[offset] = seen
         self._order.append((seen.end, offset))
 
-    def _forget_known(self) -> None:
-        table = self.table()
-        if table is None:
+    def _forget_known(self, table: TransactionTable | None) -> None:
+        order = self._order
+        if table is None or not order:
             return
-        while self._order and self._order[0][0] <= table.covered_offset:
-            end, offset = self._order.popleft()
+        covered = table.covered_offset
+        while order and order[0][0] <= covered:
+            end, offset = order.popleft()
             seen = self._seen.get(offset)
             if seen is not None and seen.end == end:
                 del self._seen[offset]
@@ -92,14 +93,15 @@ class Standings(Generic[W]):
 
     def of(self, half: MessageRecord) -> Standing:
         """How it stands with a half message, or with the copy that replaces it."""
-        self._forget_known()
-        found = self._followed(half.physical_offset, half.queue_offset)
         table = self.table()
+        self._forget_known(table)
+        found = self._followed(half.physical_offset, half.queue_offset)
         if found.state != PREPARED or table is None:
             return found
         pending = table.get_pending(found.physical_offset)
         if pending is not None:
-            return Standing(pending.state, *found[1:])
+            state = pending.state
+            return found if state == PREPARED else Standing(state, *found[1:])
         unit = table.find(found.physical_offset)
         if unit is None:
             return found

@@ -7,7 +7,7 @@ Source: store/CommitLog.java (checkMessageAndReturnSize), DefaultMessageStore.ja
 (CommitLogDispatcherBuildConsumeQueue, CommitLogDispatcherBuildIndex).
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Protocol
 
@@ -27,6 +27,7 @@ __all__ = [
     "delay_levels_ms",
     "entry_of",
     "index_keys",
+    "index_keys_of",
     "property_of",
     "tags_code",
     "tags_code_of",
@@ -148,6 +149,13 @@ def entry_of(head: RecordHead, delay_levels: Sequence[int]) -> DispatchEntry:
 def index_keys(properties: bytes) -> tuple[bytes, ...]:
     """The keys of a message with these properties: UNIQ_KEY, then the words of KEYS."""
     return _keys_in(b"\x02" + properties)
+
+
+def index_keys_of(pairs: Mapping[bytes, bytes]) -> tuple[bytes, ...]:
+    """The same of properties that are taken apart."""
+    unique, keys = pairs.get(b"UNIQ_KEY"), pairs.get(b"KEYS")
+    first = () if unique is None else (unique,)
+    return first if keys is None else (*first, *filter(None, keys.split(b" ")))
 
 
 def _keys_in(raw: bytes) -> tuple[bytes, ...]:

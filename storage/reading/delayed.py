@@ -15,9 +15,9 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from protocol.message import MessageRecord, RecordError
-from protocol.properties import REAL_QID, REAL_TOPIC, TAGS
+from protocol.property_shapes import pairs_of
 from protocol.topic_names import HALF_TOPIC, SCHEDULE_TOPIC
-from storage.dispatching.dispatch import index_keys, property_of, tags_code
+from storage.dispatching.dispatch import index_keys_of, tags_code
 from storage.errors import OffsetError
 from storage.log.commit_log import CommitLog
 from storage.log.damage import Damage
@@ -31,9 +31,6 @@ BATCH_COUNT: Final = 128
 BATCH_BYTES: Final = 1 << 20
 """Of records read at a time, the first aside."""
 
-_REAL_TOPIC, _REAL_QID, _TAGS = (
-    f"\x02{name}\x01".encode() for name in (REAL_TOPIC, REAL_QID, TAGS)
-)
 _INT_MAX: Final = (1 << 31) - 1
 
 
@@ -161,14 +158,14 @@ class DueReader:
         place = record.topic, record.queue_id, record.queue_offset
         if place != (SCHEDULE_TOPIC, self._queue_id, number):
             return "another record lies there"
-        raw = b"\x02" + record.properties
-        topic = property_of(raw, _REAL_TOPIC).decode("utf-8", "replace")
-        queue_id = property_of(raw, _REAL_QID)
+        pairs = pairs_of(record.properties)
+        topic = pairs.get(b"REAL_TOPIC", b"").decode("utf-8", "replace")
+        queue_id = pairs.get(b"REAL_QID", b"")
         if not topic or not queue_id.isdigit() or int(queue_id) > _INT_MAX:
             due.skipped.append((number, "it does not say where it belongs"))
         elif topic == HALF_TOPIC:
             due.skipped.append((number, "it belongs to a transaction"))
         else:
-            code, keys = tags_code(property_of(raw, _TAGS)), index_keys(record.properties)
+            code, keys = tags_code(pairs.get(b"TAGS", b"")), index_keys_of(pairs)
             due.messages.append(DueMessage(number, record, topic, int(queue_id), code, keys))
         return None

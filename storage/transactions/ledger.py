@@ -17,9 +17,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from struct import Struct
 from struct import error as StructError
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
-from protocol.message import HEADS, RECORD_MAGIC, MessageRecord, RecordError
+from protocol.checksum import body_crc
+from protocol.message import (
+    HEADS,
+    PROPERTIES_LENGTH,
+    RECORD_MAGIC,
+    SYS_FLAG_POSITION,
+    MessageRecord,
+    RecordError,
+)
 from protocol.properties import (
     PGROUP,
     TRAN_PREPARED_QUEUE_OFFSET,
@@ -59,8 +67,7 @@ _PGROUP, _UNIQ_KEY, _CHECK_TIMES, _PREPARED_QUEUE_OFFSET = (
 _REMOVE_TAG: Final = tags_code(b"d")
 _NO_KEY = Struct(">qi")
 _UNSIGNED_MASK = 0xFFFFFFFF
-_PREPARED_OFFSET_FIELD: Final = 13
-"""Of HEADS."""
+_SYS_FLAG: Final = Struct(">i")
 _DIGITS_MAX = 19
 """Of a queue offset."""
 
@@ -127,10 +134,13 @@ class TransactionLedger:
 
     def restore(self, number: int, unit: TransactionUnit) -> bool:
         """Takes a pending unit of the table; False if the log holds no such half message."""
-        record = self._read(unit.physical_offset, unit.record_bytes, check_crc=False)
-        if record is None:
+        try:
+            offset, size = unit.physical_offset, unit.record_bytes
+            data, head, body_at = self._head(offset, size)
+            properties = _properties(data, body_at + head[14])
+        except (OffsetError, RecordError):
             return False
-        pending = _pending_of(record, number)
+        pending = _pending_of(number, head, properties)
         pending.state = unit.state
         if pending.packed() != UNIT.pack(*unit):
             return False
@@ -159,42 +169,52 @@ class TransactionLedger:
         if topic == _OP and entry[5] != _REMOVE_TAG:
             return
         end, kind = offset + size, sys_flag & TRANSACTION_MASK
-        if kind in (TRANSACTION_COMMIT, TRANSACTION_ROLLBACK):
-            self._end(entry, kind, end, changes)
-            return
-        record = self._read(offset, size, check_crc=topic == _OP)
-        if record is None:
+        try:
+            data, head, body_at = self._head(offset, size)
+            if kind == TRANSACTION_COMMIT:
+                self._commit(head[13], entry[8], end, changes)
+                return
+            if kind == TRANSACTION_ROLLBACK:
+                if (pending := self.pending.get(head[13])) is not None:
+                    self._settle(pending, ROLLED_BACK, end, changes)
+                return
+            properties = _properties(data, body_at + head[14])
+            body = bytes(data[body_at : body_at + head[14]]) if topic == _OP else b""
+            if body and body_crc(body) != head[2]:
+                raise RecordError(f"the body of the record at {offset} does not have its CRC")
+        except (OffsetError, RecordError):
             self.unreadable_count += 1
-        elif kind == TRANSACTION_PREPARED or topic == _HALF:
-            self._open(record, end, changes)
+            return
+        if kind == TRANSACTION_PREPARED or topic == _HALF:
+            self._open(head, properties, end, changes)
         elif topic == _OP:
-            self._settle_named(record, end, changes)
+            self._settle_named(head[3], body, end, changes)
         else:
-            self._replace(identity(record), DISCARDED, end, changes)
+            key = _identity(b"\x02" + properties, head[8], head[2], head[9])
+            self._replace(key, DISCARDED, end, changes)
 
-    def _open(self, record: MessageRecord, end: int, changes: list[Change]) -> None:
-        pending = _pending_of(record, self.next_number)
+    def _head(self, offset: int, size: int) -> tuple[memoryview, tuple[Any, ...], int]:
+        """The record there, the fields of its head, and where its body begins: a MessageRecord
+        would cost twice as much. Raises OffsetError or RecordError."""
+        data = self._view(offset, size)
+        try:
+            layout = HEADS[_SYS_FLAG.unpack_from(data, SYS_FLAG_POSITION)[0] >> 4 & 3]
+            head = layout.unpack_from(data)
+        except StructError:
+            raise RecordError(f"the record at {offset} is cut off") from None
+        if head[0] != size or head[1] != RECORD_MAGIC or head[6] != offset or head[14] < 0:
+            raise RecordError(f"another record lies at {offset}")
+        return data, head, layout.size
+
+    def _open(
+        self, head: tuple[Any, ...], properties: bytes, end: int, changes: list[Change]
+    ) -> None:
+        pending = _pending_of(self.next_number, head, properties)
         if pending.replaces:
             self._replace(pending.key, REPLACED, end, changes)
         self.next_number += 1
         self._add(pending)
         changes.append(Change(end, pending.number, PREPARED, pending.packed()))
-
-    def _end(self, entry: DispatchEntry, kind: int, end: int, changes: list[Change]) -> None:
-        """What a record of type commit or rollback says: of its head one field is wanted."""
-        offset, size = entry[3], entry[4]
-        try:
-            head = HEADS[entry[7] >> 4 & 3].unpack_from(self._view(offset, size))
-        except (OffsetError, StructError):
-            head = ()
-        if not head or (head[0], head[1], head[6]) != (size, RECORD_MAGIC, offset):
-            self.unreadable_count += 1
-            return
-        prepared_offset = head[_PREPARED_OFFSET_FIELD]
-        if kind == TRANSACTION_COMMIT:
-            self._commit(prepared_offset, entry[8], end, changes)
-        elif (pending := self.pending.get(prepared_offset)) is not None:
-            self._settle(pending, ROLLED_BACK, end, changes)
 
     def _commit(
         self, prepared_offset: int, keys: Sequence[bytes], end: int, changes: list[Change]
@@ -209,10 +229,10 @@ class TransactionLedger:
             pending.state = COMMITTING
             changes.append(Change(end, pending.number, COMMITTING, b""))
 
-    def _settle_named(self, record: MessageRecord, end: int, changes: list[Change]) -> None:
+    def _settle_named(self, queue_id: int, body: bytes, end: int, changes: list[Change]) -> None:
         """The body names one queue offset; 5.x writes several, each with a comma behind it."""
-        for word in record.body.split(b","):
-            pending = self._by_queue.get((record.queue_id, _queue_offset(word)))
+        for word in body.split(b","):
+            pending = self._by_queue.get((queue_id, _queue_offset(word)))
             if pending is not None:
                 state = COMMITTED if pending.state == COMMITTING else ROLLED_BACK
                 self._settle(pending, state, end, changes)
@@ -246,9 +266,9 @@ class TransactionLedger:
 
     def _remove(self, pending: PendingTransaction) -> None:
         del self.pending[pending.physical_offset]
-        for queue_offset in {pending.queue_offset, pending.prepared_queue_offset}:
+        for queue_offset in (pending.queue_offset, pending.prepared_queue_offset):
             name = pending.queue_id, queue_offset
-            if self._by_queue.get(name) is pending:
+            if queue_offset >= 0 and self._by_queue.get(name) is pending:
                 del self._by_queue[name]
         same = self._by_key.get(pending.key)
         if same is not None and pending.is_half:
@@ -258,39 +278,54 @@ class TransactionLedger:
 
     def read(self, offset: int, size: int) -> MessageRecord | None:
         """The record there, its body not checked; None if there is none."""
-        return self._read(offset, size, check_crc=False)
-
-    def _read(self, offset: int, size: int, *, check_crc: bool) -> MessageRecord | None:
         try:
-            return message_of(self._view(offset, size), offset, check_crc=check_crc)
+            return message_of(self._view(offset, size), offset, check_crc=False)
         except (OffsetError, RecordError):
             return None
 
 
-def _pending_of(record: MessageRecord, number: int) -> PendingTransaction:
+def _properties(data: memoryview, body_end: int) -> bytes:
+    """Of a record whose body ends there. Raises RecordError."""
+    try:
+        length_at = body_end + 1 + data[body_end]
+        (length,) = PROPERTIES_LENGTH.unpack_from(data, length_at)
+    except (IndexError, StructError):
+        raise RecordError("the record is cut off") from None
+    start = length_at + PROPERTIES_LENGTH.size
+    if start + length != len(data):
+        raise RecordError("the lengths of the record do not add up")
+    return bytes(data[start:])
+
+
+def _pending_of(number: int, head: tuple[Any, ...], properties: bytes) -> PendingTransaction:
     """What the ledger keeps of a half message."""
-    raw = b"\x02" + record.properties
-    check_times = property_of(raw, _CHECK_TIMES)
+    raw = b"\x02" + properties
     earlier = property_of(raw, _PREPARED_QUEUE_OFFSET)
+    size, _, crc, queue_id, _, queue_offset, offset, sys_flag, born_ms, born_host = head[:10]
     return PendingTransaction(
-        number=number,
-        physical_offset=record.physical_offset,
-        record_bytes=record.record_bytes,
-        timestamp_s=record.born_timestamp // 1000 & _UNSIGNED_MASK,
-        group_hash=tags_code(property_of(raw, _PGROUP)),
-        queue_id=record.queue_id,
-        queue_offset=record.queue_offset,
-        is_half=not record.sys_flag & TRANSACTION_MASK,
-        key=identity(record),
-        replaces=bool(check_times or earlier),
-        prepared_queue_offset=_queue_offset(earlier),
+        number,
+        offset,
+        size,
+        born_ms // 1000 & _UNSIGNED_MASK,
+        tags_code(property_of(raw, _PGROUP)),
+        queue_id,
+        queue_offset,
+        not sys_flag & TRANSACTION_MASK,
+        PREPARED,
+        _identity(raw, born_ms, crc, born_host),
+        bool(earlier or property_of(raw, _CHECK_TIMES)),
+        _queue_offset(earlier),
     )
 
 
 def identity(record: MessageRecord) -> bytes:
     """What all copies of a half message share: UNIQ_KEY, else time of birth and body."""
-    key = property_of(b"\x02" + record.properties, _UNIQ_KEY)
-    return key or _NO_KEY.pack(record.born_timestamp, record.body_crc) + record.born_host
+    raw = b"\x02" + record.properties
+    return _identity(raw, record.born_timestamp, record.body_crc, record.born_host)
+
+
+def _identity(raw: bytes, born_ms: int, crc: int, born_host: bytes) -> bytes:
+    return property_of(raw, _UNIQ_KEY) or _NO_KEY.pack(born_ms, crc) + born_host
 
 
 def _queue_offset(text: bytes) -> int:

@@ -38,6 +38,7 @@ from storage.transactions.redo_log import Covered, TransactionRedoLog
 from storage.transactions.units import (
     PENDING_STATES,
     REPLACED,
+    STATE,
     UNIT,
     UNIT_BYTES,
     TransactionFiles,
@@ -225,9 +226,8 @@ class TransactionTable:
             if change.unit:
                 units += change.unit if change.number >= first else b""
             elif change.number >= first:
-                position = (change.number - first) * UNIT_BYTES
-                fields = UNIT.unpack_from(units, position)
-                UNIT.pack_into(units, position, *fields[:4], change.state)
+                end_at = (change.number - first + 1) * UNIT_BYTES
+                STATE.pack_into(units, end_at - STATE.size, change.state)
             else:
                 states[change.number] = change.state
         return units, states, count

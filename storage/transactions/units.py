@@ -35,8 +35,8 @@ UNIT: Final = Struct(
     "i"  # state
 )
 UNIT_BYTES: Final = UNIT.size
-_STATE = Struct(">i")
-_STATE_POSITION: Final = UNIT_BYTES - _STATE.size
+STATE = Struct(">i")
+_STATE_POSITION: Final = UNIT_BYTES - STATE.size
 _OFFSET = Struct(">q")
 assert (UNIT_BYTES, _STATE_POSITION) == (24, 20)
 
@@ -174,7 +174,7 @@ class TransactionFiles:
         try:
             for number, state in states.items():
                 if number >= self.first:
-                    self._write(number, _STATE.pack(state), _STATE_POSITION)
+                    self._write(number, STATE.pack(state), _STATE_POSITION)
         except OSError as error:
             raise store_error("cannot write to the transaction table", error) from error
 

@@ -6,8 +6,8 @@
 A real broker with messages in every topic, whose tables are filled by hand; of 100 pairs of a topic
 and a group so many are late. Of each page:
 
-* a message is told to the loop every half millisecond, and how long each waits is what clients
-  would notice; on a crowded machine that is mostly the machine;
+* a message is told to the loop every half millisecond, and how long each waits while the page is
+  made is what clients would notice; on a crowded machine that is mostly the machine;
 * every line of what writes the page is timed by the processor time of its thread, so that a crowded
   machine does not count: a line, with what it calls of C and what is freed by it, is a step that
   nobody interrupts (but compressing, which lets others run). Of --timed scrapes the least is shown;
@@ -38,6 +38,7 @@ from actors.engine.system import ActorSystem
 from actors.metrics import metrics_port
 from actors.metrics.exposition import Exposition
 from actors.metrics.metrics_port import TakeTime
+from actors.metrics.packed import Packed
 from actors.statistics.counts import GroupCounts
 from protocol.bodies import SubscriptionGroupConfig, TopicConfig
 from storage.clock import SystemClock
@@ -52,6 +53,8 @@ SCRAPES = 5
 PAGES = ("/metrics", "/metrics/exporter")
 QUEUES, FULL_QUEUES, MESSAGES = 4, 1, 2
 """Of each topic, of these with messages, of each of those."""
+WRITER = "Exposition"
+"""The thread that makes pages."""
 PATIENCE_S = 300.0
 """Lines that are timed take long."""
 LONG_S = 0.0003
@@ -99,7 +102,9 @@ class Waits:
     """Asks the loop again and again how long mail waits."""
 
     def __init__(self, system: ActorSystem) -> None:
-        self.found_ms: list[float] = []
+        self._found_ms: list[float] = []
+        self._made: list[bool] = []
+        """Of each, whether a page was being made."""
         self._system, self._over = system, Event()
         self._thread = Thread(target=self._run, daemon=True)
         self._thread.start()
@@ -108,19 +113,23 @@ class Waits:
         port = self._system.address("metrics_port")
         actor = self._system.actors()["metrics_port"]
         actor._waits = self  # type: ignore[attr-defined]
+        clock = pthread_getcpuclockid(ident_of(WRITER))
         while not self._over.is_set():
+            before_s = clock_gettime(clock)
             port.tell(TakeTime(perf_counter()))
             self._over.wait(EVERY_S)
+            self._made.append(clock_gettime(clock) > before_s)
 
     def note(self, waited_ms: float) -> None:
         """In the place of the histogram."""
-        self.found_ms.append(waited_ms)
+        self._found_ms.append(waited_ms)
 
-    def end(self) -> list[float]:
-        """All of them, ms."""
+    def end(self, *, made: bool) -> list[float]:
+        """Those while a page was being made, or while none was, ms."""
         self._over.set()
         self._thread.join()
-        return self.found_ms
+        pairs = zip(self._found_ms, self._made, strict=False)  # the last may still wait
+        return [found for found, was_made in pairs if was_made == made]
 
 
 class Steps:
@@ -135,7 +144,7 @@ class Steps:
         pages = dict(actor._pages)
         write = pages[path]
 
-        def watched(collect: str, reading: object) -> list[str]:
+        def watched(collect: str, reading: object) -> Packed:
             frame: FrameType | None = sys._getframe()
             while frame is not None:
                 frame.f_trace = self._step
@@ -199,17 +208,16 @@ def ident_of(name: str) -> int:
 def measure(broker: RunningBroker, path: str) -> None:
     """One page, scraped again and again."""
     pause = Event()
-    writer = "Exposition"
     scraped = Waits(broker.system)
     for _ in range(SCRAPES):
-        before_s = cpu_s(writer)
+        before_s = cpu_s(WRITER)
         took_s, sent, text = scrape(broker.metrics_port, path)
         print(
-            f"{path}: {took_s:.2f} s, {cpu_s(writer) - before_s:.2f} s of processor time,"
+            f"{path}: {took_s:.2f} s, {cpu_s(WRITER) - before_s:.2f} s of processor time,"
             f" {sent >> 10} KiB sent, {text >> 10} KiB of text"
         )
         pause.wait(1.2)
-    tell(path, scraped.end())
+    tell(path, scraped.end(made=True))
 
 
 def time_steps(broker: RunningBroker, path: str, timed: int) -> None:
@@ -270,7 +278,7 @@ def main() -> None:
         fill(broker, names, options)
         calm = Waits(broker.system)
         Event().wait(3)
-        tell("at rest", calm.end())
+        tell("at rest", calm.end(made=False))
         for path in PAGES:
             measure(broker, path)
         for path in PAGES:

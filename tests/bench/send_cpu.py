@@ -7,7 +7,8 @@ two versions can be compared beside it; a figure alone says little.  With `--syn
 broker has a slave that is played here and reports at once what it gets.  With `--acl` each
 checkout has a second broker, with access control, whose frames are signed; with `--tls` one to
 which they come through TLS, each in a record of its own, as the official client sends them.  With
-`--batch N` each send is a batch of so many.  The figures are those of tests/bench/in_turn.py.
+`--batch N` each send is a batch of so many, with `--delayed` each is due a second later, and its
+delivery counts too.  The figures are those of tests/bench/in_turn.py.
 """
 
 from json import loads
@@ -51,6 +52,9 @@ TLS = "-tls"
 """Of one that is spoken to through TLS."""
 
 READ_BYTES = 256 << 10
+DELAYED, DELAY_S = "\x02DELAY\x011", 1.1
+LOOK_S, IDLE_SHARE = 0.2, 0.03
+"""Who uses less than that share of a processor in so long has delivered everything."""
 
 
 def _properties(number: int) -> str:
@@ -92,12 +96,13 @@ def send_frames(
     count: int = DISTINCT,
     account: Credentials | None = None,
     topic: str = TOPIC,
+    more: str = "",
 ) -> list[bytes]:
     """As the Java client makes them: 128-byte bodies, a unique key and a tag; signed or not."""
     frames = []
     for number in range(count):
         born_ms = 1_700_000_000_000 + number // 50
-        properties = _properties(number)
+        properties = _properties(number) + more
         header = SendMessageHeader(
             "group", topic, "TBW102", queues, number % queues, 0, born_ms, 0, properties, 0
         )
@@ -183,11 +188,15 @@ class LoadedBroker:
         has_acl: bool = False,
         has_tls: bool = False,
         batch: int = 1,
+        delay_s: float = 0,
     ) -> None:
         self.name = name
         self.figures: list[float] = []
         self.turns_us: list[float] = []
         self._frames, self._next, self._batch = frames, 0, batch
+        self._delay_s = delay_s
+        self._looked = 0.0, 0.0
+        """When it was looked last whether all is delivered, and what was used by then, µs."""
         config = f"brokerName=a\nbrokerIP1={HOST}\nlistenPort=0\nnamesrvAddr={HOST}:1\n"
         if has_acl:
             accounts = scratch.with_name(f"{scratch.name}.yml")
@@ -237,8 +246,19 @@ class LoadedBroker:
             self._wait_for(size)
             turns.append(perf_counter() - began)
             done += size * self._batch
+        if self._delay_s:
+            self._looked = perf_counter() + self._delay_s, 0.0
+            wait_until(self._is_idle, f"{self.name} has delivered")
         self.figures.append((scheduled_us(self.child.pid) - before) / done)
         self.turns_us.append(median(turns) * 1e6)
+
+    def _is_idle(self) -> bool:
+        """Whether everything is due, and hardly anything was done since the look before."""
+        (looked_s, used_us), now_s = self._looked, perf_counter()
+        if now_s < looked_s + LOOK_S:
+            return False
+        self._looked = now_s, scheduled_us(self.child.pid)
+        return self._looked[1] - used_us < IDLE_SHARE * (now_s - looked_s) * 1e6
 
     def _wait_for(self, answers: int) -> None:
         data = b""
@@ -264,10 +284,11 @@ def main() -> None:
     parser.add_argument("--acl", action="store_true", help="each with access control, too")
     parser.add_argument("--tls", action="store_true", help="each through TLS, too")
     parser.add_argument("--batch", type=int, default=1, help="messages in a send")
+    parser.add_argument("--delayed", action="store_true", help="by a second")
     parser.add_argument("--sync-master", action="store_true", help="with a slave played here")
     options = parser.parse_args()
     kind = SerializeType.JSON if options.json else SerializeType.ROCKETMQ
-    frames = send_frames(options.queues, kind)
+    frames = send_frames(options.queues, kind, more=DELAYED if options.delayed else "")
     if options.batch > 1:
         frames = batch_frames(options.queues, kind, options.batch)
     signed = send_frames(options.queues, kind, account=ACCOUNT) if options.acl else []
@@ -283,6 +304,7 @@ def main() -> None:
             has_acl=has_acl,
             has_tls=name.endswith(TLS),
             batch=options.batch,
+            delay_s=DELAY_S if options.delayed else 0,
         )
 
     checkouts = options.brokers

@@ -5,7 +5,7 @@ from random import Random
 import pytest
 
 from protocol.properties import parse
-from protocol.property_shapes import PropertyShapes, find_pairs
+from protocol.property_shapes import PropertyShapes, find_pairs, pairs_of
 
 NAMES = [b"UNIQ_KEY", b"KEYS", b"TAGS", b"WAIT", b"a", b"color", b"BUYER_ID", "名".encode()]
 VALUES = [b"true", b"false", b"TRUE", b"v", b"a b", b"", "值".encode(), b"WAIT", b"k1  k2", b"."]
@@ -27,10 +27,6 @@ def random_text(random: Random) -> bytes:
         at = random.choice([at for at in range(len(text) + 1) if text[at : at + 1] < b"\x80"])
         text = text[:at] + random.choice((b"\x01", b"\x02", b"x", b"=")) + text[at:]
     return text
-
-
-def pairs_of(text: bytes) -> dict[bytes, bytes]:
-    return dict(find_pairs(text))
 
 
 @pytest.mark.heavy
@@ -57,6 +53,7 @@ def test_pairs_are_found_as_the_original_reads_them() -> None:
     for _ in range(TEXTS):
         text = random_text(random)
         assert {name.decode(): value.decode() for name, value in find_pairs(text)} == parse(text)
+        assert [*pairs_of(text).items()] == [*dict(find_pairs(text)).items()], text
     assert find_pairs(b"\x01a\x01b\x02c\x02\x02d\x01\x01e") == [(b"d", b"\x01e")]
 
 

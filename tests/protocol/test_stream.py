@@ -15,10 +15,12 @@ from hypothesis import strategies as st
 
 from protocol.codes import LanguageCode, RequestCode, SerializeType
 from protocol.command import ONEWAY_FLAG, RESPONSE_FLAG, RemotingCommand
+from protocol.end_wire import EndDecoder
 from protocol.errors import FrameError, FrameTooLong, RemoteError
 from protocol.frame import FRAME_BYTES_MAX, decode_frame, encode
 from protocol.headers.pull import PullMessageHeader
 from protocol.headers.send import SendMessageHeader
+from protocol.headers.transaction import EndTransactionHeader
 from protocol.pull_wire import PullDecoder
 from protocol.send_values import Send, SendShape, SendTail
 from protocol.send_wire import SEND_CODES, SendDecoder, send_of
@@ -156,12 +158,25 @@ def said(answers: Iterable[list[Event]]) -> Said:
                 assert event is events[-1]
                 return found
             else:
-                found.others.append(event)
+                found.others.append(ended(event))
     return found
 
 
+def ended(event: Event) -> object:
+    """The end of a transaction in one form, whether it was known by its bytes or not."""
+    command, header = event if isinstance(event, tuple) else (event, None)
+    if not isinstance(command, RemotingCommand) or command.code != RequestCode.END_TRANSACTION:
+        return event
+    if header is None:
+        try:
+            header = EndTransactionHeader.decode(command.fields)
+        except RemoteError:
+            return event
+    return replace(command, fields=None), header
+
+
 def server_stream() -> Stream:
-    return Stream(FRAME_BYTES_MAX, SendDecoder(), PullDecoder())
+    return Stream(FRAME_BYTES_MAX, SendDecoder(), PullDecoder(), ends=EndDecoder())
 
 
 def said_of(pieces: Iterable[bytes]) -> Said:
@@ -175,7 +190,7 @@ def by_the_general_decoder(wires: Iterable[bytes]) -> Said:
     for wire in wires:
         command = decode_frame(wire[4:])
         if command.is_response or command.code not in {*SEND_CODES, *PULLS}:
-            found.others.append(command)
+            found.others.append(ended(command))
         elif command.code in SEND_CODES:
             try:
                 found.sends.append(plain(send_of(command)))

@@ -18,7 +18,7 @@ import pytest
 
 from tests.compat.patience import wait_until
 from tests.support.brokers import BROKER, SimulatedBroker
-from tests.support.metrics import Scraper, samples
+from tests.support.metrics import Scraper, samples, text_of
 from tests.troupemq.console.conftest import GONE, MakeVisit, Visit
 from troupemq.cli.admin.session import BrokerPlace
 from troupemq.client.message import MessageQueue, MessageView
@@ -388,7 +388,7 @@ def test_a48_topics_and_groups_made_up_by_the_hundred_do_not_make_the_page_longe
         made.make_topic(f"made-up-{number}", queues=1)
         made.send(topic=f"made-up-{number}")
         made.make_group(f"group-{number}")
-    for text in (scraper.text(), "".join(scraper.metrics.pages["/metrics/exporter"]("", None))):
+    for text in (scraper.text(), text_of(scraper.metrics.pages["/metrics/exporter"]("", None))):
         found = samples(text)
         long = {
             name: len(rows)

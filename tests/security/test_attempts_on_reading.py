@@ -28,6 +28,7 @@ from protocol.codes import RequestCode as Code
 from protocol.codes import ResponseCode
 from protocol.command import RemotingCommand
 from protocol.compression import DECOMPRESSED_BYTES_MAX, CompressionError, decompress
+from protocol.end_wire import EndDecoder
 from protocol.errors import FrameError, RemoteError
 from protocol.frame import encode
 from protocol.properties import format as format_properties
@@ -112,7 +113,7 @@ def cpu_s(work: Callable[[], object]) -> float:
 
 
 def events_of(data: bytes) -> list[object]:
-    return [*Stream(sends=SendDecoder(), pulls=PullDecoder()).receive(data)]
+    return [*Stream(sends=SendDecoder(), pulls=PullDecoder(), ends=EndDecoder()).receive(data)]
 
 
 @pytest.mark.parametrize("data", CLOSED.values(), ids=CLOSED.keys())

@@ -28,6 +28,7 @@ from protocol.bodies_client import ConsumerRunningInfo
 from protocol.codes import RequestCode as Code
 from protocol.command import RemotingCommand
 from protocol.compression import CompressionError, inflate
+from protocol.end_wire import EndDecoder
 from protocol.errors import FrameError, RemoteError
 from protocol.fastjson import FastjsonError, dumps, loads
 from protocol.frame import decode_frame, encode
@@ -96,6 +97,7 @@ def _events(pieces: list[bytes], *, is_fast: bool, most: int = maxsize) -> list[
         SendDecoder() if is_fast else None,
         PullDecoder() if is_fast else None,
         most,
+        EndDecoder() if is_fast else None,
     )
     found: list[Event] = []
     for piece in pieces:
@@ -160,6 +162,8 @@ def _command(command: RemotingCommand) -> object:
     if command.code in (Code.PULL_MESSAGE, Code.LITE_PULL_MESSAGE):
         if command.is_response or header is None:
             return (command.code, command.opaque, "no pull")
+        return (command.code, command.opaque, command.flag, header)
+    if command.code == Code.END_TRANSACTION and header is not None and not command.is_response:
         return (command.code, command.opaque, command.flag, header)
     return (command.code, command.opaque, command.flag, command.fields, command.body)
 

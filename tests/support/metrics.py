@@ -7,6 +7,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from actors.metrics.actor_figures import ActorFamilies
 from actors.metrics.broker_metrics import BROKER_PATH, EXPORTER_PATH, BrokerMetrics
 from actors.metrics.client_figures import ClientFigure, WithClients
+from actors.metrics.packed import Packed
 from actors.metrics.sources import open_halves
 from tests.support.brokers import PORTS, SimulatedBroker
 
@@ -24,7 +25,7 @@ class Scraper:
     def text(self) -> str:
         """The page /metrics."""
         reading = open_halves(self.made.broker.store)
-        return "".join(self.metrics.pages[BROKER_PATH]("", reading))
+        return text_of(self.metrics.pages[BROKER_PATH]("", reading))
 
     def found(self) -> Found:
         """The samples of /metrics."""
@@ -33,7 +34,12 @@ class Scraper:
     def for_exporter(self, *clients: ClientFigure) -> Found:
         """The samples of /metrics/exporter."""
         reading = WithClients(open_halves(self.made.broker.store), clients)
-        return samples("".join(self.metrics.pages[EXPORTER_PATH]("client", reading)))
+        return samples(text_of(self.metrics.pages[EXPORTER_PATH]("client", reading)))
+
+
+def text_of(page: Packed) -> str:
+    """What was compressed."""
+    return b"".join(page.unpacked()).decode()
 
 
 def samples(text: str) -> Found:

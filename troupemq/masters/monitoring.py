@@ -13,6 +13,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from http import HTTPStatus
 from http.client import HTTPConnection, HTTPException
 from json import JSONDecodeError, load, loads
 from queue import Empty, SimpleQueue
@@ -22,9 +23,10 @@ from time import monotonic, perf_counter
 from actors.children.metrics import page_server
 from actors.config import BrokerConfig
 from actors.metrics.broker_metrics import BROKER_PATH, EXPORTER_PATH
-from actors.metrics.exposition import FRESH_S, answer_of
+from actors.metrics.exposition import FRESH_S
 from actors.metrics.http_text import HttpRequest
-from actors.metrics.page import MetricsPage, labels
+from actors.metrics.packed import Packed
+from actors.metrics.page import CONTENT_TYPE, MetricsPage, labels
 from actors.metrics.page_server import Page, PageAnswer
 from storage.errors import StoreError, reason_of
 from troupemq.daemon import Serving
@@ -202,11 +204,11 @@ class Monitoring:
         with self._locks[request.path]:
             made_s, made = self._made.get(target, (0.0, None))
             if made is None or monotonic() - made_s >= FRESH_S:
-                made = answer_of(self._exposition(target))
+                made = PageAnswer(HTTPStatus.OK, self._exposition(target), CONTENT_TYPE)
                 self._made[target] = monotonic(), made
             return made
 
-    def _exposition(self, target: str) -> list[str]:
+    def _exposition(self, target: str) -> Packed:
         ports = {
             each.name: found["metrics"]
             for each in self._masters
@@ -215,6 +217,8 @@ class Monitoring:
         said = self._all.ask(ports, "127.0.0.1", target, ASK_S)
         pages = {name: one.body.decode() for name, one in said.items() if one.body is not None}
         own = MetricsPage({"cluster": self._config.broker_cluster_name, "node_type": "broker"})
+        for part in merged(pages):
+            own.add_text(part)
         names = [(labels({"node_id": each.name}), each.name) for each in self._masters]
         own.gauge(
             UP, "Whether a master's metrics are here", [(t, int(n in pages)) for t, n in names]
@@ -224,7 +228,7 @@ class Monitoring:
             "How long it took to answer",
             [(text, said[name].took_s) for text, name in names if name in said],
         )
-        return [*merged(pages), *own.parts()]
+        return own.packed()
 
     def _health(self, what: str) -> list[HealthCheck]:
         """Of all; one that starts is alive, and not ready."""

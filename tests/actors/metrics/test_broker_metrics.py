@@ -29,7 +29,7 @@ from tests.actors.metrics.names import (
 from tests.compat.patience import wait_until
 from tests.support.brokers import BROKER, STORE, SimulatedBroker, send_command
 from tests.support.certificates import Certificates
-from tests.support.metrics import Scraper, families, samples, value
+from tests.support.metrics import Scraper, families, samples, text_of, value
 from tests.support.peers import request
 from tests.support.transacting import COMMIT, ROLLBACK, end_command, half, producing
 
@@ -68,7 +68,7 @@ def test_every_name_that_others_ask_for_is_declared() -> None:
     scraper = Scraper(made)
     assert NATIVE - families(scraper.text()) == set()
     assert len(EXPORTER) == 89
-    told = families("".join(scraper.metrics.pages["/metrics/exporter"]("", None)))
+    told = families(text_of(scraper.metrics.pages["/metrics/exporter"]("", None)))
     assert EXPORTER - told == set()
     assert {name for name in told if name.startswith("rocketmq_")} - EXPORTER == {
         "rocketmq_message_accumulation"  # which its documents name, and a console asks for
@@ -106,7 +106,8 @@ def test_messages_and_bytes_are_those_of_the_brokers_own_figures() -> None:
 
 def test_lag_is_what_consumer_progress_says_and_has_an_age() -> None:
     made = busy_broker()
-    found = Scraper(made).found()
+    scraper = Scraper(made)
+    found = scraper.found()
     header = GetConsumeStatsHeader("consumers", "Topic")
     answer = made.ask(RemotingCommand(RequestCode.GET_CONSUME_STATS, header.encode()))
     table = ConsumeStatsBody.decode(answer.body).offset_table
@@ -120,16 +121,17 @@ def test_lag_is_what_consumer_progress_says_and_has_an_age() -> None:
             said = value(found, f"rocketmq_consumer_{name}_latency{suffix}", **BILLING)
             assert abs(said - age_ms) <= 50
     assert abs(value(found, "troupemq_lag_seconds", **BILLING) - 4) <= 0.05
-    old = Scraper(made).for_exporter()
+    old = scraper.for_exporter()
     labels = {"topic": "Topic", "group": "consumers"}
     assert value(old, "rocketmq_group_diff", **labels, msgModel="1") == 4
     assert value(old, "rocketmq_producer_offset", topic="Topic") == 5
     assert value(old, "rocketmq_consumer_offset", **labels) == 1
     commit(made, 3)
     commit(made, 2, queue_id=1)
-    level = Scraper(made).found()
+    level = scraper.found()
     assert value(level, "rocketmq_consumer_lag_messages", **BILLING) == 0
     assert value(level, "rocketmq_consumer_lag_latency_milliseconds", **BILLING) == 0
+    assert value(scraper.for_exporter(), "rocketmq_group_diff", **labels) == 0
     made.stop()
 
 

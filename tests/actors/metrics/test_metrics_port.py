@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from http.client import HTTPConnection
+from sys import getswitchinterval
 
 import pytest
 from structlog.testing import capture_logs
@@ -16,8 +17,9 @@ from actors.config import NamesrvConfig
 from actors.engine.supervisor import ChildSpec
 from actors.engine.system import ActorSystem
 from actors.metrics.actor_figures import ActorFamilies
-from actors.metrics.exposition import Exposition
+from actors.metrics.exposition import SWITCH_S, Exposition
 from actors.metrics.metrics_port import MetricsPort, page_of
+from actors.metrics.packed import Packed, Packer
 from actors.metrics.page_server import PageServer
 from actors.metrics.process_page import MISSING
 from actors.network.connections import PortTaken, open_listener
@@ -28,7 +30,7 @@ WAIT_S = 30
 
 
 @contextmanager
-def serving(write: Callable[[str, object], list[str]]) -> Iterator[tuple[ActorSystem, int]]:
+def serving(write: Callable[[str, object], Packed]) -> Iterator[tuple[ActorSystem, int]]:
     """A port that serves what `write` makes as /metrics, and with collect=client, too."""
     server = PageServer(open_listener("127.0.0.1", 0, "metrics"))
     system = ActorSystem.real(disk=RealDisk())
@@ -47,6 +49,12 @@ def serving(write: Callable[[str, object], list[str]]) -> Iterator[tuple[ActorSy
         assert system.stop(WAIT_S)
 
 
+def text_page(text: str) -> Packed:
+    packer = Packer()
+    packer.add(text)
+    return packer.packed()
+
+
 def get(port: int, target: str = "/metrics", **headers: str) -> tuple[int, bytes]:
     connection = HTTPConnection("127.0.0.1", port, timeout=WAIT_S)
     try:
@@ -59,7 +67,7 @@ def get(port: int, target: str = "/metrics", **headers: str) -> tuple[int, bytes
 
 def test_a_page_comes_plain_and_compressed_and_only_from_where_it_is() -> None:
     text = "x 1\n" * 500_000
-    with serving(lambda collect, _: [text]) as (_, port):
+    with serving(lambda collect, _: text_page(text)) as (_, port):
         assert get(port) == (200, text.encode())
         status, packed = get(port, **{"Accept-Encoding": "gzip"})
         assert status == 200 and gzip.decompress(packed) == text.encode()
@@ -76,9 +84,9 @@ def test_a_page_comes_plain_and_compressed_and_only_from_where_it_is() -> None:
 def test_who_asks_again_at_once_gets_the_same_page_and_unknown_parts_are_none() -> None:
     asked: list[str] = []
 
-    def write(collect: str, _: object) -> list[str]:
+    def write(collect: str, _: object) -> Packed:
         asked.append(collect)
-        return [f"n {len(asked)}\n"]
+        return text_page(f"n {len(asked)}\n")
 
     with serving(write) as (system, port):
         system.actors()["exposition"]._made.clear()  # type: ignore[attr-defined]
@@ -99,21 +107,25 @@ def collecting() -> Iterator[None]:
         gc.disable()
 
 
-def test_garbage_is_collected_again_after_a_page_even_a_failed_one(collecting: None) -> None:
-    during: list[bool] = []
+def test_garbage_and_switches_are_as_before_after_a_page_even_a_failed_one(
+    collecting: None,
+) -> None:
+    during: list[tuple[bool, float]] = []
+    interval_s = getswitchinterval()
 
-    def write(collect: str, _: object) -> list[str]:
-        during.append(gc.isenabled())
+    def write(collect: str, _: object) -> Packed:
+        during.append((gc.isenabled(), round(getswitchinterval(), 6)))
         if len(during) == 1:
             raise ValueError("no page")
-        return ["x 1\n"]
+        return text_page("x 1\n")
 
     with serving(write) as (_, port):
         status, body = get(port)
         assert status == 500 and b"ValueError: no page" in body
-        assert gc.isenabled()
+        assert gc.isenabled() and getswitchinterval() == interval_s
         wait_until(lambda: get(port) == (200, b"x 1\n"), "the actor was started again")
-    assert during == [False, False] and gc.isenabled()
+    assert during == [(False, SWITCH_S)] * 2
+    assert gc.isenabled() and getswitchinterval() == interval_s
 
 
 def test_an_address_that_is_not_ours_is_one_sentence() -> None:

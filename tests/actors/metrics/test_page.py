@@ -7,17 +7,17 @@ from math import inf, nan
 import pytest
 
 from actors.engine.short_collections import short_collections
-from actors.metrics.exposition import answer_of, without_collections
-from actors.metrics.page import PART_LINES, MetricsPage, labels, let_go, number
-from actors.metrics.page_server import Packed
-from tests.support.metrics import samples, value
+from actors.metrics import page as page_module
+from actors.metrics.exposition import without_collections
+from actors.metrics.page import PART_LINES, MetricsPage, Remembered, labels, let_go, number
+from tests.support.metrics import samples, text_of, value
 
 
 def test_whatever_a_label_holds_is_read_back_as_it_was() -> None:
     hostile = 'a"b\\c\nd, e="f" } 1 € \x07'
     page = MetricsPage({"node_id": hostile})
     page.gauge("x", "An x", [(labels({"topic": hostile}), 1)])
-    ((own, _),) = samples("".join(page.parts()))["x"]
+    ((own, _),) = samples(text_of(page.packed()))["x"]
     assert own == {"node_id": hostile, "topic": hostile}
 
 
@@ -31,7 +31,7 @@ def test_numbers_are_written_as_go_reads_them() -> None:
 def test_a_histogram_adds_up_its_classes() -> None:
     page = MetricsPage({})
     page.histogram("took_ms", "A time", (1, 2.5), [('code="a"', (3, 0, 2), 12.5)])
-    found = samples("".join(page.parts()))
+    found = samples(text_of(page.packed()))
     assert [number for _, number in found["took_ms_bucket"]] == [3, 3, 5]
     assert [own["le"] for own, _ in found["took_ms_bucket"]] == ["1", "2.5", "+Inf"]
     assert value(found, "took_ms_sum", code="a") == 12.5
@@ -42,32 +42,57 @@ def test_a_histogram_adds_up_its_classes() -> None:
 def test_a_family_without_samples_is_declared() -> None:
     page = MetricsPage({})
     page.counter("nothing_total", "None yet", [])
-    assert "".join(page.parts()) == "# HELP nothing_total None yet\n# TYPE nothing_total counter\n"
+    assert text_of(page.packed()) == "# HELP nothing_total None yet\n# TYPE nothing_total counter\n"
+
+
+class Pieces(MetricsPage):
+    """Notes how many lines are written at a time."""
+
+    def __init__(self) -> None:
+        super().__init__({})
+        self.lines: list[int] = []
+
+    def _add(self, name: str, lines: list[str]) -> None:
+        self.lines.append(len(lines))
+        super()._add(name, lines)
 
 
 def test_a_long_family_comes_in_parts() -> None:
-    page = MetricsPage({})
-    count = PART_LINES * 2 + 1
+    page, count = Pieces(), PART_LINES * 2 + 1
     page.gauge("n", "Many", [(labels({"i": str(i)}), i) for i in range(count)])
-    assert len(page.parts()) == 1 + 3
-    assert len(samples("".join(page.parts()))["n"]) == count
+    assert page.lines == [PART_LINES, PART_LINES, 1] and page.series == {"n": count}
+    assert len(samples(text_of(page.packed()))["n"]) == count
 
 
 @pytest.mark.parametrize("kind", ["gauge", "histogram"])
 def test_no_more_lines_are_there_at_a_time_than_a_part_has(kind: str) -> None:
-    page, ahead = MetricsPage({}), []
+    page, ahead = Pieces(), []
 
     def noted(lines: int) -> Iterator[int]:
-        for each in range(PART_LINES):
-            written = (len(page.parts()) - 1) * PART_LINES
-            ahead.append(each * lines - written)
+        for each in range(2 * PART_LINES):
+            ahead.append(each * lines - sum(page.lines))
             yield each
 
     if kind == "gauge":
         page.gauge("n", "Many", (("", each) for each in noted(1)))
     else:
         page.histogram("n", "Many", (1,), (("", (1, 2), each) for each in noted(4)))
-    assert len(ahead) == PART_LINES and max(ahead) <= PART_LINES
+    assert len(ahead) == 2 * PART_LINES and max(ahead) <= PART_LINES
+
+
+def test_what_is_remembered_of_names_has_a_limit_and_is_made_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(page_module, "NAMES_KNOWN", 3)
+    made: list[str] = []
+
+    def work(name: str) -> str:
+        made.append(name)
+        return name.upper()
+
+    known = Remembered(work)
+    assert [known[name] for name in "abcdab"] == [*"ABCDAB"]
+    assert len(known) == 3 and made == [*"abcd"], "the newest goes"
 
 
 class Freed(list[int]):
@@ -87,16 +112,6 @@ def test_what_a_page_was_made_of_is_freed_in_pieces() -> None:
     items = Freed(range(2 * PART_LINES + 1))
     let_go(items)
     assert items == [] and items.at_a_time == [PART_LINES, PART_LINES, 1]
-
-
-def test_the_text_is_gone_once_it_is_compressed_and_comes_back_a_piece_at_a_time() -> None:
-    text = "".join(f'n{{i="{number}"}} {number}\n' for number in range(50_000))
-    parts = [text[:1000], "", text[1000:]]
-    body = answer_of(parts).body
-    assert parts == [] and isinstance(body, Packed)
-    pieces = [*body.unpacked()]
-    assert b"".join(pieces) == text.encode() and body.size == len(text)
-    assert max(map(len, pieces)) < len(text) / 2
 
 
 def test_what_a_page_leaves_is_new_to_no_collection_where_old_objects_are_set_aside() -> None:

@@ -149,6 +149,21 @@ def test_only_committed_or_plain_messages_are_delayed(kind: int, delayed: bool) 
     assert (redirect is not None, sys_flag) == (delayed, kind)
 
 
+def test_half_and_delayed_messages_are_prepared_as_when_each_was_the_first() -> None:
+    random, warm = Random(31), preparer()
+    names = ("TRAN_MSG", "DELAY", "WAIT", "TAGS", "KEYS", "UNIQ_KEY", "CLUSTER", "REAL_QID", "own")
+    values = ("true", "1", "3", "4", "x", "k l", "TRUE")
+    kinds = (0, TRANSACTION_PREPARED, TRANSACTION_COMMIT, TRANSACTION_ROLLBACK)
+    for _ in range(1500):
+        shown = random.sample(names[:6] if random.random() < 0.8 else names, random.randint(1, 4))
+        text = "\x02".join(f"{name}\x01{random.choice(values)}" for name in shown).encode()
+        text += random.choice((b"", b"", b"\x02"))
+        kind = random.choice(kinds)
+        found = preparer().prepare("Topic", 2, kind, text)
+        assert warm.prepare("Topic", 2, kind, text) == found, text
+        assert warm.prepare("Topic", 2, kind, text) == found, text
+
+
 # --- half messages
 
 

@@ -2,6 +2,8 @@
 
 import pytest
 
+from protocol.host import pack_host
+from protocol.sysflag import TRANSACTION_COMMIT
 from storage.errors import StoreError
 from storage.index.key_hash import java_hash
 from storage.queues.unsynced import sync_files
@@ -50,6 +52,18 @@ def test_an_op_after_a_commit_commits_and_an_op_alone_rolls_back(
     table.dispatch([log.op(second), log.op(first), log.plain()])
     assert states(table) == [ROLLED_BACK, COMMITTED, PREPARED]
     assert [each.physical_offset for each in table.pending(10)] == [third[3]]
+
+
+def test_a_commit_in_the_log_of_a_broker_with_an_ipv6_address_is_told_from_a_rollback(
+    log: TransactionLog, table: TransactionTable
+) -> None:
+    log.log.store_host = pack_host("::1", 10911)
+    log.plain()
+    half = log.half("a")
+    commit = log.commit(half)
+    put_now = (*commit[:7], TRANSACTION_COMMIT, commit[8])  # as whoever appends gives it
+    table.dispatch([half, put_now, log.op(half)])
+    assert states(table) == [COMMITTED]
 
 
 def test_pending_ones_come_oldest_first_in_pages(
