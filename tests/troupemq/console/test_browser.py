@@ -48,7 +48,8 @@ CUT = """() => {
     if (document.documentElement.scrollWidth > width) found.push("the page");
     for (const each of document.querySelectorAll("main *, header *")) {
         if (each.scrollWidth > each.clientWidth + 1 && each.clientWidth
-            && !each.matches("input, select, pre, pre *, .chart, .chart *") && each.checkVisibility()
+            && !each.matches("input, select, pre, pre *, .chart, .chart *")
+            && each.checkVisibility()
             && getComputedStyle(each).overflowX !== "visible") {
             found.push(each.outerHTML.slice(0, 80));
         }
