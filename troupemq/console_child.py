@@ -123,7 +123,10 @@ class ConsoleChild:
         while not self._over.is_set():
             began_s = monotonic()
             with subprocess.Popen(
-                self._command, stdin=subprocess.PIPE, env=self._environment
+                self._command,
+                stdin=subprocess.PIPE,
+                env=self._environment,
+                process_group=0,  # Ctrl-C is for the server
             ) as process:
                 self._process = process
                 if self._over.is_set():  # told to stop as it was started

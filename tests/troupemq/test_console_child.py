@@ -46,6 +46,7 @@ def test_a_console_that_is_killed_comes_again_and_goes_when_it_is_told_to(
     try:
         assert child.wait_until_ready(WAIT_S) is not None
         first = child.pid
+        assert os.getpgid(first) == first, "a terminal's Ctrl-C would be a second signal to it"
         os.kill(first, signal.SIGKILL)
         wait_until(lambda: child.pid not in (0, first), "another one to be started", WAIT_S)
         wait_until(lambda: _ready_pid(tmp_path) == child.pid, "it to answer", WAIT_S)

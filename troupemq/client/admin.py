@@ -121,9 +121,7 @@ class Admin:
             if error.code != ResponseCode.QUERY_NOT_FOUND:
                 raise
             return []
-        found = [view_of(each, _queue_of(each, broker_name)) for each in _records(answer.body)]
-        # The index knows only the hash of a key: others may have the same one.
-        return [each for each in found if header.key in each.keys or header.key == each.message_id]
+        return views_with_key(answer.body, broker_name, header.key)
 
     def view_message(self, offset_message_id: str) -> MessageView:
         """The message with this id of the broker's (`SendResult.offset_message_id`).
@@ -163,6 +161,14 @@ class Admin:
             address, RemotingCommand(code, header.encode()), ADMIN_TIMEOUT_MS
         )
         return understood(OffsetResponseHeader.decode, answer.fields).offset
+
+
+def views_with_key(
+    body: bytes | memoryview | None, broker_name: str, key: str
+) -> list[MessageView]:
+    """What one broker has found of a key: its index knows only the hash, others may have it too."""
+    found = [view_of(each, _queue_of(each, broker_name)) for each in _records(body)]
+    return [each for each in found if key in each.keys or key == each.message_id]
 
 
 def _records(body: bytes | memoryview | None) -> list[MessageRecord]:

@@ -15,6 +15,7 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from email.message import EmailMessage
+from email.utils import localtime, make_msgid
 from pathlib import Path
 from threading import Lock
 from urllib.error import URLError
@@ -178,6 +179,8 @@ class Alerts:
         mail["Subject"] = f"TroupeMQ: {lines[0][:150]}"
         mail["From"] = settings.mail_from or settings.mail_to.split(",")[0].strip()
         mail["To"] = settings.mail_to
+        mail["Date"] = localtime()
+        mail["Message-ID"] = make_msgid("troupemq")
         mail.set_content("\n".join(lines))
         try:
             with smtplib.SMTP(

@@ -16,6 +16,7 @@ from protocol.codes import RequestCode
 from protocol.command import RemotingCommand
 from protocol.compression import CompressionError
 from protocol.errors import ProtocolError
+from protocol.headers.fields import Header
 from troupemq.cli.admin import admin
 from troupemq.cli.admin.command import ACTIONS
 from troupemq.cli.admin.output import Output, Row
@@ -71,13 +72,22 @@ class Asker(Session):
         return Later(command.code, answer)
 
     def ask_all(
-        self, addresses: Sequence[str], code: RequestCode, seconds: float = DEADLINE_S
+        self,
+        addresses: Sequence[str],
+        code: RequestCode,
+        header: Header | None = None,
+        seconds: float = DEADLINE_S,
     ) -> "dict[str, RemotingCommand | ClientError]":
         """What each answers, all asked at once: whatever its code, or why there is none."""
+        fields = {} if header is None else header.encode()
         asked: dict[str, Later | ClientError] = {}
         for address in addresses:
             try:
-                asked[address] = self.call_later(address, RemotingCommand(code, {}), seconds * 1000)
+                asked[address] = self.call_later(
+                    address,
+                    RemotingCommand(code, dict(fields)),
+                    self._left_ms(address, seconds * 1000),
+                )
             except ClientError as error:
                 asked[address] = error
         found: dict[str, RemotingCommand | ClientError] = {}

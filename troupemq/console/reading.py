@@ -1,15 +1,31 @@
 """Messages as pages need them: the queues of a topic with their ends, and readers of them."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import TypeVar
 
+from protocol.bodies import MessageQueue as TableQueue
 from protocol.bodies_admin import TopicOffset, TopicStatsTable
-from protocol.codes import RequestCode
+from protocol.codes import RequestCode, ResponseCode
 from protocol.headers.admin import TopicHeader
+from protocol.headers.fields import Header
+from protocol.headers.pull import QueryMessageHeader
 from troupemq.cli.admin.reading import TOOLS_GROUP, QueueReader
-from troupemq.client.errors import ClientError
-from troupemq.client.message import MessageQueue
-from troupemq.console.cluster import Asker
+from troupemq.cli.admin.session import BrokerPlace
+from troupemq.client.admin import FOREVER_MS, views_with_key
+from troupemq.client.errors import BrokerError, ClientError, understood
+from troupemq.client.message import MessageQueue, MessageView
+from troupemq.console.cluster import DEADLINE_S, Asker
+
+ENDS_S = 1.5
+"""For the ends of queues: what is left of a page's time is for what lies in them."""
+
+QUERIED_MAX = 64
+"""Messages with one key, of each broker."""
+
+
+Found = TypeVar("Found")
+Reading = Callable[[BrokerPlace, bytes | memoryview | None], Found]
 
 
 @dataclass(frozen=True)
@@ -31,17 +47,61 @@ def queues_of(
 
     Raises RouteNotFound; a broker that does not answer is a sentence in `failures`.
     """
-    header = TopicHeader(topic)
-    for place in session.topic_brokers(topic):
-        try:
-            table = session.read(
-                TopicStatsTable, place.address, RequestCode.GET_TOPIC_STATS_INFO, header
-            ).offset_table
-        except ClientError as error:
-            failures.append(str(error))
-            continue
+    question = RequestCode.GET_TOPIC_STATS_INFO, TopicHeader(topic)
+    for place, table in _answers(session, topic, question, _ends, failures, ENDS_S):
         for each, ends in sorted(table.items(), key=lambda item: item[0].queue_id):
             queue = MessageQueue(topic, place.name, each.queue_id)
             yield ReadableQueue(
                 QueueReader(session, place.address, queue, expression, TOOLS_GROUP), ends
             )
+
+
+def _ends(_: BrokerPlace, body: bytes | memoryview | None) -> dict[TableQueue, TopicOffset]:
+    return understood(TopicStatsTable.decode, body).offset_table
+
+
+def found_by_key(
+    session: Asker,
+    topic: str,
+    key: str,
+    failures: list[str],
+    begin_ms: int | None = None,
+    end_ms: int | None = None,
+) -> list[MessageView]:
+    """The messages of a topic with a key, or with this id: oldest first.
+
+    Raises RouteNotFound; a broker that does not answer is a sentence in `failures`.
+    """
+    end_ms = FOREVER_MS if end_ms is None else end_ms
+    header = QueryMessageHeader(topic, key, QUERIED_MAX, begin_ms or 0, end_ms)
+    question = RequestCode.QUERY_MESSAGE, header
+
+    def views(place: BrokerPlace, body: bytes | memoryview | None) -> list[MessageView]:
+        return views_with_key(body, place.name, key)
+
+    answers = _answers(session, topic, question, views, failures)
+    found = [view for _, some in answers for view in some]
+    return sorted(found, key=lambda each: each.store_timestamp_ms)
+
+
+def _answers(
+    session: Asker,
+    topic: str,
+    question: tuple[RequestCode, Header],
+    read: Reading[Found],
+    failures: list[str],
+    seconds: float = DEADLINE_S,
+) -> Iterator[tuple[BrokerPlace, Found]]:
+    """What all brokers of a topic say, asked at once; who has nothing to say is left out."""
+    places = {each.address: each for each in session.topic_brokers(topic)}
+    for address, answer in session.ask_all(list(places), *question, seconds).items():
+        try:
+            if isinstance(answer, ClientError):
+                raise answer
+            if answer.code == ResponseCode.SUCCESS:
+                yield places[address], read(places[address], answer.body)
+            elif answer.code != ResponseCode.QUERY_NOT_FOUND:
+                raise BrokerError(answer.code, answer.remark, address)
+        except ClientError as error:
+            said = str(error)
+            failures.append(said if address in said else f"{address}: {said}")

@@ -1,7 +1,7 @@
 """Pages as HTML: Jinja templates that escape whatever they are given, and cells in words."""
 
 from base64 import b64encode
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, tzinfo
 from functools import cache
 from hashlib import sha384
@@ -16,7 +16,7 @@ from troupemq.cli.admin.output import Time
 from troupemq.cli.admin.text import escaped
 from troupemq.console.accounts import Viewer
 from troupemq.console.findings import spoken
-from troupemq.console.parts import Link, Page, Share, Size, Span
+from troupemq.console.parts import Cells, Link, Page, Share, Size, Span
 
 HERE = Path(__file__).parent
 STATIC = HERE / "static"
@@ -70,9 +70,14 @@ def heading(key: str) -> str:
     return words[:1].upper() + words[1:]
 
 
-def is_number(value: object) -> bool:
-    """Whether a cell stands on the right."""
-    return isinstance(value, int | float) and not isinstance(value, bool | Time)
+def numbers(rows: Iterable[Cells]) -> set[str]:
+    """The columns that stand on the right."""
+    return {
+        key
+        for row in rows
+        for key, value in row.items()
+        if isinstance(value, int | float) and not isinstance(value, bool | Time)
+    }
 
 
 @pass_context
@@ -130,10 +135,12 @@ def moment(value: Time, zone: tzinfo) -> Markup:
         there = utc.astimezone(zone)
     except (ValueError, OverflowError, OSError):
         return escape(str(int(value)))
-    return Markup('<time datetime="{}" title="{} UTC">{}</time>').format(
+    shape = '<time datetime="{}" title="{} UTC"><span>{}</span> <span>{}</span></time>'
+    return Markup(shape).format(
         utc.isoformat(timespec="milliseconds"),
         f"{utc:%Y-%m-%d %H:%M:%S}.{utc.microsecond // 1000:03}",
-        f"{there:%Y-%m-%d %H:%M:%S}",
+        f"{there:%Y-%m-%d}",
+        f"{there:%H:%M:%S}",
     )
 
 
@@ -157,8 +164,7 @@ def environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters.update(cell=cell, heading=heading, shown=shown, lines=lines)
-    made.tests["right"] = is_number
+    made.filters.update(cell=cell, heading=heading, shown=shown, lines=lines, numbers=numbers)
     made.tests["of"] = lambda part, name: type(part).__name__ == name
     return made
 

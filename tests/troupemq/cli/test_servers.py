@@ -62,6 +62,27 @@ def test_a_tour_sends_stores_and_consumes_a_thousand_messages(
 
 
 @pytest.mark.heavy
+def test_a_console_is_there_without_being_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It prints its address and how to log in itself: tests/troupemq/test_console_child.py."""
+    begun: list[tuple[int, Path]] = []
+
+    def serve_a_moment(start: Callable[[Callable[[str], None]], Serving], **_: object) -> int:
+        return 0 if start(pytest.fail).stop(20.0) else 1
+
+    def note(_: servers.Servers, port: int, folder: Path) -> None:
+        begun.append((port, folder))
+
+    monkeypatch.setattr(servers.Servers, "start_console", note)
+    monkeypatch.setattr(commands, "serve", serve_a_moment)
+    ports = FREE_PORTS[: FREE_PORTS.index("--console-port")]
+    code, _, err = run("--data", str(tmp_path), *ports)
+    assert (code, err) == (0, "")
+    assert begun == [(8088, tmp_path / "console")]
+
+
+@pytest.mark.heavy
 def test_a_second_start_finds_what_the_first_one_stored(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

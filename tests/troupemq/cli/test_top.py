@@ -6,8 +6,12 @@ from collections.abc import Iterator
 import pytest
 from click.testing import CliRunner
 
+from protocol.bodies import KVTable
+from protocol.bodies_own import ActorLine, ActorList
+from protocol.codes import RequestCode
+from protocol.command import RemotingCommand
 from tests.troupemq.fake_server import FakeServer
-from tests.troupemq.test_cluster_picture import cluster, fill
+from tests.troupemq.test_cluster_picture import FIGURES, answers, cluster, fill
 from troupemq.cli import cli
 from troupemq.cli.top import _size, _span
 
@@ -36,6 +40,40 @@ def test_what_servers_call_themselves_does_nothing_to_the_terminal(namesrv: Fake
     result = CliRunner().invoke(cli, ["top", "--once", "-n", namesrv.address])
     assert "\x1b" not in result.output
     assert "[red]" in result.output
+
+
+def test_it_looks_again_each_second_until_somebody_ends_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Rates, lag, actors and disk, in a terminal."""
+    waits: list[float] = []
+
+    class Patience:
+        def wait(self, seconds: float) -> None:
+            waits.append(seconds)
+            if len(waits) == 3:
+                raise KeyboardInterrupt
+
+    with FakeServer() as namesrv, FakeServer() as broker:
+        cluster(namesrv, ours=broker.address)
+        fill(broker, "ours")
+        answers(broker, RequestCode.GET_ACTORS, ActorList([ActorLine("reput", True, 4, 9, 1)], 2))
+
+        def figures(command: RemotingCommand) -> RemotingCommand:
+            now = {"putTps": f"{len(waits) + 1}111 0 0", "commitLogDiskRatio": f"0.4{len(waits)}"}
+            return command.answer(body=KVTable({**FIGURES, **now}).encode())
+
+        broker.on(RequestCode.GET_BROKER_RUNTIME_INFO, figures)
+        monkeypatch.setattr(sys.modules[_size.__module__], "Event", Patience)
+        terminal = {"FORCE_COLOR": "1", "COLUMNS": "120", "LINES": "60", "TERM": "xterm"}
+        result = CliRunner(env=terminal).invoke(cli, ["top", "-n", namesrv.address])
+    assert result.exit_code == 0, result.output
+    assert waits == [1.0, 1.0, 1.0]
+    pictures = [result.output.partition(f"in {n},111/s")[2] for n in (1, 2, 3)]
+    assert all(pictures) and pictures[0].endswith(pictures[2])
+    for number, picture in enumerate(pictures):
+        for text in (f"4{number}%", "lag 3", "billing", "reput"):
+            assert text in picture, text
 
 
 def test_without_a_name_server_one_sentence_says_so() -> None:

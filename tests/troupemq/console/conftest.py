@@ -14,6 +14,7 @@ from tests.compat.patience import wait_until
 from troupemq.cli.servers import SMALL_FILES
 from troupemq.client.admin import Admin
 from troupemq.client.errors import ClientError
+from troupemq.client.message import SendResult
 from troupemq.console import accounts as accounts_module
 from troupemq.console.accounts import Accounts
 from troupemq.console.app import Application
@@ -76,6 +77,37 @@ class Visit:
 
 
 MakeVisit = Callable[..., Visit]
+Query = dict[str, object]
+
+
+def place_of(result: SendResult) -> Query:
+    """Where a message was put, as the pages of messages take it."""
+    queue = result.queue
+    return {
+        "topic": queue.topic,
+        "broker": queue.broker_name,
+        "queue": queue.queue_id,
+        "offset": result.queue_offset,
+    }
+
+
+def queries(broker: str, group: str, message: SendResult, key: str) -> dict[str, Query]:
+    """What pages want to know that are about one thing; a new one of that kind belongs here."""
+    return {
+        "/broker": {"address": broker},
+        "/topic": {"name": message.queue.topic},
+        "/group": {"name": group},
+        "/group/members": {"name": group},
+        "/client": {"group": group, "client": "nobody"},
+        "/producers": {"topic": message.queue.topic, "group": "shop"},
+        "/messages": {"topic": message.queue.topic, "key": key},
+        "/tail": {"topic": message.queue.topic},
+        "/message": place_of(message),
+        "/trace": {"id": message.message_id, "trace_topic": message.queue.topic},
+        "/dead-letters/group": {"name": group},
+        "/jobs/history": {"job": "archive"},
+        "/job": {"broker": broker, "run": "x"},
+    }
 
 
 @pytest.fixture

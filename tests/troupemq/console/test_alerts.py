@@ -2,6 +2,9 @@
 
 import json
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from email import message_from_string
+from email.utils import parsedate_to_datetime
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from socketserver import StreamRequestHandler, TCPServer
@@ -101,6 +104,9 @@ def test_mail_says_the_same(mail_port: int, tmp_path: Path) -> None:
     alerts.look(now(3))
     (mail,) = Mailbox.mails
     assert "To: ops@here" in mail and "TroupeMQ: The group g" in mail
+    sent = parsedate_to_datetime(message_from_string(mail)["Date"])
+    assert abs(sent - datetime.now(UTC)) < timedelta(minutes=5)
+    assert "troupemq" in message_from_string(mail)["Message-ID"]
     assert [each.failure for each in alerts.told] == [""]
 
 

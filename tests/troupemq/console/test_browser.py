@@ -3,16 +3,18 @@
 import os
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 from shutil import which
+from typing import Literal
+from urllib.parse import quote
 
 import pytest
 from playwright.sync_api import Page, Response, ViewportSize, sync_playwright
 
 from protocol.bodies_own import JobRun, Jobs
-from troupemq import Message, Producer, PullConsumer
+from tests.compat.patience import wait_until
+from troupemq import Message, Producer, PullConsumer, PushConsumer
 from troupemq.client.consuming.consumer_offsets import ConsumeFrom
-from troupemq.console.asking import ConsoleSettings
+from troupemq.console.asking import PLACES, ConsoleSettings
 from troupemq.console.cluster import WatchedCluster
 from troupemq.console.server import ConsoleServer
 from troupemq.servers import Servers
@@ -20,12 +22,66 @@ from troupemq.servers import Servers
 WAIT_MS = 60_000.0
 DESK: ViewportSize = {"width": 1280, "height": 800}
 PHONE: ViewportSize = {"width": 390, "height": 844}
-PATHS = (
-    *("/", "/brokers", "/topics", "/topic?name=Orders", "/groups", "/group?name=late"),
-    *("/messages?topic=Orders", "/tail?topic=Orders", "/dead-letters", "/transactions", "/delays"),
-    *("/trace", "/jobs", "/alerts", "/access", "/users", "/audit", "/change/topic"),
-    *("/group/members?name=late", "/jobs/history?job=archive", "/change/acl-account"),
-)
+WIDTHS = (390, 1120, 1600)
+CHANGES_SHOWN = ("topic", "acl-account", "reset-offset", "setting", "thresholds")
+ASKED = {
+    "/topic": "name=Orders",
+    "/group": "name=late",
+    "/group/members": "name=late",
+    "/client": "group=here&client={client}",
+    "/messages": "topic=Orders",
+    "/tail": "topic=Orders",
+    "/message": "topic=Orders&broker=broker-a&queue=0&offset=0",
+    "/trace": "id=key-0&trace_topic=Orders",
+    "/producers": "broker={broker}",
+    "/broker": "address={broker}",
+    "/dead-letters/group": "name=late",
+    "/jobs/history": "job=archive",
+}
+"""What pages want to know that are about one thing."""
+
+NO_RUN = "/job"
+"""A run of a job; no broker here has any."""
+
+CUT = """() => {
+    const found = [], width = document.documentElement.clientWidth;
+    if (document.documentElement.scrollWidth > width) found.push("the page");
+    for (const each of document.querySelectorAll("main *, header *")) {
+        if (each.scrollWidth > each.clientWidth + 1 && each.clientWidth
+            && !each.matches("input, select, pre, pre *, .chart, .chart *")
+            && each.checkVisibility()
+            && getComputedStyle(each).overflowX !== "visible") {
+            found.push(each.outerHTML.slice(0, 80));
+        }
+    }
+    return found;
+}"""
+"""What is cut off, or has to be scrolled to the side."""
+
+FAINT = """() => {
+    const parts = (text) => text.match(/[\\d.]+/g).map(Number);
+    const light = (text) => parts(text).slice(0, 3).map((each) => each / 255)
+        .map((each) => each <= 0.03928 ? each / 12.92 : ((each + 0.055) / 1.055) ** 2.4)
+        .reduce((sum, each, at) => sum + each * [0.2126, 0.7152, 0.0722][at], 0);
+    const ground = (each) => {
+        for (; each; each = each.parentElement) {
+            const colour = getComputedStyle(each).backgroundColor;
+            if ((parts(colour)[3] ?? 1) === 1) return colour;
+        }
+    };
+    return [...document.querySelectorAll("main *, header *")].filter((each) => {
+        if (!each.checkVisibility() || ![...each.childNodes].some((one) => one.nodeType === 3
+            && one.textContent.trim()) || each.closest(".u-wrap, .u-legend")) return false;
+        const two = [light(getComputedStyle(each).color), light(ground(each))];
+        return (Math.max(...two) + 0.05) / (Math.min(...two) + 0.05) < 4.5;
+    }).map((each) => each.outerHTML.slice(0, 80));
+}"""
+"""Text whose contrast with its ground is below 4.5 to 1, which WCAG's AA wants of small text."""
+
+LOOKED_AT = ("/", "/messages", "/group", "/change/topic")
+SCHEMES: tuple[Literal["dark", "light"], ...] = ("dark", "light")
+"""Light at the end, as it was."""
+
 HOSTILE = b"<script>document.title='taken'</script><img src=x onerror=alert(1)>"
 
 
@@ -56,8 +112,17 @@ def console(servers: Servers, tmp_path_factory: pytest.TempPathFactory) -> Itera
     settings = ConsoleSettings(tmp_path_factory.mktemp("console"), namesrv, port=0)
     server = ConsoleServer(settings)
     server.start()
-    yield server
+    here = PushConsumer("here", lambda views: None, namesrv, begin=ConsumeFrom.LAST_OFFSET)
+    here.subscribe("Orders")
+    with here:
+        wait_until(lambda: bool(members(server, "here")), "a member to be there")
+        yield server
     assert server.stop(60.0)
+
+
+def members(console: ConsoleServer, group: str) -> list[str]:
+    rows = console.console.cluster.run("consumerStatus", "-g", group).rows
+    return [str(row["client"]) for row in rows]
 
 
 @pytest.fixture(scope="module")
@@ -120,23 +185,30 @@ def test_a_newcomer_finds_a_message_its_consumer_and_a_late_group_in_three_click
 
 
 @pytest.mark.slow
-def test_every_page_fits_a_phone_and_its_controls_have_names(
-    browser_page: Page, tmp_path: Path
+def test_nothing_of_any_page_is_cut_off_at_any_width_and_its_controls_have_names(
+    browser_page: Page, console: ConsoleServer
 ) -> None:
-    page = browser_page
-    page.emulate_media(color_scheme="dark")
-    page.set_viewport_size(PHONE)
-    for path in PATHS:
+    page, watch = browser_page, console.console.watch
+    broker = watch.newest().brokers[0].place.address
+    client = quote(next(iter(members(console, "here"))))
+    assert ASKED.keys() <= PLACES.keys()
+    paths = [f"{path}?{ASKED.get(path, '')}" for path in PLACES if path != NO_RUN]
+    paths += [f"/change/{name}" for name in CHANGES_SHOWN]
+    for path in [each.format(broker=broker, client=client) for each in paths]:
         go(page, path)
-        width = page.evaluate("document.documentElement.scrollWidth")
-        assert width <= PHONE["width"], f"{path} is {width} wide"
+        page.evaluate("document.querySelectorAll('details').forEach(each => each.open = true)")
+        for width in WIDTHS:
+            page.set_viewport_size({"width": width, "height": PHONE["height"]})
+            assert page.evaluate(CUT) == [], f"{path} at a width of {width}"
+        for scheme in SCHEMES if path.partition("?")[0] in LOOKED_AT else ():
+            page.emulate_media(color_scheme=scheme)
+            assert page.evaluate(FAINT) == [], f"{path} when it is {scheme}"
         nameless = page.evaluate(
             "[...document.querySelectorAll('input:not([type=hidden]),select,textarea,button,a')]"
             ".filter(each => !each.labels?.length && !each.textContent.trim()).length"
         )
         assert nameless == 0 and page.locator("h1").count() == 1, path
     page.set_viewport_size(DESK)
-    page.emulate_media(color_scheme="light")
 
 
 @pytest.mark.slow

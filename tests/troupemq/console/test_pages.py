@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.compat.patience import wait_until
-from tests.troupemq.console.conftest import Visit
+from tests.troupemq.console.conftest import Visit, place_of, queries
 from troupemq import Message, Producer, PushConsumer
 from troupemq.client.consuming.consumer_offsets import ConsumeFrom
 from troupemq.client.consuming.consumer_settings import ConsumerSettings
@@ -56,30 +56,11 @@ def _lag(cluster: WatchedCluster) -> int:
     return sum(lags) if len(lags) == 2 else COUNT
 
 
-def place(result: SendResult) -> dict[str, object]:
-    queue = result.queue
-    return {
-        "topic": queue.topic,
-        "broker": queue.broker_name,
-        "queue": queue.queue_id,
-        "offset": result.queue_offset,
-    }
-
-
 @pytest.mark.heavy
 def test_every_page_is_there_as_html_and_as_json(live: Visit, traffic: list[SendResult]) -> None:
-    query: dict[str, dict[str, object]] = {
-        "/jobs/history": {"job": "archive"},
-        "/broker": {"address": live.console.watch.newest().brokers[0].place.address},
-        "/topic": {"name": "Orders"},
-        "/group": {"name": "billing"},
-        "/client": {"group": "billing", "client": "nobody"},
-        "/producers": {"topic": "Orders", "group": "shop"},
-        "/message": place(traffic[0]),
-        "/dead-letters/group": {"name": "billing"},
-        "/group/members": {"name": "billing"},
-        "/job": {"broker": "127.0.0.1:1", "run": "x"},
-    }
+    address = live.console.watch.newest().brokers[0].place.address
+    query = queries(address, "billing", traffic[0], "order-0")
+    assert query.keys() <= PLACES.keys()
     wanted = dict.fromkeys(PLACES, 200) | {"/job": 404}
     for path, status in wanted.items():
         page = live.get(path, **query.get(path, {}))
@@ -120,7 +101,12 @@ def test_a_group_shows_its_members_and_where_it_is(live: Visit, traffic: list[Se
     assert {row["topic"] for row in found["queues"]} >= {"Orders"}
     assert found["rebalances"][0]["what"] == "joined"
     client = live.json("/client", group="billing", client=members[0]["client"])
-    assert {row["queue"].split("@")[0] for row in client["held"]} >= {"Orders"}
+    held = {row["queue"].partition("@")[0]: row for row in client["held"]}
+    assert held["Orders"]["commit_offset"] > 0 and not held["Orders"]["dropped"]
+    assert held["Orders"]["last_consumed_ms"] > 1_700_000_000_000
+    assert {row["topic"]: row["failed_in_an_hour"] for row in client["rates"]}["Orders"] == 0
+    assert {row["topic"]: row["expression"] for row in client["subscriptions"]}["Orders"] == "*"
+    assert client["settings"]["consumerGroup"] == "billing" and "MainThread" in client["stacks"]
     assert live.get("/group", name="nobody").status_code == 404
 
 
@@ -140,7 +126,7 @@ def test_a_message_is_found_in_every_way(live: Visit, traffic: list[SendResult])
         {"id": wanted.message_id},
         {"id": wanted.offset_message_id},
         {"text": '"order": 3,'},
-        {key: value for key, value in place(wanted).items() if key != "topic"} | {"count": 1},
+        {key: value for key, value in place_of(wanted).items() if key != "topic"} | {"count": 1},
     ]
     for query in queries:
         rows = live.json("/messages", topic="Orders", **query)["messages"]
@@ -156,18 +142,18 @@ def test_a_message_is_found_in_every_way(live: Visit, traffic: list[SendResult])
 def test_a_message_shows_its_body_and_who_has_consumed_it(
     live: Visit, traffic: list[SendResult]
 ) -> None:
-    found = live.json("/message", **place(traffic[0]))
+    found = live.json("/message", **place_of(traffic[0]))
     assert json.loads(str(found["json"]))["order"] == 0
     assert [row["group"] for row in found["consumers"]] == ["billing"]
     assert found["properties"]["p"] == HOSTILE
-    binary = live.json("/message", **place(traffic[-1]))
+    binary = live.json("/message", **place_of(traffic[-1]))
     assert str(binary["hex"]).startswith("000000  ff 00 1b 5b 32 4a")
-    assert "\x1b" not in live.get("/message", **place(traffic[-1])).text
-    body = live.get("/message/body", **place(traffic[-1]))
+    assert "\x1b" not in live.get("/message", **place_of(traffic[-1])).text
+    body = live.get("/message/body", **place_of(traffic[-1]))
     assert body.content == b"\xff\x00\x1b[2Jbinary"
     assert body.headers["content-disposition"].startswith("attachment")
     assert body.headers["content-type"] == "application/octet-stream"
-    assert live.get("/message", **{**place(traffic[0]), "offset": 9999}).status_code == 404
+    assert live.get("/message", **{**place_of(traffic[0]), "offset": 9999}).status_code == 404
     assert live.get("/message", topic="Orders").status_code == 404
 
 
@@ -175,14 +161,14 @@ def test_viewers_see_no_bodies_where_they_shall_not(
     live: Visit, traffic: list[SendResult], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     object.__setattr__(live.console.settings, "hide_bodies", True)
-    assert "order" in live.get("/message", **place(traffic[0])).text
+    assert "order" in live.get("/message", **place_of(traffic[0])).text
     live.console.accounts.new_password("somebody", "viewer")
-    message = live.json("/message", **place(traffic[0]))
+    message = live.json("/message", **place_of(traffic[0]))
     assert "json" not in message and "body" not in message and "hex" not in message
     rows = live.json("/messages", topic="Orders")["messages"]
     assert {row["body"] for row in rows} == {None}
     assert len(live.json("/messages", topic="Orders", text="nowhere")["messages"]) == COUNT
-    assert live.get("/message/body", **place(traffic[0])).status_code == 403
+    assert live.get("/message/body", **place_of(traffic[0])).status_code == 403
 
 
 def test_messages_show_as_they_come(live: Visit, traffic: list[SendResult]) -> None:

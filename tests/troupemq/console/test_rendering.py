@@ -99,7 +99,8 @@ def test_cells_say_their_units() -> None:
         ],
     )
     found = Renderer("").page(page, "", ADMIN, "", ZoneInfo("Asia/Tokyo"))
-    assert ">2023-11-15 07:13:20</time>" in found and 'title="2023-11-14 22:13:20.123 UTC"' in found
+    assert "<span>2023-11-15</span> <span>07:13:20</span></time>" in found
+    assert 'title="2023-11-14 22:13:20.123 UTC"' in found
     for text in (">1 min 1 s<", ">1.5 KiB<", "26 %", "1,234,567", ">0.2<", ">no<", ">-<"):
         assert text in found, text
     assert as_json(page)["t"] == [

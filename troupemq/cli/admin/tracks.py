@@ -7,17 +7,29 @@ from protocol.headers.admin import GetConsumeStatsHeader
 from troupemq.cli.admin.members import members_of
 from troupemq.cli.admin.session import Session
 from troupemq.cli.admin.topics import consumers_of
-from troupemq.client.errors import BrokerError, RouteNotFound
+from troupemq.client.errors import BrokerError, ClientError, RouteNotFound
 from troupemq.client.message import MessageView
 
 
-def tracks_of(session: Session, view: MessageView) -> dict[str, str]:
-    """Consumer group → consumed, filtered, not_yet, offline, pull (nobody knows) or unknown."""
+def tracks_of(
+    session: Session, view: MessageView, failures: list[str] | None = None
+) -> dict[str, str]:
+    """Consumer group → consumed, filtered, not_yet, offline, pull (nobody knows) or unknown.
+
+    A broker that does not answer is a sentence in `failures`; without them its error is raised.
+    """
     try:
         places = session.topic_brokers(view.topic)
     except RouteNotFound:
         return {}
-    groups = {group for place in places for group in consumers_of(session, place, view.topic)}
+    groups: set[str] = set()
+    for place in places:
+        try:
+            groups.update(consumers_of(session, place, view.topic))
+        except ClientError as error:
+            if failures is None:
+                raise
+            failures.append(str(error))
     return {group: _track(session, view, group) for group in sorted(groups)}
 
 

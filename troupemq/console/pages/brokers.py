@@ -46,23 +46,31 @@ NO_DAMAGE = (
 def brokers(asked: PageRequest) -> Page:
     """All brokers."""
     now = asked.snapshot()
-    rows = [_row(each) for each in now.brokers]
+    rows = [broker_row(each) for each in now.brokers]
+    names = ({key: row[key] for key in ("broker", "role")} for row in rows)
+    work = [{**name, **_work(each)} for name, each in zip(names, now.brokers, strict=True)]
     nothing = "No broker is registered at the name servers."
     return Page(
         "Brokers",
-        [RowTable("brokers", "Brokers", rows, nothing)],
+        [
+            RowTable("brokers", "", rows, nothing),
+            *(
+                [RowTable("work", "What waits in them, and how long they run", work)]
+                if work
+                else []
+            ),
+        ],
         now.missing,
         REFRESH_S,
         now.taken_ms,
     )
 
 
-def _row(each: BrokerSummary) -> Cells:
-    store = each.store
+def _work(each: BrokerSummary) -> Cells:
+    store, put_ms = each.store, each.number("putLatency99")
     return {
-        **broker_row(each),
         "waiting_sends": _whole(each.number("sendThreadPoolQueueSize")),
-        "put_99_ms": each.number("putLatency99"),
+        "put_p99_ms": None if put_ms is None else Span(put_ms),
         "unflushed": each.says.get("remainHowManyDataToFlush"),
         "not_dispatched": _size(each.number("dispatchBehindBytes")),
         "damaged_places": None if store is None else store.damaged_places,
@@ -97,7 +105,7 @@ def broker(asked: PageRequest) -> Page:
     settings = asked.cluster.run("getBrokerConfig", "-b", address)
     page = Page(
         f"Broker {state.place.name}",
-        [Facts("broker", "", _row(state))],
+        [Facts("broker", "", {**broker_row(state), **_work(state)})],
         now.missing,
         taken_ms=now.taken_ms,
     )

@@ -1,6 +1,6 @@
 """The pages of consumer groups and of their members."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from time import time_ns
 
 from troupemq.cli.admin.output import Row, Time
@@ -33,6 +33,34 @@ OLDEST_ASKED_MAX = 16
 
 TOPICS_MAX = 20
 """Topics of a group whose queues are looked at."""
+
+HELD = {
+    "commit_offset": "commitOffset",
+    "waiting_in_it": "cachedMsgCount",
+    "mebibytes": "cachedMsgSizeInMiB",
+    "from_offset": "cachedMsgMinOffset",
+    "to_offset": "cachedMsgMaxOffset",
+    "last_pulled_ms": "lastPullTimestamp",
+    "last_consumed_ms": "lastConsumeTimestamp",
+    "locked": "locked",
+    "last_locked_ms": "lastLockTimestamp",
+    "dropped": "droped",
+}
+RATES = {
+    "pulled_tps": "pullTPS",
+    "consumed_tps": "consumeOKTPS",
+    "failed_tps": "consumeFailedTPS",
+    "failed_in_an_hour": "consumeFailedMsgs",
+    "milliseconds_to_pull": "pullRT",
+    "milliseconds_to_consume": "consumeRT",
+}
+WANTED = {
+    "topic": "topic",
+    "expression": "subString",
+    "kind": "expressionType",
+    "since_ms": "subVersion",
+}
+"""What a client says of itself, as it is called here and by it; `_ms`: a time."""
 
 
 @page("/groups")
@@ -307,30 +335,36 @@ def client(asked: PageRequest) -> Page:
     page.parts += failures_of(found.failures, "client")
     if not found.rows:
         return page
-    said = dict(found.rows[0])
-    stacks, queues = said.pop("jstack", None), said.pop("mqTable", None)
-    rows = queues if isinstance(queues, dict) else {}
+    said = found.rows[0]
+    tables = (
+        ("held", "Queues that it has", "queue", "mqTable", HELD),
+        ("rates", "How it is doing", "topic", "statusTable", RATES),
+    )
     page.parts += [
-        RowTable(
-            "held",
-            "Queues that it has",
-            [{"queue": queue, **_plain(each)} for queue, each in rows.items()],
-            "None.",
+        RowTable(name, title, [{first: key, **row} for key, row in _picked(said.get(of), keys)])
+        for name, title, first, of, keys in tables
+    ]
+    wanted = said.get("subscriptionSet")
+    wanted = dict(enumerate(wanted)) if isinstance(wanted, list) else {}
+    settings = said.get("properties")
+    page.parts += [
+        RowTable("subscriptions", "What it wants", [row for _, row in _picked(wanted, WANTED)]),
+        Facts(
+            "settings", "Its settings", settings if isinstance(settings, dict) else {}, True, True
         ),
-        *(
-            Facts(name, name, _plain(each), True, True)
-            for name, each in said.items()
-            if isinstance(each, dict)
+        LongText(
+            "stacks", "Stacks of its threads", str(said.get("jstack") or "It says none."), True
         ),
-        *(
-            RowTable(name, name, [_plain(each) for each in several])
-            for name, several in said.items()
-            if isinstance(several, list)
-        ),
-        LongText("stacks", "Stacks of its threads", str(stacks or "It says none."), True),
     ]
     return page
 
 
-def _plain(value: object) -> dict[str, object]:
-    return value if isinstance(value, dict) else {"says": str(value)}
+def _picked(said: object, keys: Mapping[str, str]) -> Iterator[tuple[str, Cells]]:
+    """Of each thing that a client tells of, the figures that mean something, by our names."""
+    for name, each in said.items() if isinstance(said, dict) else ():
+        found = each if isinstance(each, dict) else {}
+        row = {ours: found.get(theirs) for ours, theirs in keys.items()}
+        for ours, value in row.items():
+            if ours.endswith("_ms") and isinstance(value, int):
+                row[ours] = Time(value)
+        yield str(name), row

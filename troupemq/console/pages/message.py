@@ -27,6 +27,7 @@ from troupemq.console.parts import (
     Size,
     Span,
 )
+from troupemq.console.reading import found_by_key
 
 BODY_SHOWN_BYTES = 64 << 10
 HEX_COLUMNS = 16
@@ -56,7 +57,7 @@ def message(asked: PageRequest) -> Page:
     failures: list[str] = []
     try:
         with asked.cluster.session.within():
-            tracks = tracks_of(asked.cluster.session, view)
+            tracks = tracks_of(asked.cluster.session, view, failures)
     except ClientError as error:
         failures.append(str(error))
     rows = [
@@ -177,11 +178,13 @@ def trace(asked: PageRequest) -> Page:
     parts: list[Part] = [Form("", "/trace", inputs, "Show")]
     if not message_id:
         return Page("Trace", parts)
+    failures: list[str] = []
     try:
         with asked.cluster.session.within():
-            views = asked.cluster.session.query_by_key(topic, message_id)
+            views = found_by_key(asked.cluster.session, topic, message_id, failures)
     except ClientError as error:
         return Page("Trace", [*parts, *failures_of([str(error)], "trace")])
+    parts += failures_of(failures, "trace")
     events = [event for view in views for event in events_of(view.body)]
     ids = {event["message_id"] for event in events}
     wanted = [each for each in events if message_id not in ids or each["message_id"] == message_id]

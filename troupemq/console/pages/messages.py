@@ -22,7 +22,7 @@ from troupemq.console.parts import (
     RowTable,
     Size,
 )
-from troupemq.console.reading import ReadableQueue, queues_of
+from troupemq.console.reading import ReadableQueue, found_by_key, queues_of
 
 SHOWN = 50
 SHOWN_MAX = 500
@@ -183,21 +183,17 @@ def _by_search(asked: PageRequest, topic: str) -> list[Part]:
 
 
 def _by_key(asked: PageRequest, topic: str, key: str) -> list[Part]:
-    session = asked.cluster.session
+    session, failures = asked.cluster.session, list[str]()
     begin_ms, end_ms = asked.time_ms("begin"), asked.time_ms("end")
-    limits = {
-        name: value
-        for name, value in (("begin_ms", begin_ms), ("end_ms", end_ms))
-        if value is not None
-    }
     try:
         with session.within():
-            found = session.query_by_key(topic, key, **limits)
+            found = found_by_key(session, topic, key, failures, begin_ms, end_ms)
     except ClientError as error:
         return failures_of([str(error)], "messages")
     found = found[: asked.number("count", SHOWN, 1, SHOWN_MAX)]
     nothing = f"No message of {topic} has the key {key}."
-    return [RowTable("messages", "", rows_of(asked, found), nothing)]
+    table = RowTable("messages", "", rows_of(asked, found), nothing)
+    return [*failures_of(failures, "messages"), table]
 
 
 def _by_id(asked: PageRequest, message_id: str, topic: str) -> list[Part]:
