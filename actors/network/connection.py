@@ -27,7 +27,7 @@ from actors.network.request import PeerClosed, Request
 from actors.network.sends import Buffer, Sends
 from actors.network.service import Service
 from actors.network.transport import TlsTransport, transport_of
-from actors.network.turns import REQUESTS_PER_TURN
+from actors.network.turns import REQUESTS_OF_READ, REQUESTS_PER_TURN
 from protocol.codes import RequestCode
 from protocol.command import RemotingCommand
 from protocol.errors import FrameError, FrameTooLong
@@ -115,7 +115,7 @@ class Connection(Actor):
             PullDecoder()
             if service.guard is None and RequestCode.PULL_MESSAGE in service.routes
             else None,
-            REQUESTS_PER_TURN,
+            REQUESTS_OF_READ,
         )
         self._service = service
         self._owner = owner
@@ -163,7 +163,7 @@ class Connection(Actor):
         """Hands on some of what was read; whether more is left, and nothing is read until then."""
         if self._closed or self._has_left:
             return False
-        self._take_events(self._stream.more())
+        self._take_events(self._stream.more(REQUESTS_PER_TURN))
         if not self._stream.has_more:
             self._watch()
         return self._stream.has_more
