@@ -25,8 +25,8 @@ from actors.network.hooks import Hooks, PullContext
 from actors.network.request import Request, Responder, serves
 from actors.network.sends import StreamPeer
 from actors.pulling.cold_read import ReadCold
-from actors.pulling.offset_moved import offset_moved_record
 from actors.pulling.held_pulls import NEVER, HoldTable, hold_of
+from actors.pulling.offset_moved import offset_moved_record
 from actors.pulling.pull_hold import BarrierForHolds, LastAnswered, Woken
 from actors.pulling.pull_rules import PullRules
 from actors.sending.internal_append import InternalAppend

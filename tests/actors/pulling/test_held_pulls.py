@@ -7,7 +7,6 @@ import orjson
 from actors.network.request import Request
 from actors.pulling.held_pulls import NEVER, Hold, HoldTable, hold_of
 from protocol.codes import RequestCode
-from protocol.command import RemotingCommand
 from protocol.frame import encode
 from protocol.headers.pull import PullMessageHeader
 from protocol.pull_wire import PullDecoder
