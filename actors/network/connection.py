@@ -269,15 +269,15 @@ class Connection(Actor):
     def on_batch_end(self, _: BatchEnd) -> None:
         """Sends everything that was queued, in as few system calls as it takes."""
         if not self._closed:
-            self._flush()
+            self._flush(may_write=not self._watched & EPOLLOUT)  # else we are told when it may
 
     def on_writable(self) -> None:
         """The peer takes data again."""
         self._flush()
 
-    def _flush(self) -> None:
+    def _flush(self, *, may_write: bool = True) -> None:
         try:
-            sent_bytes = self._transport.flush()
+            sent_bytes = self._transport.flush() if may_write else 0
         except OSError as error:
             self.end(f"write failed: {error.strerror}")
             return

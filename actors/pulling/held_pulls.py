@@ -34,13 +34,18 @@ NEVER = 1 << 63
 
 Key = TypeVar("Key")
 _Origin = tuple[int, int, int, int, int]
-_topic_bytes = lru_cache(1024)(str.encode)
 
 
 @lru_cache(1024)
-def _origin(*origin: int) -> _Origin:
+def _origin(code: int, flag: int, language: int, version: int, kind: int) -> _Origin:
     """The same object for all pulls of a kind."""
-    return origin  # type: ignore[return-value]
+    return code, flag, language, version, kind
+
+
+@lru_cache(4096)
+def _queue(topic: str, queue_id: int) -> tuple[bytes, int]:
+    """The same object for all pulls of a queue."""
+    return topic.encode(), queue_id
 
 
 @dataclass(slots=True, eq=False)
@@ -49,6 +54,8 @@ class Hold:
 
     peer: Peer
     header: PullMessageHeader
+    queue: tuple[bytes, int]
+    """Topic and queue id."""
     offset: int
     """NEVER: its first message is in doubt, and has to be verified first."""
     wanted: MessageFilter | None
@@ -68,11 +75,6 @@ class Hold:
             code, None, None, self.opaque, flag, None, language, version, kind
         )
         return Request(command, self.peer, self.seen_as, self.header, self.grant)
-
-    @property
-    def queue(self) -> tuple[bytes, int]:
-        """The topic and the queue."""
-        return _topic_bytes(self.header.topic), self.header.queue_id
 
     @property
     def is_doubtful(self) -> bool:
@@ -103,6 +105,7 @@ def hold_of(
     return Hold(
         request.peer,
         header,
+        _queue(header.topic, header.queue_id),
         offset,
         wanted,
         deadline_ms,
