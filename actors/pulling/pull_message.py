@@ -261,11 +261,8 @@ class PullMessage(Responder):
             code = self._moved(header, result)
             suggested = suggested if self._limits.correct_offsets else group.broker_id
         may_hold = this.may_hold and header.sys_flag & PULL_SUSPEND
-        if (
-            code == ResponseCode.PULL_NOT_FOUND
-            and may_hold
-            and self._held.has_room(request.peer.peer_id)  # else it would come back from there
-        ):
+        has_room = self._held.has_room  # else it would come back from there
+        if code == ResponseCode.PULL_NOT_FOUND and may_hold and has_room(request.peer.peer_id):
             self._hold(request, header, wanted)
         else:
             self._send(request, header, result, code, suggested)
