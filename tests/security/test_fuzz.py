@@ -46,6 +46,10 @@ def test_a_signature_that_is_no_utf_8_is_wrong_for_every_decoder() -> None:
     take(b"\0" + framed(SIGNED % (b"n9\x92\xbb\xcd\x92" + b"A" * 22, b'"RocketMQ"')))
 
 
+def test_tags_without_any_are_refused() -> None:
+    take(b"\x06||")
+
+
 @pytest.mark.trial(short=10, long=3000)
 def test_damaged_frames_are_refused_and_nothing_else_happens(seed: int) -> None:
     """Each seed damages every recorded frame once: bits, bytes, pieces doubled, cut and moved."""

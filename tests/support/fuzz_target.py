@@ -180,7 +180,8 @@ def _take_json(data: bytes) -> None:
 
 def _take_expression(data: bytes) -> None:
     text = data.decode("utf-8", "replace")
-    TagFilter.parse(text)
+    with suppress(RemoteError):
+        TagFilter.parse(text)
     try:
         matches = compile_filter(text)
     except SqlError:
