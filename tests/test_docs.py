@@ -94,3 +94,32 @@ def test_the_documents_install_the_wheel_that_is_built_with_the_extras_that_it_h
         for each in found.split(",")
     }
     assert extras and extras <= project["optional-dependencies"].keys()
+
+
+ATTEMPT = re.compile(r"^\| A(\d+) \|.*\| ([^|]+) \|$", re.MULTILINE)
+ENTRANCE = ROOT / "tests" / "actors" / "network" / "test_entrance.py"
+LOCKS = "locks"
+"""Word of the table for what is no attempt by its name: tests/test_locks.py."""
+
+
+def test_each_attempt_of_the_table_has_a_test_of_its_number_where_the_table_says() -> None:
+    found = ATTEMPT.findall((ROOT / "docs" / "security.md").read_text(encoding="utf-8"))
+    assert [int(number) for number, _ in found] == [*range(1, 52)]
+    assert [
+        f"A{number}: {word}"
+        for number, words in found
+        for word in words.split(", ")
+        if word != LOCKS and not any(are_of(word, int(number)))
+    ] == []
+
+
+def are_of(word: str, attempt: int) -> Iterator[bool]:
+    """For each test in the files that a word means, whether it is of this attempt, or hole."""
+    is_hole = re.fullmatch(r"H\d+", word) is not None
+    letter, number = ("h", int(word[1:])) if is_hole else ("a", attempt)
+    names = "holes_of_*" if is_hole else f"*{word}"
+    in_security = (ROOT / "tests" / "security").glob(f"test_{names}.py")
+    named = re.compile(rf"^def test_{letter}(\d+)_(?:to_{letter}(\d+)_)?", re.MULTILINE)
+    for path in [ENTRANCE] if word == "entrance" else in_security:
+        for first, last in named.findall(path.read_text(encoding="utf-8")):
+            yield int(first) <= number <= int(last or first)

@@ -71,6 +71,7 @@ TESTED_ELSEWHERE = {
     "actors/tables/table_encoder.py": "tests/actors/tables/test_topics.py: writes out long ones",
     "actors/tables/tables.py": "tests/actors/tables/test_topics.py: names them all",
     "protocol/headers/": "tests/protocol/test_headers.py: every header of every code, one table",
+    "protocol/sql92/lexer.py": "tests/protocol/sql92/test_compile.py: what is refused, and where",
     "protocol/sql92/values.py": "tests/protocol/sql92/test_compile.py: what expressions come to",
     "spark/analysis/scan.py": "tests/spark/jobs/test_duplicates.py: what jobs read",
     "spark/archive/run.py": "tests/spark/test_with_spark.py: the job as Spark runs it",

@@ -34,6 +34,12 @@ _SHOWN_CHARS_MAX = 128
 _REPLIES = (RequestCode.SEND_REPLY_MESSAGE, RequestCode.SEND_REPLY_MESSAGE_V2)
 _QUICK_MAX = 1000
 NO_KEY = "No accessKey is configured"
+_GROUP_FIELDS = ("consumerGroup", "group", "producerGroup")
+
+"""Where a request names its group, if it does: that of a heartbeat stands in the body."""
+
+Asked = tuple[int, Fields]
+"""Code and fields of a request, for the count of refusals."""
 
 
 class ShutOut(AccessRefused):
@@ -86,6 +92,7 @@ class Gate:
             second = signed_values(fields, without=UNIQUE_KEY_QUERY)
         contents = (first,) if second is None else (first, second)
         return self._authenticated(
+            (command.code, fields),
             key,
             signature,
             fields.get(TIMESTAMP, ""),
@@ -125,12 +132,13 @@ class Gate:
         shape = send.shape
         if self._is_white:
             return
+        asked = shape.code, {"producerGroup": shape.producer_group}
         if isinstance(send, SignedSend):
             grant = self._authenticated(
-                send.access_key, send.signature, send.timestamp, (send.values,), send.body
+                asked, send.access_key, send.signature, send.timestamp, (send.values,), send.body
             )
         else:
-            grant = self._authenticated("", b"", "", (), None)
+            grant = self._authenticated(asked, "", b"", "", (), None)
         topic = shape.topic
         perm = SUB if topic.startswith(RETRY_TOPIC_PREFIX) else PUB
         if grant.may_use_topic(topic, perm):
@@ -167,6 +175,7 @@ class Gate:
 
     def _authenticated(
         self,
+        asked: Asked,
         access_key: str,
         signature: bytes,
         timestamp: str,
@@ -179,7 +188,7 @@ class Gate:
         if not self._is_proven and self._guard.tries.is_shut_out(self._host, name):
             raise ShutOut("too many wrong keys or signatures")
         if not access_key:
-            return self._without_signature(NOBODY, NO_KEY)
+            return self._without_signature(asked, NOBODY, NO_KEY)
         secrets = (self._guard.nobody,) if account is None else account.secrets
         is_right = False
         for secret in secrets:
@@ -187,11 +196,11 @@ class Gate:
                 is_right = is_right or secret.has_signed(signature, content, body)
         if account is None:
             shown = access_key[:_SHOWN_CHARS_MAX]
-            return self._without_signature(NOBODY, f"No acl config for {shown}")
+            return self._without_signature(asked, NOBODY, f"No acl config for {shown}")
         if not is_right:
             text = f"Check signature failed for accessKey={access_key}"
-            return self._without_signature(account, text)
-        self._check_circumstances(account, timestamp)
+            return self._without_signature(asked, account, text)
+        self._check_circumstances(asked, account, timestamp)
         self._is_proven = True
         grant = self._grants.get(access_key)
         if grant is None:
@@ -203,33 +212,40 @@ class Gate:
             )
         return grant
 
-    def _without_signature(self, account: Account, text: str) -> Grant:
+    def _without_signature(self, asked: Asked, account: Account, text: str) -> Grant:
         """A white address passes all the same, as far as it goes."""
         if self._is_in(account):
             return self._white_grant(account)
         if self._is_white:
             return self._white_grant(NOBODY)
-        self._guard.refusals.note(account.access_key, "", 0, text, self._host)
+        self._note(asked, account, text)
         if self._guard.tries.note(self._host, account.access_key):
             raise ShutOut(text)
         raise AccessRefused(text)
 
-    def _check_circumstances(self, account: Account, timestamp: str) -> None:
+    def _check_circumstances(self, asked: Asked, account: Account, timestamp: str) -> None:
         name = account.access_key
         if account.allowed is not None and (
             self._address is None or self._address not in account.allowed
         ):
-            self._refuse(account, f"accessKey={name} is not allowed from this address")
+            self._refuse(asked, account, f"accessKey={name} is not allowed from this address")
         if account.require_tls and not self._is_encrypted:
-            self._refuse(account, f"accessKey={name} is only allowed over TLS")
+            self._refuse(asked, account, f"accessKey={name} is only allowed over TLS")
         if account.max_age_s:
             age_ms = self._guard.now_ms() - (int(timestamp) if _is_time(timestamp) else 0)
             if abs(age_ms) > account.max_age_s * 1000:
-                self._refuse(account, f"The request of accessKey={name} is too old or has no time")
+                self._refuse(
+                    asked, account, f"The request of accessKey={name} is too old or has no time"
+                )
 
-    def _refuse(self, account: Account, text: str) -> None:
-        self._guard.refusals.note(account.access_key, "", 0, text, self._host)
+    def _refuse(self, asked: Asked, account: Account, text: str) -> None:
+        self._note(asked, account, text)
         raise AccessRefused(text)
+
+    def _note(self, asked: Asked, account: Account, text: str) -> None:
+        code, fields = asked
+        group = next((fields[name] for name in _GROUP_FIELDS if name in fields), "")
+        self._guard.refusals.note(account.access_key, group, code, text, self._host)
 
     def _is_in(self, account: Account) -> bool:
         return self._address is not None and self._address in account.white

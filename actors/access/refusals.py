@@ -15,6 +15,9 @@ log = get_logger(__name__)
 REFUSALS_MAX = 10_000
 """Groups and codes are what clients make of them; past it the oldest is forgotten."""
 
+TEXT_CHARS_MAX = 512
+"""Of a group, and of what is said: both may be as long as a header. 512 has room for any group."""
+
 LOG_EVERY_MS = 60_000
 TRIES_MAX = 20
 """Wrong signatures of an account from one address in a minute; past it connections are closed."""
@@ -62,6 +65,7 @@ class Refusals:
 
     def note(self, account: str, group: str, code: int, remark: str, address: str) -> None:
         """Counts one, and says so once a minute."""
+        group, remark = group[:TEXT_CHARS_MAX], remark[:TEXT_CHARS_MAX]
         key = account, group, code
         found = self._found.get(key)
         if found is None:

@@ -10,6 +10,7 @@ from socket import MSG_WAITALL, create_connection, create_server, socket
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from actors import broker_server
 from actors.broker_server import open_ports, start_broker
@@ -73,6 +74,33 @@ def test_port_0_gives_three_free_ports(tmp_path: Path) -> None:
             slave.sendall(encode_report(0))
             head = slave.recv(TRANSFER_HEAD_BYTES, MSG_WAITALL)
         assert head.startswith(bytes(8)) and head > bytes(12), "the log, from its beginning"
+
+
+@pytest.mark.parametrize(
+    ("bind_address", "acl_enable", "warned"),
+    [("0.0.0.0", False, True), (HOST, False, False), ("0.0.0.0", True, False)],
+)
+def test_who_listens_beyond_this_machine_without_access_control_says_so_once(
+    bind_address: str, acl_enable: bool, warned: bool, system: ActorSystem, tmp_path: Path
+) -> None:
+    common: dict[str, Any] = {"listen_port": 0, "bind_address": bind_address}
+    common |= {"acl_enable": acl_enable, "acl_file": str(tmp_path / "plain_acl.yml")}
+    names = ActorSystem.real(disk=RealDisk())
+    with capture_logs() as logs:
+        try:
+            start_namesrv(
+                NamesrvConfig(kv_config_path=str(tmp_path / "kv.json"), **common), system=names
+            )
+            at_namesrv = [line for line in logs if "listens_at" in line]
+            broker = start_broker(config(**common), store_at(tmp_path / "store"), system=system)
+            assert broker.stop(WAIT_S)
+        finally:
+            assert names.stop(WAIT_S)
+    at_both = [line for line in logs if "listens_at" in line]
+    assert (len(at_namesrv), len(at_both)) == ((1, 2) if warned else (0, 0))
+    for line in at_both:
+        assert (line["log_level"], line["listens_at"]) == ("warning", bind_address)
+        assert "aclEnable=true" in line["event"] and "bindAddress=127.0.0.1" in line["event"]
 
 
 def test_a_slave_leaves_the_ha_port_alone() -> None:

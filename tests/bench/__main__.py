@@ -22,6 +22,7 @@ from tests.bench.kept import (
     figures_table,
     keep,
     kept_runs,
+    loss_table,
     ratio_table,
     round_of,
 )
@@ -74,7 +75,8 @@ def main() -> int:
             f"{options.warm_up:g} s of warm-up; medians, and the lowest and highest of the rounds"
         )
         print(*changes, sep="\n")
-        for table in (figures_table(this), ratio_table(this), earlier_table(this, earlier)):
+        tables = (figures_table(this), ratio_table(this), loss_table(this))
+        for table in (*tables, earlier_table(this, earlier)):
             if table:
                 print("", table, sep="\n")
     if starts:

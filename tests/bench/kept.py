@@ -23,6 +23,25 @@ ROOT = Path(__file__).resolve().parents[2]
 EARLIER_MAX = 3
 """Earlier runs of a load that are printed."""
 
+
+@dataclass(frozen=True)
+class Beside:
+    """A load that another one is the same as but for accounts or TLS, and what these may cost."""
+
+    load: str
+    rate: float | None = None
+    """The least change of messages/s."""
+    cpu: float | None = None
+    """The greatest of the broker's processor for a message."""
+
+
+BESIDE = {
+    "send-acl": Beside("send", cpu=0.15),
+    "send-tls": Beside("send", rate=-0.35),
+    "callbacks-tls": Beside("callbacks", rate=-0.35),
+    "consume-tls": Beside("consume", rate=-0.35),
+}
+
 Round = Mapping[str, float | None]
 NUMBERS = (
     ("messages/s", "messages/s", "{:,.0f}"),
@@ -157,6 +176,39 @@ def ratio_table(run: Run) -> str:
             )
         )
     return _markdown(rows, 1) if len(rows) > 1 else ""
+
+
+def loss_table(run: Run) -> str:
+    """Markdown: what accounts and TLS change beside the same load without them; ! as above."""
+    rows: list[Sequence[str]] = [
+        ("beside the load without", "broker", "messages/s", "goal", "CPU", "goal")
+    ]
+    for load, kind in run.rows:
+        if load not in BESIDE:
+            continue
+        beside = BESIDE[load]
+        rate = _change(run, kind, load, beside.load, "messages/s")
+        cpu = _change(run, kind, load, beside.load, "broker_us")
+        if rate is None or cpu is None:
+            continue
+        is_slow = beside.rate is not None and rate < beside.rate
+        is_dear = beside.cpu is not None and cpu > beside.cpu
+        rows.append(
+            (
+                LOADS[load].title,
+                kind,
+                f"{rate:+.0%}" + " !" * is_slow,
+                "" if beside.rate is None else f"≥ {beside.rate:+.0%}",
+                f"{cpu:+.0%}" + " !" * is_dear,
+                "" if beside.cpu is None else f"≤ {beside.cpu:+.0%}",
+            )
+        )
+    return _markdown(rows, 2) if len(rows) > 1 else ""
+
+
+def _change(run: Run, kind: str, load: str, beside: str, key: str) -> float | None:
+    with_it, without = run.middle(load, kind, key), run.middle(beside, kind, key)
+    return with_it / without - 1 if with_it is not None and without else None
 
 
 def earlier_table(run: Run, earlier: Sequence[Run]) -> str:

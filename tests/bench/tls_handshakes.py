@@ -1,9 +1,13 @@
 """What a TLS connection costs a broker: processor for a handshake, memory while it is open.
 
 `python -m tests.bench.tls_handshakes [CONNECTIONS]`: that many with TLS, and as many without, from
-this process to a broker of ours in test mode (P-256); one request each.
+this process to the official broker, where there is a JDK, and to ours, both in test mode (there
+RSA, here P-256); one request each. Three times in turn, for a Java that is not warm costs several
+times as much; all stay open, so that nothing that was freed is used again. A Java's memory is what
+its heap holds after a collection, and what it has beside the heap.
 """
 
+import subprocess
 import sys
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -16,44 +20,73 @@ from protocol.codes import RequestCode
 from protocol.command import RemotingCommand
 from protocol.frame import encode
 from remoting.tls_options import Tls
+from tests.bench.brokers import Opponents
+from tests.bench.loads import TLS
 from tests.bench.process_figures import cpu_seconds, memory
-from tests.compat.servers import HOST, SMALL_FILES, OurBroker, OurNameServer
+from tests.compat.servers import HOST, Broker
+from tests.compat.toolchain import Java, MissingTool, java
 
 CONNECTIONS = 1000
 ASKED = encode(RemotingCommand(RequestCode.GET_BROKER_RUNTIME_INFO))
+TURNS = 3
+
+Wrap = Callable[[socket], socket]
 
 
 def main() -> None:
-    """Prints a line for each kind."""
+    """Prints a line for each broker and kind of connection."""
     number = int(sys.argv[1]) if len(sys.argv) > 1 else CONNECTIONS
-    context = Tls(checks_server=False).context()
+    tools, kinds = Java("", ""), ["ours"]
+    try:
+        tools = java()
+        kinds.insert(0, "official")
+    except MissingTool as missing:
+        print(f"no official broker here: {missing}")
     with TemporaryDirectory(prefix="troupemq-bench-") as scratch:
-        names = OurNameServer(Path(scratch) / "names")
-        settings = SMALL_FILES | {"tls.test.mode.enable": "true"}
-        with names, OurBroker(Path(scratch) / "broker", names, settings) as broker:
-            measured("plain", broker, number, lambda sock: sock)
-            measured("TLS", broker, number, lambda sock: context.wrap_socket(sock))
-            measured("plain", broker, number, lambda sock: sock)
-            measured("TLS", broker, number, lambda sock: context.wrap_socket(sock))
+        opponents = Opponents(tools, Path(scratch))
+        for kind in kinds:
+            jcmd = Path(tools.executable).resolve().with_name("jcmd") if kind != "ours" else None
+            with opponents.started(kind, TLS) as (broker, _), ExitStack() as stack:
+                take_turns(kind, broker, jcmd, number, stack)
 
 
-def measured(kind: str, broker: OurBroker, number: int, opened: Callable[[socket], socket]) -> None:
-    """Opens them one after the other, and closes them."""
+def take_turns(kind: str, broker: Broker, jcmd: Path | None, number: int, stack: ExitStack) -> None:
+    """Plain connections and those with TLS."""
+    context = Tls(checks_server=False).context()
+    wraps: dict[str, Wrap] = {"plain": lambda sock: sock, "TLS": context.wrap_socket}
+    for _ in range(TURNS):
+        for what, wrap in wraps.items():
+            told = measured(broker, jcmd, number, wrap, stack)
+            print(f"{kind}, {what}: {told}", flush=True)
+
+
+def measured(broker: Broker, jcmd: Path | None, number: int, wrap: Wrap, stack: ExitStack) -> str:
+    """Opens them one after the other."""
     port = int(broker.address.rpartition(":")[2])
-    before, began_s, began_cpu_s = memory(broker.pid), perf_counter(), cpu_seconds(broker.pid)
-    with ExitStack() as stack:
-        for _ in range(number):
-            plain = create_connection((HOST, port), 20)
-            plain.setsockopt(IPPROTO_TCP, TCP_NODELAY, 1)
-            sock = stack.enter_context(opened(plain))
-            sock.sendall(ASKED)
-            assert sock.recv(1 << 16)
-        seconds, cpu_s = perf_counter() - began_s, cpu_seconds(broker.pid) - began_cpu_s
-        grown_kib = (memory(broker.pid).anonymous_kib - before.anonymous_kib) / number
-    print(
-        f"{kind}: {number / seconds:,.0f}/s one after the other, {cpu_s / number * 1e6:,.0f} µs of"
+    before_kib = held_kib(broker, jcmd)
+    began_s, began_cpu_s = perf_counter(), cpu_seconds(broker.pid)
+    for _ in range(number):
+        plain = create_connection((HOST, port), 20)
+        plain.setsockopt(IPPROTO_TCP, TCP_NODELAY, 1)
+        sock = stack.enter_context(wrap(plain))
+        sock.sendall(ASKED)
+        assert sock.recv(1 << 16)
+    seconds, cpu_s = perf_counter() - began_s, cpu_seconds(broker.pid) - began_cpu_s
+    grown_kib = (held_kib(broker, jcmd) - before_kib) / number
+    return (
+        f"{number / seconds:,.0f}/s one after the other, {cpu_s / number * 1e6:,.0f} µs of"
         f" the broker each, {grown_kib:,.1f} KiB each while open"
     )
+
+
+def held_kib(broker: Broker, jcmd: Path | None) -> float:
+    """Its memory; a Java's heap, all of which it has touched, counts with what is alive in it."""
+    anonymous = memory(broker.pid).anonymous_kib
+    if jcmd is None:
+        return anonymous
+    asked = [str(jcmd), str(broker.pid), "GC.class_histogram"]
+    told = subprocess.run(asked, capture_output=True, text=True, check=True).stdout
+    return anonymous + int(told.split()[-1]) / 1024
 
 
 if __name__ == "__main__":

@@ -3,8 +3,11 @@
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from shlex import split
+from shutil import which
 from socket import socketpair
 from ssl import MemoryBIO, SSLContext, SSLError, SSLWantReadError, TLSVersion
+from subprocess import run
 
 import pytest
 
@@ -141,6 +144,25 @@ def test_a_key_of_old_openssl_is_named_with_the_command_that_converts_it(
         f"{old} is encrypted in a way that OpenSSL 3 does not read; convert it: openssl pkcs8"
         f" -topk8 -provider legacy -provider default -in {old} -v2 aes-256-cbc -out {old}.new"
     )
+
+
+@pytest.mark.slow
+def test_the_command_that_converts_a_key_of_old_openssl_leads_to_one_that_is_read(
+    made: Certificates,
+) -> None:
+    """The key of a certificate, encrypted as RocketMQ's guide does it."""
+    files = made.files()
+    old = f"{files.key_path}.old"
+    legacy = ["-provider", "legacy", "-provider", "default"]
+    opened = ["-passin", f"pass:{PASSWORD}", "-passout", f"pass:{PASSWORD}"]
+    make = ["openssl", "pkcs8", "-topk8", "-v1", "PBE-SHA1-RC4-128", *legacy, "-in", files.key_path]
+    if which("openssl") is None or run([*make, "-out", old, *opened], check=False).returncode:
+        pytest.skip("the openssl command, or its old ciphers, are not here")
+    words = said(lambda: server_context(replace(files, key_path=old, key_password=PASSWORD)))
+    command = split(words.partition("convert it: ")[2])
+    run([*command, *opened], check=True)
+    converted = replace(files, key_path=f"{old}.new", key_password=PASSWORD)
+    assert shake(server_context(converted), made.calls())
 
 
 def test_files_that_cannot_be_used_are_named(made: Certificates, tmp_path: Path) -> None:

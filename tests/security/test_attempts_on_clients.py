@@ -5,16 +5,36 @@ from contextlib import contextmanager
 from socket import create_server, socket
 from struct import pack
 from threading import Thread
+from time import monotonic
+from zlib import Z_FULL_FLUSH, compressobj
 
 import pytest
+from click.testing import CliRunner
 
+from protocol.codes import RequestCode as Code
 from protocol.command import RemotingCommand
+from protocol.compression import DECOMPRESSED_BYTES_MAX
 from protocol.frame import FRAME_BYTES_MAX, encode
+from protocol.headers.pull import PullMessageResponseHeader
+from protocol.message import MessageRecord, encode_record
 from protocol.stream import CommandStream
-from troupemq import Admin, ClientError
+from protocol.sysflag import COMPRESSED
+from tests.troupemq.client.cluster import SEND, sends
+from tests.troupemq.fake_server import FakeServer, serve_routes
+from troupemq import (
+    Admin,
+    BadAnswer,
+    ClientError,
+    ConnectionFailed,
+    Message,
+    Producer,
+    ProducerSettings,
+)
+from troupemq.cli.admin import admin
 
 Answer = Callable[[RemotingCommand], bytes]
 WAIT_S = 20.0
+UNUSABLE = (ConnectionFailed, BadAnswer)
 
 
 @contextmanager
@@ -91,3 +111,50 @@ def test_a49_an_answer_to_another_question_is_none() -> None:
     with hostile(both) as address, Admin(address) as admin, pytest.raises(ClientError) as error:
         admin.queues("Topic")
     assert "Topic" in str(error.value)
+
+
+# --- a hostile broker
+
+
+@pytest.fixture
+def broker() -> Iterator[FakeServer]:
+    """Its own name server, too: a route that it is asked for leads to it again."""
+    with FakeServer() as server:
+        serve_routes(server, {"hostile": server}, {"Topic": 1})
+        server.succeed(Code.HEART_BEAT)
+        server.succeed(Code.UNREGISTER_CLIENT)
+        yield server
+
+
+@pytest.mark.parametrize("answer", ANSWERS.values(), ids=ANSWERS.keys())
+def test_a49_a_hostile_broker_is_an_error_of_the_send(answer: Answer, broker: FakeServer) -> None:
+    broker.on(SEND, answer)
+    settings = ProducerSettings(retries=0)
+    began_s = monotonic()
+    with Producer("shop", broker.address, settings=settings) as producer, pytest.raises(UNUSABLE):
+        producer.send(Message("Topic", b"body"))
+    assert monotonic() - began_s < settings.send_timeout_ms / 1000, "it need not time out for that"
+
+
+def test_a49_a_broker_that_sends_a_producer_from_itself_to_itself_is_asked_three_times(
+    broker: FakeServer,
+) -> None:
+    broker.on(SEND, lambda command: command.answer(17, remark="not here, ask for a route"))
+    with Producer("shop", broker.address) as producer, pytest.raises(ClientError):
+        producer.send(Message("Topic", b"body"))
+    assert sends(broker) == 3
+
+
+def test_a49_a_message_that_unfolds_without_end_is_a_sentence(broker: FakeServer) -> None:
+    packer, block = compressobj(1), bytes(1 << 20)
+    first, next_one = (packer.compress(block) + packer.flush(Z_FULL_FLUSH) for _ in range(2))
+    body = first + next_one * (DECOMPRESSED_BYTES_MAX // len(block))
+    record = encode_record(MessageRecord("Topic", body, sys_flag=COMPRESSED))
+    header = PullMessageResponseHeader(0, 1, 0, 1).encode()
+    nobody = b'{"groupList":[]}'
+    broker.on(Code.QUERY_TOPIC_CONSUME_BY_WHO, lambda command: command.answer(body=nobody))
+    broker.on(Code.PULL_MESSAGE, lambda command: command.answer(0, header, body=record))
+    words = ["queryMsgByOffset", "-n", broker.address, "-t", "Topic", "-b", "hostile"]
+    done = CliRunner().invoke(admin, [*words, "-i", "0", "-o", "0"])
+    assert done.exit_code == 1
+    assert done.stderr.startswith("troupemq: ") and "longer than 67108864 bytes" in done.stderr

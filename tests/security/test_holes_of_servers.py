@@ -26,6 +26,7 @@ from tests.support.guarded import (
     disk_with,
     signed,
     with_accounts,
+    write_accounts,
 )
 from tests.support.local_client import LocalClient
 from tests.support.simulation import SimulatedSystem
@@ -91,6 +92,17 @@ def test_h14_an_official_broker_comes_in_by_its_white_address() -> None:
     namesrv = GuardedNamesrv()
     assert namesrv.ask(None, registration(), host="192.0.2.7").code == 0
     assert HERE.encode() in route(namesrv)
+
+
+def test_h14_its_accounts_are_looked_at_every_five_seconds() -> None:
+    namesrv = GuardedNamesrv()
+    assert namesrv.ask("other-broker", registration()).code == 0
+    write_accounts(namesrv.system.disk, ACCOUNTS)
+    namesrv.system.advance(4999)
+    assert namesrv.ask("other-broker", registration()).code == 0
+    namesrv.system.advance(1)
+    refused = namesrv.ask("other-broker", registration())
+    assert "No acl config for other-broker" in (refused.remark or "")
 
 
 @pytest.mark.parametrize("code", [100, 102, 205, 216, 318, 319, 327])

@@ -17,7 +17,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from actors.config import BrokerConfig, NamesrvConfig
-from protocol.ha import encode_report
+from protocol.ha import TRANSFER_HEAD_BYTES, encode_report
 from remoting.tls import TlsFiles, server_context
 from storage.config import StoreConfig
 from tests.support.brokers import send_command
@@ -239,6 +239,33 @@ def test_a_new_certificate_is_shown_without_a_restart_and_old_connections_go_on(
 
         comes_true(shows_the_new_one)
         assert before.ask(send_command()).code == 0
+
+
+@pytest.mark.parametrize("mode", ["disabled", "permissive", "enforcing"])
+def test_the_replication_port_speaks_what_its_own_mode_says(
+    mode: str, made: Certificates, tmp_path: Path
+) -> None:
+    """Whatever that of the port for clients is."""
+    settings = tls_settings(made.files(), "permissive") | {"tls_ha_mode": mode}
+    with serving_broker(tmp_path / "store", **settings) as running:
+        with Line.to(running.ports.main) as client:
+            assert client.ask(send_command()).code == 0
+        with create_connection((HOST, running.ports.ha), WAIT_S) as plain:
+            assert gets_the_log(plain) is (mode != "enforcing")
+        try:
+            with made_tls_socket(made, running.ports.ha) as encrypted:
+                assert gets_the_log(encrypted) is (mode != "disabled")
+        except (SSLError, ConnectionError):
+            assert mode == "disabled"
+
+
+def gets_the_log(slave: socket) -> bool:
+    """Whether a slave that has nothing is sent the one message that there is."""
+    slave.sendall(encode_report(0))
+    try:
+        return len(slave.recv(TRANSFER_HEAD_BYTES)) == TRANSFER_HEAD_BYTES
+    except ConnectionResetError:
+        return False
 
 
 def is_closed(stranger: socket) -> bool:

@@ -28,7 +28,13 @@ from troupemq.daemon import Serving, keep_files_private, sentence_of, serve, tel
 from troupemq.exit_codes import exit_code_of
 from troupemq.logs import set_up_logs
 from troupemq.masters.monitoring import start_monitoring
-from troupemq.masters.plan import BrokerCommandLine, make_plan, supervise
+from troupemq.masters.plan import (
+    SPARE_OPTION,
+    BrokerCommandLine,
+    arguments_for_spare,
+    make_plan,
+    supervise,
+)
 from troupemq.servers import JobsPlace, Servers
 from troupemq.tour import JOBS, JOBS_FILE, Tour
 
@@ -224,6 +230,7 @@ def namesrv(config: str | None, port: int | None, ready_file: Path | None, log_j
     "listenPort and ten further each. Over masters of the settings. [default: 1]",
 )
 @click.option("--one-of", metavar="NAME", hidden=True, help="The first of those it runs beside.")
+@click.option(SPARE_OPTION, is_flag=True, hidden=True, help="Be the broker that stdin names.")
 @click.option("--monitors", metavar="PLAN", hidden=True, help="Show the masters of this plan.")
 @daemon_options
 def broker(
@@ -233,6 +240,7 @@ def broker(
     jobs: Path | None,
     masters: int | None,
     one_of: str | None,
+    spare: bool,
     monitors: str | None,
     ready_file: Path | None,
     log_json: bool,
@@ -242,6 +250,8 @@ def broker(
     Without storePathRootDir it uses ~/store; without brokerIP1 it advertises the address that
     RocketMQ would. Both are said at the start.
     """
+    if spare:
+        broker(arguments_for_spare(), prog_name="troupemq broker")
     set_up_logs(as_json=log_json)
     overrides: dict[str, str] = {}
     for setting in settings:

@@ -34,6 +34,8 @@ from troupemq.masters.stores import PLAN_FILE, beside, check_none_is_left_out, f
 PORT_STEP = 10
 MONITORING = "monitoring"
 """The name of the process that shows all of them."""
+BROKER = (sys.executable, "-m", "troupemq", "broker")
+SPARE_OPTION = "--spare"
 _PORT_MAX = 65_535
 _PORTS_OF_ONE = (-2, 0, 1)
 """From its listenPort: fast port, that of clients, HA's."""
@@ -110,7 +112,8 @@ def make_plan(
         options = ("--monitors", f"{folder}/{PLAN_FILE}", "--ready-file", ready)
         command = [*_command_line(line), *options, *_settings(line.overrides)]
         monitoring = supervisor.PlannedBroker(MONITORING, command, ready)
-    return supervisor.MastersPlan(instances, all_ready, line.log_json, monitoring)
+    spare = (*BROKER, SPARE_OPTION)
+    return supervisor.MastersPlan(instances, all_ready, line.log_json, monitoring, spare)
 
 
 def _check_ports(config: BrokerConfig) -> None:
@@ -167,7 +170,7 @@ def _command(
 
 def _command_line(line: BrokerCommandLine) -> Sequence[str]:
     return [
-        *(sys.executable, "-m", "troupemq", "broker"),
+        *BROKER,
         *(() if line.config is None else ("-c", line.config)),
         *(("--log-json",) if line.log_json else ()),
     ]
@@ -175,6 +178,21 @@ def _command_line(line: BrokerCommandLine) -> Sequence[str]:
 
 def _settings(settings: Mapping[str, str]) -> Sequence[str]:
     return [word for key, value in settings.items() for word in ("-s", f"{key}={value}")]
+
+
+def arguments_for_spare() -> list[str]:
+    """The arguments of the broker that this process is to be; ends it if there will be none.
+
+    The supervisor writes the broker's command to stdin, which is empty from then on.
+    """
+    line = sys.stdin.buffer.readline()
+    if not line:
+        sys.exit(0)
+    nowhere = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nowhere, sys.stdin.fileno())
+    os.close(nowhere)
+    command: list[str] = json.loads(line)
+    return command[len(BROKER) :]
 
 
 def supervise(plan: supervisor.MastersPlan, store: StoreConfig) -> NoReturn:

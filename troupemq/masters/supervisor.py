@@ -18,6 +18,9 @@ watchdog is fed by this process. The brokers have a socket of this process in it
 same watchdog: each says there, through its own loop, that it is well.
 
 A broker's log comes through a pipe, for each line of it names its broker at the end.
+
+While all serve there is a spare process, which has imported what a broker needs and waits at its
+stdin for a command, a line of JSON; the next broker that dies is started again in it.
 """
 
 import ctypes
@@ -26,10 +29,11 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from selectors import EVENT_READ, BaseSelector, DefaultSelector
 from socket import (
     AF_UNIX,
@@ -68,6 +72,7 @@ EXTEND_EVERY_S = 10.0
 EXTEND_BY_S = 30.0
 DATAGRAM_BYTES_MAX = 4096
 ABORTED_ON = "the loop is stuck"
+SPARE = "spare"  # its name in the log
 
 
 @dataclass(frozen=True)
@@ -88,6 +93,8 @@ class MastersPlan:
     log_json: bool
     monitoring: PlannedBroker | None = None
     """What shows all of them at one port; it is started, and started again, as they are."""
+    spare: Sequence[str] | None = None
+    """The command of a process that becomes the broker whose command it reads."""
 
 
 def labelled(line: bytes, name: str) -> bytes:
@@ -202,62 +209,66 @@ def pause_s(deaths: int) -> float:
     return 0.0 if deaths == 1 else min(2.0 ** (deaths - 2), PAUSE_S_MAX)
 
 
-class BrokerProcess:
-    """One broker's process, from its start to its end, and to the next one's."""
+class LoggedProcess:
+    """A process whose log goes to that of all, under the name that it has."""
 
-    def __init__(self, instance: PlannedBroker, log: SharedLog, selector: BaseSelector) -> None:
-        self.name = instance.name
-        self.ports: dict[str, int] = {}
-        self.has_served = False
-        self.start_at_s: float | None = None
-        """When to start it again; None while it runs, and once it is not to."""
-        self.ended_at_s: float | None = None
-        """When the one before died."""
-        self._instance = instance
+    def __init__(
+        self,
+        name: str,
+        command: Sequence[str],
+        environment: Mapping[str, str],
+        prepare: Callable[[], None],
+        log: SharedLog,
+        selector: BaseSelector,
+        *,
+        waits: bool = False,
+    ) -> None:
+        """`prepare` is called in the new process. Raises OSError if there can be none."""
+        self.name = name
         self._log = log
         self._selector = selector
-        self._deaths = 0
-        """Since it last served for long."""
-        self._process: subprocess.Popen[bytes] | None = None
-        self._log_end: int | None = None
-        """Where its log is read."""
-        self._served_since_s: float | None = None
-        self.well_at_s = 0.0
-        """When it last said that it is well, since it serves."""
         self._unfinished = b""
-
-    @property
-    def pid(self) -> int:
-        return 0 if self._process is None else self._process.pid
-
-    @property
-    def runs(self) -> bool:
-        return self._process is not None
-
-    @property
-    def serves(self) -> bool:
-        return self._served_since_s is not None
-
-    def start(self, prepare: Callable[[], None], environment: dict[str, str]) -> None:
-        """`prepare` is called in the new process. Raises OSError if there can be none."""
-        self.start_at_s = None
-        with suppress(FileNotFoundError):
-            os.unlink(self._instance.ready_file)
         self._process = subprocess.Popen(
-            self._instance.command,
-            stdin=subprocess.DEVNULL,
+            command,
+            stdin=subprocess.PIPE if waits else subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             process_group=0,  # Ctrl-C is for the supervisor
             preexec_fn=prepare,
             env=environment,
         )
         assert self._process.stderr is not None
-        self._log_end = self._process.stderr.fileno()
+        self._log_end: int | None = self._process.stderr.fileno()
         os.set_blocking(self._log_end, False)
-        self._selector.register(self._log_end, EVENT_READ, self.pass_on_log)
+        selector.register(self._log_end, EVENT_READ, self._pass_on_log)
 
-    def pass_on_log(self) -> None:
-        """What there is of its log goes to that of all."""
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def become(self, name: str, command: Sequence[str]) -> None:
+        """Gives a spare its command. Raises OSError if it has ended."""
+        assert self._process.stdin is not None
+        self.name = name
+        with self._process.stdin as pipe:
+            pipe.write(json.dumps(command).encode() + b"\n")
+
+    def signal(self, number: int) -> None:
+        self._process.send_signal(number)
+
+    def take_end(self) -> int | None:
+        """The exit code of a process that has ended; what is left of its log is passed on."""
+        if (code := self._process.poll()) is None:
+            return None
+        self._pass_on_log()
+        self._close_log()  # a child of its own may hold the pipe open
+        if self._unfinished:
+            self._write_lines(b"\n")
+        for pipe in (self._process.stdin, self._process.stderr):
+            if pipe is not None:
+                pipe.close()
+        return code
+
+    def _pass_on_log(self) -> None:
         if self._log_end is None:
             return
         try:
@@ -281,12 +292,52 @@ class BrokerProcess:
             self._unfinished = b""
         self._log.write(b"".join(labelled(line, self.name) + b"\n" for line in lines))
 
+
+class BrokerProcess:
+    """One broker's process, from its start to its end, and to the next one's."""
+
+    def __init__(self, instance: PlannedBroker) -> None:
+        self.name = instance.name
+        self.command = instance.command
+        self.ports: dict[str, int] = {}
+        self.has_served = False
+        self.start_at_s: float | None = None
+        """When to start it again; None while it runs, and once it is not to."""
+        self.ended_at_s: float | None = None
+        """When the one before died."""
+        self._ready_file = instance.ready_file
+        self._deaths = 0
+        """Since it last served for long."""
+        self._process: LoggedProcess | None = None
+        self._served_since_s: float | None = None
+        self.well_at_s = 0.0
+        """When it last said that it is well, since it serves."""
+
+    @property
+    def pid(self) -> int:
+        return 0 if self._process is None else self._process.pid
+
+    @property
+    def runs(self) -> bool:
+        return self._process is not None
+
+    @property
+    def serves(self) -> bool:
+        return self._served_since_s is not None
+
+    def start(self, process: Callable[[], LoggedProcess]) -> None:
+        """In the process that this gives. Raises OSError if there can be none."""
+        self.start_at_s = None
+        with suppress(FileNotFoundError):
+            os.unlink(self._ready_file)
+        self._process = process()
+
     def look_whether_it_serves(self) -> bool:
         """Whether it serves since this moment."""
         if self._served_since_s is not None:
             return False
         try:
-            with open(self._instance.ready_file, encoding="utf-8") as file:
+            with open(self._ready_file, encoding="utf-8") as file:
                 ports = json.load(file)
         except (FileNotFoundError, ValueError):
             return False
@@ -298,14 +349,8 @@ class BrokerProcess:
 
     def take_end(self) -> int | None:
         """The exit code of a process that has ended, which then is there no more."""
-        if self._process is None or (code := self._process.poll()) is None:
+        if self._process is None or (code := self._process.take_end()) is None:
             return None
-        self.pass_on_log()
-        self._close_log()  # a child of its own may hold the pipe open
-        if self._unfinished:
-            self._write_lines(b"\n")
-        assert self._process.stderr is not None
-        self._process.stderr.close()
         self._process = None
         return code
 
@@ -321,7 +366,7 @@ class BrokerProcess:
 
     def signal(self, number: int) -> None:
         if self._process is not None:
-            self._process.send_signal(number)
+            self._process.signal(number)
 
 
 class BrokerSupervisor:
@@ -332,7 +377,7 @@ class BrokerSupervisor:
         self._log = log
         self._selector = DefaultSelector()
         planned = [*plan.instances, *([] if plan.monitoring is None else [plan.monitoring])]
-        self._brokers = [BrokerProcess(each, log, self._selector) for each in planned]
+        self._brokers = [BrokerProcess(each) for each in planned]
         self._masters = self._brokers[: len(plan.instances)]
         self._manager = ManagerLine()
         self._signals: list[tuple[int, float]] = []
@@ -341,6 +386,7 @@ class BrokerSupervisor:
         """Once all are being stopped."""
         self._code = 0
         self._all_have_served = False
+        self._spare: LoggedProcess | None = None
         self._parent = os.getpid()
         self._prctl = ctypes.CDLL(None).prctl
 
@@ -422,6 +468,10 @@ class BrokerSupervisor:
         for broker in self._brokers:
             if (code := broker.take_end()) is not None:
                 self._on_end(broker, code)
+        if self._spare is not None and self._spare.take_end() is not None:
+            self._spare = None  # the next one, when a broker serves again: it may end as soon
+            if self._stop_until_s is None:
+                self._log.tell("warning", "spare process ended")
         if self._stop_until_s is not None:
             if monotonic() >= self._stop_until_s:
                 self._kill(f"Not stopped after {DEADLINE_S:.0f} s.")
@@ -434,10 +484,25 @@ class BrokerSupervisor:
 
     def _start(self, broker: BrokerProcess) -> None:
         try:
-            broker.start(self._end_with_the_supervisor, self._manager.environment())
+            broker.start(partial(self._process_for, broker))
         except OSError as error:
             self._log.say(f"Cannot start {broker.name}: {error.strerror}.")
             self._on_failed_start(broker)
+
+    def _process_for(self, broker: BrokerProcess) -> LoggedProcess:
+        """The spare, or a new one. Raises OSError."""
+        if self._spare is not None:
+            spare, self._spare = self._spare, None
+            with suppress(BrokenPipeError):  # it has just ended
+                spare.become(broker.name, broker.command)
+                return spare
+        return self._new_process(broker.name, broker.command)
+
+    def _new_process(
+        self, name: str, command: Sequence[str], *, waits: bool = False
+    ) -> LoggedProcess:
+        kind = self._manager.environment(), self._end_with_the_supervisor
+        return LoggedProcess(name, command, *kind, self._log, self._selector, waits=waits)
 
     def _end_with_the_supervisor(self) -> None:
         """In the new process, before it is a broker."""
@@ -481,6 +546,9 @@ class BrokerSupervisor:
             self._log.tell("info", "all brokers serve", count=len(self._masters), pid=os.getpid())
             self._manager.tell(f"READY=1\nSTATUS=Serves; {len(self._masters)} brokers.")
         self._write_ready_file()
+        if self._plan.spare is not None and self._spare is None:
+            with suppress(OSError):  # the next one that dies is started without
+                self._spare = self._new_process(SPARE, self._plan.spare, waits=True)
 
     def _stop(self, code: int) -> None:
         if self._stop_until_s is not None:
@@ -490,6 +558,8 @@ class BrokerSupervisor:
         for broker in self._brokers:
             broker.start_at_s = None
             broker.signal(signal.SIGTERM)
+        if self._spare is not None:
+            self._spare.signal(signal.SIGKILL)  # it has nothing to lose
 
     def _kill(self, why: str) -> None:
         self._log.say(f"{why} What was not flushed will be recovered at the next start.")

@@ -1,11 +1,12 @@
 """The gate of a connection: signatures, white addresses, circumstances, too many wrong tries."""
 
 import pytest
+from structlog.testing import capture_logs
 
 from actors.access.gate import Gate, ShutOut
 from actors.access.grant import PREFIX, AccessRefused
 from actors.access.guard import TRACE_BYTES_PER_SECOND, Guard, new_guard
-from actors.access.refusals import MINUTE_MS, TRIES_MAX, Refusals
+from actors.access.refusals import MINUTE_MS, TEXT_CHARS_MAX, TRIES_MAX, Refusals
 from actors.access.rights import BROKER_RIGHTS
 from actors.engine.published import Published
 from protocol.codes import RequestCode as Code
@@ -257,6 +258,42 @@ def test_refusals_are_counted_by_account_group_and_code() -> None:
     (found,) = server.guard.refusals.of_group("shop")
     assert (found.account, found.group, found.code, found.count) == ("shop-account", "shop", 11, 3)
     assert found.remark == "No default permission for topic:Secret"
+    assert refusal(server.gate(), signed(RemotingCommand(11, dict(pull)), "reader-account"))
+    assert refusal(server.gate(), signed(RemotingCommand(15, dict(pull)), "shop-account"))
+    others = {**pull, "consumerGroup": "others"}
+    assert refusal(server.gate(), signed(RemotingCommand(11, others), "shop-account"))
+    counted = {(x.account, x.group, x.code): x.count for x in server.guard.refusals.all()}
+    assert counted == {
+        ("shop-account", "shop", 11): 3,
+        ("reader-account", "shop", 11): 1,
+        ("shop-account", "shop", 15): 1,
+        ("shop-account", "others", 11): 1,
+    }
+
+
+def test_who_signs_wrongly_is_counted_by_group_and_code_too_and_so_is_who_may_not_come_so() -> None:
+    """A consumer with an old secret is what an operator looks for."""
+    server = Server()
+    pull = RemotingCommand(11, {"topic": "Orders", "consumerGroup": "shop"})
+    assert refusal(server.gate(), pull) == "No accessKey is configured"
+    assert refusal(server.gate(), signed(pull, "shop-account", "another-secret"))
+    assert refusal(server.gate(), signed(pull, "tls-account", "secret-tls"))
+    wrong = signed(send_command(topic="Orders"), "shop-account", "another-secret")
+    assert send_refusal(server.gate(), wrong)
+    found = [(each.account, each.code) for each in server.guard.refusals.of_group("shop")]
+    assert found == [("", 11), ("shop-account", 11), ("tls-account", 11)]
+    (send,) = server.guard.refusals.of_group(send_of(wrong).shape.producer_group)
+    assert (send.account, send.code, send.count) == ("shop-account", 310, 1)
+
+
+def test_what_is_kept_of_a_refusal_is_short_whatever_group_somebody_names() -> None:
+    server, group = Server(), "g" * 900_000
+    pull = RemotingCommand(11, {"topic": "Orders", "consumerGroup": group})
+    with capture_logs() as logs:
+        assert refusal(server.gate(), signed(pull, "shop-account"))
+    (found,) = server.guard.refusals.all()
+    assert len(found.group) == len(found.remark) == TEXT_CHARS_MAX
+    assert all(len(repr(line)) < 2000 for line in logs)
 
 
 def test_traces_go_without_a_permission_but_not_without_end() -> None:

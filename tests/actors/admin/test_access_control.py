@@ -4,6 +4,7 @@ import json
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from actors.admin.access_control import ACL_IS_OFF, WATCH_MS
 from protocol.codes import RequestCode as Code
@@ -202,7 +203,10 @@ def test_a_file_written_badly_by_hand_changes_nothing_until_it_is_mended() -> No
     made = GuardedBroker(1)
     orders = send_command(topic="Orders")
     write_accounts(made.disk, ACCOUNTS.replace("Orders=PUB|SUB", "Orders"))
-    made.system.advance(WATCH_MS)
+    with capture_logs() as logs:
+        made.system.advance(3 * WATCH_MS)
+    (said,) = [line for line in logs if line["event"] == "access control stays as it was"]
+    assert said["reason"].startswith(f"{ACL_PATH}, account shop-account")
     assert made.ask_as("shop-account", orders).code == 0
     write_accounts(made.disk, ACCOUNTS.replace("Orders=PUB|SUB", "Orders=SUB"))
     made.system.advance(WATCH_MS)

@@ -8,4 +8,5 @@ take seconds, and prints a table of what happened. It needs a JDK and Maven, as 
     reading     what is read: frames, headers, bodies, expressions, names, settings
     rights      accounts and signatures
     servers     name servers, replication, connections, TLS, a prepared store
+    clients     hostile servers of ours, and what commands of both kinds make of their answers
 """

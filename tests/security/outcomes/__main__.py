@@ -12,7 +12,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from tests.compat.toolchain import MissingTool, java
-from tests.security.outcomes import reading, rights, servers
+from tests.security.outcomes import clients, reading, rights, servers
 from tests.security.outcomes.sides import Side, started
 
 KINDS = ("official", "ours")
@@ -64,6 +64,8 @@ ATTEMPTS: dict[str, dict[str, Attempt]] = {
     "store": {"A50": servers.a50},
 }
 """By the servers that they are made against, in the order in which they are made."""
+ON_CLIENTS = "A49"
+"""The one that hostile servers of our own make against clients of both kinds."""
 
 
 def main(wanted: Sequence[str]) -> int:
@@ -83,6 +85,8 @@ def main(wanted: Sequence[str]) -> int:
                         said = outcome(side, attempt)
                         print(f"{name} {kind}: {said}", file=sys.stderr, flush=True)
                         found.setdefault(name, {})[kind] = said
+        for kind in KINDS if not wanted or ON_CLIENTS in wanted else ():
+            found.setdefault(ON_CLIENTS, {})[kind] = clients.a49(kind, tools, Path(scratch))
     print("| | 4.9.7 | here |\n|---|---|---|")
     for name in sorted(found, key=lambda name: int(name.split()[0][1:])):
         print(f"| {name} | {' | '.join(found[name].get(kind, '') for kind in KINDS)} |")

@@ -8,10 +8,12 @@ import pytest
 from click.testing import CliRunner
 
 from actors.config import BrokerConfig, NamesrvConfig
+from protocol.bodies import BrokerData, ClusterInfo
 from protocol.codes import RequestCode
 from protocol.command import RemotingCommand
 from protocol.signature import SecretKey, signed_values
 from storage.config import StoreConfig
+from tests.support.sockets import Line
 from tests.troupemq.client.cluster import SEND, Cluster, stored
 from troupemq import (
     Admin,
@@ -27,6 +29,7 @@ from troupemq import (
     TransactionState,
 )
 from troupemq.cli.admin import admin
+from troupemq.cli.admin.session import Session
 from troupemq.servers import Servers
 
 ACCOUNTS = """
@@ -152,6 +155,35 @@ def test_an_administrator_is_asked_for_by_commands(
     assert done.exit_code == 1 and "Need admin permission" in done.output
 
 
+@pytest.mark.parametrize(("of_b", "code"), [("1a2b", 0), ("9f9f", 1)])
+def test_one_command_says_whether_all_brokers_have_the_same_accounts(
+    of_b: str, code: int, cluster: Cluster
+) -> None:
+    """Also where mqadmin, which shows versions, sees no difference."""
+    places = {"a": BrokerData("C", "a", {0: cluster.a.address})}
+    places["b"] = BrokerData("C", "b", {0: cluster.b.address})
+    body = ClusterInfo(places, {"C": ["a", "b"]}).encode()
+    cluster.namesrv.on(
+        RequestCode.GET_BROKER_CLUSTER_INFO, lambda command: command.answer(body=body)
+    )
+    for name, server, found in (("a", cluster.a, "1a2b"), ("b", cluster.b, of_b)):
+        fields = {
+            "version": '{"counter":3,"timestamp":1}',
+            "allAclFileVersion": '{"/plain_acl.yml":{"counter":3,"timestamp":1}}',
+            "aclFingerprints": f'{{"/plain_acl.yml":"{found}"}}',
+            "brokerName": name,
+            "brokerAddr": server.address,
+            "clusterName": "C",
+        }
+        server.succeed(RequestCode.GET_BROKER_CLUSTER_ACL_INFO, **fields)
+    words = ["compareAcl", "-c", "C", "-n", cluster.namesrv.address]
+    done = CliRunner().invoke(admin, words)
+    assert done.exit_code == code
+    differ = f"The brokers have different accounts: {cluster.a.address}; {cluster.b.address}."
+    assert (differ in done.stderr) is bool(code)
+    assert cluster.a.address in done.stdout and cluster.b.address in done.stdout
+
+
 def test_a_denied_consumer_is_seen_in_its_status(
     namesrv: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -160,10 +192,22 @@ def test_a_denied_consumer_is_seen_in_its_status(
         assert not denied.poll(100)
         monkeypatch.setenv("TROUPEMQ_ACCESS_KEY", "administrator")
         monkeypatch.setenv("TROUPEMQ_SECRET_KEY", "secret-admin")
+        with Session(namesrv) as session:
+            (place,) = session.topic_brokers("Orders")
+        with Line.to(int(place.address.rpartition(":")[2])) as line:
+            fields = {"topic": "Orders", "consumerGroup": "billing"}
+            for account in (Credentials("shop-account", "its-old-secret"), None):
+                pull = RemotingCommand(RequestCode.PULL_MESSAGE, dict(fields))
+                if account is not None:
+                    account.sign(pull, 1)
+                assert line.ask(pull).code == 1
         done = CliRunner().invoke(admin, ["consumerStatus", "-g", "billing", "-n", namesrv])
     assert done.exit_code == 1
     assert "refused the account reader-account" in done.output
     assert "No default permission for group:billing" in done.output
+    assert "refused the account shop-account" in done.output
+    assert "Check signature failed for accessKey=shop-account" in done.output
+    assert "refused a stranger from 127.0.0.1" in done.output
 
 
 def test_every_request_is_signed_anew_and_its_body_with_it(cluster: Cluster) -> None:

@@ -1,6 +1,8 @@
 """The settings of several masters, derived from one file's, and what is refused."""
 
+import json
 import os
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -12,7 +14,15 @@ from storage.config import StoreConfig
 from storage.errors import StoreError, StoreLocked
 from storage.files.disk import RealDisk
 from storage.files.lock_file import StoreLock
-from troupemq.masters.plan import BrokerCommandLine, derived, make_plan, supervise
+from troupemq.masters.plan import (
+    BROKER,
+    SPARE_OPTION,
+    BrokerCommandLine,
+    arguments_for_spare,
+    derived,
+    make_plan,
+    supervise,
+)
 from troupemq.masters.supervisor import MastersPlan
 
 NAMES = ["broker-a", "broker-a-1", "broker-a-2"]
@@ -91,6 +101,22 @@ def test_each_is_an_ordinary_broker_with_its_own_settings_over_those_of_the_file
         assert command[command.index("--ready-file") + 1] == each.ready_file
         settings = {command[at + 1] for at, word in enumerate(command) if word == "-s"}
         assert {"namesrvAddr=n:1", "masters=3", f"listenPort={10911 + 10 * number}"} < settings
+
+
+def test_a_spare_becomes_the_broker_whose_command_it_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = planned(tmp_path)
+    second = list(plan.instances[1].command)
+    assert plan.spare == (*BROKER, SPARE_OPTION)
+    reading, writing = os.pipe()
+    os.write(writing, json.dumps(second).encode() + b"\n")
+    with os.fdopen(writing, "wb"), os.fdopen(reading) as stdin:
+        monkeypatch.setattr(sys, "stdin", stdin)
+        assert [*BROKER, *arguments_for_spare()] == second
+        with pytest.raises(SystemExit) as ended:
+            arguments_for_spare()  # its stdin is empty from then on, whoever has the pipe
+    assert ended.value.code == 0
 
 
 def test_only_the_first_runs_jobs_by_itself(tmp_path: Path) -> None:

@@ -42,6 +42,14 @@ STOPS_IN_ORDER, STOPS_BADLY, NEVER_STOPS = (
     BROKER.replace("sys.exit(HOW_IT_STOPS)", how) for how in ("sys.exit(0)", "sys.exit(1)", "None")
 )
 
+SPARE = """
+import json, os, sys
+print("waits", os.getpid(), file=sys.stderr, flush=True)
+command = json.loads(sys.stdin.readline())
+os.execv(command[0], command)
+"""
+"""It becomes another program, so that what it is given is seen; a real one is a broker already."""
+
 BROKER_WITH_JSON = STOPS_IN_ORDER.replace('f"{name} begins"', 'json.dumps({"event": "begins"})')
 
 
@@ -55,6 +63,7 @@ class Supervised:
         program: str,
         as_json: bool,
         environment: Mapping[str, str],
+        spare: str | None,
     ) -> None:
         self.log = folder / "log"
         self.ready = folder / "ready"
@@ -64,8 +73,10 @@ class Supervised:
             ready = str(folder / f"{name}.ready")
             command = [executable, "-I", "-S", "-c", program, name, ready, how]
             instances.append(PlannedBroker(name, command, ready))
+        waits = None if spare is None else [sys.executable, "-I", "-S", "-c", spare]
         plan = folder / "plan.json"
-        plan.write_text(json.dumps(asdict(MastersPlan(instances, str(self.ready), as_json))))
+        found = MastersPlan(instances, str(self.ready), as_json, spare=waits)
+        plan.write_text(json.dumps(asdict(found)))
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(
                 [sys.executable, "-I", "-S", supervisor.__file__, str(plan), "0"],
@@ -105,12 +116,13 @@ def start(tmp_path: Path) -> Iterator[Start]:
         *,
         as_json: bool = False,
         environment: Mapping[str, str] = MappingProxyType({}),
+        spare: str | None = None,
         **how: str,
     ) -> Supervised:
         brokers = {"broker-a": "serves", "broker-b": "serves"} | {
             name.replace("_", "-"): each for name, each in how.items()
         }
-        started.append(Supervised(tmp_path, brokers, program, as_json, environment))
+        started.append(Supervised(tmp_path, brokers, program, as_json, environment, spare))
         return started[-1]
 
     yield start
@@ -200,6 +212,49 @@ def test_who_dies_is_started_again_alone(start: Start) -> None:
     assert died.endswith("broker ended how=SIGKILL again_in_s=0 broker=broker-b")
     running.process.terminate()
     assert running.ends() == 0
+
+
+def spares(running: Supervised) -> list[int]:
+    """The process of each that there has been."""
+    words = [line.split() for line in running.lines()]
+    return [int(each[1]) for each in words if each[0] == "waits" and each[2] == "broker=spare"]
+
+
+@pytest.mark.slow
+def test_who_dies_becomes_the_process_that_waits_and_there_is_another_one_then(
+    start: Start,
+) -> None:
+    running = start(spare=SPARE)
+    first, second = running.pids()
+    running.says("waits")
+    [waiting] = spares(running)
+    os.kill(second, signal.SIGKILL)
+    running.says("broker serves again")
+    running.says("waits", times=2)
+    assert running.pids() == [first, waiting]
+    assert running.log.read_text().count("broker-b begins broker=broker-b") == 2
+    next_one = spares(running)[1]
+    running.process.terminate()
+    assert running.ends() == 0
+    wait_until(lambda: is_gone(next_one), "the spare is gone", WAIT_S)
+    assert "spare process ended" not in running.log.read_text()
+
+
+@pytest.mark.slow
+def test_without_the_process_that_waits_who_dies_is_started_anew(start: Start) -> None:
+    running = start(spare=SPARE)
+    second = running.pids()[1]
+    running.says("waits")
+    [waiting] = spares(running)
+    os.kill(waiting, signal.SIGKILL)
+    running.says("spare process ended")
+    os.kill(second, signal.SIGKILL)
+    running.says("broker serves again")
+    wait_until(lambda: running.pids()[1] not in (second, waiting), "the new pid", WAIT_S)
+    running.says("waits", times=2)
+    running.process.kill()
+    running.ends()
+    wait_until(lambda: is_gone(spares(running)[1]), "the spare is gone", WAIT_S)
 
 
 @pytest.mark.slow

@@ -175,8 +175,9 @@ def denied(session: Session, group: str, broker_addr: str | None) -> list[str]:
         except ClientError:
             continue  # an official broker, or one that is gone: others say so
         found += [
-            f"{address} refused the account {each.account} from {each.address} {each.count} times,"
-            f" the last time with code {each.code}: {each.remark}."
+            f"{address} refused {f'the account {each.account}' if each.account else 'a stranger'}"
+            f" from {each.address} {each.count} times, the last time with code {each.code}:"
+            f" {each.remark}."
             for each in seen.refusals
             if time_ns() // 1_000_000 - each.last_timestamp < DENIED_MS
         ]
