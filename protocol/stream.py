@@ -113,19 +113,20 @@ class Stream:
                 return []
             data = b"".join(self._parts)
             self._parts.clear()
-        return self._cut(data, 0)
+        return self._cut(data, 0, self._events_max)
 
     @property
     def has_more(self) -> bool:
         """Whether what was added has not all been looked at."""
         return self._rest is not None
 
-    def more(self) -> list[Event]:
-        """The next ones of what was added."""
+    def more(self, events_max: int = _NO_LIMIT) -> list[Event]:
+        """The next ones of what was added, so many at most."""
         data, self._rest = self._rest, None
-        return [] if data is None else self._cut(data, self._rest_at)
+        most = min(events_max, self._events_max)
+        return [] if data is None else self._cut(data, self._rest_at, most)
 
-    def _cut(self, data: bytes, position: int) -> list[Event]:
+    def _cut(self, data: bytes, position: int, events_max: int) -> list[Event]:
         events: list[Event] = []
         sends: list[Send] = []
         broken: FrameError | None = None
@@ -155,7 +156,7 @@ class Stream:
                 if send is not None:
                     sends.append(send)
                     sends_bytes += end - position
-                elif len(events) >= self._events_max and end < size:
+                elif len(events) >= events_max and end < size:
                     self._rest, self._rest_at = data, end
                     break
                 position = end

@@ -27,7 +27,7 @@ from actors.network.request import PeerClosed, Request
 from actors.network.sends import Buffer, Sends
 from actors.network.service import Service
 from actors.network.transport import TlsTransport, transport_of
-from actors.network.turns import REQUESTS_PER_TURN
+from actors.network.turns import REQUESTS_OF_READ, REQUESTS_PER_TURN
 from protocol.codes import RequestCode
 from protocol.command import RemotingCommand
 from protocol.end_wire import EndDecoder
@@ -116,7 +116,7 @@ class Connection(Actor):
             PullDecoder()
             if service.guard is None and RequestCode.PULL_MESSAGE in service.routes
             else None,
-            REQUESTS_PER_TURN,
+            REQUESTS_OF_READ,
             EndDecoder()
             if service.guard is None and RequestCode.END_TRANSACTION in service.routes
             else None,
@@ -167,7 +167,7 @@ class Connection(Actor):
         """Hands on some of what was read; whether more is left, and nothing is read until then."""
         if self._closed or self._has_left:
             return False
-        self._take_events(self._stream.more())
+        self._take_events(self._stream.more(REQUESTS_PER_TURN))
         if not self._stream.has_more:
             self._watch()
         return self._stream.has_more
@@ -273,15 +273,15 @@ class Connection(Actor):
     def on_batch_end(self, _: BatchEnd) -> None:
         """Sends everything that was queued, in as few system calls as it takes."""
         if not self._closed:
-            self._flush()
+            self._flush(may_write=not self._watched & EPOLLOUT)  # else we are told when it may
 
     def on_writable(self) -> None:
         """The peer takes data again."""
         self._flush()
 
-    def _flush(self) -> None:
+    def _flush(self, *, may_write: bool = True) -> None:
         try:
-            sent_bytes = self._transport.flush()
+            sent_bytes = self._transport.flush() if may_write else 0
         except OSError as error:
             self.end(f"write failed: {error.strerror}")
             return

@@ -16,29 +16,16 @@ Source: PullRequestHoldService.
 """
 
 from collections import deque
-from collections.abc import Callable, Set
+from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import islice
-from typing import TypeVar
 
 from actors.dispatching.reput import Arrived, CaughtUp
 from actors.dispatching.verify_unit import UnitVerified
 from actors.engine.actor import Actor, handles
 from actors.engine.address import Address
 from actors.network.request import PeerClosed, Request
-from actors.pulling.property_filters import Matches, is_true
+from actors.pulling.held_pulls import TICK_MS, Hold, HoldTable
 from protocol.codes import ResponseCode
-from protocol.message import RecordError
-from protocol.properties import parse
-from storage.errors import OffsetError
-from storage.log.reader import head_of
-
-TICK_MS = 100
-HELD_MAX = 200_000
-"""Past this many a pull is answered at once, empty; the client comes again."""
-
-HELD_OF_PEER_MAX = 10_000
-"""The same of one connection: a consumer has one for each of its queues."""
 
 WOKEN_PER_ROUND = 4
 """Pulls that are looked at again before sockets are: some 0.15 ms, for one message may wake all."""
@@ -48,50 +35,20 @@ TAKEN_PER_ROUND = 32
 and a peer may have had 10,000."""
 assert TAKEN_PER_ROUND > WOKEN_PER_ROUND  # so that another round follows while there are more
 
-Key = TypeVar("Key")
-NEVER = 1 << 63
-"""Beyond every queue: no message that arrives wakes a pull that waits for this offset."""
-
-
-@dataclass(slots=True, eq=False)
-class Hold:
-    """Keep this pull until queue (topic, queue_id) holds more than `offset` messages."""
-
-    request: Request
-    topic: bytes
-    queue_id: int
-    offset: int
-    codes: Set[int] | None
-    """Tags codes that the consumer wants; None: all."""
-
-    timeout_ms: float
-    doubtful: int = -1
-    """The queue offset of the unit that has to be verified first; `offset` is NEVER then."""
-    deadline_ms: float = 0.0
-    """By the monotonic clock; 0: `timeout_ms` from now."""
-    matches: Matches | None = None
-    """Asked with the properties of a record whose tags code is wanted; None: nothing else is."""
-
-    def refuse(self, remark: str) -> None:
-        """Answers the held pull with an error."""
-        self.request.refuse(remark)
-
 
 @dataclass(slots=True)
 class Woken:
     """Process a held pull again."""
 
-    request: Request
-    verified: int = -1
-    """The queue offset of the unit whose doubt it waited for, if that has been looked into."""
-    deadline_ms: float = 0.0
-    """When its time is over, by the monotonic clock; if it has to wait again, until then."""
+    hold: Hold
+    is_verified: bool = False
+    """The doubt that it waited for has been looked into."""
     is_over: bool = False
     """Its time is over: it is answered, whatever is still in doubt."""
 
     def refuse(self, remark: str) -> None:
         """Answers the held pull with an error."""
-        self.request.refuse(remark)
+        self.hold.refuse(remark)
 
 
 @dataclass(slots=True)
@@ -119,118 +76,6 @@ class _ForgetMore:
     """Forget some more pulls of peers that are gone."""
 
 
-class HoldTable:
-    """The held pulls; plain, for tests without an actor."""
-
-    def __init__(self, view: Callable[[int, int], memoryview] | None = None) -> None:
-        """`view` gives bytes of the log, by offset and count; None: filters are not asked."""
-        self._view = view
-        self._held: dict[tuple[bytes, int], dict[int, Hold]] = {}
-        self._by_peer: dict[int, dict[int, Hold]] = {}
-        """Nobody looks through 200,000 for each peer that goes, nor, by the tick of their deadline,
-        ten times a second."""
-        self._by_tick: dict[int, dict[int, Hold]] = {}
-        self.count = 0
-
-    def add(self, hold: Hold) -> None:
-        """Keeps one."""
-        number = id(hold)
-        self._held.setdefault((hold.topic, hold.queue_id), {})[number] = hold
-        self._by_peer.setdefault(hold.request.peer.peer_id, {})[number] = hold
-        self._by_tick.setdefault(_tick_of(hold), {})[number] = hold
-        self.count += 1
-
-    def has_room(self, peer_id: int) -> bool:
-        """Whether one more of this peer may be kept."""
-        return self.count < HELD_MAX and len(self._by_peer.get(peer_id, ())) < HELD_OF_PEER_MAX
-
-    def arrived(
-        self,
-        topic: bytes,
-        queue_id: int,
-        queue_offset: int,
-        code: int,
-        physical_offset: int = 0,
-        size: int = 0,
-    ) -> list[Hold]:
-        """Takes out those that may want the record just dispatched at `queue_offset`."""
-        holds = self._held.get((topic, queue_id))
-        if holds is None:
-            return []
-        low = code & 0xFFFFFFFF
-        signed = low - (1 << 32) if low >> 31 else low
-        wanting = [
-            hold
-            for hold in holds.values()
-            if hold.offset <= queue_offset and (hold.codes is None or signed in hold.codes)
-        ]
-        if self._view is not None and any(hold.matches is not None for hold in wanting):
-            wanting = self._matching(wanting, physical_offset, size)
-        return self._take(wanting)
-
-    def _matching(self, holds: list[Hold], physical_offset: int, size: int) -> list[Hold]:
-        """Those of them whose filter lets the record pass; one that cannot be read passes."""
-        assert self._view is not None
-        try:
-            properties = parse(
-                head_of(self._view(physical_offset, size), physical_offset).properties
-            )
-        except (OffsetError, RecordError):
-            return holds
-        return [hold for hold in holds if hold.matches is None or is_true(hold.matches, properties)]
-
-    def due(self, now_ms: float, most: int = HELD_MAX) -> list[Hold]:
-        """Takes out those whose time is over, at most so many, those first that were over first."""
-        ticks = sorted(tick for tick in self._by_tick if tick * TICK_MS <= now_ms)
-        holds = (hold for tick in ticks for hold in self._by_tick[tick].values())
-        return self._take([*islice((hold for hold in holds if hold.deadline_ms <= now_ms), most)])
-
-    def behind(self, max_offset: Callable[[bytes, int], int]) -> list[Hold]:
-        """Takes out those whose queue holds more than they have seen."""
-        return self._take_where(lambda hold: max_offset(hold.topic, hold.queue_id) > hold.offset)
-
-    def verified(self, topic: bytes, queue_id: int, queue_offset: int) -> list[Hold]:
-        """Takes out those that waited for this unit."""
-        holds = self._held.get((topic, queue_id), {})
-        return self._take([hold for hold in holds.values() if hold.doubtful == queue_offset])
-
-    def doubtful(self) -> list[Hold]:
-        """Takes out those that wait for any unit to be verified."""
-        return self._take_where(lambda hold: hold.doubtful >= 0)
-
-    def of_peer(self, peer_id: int, most: int = HELD_OF_PEER_MAX) -> list[Hold]:
-        """Takes out those of a peer that is gone, at most so many."""
-        return self._take([*islice(self._by_peer.get(peer_id, {}).values(), most)])
-
-    def all(self) -> list[Hold]:
-        """Takes out everything."""
-        return self._take_where(lambda _: True)
-
-    def _take_where(self, wanted: Callable[[Hold], bool]) -> list[Hold]:
-        holds = [hold for held in self._held.values() for hold in held.values() if wanted(hold)]
-        return self._take(holds)
-
-    def _take(self, taken: list[Hold]) -> list[Hold]:
-        self.count -= len(taken)
-        for hold in taken:
-            number = id(hold)
-            _drop(self._held, (hold.topic, hold.queue_id), number)
-            _drop(self._by_peer, hold.request.peer.peer_id, number)
-            _drop(self._by_tick, _tick_of(hold), number)
-        return taken
-
-
-def _drop(table: dict[Key, dict[int, Hold]], key: Key, number: int) -> None:
-    holds = table[key]
-    del holds[number]
-    if not holds:
-        del table[key]
-
-
-def _tick_of(hold: Hold) -> int:
-    return int(hold.deadline_ms // TICK_MS)
-
-
 class PullHold(Actor):
     """Lives on the loop."""
 
@@ -238,13 +83,13 @@ class PullHold(Actor):
         self,
         pull_message: Address,
         max_offset: Callable[[bytes, int], int],
-        view: Callable[[int, int], memoryview],
+        table: HoldTable,
     ) -> None:
-        """`view` gives bytes of the log, by offset and count (CommitLog.view)."""
+        """Nobody else changes the table; PullMessage looks whether it has room."""
         super().__init__()
         self._pull_message = pull_message
         self._max_offset = max_offset
-        self._table = HoldTable(view)
+        self._table = table
         self._waking: deque[Woken] = deque()
         """Out of the table, and not woken yet: others have their turn in between."""
         self._is_more_due = False
@@ -267,10 +112,8 @@ class PullHold(Actor):
 
         A message may have arrived while this one was under way: then it goes straight back.
         """
-        if not message.deadline_ms:
-            message.deadline_ms = self.system.clock.monotonic_ms() + message.timeout_ms
-        arrived = self._max_offset(message.topic, message.queue_id) > message.offset
-        if self._draining or not self._table.has_room(message.request.peer.peer_id):
+        arrived = self._max_offset(*message.queue) > message.offset
+        if self._draining or not self._table.has_room(message.peer.peer_id):
             self._wake([message], is_over=True)
         elif arrived:
             self._wake([message])
@@ -356,20 +199,20 @@ class PullHold(Actor):
             request.answer(ResponseCode.PULL_NOT_FOUND, remark="broker stopped")
 
     def on_failure(self, *_: object) -> None:
-        """Nobody is left silent."""
+        """Nobody is left silent, and the table begins anew."""
         for request in self._waiting_requests():
             request.refuse("pull hold restarted")
+        self._table.clear()
 
     def _waiting_requests(self) -> list[Request]:
-        held = [hold.request for hold in self._table.all()]
-        return [*(woken.request for woken in self._waking), *held]
+        holds = [*(woken.hold for woken in self._waking), *self._table.all()]
+        return [hold.request() for hold in holds]
 
     def _wake(self, holds: list[Hold], *, verified: bool = False, is_over: bool = False) -> None:
         waking = self._waking
         is_first = not waking
         for hold in holds:
-            doubtful = hold.doubtful if verified else -1
-            waking.append(Woken(hold.request, doubtful, hold.deadline_ms, is_over))
+            waking.append(Woken(hold, verified, is_over))
         if is_first and waking:
             self._wake_some(WOKEN_PER_ROUND)
 

@@ -25,8 +25,9 @@ from actors.network.hooks import Hooks, PullContext
 from actors.network.request import Request, Responder, serves
 from actors.network.sends import StreamPeer
 from actors.pulling.cold_read import ReadCold
+from actors.pulling.held_pulls import NEVER, HoldTable, hold_of
 from actors.pulling.offset_moved import offset_moved_record
-from actors.pulling.pull_hold import NEVER, BarrierForHolds, Hold, LastAnswered, Woken
+from actors.pulling.pull_hold import BarrierForHolds, LastAnswered, Woken
 from actors.pulling.pull_rules import PullRules
 from actors.sending.internal_append import InternalAppend
 from actors.statistics.counts import GroupCounts
@@ -118,6 +119,7 @@ class PullMessage(Responder):
         filters: Published[ConsumerFilters],
         hooks: Hooks,
         stats: PullStats,
+        held: HoldTable,
         addresses: Mapping[str, Address],
     ) -> None:
         super().__init__()
@@ -126,7 +128,7 @@ class PullMessage(Responder):
         self._limits, self._probe = limits, probe
         self._topics, self._groups = topics, groups
         self._consumers, self._filters = consumers, filters
-        self._hooks, self.stats = hooks, stats
+        self._hooks, self.stats, self._held = hooks, stats, held
         self._to = addresses
         self._rules = PullRules(config, lambda: self.system.clock.monotonic_ms())
         self._replies = PullReplies()
@@ -149,8 +151,9 @@ class PullMessage(Responder):
     @handles(Woken)
     def on_woken(self, message: Woken) -> None:
         """A held pull again; it is answered now, unless its first message is in doubt."""
-        again = _Pass(False, True, message.verified >= 0, message.deadline_ms, message.is_over)
-        self._pull(message.request, again)
+        hold = message.hold
+        again = _Pass(False, True, message.is_verified, hold.deadline_ms, message.is_over)
+        self._pull(hold.request(), again)
 
     @handles(ColdReadForPull)
     def on_warm(self, message: ColdReadForPull) -> None:
@@ -258,7 +261,8 @@ class PullMessage(Responder):
             code = self._moved(header, result)
             suggested = suggested if self._limits.correct_offsets else group.broker_id
         may_hold = this.may_hold and header.sys_flag & PULL_SUSPEND
-        if code == ResponseCode.PULL_NOT_FOUND and may_hold:
+        has_room = self._held.has_room  # else it would come back from there
+        if code == ResponseCode.PULL_NOT_FOUND and may_hold and has_room(request.peer.peer_id):
             self._hold(request, header, wanted)
         else:
             self._send(request, header, result, code, suggested)
@@ -315,37 +319,23 @@ class PullMessage(Responder):
     def _hold(
         self, request: Request, header: PullMessageHeader, wanted: MessageFilter | None
     ) -> None:
-        polling_ms = header.suspend_timeout_ms
+        wait_ms = header.suspend_timeout_ms
         if not self._config.long_polling_enable:
-            polling_ms = self._config.short_polling_ms
+            wait_ms = self._config.short_polling_ms
         self.stats.held_count += 1
-        self._to["pull_hold"].tell(
-            Hold(
-                request,
-                header.topic.encode(),
-                header.queue_id,
-                header.queue_offset,
-                None if wanted is None else wanted.tag_codes,
-                polling_ms,
-                matches=None if wanted is None else wanted.matches,
-            )
-        )
+        deadline_ms = self.system.clock.monotonic_ms() + wait_ms
+        hold = hold_of(request, header, wanted, deadline_ms, header.queue_offset)
+        self._to["pull_hold"].tell(hold)
 
     def _verify(self, request: Request, header: PullMessageHeader, this: "_Pass") -> None:
         """Has the first message looked into, and the pull wait for that, whatever it says."""
-        suspends = header.sys_flag & PULL_SUSPEND
-        hold = Hold(
-            request,
-            header.topic.encode(),
-            header.queue_id,
-            NEVER,
-            None,
-            header.suspend_timeout_ms if suspends else VERIFY_MS,
-            header.queue_offset,
-            this.deadline_ms,
-        )
+        deadline_ms = this.deadline_ms
+        if not deadline_ms:
+            suspends = header.sys_flag & PULL_SUSPEND
+            wait_ms = header.suspend_timeout_ms if suspends else VERIFY_MS
+            deadline_ms = self.system.clock.monotonic_ms() + wait_ms
         to = self._to["pull_hold"]
-        to.tell(hold)
+        to.tell(hold_of(request, header, None, deadline_ms, NEVER))
         doubtful = VerifyUnit(header.topic, header.queue_id, header.queue_offset, to)
         self._to["scrubber"].tell(doubtful)
         self.stats.doubt_count += 1

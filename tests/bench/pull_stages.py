@@ -23,6 +23,7 @@ from actors.network.hooks import Hooks
 from actors.network.limits import new_limits
 from actors.network.sends import Buffer
 from actors.network.service import Service
+from actors.pulling.held_pulls import HoldTable
 from actors.pulling.pull_message import PullMessage
 from actors.statistics.pull_stats import PullStats
 from actors.tables.consumer_offsets import ConsumerOffsets
@@ -169,6 +170,7 @@ class Path:
             filters=Published(ConsumerFilters(config.bloom)),
             hooks=Hooks(),
             stats=PullStats(),
+            held=HoldTable(),
             addresses=addresses,
         )
         routes = {int(RequestCode.PULL_MESSAGE): self.address("pull_message", pulls)}

@@ -1,9 +1,13 @@
 """Attempts at full counts against a broker's process: who else is served, and what memory it takes.
 
 Only in `make trials`. The attackers are a process of their own that gives way to others; a
-neighbour is measured while their attempt comes, and then while it lasts. In turns with a quiet
-time, three times: the best of the three ratios of what a neighbour waits counts, for whatever else
-runs on this machine is in each of them.
+neighbour is measured while their attempt comes, and then while it lasts, in turns with a quiet
+time. What he waits is taken twice: by the clock, and as the processor time that the broker uses
+between his question and its answer, which other work on the machine hardly changes. Both may be
+1.4 times what they are in the quiet time, or a floor: by the clock a slice that the scheduler gives
+to somebody else, for attackers, broker and neighbour share two processors; of processor time one
+piece of other people's work. While they come only the latter is asked for; the clock is told. A
+round that is over a limit is done again, three in all, and the best of them counts.
 """
 
 import json
@@ -15,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from resource import RLIMIT_NOFILE, getrlimit, setrlimit
 from select import select
-from time import perf_counter
+from time import clock_gettime, perf_counter
 
 import pytest
 
@@ -31,11 +35,37 @@ from tests.support.sockets import Line
 
 ASKED = 400
 P99_RATIO = 1.4
+SLICE_MS = 4.0
+"""By the clock: in a quiet time the p99 is 0.2 ms, so that one slice in a hundred answers is 20
+times as much."""
+
+PIECE_MS = 3.0
+"""Of processor time; a question alone takes 0.1, a collection of garbage beside it 5."""
+
 MORE_BYTES = 50 << 20
+ROUNDS_MAX = 3
 QUIET_US = 200
 """Of processor, for each request; it is some 80."""
 
 START_S = 60.0
+
+
+@dataclass(frozen=True)
+class Waits:
+    """The p99 of what a neighbour waits."""
+
+    clock_ms: float
+    work_ms: float
+    """Processor time of the broker until his answer."""
+
+    def is_like(self, quiet: "Waits", *, by_clock: bool) -> bool:
+        """Whether he may not have noticed."""
+        if by_clock and self.clock_ms > max(quiet.clock_ms * P99_RATIO, SLICE_MS):
+            return False
+        return self.work_ms <= max(quiet.work_ms * P99_RATIO, PIECE_MS)
+
+    def __str__(self) -> str:
+        return f"{self.clock_ms:.2f} ms ({self.work_ms:.2f} of processor)"
 
 
 @dataclass
@@ -59,22 +89,39 @@ class Attacked:
             self.ask()
         return scheduled_us(self.process.pid) - began_us < 100 * QUIET_US
 
-    def p99_ms(self) -> float:
-        """What the neighbour waits for an answer."""
+    def waits(self) -> Waits:
+        """Of so many questions."""
         return p99([self.waits_ms() for _ in range(ASKED)])
 
-    def waits_ms(self) -> float:
-        began_s = perf_counter()
+    def waits_ms(self) -> tuple[float, float]:
+        """Of one question: by the clock, and what the broker worked until the answer was there.
+
+        The latter is at most what it worked until we saw the answer, and at most the time without
+        that for which we were ready and the machine had no processor for us.
+        """
+        began_s, worked_s, delayed_s = perf_counter(), self._worked_s(), _delayed_s()
         self.ask()
-        return (perf_counter() - began_s) * 1000
+        delayed_s, worked_s = _delayed_s() - delayed_s, self._worked_s() - worked_s
+        waited_s = perf_counter() - began_s
+        return waited_s * 1000, min(worked_s, waited_s - delayed_s) * 1000
+
+    def _worked_s(self) -> float:
+        """Of all its threads until now: their clock, named as by clock_getcpuclockid(3)."""
+        return clock_gettime((~self.process.pid << 3) | 2)
 
     def ask(self) -> None:
         header = QueueHeader("Topic", 0).encode()
         assert self.neighbour.ask(RemotingCommand(Code.GET_MAX_OFFSET, header)).code == 0
 
 
-def p99(waits_ms: list[float]) -> float:
-    return sorted(waits_ms)[len(waits_ms) * 99 // 100]
+def _delayed_s() -> float:
+    """How long this thread has been ready without a processor until now."""
+    return int(Path("/proc/thread-self/schedstat").read_text().split()[1]) / 1e9
+
+
+def p99(waits_ms: list[tuple[float, float]]) -> Waits:
+    clock, work = (sorted(each) for each in zip(*waits_ms, strict=True))
+    return Waits(clock[len(clock) * 99 // 100], work[len(work) * 99 // 100])
 
 
 @contextmanager
@@ -115,13 +162,6 @@ def broker_process(root: Path) -> Iterator[Attacked]:
             process.wait(60)
 
 
-MEMORY = {"A40": 100_000 * 1500}
-"""What more than 50 MiB an attempt may take: what ten connections may have wait."""
-
-ROUNDS = {"A40": 1}
-"""If not three: a round of it is 20 s of processor."""
-
-
 class Attackers:
     """Their process, and what the neighbour waits while they are at it."""
 
@@ -132,7 +172,7 @@ class Attackers:
         assert self._process.stdin and self._process.stdout
         self._told, self._says = self._process.stdin, self._process.stdout
         self.said = ""
-        self.waits_ms: list[float] = []
+        self.waits_ms: list[tuple[float, float]] = []
         self._until_all_has_come()
 
     def _until_all_has_come(self) -> None:
@@ -165,31 +205,29 @@ def many_files() -> Iterator[None]:
 def test_nobody_else_notices(
     name: str, seed: int, tmp_path: Path, tell: Callable[[str], None]
 ) -> None:
-    coming, held, quiet_ms, more = [], [], [], 0
+    is_fine = {"while they come": False, "under it": False}
+    more = rounds = 0
     with broker_process(tmp_path) as broker:
-        broker.p99_ms()
-        for _ in range(ROUNDS.get(name, 3)):
+        broker.waits()
+        while rounds < ROUNDS_MAX and not all(is_fine.values()):
+            rounds += 1
             before = broker.memory_bytes()
-            quiet_ms.append(broker.p99_ms())
+            quiet = broker.waits()
             with closing(Attackers(name, broker)) as attackers:
                 while len(attackers.waits_ms) < ASKED:
                     attackers.again()
-                coming.append(p99(attackers.waits_ms))
+                coming = p99(attackers.waits_ms)
                 wait_until(broker.is_quiet, "what has come is dealt with", START_S)
-                held.append(broker.p99_ms())
+                held = broker.waits()
                 more = max(more, broker.memory_bytes() - before)
-            broker.p99_ms()  # until what was opened is closed
+            broker.waits()  # until what was opened is closed
+            is_fine["while they come"] |= coming.is_like(quiet, by_clock=False)
+            is_fine["under it"] |= held.is_like(quiet, by_clock=True)
+            middle_ms, _ = sorted(attackers.waits_ms)[len(attackers.waits_ms) // 2]
+            tell(
+                f"{name}: {attackers.said}; p99 of another {quiet} before, {coming} while they come"
+                f" (half of it below {middle_ms:.2f}), {held} under it, memory + {more >> 20} MiB"
+            )
         assert broker.process.poll() is None
-    ratios = [
-        min(each / quiet for each, quiet in zip(found, quiet_ms, strict=True))
-        for found in (coming, held)
-    ]
-    middle = sorted(attackers.waits_ms)[len(attackers.waits_ms) // 2]
-    tell(
-        f"{name}: {attackers.said}; p99 of another {min(quiet_ms):.2f} ms before,"
-        f" {min(coming):.2f} while they come (half of it below {middle:.2f}),"
-        f" {min(held):.2f} under it"
-        f" (best ratios {ratios[0]:.2f}, {ratios[1]:.2f}), memory + {more >> 20} MiB"
-    )
-    assert more <= MORE_BYTES + MEMORY.get(name, 0)
-    assert ratios[1] <= P99_RATIO  # while they come, attackers and the rest of a machine count, too
+    assert more <= MORE_BYTES
+    assert all(is_fine.values()), f"not in {rounds} rounds: {is_fine}"

@@ -17,7 +17,7 @@ from structlog.testing import capture_logs
 from actors.network import limits as limits_module
 from actors.network.connections import Connections
 from actors.network.limits import half_frame_ms
-from actors.pulling import pull_hold
+from actors.pulling import held_pulls
 from protocol.codes import RequestCode, ResponseCode
 from protocol.command import RemotingCommand
 from protocol.errors import FrameError
@@ -244,7 +244,7 @@ def connection_is_gone(made: SimulatedBroker, line: PairedLine) -> bool:
 def test_a40_one_connection_holds_so_many_pulls_and_no_more(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(pull_hold, "HELD_OF_PEER_MAX", 50)
+    monkeypatch.setattr(held_pulls, "HELD_OF_PEER_MAX", 50)
     made = broker()
     with paired_lines(made, 2, STRANGER) as (greedy, neighbour):
         greedy.send(*[pull_command(hold_ms=30_000) for _ in range(80)])

@@ -13,6 +13,9 @@ from actors.network.transport import (
     SEND_BYTES,
     Transport,
 )
+from protocol.command import RESPONSE_FLAG, RemotingCommand
+from tests.support.brokers import SimulatedBroker, pull_command
+from tests.support.sockets import connection_of, paired_lines
 
 ALL = 1 << 40
 
@@ -155,3 +158,31 @@ def test_a_closed_transport_has_let_go_of_what_waited() -> None:
         transport.close()
         assert (transport.unsent_bytes, transport.has_unsent, far.fileno()) == (0, False, -1)
         file.clear()
+
+
+def test_nothing_is_offered_to_a_peer_that_takes_nothing_until_it_does(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made = SimulatedBroker(4)
+    made.make_topic()
+    for _ in range(8):
+        made.send(bytes(6_000))
+    with paired_lines(made, lines=1) as (line,):
+        connection = connection_of(made.system, line)
+        while not connection.unsent_bytes:
+            line.send(pull_command())
+        offered: list[int] = []
+        flush = Transport.flush
+
+        def counting(transport: Transport) -> int:
+            offered.append(transport.unsent_bytes)
+            return flush(transport)
+
+        monkeypatch.setattr(Transport, "flush", counting)
+        for opaque in range(70, 78):
+            connection.send(RemotingCommand(0, opaque=opaque, flag=RESPONSE_FLAG))
+            made.system.drain()
+        assert offered == []
+        assert [answer.opaque for answer in line.receive_now()][-8:] == [*range(70, 78)]
+        assert offered
+        assert connection.unsent_bytes == 0

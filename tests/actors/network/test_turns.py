@@ -2,7 +2,7 @@
 
 import pytest
 
-from actors.network.turns import REQUESTS_PER_TURN, Turns
+from actors.network.turns import REQUESTS_OF_READ, REQUESTS_PER_TURN, Turns
 from protocol.codes import RequestCode
 from protocol.command import RemotingCommand
 from protocol.headers.offset import QueueHeader
@@ -41,7 +41,7 @@ def test_a_read_of_many_requests_is_answered_whole_and_then_the_next() -> None:
     header = QueueHeader("Topic", 0).encode()
     questions = [
         RemotingCommand(RequestCode.GET_MAX_OFFSET, header)
-        for _ in range(5 * REQUESTS_PER_TURN + 3)
+        for _ in range(2 * REQUESTS_OF_READ + 5 * REQUESTS_PER_TURN + 3)
     ]
     with paired_lines(made, 2) as (greedy, other):
         asked = greedy.send(*questions)
@@ -56,8 +56,8 @@ def test_of_a_read_no_turn_decodes_more_than_its_requests(monkeypatch: pytest.Mo
     decoded: list[int] = []
     more = Stream.more
 
-    def counting(stream: Stream) -> list[Event]:
-        events = more(stream)
+    def counting(stream: Stream, most: int) -> list[Event]:
+        events = more(stream, most)
         decoded.append(len(events))
         return events
 
@@ -66,6 +66,6 @@ def test_of_a_read_no_turn_decodes_more_than_its_requests(monkeypatch: pytest.Mo
     made.make_topic()
     question = RemotingCommand(RequestCode.GET_MAX_OFFSET, QueueHeader("Topic", 0).encode())
     with paired_lines(made, 1) as (greedy,):
-        asked = greedy.send(*[question] * (3 * REQUESTS_PER_TURN))
+        asked = greedy.send(*[question] * (REQUESTS_OF_READ + 3 * REQUESTS_PER_TURN))
         assert len(greedy.receive_now()) == len(asked)
-    assert decoded == [REQUESTS_PER_TURN] * 2  # the first ones came with the read
+    assert decoded == [REQUESTS_PER_TURN] * 3  # the first ones came with the read

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from actors.pulling.pull_hold import TICK_MS
+from actors.pulling.held_pulls import TICK_MS
 from protocol.bodies import HeartbeatData
 from protocol.codes import RequestCode, ResponseCode
 from protocol.command import RemotingCommand

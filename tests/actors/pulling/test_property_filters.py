@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from actors.pulling.pull_hold import TICK_MS
+from actors.pulling.held_pulls import TICK_MS
 from protocol.codes import RequestCode, ResponseCode
 from protocol.command import RemotingCommand
 from protocol.message import decode_records

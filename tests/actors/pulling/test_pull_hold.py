@@ -4,15 +4,13 @@ from random import Random
 
 import pytest
 
-from actors.network.request import Request
-from actors.pulling import pull_hold
-from actors.pulling.pull_hold import TICK_MS, Hold, HoldTable
+from actors.pulling import held_pulls, pull_hold
+from actors.pulling.held_pulls import TICK_MS
 from protocol.codes import ResponseCode
 from protocol.command import RemotingCommand
-from protocol.tags import TagFilter, java_hash_code
+from protocol.tags import java_hash_code
 from tests.support import golden
 from tests.support.brokers import SimulatedBroker, pull_command, send_command
-from tests.support.peers import RecordingPeer
 from tests.support.pulls import (
     as_recorded,
     broker,
@@ -255,11 +253,12 @@ def test_held_pulls_are_answered_when_the_broker_stops(seed: int) -> None:
 
 
 def test_past_its_limit_a_pull_is_answered_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pull_hold, "HELD_MAX", 2)
+    monkeypatch.setattr(held_pulls, "HELD_MAX", 2)
     made = broker(1)
     answers = [start_pull(made, 1) for _ in range(3)]
     assert [len(each) for each in answers] == [0, 0, 1]
     outcome(answers[2][0], 19, "OFFSET_OVERFLOW_ONE", 1, 0, 1)
+    assert made.broker.pull_stats.held_count == 2
     made.stop()
 
 
@@ -332,38 +331,3 @@ def test_held_pulls_of_the_java_client_end_as_with_the_original() -> None:
     assert (answers[0].code, answers[0].remark) == (wanted.code, wanted.remark)
     assert answers[0].fields == wanted.fields
     made.stop()
-
-
-# --- the table alone
-
-
-def hold(offset: int, expression: str = "*", *, peer: RecordingPeer | None = None) -> Hold:
-    request = Request(RemotingCommand(11), peer or RecordingPeer())
-    return Hold(request, b"Topic", 0, offset, TagFilter.parse(expression).codes, 1_000.0)
-
-
-def test_the_table_gives_out_what_a_record_may_satisfy_and_keeps_the_rest() -> None:
-    table = HoldTable()
-    early, late, tag = hold(3), hold(9), hold(3, "TagA")
-    for each in (early, late, tag):
-        table.add(each)
-    assert table.arrived(b"Topic", 1, 5, 0) == []
-    assert table.arrived(b"Topic", 0, 2, 0) == []
-    assert table.arrived(b"Topic", 0, 3, 0) == [early]
-    assert table.arrived(b"Topic", 0, 4, java_hash_code("TagA")) == [tag]
-    assert (table.count, table.all()) == (1, [late])
-    assert table.count == 0
-
-
-def test_the_table_finds_what_is_due_and_what_belongs_to_a_peer() -> None:
-    table = HoldTable()
-    peer = RecordingPeer()
-    first, second, third = hold(0), hold(0, peer=peer), hold(0, peer=peer)
-    for number, each in enumerate((first, second, third)):
-        each.deadline_ms = number * 100.0
-        table.add(each)
-    assert table.due(99.9) == [first]
-    assert table.due(200.0, 0) == []
-    assert table.due(100.0) == [second]
-    assert table.of_peer(peer.peer_id) == [third]
-    assert table.count == 0

@@ -1,0 +1,108 @@
+"""The table of held pulls, alone: who is found by what, and how little each of them takes."""
+
+from tracemalloc import get_traced_memory, start, stop
+
+import orjson
+
+from actors.network.request import Request
+from actors.pulling.held_pulls import NEVER, Hold, HoldTable, hold_of
+from protocol.codes import RequestCode
+from protocol.frame import encode
+from protocol.headers.pull import PullMessageHeader
+from protocol.pull_wire import PullDecoder
+from protocol.tags import TagFilter, java_hash_code
+from storage.queues.message_filter import MessageFilter
+from tests.support.brokers import pull_command
+from tests.support.peers import RecordingPeer
+
+PULLS = 4_000
+HELD_BYTES_MAX = 500
+"""Of one: 100,000 of them are 50 MiB."""
+
+
+def hold(
+    offset: int,
+    expression: str = "*",
+    *,
+    peer: RecordingPeer | None = None,
+    waits_for: int | None = None,
+    deadline_ms: float = 1_000.0,
+) -> Hold:
+    command = pull_command(offset, expression=expression)
+    header = PullMessageHeader.decode(command.fields)
+    codes = TagFilter.parse(expression).codes
+    wanted = None if codes is None else MessageFilter(codes)
+    request = Request(command, peer or RecordingPeer())
+    return hold_of(request, header, wanted, deadline_ms, offset if waits_for is None else waits_for)
+
+
+def test_the_table_gives_out_what_a_record_may_satisfy_and_keeps_the_rest() -> None:
+    table = HoldTable()
+    early, late, tag = hold(3), hold(9), hold(3, "TagA")
+    for each in (early, late, tag):
+        table.add(each)
+    assert table.arrived(b"Topic", 1, 5, 0) == []
+    assert table.arrived(b"Topic", 0, 2, 0) == []
+    assert table.arrived(b"Topic", 0, 3, 0) == [early]
+    assert table.arrived(b"Topic", 0, 4, java_hash_code("TagA")) == [tag]
+    assert (table.count, table.all()) == (1, [late])
+    assert table.count == 0
+
+
+def test_the_table_finds_what_is_due_and_what_belongs_to_a_peer() -> None:
+    table = HoldTable()
+    peer = RecordingPeer()
+    first, second, third = (
+        hold(0, peer=each, deadline_ms=number * 100.0)
+        for number, each in enumerate((None, peer, peer))
+    )
+    for one in (first, second, third):
+        table.add(one)
+    assert table.due(99.9) == [first]
+    assert table.due(200.0, 0) == []
+    assert table.due(100.0) == [second]
+    assert table.of_peer(peer.peer_id) == [third]
+    assert table.count == 0
+
+
+def test_who_waits_for_the_scrubber_is_woken_by_no_message() -> None:
+    table = HoldTable()
+    doubtful, other = hold(3, waits_for=NEVER), hold(3)
+    for each in (doubtful, other):
+        table.add(each)
+    assert table.arrived(b"Topic", 0, 3, 0) == [other]
+    assert table.verified(b"Topic", 0, 2) == []
+    assert table.verified(b"Topic", 0, 3) == [doubtful]
+    assert table.count == 0
+
+
+def test_a_held_pull_is_the_request_that_it_was() -> None:
+    command = pull_command(7, hold_ms=15_000)
+    command.opaque, command.language, command.version, command.flag = 1 << 30, 1, 401, 2
+    header = PullMessageHeader.decode(command.fields)
+    came = Request(command, RecordingPeer(), seen_as="seen", header=header)
+    again = hold_of(came, header, None, 0.0, 7).request()
+    command.fields = None  # they are in the header
+    assert again == came
+    assert again.command.code == RequestCode.PULL_MESSAGE
+
+
+def test_a_held_pull_takes_half_a_kilobyte_at_most() -> None:
+    peer, decoder, table = RecordingPeer(), PullDecoder(), HoldTable()
+    command = pull_command(1 << 40, hold_ms=60_000, topic="A topic of theirs", expression="TagA")
+    frame = encode(command)
+    fields = orjson.loads(frame[8:])
+    frames = [
+        orjson.dumps({**fields, "opaque": opaque}) for opaque in range(1 << 20, (1 << 20) + PULLS)
+    ]
+    start()
+    before, _ = get_traced_memory()
+    for number, header_bytes in enumerate(frames):
+        pull = decoder.json(header_bytes, 0, len(header_bytes))
+        assert pull is not None
+        request = Request(pull[0], peer, None, pull[1])
+        table.add(hold_of(request, pull[1], None, number * 10.5, pull[1].queue_offset))
+        del pull, request
+    after, _ = get_traced_memory()
+    stop()
+    assert (after - before) / PULLS <= HELD_BYTES_MAX
