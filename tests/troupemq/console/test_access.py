@@ -177,7 +177,7 @@ def test_refusals_are_counted_for_each_account(
     findings = stranger.json("/")["findings"]
     assert any("it needs an account of its own" in each["text"] for each in findings)
     rows = admin.json("/access")["refusals"]
-    assert any("nobody-knows" in row["why"] and "unknown account" in row["what"] for row in rows)
+    assert any("nobody-knows" in row["why"] and row["account"] == "an unknown one" for row in rows)
 
 
 def test_accounts_are_for_admins(admin: Visit) -> None:

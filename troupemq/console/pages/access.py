@@ -270,7 +270,7 @@ def _latest(refusals: Sequence[tuple[str, AclRefusal]]) -> list[tuple[str, AclRe
 def _refusal_row(broker: str, each: AclRefusal) -> Cells:
     return {
         "last_ms": Time(each.last_timestamp),
-        "account": each.account or None,
+        "account": each.account or "an unknown one",
         "group": each.group or None,
         "what": _spoken_code(each.code),
         "times": each.count,
@@ -281,9 +281,7 @@ def _refusal_row(broker: str, each: AclRefusal) -> Cells:
 
 
 def _spoken_code(code: int) -> str:
-    """A request by its name: `send message (10)`; whoever nobody knows is counted as one."""
-    if not code:
-        return "anything, by an unknown account"
+    """A request by its name: `send message (10)`."""
     try:
         return f"{RequestCode(code).name.replace('_', ' ').lower()} ({code})"
     except ValueError:
