@@ -135,7 +135,7 @@ def start_cluster(
 
 
 @pytest.mark.slow(seconds=20)
-@pytest.mark.trial(short=1, long=32)
+@pytest.mark.trial(short=0, long=32)
 def test_a_cluster_goes_on_whoever_is_killed(seed: int, tmp_path: Path) -> None:
     random, over = Random(seed), Event()
     with ExitStack() as stack:
