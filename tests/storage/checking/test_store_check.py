@@ -171,6 +171,19 @@ def test_a_missing_queue_is_wrong_if_its_topic_is_known_and_else_a_note() -> Non
     assert {each.part for each in report.findings} == {"store", "consume queues"}
 
 
+def test_units_that_a_running_broker_has_not_written_yet_are_a_note() -> None:
+    small = SmallStore()
+    save(small.disk, TOPICS, TOPICS_TEXT)
+    for text in ("is missing", "have no unit"):
+        small.send(10)
+        report = StoreCheck(small.disk, CONFIG, in_use=True).run()
+        assert report.is_clean
+        notes = [each.text for each in report.findings if each.part == "consume queues"]
+        assert notes and all(text in each and "check again" in each for each in notes)
+        small.store.flush()
+    assert not StoreCheck(small.disk, CONFIG, in_use=True).run().findings
+
+
 def test_missing_files_of_log_and_queues_are_found() -> None:
     disk = stopped()
     disk.unlink(f"/store/commitlog/{8192:020d}")
