@@ -34,6 +34,8 @@ from tests.compat.toolchain import MissingTool, java
 KINDS = ("official", "ours")
 DEAR = ("topics", "large")
 """Brokers that take long to make: one round."""
+PLACES = ("scratch", "keep")
+"""Options that name a place of this machine: they are not kept."""
 
 
 def main() -> int:
@@ -46,7 +48,7 @@ def main() -> int:
     earlier = kept_runs(options.keep)
     names = [name for name in SETTINGS if any(LOADS[each].broker == name for each in options.loads)]
     changes = changed(names, options.official_heap)
-    written = {name: str(value) for name, value in vars(options).items()}
+    written = {name: str(value) for name, value in vars(options).items() if name not in PLACES}
     this = Run.begun_now({**written, "changed": changes})
     starts = []
     with TemporaryDirectory(prefix="troupemq-bench-", dir=options.scratch) as scratch:
