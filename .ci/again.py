@@ -3,7 +3,7 @@
     .venv/bin/python .ci/again.py [what else to give pytest]
 
 One failure in eight thousand tests that nobody can repeat must be mended, and be seen: but it says
-less about a change than the other tests do. So four failed tests at most are run twice more, one
+less about a change than the other tests do. So two failed tests at most are run twice more, one
 after the other. Exits with 0 only if each passed both times; a fault that shows twice in three
 runs is one of the code.
 """
@@ -16,7 +16,7 @@ from pathlib import Path
 
 FAILED = Path(".pytest_cache/v/cache/lastfailed")
 UNSTEADY = Path(".ci/unsteady")
-AGAIN_MAX = 4
+AGAIN_MAX = 2
 
 
 def main() -> int:

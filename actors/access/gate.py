@@ -35,7 +35,6 @@ _REPLIES = (RequestCode.SEND_REPLY_MESSAGE, RequestCode.SEND_REPLY_MESSAGE_V2)
 _QUICK_MAX = 1000
 NO_KEY = "No accessKey is configured"
 _GROUP_FIELDS = ("consumerGroup", "group", "producerGroup")
-
 """Where a request names its group, if it does: that of a heartbeat stands in the body."""
 
 Asked = tuple[int, Fields]

@@ -40,7 +40,11 @@ SLICE_MS = 4.0
 times as much."""
 
 PIECE_MS = 3.0
-"""Of processor time; a question alone takes 0.1, a collection of garbage beside it 5."""
+"""Of processor time while they come; a question alone takes 0.1, a collection of garbage beside it
+5."""
+
+REST_MS = 1.0
+"""The same once all have come: nothing but cold caches makes a question dearer."""
 
 MORE_BYTES = 50 << 20
 ROUNDS_MAX = 3
@@ -62,7 +66,8 @@ class Waits:
         """Whether he may not have noticed."""
         if by_clock and self.clock_ms > max(quiet.clock_ms * P99_RATIO, SLICE_MS):
             return False
-        return self.work_ms <= max(quiet.work_ms * P99_RATIO, PIECE_MS)
+        floor_ms = REST_MS if by_clock else PIECE_MS
+        return self.work_ms <= max(quiet.work_ms * P99_RATIO, floor_ms)
 
     def __str__(self) -> str:
         return f"{self.clock_ms:.2f} ms ({self.work_ms:.2f} of processor)"

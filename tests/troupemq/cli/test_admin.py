@@ -154,7 +154,7 @@ def test_traces_of_old_and_new_clients_are_read() -> None:
     [("topicr", ["topicRoute"]), ("TOPICL", ["topicList"]), ("--h", ["--help"]), ("x", [])],
 )
 def test_commands_are_completed_whatever_their_capitals(begun: str, expected: list[str]) -> None:
-    found = admin.shell_complete(click.Context(admin), begun)
+    found = admin.shell_complete(click.Context(admin, **admin.context_settings), begun)
     assert [each.value for each in found] == expected
 
 

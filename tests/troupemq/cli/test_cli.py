@@ -27,7 +27,7 @@ def all_commands() -> list[list[str]]:
 @pytest.mark.parametrize("flag", ["--help", "-h"])
 def test_help_is_everywhere(words: list[str], flag: str) -> None:
     result = CliRunner().invoke(cli, [*words, flag], prog_name="troupemq")
-    assert result.exit_code == 0
+    assert result.exit_code == 0, result.output
     assert result.output.startswith(f"Usage: {' '.join(['troupemq', *words])} ")
 
 
@@ -62,13 +62,13 @@ def test_a_command_of_clients_imports_neither_the_broker_nor_spark() -> None:
 
 def test_the_version_is_told() -> None:
     result = CliRunner().invoke(cli, ["--version"])
-    assert result.exit_code == 0
+    assert result.exit_code == 0, result.output
     assert version() in result.output
 
 
 def test_jobs_are_listed() -> None:
     result = CliRunner().invoke(cli, ["job", "list"])
-    assert result.exit_code == 0
+    assert result.exit_code == 0, result.output
     assert "archive" in result.output.split()
 
 
