@@ -17,7 +17,7 @@ from protocol.headers.namesrv import BrokerIdentityHeader, PutKvConfigHeader, Re
 from protocol.headers.offset import QueueHeader
 from tests.compat.servers import BROKER_NAME, CLUSTER
 from tests.security.outcomes.peers import CLOSED, Peer, together, told
-from tests.security.outcomes.rights import stored
+from tests.security.outcomes.rights import OWNER, stored
 from tests.security.outcomes.sides import TOPIC, Side
 from tests.support.brokers import send_command
 
@@ -101,6 +101,20 @@ def a37(side: Side) -> str:
     for line in lines:
         line.close()
     return f"0, −1, 2⁶³−1: {', '.join(said)}; 100 strangers: {open_} stay"
+
+
+def a37_confirmed(side: Side) -> str:
+    """At a master that answers once a slave has it: a stranger is the only one, and has nothing."""
+    send = send_command(topic=TOPIC)
+    before = told(side.ask(send, OWNER))
+    with create_connection(("127.0.0.1", side.ha_port), 5) as line:
+        line.settimeout(1)
+        with suppress(OSError):
+            line.sendall(pack(">q", 0))
+            line.recv(1 << 16)
+            line.sendall(pack(">q", 1 << 40))
+        sleep(1)
+        return f"without a slave: {before}; with a stranger: {told(side.ask(send, OWNER))}"
 
 
 def _is_open(line: socket) -> bool:
