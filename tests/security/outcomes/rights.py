@@ -142,7 +142,9 @@ def a27(side: Side) -> str:
     body = LockBatchRequest("x", "owners", [MessageQueue(TOPIC, "broker-a", 0)]).encode()
     commit = UpdateConsumerOffsetHeader("owners", TOPIC, 0, 2).encode()
     ask = {"consumerGroup": "owners", "topic": TOPIC, "queueId": "0"}
-    side.ask(RemotingCommand(Code.UPDATE_CONSUMER_OFFSET, dict(commit)), OWNER)
+    for queue in range(4):  # 222 is about groups that have an offset of each queue
+        of_queue = UpdateConsumerOffsetHeader("owners", TOPIC, queue, 0 if queue else 2).encode()
+        side.ask(RemotingCommand(Code.UPDATE_CONSUMER_OFFSET, of_queue), OWNER)
     pull = pull_command(
         topic=TOPIC, consumer_group="owners", sys_flag=PULL_COMMIT_OFFSET, commit_offset=1
     )
