@@ -44,6 +44,7 @@ from actors.sending.group_commit import CommitUpTo
 from actors.sending.internal_append import COMMIT_RECORDS, InternalAppend, InternalAppends
 from actors.sending.log_end import CREATE_FAILED, LogEnd
 from actors.sending.put_answers import PutAnswers, SendPut
+from actors.sending.recent_halves import RecentHalves
 from actors.sending.replicas import Slaves
 from actors.sending.send_rules import RefusedError
 from actors.statistics.put_stats import PutStats
@@ -82,6 +83,7 @@ class PutMessage(Actor):
         internal_appends: InternalAppends,
         log_end: LogEnd,
         answers: PutAnswers,
+        recent_halves: RecentHalves,
         stats: PutStats,
         slaves: Slaves,
         group_commit: Address,
@@ -91,7 +93,7 @@ class PutMessage(Actor):
         self._topics = topics
         self._appender, self._admission, self._own = appender, admission, internal_appends
         self._end = log_end
-        self._answers = answers
+        self._answers, self._recent_halves = answers, recent_halves
         self._stats, self._slaves = stats, slaves
         self._group_commit = group_commit
         self._waits = store.config.is_sync_flush or config.is_sync_master
@@ -156,6 +158,8 @@ class PutMessage(Actor):
         stored, self._pending = self._pending[:count], self._pending[count:]
         self._pending_bytes = 0
         if entries:
+            if self._recent_halves.expected:
+                self._recent_halves.stored()
             self._answer(stored)
             self._end.dispatch(entries)
         took_ms = self.system.clock.monotonic_ms() - self._batch_started_ms
@@ -246,6 +250,7 @@ class PutMessage(Actor):
         late = [put for put in self._pending if put.arrived_ms <= oldest_ms]
         if late:
             self._admission.refuse_puts(late, RefusedError(ResponseCode.SYSTEM_ERROR, BUSY))
+            self._recent_halves.expected.clear()
             self._pending = [put for put in self._pending if put.arrived_ms > oldest_ms]
 
     @handles(WritesForbidden)
@@ -273,3 +278,4 @@ class PutMessage(Actor):
     def _refuse_pending(self, error: RefusedError) -> None:
         pending, self._pending, self._pending_bytes = self._pending, [], 0
         self._admission.refuse_puts(pending, error)
+        self._recent_halves.expected.clear()

@@ -27,6 +27,7 @@ from actors.network.request import Peer, Request, Responder, serves
 from actors.pulling.cold_read import ReadCold
 from actors.sending.flusher import Sync, Synced
 from actors.sending.internal_append import InternalAppend, InternalAppended, InternalResult
+from actors.sending.recent_halves import RecentHalves
 from actors.statistics.transaction_stats import TransactionStats
 from actors.tables.consumer_offsets import CommitOffset
 from actors.tables.topics import CreateSystemTopic
@@ -102,6 +103,7 @@ class Transactions(Responder):
         probe: PageProbe,
         *,
         producers: Published[Mapping[str, Sequence[Peer]]],
+        recent_halves: RecentHalves,
         stats: TransactionStats,
         addresses: Mapping[str, Address],
     ) -> None:
@@ -109,7 +111,7 @@ class Transactions(Responder):
         self._store, self._config = store, config
         self._producers, self._to = producers, addresses
         self._standings = Standings[End](store)
-        self._reader = HalfReader(store, probe, addresses["cold_read"])
+        self._reader = HalfReader(store, probe, addresses["cold_read"], recent_halves)
         self._ends = Ends(
             store.commit_log,
             store.config,
