@@ -126,6 +126,7 @@ NAME_OTHER_FILES = {
 
 LONG_FILES = {
     "actors/config.py": "all settings of a broker and of a name server, to be seen at once",
+    "actors/transactions/transactions.py": "verdicts, checks and progress share its puts",
     "tests/security/test_attempts_on_console.py": "a file for each family of attempts",
     "troupemq/masters/supervisor.py": "its process imports nothing of ours: it is one file",
 }

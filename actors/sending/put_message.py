@@ -2,8 +2,9 @@
 
 Owns: the end of the commit log, the next offset of every queue, the counters of puts.
 Told by: connections (`Sends`, all sends of one read); Schedule, SendBack, PullMessage, Transactions
-and ReplyMessage (`InternalAppend`); AllocateFile (`FilePrepared`), the topic table (`TopicReady`),
-GroupCommit, Reput and CleanFiles (`WritesForbidden`), CleanFiles (`DropFiles`, `QueuesGone`).
+and ReplyMessage (`InternalAppend`, `InternalAppendGroup`); AllocateFile (`FilePrepared`), the topic
+table (`TopicReady`), GroupCommit, Reput and CleanFiles (`WritesForbidden`), CleanFiles
+(`DropFiles`, `QueuesGone`).
 Tells: the connections (answers, at the end of the batch), GroupCommit under SYNC_FLUSH and of a
 SYNC_MASTER, HaMaster (`LogGrew`), Reput (what to dispatch, so that nothing is parsed twice),
 AllocateFile (make the next file), the topic table (make this topic; its sends are parked meanwhile,
@@ -41,7 +42,12 @@ from actors.sending.admission import BUSY, Admission
 from actors.sending.allocate_file import FileFailed, FilePrepared
 from actors.sending.appender import Appender, Put
 from actors.sending.group_commit import CommitUpTo
-from actors.sending.internal_append import COMMIT_RECORDS, InternalAppend, InternalAppends
+from actors.sending.internal_append import (
+    COMMIT_RECORDS,
+    InternalAppend,
+    InternalAppendGroup,
+    InternalAppends,
+)
 from actors.sending.log_end import CREATE_FAILED, LogEnd
 from actors.sending.put_answers import PutAnswers, SendPut
 from actors.sending.recent_halves import RecentHalves
@@ -137,6 +143,12 @@ class PutMessage(Actor):
         self._own.keep(message, self._topics.value)
         if self._own.pending_count >= COMMIT_RECORDS and not self._end.waits_for_file:
             self._commit_own()
+
+    @handles(InternalAppendGroup)
+    def on_internal_append_group(self, message: InternalAppendGroup) -> None:
+        """The same for several."""
+        for append in message.appends:
+            self.on_internal_append(append)
 
     # --- the end of a batch
 

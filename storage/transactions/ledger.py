@@ -142,7 +142,7 @@ class TransactionLedger:
             properties_at = _properties_at(data, body_at + head[14], size)
         except (OffsetError, RecordError):
             return False
-        pending = _pending_of(number, head, b"\x02%b" % data[properties_at:])
+        pending = _pending_of(number, head, _raw(data, properties_at, size))
         pending.state = unit.state
         if pending.packed() != UNIT.pack(*unit):
             return False
@@ -201,11 +201,11 @@ class TransactionLedger:
             self.unreadable_count += 1
             return
         if kind == TRANSACTION_PREPARED or topic == _HALF:
-            self._open(head, b"\x02%b" % data[properties_at : at + size], end, changes)
+            self._open(head, _raw(data, properties_at, at + size), end, changes)
         elif topic == _OP:
             self._settle_named(head[3], body, end, changes)
         else:
-            raw = b"\x02%b" % data[properties_at : at + size]
+            raw = _raw(data, properties_at, at + size)
             self._replace(_identity(raw, head[8], head[2], head[9]), DISCARDED, end, changes)
 
     def _open(
@@ -311,6 +311,11 @@ def _properties_at(data: memoryview, body_end: int, end: int) -> int:
     if start + length != end:
         raise RecordError("the lengths of the record do not add up")
     return start
+
+
+def _raw(data: memoryview, start: int, end: int) -> bytes:
+    """Properties that lie there, with 0x02 before them: for `property_of`."""
+    return b"\x02" + data[start:end]
 
 
 def _pending_of(number: int, head: tuple[Any, ...], raw: bytes) -> PendingTransaction:
