@@ -208,9 +208,7 @@ class TransactionLedger:
             raw = _raw(data, properties_at, at + size)
             self._replace(_identity(raw, head[8], head[2], head[9]), DISCARDED, end, changes)
 
-    def _open(
-        self, head: tuple[Any, ...], raw: bytes, end: int, changes: list[Change]
-    ) -> None:
+    def _open(self, head: tuple[Any, ...], raw: bytes, end: int, changes: list[Change]) -> None:
         pending = _pending_of(self.next_number, head, raw)
         if pending.replaces:
             self._replace(pending.key, REPLACED, end, changes)
