@@ -16,8 +16,7 @@ FOLDERS = (*PACKAGES, "tests", "docs", "conf", ".ci")
 FILE_LINES = 400
 """Where one asks whether to split a file: a longer one says in LONG_FILES why it is one."""
 
-FILE_LINES_MAX = 600
-FUNCTION_LINES_MAX = 60
+FILE_LINES_MAX, FUNCTION_LINES_MAX = 600, 60
 
 CATCHES_EVERYTHING = {
     "actors/engine/actor.py": "whatever a handler raises is its actor's failure",

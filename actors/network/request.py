@@ -86,7 +86,7 @@ class Request:
 
 
 @dataclass(slots=True)
-class Requests:
+class RequestGroup:
     """Requests of one kind that came together, in order."""
 
     requests: Sequence[Request]

@@ -12,7 +12,7 @@ from actors.access.guard import Guard
 from actors.engine.address import Address
 from actors.network.answer_stats import AnswerStats
 from actors.network.gatekeeping import admits
-from actors.network.request import ClientAnswer, Peer, Request, Requests
+from actors.network.request import ClientAnswer, Peer, Request, RequestGroup
 from protocol.codes import RequestCode, ResponseCode
 from protocol.command import RESPONSE_FLAG, RemotingCommand
 from protocol.end_wire import End
@@ -59,7 +59,7 @@ class Service:
         requests = [
             Request(command, peer, None, header, None, stats, began_s) for command, header in ends
         ]
-        self.routes[_END].tell(Requests(requests))
+        self.routes[_END].tell(RequestGroup(requests))
 
     def pass_on(
         self,

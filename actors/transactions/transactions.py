@@ -1,7 +1,7 @@
 """Ends transactions, and asks producers about those that nobody has ended.
 
 Owns: which half messages are being ended or checked at the moment.
-Told by: connections (`Request`, `Requests` of one read), PutMessage (`InternalAppended`,
+Told by: connections (`Request`, `RequestGroup` of one read), PutMessage (`InternalAppended`,
 `Outcomes`), ColdRead (`ColdReadOfHalf`, `_ColdReadForStep`), the flusher (`Synced`), its own timer.
 Tells: PutMessage (`InternalAppend`, of the ends of a batch an `InternalAppendGroup`), ColdRead
 (`ReadCold`), producers (CHECK_TRANSACTION_STATE), the topic table (`CreateSystemTopic`),
@@ -24,7 +24,7 @@ from actors.config import BrokerConfig
 from actors.engine.actor import BatchEnd, handles
 from actors.engine.address import Address
 from actors.engine.published import Published
-from actors.network.request import Peer, Request, Requests, Responder, serves
+from actors.network.request import Peer, Request, RequestGroup, Responder, serves
 from actors.pulling.cold_read import ReadCold
 from actors.sending.flusher import Sync, Synced
 from actors.sending.internal_append import (
@@ -156,8 +156,8 @@ class Transactions(Responder):
             self._look_up(header.commit_log_offset, End(request, header))
         return None
 
-    @handles(Requests)
-    def on_ends(self, message: Requests) -> None:
+    @handles(RequestGroup)
+    def on_ends(self, message: RequestGroup) -> None:
         """The same for those of one read."""
         for request in message.requests:
             response = self.end(request)
