@@ -24,6 +24,7 @@ from actors.network.answer_stats import AnswerStats
 from actors.network.hooks import Hook, Hooks
 from actors.network.limits import is_loopback
 from actors.network.tls_contexts import tls_contexts
+from actors.pulling.held_pulls import HoldTable
 from actors.retention.keeping import KeepingReport
 from actors.sending.replicas import Replicas
 from actors.settings.access_settings import AccessSettings
@@ -116,6 +117,8 @@ class Parts:
         log_reserve(store_config, self.reserve)
         self.store.commit_log.store_host = pack_host(store_address, ports.main)
         self.following = Following(self.store.commit_log.end_offset)
+        self.held = HoldTable(self.store.commit_log.view)
+        """The pulls that wait."""
         self.kept = Published(KeepingReport())
         self.attachment = Attachment()
         self.replicas = Replicas()
