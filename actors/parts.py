@@ -117,11 +117,9 @@ class Parts:
         log_reserve(store_config, self.reserve)
         self.store.commit_log.store_host = pack_host(store_address, ports.main)
         self.following = Following(self.store.commit_log.end_offset)
-        self.held = HoldTable(self.store.commit_log.view)
-        """The pulls that wait."""
         self.kept = Published(KeepingReport())
         self.attachment = Attachment()
-        self.replicas = Replicas()
+        self.replicas, self.held = Replicas(), HoldTable(self.store.commit_log.view)
         delays_ms = delay_levels_ms(store_config.message_delay_level)
         queues = self.store.consume_queues if config.is_slave else ()
         self.replica_log = ReplicaLog(self.store.commit_log, delays_ms, queues)

@@ -52,7 +52,6 @@ TESTED_ELSEWHERE = {
     "actors/engine/histogram.py": "tests/actors/metrics/test_broker_metrics.py: who shows them",
     "actors/engine/published.py": "tests/actors/tables/test_topics.py: one attribute, read there",
     "actors/dispatching/repair.py": "tests/actors/scrubbing/test_scrubber.py: who asks for repairs",
-    "actors/dispatching/sync_queues.py": "tests/actors/dispatching/test_reput.py: who answers",
     "actors/dispatching/trim.py": "tests/actors/retention/test_clean_files.py: both of its sides",
     "actors/dispatching/verify_unit.py": "tests/actors/scrubbing/test_scrubber.py: who answers",
     "actors/metrics/sources.py": "tests/actors/metrics/test_broker_metrics.py: what it names",

@@ -24,7 +24,7 @@ from actors.engine.timer import TimerHandle
 log = get_logger(__name__)
 
 PASSES_MAX = 16
-"""Passes over the mail before the sockets are looked at again: a send needs four."""
+"""Passes over the mail before the sockets are looked at again: a send needs two."""
 
 PASS_MESSAGES_MAX = 10_000
 """Messages of one pass: some 10 ms."""
