@@ -24,6 +24,7 @@ from actors.network.answer_stats import AnswerStats
 from actors.network.hooks import Hook, Hooks
 from actors.network.limits import is_loopback
 from actors.network.tls_contexts import tls_contexts
+from actors.pulling.held_pulls import HoldTable
 from actors.retention.keeping import KeepingReport
 from actors.sending.recent_halves import RecentHalves
 from actors.sending.replicas import Replicas
@@ -119,7 +120,8 @@ class Parts:
         self.recent_halves = RecentHalves(self.store.commit_log)
         self.following = Following(self.store.commit_log.end_offset)
         self.kept = Published(KeepingReport())
-        self.attachment, self.replicas = Attachment(), Replicas()
+        self.attachment = Attachment()
+        self.replicas, self.held = Replicas(), HoldTable(self.store.commit_log.view)
         delays_ms = delay_levels_ms(store_config.message_delay_level)
         queues = self.store.consume_queues if config.is_slave else ()
         self.replica_log = ReplicaLog(self.store.commit_log, delays_ms, queues)

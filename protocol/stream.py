@@ -85,6 +85,7 @@ class Stream:
         "_sends",
         "frame_bytes_max",
         "half_bytes",
+        "has_more",
         "wanted_bytes",
     )
 
@@ -102,9 +103,11 @@ class Stream:
         """With the length field. May change at any time; a frame counts when its head comes."""
         self._sends, self._pulls, self._ends = sends, pulls, ends
         self._events_max = events_max
-        self._rest: bytes | None = None
-        """What has come and not been looked at, from `_rest_at` on."""
+        self._rest = b""
+        """What has come and not been looked at, from `_rest_at` on, if `has_more`."""
         self._rest_at = 0
+        self.has_more = False
+        """Whether what was added has not all been looked at."""
         self._parts: list[bytes | bytearray] = []
         self.half_bytes = 0
         """Of a frame that has come in part."""
@@ -113,7 +116,7 @@ class Stream:
 
     def receive(self, data: bytes) -> list[Event]:
         """Adds `data`; what is whole now. Not while there is more of what was added before."""
-        assert self._rest is None
+        assert not self.has_more
         if self._parts:
             self.half_bytes += len(data)
             if len(data) < _SHORT_PIECE_BYTES:
@@ -126,16 +129,12 @@ class Stream:
             self._parts.clear()
         return self._cut(data, 0, self._events_max)
 
-    @property
-    def has_more(self) -> bool:
-        """Whether what was added has not all been looked at."""
-        return self._rest is not None
-
     def more(self, events_max: int = _NO_LIMIT) -> list[Event]:
         """The next ones of what was added, so many at most."""
-        data, self._rest = self._rest, None
-        most = min(events_max, self._events_max)
-        return [] if data is None else self._cut(data, self._rest_at, most)
+        if not self.has_more:
+            return []
+        data, self._rest, self.has_more = self._rest, b"", False
+        return self._cut(data, self._rest_at, min(events_max, self._events_max))
 
     def _cut(self, data: bytes, position: int, events_max: int) -> list[Event]:
         events: list[Event] = []
@@ -171,15 +170,17 @@ class Stream:
                 else:
                     left -= 1 if isinstance(events[-1], EndGroup) else ENDS_OF_EVENT
                     if left <= 0 and end < size:
-                        self._rest, self._rest_at = data, end
+                        self._rest, self._rest_at, self.has_more = data, end, True
                         break
                 position = end
         except FrameError as error:
             broken = error
-        self.half_bytes = size - position if self._rest is None else 0
-        if self.half_bytes:
+        if position < size and not self.has_more:
+            self.half_bytes = size - position
             self._parts.append(data[position:])
             self.wanted_bytes = need
+        else:
+            self.half_bytes = 0
         if sends:
             events.append(SendGroup(sends, sends_bytes))
         if broken is not None:
@@ -197,7 +198,7 @@ class Stream:
     def clear(self) -> None:
         """Forgets what has come and not been given: the rest of it will not come."""
         self._parts.clear()
-        self._rest = None
+        self._rest, self.has_more = b"", False
         self.half_bytes = 0
 
     def _refusal(self, total: int, mark: int) -> FrameError:

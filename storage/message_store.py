@@ -290,6 +290,7 @@ class MessageStore:
 
     def flush(self) -> None:
         """Everything appended and dispatched is on disk afterwards. Raises StoreError."""
+        self.dispatcher.feed()
         self.commit_log.sync(self.commit_log.end_offset)
         try:
             self.consume_queues.sync_all()

@@ -68,6 +68,7 @@ def log_children(parts: Parts) -> list[ChildSpec]:
                 put_message=address("put_message"),
                 catch_up=address("catch_up"),
                 clean_files=address("clean_files"),
+                held=parts.held,
                 generations=parts.generations,
             ),
             group=LOG_GROUP,

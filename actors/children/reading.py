@@ -12,7 +12,6 @@ from actors.engine.supervisor import ChildSpec
 from actors.network.long_answers import LongAnswers
 from actors.parts import Parts, physical_memory_bytes
 from actors.pulling.cold_read import ColdRead
-from actors.pulling.held_pulls import HoldTable
 from actors.pulling.pull_hold import PullHold
 from actors.pulling.pull_message import PullMessage
 from actors.pulling.query_message import QueryMessage
@@ -39,7 +38,6 @@ def reading_children(parts: Parts) -> list[ChildSpec]:
     correct_offsets = not config.is_slave or store.config.offset_check_in_slave
     limits = GetLimits.of(store.config, physical_memory_bytes(), correct_offsets)
     probe = PageProbe(store.commit_log, physical_memory_bytes() // 10)
-    held = HoldTable(store.commit_log.view)
     names = ("consumer_offsets", "pull_hold", "cold_read", "scrubber", "put_message")
     to = {name: address(name) for name in names}
     return [
@@ -56,13 +54,13 @@ def reading_children(parts: Parts) -> list[ChildSpec]:
                 filters=parts.tables.filters,
                 hooks=parts.hooks,
                 stats=parts.pull_stats,
-                held=held,
+                held=parts.held,
                 addresses=to,
             ),
         ),
         ChildSpec(
             "pull_hold",
-            lambda _: PullHold(address("pull_message"), partial(_max_offset, parts), held),
+            lambda _: PullHold(address("pull_message"), partial(_max_offset, parts), parts.held),
         ),
         ChildSpec("queue_offsets", lambda _: QueueOffsets(store, probe, address("cold_read"))),
         ChildSpec(

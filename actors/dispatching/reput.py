@@ -15,6 +15,7 @@ At its start it reads from the log whatever was appended and not dispatched.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from structlog import get_logger
 
@@ -28,6 +29,7 @@ from actors.dispatching.hand_over import (
     WriteOutIndex,
 )
 from actors.dispatching.repair import RepairUnits, repair_units
+from actors.dispatching.sync_queues import QueuesSynced, QueuesWritten, WriteOutQueues
 from actors.dispatching.trim import (
     QueuesBegunAnew,
     QueuesRemoved,
@@ -39,14 +41,11 @@ from actors.dispatching.trim import (
 from actors.engine.actor import Actor, BatchEnd, handles
 from actors.engine.address import Address
 from storage.dispatching.dispatch import DispatchEntry
-from storage.dispatching.sink_table import SinkCopy
 from storage.errors import StoreError
-from storage.index.index import FullFiles
 from storage.message_store import MessageStore
 from storage.queues.unsynced import UnsyncedQueues
 from storage.replica.queue_generations import QueueGenerations
 from storage.retention.trimming import RemovedQueues, Trimming, remove_queues
-from storage.transactions.table import UnsyncedTable
 
 log = get_logger(__name__)
 WRITE_OUT_MS = 200
@@ -87,38 +86,6 @@ class WritesForbidden:
 
 
 @dataclass(slots=True)
-class WriteOutQueues:
-    """Say what a sync of the queues has to cover; with 0 pages everything, written out first."""
-
-    least_pages: int
-    reply_to: Address
-
-    def refuse(self, _remark: str) -> None:
-        """Reput died with it: this time nothing is synced, and nothing is vouched for."""
-        self.reply_to.tell(QueuesWritten(UnsyncedQueues(None), None))
-
-
-@dataclass(slots=True)
-class QueuesWritten:
-    """These files want a sync, of the index those that are full; their owner is told afterwards."""
-
-    unsynced: UnsyncedQueues
-    full_index: FullFiles | None
-    table: UnsyncedTable | None = None
-    sinks: SinkCopy | None = None
-
-
-@dataclass(slots=True)
-class QueuesSynced:
-    """What QueuesWritten named is on the disk."""
-
-    unsynced: UnsyncedQueues
-    full_index: FullFiles | None
-    table: UnsyncedTable | None = None
-    sinks: SinkCopy | None = None
-
-
-@dataclass(slots=True)
 class _Tick:
     """Write out."""
 
@@ -141,6 +108,12 @@ class Following:
     store_timestamp: int = 0
 
 
+class HeldCount(Protocol):
+    """The pulls that wait for messages."""
+
+    count: int
+
+
 class Reput(Actor):
     """Lives on the loop; writes are small and buffered."""
 
@@ -153,13 +126,15 @@ class Reput(Actor):
         put_message: Address,
         catch_up: Address,
         clean_files: Address,
+        held: HeldCount,
         generations: QueueGenerations | None = None,
     ) -> None:
-        """`generations`: a slave's, which feeds its queues."""
+        """While nothing is `held` PullHold is told of no messages: it looks for itself whether some
+        came before it holds a pull. `generations`: a slave's, which feeds its queues."""
         super().__init__()
         self._store = store
         self._clean_files, self._generations = clean_files, generations
-        self._pull_hold, self._put_message = pull_hold, put_message
+        self._pull_hold, self._put_message, self._held = pull_hold, put_message, held
         self._catch_up = catch_up
         self._gap = GapCloser(store.lagging, store.dispatcher)
         self._gap_asked = False
@@ -201,24 +176,34 @@ class Reput(Actor):
         end_offset = entries[-1][3] + entries[-1][4]
         dispatcher = self._store.dispatcher
         try:
-            dispatcher.dispatch(entries)
+            dispatcher.dispatch_to_queues(entries)
         except StoreError as error:
             self._disk_refused(error)
             self._gap.part_with_those_behind(dispatcher.dispatched_offset)
             if dispatcher.dispatched_offset < end_offset:
                 return  # the same entries are dispatched again on the next tick
         self._gathered = gathered[DISPATCHED_MAX:]
-        self._tell_begun_anew()
+        if self._generations is not None:
+            self._tell_begun_anew(self._generations)
         if self._gathered:
             self.address.tell(_DispatchMore())
         self.following.dispatched_offset = end_offset if self._gathered else self._end_offset
         self.following.store_timestamp = entries[-1][6]
-        self._pull_hold.tell(Arrived(entries))
+        if self._held.count:
+            self._pull_hold.tell(Arrived(entries))
 
-    def _tell_begun_anew(self) -> None:
+    def _feed(self) -> None:
+        """Tells the followers what they have not been told of the records that were dispatched."""
+        dispatcher = self._store.dispatcher
+        try:
+            dispatcher.feed()
+        except StoreError as error:
+            self._disk_refused(error)
+            self._gap.part_with_those_behind(dispatcher.dispatched_offset)
+
+    def _tell_begun_anew(self, generations: QueueGenerations) -> None:
         """What a slave has taken out of use because its master had begun anew is to be deleted."""
-        generations = self._generations
-        if generations is not None and generations.removed.queues:
+        if generations.removed.queues:
             removed, topics = generations.take_removed()
             self._clean_files.tell(QueuesBegunAnew(removed, topics))
 
@@ -226,6 +211,7 @@ class Reput(Actor):
     def on_tick(self, _: _Tick) -> None:
         """Units reach their files a little later, in one write per queue."""
         self._dispatch()
+        self._feed()
         try:
             self._store.dispatcher.write_out()
         except StoreError as error:
@@ -278,6 +264,7 @@ class Reput(Actor):
         if self._gathered and self._refused is None:
             self.address.tell(message)
             return
+        self._feed()
         index = self._store.index
         if index is not None and self._gap.owns(index):
             try:
@@ -327,6 +314,7 @@ class Reput(Actor):
     def on_write_out(self, message: WriteOutQueues) -> None:
         """Says what a sync has to cover, and up to which time the queues are then complete."""
         index, table, sinks = self._store.index, None, None
+        self._feed()
         self._part_with_wrong_table()
         try:
             unsynced = self._store.consume_queues.unsynced(message.least_pages)

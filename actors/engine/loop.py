@@ -24,7 +24,7 @@ from actors.engine.timer import TimerHandle
 log = get_logger(__name__)
 
 PASSES_MAX = 16
-"""Passes over the mail before the sockets are looked at again: a send needs four."""
+"""Passes over the mail before the sockets are looked at again: a send needs two."""
 
 PASS_MESSAGES_MAX = 10_000
 """Messages of one pass: some 10 ms."""
@@ -40,6 +40,8 @@ class Loop(Stepper):
         super().__init__(system, self.mail, "loop")
         self._ended: dict[Receiver, None] = {}
         self._next_round: list[tuple[Address, object]] = []
+        self._longest_s = 0.0
+        """Handlers longer than this are worth a note; looked up once a round."""
         self._epoll = epoll()
         self._wake_fd = self.mail.wake_socket.fileno()
         self._epoll.register(self._wake_fd, EPOLLIN)
@@ -120,13 +122,14 @@ class Loop(Stepper):
         self.round_count += 1
         mail = self.mail
         items = mail.items
+        timeout_s = self._tell_due()
         if items or self._next_round:
             events = self._epoll.poll(0)
         else:
-            timeout_s = self._poll_timeout_s()
             mail.asleep = True
             events = self._epoll.poll(0 if items else timeout_s)  # looked again: see inbox.py
             mail.asleep = False
+        self._longest_s = self._noted_s()
         if events:
             self._serve_sockets(events)
         if self._next_round:
@@ -138,21 +141,20 @@ class Loop(Stepper):
             passes += 1
         if self._stopping:
             self._stop_the_ready()
-        now_ms = self.system.clock.monotonic_ms()
-        due_ms = self.timers.next_due_ms()
-        if due_ms is not None and due_ms <= now_ms:
-            self.timers.tell_due(now_ms)
 
-    def _poll_timeout_s(self) -> float:
+    def _tell_due(self) -> float:
+        """Tells what is due; for how many seconds nothing else will be, 0 if something was."""
         due_ms = self.timers.next_due_ms()
         if due_ms is None:
             return POLL_S_MAX
-        wait_s = (due_ms - self.system.clock.monotonic_ms()) / 1000
-        return min(max(wait_s, 0.0), POLL_S_MAX)
+        wait_s = (due_ms - (now_ms := self.system.clock.monotonic_ms())) / 1000
+        if wait_s <= 0:
+            self.timers.tell_due(now_ms)
+            return 0.0
+        return wait_s if wait_s < POLL_S_MAX else POLL_S_MAX
 
     def _serve_sockets(self, events: list[tuple[int, int]]) -> None:
         watches = self._watches
-        longest_s = self._noted_s()
         before = perf_counter()
         for fd, mask in events:
             watch = watches.get(fd)
@@ -168,9 +170,8 @@ class Loop(Stepper):
             except BaseException as error:
                 self._failed(watch.owner, error, None)
             after = perf_counter()
-            if after - before > longest_s:
+            if after - before > self._longest_s:
                 self._slow(watch.owner, "socket", (after - before) * 1000)
-                longest_s = self._noted_s()
             before = after
 
     def _pass(self) -> None:
@@ -178,7 +179,6 @@ class Loop(Stepper):
         items = self.mail.items
         popleft = items.popleft
         ended = self._ended
-        longest_s = self._noted_s()
         before = perf_counter()
         for _ in range(min(len(items), PASS_MESSAGES_MAX)):
             address, message = popleft()
@@ -187,24 +187,22 @@ class Loop(Stepper):
                 receiver.handlers[type(message)](receiver, message)
             except BaseException as error:
                 self._failed(receiver, error, message)
+                before = perf_counter()
                 break  # mail was taken out: what is left is for the next pass
             address.handled += 1
             if receiver.wants_batch_end:
                 ended[receiver] = None
             after = perf_counter()
-            if after - before > longest_s:
+            if after - before > self._longest_s:
                 self._slow(receiver, type(message).__name__, (after - before) * 1000)
-                longest_s = self._noted_s()
             before = after
         if ended:
-            self._end_batches()
+            self._end_batches(before)
 
-    def _end_batches(self) -> None:
+    def _end_batches(self, before: float) -> None:
         receivers = tuple(self._ended)
         self._ended.clear()
         live = self.system.live
-        longest_s = self._noted_s()
-        before = perf_counter()
         for receiver in receivers:
             if receiver not in live:
                 continue
@@ -213,12 +211,14 @@ class Loop(Stepper):
             except BaseException as error:
                 self._failed(receiver, error, BATCH_END)
             after = perf_counter()
-            if after - before > longest_s:
+            if after - before > self._longest_s:
                 self._slow(receiver, "BatchEnd", (after - before) * 1000)
-                longest_s = self._noted_s()
             before = after
 
+    def _slow(self, receiver: Receiver, message: str, ms: float) -> None:
+        super()._slow(receiver, message, ms)
+        self._longest_s = self._noted_s()
+
     def _noted_s(self) -> float:
-        """Handlers longer than this are worth a note."""
         longest_ms, limit_ms = self.longest.ms, self.slow_handler_ms
         return (longest_ms if longest_ms < limit_ms else limit_ms) / 1000

@@ -177,9 +177,6 @@ class Connection(Actor):
             self._note_half(is_another=bool(events))
             if self._closed:
                 return
-        self._pass_on(events)
-
-    def _pass_on(self, events: Sequence[Event]) -> None:
         try:
             for event in events:
                 if isinstance(event, tuple):
@@ -289,13 +286,14 @@ class Connection(Actor):
             return
         if sent_bytes:  # a peer that takes little at a time is not idle
             self.last_traffic_ms = self.system.clock.monotonic_ms()
-        if self._transport.has_unsent or self._is_unsent_noted:
-            self._is_unsent_noted = self._transport.has_unsent
+        has_unsent = self._transport.has_unsent
+        if has_unsent or self._is_unsent_noted:
+            self._is_unsent_noted = has_unsent
             unsent_bytes = self._transport.unsent_bytes
             self._limits.unsent.note(self, unsent_bytes, is_moving=sent_bytes > 0)
-        if self._close_reason is not None and not self._transport.has_unsent:
+        if self._close_reason is not None and not has_unsent:
             self.end(self._close_reason)
-        else:
+        elif has_unsent or self._watched != EPOLLIN:  # else it is watched as it has to be
             self._watch()
 
     @handles(CopyOut)

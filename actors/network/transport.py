@@ -62,8 +62,12 @@ class Transport:
         Raises OSError.
         """
         taken = 0
-        while self._unsent:
-            buffers, offered = self._next()
+        buffers: Sequence[Buffer]
+        while unsent := self._unsent:
+            if len(unsent) == 1:  # nearly always
+                buffers, offered = (unsent.popleft(),), self.unsent_bytes
+            else:
+                buffers, offered = self._next()
             try:
                 sent = self.sock.sendmsg(buffers)
             except BlockingIOError:

@@ -19,7 +19,7 @@ from typing import ClassVar
 from structlog import get_logger
 
 from actors.dispatching.hand_over import IndexSynced, IndexTimeLowered, LowerIndexTime
-from actors.dispatching.reput import QueuesSynced, QueuesWritten, WriteOutQueues
+from actors.dispatching.sync_queues import QueuesSynced, QueuesWritten, WriteOutQueues
 from actors.engine.actor import Actor, Where, handles
 from actors.engine.address import Address
 from actors.engine.histogram import ClassCounts

@@ -167,7 +167,9 @@ class PutMessage(Actor):
             self._refuse_pending(self._end.not_available())
             return
         count, entries = appended
-        stored, self._pending = self._pending[:count], self._pending[count:]
+        stored, self._pending = self._pending, []
+        if count < len(stored):
+            stored, self._pending = stored[:count], stored[count:]
         self._pending_bytes = 0
         if entries:
             if self._recent_halves.expected:

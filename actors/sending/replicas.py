@@ -41,16 +41,12 @@ class Slaves:
 
     def log_grew(self) -> None:
         """There is more in the log than before."""
-        if not self.only_flushed:
-            self._tell()
+        if not self.only_flushed and self.replicas.link_count:
+            self.ha_master.tell(LogGrew())
 
     def log_flushed(self) -> None:
         """More of the log may be on the disk than before."""
-        if self.only_flushed:
-            self._tell()
-
-    def _tell(self) -> None:
-        if self.replicas.link_count:
+        if self.only_flushed and self.replicas.link_count:
             self.ha_master.tell(LogGrew())
 
 

@@ -204,9 +204,11 @@ class CommitLog:
 
     def next_file_offset_to_prepare(self) -> int | None:
         """Where the file behind the current one begins, unless it is there already."""
-        capacity_end = self.queue.capacity_end
-        current = self.queue.find(self.end_offset)
-        return capacity_end if current is None or current.end_offset == capacity_end else None
+        files = self.queue.files
+        if not files:
+            return 0
+        last = files[-1]
+        return last.end_offset if self.end_offset >= last.first_offset else None
 
     def adopt(self, file: MappedFile) -> None:
         """Takes a file that `prepare_file` made; it becomes the next one."""

@@ -222,7 +222,8 @@ def test_a_failed_dispatch_is_caught_up_from_the_log(
     made.new_client().start(pull_command(hold_ms=60_000, queue_id=1), held.append)
     made.system.drain()
     dispatcher = made.broker.store.dispatcher
-    monkeypatch.setattr(dispatcher, "dispatch", failing(dispatcher.dispatch, after=after))
+    original = dispatcher.dispatch_to_queues
+    monkeypatch.setattr(dispatcher, "dispatch_to_queues", failing(original, after=after))
     answers = [
         made.start_send(b"%d" % number, queue_id=number % 4, properties=f"KEYS\x01key{number}")
         for number in range(20)

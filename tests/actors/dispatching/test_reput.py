@@ -13,14 +13,13 @@ from actors.dispatching.reput import (
     Arrived,
     CaughtUp,
     Following,
-    QueuesSynced,
-    QueuesWritten,
     Reput,
-    WriteOutQueues,
     WritesForbidden,
 )
+from actors.dispatching.sync_queues import QueuesSynced, QueuesWritten, WriteOutQueues
 from actors.engine.supervisor import ChildSpec
-from storage.dispatching.dispatch import DispatchEntry, entry_of
+from actors.pulling.held_pulls import HoldTable
+from storage.dispatching.dispatch import FED_TOGETHER, DispatchEntry, entry_of
 from storage.errors import StoreError
 from storage.message_store import MessageStore
 from storage.queues.consume_queue import UNIT
@@ -40,6 +39,8 @@ class Cast:
         self.pull_hold, self.put_message = Told("pull_hold"), Told("put_message")
         self.flusher, self.catch_up = Told("flush_real_time"), Told("catch_up")
         self.following = Following(0)
+        self.held = HoldTable()
+        self.held.count = 1  # somebody waits, so PullHold is told
 
     def start(self) -> None:
         self.system.start(
@@ -52,6 +53,7 @@ class Cast:
                     put_message=self.put_message.address,
                     catch_up=self.catch_up.address,
                     clean_files=Told("clean_files").address,
+                    held=self.held,
                 ),
             )
         )
@@ -111,6 +113,55 @@ def test_what_is_appended_can_be_read_and_found_and_is_told_in_order() -> None:
         assert made.small.found_by_key() == 12
         assert made.following.dispatched_offset == made.store.commit_log.end_offset
         assert made.following.store_timestamp == entries[-1][6]
+
+
+def test_nobody_is_told_what_arrived_while_nobody_waits() -> None:
+    with following() as made:
+        made.held.count = 0
+        made.append(3)
+        made.system.drain()
+        assert not made.pull_hold.take()
+        made.held.count = 1
+        entries = made.append(2)
+        made.system.drain()
+        assert arrived(made.pull_hold) == entries
+
+
+def test_followers_are_told_of_plain_messages_together_at_the_next_tick_at_the_latest() -> None:
+    with following() as made:
+        index = made.store.index
+        assert index is not None
+        made.append(FED_TOGETHER - 1)
+        made.system.drain()
+        assert index.covered_offset == 0
+        made.append(1)
+        made.system.drain()
+        assert index.covered_offset == made.store.commit_log.end_offset
+        made.append(3)
+        made.system.advance(reput.WRITE_OUT_MS)
+        assert index.covered_offset == made.store.commit_log.end_offset
+
+
+@pytest.mark.parametrize(
+    "asked", [WriteOutQueues(0, Told("flush").address), WriteOutQueues(4, Told("flush").address)]
+)
+def test_who_asks_what_a_sync_has_to_cover_is_told_of_all_that_came(asked: WriteOutQueues) -> None:
+    with following() as made:
+        made.append(3)
+        made.system.drain()
+        made.system.address("reput").tell(asked)
+        made.system.drain()
+        assert made.store.transaction_table.covered_offset == made.store.commit_log.end_offset
+
+
+def test_what_followers_were_not_told_when_reput_failed_they_are_told_by_the_next() -> None:
+    with following() as made:
+        made.append(3)
+        made.system.drain()
+        made.system.address("reput").tell(Appended(-1, None))  # type: ignore[arg-type]
+        made.system.advance(2000)
+        assert made.system.address("reput").incarnation == 2
+        assert made.small.found_by_key() == 3
 
 
 def test_a_flood_is_dispatched_in_turns_and_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:

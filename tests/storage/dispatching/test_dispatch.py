@@ -8,8 +8,15 @@ from hypothesis import strategies as st
 
 from protocol.message import RECORD_MAGIC, RecordHead
 from protocol.properties import format, parse
-from protocol.topic_names import SCHEDULE_TOPIC
+from protocol.sysflag import TRANSACTION_COMMIT, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
+from protocol.topic_names import (
+    HALF_TOPIC,
+    OP_HALF_TOPIC,
+    SCHEDULE_TOPIC,
+    TRANS_CHECK_MAX_TIME_TOPIC,
+)
 from storage.dispatching.dispatch import (
+    FED_TOGETHER,
     DispatchEntry,
     Dispatcher,
     delay_levels_ms,
@@ -151,6 +158,71 @@ def test_a_follower_that_finds_no_room_holds_back_none_of_the_others() -> None:
         dispatcher.write_out()
     assert dispatcher.dispatched_offset == index.covered_offset == RECORD_BYTES
     assert index.query("T", "k", 9, 0, 1 << 62).physical_offsets == [0]
+
+
+class Told(Full):
+    """A follower that notes what it is told, and how many together."""
+
+    def __init__(self) -> None:
+        self.entries: list[DispatchEntry] = []
+        self.sizes: list[int] = []
+
+    def dispatch(self, entries: Sequence[DispatchEntry]) -> None:
+        self.entries += entries
+        self.sizes.append(len(entries))
+
+
+SINK_KEY = b"0" * 32
+AT_ONCE = [
+    entry(0, sys_flag=TRANSACTION_PREPARED),
+    entry(0, sys_flag=TRANSACTION_COMMIT),
+    entry(0, sys_flag=TRANSACTION_ROLLBACK),
+    *(
+        entry(0, topic=topic.encode())
+        for topic in (HALF_TOPIC, OP_HALF_TOPIC, TRANS_CHECK_MAX_TIME_TOPIC)
+    ),
+    entry(0, keys=(SINK_KEY,)),
+]
+
+
+@pytest.mark.parametrize("awaited", AT_ONCE)
+def test_of_transactions_and_sinks_followers_are_told_at_once(awaited: DispatchEntry) -> None:
+    told = Told()
+    dispatcher = Dispatcher(ConsumeQueues(config(), FakeDisk()), [told])
+    dispatcher.dispatch_to_queues([entry(0), entry(1, keys=(b"k",))])
+    assert not told.entries
+    dispatcher.dispatch_to_queues([(*awaited[:2], 2, 2 * RECORD_BYTES, *awaited[4:]), entry(3)])
+    assert [each[3] for each in told.entries] == [0, 100, 200, 300]
+
+
+@settings(max_examples=50)
+@given(st.lists(st.integers(0, 2 * FED_TOGETHER), max_size=8), st.integers(0, 3))
+def test_followers_are_told_of_every_record_once_and_in_order(turns: list[int], every: int) -> None:
+    told, number = Told(), 0
+    queues = ConsumeQueues(config(), FakeDisk())
+    dispatcher = Dispatcher(queues, [told])
+    for turn, count in enumerate(turns):
+        dispatcher.dispatch_to_queues([entry(number + n) for n in range(count)])
+        number += count
+        assert number - len(told.entries) < FED_TOGETHER
+        assert dispatcher.dispatched_offset == number * RECORD_BYTES
+        assert queues.next_offsets().get(("T", 0), 0) == number
+        if every and turn % every == 0:
+            dispatcher.feed()
+            assert len(told.entries) == number
+    dispatcher.feed()
+    assert told.entries == [entry(n) for n in range(number)]
+    assert all(told.sizes)
+
+
+def test_a_follower_that_found_no_room_is_not_told_the_same_again() -> None:
+    told = Told()
+    dispatcher = Dispatcher(ConsumeQueues(config(), FakeDisk()), [Full(), told])
+    dispatcher.dispatch_to_queues([entry(0)])
+    with pytest.raises(DiskFull, match="no room for it"):
+        dispatcher.feed()
+    dispatcher.feed()
+    assert told.sizes == [1]
 
 
 def test_dispatching_works_without_an_index() -> None:
