@@ -16,28 +16,14 @@ from storage.config import StoreConfig
 from storage.errors import StoreError
 from storage.files.disk import Disk
 from storage.index.index_file import IndexFile
-from storage.index.key_hash import (
-    FAST_BYTES_MAX,
-    HIGH,
-    LOW,
-    MASK,
-    POWERS,
-    SIGN,
-    TAIL_BYTES,
-    TopicHashes,
-    extend_hash,
-    head_of,
-)
-from storage.queues.consume_queues import DispatchEntry
+from storage.index.key_hash import TopicHashes
+from storage.index.pending_keys import PendingKeys
+from storage.queues.dispatch_entry import Dispatched, DispatchEntry, single_entries
 from storage.queues.unsynced import Unsynced
 
-HEADS_FROM = 8
-"""Records at a time of which it pays to hash what several keys begin with once."""
 PENDING_MAX = 2048
 """Keys in memory alone; then they are written out, which takes about a millisecond."""
 _NAME_DIGITS = 17
-_ROLLED_BACK = 0xC
-"""Both transaction bits: such records are not indexed."""
 
 
 @dataclass(slots=True)
@@ -74,11 +60,8 @@ class Index:
         self.doubts: list[str] = []
         """Which files could not be trusted, and why, in words; for the log line of a start."""
         self._config, self._disk, self._clock = config, disk, clock
-        self._topic_hashes = TopicHashes()
         self._unsynced: list[IndexFile] = []
-        self._hashes: list[int] = []
-        self._offsets: list[int] = []
-        self._timestamps: list[int] = []
+        self._pending = PendingKeys()
         self._covered = 0
         self._begun = (0, 0)
         """A record of which only so many keys are here: the rest was lost with a newer file."""
@@ -197,9 +180,7 @@ class Index:
         for file in dropped:
             file.close()
         self._unsynced = [file for file in self._unsynced if file not in dropped]
-        self._hashes.clear()
-        self._offsets.clear()
-        self._timestamps.clear()
+        self._pending.clear()
         self._cover_files()
         return [file.path for file in reversed(dropped)]
 
@@ -251,7 +232,7 @@ class Index:
         """Records that begin below it have all their keys here, in memory or in a file."""
         return self._covered
 
-    def dispatch(self, entries: Sequence[DispatchEntry]) -> None:
+    def dispatch(self, entries: Sequence[Dispatched]) -> None:
         """Takes the keys of records, in the order of the log; those it covers already are skipped.
 
         Rolled back records have none. Keys stay in memory until `write_out`, which this calls when
@@ -261,39 +242,10 @@ class Index:
             return
         covered = self._covered
         if self._begun[1]:
-            entries = self._without_begun(entries)
-        hashes, offsets, timestamps = self._hashes, self._offsets, self._timestamps
-        last_topic, topic_hash, head_hash = b"", 0, 0
-        has_heads = len(entries) >= HEADS_FROM
-        head: bytes | None = None
-        for topic, _, _, physical_offset, _, _, timestamp, sys_flag, keys in entries:
-            if physical_offset < covered or sys_flag & _ROLLED_BACK == _ROLLED_BACK:
-                continue
-            if topic != last_topic:
-                last_topic, topic_hash, head = topic, self._topic_hashes.of(topic), None
-            is_first = has_heads
-            for key in keys:
-                # TopicHashes.index_hash, unrolled; of UNIQ_KEYs the tails: 0.63 → 0.36 µs.
-                if is_first and key[:-TAIL_BYTES] != head:
-                    head, head_hash = head_of(topic_hash, key)
-                if is_first and head is not None and key.isascii():
-                    value = (
-                        head_hash + key[-4] * 29_791 + key[-3] * 961 + key[-2] * 31 + key[-1]
-                    ) & MASK
-                elif (length := len(key)) <= FAST_BYTES_MAX and key.isascii():
-                    value = (
-                        topic_hash * POWERS[length]
-                        + 31 * int(key.translate(HIGH), 31)
-                        + int(key.translate(LOW), 31)
-                    ) & MASK
-                else:
-                    value = extend_hash(topic_hash, key)
-                is_first = False
-                hashes.append((-value & SIGN) if value > SIGN else value)
-                offsets.append(physical_offset)
-                timestamps.append(timestamp)
+            entries = self._without_begun(single_entries(entries))
+        self._pending.add(entries, covered)
         self._covered = max(covered, entries[-1][3] + entries[-1][4])
-        if len(hashes) >= PENDING_MAX:
+        if len(self._pending.hashes) >= PENDING_MAX:
             self.write_out()
 
     def _without_begun(self, entries: Sequence[DispatchEntry]) -> Sequence[DispatchEntry]:
@@ -308,12 +260,12 @@ class Index:
 
         Raises DiskFull or StoreError; what could not be written stays in memory.
         """
-        hashes, offsets, timestamps = self._hashes, self._offsets, self._timestamps
-        while hashes:
+        pending = self._pending
+        while hashes := pending.hashes:
             file = self._file_with_room()
             count = min(file.room, len(hashes))
-            file.put(hashes[:count], offsets[:count], timestamps[:count])
-            del hashes[:count], offsets[:count], timestamps[:count]
+            file.put(hashes[:count], pending.offsets[:count], pending.timestamps[:count])
+            pending.drop_first(count)
 
     def _file_with_room(self) -> IndexFile:
         last = self.files[-1] if self.files else None

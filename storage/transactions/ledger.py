@@ -44,7 +44,7 @@ from protocol.topic_names import HALF_TOPIC, OP_HALF_TOPIC, TRANS_CHECK_MAX_TIME
 from storage.dispatching.dispatch import property_of, tags_code
 from storage.errors import OffsetError
 from storage.log.reader import View, message_of
-from storage.queues.consume_queues import DispatchEntry
+from storage.queues.dispatch_entry import Dispatched, DispatchEntry, single_entries
 from storage.transactions.units import (
     COMMITTED,
     COMMITTING,
@@ -155,13 +155,14 @@ class TransactionLedger:
 
     # -- taking records (the loop is hot: nearly every record is of no interest) --------------
 
-    def changes_of(self, entries: Sequence[DispatchEntry]) -> list[Change]:
+    def changes_of(self, entries: Sequence[Dispatched]) -> list[Change]:
         """What these records, in the order of the log, change."""
         changes: list[Change] = []
         topics, mask = _TOPICS, TRANSACTION_MASK
         for entry in entries:
             if entry[7] & mask or entry[0] in topics:
-                self._note(entry, changes)
+                for each in single_entries((entry,)):
+                    self._note(each, changes)
         return changes
 
     def _note(self, entry: DispatchEntry, changes: list[Change]) -> None:

@@ -10,7 +10,6 @@ from protocol.message import RECORD_MAGIC, RecordHead
 from protocol.properties import format, parse
 from protocol.topic_names import SCHEDULE_TOPIC
 from storage.dispatching.dispatch import (
-    DispatchEntry,
     Dispatcher,
     delay_levels_ms,
     entry_of,
@@ -21,7 +20,8 @@ from storage.dispatching.dispatch import (
 from storage.errors import DiskFull
 from storage.index.index import Index
 from storage.queues.consume_queues import ConsumeQueues
-from tests.storage.derived import DELAY_LEVELS_MS, RECORD_BYTES, config, entry
+from storage.queues.dispatch_entry import Dispatched, EntryRun, MixedEntries, single_entries
+from tests.storage.derived import DELAY_LEVELS_MS, RECORD_BYTES, START_MS, config, entry
 from tests.support.clock import ManualClock
 from tests.support.fake_disk import FakeDisk
 
@@ -131,7 +131,7 @@ class Full:
     name = "full"
     covered_offset = 0
 
-    def dispatch(self, entries: Sequence[DispatchEntry]) -> None:
+    def dispatch(self, entries: Sequence[Dispatched]) -> None:
         raise DiskFull("no room for it")
 
     def write_out(self) -> None:
@@ -159,3 +159,43 @@ def test_dispatching_works_without_an_index() -> None:
     dispatcher.dispatch([entry(0, keys=(b"k",))])
     dispatcher.write_out()
     assert all(queue.written_offset == queue.max_offset for queue in queues)
+
+
+def run(number: int, count: int, queue_offset: int) -> EntryRun:
+    tails = [b"%04d" % each for each in range(number, number + count)]
+    first, run_bytes = number * RECORD_BYTES, count * RECORD_BYTES
+    keys = (b"key" + tails[0],)
+    return EntryRun(b"T", 0, queue_offset, first, run_bytes, 7, START_MS, 0, keys, tails)
+
+
+@pytest.mark.parametrize("begun", [0, 1, 4, 9])
+def test_runs_give_the_units_and_keys_of_their_records(begun: int) -> None:
+    """Whatever of them is there already."""
+    entries = MixedEntries(
+        (
+            run(0, 3, 0),
+            run(3, 1, 3),
+            entry(4, keys=(b"own",)),
+            entry(5, queue_id=1),
+            run(6, 2, 5),
+            run(8, 2, 9),  # its number does not continue the queue
+        )
+    )
+    files: list[dict[str, bytes]] = []
+    for told in (entries, single_entries(entries)):
+        disk = FakeDisk()
+        queues, index = ConsumeQueues(config(), disk), Index(config(), disk, ManualClock())
+        dispatcher = Dispatcher(queues, (index,))
+        for _ in range(2):
+            dispatcher.dispatch(single_entries(entries)[:begun])
+            dispatcher.dispatch(told)
+        assert dispatcher.dispatched_offset == index.covered_offset == 10 * RECORD_BYTES
+        dispatcher.write_out()
+        found = {}
+        for path in disk.paths():
+            file = disk.open(path, read_only=True)
+            found[path] = file.pread(file.size(), 0)
+            file.close()
+        files.append(found)
+    assert files[0] == files[1]
+    assert len(files[0]) == 3
