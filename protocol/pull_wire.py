@@ -69,6 +69,8 @@ _OTHERS: Final = frozenset(
 _SIGNATURE: Final = b"Signature"
 _LEARNT_MAX: Final = 64
 """How many heads or tails one connection keeps; a consumer of more topics learns again."""
+_LEARNT_BYTES_MAX: Final = 4096
+"""Longer ones are read anew each time: 64 of a MiB each would be too much for a stranger."""
 
 _DOLLAR: Final = b"$"
 """Begins a reference of fastjson's."""
@@ -207,7 +209,8 @@ class PullDecoder:
         if len(self._heads) >= _LEARNT_MAX or len(self._tails) >= _LEARNT_MAX:
             self._heads.clear()
             self._tails.clear()
-        self._heads[head], self._tails[tail] = made
+        if len(head) + len(tail) <= _LEARNT_BYTES_MAX:
+            self._heads[head], self._tails[tail] = made
         return made
 
     def json(self, data: bytes, start: int, header_end: int) -> Pull | None:

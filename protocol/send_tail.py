@@ -30,6 +30,8 @@ from protocol.signature import ACCESS_KEY, SECURITY_TOKEN, SIGNATURE, TIMESTAMP,
 Learnt = TypeVar("Learnt")
 _LEARNT_MAX = 64
 """How many of each kind one connection keeps; a producer of more topics learns again."""
+_LEARNT_BYTES_MAX = 4096
+"""Longer ones are read anew each time: 64 of a MiB each would be too much for a stranger."""
 
 _OWN = frozenset("jklmn")
 _KEY = {ACCESS_KEY}
@@ -273,7 +275,9 @@ def is_number(text: str) -> bool:
 
 
 def keep(learnt: dict[bytes, Learnt], key: bytes, value: Learnt) -> None:
-    """Notes what was learnt; past the limit everything is learnt again."""
+    """Notes what was learnt, if it is short; past the limit everything is learnt again."""
+    if len(key) > _LEARNT_BYTES_MAX:
+        return
     if len(learnt) >= _LEARNT_MAX:
         learnt.clear()
     learnt[key] = value

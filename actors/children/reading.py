@@ -7,6 +7,7 @@ from actors.consumers.consume_stats import ConsumeStats
 from actors.consumers.consumer_calls import ConsumerCalls
 from actors.consumers.offset_reset import OffsetReset
 from actors.dispatching.catch_up import CatchUp
+from actors.dispatching.part_pool import open_key_parts
 from actors.engine.supervisor import ChildSpec
 from actors.network.long_answers import LongAnswers
 from actors.parts import Parts, physical_memory_bytes
@@ -26,8 +27,10 @@ from actors.statistics.statistics import Statistics
 from actors.transactions.open_transactions import HalfMessageList, OpenTransactionView
 from actors.transactions.transactions import Transactions
 from storage.dispatching.dispatch import delay_levels_ms
+from storage.files.disk import RealDisk
 from storage.reading.get_message import GetLimits
 from storage.reading.page_probe import PageProbe
+from storage.recovery.key_parts import KeyPartsHere
 
 
 def reading_children(parts: Parts) -> list[ChildSpec]:
@@ -95,7 +98,10 @@ def _upkeep_children(parts: Parts) -> list[ChildSpec]:
         ChildSpec(
             "catch_up",
             lambda _: CatchUp(
-                store, reput=address("reput"), flush_real_time=address("flush_real_time")
+                store,
+                open_key_parts if isinstance(parts.system.disk, RealDisk) else KeyPartsHere,
+                reput=address("reput"),
+                flush_real_time=address("flush_real_time"),
             ),
         ),
         ChildSpec("broker_info", lambda _: BrokerInfo(parts)),

@@ -1,7 +1,7 @@
-"""Processes that read the log ahead at a start, so that recovery has all processors.
+"""Processes that read the log ahead, so that all processors do: at a start, and for the index.
 
-Not an actor: it is there before the actors are, and gone when the store is open. A short log is
-read here (`HERE_BYTES`), and so is what a process leaves undone that has ended.
+Not an actor: recovery has one before the actors are there, the catch-up actor while the index is
+far behind. What a process leaves undone that has ended is read by who asked for it.
 """
 
 import os
@@ -10,12 +10,23 @@ from contextlib import suppress
 from fcntl import F_SETPIPE_SZ, fcntl
 from pathlib import Path
 from subprocess import DEVNULL, PIPE, Popen
+from typing import Generic
 
 from structlog import get_logger
 
+from storage.index.key_columns import KeyPart
 from storage.log.reader import LogReader
 from storage.recovery import part_worker
-from storage.recovery.log_parts import PartOrder, PartsHere, PartSource, ReadPart
+from storage.recovery.key_parts import KeyPartReader
+from storage.recovery.log_parts import (
+    P_co,
+    PartOrder,
+    PartReader,
+    PartsHere,
+    PartSource,
+    ReadPart,
+    StretchReader,
+)
 
 log = get_logger(__name__)
 
@@ -23,35 +34,54 @@ HERE_BYTES = 32 << 20
 """Read by this process first: to start others takes as long."""
 WORKERS_MAX = 8
 """This process can put together what so many read."""
+KEY_WORKERS_MAX = 4
+"""The same for the index, beside those that the broker serves."""
+KEY_NICE = 5
 PIPE_BYTES = 1 << 20
 """What an unprivileged pipe can hold at most: a part, so that its worker goes on."""
 
 
-def open_parts(order: PartOrder, reader: LogReader) -> PartSource:
-    """Readers on all processors that this process may use."""
+def open_parts(order: PartOrder, reader: LogReader) -> PartSource[ReadPart]:
+    """Readers of a start, on all processors that this process may use."""
     workers = min(len(os.sched_getaffinity(0)), WORKERS_MAX)
-    return PartsHere(order, reader) if workers < 2 else PartPool(order, reader, workers)
+    here = PartsHere(order, reader)
+    return here if workers < 2 else PartPool(order, PartReader, workers, here)
 
 
-class PartPool:
+def open_key_parts(order: PartOrder, _: LogReader) -> PartSource[KeyPart]:
+    """Readers for the index, while the broker serves: whatever it wants goes first."""
+    workers = min(len(os.sched_getaffinity(0)), KEY_WORKERS_MAX)
+    return PartPool(order, KeyPartReader, workers, nice=KEY_NICE)
+
+
+class PartPool(Generic[P_co]):
     """Stretches of the log, each read by the next of some processes in turn."""
 
     def __init__(
-        self, order: PartOrder, reader: LogReader, workers: int, here_bytes: int = HERE_BYTES
+        self,
+        order: PartOrder,
+        readers: type[StretchReader[P_co]],
+        workers: int,
+        here: PartSource[P_co] | None = None,
+        *,
+        here_bytes: int = HERE_BYTES,
+        nice: int = 0,
     ) -> None:
+        """`here` reads the first `here_bytes` of a log, and what processes leave undone."""
         self.order = order
-        self._here = PartsHere(order, reader)
-        self._first = order.border(order.start + here_bytes)
-        self._count = workers
-        self._workers: list[_Worker] = []
+        self._here = here
+        self._readers = readers
+        self._first = order.border(order.start + here_bytes) if here else order.start
+        self._count, self._nice = workers, nice
+        self._workers: list[_Worker[P_co]] = []
         self._stretches = order.stretches(self._first)
         self._stretch = -1
         self._next_begin = next(self._stretches, order.end)
 
-    def at(self, offset: int) -> ReadPart | None:
+    def at(self, offset: int) -> P_co | None:
         """As PartSource. The part of a stretch is given once."""
         if offset < self._first or offset >= self.order.end:
-            return self._here.at(offset)
+            return self._read_here(offset)
         while self._next_begin <= offset:
             self._stretch += 1
             self._next_begin = next(self._stretches, self.order.end)
@@ -61,14 +91,21 @@ class PartPool:
             number, turn = self._stretch % self._count, self._stretch // self._count
             part = self._workers[number].part(turn)
         except (EOFError, OSError):
-            return self._here.at(offset)
-        return part if part is not None and part.start == offset else None
+            return self._read_here(offset)
+        return part if part is not None and part.serves(offset) else None
+
+    def _read_here(self, offset: int) -> P_co | None:
+        return None if self._here is None else self._here.at(offset)
 
     def _start(self) -> None:
-        log.info("reading the log", processes=self._count, position=self._first)
+        log.info(
+            "reading the log", wanted=self.order.kind, processes=self._count, position=self._first
+        )
         for number in range(self._count):
-            argument = part_worker.argument(self.order, self._first, number, self._count)
-            self._workers.append(_Worker(argument))
+            argument = part_worker.argument(
+                self.order, self._first, number, self._count, self._nice
+            )
+            self._workers.append(_Worker(argument, self._readers.part_type))
 
     def close(self) -> None:
         for worker in self._workers:
@@ -76,10 +113,11 @@ class PartPool:
         self._workers.clear()
 
 
-class _Worker:
+class _Worker(Generic[P_co]):
     """One process."""
 
-    def __init__(self, argument: str) -> None:
+    def __init__(self, argument: str, part_type: type[P_co]) -> None:
+        self._part_type = part_type
         module = part_worker.__name__
         root = Path(part_worker.__file__).parents[module.count(".")]
         self._process = Popen(
@@ -94,15 +132,15 @@ class _Worker:
             fcntl(self._output.fileno(), F_SETPIPE_SZ, PIPE_BYTES)
         self._taken = 0
 
-    def part(self, turn: int) -> ReadPart | None:
+    def part(self, turn: int) -> P_co | None:
         """The part of its stretch number `turn`. Raises EOFError if it cannot be had."""
         if self._taken > turn:
             return None
         while self._taken < turn:
-            part_worker.read_packed(self._output.read)
+            part_worker.read_packed(self._output.read, self._part_type)
             self._taken += 1
         self._taken += 1
-        return part_worker.read_packed(self._output.read)
+        return part_worker.read_packed(self._output.read, self._part_type)
 
     def kill(self) -> None:
         """What it has written by then can still be read."""

@@ -16,8 +16,8 @@ from storage.config import StoreConfig
 from storage.errors import StoreError
 from storage.files.disk import Disk
 from storage.index.index_file import IndexFile
+from storage.index.key_columns import KeyColumns, KeyPart
 from storage.index.key_hash import TopicHashes
-from storage.index.pending_keys import PendingKeys
 from storage.queues.dispatch_entry import Dispatched, DispatchEntry, single_entries
 from storage.queues.unsynced import Unsynced
 
@@ -60,8 +60,8 @@ class Index:
         self.doubts: list[str] = []
         """Which files could not be trusted, and why, in words; for the log line of a start."""
         self._config, self._disk, self._clock = config, disk, clock
+        self._columns = KeyColumns()
         self._unsynced: list[IndexFile] = []
-        self._pending = PendingKeys()
         self._covered = 0
         self._begun = (0, 0)
         """A record of which only so many keys are here: the rest was lost with a newer file."""
@@ -180,7 +180,7 @@ class Index:
         for file in dropped:
             file.close()
         self._unsynced = [file for file in self._unsynced if file not in dropped]
-        self._pending.clear()
+        self._columns.clear()
         self._cover_files()
         return [file.path for file in reversed(dropped)]
 
@@ -243,10 +243,25 @@ class Index:
         covered = self._covered
         if self._begun[1]:
             entries = self._without_begun(single_entries(entries))
-        self._pending.add(entries, covered)
+        self._columns.add(entries, covered)
         self._covered = max(covered, entries[-1][3] + entries[-1][4])
-        if len(self._pending.hashes) >= PENDING_MAX:
+        if len(self._columns.hashes) >= PENDING_MAX:
             self.write_out()
+
+    def dispatch_part(self, part: KeyPart) -> None:
+        """The same of keys that were read elsewhere, of records that it covers or that follow them.
+
+        Not while `has_begun_record`. Raises DiskFull or StoreError; repeating the call is harmless.
+        """
+        self._columns.add_part(part, self._covered)
+        self._covered = max(self._covered, part.end)
+        if len(self._columns.hashes) >= PENDING_MAX:
+            self.write_out()
+
+    @property
+    def has_begun_record(self) -> bool:
+        """Whether of the record at `covered_offset` some keys are here and some are not."""
+        return self._begun[1] > 0
 
     def _without_begun(self, entries: Sequence[DispatchEntry]) -> Sequence[DispatchEntry]:
         """The entries, that of a record half of whose keys are in a file without these keys."""
@@ -260,12 +275,12 @@ class Index:
 
         Raises DiskFull or StoreError; what could not be written stays in memory.
         """
-        pending = self._pending
-        while hashes := pending.hashes:
+        columns = self._columns
+        while columns.hashes:
             file = self._file_with_room()
-            count = min(file.room, len(hashes))
-            file.put(hashes[:count], pending.offsets[:count], pending.timestamps[:count])
-            pending.drop_first(count)
+            count = min(file.room, len(columns.hashes))
+            file.put(columns.hashes[:count], columns.offsets[:count], columns.timestamps[:count])
+            columns.drop(count)
 
     def _file_with_room(self) -> IndexFile:
         last = self.files[-1] if self.files else None

@@ -3,6 +3,7 @@
 recovery.py        the way through all of it
 log_scan.py        the log, read without trust; from where
 log_parts.py       stretches of it, read fast; part_worker.py: by other processes, ahead
+key_parts.py       the same for the index, when it is far behind
 recovery_report.py what was found and done
 checkpoint.py      up to which store time each part is on disk
 clean_stop.py      how a clean stop has left it all; start_findings.py: what differs

@@ -4,13 +4,13 @@ A part begins with a record and ends before the first place that wants care: dam
 queue's first message, a number that does not follow the one before. It holds the finished units of
 each queue, so that whoever reads the log in order (log_scan.py) takes thousands of records at once,
 and reads by itself what lies between parts. Parts depend on nothing but the log, so processes may
-read them ahead, each a stretch of its own (part_worker.py).
+read them ahead, each a stretch of its own (part_worker.py). Those for the index: key_parts.py.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from struct import error as StructError
-from typing import NamedTuple, Protocol
+from typing import Any, Generic, NamedTuple, Protocol, Self, TypeVar
 from zlib import crc32
 
 from protocol.message import (
@@ -28,6 +28,8 @@ from storage.dispatching.dispatch import TAGS_NAME, entry_of, tags_code_of
 from storage.log.reader import RECORD_BYTES_MAX, Fault, LogReader, next_whole
 from storage.queues.queue_units import UNIT, UnitRun
 
+UNITS = "units"
+"""Parts for the queues."""
 PART_BYTES = 4 << 20
 """The log's files are cut into stretches of so many bytes; what a part gives fits into a pipe."""
 _WINDOW_BYTES = 1 << 20
@@ -40,8 +42,25 @@ _NO_CODE = 1 << 63
 _SCHEDULE_TOPIC = SCHEDULE_TOPIC.encode()
 
 
+class Part(Protocol):
+    """Whole records behind each other, as one of those sees them who follow the log."""
+
+    def serves(self, offset: int) -> bool:
+        """Whether it can be taken by who knows all records that begin below `offset`."""
+
+    def fields(self) -> tuple[Any, ...]:
+        """What marshal can write."""
+
+    @classmethod
+    def of_fields(cls, fields: Iterable[Any]) -> Self:
+        """The part that has these."""
+
+
+P_co = TypeVar("P_co", bound=Part, covariant=True)
+
+
 class ReadPart(NamedTuple):
-    """Whole records behind each other."""
+    """What the queues want of whole records behind each other."""
 
     start: int
     end: int
@@ -55,6 +74,17 @@ class ReadPart(NamedTuple):
 
     def unit_count(self) -> int:
         return sum(len(run.units) for run in self.runs) // UNIT.size
+
+    def serves(self, offset: int) -> bool:
+        return self.start == offset
+
+    def fields(self) -> tuple[Any, ...]:
+        return (*self[:-1], [tuple(run) for run in self.runs])
+
+    @classmethod
+    def of_fields(cls, fields: Iterable[Any]) -> "ReadPart":
+        *plain, runs = fields
+        return cls._make((*plain, [UnitRun(*run) for run in runs]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +102,8 @@ class PartOrder:
     delay_levels: Sequence[int] = field(default=())
     """In ms, level 1 first."""
     part_bytes: int = PART_BYTES
+    kind: str = UNITS
+    """For whom: part_worker.py knows their readers."""
 
     def border(self, offset: int) -> int:
         """Where the stretch ends in which an offset lies, if its file does not end before."""
@@ -86,13 +118,13 @@ class PartOrder:
             offset = min(self.border(offset), file_end)
 
 
-class PartSource(Protocol):
+class PartSource(Protocol[P_co]):
     """Who reads parts."""
 
     order: PartOrder
 
-    def at(self, offset: int) -> ReadPart | None:
-        """The part that begins at `offset` and ends in its stretch; asked in rising order.
+    def at(self, offset: int) -> P_co | None:
+        """The part that serves `offset` and ends in its stretch; asked in rising order.
 
         None where there is none, or none is known.
         """
@@ -101,8 +133,86 @@ class PartSource(Protocol):
         """No more is wanted."""
 
 
-OpenParts = Callable[[PartOrder, LogReader], PartSource]
+OpenParts = Callable[[PartOrder, LogReader], PartSource[ReadPart]]
 """Makes a source; the reader is for those who read by themselves."""
+
+
+class Growing(Protocol[P_co]):
+    """A part that is being read."""
+
+    wants_care: bool
+    """The next record is not for a part."""
+
+    def take(self, data: bytes, shift: int, border: int) -> int:
+        """Adds the whole records at the beginning of `data`, which lies at offset `shift`.
+
+        Those that begin before `border`. Gives where the next one begins. Raises StructError.
+        """
+
+    def part(self) -> P_co | None:
+        """What it has; None without records."""
+
+
+class StretchReader(Generic[P_co]):
+    """Reads parts of the log, one after the other. One owner."""
+
+    def __init__(self, order: PartOrder, reader: LogReader) -> None:
+        self._order = order
+        self._reader = reader
+
+    part_type: type[P_co]
+
+    def begun(self, start: int) -> Growing[P_co]:
+        """A part that begins there, still empty."""
+        raise NotImplementedError
+
+    def first_in(self, offset: int) -> P_co | None:
+        """The part that begins with the first whole record of the stretch that begins there."""
+        end = min(self._order.border(offset), self._order.end)
+        found = next_whole(self._reader, offset - 1, Fault(""), end)
+        return None if found is None else self.read(found)
+
+    def read(self, start: int) -> P_co | None:
+        """The part that begins at `start`; None if it would be empty."""
+        growing = self.begun(start)
+        border = min(self._order.border(start), self._order.end)
+        offset, wanted = start, _WINDOW_BYTES
+        while offset < border:
+            try:
+                data = self._window(offset, wanted)
+                found = growing.take(data, offset, border)
+            except (OSError, StructError):
+                break  # who reads in order finds out what is wrong there
+            if found == offset:
+                size = int.from_bytes(data[:4])
+                if not len(data) < size <= RECORD_BYTES_MAX or wanted >= size:
+                    break
+                wanted = size
+            else:
+                offset, wanted = found, _WINDOW_BYTES
+            if growing.wants_care:
+                break
+        return growing.part()
+
+    def _window(self, offset: int, wanted: int) -> bytes:
+        file = self._reader.file_at(offset)
+        if file is None:
+            return b""
+        count = min(wanted, file.end_offset - offset, self._order.end - offset)
+        return file.file.pread(count, offset - file.first_offset)
+
+
+class PartReader(StretchReader[ReadPart]):
+    """Reads what the queues want."""
+
+    part_type = ReadPart
+
+    def __init__(self, order: PartOrder, reader: LogReader) -> None:
+        super().__init__(order, reader)
+        self._codes: dict[bytes, int] = {}
+
+    def begun(self, start: int) -> Growing[ReadPart]:
+        return _Building(self._order, start, self._codes)
 
 
 class PartsHere:
@@ -119,50 +229,6 @@ class PartsHere:
         pass
 
 
-class PartReader:
-    """Reads parts of the log, one after the other. One owner."""
-
-    def __init__(self, order: PartOrder, reader: LogReader) -> None:
-        self._order = order
-        self._reader = reader
-        self._codes: dict[bytes, int] = {}
-
-    def first_in(self, offset: int) -> ReadPart | None:
-        """The part that begins with the first whole record of the stretch that begins there."""
-        end = min(self._order.border(offset), self._order.end)
-        found = next_whole(self._reader, offset - 1, Fault(""), end)
-        return None if found is None else self.read(found)
-
-    def read(self, start: int) -> ReadPart | None:
-        """The part that begins at `start`; None if it would be empty."""
-        building = _Building(self._order, start)
-        border = min(self._order.border(start), self._order.end)
-        offset, wanted = start, _WINDOW_BYTES
-        while offset < border:
-            try:
-                data = self._window(offset, wanted)
-                found = building.take(data, offset, border, self._codes)
-            except (OSError, StructError):
-                break  # who reads in order finds out what is wrong there
-            if found == offset:
-                size = int.from_bytes(data[:4])
-                if not len(data) < size <= RECORD_BYTES_MAX or wanted >= size:
-                    break
-                wanted = size
-            else:
-                offset, wanted = found, _WINDOW_BYTES
-            if building.wants_care:
-                break
-        return building.part()
-
-    def _window(self, offset: int, wanted: int) -> bytes:
-        file = self._reader.file_at(offset)
-        if file is None:
-            return b""
-        count = min(wanted, file.end_offset - offset, self._order.end - offset)
-        return file.file.pread(count, offset - file.first_offset)
-
-
 @dataclass(slots=True)
 class _Run:
     next_number: int
@@ -170,12 +236,12 @@ class _Run:
 
 
 class _Building:
-    """A part that grows."""
+    """A part for the queues. See Growing."""
 
-    def __init__(self, order: PartOrder, start: int) -> None:
+    def __init__(self, order: PartOrder, start: int, codes: dict[bytes, int]) -> None:
         self.wants_care = False
-        """The next record is not for a part."""
         self._order = order
+        self._codes = codes
         self._start = self._end = start
         self._count = self._newest_ms = self._last_ms = 0
         self._topics: dict[bytes, tuple[dict[int, _Run], int]] = {}
@@ -183,7 +249,6 @@ class _Building:
         self._queues: dict[bytes, dict[int, _Run]] = {}
 
     def part(self) -> ReadPart | None:
-        """What it has."""
         if not self._count:
             return None
         runs = [
@@ -196,14 +261,10 @@ class _Building:
         ]
         return ReadPart(self._start, self._end, self._count, self._newest_ms, self._last_ms, runs)
 
-    def take(self, data: bytes, shift: int, border: int, codes: dict[bytes, int]) -> int:
-        """Adds the whole records at the beginning of `data`, which lies at offset `shift`.
-
-        Those that begin before `border`. Gives where the next one begins. Raises StructError.
-        """
+    def take(self, data: bytes, shift: int, border: int) -> int:
         # Its own loop, for a start waits for it: 1.7 µs a record of 250 bytes where those of
         # log_scan.py and of the queues take 3.1 together.
-        order = self._order
+        order, codes = self._order, self._codes
         unpack, head_bytes, pack = SCAN_HEADS[0].unpack_from, SCAN_HEADS[0].size, UNIT.pack
         check_crc, topics, find = order.check_crc, self._topics, data.find
         text_from = order.text_from

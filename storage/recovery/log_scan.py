@@ -131,7 +131,7 @@ class LogScan:
         self._stop_at = queue.capacity_end if stop_at is None else stop_at
         self._offset = start_offset
         self._open_parts = open_parts
-        self._parts: PartSource | None = None
+        self._parts: PartSource[ReadPart] | None = None
         self.take: Callable[[ReadPart], bool] = lambda _: False
         """Asked to take a part instead of its records; says no if they are wanted one by one."""
         self._one_by_one_until = 0
@@ -172,7 +172,7 @@ class LogScan:
                 self.end_reason = f"the file before {self._offset} is full and no file follows it"
         self.end_reason = self.end_reason or "the log is known to end there"
 
-    def _opened_parts(self) -> PartSource | None:
+    def _opened_parts(self) -> PartSource[ReadPart] | None:
         if self._open_parts is None:
             return None
         order = PartOrder(

@@ -15,6 +15,7 @@ from protocol.headers.pull import PullMessageHeader
 from protocol.pull_wire import Pull, PullDecoder
 from tests.support.by_hand import BY_HAND
 from tests.support.golden import frames
+from tests.support.reachable import reachable_bytes
 
 settings.register_profile("pulls", derandomize=True, max_examples=60, deadline=None)
 profile = settings.get_profile("pulls")
@@ -135,6 +136,14 @@ def test_pulls_of_many_consumers_on_one_connection_stay_apart(kind: SerializeTyp
             "subscription": None if number % 3 else "*",
         }
         assert same(frame_of(kind, fields, version=400 + number % 3), decoder)
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
+def test_what_is_long_is_read_and_not_kept(kind: SerializeType) -> None:
+    decoder, long = PullDecoder(), "x" * (100 << 10)
+    for number in range(20):
+        assert same(frame_of(kind, {"subscription": f"{number}{long}"}), decoder)
+    assert reachable_bytes(decoder) < 5 * len(long)
 
 
 # --- what must be left to the general decoder

@@ -19,6 +19,7 @@ from protocol.send_wire import SendDecoder, send_of
 from tests.protocol.vectors import BINARY_REQUEST, JSON_REQUEST
 from tests.support.by_hand import BY_HAND
 from tests.support.golden import frames
+from tests.support.reachable import reachable_bytes
 
 profile = settings(derandomize=True, max_examples=60, deadline=None)
 
@@ -135,6 +136,15 @@ def test_what_is_learnt_stays_bounded_and_right_with_many_topics(kind: Serialize
         tail = {"j": str(number), "l": str(number % 7)}
         frame = frame_of(kind, {"b": f"Topic{number}", **tail}, version=400 + number % 3)
         assert same(frame, decoder)
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
+def test_what_is_long_is_read_and_not_kept(kind: SerializeType) -> None:
+    decoder, long = SendDecoder(), "x" * (100 << 10)
+    for number in range(20):
+        frame = frame_of(kind, {"n": f"{number}{long}"})
+        assert same(frame, decoder)
+    assert reachable_bytes(decoder) < 5 * len(long)
 
 
 # --- what must be left to the general decoder

@@ -15,6 +15,7 @@ from storage.checking.index_check import checks_of
 from storage.errors import DiskFull
 from storage.index.index import Index
 from storage.index.index_file import IndexFile
+from storage.index.key_columns import KeyPart
 from tests.support.brokers import STORE, SimulatedBroker
 from tests.support.fake_disk import FakeDisk
 
@@ -27,9 +28,15 @@ class Unknown:
     """Handled by nobody: whoever is told this fails."""
 
 
-@pytest.fixture(autouse=True)
-def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Slices of a few records, and a hand-over that leaves a gap of some kilobytes."""
+@pytest.fixture(autouse=True, params=["in parts", "one by one"])
+def small_steps(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
+    """Slices of a few records, and a hand-over that leaves a gap of some kilobytes.
+
+    Where the index alone is behind it is given keys in parts, or is not.
+    """
+    if request.param == "in parts":
+        monkeypatch.setattr("actors.dispatching.key_feed.FAR_BYTES", 2048)
+        monkeypatch.setattr("actors.dispatching.key_feed.KEY_PART_BYTES", 1024)
     monkeypatch.setattr("actors.dispatching.catch_up.SLICE_RECORDS", SLICE)
     monkeypatch.setattr("actors.dispatching.hand_over.SLICE_RECORDS", SLICE)
     monkeypatch.setattr("actors.dispatching.catch_up.NEAR_BYTES", 8192)
@@ -124,6 +131,28 @@ def test_after_a_crash_the_index_is_made_anew_while_messages_come(seed: int) -> 
     every_key_once(made, COUNT + 60)
     events = [line["event"] for line in lines if line["event"] in ("catching up", "caught up")]
     assert events == ["catching up", "caught up"]
+    made.stop()
+
+
+def test_where_the_index_alone_is_far_behind_it_is_given_keys_in_parts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("actors.dispatching.key_feed.FAR_BYTES", 2048)
+    monkeypatch.setattr("actors.dispatching.key_feed.KEY_PART_BYTES", 1024)
+    take, taken = Index.dispatch_part, list[int]()
+
+    def taking(index: Index, part: KeyPart) -> None:
+        taken.append(part.record_count)
+        take(index, part)
+
+    monkeypatch.setattr(Index, "dispatch_part", taking)
+    made = filled()
+    made.system.address("reput").tell(RebuildIndex(index_of(made).files[0].path, "it is wrong"))
+    made.system.run_until(lambda: is_behind(made))
+    send(made, range(COUNT, COUNT + 50))
+    caught_up(made)
+    every_key_once(made, COUNT + 50)
+    assert len(taken) > 10 and sum(taken) > COUNT / 2
     made.stop()
 
 

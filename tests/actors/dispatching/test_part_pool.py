@@ -10,7 +10,7 @@ from storage.config import StoreConfig
 from storage.files.disk import RealDisk
 from storage.log.reader import LogReader
 from storage.message_store import MessageStore
-from storage.recovery.log_parts import PartOrder, ReadPart
+from storage.recovery.log_parts import PartOrder, PartReader, PartsHere, ReadPart
 from tests.support.clock import ManualClock
 from tests.support.puts import HOST, append, put
 
@@ -18,11 +18,12 @@ RECORDS = 3000
 PART_BYTES = 64 << 10
 
 
-class SmallPool(PartPool):
+class SmallPool(PartPool[ReadPart]):
     """Two processes for a small log; the first of them may be dead from a part on."""
 
     def __init__(self, order: PartOrder, reader: LogReader, killed_at: int = -1) -> None:
-        super().__init__(replace(order, part_bytes=PART_BYTES), reader, 2, here_bytes=0)
+        order = replace(order, part_bytes=PART_BYTES)
+        super().__init__(order, PartReader, 2, PartsHere(order, reader), here_bytes=0)
         self.killed_at = killed_at
         self.given: list[ReadPart | None] = []
 

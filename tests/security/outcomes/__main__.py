@@ -61,6 +61,7 @@ ATTEMPTS: dict[str, dict[str, Attempt]] = {
         "A31": rights.a31,
     },
     "tls": {"A6": servers.a6, "A8": servers.a8, "A5": servers.a5, "A7": servers.a7},
+    "sync": {"A37 confirmed": servers.a37_confirmed},
     "store": {"A50": servers.a50},
 }
 """By the servers that they are made against, in the order in which they are made."""

@@ -111,14 +111,17 @@ def a11(side: Side) -> str:
         )
     )
     at = 8 + 5 + 8  # of the remark's length
-    before = side.memory_bytes()
+    sent = {
+        f"a remark of {name}": binary[:at] + size.to_bytes(4) + binary[at + 4 :]
+        for name, size in (("2³¹−1", (1 << 31) - 1), ("128 MiB", 128 << 20))
+    }
     found = []
-    for data in (binary[:at] + b"\x7f\xff\xff\xff" + binary[at + 4 :], frame(b"{}", form=9)):
+    for name, data in {**sent, "an unknown form": frame(b"{}", form=9)}.items():
+        before = side.memory_bytes()
         with side.peer() as peer:
             peer.send_bytes(data)
-            found.append(told(peer.receive(3)))
-    said = f"a remark of 2³¹−1: {found[0]}; an unknown form: {found[1]}"
-    return f"{said}; {side.more_mib(before)}"
+            found.append(f"{name}: {told(peer.receive(3))}, {side.more_mib(before)}")
+    return "; ".join(found)
 
 
 def a12(side: Side) -> str:

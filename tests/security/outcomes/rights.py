@@ -139,29 +139,32 @@ def a26(side: Side) -> str:
 def a27(side: Side) -> str:
     for _ in range(3):
         stored(side, TOPIC)
-    side.ask(heartbeat("owners"), OWNER)
     body = LockBatchRequest("x", "owners", [MessageQueue(TOPIC, "broker-a", 0)]).encode()
     commit = UpdateConsumerOffsetHeader("owners", TOPIC, 0, 2).encode()
     ask = {"consumerGroup": "owners", "topic": TOPIC, "queueId": "0"}
-    side.ask(RemotingCommand(Code.UPDATE_CONSUMER_OFFSET, dict(commit)), OWNER)
+    for queue in range(4):  # 222 is about groups that have an offset of each queue
+        of_queue = UpdateConsumerOffsetHeader("owners", TOPIC, queue, 0 if queue else 2).encode()
+        side.ask(RemotingCommand(Code.UPDATE_CONSUMER_OFFSET, of_queue), OWNER)
     pull = pull_command(
         topic=TOPIC, consumer_group="owners", sys_flag=PULL_COMMIT_OFFSET, commit_offset=1
     )
-    return asked_of_all(
-        side,
-        READER,
-        {
-            "15": RemotingCommand(Code.UPDATE_CONSUMER_OFFSET, dict(commit)),
-            "14": RemotingCommand(Code.QUERY_CONSUMER_OFFSET, ask),
-            "41": RemotingCommand(Code.LOCK_BATCH_MQ, body=body),
-            "42": RemotingCommand(Code.UNLOCK_BATCH_MQ, body=body),
-            "222": RemotingCommand(
-                Code.INVOKE_BROKER_TO_RESET_OFFSET,
-                {"topic": TOPIC, "group": "owners", "timestamp": "0", "isForce": "true"},
-            ),
-            "11 with a commit": pull,
-        },
-    )
+    with side.peer() as owner:  # it stays: 222 is passed on to the group's clients
+        owner.ask(side.signed(heartbeat("owners"), OWNER))
+        return asked_of_all(
+            side,
+            READER,
+            {
+                "15": RemotingCommand(Code.UPDATE_CONSUMER_OFFSET, dict(commit)),
+                "14": RemotingCommand(Code.QUERY_CONSUMER_OFFSET, ask),
+                "41": RemotingCommand(Code.LOCK_BATCH_MQ, body=body),
+                "42": RemotingCommand(Code.UNLOCK_BATCH_MQ, body=body),
+                "222": RemotingCommand(
+                    Code.INVOKE_BROKER_TO_RESET_OFFSET,
+                    {"topic": TOPIC, "group": "owners", "timestamp": "0", "isForce": "true"},
+                ),
+                "11 with a commit": pull,
+            },
+        )
 
 
 def a28(side: Side) -> str:

@@ -4,20 +4,22 @@ import os
 import subprocess
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from socket import create_connection, socket
+from socket import SHUT_RDWR, create_connection, socket
 from ssl import CERT_NONE, PROTOCOL_TLS_CLIENT, SSLContext, SSLError, TLSVersion
 from struct import pack
+from threading import Thread
 from time import monotonic, sleep
 
 from protocol.bodies import RegisterBrokerBody, TopicConfig, TopicConfigTable
 from protocol.codes import RequestCode as Code
 from protocol.command import ONEWAY_FLAG, RemotingCommand
 from protocol.frame import encode
+from protocol.ha import TransferBuffer, encode_report
 from protocol.headers.namesrv import BrokerIdentityHeader, PutKvConfigHeader, RegisterBrokerHeader
 from protocol.headers.offset import QueueHeader
 from tests.compat.servers import BROKER_NAME, CLUSTER
 from tests.security.outcomes.peers import CLOSED, Peer, together, told
-from tests.security.outcomes.rights import stored
+from tests.security.outcomes.rights import OWNER, stored
 from tests.security.outcomes.sides import TOPIC, Side
 from tests.support.brokers import send_command
 
@@ -101,6 +103,30 @@ def a37(side: Side) -> str:
     for line in lines:
         line.close()
     return f"0, −1, 2⁶³−1: {', '.join(said)}; 100 strangers: {open_} stay"
+
+
+def a37_confirmed(side: Side) -> str:
+    """At a master that answers once a slave has it: a stranger confirms, and keeps nothing."""
+    send = send_command(topic=TOPIC)
+    alone = told(side.ask(send, OWNER))
+    with create_connection(("127.0.0.1", side.ha_port), 5) as line:
+        confirming = Thread(target=_confirm_all, args=(line,), daemon=True)
+        confirming.start()
+        sleep(3)
+        with_it = told(side.ask(send, OWNER))
+        with suppress(OSError):
+            line.shutdown(SHUT_RDWR)
+        confirming.join()
+    return f"a send without a slave: {alone}; with a stranger: {with_it}"
+
+
+def _confirm_all(line: socket) -> None:
+    transfers = TransferBuffer()
+    with suppress(OSError):
+        line.sendall(encode_report(0))
+        while data := line.recv(1 << 16):
+            for offset, body in transfers.receive(data):
+                line.sendall(encode_report(offset + len(body)))
 
 
 def _is_open(line: socket) -> bool:

@@ -45,6 +45,7 @@ accounts:
 SETTINGS: Mapping[str, Mapping[str, str]] = {
     "plain": {"maxAutoTopics": str(AUTO_TOPICS), "maxConnectionsPerAddress": "1000"},
     "accounts": {"aclEnable": "true"},
+    "sync": {"aclEnable": "true", "brokerRole": "SYNC_MASTER"},
     "tls": {},
     "store": {},
 }
@@ -137,7 +138,7 @@ def started(kind: str, mode: str, java: Java, scratch: Path) -> Iterator[Side]:
             if mode == "tls":
                 official.jvm_options += ("-Dtls.server.mode=enforcing",)
             broker = official
-        if mode == "accounts":
+        if "aclEnable" in SETTINGS[mode]:
             for place in (folder, official_home(folder) / "conf"):
                 (place / "plain_acl.yml").write_text(ACCOUNTS)
                 (place / "plain_acl.yml").chmod(0o600)
@@ -146,7 +147,7 @@ def started(kind: str, mode: str, java: Java, scratch: Path) -> Iterator[Side]:
         side = Side(kind, broker, names, believing() if mode == "tls" else None)
         if mode in ("plain", "store"):
             side.make_topic(TOPIC)
-        if mode == "accounts":
+        if "aclEnable" in SETTINGS[mode]:
             for topic in (TOPIC, FOREIGN):
                 side.make_topic(topic, "administrator")
         yield side

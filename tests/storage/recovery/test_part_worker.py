@@ -17,14 +17,14 @@ def test_a_part_goes_through_a_pipe_unchanged() -> None:
     small.send(30)
     whole = [part for part in of_workers(small, 1, small.log.end_offset)[0] if part is not None]
     pipe = BytesIO(b"".join(map(packed, [whole[0], None, whole[1]])))
-    assert [read_packed(pipe.read) for _ in range(3)] == [whole[0], None, whole[1]]
+    assert [read_packed(pipe.read, ReadPart) for _ in range(3)] == [whole[0], None, whole[1]]
     with pytest.raises(EOFError):
-        read_packed(pipe.read)
+        read_packed(pipe.read, ReadPart)
 
 
 def test_a_part_that_is_cut_off_is_no_part() -> None:
     with pytest.raises(EOFError):
-        read_packed(BytesIO(packed(ReadPart(0, 9, 1, 2, 3, []))[:-1]).read)
+        read_packed(BytesIO(packed(ReadPart(0, 9, 1, 2, 3, []))[:-1]).read, ReadPart)
 
 
 @pytest.mark.parametrize("workers", [1, 2, 3])
@@ -46,7 +46,11 @@ def test_all_together_read_every_record_but_where_queues_begin(workers: int) -> 
 
 def of_workers(small: SmallStore, workers: int, end: int) -> list[list[ReadPart | None]]:
     order = PartOrder("/store/commitlog", 8192, 0, end, True, 0, (), part_bytes=PART_BYTES)
-    return [
-        list(parts(small.disk, json.loads(argument(order, 0, number, workers))))
-        for number in range(workers)
-    ]
+    found: list[list[ReadPart | None]] = []
+    for number in range(workers):
+        given = json.loads(argument(order, 0, number, workers))
+        found.append([])
+        for part in parts(small.disk, given):
+            assert part is None or isinstance(part, ReadPart)
+            found[-1].append(part)
+    return found

@@ -1,5 +1,6 @@
 """`run`, `namesrv` and `broker`: what they start, what they say, and how they end."""
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
@@ -59,6 +60,37 @@ def test_a_tour_sends_stores_and_consumes_a_thousand_messages(
     assert "By itself it runs next at" in out
     assert not (tmp_path / "store" / "abort").exists()
     assert (tmp_path / "logs" / "troupemq.log").stat().st_size
+
+
+def listening() -> list[str]:
+    """Where sockets of this process wait for connections: host in hexadecimal, and port."""
+    descriptors = [os.readlink(each) for each in Path("/proc/self/fd").iterdir() if each.exists()]
+    lines = [
+        line.split()
+        for name in ("tcp", "tcp6")
+        for line in Path(f"/proc/self/net/{name}").read_text().splitlines()[1:]
+    ]
+    return [line[1] for line in lines if line[3] == "0A" and f"socket:[{line[9]}]" in descriptors]
+
+
+@pytest.mark.heavy
+def test_run_listens_on_loopback_and_nowhere_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The console does so by itself: tests/troupemq/test_console_child.py."""
+    found: list[str] = []
+
+    def look(start: Callable[[Callable[[str], None]], Serving], **_: object) -> int:
+        before, serving = listening(), start(pytest.fail)
+        found.extend(each for each in listening() if each not in before)
+        return 0 if serving.stop(20.0) else 1
+
+    monkeypatch.setattr(servers.Servers, "start_console", lambda *_: None)
+    monkeypatch.setattr(commands, "serve", look)
+    code, _, err = run("--data", str(tmp_path), *FREE_PORTS)
+    assert (code, err) == (0, "")
+    assert len(found) >= 4, "name server, broker, its fast port, replication"
+    assert {each.split(":")[0] for each in found} == {"0100007F"}
 
 
 @pytest.mark.heavy

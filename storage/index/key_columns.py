@@ -1,10 +1,14 @@
-"""Keys that are in memory alone: their hashes, and where and when their records were stored.
+"""Keys of records as the index takes them: hash, offset and time of each, in three columns.
 
-Hashing them is the hot half of the index.
+The broker fills them with what it appends (index.py); where much of the log has to be indexed
+again, processes fill them with a stretch each (storage/recovery/key_parts.py).
 """
 
-from collections.abc import Sequence
+from array import array
+from bisect import bisect_left
+from collections.abc import Iterable, Sequence
 from itertools import repeat
+from typing import Any, NamedTuple
 
 from storage.index.key_hash import (
     FAST_BYTES_MAX,
@@ -27,8 +31,31 @@ _ROLLED_BACK = 0xC
 """Both transaction bits: such records are not indexed."""
 
 
-class PendingKeys:
-    """Three lists of one length. One owner."""
+class KeyPart(NamedTuple):
+    """The keys of whole records behind each other. See Part (storage/recovery/log_parts.py)."""
+
+    start: int
+    end: int
+    """Offsets of the log."""
+    record_count: int
+    hashes: bytes
+    """32 bits each, as this machine has them; the other two 64 bits."""
+    offsets: bytes
+    timestamps: bytes
+
+    def serves(self, offset: int) -> bool:
+        return self.start <= offset < self.end
+
+    def fields(self) -> tuple[Any, ...]:
+        return tuple(self)
+
+    @classmethod
+    def of_fields(cls, fields: Iterable[Any]) -> "KeyPart":
+        return cls._make(fields)
+
+
+class KeyColumns:
+    """Keys in the order of the log. One owner."""
 
     __slots__ = ("_topic_hashes", "hashes", "offsets", "timestamps")
 
@@ -39,15 +66,29 @@ class PendingKeys:
         self._topic_hashes = TopicHashes()
 
     def clear(self) -> None:
-        """Forgets all."""
-        self.drop_first(len(self.hashes))
+        """There are none."""
+        self.drop(len(self.hashes))
 
-    def drop_first(self, count: int) -> None:
-        """Forgets the oldest."""
+    def drop(self, count: int) -> None:
+        """The first ones are somewhere else now."""
         del self.hashes[:count], self.offsets[:count], self.timestamps[:count]
 
+    def add_part(self, part: KeyPart, covered: int) -> None:
+        """Adds those of records that begin at `covered` or behind."""
+        offsets = array("Q", part.offsets)
+        first = bisect_left(offsets, covered)
+        self.hashes += array("I", part.hashes)[first:]
+        self.offsets += offsets[first:]
+        self.timestamps += array("q", part.timestamps)[first:]
+
+    def part(self, start: int, end: int, record_count: int) -> KeyPart:
+        """All of them, which are those of the records between two offsets."""
+        hashes, offsets = array("I", self.hashes).tobytes(), array("Q", self.offsets).tobytes()
+        times = array("q", self.timestamps).tobytes()
+        return KeyPart(start, end, record_count, hashes, offsets, times)
+
     def add(self, entries: Sequence[Dispatched], covered: int) -> None:
-        """Takes the keys of records from `covered` on; rolled back ones have none."""
+        """Adds those of records that begin at `covered` or behind; rolled back ones have none."""
         if not has_runs(entries):
             self._add_singles(entries, covered)  # type: ignore[arg-type]
             return
