@@ -25,6 +25,7 @@ from actors.network.hooks import Hook, Hooks
 from actors.network.limits import is_loopback
 from actors.network.tls_contexts import tls_contexts
 from actors.retention.keeping import KeepingReport
+from actors.sending.recent_halves import RecentHalves
 from actors.sending.replicas import Replicas
 from actors.settings.access_settings import AccessSettings
 from actors.spans.span_export import missing_spans
@@ -115,10 +116,10 @@ class Parts:
         self.reserve = reserve_of(store_config, system.disk, int(is_next_missing))
         log_reserve(store_config, self.reserve)
         self.store.commit_log.store_host = pack_host(store_address, ports.main)
+        self.recent_halves = RecentHalves(self.store.commit_log)
         self.following = Following(self.store.commit_log.end_offset)
         self.kept = Published(KeepingReport())
-        self.attachment = Attachment()
-        self.replicas = Replicas()
+        self.attachment, self.replicas = Attachment(), Replicas()
         delays_ms = delay_levels_ms(store_config.message_delay_level)
         queues = self.store.consume_queues if config.is_slave else ()
         self.replica_log = ReplicaLog(self.store.commit_log, delays_ms, queues)

@@ -7,6 +7,7 @@ what is not waits here. A server's stream knows the usual sends, pulls and ends 
 again by their bytes (send_wire.py, pull_wire.py, end_wire.py) and leaves all others to the general
 decoder. One call gives its events in the order of the stream, but for the sends, which come
 together, as one event, behind the others: so a hundred sends of one read cost a server one message.
+Ends of transactions with nothing else but sends between them are one event, too.
 A call may give a few events only: what is behind them stays bytes until `more` is asked for, so
 that a read full of requests holds nobody up.
 """
@@ -56,7 +57,17 @@ class UnreadableSend:
     error: RemoteError
 
 
-Event: TypeAlias = "SendGroup | Pull | End | RemotingCommand | UnreadableSend | FrameError"
+@dataclass(slots=True)
+class EndGroup:
+    """Ends of transactions that follow each other, sends aside."""
+
+    ends: "list[End]"
+
+
+ENDS_OF_EVENT: Final = 4
+"""So many ends count as one event where a call gives a few only."""
+
+Event: TypeAlias = "SendGroup | Pull | EndGroup | RemotingCommand | UnreadableSend | FrameError"
 """A command is a request of any other kind, or a response. A FrameError is the last event: nothing
 behind that place can be trusted."""
 
@@ -129,6 +140,7 @@ class Stream:
     def _cut(self, data: bytes, position: int, events_max: int) -> list[Event]:
         events: list[Event] = []
         sends: list[Send] = []
+        left = events_max * ENDS_OF_EVENT
         broken: FrameError | None = None
         size, sends_bytes = len(data), 0
         need, decoder, most = 8, self._sends, self.frame_bytes_max
@@ -156,9 +168,11 @@ class Stream:
                 if send is not None:
                     sends.append(send)
                     sends_bytes += end - position
-                elif len(events) >= events_max and end < size:
-                    self._rest, self._rest_at = data, end
-                    break
+                else:
+                    left -= 1 if isinstance(events[-1], EndGroup) else ENDS_OF_EVENT
+                    if left <= 0 and end < size:
+                        self._rest, self._rest_at = data, end
+                        break
                 position = end
         except FrameError as error:
             broken = error
@@ -198,7 +212,7 @@ class Stream:
         """Adds the event of a frame that is no usual send; gives the send, if it is another one."""
         pulls, ends = self._pulls, self._ends
         if header_end == end:
-            known: Pull | End | None = None
+            known: Pull | None = None
             if data[start - 4] == _JSON:
                 if pulls is not None and data.startswith(pulls.JSON_HEADS, start):
                     known = pulls.json(data, start, end)
@@ -206,7 +220,13 @@ class Stream:
                 if pulls is not None and data.startswith(pulls.BINARY_HEADS, start):
                     known = pulls.binary(data, start, end)
                 elif ends is not None and data.startswith(ends.BINARY_HEADS, start):
-                    known = ends.binary(data, start, end)
+                    found = ends.binary(data, start, end)
+                    if found is not None:
+                        if events and isinstance(events[-1], EndGroup):
+                            events[-1].ends.append(found)
+                        else:
+                            events.append(EndGroup([found]))
+                        return None
             if known is not None:
                 events.append(known)
                 return None

@@ -103,6 +103,7 @@ def _put_message(parts: Parts, answers: PutAnswers, slaves: Slaves) -> PutMessag
         appender=appender,
         answers=answers,
         random=parts.random,
+        recent_halves=parts.recent_halves,
         topic_table=address("topics"),
         owner=owner,
     )
@@ -134,6 +135,7 @@ def _put_message(parts: Parts, answers: PutAnswers, slaves: Slaves) -> PutMessag
         internal_appends=internal_appends,
         log_end=log_end,
         answers=answers,
+        recent_halves=parts.recent_halves,
         stats=parts.put_stats,
         slaves=slaves,
         group_commit=address("group_commit"),

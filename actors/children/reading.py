@@ -175,6 +175,7 @@ def _transactions(parts: Parts) -> Transactions:
         parts.config,
         PageProbe(parts.store.commit_log, physical_memory_bytes() // 10),
         producers=parts.tables.producers,
+        recent_halves=parts.recent_halves,
         stats=parts.transaction_stats,
         addresses={name: parts.system.address(name) for name in names},
     )

@@ -8,8 +8,9 @@ Tells: PutMessage (`InternalAppend`), DelayOffsets (`WhereWasI`, `Delivered`), C
 
 One batch is under way at a time, and the level goes on behind what is stored: so the order is kept
 and a put that fails is tried again, never passed.  Only what can never be delivered is skipped,
-with a log line.  It sleeps until the next message is due; a message that arrives meanwhile is due a
-whole delay later, so it need not be told of it.
+with a log line.  It sleeps until the next message is due, and some ms behind a delivery, so that a
+busy level delivers many at a time; a message that arrives meanwhile is due a whole delay later, so
+it need not be told of it.
 
 Source: store/schedule/ScheduleMessageService.java.
 """
@@ -42,6 +43,10 @@ LOOK_MS = 1000.0
 """The longest sleep: after it a wall clock that was set is noticed."""
 LOOK_MIN_MS = 100.0
 """The sleep of a level without a delay that finds nothing."""
+STEP_MS = 25.0
+"""At least so long after a delivery comes the next of its level, unless the last could not take all
+that was due. Small ones wake every consumer for a message or two: 8,000 a second cost 67 µs each,
+48 with this, and 48 with four times as much."""
 RETRY_MS = 500.0
 VERIFY_MS = 5000.0
 """How long a doubt may take; then a message that cannot be read is skipped."""
@@ -212,7 +217,7 @@ class Schedule(Actor):
                 break
         self._done(due, due.next_offset if failed < 0 else failed, end)
         if failed < 0:
-            self._sleep(due.wait_ms)
+            self._sleep(max(due.wait_ms, STEP_MS) if due.wait_ms else due.wait_ms)
         else:
             self.after(RETRY_MS, _Look())
         self._note_failing(message.remark, is_failing=failed >= 0)

@@ -3,8 +3,8 @@
 Owns: its socket (`transport.py`), its stream (`protocol/stream.py`), what is in flight.
 Told by: the selector (readable, writable); everybody who answers (Write).
 Tells: PutMessage, all sends of one read in one message; the actor that serves a code, one Request
-each; its owner when the peer has gone (`PeerLeft`); on its end, `PeerClosed` to those who may know
-the peer.
+each, ends of transactions that come together in one message; its owner when the peer has gone
+(`PeerLeft`); on its end, `PeerClosed` to those who may know the peer.
 
 A frame that cannot be cut (too long, lying lengths, a header that is no header) closes the
 connection, as in 4.9.7, with one log line; no other connection notices.
@@ -36,7 +36,7 @@ from protocol.frame import encode
 from protocol.host import pack_host
 from protocol.pull_wire import PullDecoder
 from protocol.send_wire import SendDecoder
-from protocol.stream import Event, SendGroup, Stream, UnreadableSend
+from protocol.stream import EndGroup, Event, SendGroup, Stream, UnreadableSend
 from remoting.tls import HANDSHAKE_BYTE
 from remoting.tls_socket import TlsSocket
 
@@ -187,6 +187,8 @@ class Connection(Actor):
                     self._service.pass_on(command, self, header)
                 elif isinstance(event, SendGroup):
                     self._tell_sends(event)
+                elif isinstance(event, EndGroup):
+                    self._service.pass_on_ends(event.ends, self)
                 else:
                     self._take(event)
         except ShutOut as error:

@@ -12,9 +12,10 @@ from actors.access.guard import Guard
 from actors.engine.address import Address
 from actors.network.answer_stats import AnswerStats
 from actors.network.gatekeeping import admits
-from actors.network.request import ClientAnswer, Peer, Request
+from actors.network.request import ClientAnswer, Peer, Request, RequestGroup
 from protocol.codes import RequestCode, ResponseCode
 from protocol.command import RESPONSE_FLAG, RemotingCommand
+from protocol.end_wire import End
 from protocol.errors import RemoteError
 from protocol.frame import FRAME_BYTES_MAX
 from protocol.headers.fields import Header
@@ -52,6 +53,14 @@ class Service:
     administration: Administration | None = None
     """From where administrators ask; None: from everywhere."""
 
+    def pass_on_ends(self, ends: Sequence[End], peer: Peer) -> None:
+        """Tells ends of transactions to who serves them, who is there; no access control here."""
+        stats, began_s = self.stats, perf_counter()
+        requests = [
+            Request(command, peer, None, header, None, stats, began_s) for command, header in ends
+        ]
+        self.routes[_END].tell(RequestGroup(requests))
+
     def pass_on(
         self,
         command: RemotingCommand,
@@ -69,7 +78,7 @@ class Service:
             return
         address = self.routes.get(command.code)
         if address is not None:
-            if self.stats is None or (header is not None and command.code != _END):
+            if self.stats is None or header is not None:
                 request = Request(command, peer, None, header)  # a pull, if it has a header
             else:
                 began_s = perf_counter()

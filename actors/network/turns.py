@@ -10,7 +10,7 @@ from typing import Protocol
 
 REQUESTS_OF_READ = 16
 """Of those that a read brings, at once: what a consumer asks together, some 0.5 ms of pulls. With 4
-a consumed message cost a fifth more. All sends of a read are one."""
+a consumed message cost a fifth more. All sends of a read are one, four ends of transactions are."""
 
 REQUESTS_PER_TURN = 4
 """Of the rest of it, in a round of the loop: who asks more at once than anybody needs gives way."""

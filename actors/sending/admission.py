@@ -18,6 +18,7 @@ from actors.network.sends import Sends
 from actors.sending.appender import Appender, Record, SentBatch
 from actors.sending.batch_parts import batch_parts
 from actors.sending.put_answers import PutAnswers, SendPut
+from actors.sending.recent_halves import RecentHalves
 from actors.sending.send_prepare import Preparer
 from actors.sending.send_rules import (
     DLQ_QUEUES,
@@ -79,6 +80,7 @@ class Admission:
         appender: Appender,
         answers: PutAnswers,
         random: Random,
+        recent_halves: RecentHalves,
         topic_table: Address,
         owner: Address,
     ) -> None:
@@ -89,6 +91,7 @@ class Admission:
         self._answers = answers
         self._rules = SendRules(config, random)
         self._config, self._store_config = config, store_config
+        self._recent_halves = recent_halves
         self._owner = owner
         self._rejects_transactions = config.reject_transaction_message
         self._group_bytes_max = appender.group_bytes_max
@@ -216,7 +219,7 @@ class Admission:
             send.sys_flag | state.sys_flag,
             send.properties,
         )
-        delay_ms = 0
+        delay_ms, is_half = 0, False
         if redirect is not None:
             is_half = redirect.topic == HALF_TOPIC
             state.puts.redirected(len(body) + len(stored), is_half=is_half)
@@ -245,6 +248,9 @@ class Admission:
         record.tags_code = code
         record.keys = keys
         record.delay_ms = delay_ms
+        if is_half:
+            record.physical_offset = -1
+            self._recent_halves.expected.append(record)
         put = new_object(SendPut)
         put.state = state
         put.group = record

@@ -8,7 +8,8 @@ An InternalAppend waits for topics that have to be made first, and for the next 
 get into the log in their order: when one is refused for want of a place, so are those behind it.
 """
 
-from collections.abc import Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from zlib import crc32
 
@@ -89,6 +90,35 @@ class InternalAppended:
             answer(remark)
 
 
+class Outcomes:
+    """What became of several InternalAppends, told with one message, itself, to who wants to know.
+    Stands where their `reply_to` stands; on the loop."""
+
+    __slots__ = ("_gathered", "_owner")
+
+    def __init__(self, owner: Address) -> None:
+        self._owner = owner
+        self._gathered: deque[InternalAppended] = deque()
+
+    def tell(self, outcome: InternalAppended) -> None:
+        """Adds one."""
+        self._gathered.append(outcome)
+        if len(self._gathered) == 1:
+            self._owner.tell(self)
+
+    def hand_out(self, take: Callable[[InternalAppended], None]) -> None:
+        """Calls `take` with each, in order; one with which it fails stays, to be refused."""
+        gathered = self._gathered
+        while gathered:
+            take(gathered[0])
+            gathered.popleft()
+
+    def refuse(self, remark: str) -> None:
+        """Whoever asked is gone."""
+        while self._gathered:
+            self._gathered.popleft().refuse(remark)
+
+
 @dataclass(slots=True, eq=False)
 class InternalAppend:
     """Append these; then tell `reply_to` InternalAppended with this token. Told to PutMessage.
@@ -97,7 +127,7 @@ class InternalAppend:
     """
 
     records: Sequence[InternalRecord]
-    reply_to: Address | None
+    reply_to: Address | Outcomes | None
     """None: nobody wants to know."""
     token: object = None
     waits: bool = False
@@ -131,6 +161,18 @@ class InternalAppend:
     def refuse(self, remark: str) -> None:
         """Nobody will append what is left of it."""
         self.answer(ResponseCode.SYSTEM_ERROR, remark)
+
+
+@dataclass(slots=True)
+class InternalAppendGroup:
+    """Several of them, each for itself, in order. Told to PutMessage."""
+
+    appends: Sequence[InternalAppend]
+
+    def refuse(self, remark: str) -> None:
+        """Nobody will append what is left of them."""
+        for append in self.appends:
+            append.refuse(remark)
 
 
 @dataclass(slots=True, eq=False)

@@ -2,8 +2,9 @@
 
 Owns: the end of the commit log, the next offset of every queue, the counters of puts.
 Told by: connections (`Sends`, all sends of one read); Schedule, SendBack, PullMessage, Transactions
-and ReplyMessage (`InternalAppend`); AllocateFile (`FilePrepared`), the topic table (`TopicReady`),
-GroupCommit, Reput and CleanFiles (`WritesForbidden`), CleanFiles (`DropFiles`, `QueuesGone`).
+and ReplyMessage (`InternalAppend`, `InternalAppendGroup`); AllocateFile (`FilePrepared`), the topic
+table (`TopicReady`), GroupCommit, Reput and CleanFiles (`WritesForbidden`), CleanFiles
+(`DropFiles`, `QueuesGone`).
 Tells: the connections (answers, at the end of the batch), GroupCommit under SYNC_FLUSH and of a
 SYNC_MASTER, HaMaster (`LogGrew`), Reput (what to dispatch, so that nothing is parsed twice),
 AllocateFile (make the next file), the topic table (make this topic; its sends are parked meanwhile,
@@ -41,9 +42,15 @@ from actors.sending.admission import BUSY, Admission
 from actors.sending.allocate_file import FileFailed, FilePrepared
 from actors.sending.appender import Appender, Put
 from actors.sending.group_commit import CommitUpTo
-from actors.sending.internal_append import COMMIT_RECORDS, InternalAppend, InternalAppends
+from actors.sending.internal_append import (
+    COMMIT_RECORDS,
+    InternalAppend,
+    InternalAppendGroup,
+    InternalAppends,
+)
 from actors.sending.log_end import CREATE_FAILED, LogEnd
 from actors.sending.put_answers import PutAnswers, SendPut
+from actors.sending.recent_halves import RecentHalves
 from actors.sending.replicas import Slaves
 from actors.sending.send_rules import RefusedError
 from actors.statistics.put_stats import PutStats
@@ -82,6 +89,7 @@ class PutMessage(Actor):
         internal_appends: InternalAppends,
         log_end: LogEnd,
         answers: PutAnswers,
+        recent_halves: RecentHalves,
         stats: PutStats,
         slaves: Slaves,
         group_commit: Address,
@@ -91,7 +99,7 @@ class PutMessage(Actor):
         self._topics = topics
         self._appender, self._admission, self._own = appender, admission, internal_appends
         self._end = log_end
-        self._answers = answers
+        self._answers, self._recent_halves = answers, recent_halves
         self._stats, self._slaves = stats, slaves
         self._group_commit = group_commit
         self._waits = store.config.is_sync_flush or config.is_sync_master
@@ -136,6 +144,12 @@ class PutMessage(Actor):
         if self._own.pending_count >= COMMIT_RECORDS and not self._end.waits_for_file:
             self._commit_own()
 
+    @handles(InternalAppendGroup)
+    def on_internal_append_group(self, message: InternalAppendGroup) -> None:
+        """The same for several."""
+        for append in message.appends:
+            self.on_internal_append(append)
+
     # --- the end of a batch
 
     @handles(BatchEnd)
@@ -156,6 +170,8 @@ class PutMessage(Actor):
         stored, self._pending = self._pending[:count], self._pending[count:]
         self._pending_bytes = 0
         if entries:
+            if self._recent_halves.expected:
+                self._recent_halves.stored()
             self._answer(stored)
             self._end.dispatch(entries)
         took_ms = self.system.clock.monotonic_ms() - self._batch_started_ms
@@ -246,6 +262,7 @@ class PutMessage(Actor):
         late = [put for put in self._pending if put.arrived_ms <= oldest_ms]
         if late:
             self._admission.refuse_puts(late, RefusedError(ResponseCode.SYSTEM_ERROR, BUSY))
+            self._recent_halves.expected.clear()
             self._pending = [put for put in self._pending if put.arrived_ms > oldest_ms]
 
     @handles(WritesForbidden)
@@ -273,3 +290,4 @@ class PutMessage(Actor):
     def _refuse_pending(self, error: RefusedError) -> None:
         pending, self._pending, self._pending_bytes = self._pending, [], 0
         self._admission.refuse_puts(pending, error)
+        self._recent_halves.expected.clear()

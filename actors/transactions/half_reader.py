@@ -1,6 +1,7 @@
-"""Reads one record of the log for an actor on the loop: at once, or once ColdRead has fetched it.
+"""Reads a half message for an actor on the loop: at once, or once ColdRead has fetched it.
 
-A plain class; what is not in memory goes by way of ColdRead, which tells `Found` afterwards.
+A plain class; what was put a moment ago is at hand (actors/sending/recent_halves.py); what is not
+in memory goes by way of ColdRead, which tells `ColdReadOfHalf` afterwards.
 """
 
 from dataclasses import dataclass
@@ -9,6 +10,7 @@ from struct import error as StructError
 from actors.engine.address import Address
 from actors.engine.inbox import Refusable
 from actors.pulling.cold_read import AHEAD_BYTES, ReadCold
+from actors.sending.recent_halves import RecentHalves
 from protocol.message import SIZE_AND_MAGIC, MessageRecord, RecordError
 from storage.log.reader import message_of
 from storage.message_store import MessageStore
@@ -35,7 +37,10 @@ class ColdReadOfHalf:
 class HalfReader:
     """Reads for one actor."""
 
-    def __init__(self, store: MessageStore, probe: PageProbe, cold_read: Address) -> None:
+    def __init__(
+        self, store: MessageStore, probe: PageProbe, cold_read: Address, recent: RecentHalves
+    ) -> None:
+        self._recent = recent
         self._log, self._damage = store.commit_log, store.damage
         self._probe = probe
         self._cold_read = cold_read
@@ -47,6 +52,9 @@ class HalfReader:
 
         If it is not known, `reply_to` is told `ColdReadOfHalf`.
         """
+        recent = self._recent.take(offset)
+        if recent is not None and not self._damage.ranges:
+            return True, recent
         end = self._log.end_offset
         file = self._log.queue.find(offset) if 0 <= offset < end else None
         if file is None:

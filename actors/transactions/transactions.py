@@ -1,11 +1,12 @@
 """Ends transactions, and asks producers about those that nobody has ended.
 
 Owns: which half messages are being ended or checked at the moment.
-Told by: connections (`Request`), PutMessage (`InternalAppended`), ColdRead (`ColdReadOfHalf`,
-`_ColdReadForStep`), the flusher (`Synced`), its own timer.
-Tells: PutMessage (`InternalAppend`), ColdRead (`ReadCold`), producers (CHECK_TRANSACTION_STATE),
-the topic table (`CreateSystemTopic`), consumer_offsets (`CommitOffset`, how far CID_RMQ_SYS_TRANS
-has come), the flusher (`Sync`, before that).
+Told by: connections (`Request`, `RequestGroup` of one read), PutMessage (`InternalAppended`,
+`Outcomes`), ColdRead (`ColdReadOfHalf`, `_ColdReadForStep`), the flusher (`Synced`), its own timer.
+Tells: PutMessage (`InternalAppend`, of the ends of a batch an `InternalAppendGroup`), ColdRead
+(`ReadCold`), producers (CHECK_TRANSACTION_STATE), the topic table (`CreateSystemTopic`),
+consumer_offsets (`CommitOffset`, how far CID_RMQ_SYS_TRANS has come), the flusher (`Sync`, before
+that).
 
 What is being put about a half message bars it: who comes meanwhile waits, and then sees what became
 of it.  So neither a second commit nor a check beside a commit delivers a message twice.
@@ -20,13 +21,20 @@ from dataclasses import dataclass, replace
 from structlog import get_logger
 
 from actors.config import BrokerConfig
-from actors.engine.actor import handles
+from actors.engine.actor import BatchEnd, handles
 from actors.engine.address import Address
 from actors.engine.published import Published
-from actors.network.request import Peer, Request, Responder, serves
+from actors.network.request import Peer, Request, RequestGroup, Responder, serves
 from actors.pulling.cold_read import ReadCold
 from actors.sending.flusher import Sync, Synced
-from actors.sending.internal_append import InternalAppend, InternalAppended, InternalResult
+from actors.sending.internal_append import (
+    InternalAppend,
+    InternalAppended,
+    InternalAppendGroup,
+    InternalResult,
+    Outcomes,
+)
+from actors.sending.recent_halves import RecentHalves
 from actors.statistics.transaction_stats import TransactionStats
 from actors.tables.consumer_offsets import CommitOffset
 from actors.tables.topics import CreateSystemTopic
@@ -58,6 +66,8 @@ RETRY_MS = 1000.0
 """When the transaction table is not there yet."""
 _RESUME_FAILED = "Put message back to RMQ_SYS_TRANS_HALF_TOPIC failed."
 _RESUME_EXCEPTION = "Exception was thrown when putting message back to RMQ_SYS_TRANS_HALF_TOPIC."
+
+_INTERRUPTED = "the end of the transaction was interrupted"
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +112,7 @@ class Transactions(Responder):
         probe: PageProbe,
         *,
         producers: Published[Mapping[str, Sequence[Peer]]],
+        recent_halves: RecentHalves,
         stats: TransactionStats,
         addresses: Mapping[str, Address],
     ) -> None:
@@ -109,7 +120,7 @@ class Transactions(Responder):
         self._store, self._config = store, config
         self._producers, self._to = producers, addresses
         self._standings = Standings[End](store)
-        self._reader = HalfReader(store, probe, addresses["cold_read"])
+        self._reader = HalfReader(store, probe, addresses["cold_read"], recent_halves)
         self._ends = Ends(
             store.commit_log,
             store.config,
@@ -119,6 +130,7 @@ class Transactions(Responder):
             stats=stats,
         )
         self._checks = Checks(store, config, probe, self._standings)
+        self._puts: list[InternalAppend] = []
         self._round: Round | None = None
         self._turn = self._resuming = 0
         self._told: tuple[int, int] = (0, 0)
@@ -126,6 +138,7 @@ class Transactions(Responder):
         self._is_last_saved = False
 
     def on_start(self) -> None:
+        self._outcomes = Outcomes(self.address)
         if not self._config.is_slave:
             self.after(self._config.transaction_check_interval_ms, _NextRound())
 
@@ -142,6 +155,15 @@ class Transactions(Responder):
         if header.commit_or_rollback != TRANSACTION_NONE:
             self._look_up(header.commit_log_offset, End(request, header))
         return None
+
+    @handles(RequestGroup)
+    def on_ends(self, message: RequestGroup) -> None:
+        """The same for those of one read."""
+        for request in message.requests:
+            response = self.end(request)
+            if response is not None:
+                request.respond(response)
+            message.handled_count += 1
 
     @serves(RequestCode.RESUME_CHECK_HALF_MESSAGE)
     def resume(self, request: Request) -> RemotingCommand | None:
@@ -167,10 +189,17 @@ class Transactions(Responder):
         if isinstance(asker, End):
             put = self._ends.records_for(asker, record)
             if put is not None:
-                put.reply_to = self.address
-                self._to["put_message"].tell(put)
+                put.reply_to = self._outcomes
+                self._puts.append(put)
         else:
             self._resume_found(asker, record)
+
+    @handles(BatchEnd)
+    def on_batch_end(self, _: BatchEnd) -> None:
+        """Has stored what carries out the verdicts of this batch."""
+        if self._puts:
+            puts, self._puts = self._puts, []
+            self._to["put_message"].tell(InternalAppendGroup(puts))
 
     def _resume_found(self, resume: _Resume, record: MessageRecord | None) -> None:
         if record is None:
@@ -181,6 +210,11 @@ class Transactions(Responder):
         self._to["put_message"].tell(InternalAppend([own], self.address, resume))
 
     # --- what was put
+
+    @handles(Outcomes)
+    def on_outcomes(self, message: Outcomes) -> None:
+        """What became of the ends of a batch."""
+        message.hand_out(self.on_internal_appended)
 
     @handles(InternalAppended)
     def on_internal_appended(self, message: InternalAppended) -> None:
@@ -396,4 +430,6 @@ class Transactions(Responder):
         """Nobody who waits is left silent."""
         for waiting in self._standings.busy.values():
             for end in waiting:
-                end.refuse("the end of the transaction was interrupted")
+                end.refuse(_INTERRUPTED)
+        for put in self._puts:
+            put.refuse(_INTERRUPTED)

@@ -10,8 +10,8 @@ Measured, one core, 32 messages of which none are neighbours: 6 µs, against 11 
 
 from collections.abc import Sequence, Set
 from functools import lru_cache
-from itertools import compress
-from operator import add, sub
+from itertools import compress, repeat
+from operator import add, lt, sub
 from struct import Struct
 from typing import Final
 
@@ -73,15 +73,15 @@ class PlainGet:
             if len(places) >= missing:
                 del places[missing:]
                 block = places[-1] // UNIT_BYTES + 1
-            found += [_HEAD.unpack_from(part, place) for place in places]
+            found += map(_HEAD.unpack_from, repeat(part), places)
             examined += block
             missing = self.count_max - len(found)
             block = min(4 * block, missing * examined // max(len(found), 1) + 8)
-        starts, sizes = [start for start, _ in found], [size for _, size in found]
-        if not starts:
+        if not found:
             is_none = examined == unit_count > 0
             next_offset = queue_offset + examined
             return GetResult(GetStatus.NO_MATCHED_MESSAGE, next_offset) if is_none else None
+        starts, sizes = zip(*found, strict=True)
         if min(sizes) <= 0:
             return None
         return self._result(starts, sizes, queue_offset + examined, room=_PLAIN_BYTES_MAX)
@@ -93,18 +93,18 @@ class PlainGet:
         total = sum(sizes)
         ends = [*map(add, starts, sizes)]
         behind = starts[1:]
-        gaps = [*map(sub, behind, ends)]
-        least = min(gaps, default=1)
         low, high = starts[0], ends[-1]
         if (
-            least < 0
-            or low < self._begin
+            low < self._begin
             or high > self._end
             or total + room > self._bytes_max
             or low // self._file_bytes != (high - 1) // self._file_bytes
         ):
             return None
-        if not least:
+        if not all(map(lt, ends, behind)):
+            gaps = [*map(sub, behind, ends)]
+            if min(gaps) < 0:
+                return None
             starts = [low, *compress(behind, gaps)]
             ends = [*compress(ends, gaps), high]
         return GetResult(

@@ -204,11 +204,14 @@ class TransactionTable:
         files.append(units)
         files.set_states(states)
         self._unsynced_units += len(units) // UNIT_BYTES + len(states)
-        for change in islice(changes, count):
-            if self._states.get(change.number) == change.state:
-                del self._states[change.number]
-        for _ in range(count):
-            changes.popleft()
+        if count == len(changes):
+            changes.clear()
+            self._states.clear()
+        else:
+            for _ in range(count):
+                change = changes.popleft()
+                if self._states.get(change.number) == change.state:
+                    del self._states[change.number]
         while marks and marks[0].offset <= mark.offset:
             marks.popleft()
         self._written = mark._replace(

@@ -1,12 +1,13 @@
 """Frames in both serialisations: one table of cases, read and written; and all that is refused."""
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from struct import pack
 
 import pytest
 
 from protocol.codes import LanguageCode, SerializeType
-from protocol.command import RemotingCommand
+from protocol.command import RESPONSE_FLAG, RemotingCommand
 from protocol.errors import FrameError
 from protocol.frame import FRAME_BYTES_MAX, decode_frame, encode, encode_head
 from protocol.stream import CommandStream
@@ -247,3 +248,17 @@ def test_an_answer_repeats_opaque_and_serialisation() -> None:
     assert answer.is_response and not answer.is_oneway
     assert request.is_oneway and not request.is_response
     assert (answer.code, answer.remark, answer.body) == (17, "no topic", b"x")
+
+
+@pytest.mark.parametrize("opaque", [0, 1, -1, 2**31 - 1, -(2**31)])
+@pytest.mark.parametrize("fields", [None, {}])
+@pytest.mark.parametrize("code", [0, 1, 37])
+def test_a_command_with_nothing_else_is_encoded_as_field_by_field(
+    code: int, fields: dict[str, str] | None, opaque: int
+) -> None:
+    bare = RemotingCommand(
+        code, fields, opaque=opaque, flag=RESPONSE_FLAG, serialize_type=SerializeType.ROCKETMQ
+    )
+    for _ in range(2):
+        assert encode(bare) == encode_head(bare, 0)
+    assert encode(replace(bare, remark="x")) == encode_head(replace(bare, remark="x"), 0)

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from protocol.codes import LanguageCode, RequestCode, SerializeType
 from protocol.command import ONEWAY_FLAG, RESPONSE_FLAG, RemotingCommand
-from protocol.end_wire import EndDecoder
+from protocol.end_wire import End, EndDecoder
 from protocol.errors import FrameError, FrameTooLong, RemoteError
 from protocol.frame import FRAME_BYTES_MAX, decode_frame, encode
 from protocol.headers.pull import PullMessageHeader
@@ -24,7 +24,7 @@ from protocol.headers.transaction import EndTransactionHeader
 from protocol.pull_wire import PullDecoder
 from protocol.send_values import Send, SendShape, SendTail
 from protocol.send_wire import SEND_CODES, SendDecoder, send_of
-from protocol.stream import CommandStream, Event, SendGroup, Stream, UnreadableSend
+from protocol.stream import CommandStream, EndGroup, Event, SendGroup, Stream, UnreadableSend
 from tests.protocol.vectors import (
     BATCH_BODY,
     BINARY_REQUEST,
@@ -157,12 +157,14 @@ def said(answers: Iterable[list[Event]]) -> Said:
                 found.error = (type(event), event.remark)
                 assert event is events[-1]
                 return found
+            elif isinstance(event, EndGroup):
+                found.others += map(ended, event.ends)
             else:
                 found.others.append(ended(event))
     return found
 
 
-def ended(event: Event) -> object:
+def ended(event: "Event | End") -> object:
     """The end of a transaction in one form, whether it was known by its bytes or not."""
     command, header = event if isinstance(event, tuple) else (event, None)
     if not isinstance(command, RemotingCommand) or command.code != RequestCode.END_TRANSACTION:

@@ -43,7 +43,7 @@ from protocol.signature import signed_values
 from protocol.sink import decode_sink_body
 from protocol.sql92 import SqlError, compile_filter
 from protocol.sql92.errors import EvaluationError
-from protocol.stream import Event, SendGroup, Stream, UnreadableSend
+from protocol.stream import EndGroup, Event, SendGroup, Stream, UnreadableSend
 from protocol.tags import TagFilter
 from tests.support.headers_by_code import REQUEST_HEADERS
 
@@ -123,6 +123,8 @@ def _said(events: list[Event]) -> tuple[list[object], list[object]]:
         elif isinstance(event, tuple):
             command, header = event
             others.append((command.code, command.opaque, command.flag, header))
+        elif isinstance(event, EndGroup):
+            others += [(command.code, command.opaque, command.flag, h) for command, h in event.ends]
         elif event.code in SendDecoder.CODES and not event.is_response:
             try:
                 sends.append(_send(SendDecoder().general(event)))

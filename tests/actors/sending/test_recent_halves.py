@@ -1,0 +1,92 @@
+"""Half messages that are kept are those of the log, few enough, and gone with their files."""
+
+import pytest
+
+from actors.sending import recent_halves
+from actors.sending.appender import Record
+from actors.sending.recent_halves import RecentHalves
+from protocol.checksum import body_crc
+from protocol.sysflag import BORN_HOST_V6
+from storage.config import StoreConfig
+from storage.log.commit_log import CommitLog, prepare_file
+from tests.support.fake_disk import FakeDisk
+from tests.support.puts import HOST, HOST_V6
+
+HALF = b"RMQ_SYS_TRANS_HALF_TOPIC"
+CONFIG = StoreConfig(root="/store", commit_log_file_bytes=4096)
+TEXT = b"UNIQ_KEY\x01K\x02TRAN_MSG\x01true\x02REAL_TOPIC\x01Topic\x02REAL_QID\x013"
+
+
+def log_of(store_host: bytes = HOST) -> CommitLog:
+    log = CommitLog(CONFIG, FakeDisk())
+    log.load()
+    log.start_at(0, 0)
+    log.store_host = store_host
+    return log
+
+
+def half(number: int = 0, born_host: bytes = HOST, body: bytes = b"body") -> Record:
+    v6 = BORN_HOST_V6 if len(born_host) > len(HOST) else 0
+    return Record(
+        HALF, 0, number, 7, 1 | v6, 1_600_000_000_000, born_host, 2, 0, body, TEXT,
+        body_crc(body), 5, (b"K",),
+    )  # fmt: skip
+
+
+def put(log: CommitLog, recent: RecentHalves, record: Record, now_ms: int = 1000) -> int:
+    """As PutMessage does it; where it lies."""
+    recent.expected.append(record)
+    placed = log.append([record], now_ms)
+    if placed:
+        record.physical_offset, record.record_bytes = placed[0]
+    recent.stored()
+    return record.physical_offset
+
+
+@pytest.mark.parametrize("store_host", [HOST, HOST_V6], ids=["v4", "v6"])
+@pytest.mark.parametrize("born_host", [HOST, HOST_V6], ids=["v4", "v6"])
+def test_what_is_taken_is_what_the_log_has_and_is_given_once(
+    store_host: bytes, born_host: bytes
+) -> None:
+    log = log_of(store_host)
+    recent = RecentHalves(log)
+    for number, body in enumerate((b"body", b"", bytes(300))):
+        offset = put(log, recent, half(number, born_host, body), 1000 + number)
+        found = recent.take(offset)
+        assert found is not None and found == log.read_record(offset)
+        assert recent.take(offset) is None
+
+
+def test_one_that_found_no_room_is_not_kept() -> None:
+    log = log_of()
+    recent = RecentHalves(log)
+    while put(log, recent, half()) >= 0:
+        pass
+    assert recent.take(-1) is None and recent.expected == []
+
+
+def test_no_more_than_two_generations_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recent_halves, "GENERATION_COUNT_MAX", 3)
+    log = log_of()
+    recent = RecentHalves(log)
+    offsets = [put(log, recent, half(number)) for number in range(8)]
+    assert [recent.take(offset) is not None for offset in offsets] == [False] * 3 + [True] * 5
+
+
+def test_their_bytes_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recent_halves, "GENERATION_BYTES_MAX", 900)
+    log = log_of()
+    recent = RecentHalves(log)
+    offsets = [put(log, recent, half(number, body=bytes(300))) for number in range(5)]
+    assert sum(recent.take(offset) is not None for offset in offsets) <= 2
+
+
+def test_one_whose_file_is_gone_is_not_there() -> None:
+    log = log_of()
+    recent = RecentHalves(log)
+    first = put(log, recent, half())
+    log.adopt(prepare_file(4096, CONFIG, log.queue.disk))
+    while log.end_offset < 4096:
+        put(log, recent, half())
+    log.drop_before(4096)
+    assert recent.take(first) is None

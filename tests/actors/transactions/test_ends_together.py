@@ -1,0 +1,145 @@
+"""Ends that come right after their half messages, many in one read: each as if it came alone."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+
+import pytest
+
+from protocol.codes import SerializeType
+from protocol.command import RemotingCommand
+from protocol.message import MessageRecord
+from tests.support.brokers import SimulatedBroker
+from tests.support.sockets import PairedLine, paired_lines
+from tests.support.transacting import (
+    COMMIT,
+    OP,
+    ROLLBACK,
+    broker,
+    end,
+    end_command,
+    half,
+    of_topic,
+    pending_count,
+)
+
+NOT_FOUND = "Find prepared transaction message failed"
+
+
+def forget(made: SimulatedBroker) -> None:
+    """Half messages are read from the log, as after a start."""
+    halves = made.broker.recent_halves
+    halves._young, halves._old = {}, {}
+
+
+def keep(_: SimulatedBroker) -> None:
+    """They are as they were sent."""
+
+
+def story(
+    before_each: Callable[[SimulatedBroker], None],
+) -> tuple[list[tuple[int, str | None]], list[MessageRecord]]:
+    """Ends of all kinds: what is answered, and what is in the log then."""
+    made = broker()
+    more = {"TAGS": "T", "KEYS": "a b"}, {"DELAY": 2}, {"WAIT": "false"}, {"PGROUP": "others"}
+    halves = [half(made, f"K{n}", properties=each, flag=n) for n, each in enumerate(more)]
+    one, two, three, others = halves
+    wanted: list[tuple[MessageRecord, int, dict[str, object]]] = [
+        (one, COMMIT, {"producer_group": "wrong"}),
+        (one, COMMIT, {"tran_state_table_offset": 9}),
+        (one, COMMIT, {"commit_log_offset": 1}),
+        (one, COMMIT, {}),
+        (one, COMMIT, {}),
+        (one, ROLLBACK, {}),
+        (two, COMMIT, {}),
+        (three, ROLLBACK, {}),
+        (three, COMMIT, {}),
+        (others, COMMIT, {}),
+        (others, COMMIT, {"producer_group": "others"}),
+    ]
+    answers: list[tuple[int, str | None]] = []
+    for record, outcome, fields in wanted:
+        before_each(made)
+        answer = end(made, record, outcome, **fields)
+        answers.append((answer.code, answer.remark))
+    records = [replace(each, store_timestamp=0) for each in made.records()]
+    assert pending_count(made) == 0
+    made.stop()
+    return answers, records
+
+
+def test_a_half_message_that_is_kept_is_ended_as_one_that_is_read() -> None:
+    kept, read = story(keep), story(forget)
+    assert kept == read
+    assert [code for code, _ in kept[0]].count(0) == 5
+
+
+@contextmanager
+def line(made: SimulatedBroker) -> Iterator[PairedLine]:
+    with paired_lines(made, 1) as (opened,):
+        yield opened
+
+
+def binary(record: MessageRecord, outcome: int, *, oneway: bool = False) -> RemotingCommand:
+    command = end_command(record, outcome, oneway=oneway)
+    command.serialize_type = SerializeType.ROCKETMQ
+    return command
+
+
+def test_the_ends_of_one_read_are_each_carried_out_and_answered() -> None:
+    made = broker()
+    halves = [half(made, f"K{number:03}") for number in range(100)]
+    with line(made) as producer:
+        producer.send(binary(halves[0], COMMIT))  # its form is learnt
+        outcomes = [ROLLBACK if number % 3 == 0 else COMMIT for number in range(1, 100)]
+        ends = [binary(each, how) for each, how in zip(halves[1:], outcomes, strict=True)]
+        again = binary(halves[5], COMMIT), binary(halves[5], ROLLBACK)
+        ends[7:7] = again
+        asked = producer.send(*ends)
+        answers = {answer.opaque: answer for answer in producer.receive_now()}
+        codes = [answers[opaque].code for opaque in asked]
+        assert [number for number, code in enumerate(codes) if code] == [8]
+        assert answers[asked[8]].remark == NOT_FOUND
+        expected = {halves[0].body} | {
+            each.body for each, how in zip(halves[1:], outcomes, strict=True) if how == COMMIT
+        }
+        assert sorted(message.body for message in made.messages()) == sorted(expected)
+        assert len(of_topic(made, OP)) == 100
+        assert pending_count(made) == 0
+
+
+def test_one_way_ends_of_one_read_are_carried_out_and_not_answered() -> None:
+    made = broker()
+    halves = [half(made, f"K{number}") for number in range(9)]
+    with line(made) as producer:
+        producer.send(binary(halves[0], COMMIT))
+        assert len(producer.receive_now()) == 1
+        producer.send(*(binary(each, COMMIT, oneway=True) for each in halves[1:]))
+        assert producer.receive_now() == []
+        assert len(made.messages()) == 9 and pending_count(made) == 0
+
+
+def test_when_one_of_a_read_makes_the_broker_fail_each_is_answered_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made = broker()
+    halves = [half(made, f"K{number}") for number in range(5)]
+    with line(made) as producer:
+        producer.send(binary(halves[0], COMMIT))
+        assert len(producer.receive_now()) == 1
+        find = made.broker.store.transaction_table.get_pending
+        bad = halves[3].physical_offset
+        monkeypatch.setattr(
+            made.broker.store.transaction_table,
+            "get_pending",
+            lambda offset: 1 // 0 if offset == bad else find(offset),
+        )
+        asked = producer.send(*(binary(each, COMMIT) for each in halves[1:]))
+        made.system.advance(5000)
+        answers = producer.receive_now()
+        assert sorted(answer.opaque for answer in answers) == asked
+        assert all(answer.code for answer in answers)
+        monkeypatch.undo()
+        asked = producer.send(*(binary(each, COMMIT) for each in halves[1:]))
+        assert [answer.code for answer in producer.receive_now()] == [0] * 4
+        assert len(made.messages()) == 5 and pending_count(made) == 0
