@@ -15,6 +15,7 @@ Source: common/message/MessageDecoder.java (encodeMessage, decodeMessage).
 """
 
 from collections.abc import Iterable
+from functools import lru_cache
 from struct import Struct
 from struct import error as StructError
 from typing import NamedTuple
@@ -31,6 +32,10 @@ _HEAD = Struct(
 )
 _PROPERTIES_LENGTH = Struct(">h")
 assert _HEAD.size == 20
+
+TAIL_BYTES = 4
+"""The last digits of a UNIQ_KEY, in which the messages of a batch differ."""
+_LAYOUTS_MAX = 256
 
 
 class BatchMessage(NamedTuple):
@@ -87,6 +92,59 @@ def decode_batch(body: bytes | memoryview) -> list[BatchMessage]:
         own = body[properties_start:position]
         add(new(BatchMessage, (body[body_start:properties_at], own, flag)))
     return messages
+
+
+class AlikeMessages(NamedTuple):
+    """A batch whose messages have bodies of one length, and differ in a few bytes beside them."""
+
+    flag: int
+    bodies: tuple[bytes, ...]
+    tails: tuple[bytes, ...]
+    """The TAIL_BYTES of each one's properties that are its own."""
+
+
+def first_properties(body: bytes) -> bytes:
+    """The properties of the first message of a batch; empty if it is not whole."""
+    if len(body) < _HEAD.size:
+        return b""
+    _, _, body_bytes = _HEAD.unpack_from(body)
+    start = _HEAD.size + body_bytes + _PROPERTIES_LENGTH.size
+    if body_bytes < 0 or start > len(body):
+        return b""
+    size = int.from_bytes(body[start - _PROPERTIES_LENGTH.size : start])
+    return body[start : start + size] if start + size <= len(body) else b""
+
+
+def decode_alike(body: bytes, before: bytes, behind: bytes) -> AlikeMessages | None:
+    """The messages of a batch all of whose properties are `before`, TAIL_BYTES, and `behind`.
+
+    `decode_batch` finds the same, in four times the time. None: its messages are not alike. The
+    body must have a head.
+    """
+    _, flag, body_bytes = _HEAD.unpack_from(body)
+    properties_bytes = len(before) + TAIL_BYTES + len(behind)
+    if not 0 <= body_bytes < len(body):
+        return None
+    message = _alike(body_bytes, len(before), len(behind))
+    if len(body) % message.size or properties_bytes > PROPERTIES_BYTES_MAX:
+        return None
+    heads, bodies, befores, tails, behinds = zip(*message.iter_unpack(body), strict=True)
+    count, before = len(heads), _PROPERTIES_LENGTH.pack(properties_bytes) + before
+    if heads.count(heads[0]) != count or befores.count(before) != count:
+        return None
+    return AlikeMessages(flag, bodies, tails) if behinds.count(behind) == count else None
+
+
+@lru_cache(_LAYOUTS_MAX)
+def _alike(body_bytes: int, before_bytes: int, behind_bytes: int) -> Struct:
+    return Struct(
+        ">12x"  # total size, magic and body_crc
+        "8s"  # flag and body length
+        f"{body_bytes}s"
+        f"{_PROPERTIES_LENGTH.size + before_bytes}s"
+        f"{TAIL_BYTES}s"
+        f"{behind_bytes}s"
+    )
 
 
 def _broken() -> RemoteError:

@@ -6,6 +6,7 @@ binary answer, against 5 µs through the general encoder (tests/bench/send_path.
 """
 
 from collections.abc import Sequence
+from itertools import repeat
 from struct import Struct
 
 from protocol.codes import VERSION, LanguageCode, SerializeType
@@ -33,6 +34,7 @@ class SendReplies:
     ) -> None:
         self.id_prefix = store_host.hex().upper()
         """The store host's part of every offset message id that this broker gives."""
+        self._store_host, self._id = store_host, Struct(f">{len(store_host)}sq")
         self.constant_fields = {
             "MSG_REGION": region_id,
             "TRACE_ON": "true" if trace_on else "false",
@@ -42,11 +44,13 @@ class SendReplies:
         self._json: dict[tuple[int, int, int], bytes] = {}
         self._binary: dict[int, tuple[int, int, bytes]] = {}
         """By queue id: from which queue offset on, and below which, the frame is good."""
+        self._batches: dict[tuple[int, int, int], bytes] = {}
+        """By queue id, digits of the queue offset, and length of the message ids."""
 
     def message_ids(self, physical_offsets: Sequence[int]) -> str:
         """The offset message ids of the records at these offsets, joined as an answer has them."""
-        text = f"{self.id_prefix}%016X," * len(physical_offsets)
-        return text[:-1] % tuple(physical_offsets)
+        ids = b"".join(map(self._id.pack, repeat(self._store_host), physical_offsets))
+        return ids.hex(",", self._id.size).upper()
 
     def success(
         self, serialize_type: int, opaque: int, physical_offset: int, queue_id: int, offset: int
@@ -62,11 +66,34 @@ class SendReplies:
         template = self._json.get(key) or self._make_json(key)
         return template % (queue_text, physical_offset, offset_text, opaque_text)
 
+    def batch_success(self, opaque: int, message_ids: str, queue_id: int, offset: int) -> bytes:
+        """The same of a batch, binary; `offset` is its first message's in the queue."""
+        offset_text = b"%d" % offset
+        key = (queue_id, len(offset_text), len(message_ids))
+        template = self._batches.get(key)
+        if template is None:
+            if len(self._batches) >= _TEMPLATES_MAX:
+                self._batches.clear()
+            template = self._batches[key] = self._binary_frame(queue_id, key[1], b"%b", key[2])
+        return template % (opaque.to_bytes(4, signed=True), message_ids.encode(), offset)
+
     def _make_binary(self, queue_id: int, offset: int) -> tuple[int, int, bytes]:
         """The frame for a queue and all offsets of so many digits."""
-        queue_text, digits = b"%d" % queue_id, len(b"%d" % offset)
+        digits = len(b"%d" % offset)
+        id_text = _hole(self.id_prefix) + b"%016X"
+        if len(self._binary) >= _TEMPLATES_MAX:
+            self._binary.clear()
+        first = 10 ** (digits - 1) if digits > 1 else 0
+        frame = self._binary_frame(queue_id, digits, id_text, len(self.id_prefix) + 16)
+        known = self._binary[queue_id] = first, 10**digits, frame
+        return known
+
+    def _binary_frame(self, queue_id: int, digits: int, id_text: bytes, id_bytes: int) -> bytes:
+        """The frame with message ids of that form and length, and a queue offset of so many
+        digits."""
+        queue_text = b"%d" % queue_id
         entries = [
-            _entry(b"msgId", _hole(self.id_prefix) + b"%016X", len(self.id_prefix) + 16),
+            _entry(b"msgId", id_text, id_bytes),
             _entry(b"queueId", queue_text, len(queue_text)),
             _entry(b"queueOffset", b"%d", digits),
         ]
@@ -83,12 +110,7 @@ class SendReplies:
             + _hole(fields_bytes.to_bytes(4))
             + b"".join(entry for entry, _ in entries)
         )
-        if len(self._binary) >= _TEMPLATES_MAX:
-            self._binary.clear()
-        first = 10 ** (digits - 1) if digits > 1 else 0
-        known = first, 10**digits, _frame(text, SerializeType.ROCKETMQ, header_bytes)
-        self._binary[queue_id] = known
-        return known
+        return _frame(text, SerializeType.ROCKETMQ, header_bytes)
 
     def _make_json(self, key: tuple[int, int, int]) -> bytes:
         queue_bytes, offset_bytes, opaque_bytes = key

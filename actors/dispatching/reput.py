@@ -40,9 +40,9 @@ from actors.dispatching.trim import (
 )
 from actors.engine.actor import Actor, BatchEnd, handles
 from actors.engine.address import Address
-from storage.dispatching.dispatch import DispatchEntry
 from storage.errors import StoreError
 from storage.message_store import MessageStore
+from storage.queues.dispatch_entry import Dispatched, extended, prefix_of, rest_of
 from storage.queues.unsynced import UnsyncedQueues
 from storage.replica.queue_generations import QueueGenerations
 from storage.retention.trimming import RemovedQueues, Trimming, remove_queues
@@ -59,14 +59,14 @@ class Appended:
     """The log holds everything below `end_offset`; `entries` are its new records, in order."""
 
     end_offset: int
-    entries: Sequence[DispatchEntry]
+    entries: Sequence[Dispatched]
 
 
 @dataclass(slots=True)
 class Arrived:
-    """These queues hold more messages now; one entry per record, in order."""
+    """These queues hold more messages now; `entries` are these records, in order."""
 
-    entries: Sequence[DispatchEntry]
+    entries: Sequence[Dispatched]
 
 
 @dataclass(slots=True)
@@ -140,7 +140,7 @@ class Reput(Actor):
         self._gap_asked = False
         self._wrong_table: RebuildTable | None = None
         self._refused: str | None = None
-        self._gathered: list[DispatchEntry] = []
+        self._gathered: list[Dispatched] = []
         self.following = following
         self._end_offset = 0
 
@@ -155,7 +155,7 @@ class Reput(Actor):
     @handles(Appended)
     def on_appended(self, message: Appended) -> None:
         """Keeps the entries for the end of the batch."""
-        self._gathered.extend(message.entries)
+        self._gathered = extended(self._gathered, message.entries)
         self._end_offset = message.end_offset
 
     @handles(BatchEnd)
@@ -168,11 +168,10 @@ class Reput(Actor):
         """The end of this batch comes."""
 
     def _dispatch(self) -> None:
-        entries = gathered = self._gathered
-        if not entries:
+        gathered = self._gathered
+        if not gathered:
             return
-        if len(gathered) > DISPATCHED_MAX:
-            entries = gathered[:DISPATCHED_MAX]
+        entries = prefix_of(gathered, DISPATCHED_MAX)
         end_offset = entries[-1][3] + entries[-1][4]
         dispatcher = self._store.dispatcher
         try:
@@ -182,7 +181,7 @@ class Reput(Actor):
             self._gap.part_with_those_behind(dispatcher.dispatched_offset)
             if dispatcher.dispatched_offset < end_offset:
                 return  # the same entries are dispatched again on the next tick
-        self._gathered = gathered[DISPATCHED_MAX:]
+        self._gathered = rest_of(gathered, len(entries))
         if self._generations is not None:
             self._tell_begun_anew(self._generations)
         if self._gathered:

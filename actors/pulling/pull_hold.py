@@ -26,6 +26,7 @@ from actors.engine.address import Address
 from actors.network.request import PeerClosed, Request
 from actors.pulling.held_pulls import TICK_MS, Hold, HoldTable
 from protocol.codes import ResponseCode
+from storage.queues.dispatch_entry import single_entries
 
 WOKEN_PER_ROUND = 4
 """Pulls that are looked at again before sockets are: some 0.15 ms, for one message may wake all."""
@@ -126,7 +127,7 @@ class PullHold(Actor):
         if not self._table.count:
             return
         arrived = self._table.arrived
-        for entry in message.entries:
+        for entry in single_entries(message.entries):
             woken = arrived(entry[0], entry[1], entry[2], entry[5], entry[3], entry[4])
             if woken:
                 self._wake(woken)

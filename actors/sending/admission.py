@@ -15,7 +15,8 @@ from actors.engine.address import Address
 from actors.engine.published import Published
 from actors.network.hooks import SendContext
 from actors.network.sends import Sends
-from actors.sending.appender import Appender, Follow, Record, SentBatch
+from actors.sending.appender import Appender, Record, SentBatch
+from actors.sending.batch_parts import batch_parts
 from actors.sending.put_answers import PutAnswers, SendPut
 from actors.sending.recent_halves import RecentHalves
 from actors.sending.send_prepare import Preparer
@@ -31,7 +32,6 @@ from actors.sending.send_rules import (
 from actors.sending.topic_parking import TopicParking
 from actors.tables.groups import GroupFinder
 from actors.tables.topics import CreateSystemTopic, CreateTopicOnSend, TopicReady
-from protocol.batch import decode_batch
 from protocol.bodies import TopicConfig
 from protocol.codes import ResponseCode
 from protocol.errors import RemoteError
@@ -41,7 +41,6 @@ from protocol.send_values import LearntShape, Send, SendShape
 from protocol.sysflag import BORN_HOST_V6, TRANSACTION_MASK
 from protocol.topic_names import HALF_TOPIC
 from storage.config import StoreConfig
-from storage.log.append import BatchPart
 
 PARKED_MAX = 20_000
 """Sends that wait for one topic; past it they are refused as 4.9.7 does when busy."""
@@ -275,17 +274,10 @@ class Admission:
             raise illegal_message(self._max_body_bytes)
         sys_flag = (send.sys_flag | state.sys_flag) & NO_HOST_FLAGS | host_flag
         suffix = self._preparer.batch_suffix(send.properties)
-        batch_part, parts_bytes = self._preparer.batch_part, 0
-        parts: list[BatchPart] = []
-        follow: list[Follow] = []
-        for body, own, flag in decode_batch(send.body):
-            behind, code, keys = batch_part(own, suffix)
-            properties_bytes = len(own) + len(behind)
-            if properties_bytes > PROPERTIES_BYTES_MAX:
-                raise illegal_message(self._max_body_bytes)
-            parts_bytes += len(body) + properties_bytes
-            parts.append((flag, crc32(body) & 0x7FFFFFFF, body, own, behind))
-            follow.append((code, keys))
+        found = batch_parts(send.body, suffix, self._preparer)
+        if found is None:
+            raise illegal_message(self._max_body_bytes)
+        parts, parts_bytes, follow = found
         if parts_bytes + len(parts) * OVERHEAD_BYTES > self._group_bytes_max:
             raise illegal_message(self._max_body_bytes)
         if not parts:

@@ -15,9 +15,9 @@ from actors.statistics.counts import SMALL_BYTES
 from actors.statistics.put_stats import PutStats
 from protocol.bodies import TopicConfig
 from protocol.sysflag import TRANSACTION_PREPARED
-from storage.dispatching.dispatch import DispatchEntry
-from storage.log.append import Placed, PutBatch, PutRecord
+from storage.log.append import AlikeParts, Placed, PutBatch, PutRecord
 from storage.log.commit_log import CommitLog
+from storage.queues.dispatch_entry import Dispatched, EntryRun, MixedEntries, has_runs
 
 
 @dataclass(slots=True, eq=False)
@@ -41,7 +41,8 @@ class SentBatch(PutBatch):
     """Messages of one send, from the check of it to the answer."""
 
     follow: list[Follow]
-    """Of each part: its tags code, and what the index gets of it."""
+    """Of each part: its tags code, and what the index gets of it; of parts that are alike only of
+    the first."""
     places: Sequence[Placed] = ()
     """Where they are, once they are in the log."""
 
@@ -106,7 +107,7 @@ class Appender:
 
     # --- the append
 
-    def append(self, puts: Sequence[Put], now_ms: int) -> tuple[int, list[DispatchEntry]]:
+    def append(self, puts: Sequence[Put], now_ms: int) -> tuple[int, list[Dispatched]]:
         """Appends a prefix of `puts`: as much as finds room. Writes into records where they lie.
 
         Gives how many of the puts are stored, fewer if the next file is not there yet, and what is
@@ -119,7 +120,7 @@ class Appender:
             self._take_back(puts)
             raise
         store_timestamp = self._log.last_store_timestamp
-        entries: list[DispatchEntry] = []
+        entries: list[Dispatched] = []
         stored = done = 0
         for put in puts:
             if done == len(placed):
@@ -132,6 +133,8 @@ class Appender:
                 count = len(group.parts)
                 group.places = placed[done : done + count]
                 size = sum(group.places[-1]) - offset
+                if isinstance(group.parts, AlikeParts):
+                    entries = entries if has_runs(entries) else MixedEntries(entries)
                 entries += _entries_of(group, store_timestamp)
             else:
                 count = 1
@@ -177,8 +180,24 @@ class Appender:
                 put.state.next_offsets[group.queue_id] -= count
 
 
-def _entries_of(batch: SentBatch, store_timestamp: int) -> list[DispatchEntry]:
+def _entries_of(batch: SentBatch, store_timestamp: int) -> Sequence[Dispatched]:
     topic, queue_id, sys_flag = batch.topic, batch.queue_id, batch.sys_flag
+    if isinstance(batch.parts, AlikeParts):
+        ((code, keys),) = batch.follow
+        offset = batch.places[0][0]
+        run = EntryRun(
+            topic,
+            queue_id,
+            batch.queue_offset,
+            offset,
+            sum(batch.places[-1]) - offset,
+            code,
+            store_timestamp,
+            sys_flag,
+            (keys[0],),
+            batch.parts.tails,
+        )
+        return (run,)
     numbers = range(batch.queue_offset, batch.queue_offset + len(batch.parts))
     return [
         (topic, queue_id, number, offset, size, code, store_timestamp, sys_flag, keys)

@@ -15,9 +15,9 @@ from actors.sending.send_rules import RefusedError
 from actors.statistics.put_stats import PutStats
 from protocol.codes import ResponseCode
 from storage.config import StoreConfig
-from storage.dispatching.dispatch import DispatchEntry
 from storage.files.disk import Disk
 from storage.log.commit_log import CommitLog
+from storage.queues.dispatch_entry import Dispatched, record_count
 from storage.retention.cleaning import disk_use
 
 log = get_logger(__name__)
@@ -111,8 +111,8 @@ class LogEnd:
 
     # --- what was written
 
-    def dispatch(self, entries: Sequence[DispatchEntry]) -> None:
+    def dispatch(self, entries: Sequence[Dispatched]) -> None:
         """Counts these records, up to the end of the log, and tells Reput of them."""
-        self._stats.put_count += len(entries)
+        self._stats.put_count += record_count(entries)
         self._stats.put_bytes += sum([entry[4] for entry in entries])
         self._reput.tell(Appended(self._log.end_offset, entries))

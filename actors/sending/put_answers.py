@@ -8,6 +8,7 @@ from actors.network.sends import Sends, answer_of, failure
 from actors.sending.appender import Put, SentBatch
 from actors.sending.send_rules import RefusedError
 from actors.statistics.put_stats import PutStats
+from protocol.codes import SerializeType
 from protocol.command import ONEWAY_FLAG
 from protocol.errors import RemoteError
 from protocol.frame import encode
@@ -112,6 +113,8 @@ class PutAnswers:
         elif not code and context is None and len(places) == 1:  # a batch of one
             kind, place = send.shape.serialize_type, places[0][0]
             sends.done(self._replies.success(kind, send.opaque, place, put.queue_id, queue_offset))
+        elif not code and context is None and send.shape.serialize_type == SerializeType.ROCKETMQ:
+            sends.done(self._replies.batch_success(send.opaque, ids, put.queue_id, queue_offset))
         else:
             fields = {
                 "msgId": ids,

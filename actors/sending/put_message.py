@@ -57,9 +57,9 @@ from actors.statistics.put_stats import PutStats
 from actors.tables.topics import TopicReady
 from protocol.bodies import TopicConfig
 from protocol.codes import ResponseCode
-from storage.dispatching.dispatch import DispatchEntry
 from storage.errors import StoreError
 from storage.message_store import MessageStore
+from storage.queues.dispatch_entry import Dispatched
 
 log = get_logger(__name__)
 
@@ -215,7 +215,7 @@ class PutMessage(Actor):
             if not (self._waits and each.waits):
                 each.answer(ResponseCode.SUCCESS)
 
-    def _append(self, puts: Sequence[Put]) -> tuple[int, Sequence[DispatchEntry]] | None:
+    def _append(self, puts: Sequence[Put]) -> tuple[int, Sequence[Dispatched]] | None:
         """How many of `puts` are in the log, and what to dispatch; None: the disk refuses all."""
         try:
             now_ms = self.system.clock.now_ms()

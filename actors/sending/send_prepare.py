@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
+from protocol.batch import TAIL_BYTES
 from protocol.property_shapes import PropertyShapes, find_pairs, pairs_of
 from protocol.sysflag import TRANSACTION_COMMIT, TRANSACTION_MASK
 from protocol.tags import tags_code
@@ -27,6 +28,8 @@ _ADDED = frozenset((b"CLUSTER", b"REAL_TOPIC", b"REAL_QID"))
 """What the text of a redirected message gets behind its own, where it does not have it."""
 _SPECIAL = frozenset((b"DELAY", b"TRAN_MSG", b"CLUSTER"))
 _TAG_CODES_MAX = 10_000
+_SUFFIXES_MAX = 64
+"""Properties of batches remembered: mostly WAIT alone; 2 MiB of the longest."""
 _UNIQUE = b"UNIQ_KEY\x01"
 
 _PartKnown: TypeAlias = tuple[bytes, int, tuple[bytes, ...]]
@@ -72,6 +75,16 @@ class BatchSuffix:
         if name_at == 0 or own[name_at - 1 : name_at] == b"\x02":
             self.like = own[:key_at], len(own), key_at, key_end, own[key_end:], known
 
+    def around_tail(self, own: bytes) -> tuple[bytes, bytes] | None:
+        """What is before and behind the last digits of a UNIQ_KEY, where records with one that ends
+        otherwise mean the same but for it; None: that is not known of a record with this text."""
+        before, size, key_at, key_end, behind_key, _ = self.like
+        is_like = len(own) == size and own.startswith(before) and own.endswith(behind_key)
+        tail_at = key_end - TAIL_BYTES
+        if not is_like or tail_at <= key_at or not own[key_at:key_end].isalnum():
+            return None
+        return own[:tail_at], behind_key
+
 
 Prepared = tuple[bytes, int, tuple[bytes, ...], bool, int, Redirect | None]
 """stored properties, tags code, index keys, waits for flush and replica, sys_flag, redirect"""
@@ -87,6 +100,7 @@ class Preparer:
         self._tag_codes: dict[bytes, int] = {}
         self._shapes, self._batch_shapes = PropertyShapes(), PropertyShapes()
         self._redirected_shapes = PropertyShapes()
+        self._suffixes: dict[bytes, BatchSuffix] = {}
 
     def prepare(self, topic: str, queue_id: int, sys_flag: int, properties: bytes) -> Prepared:
         """One message's share of the work; 1.0 µs for a plain message with four properties."""
@@ -192,10 +206,16 @@ class Preparer:
 
     def batch_suffix(self, properties: bytes) -> BatchSuffix:
         """What the properties of a batch mean to each of its records."""
-        pairs = dict(find_pairs(properties))
-        pairs[b"CLUSTER"] = self._cluster
-        waits = pairs.get(b"WAIT", b"true").lower() == b"true"
-        return BatchSuffix(_text(pairs), pairs, waits, not _SHOWN.isdisjoint(pairs))
+        suffix = self._suffixes.get(properties)
+        if suffix is None:
+            pairs = dict(find_pairs(properties))
+            pairs[b"CLUSTER"] = self._cluster
+            waits = pairs.get(b"WAIT", b"true").lower() == b"true"
+            if len(self._suffixes) >= _SUFFIXES_MAX:
+                self._suffixes.clear()
+            suffix = BatchSuffix(_text(pairs), pairs, waits, not _SHOWN.isdisjoint(pairs))
+            self._suffixes[properties] = suffix
+        return suffix
 
     def batch_part(self, own: bytes, suffix: BatchSuffix) -> tuple[bytes, int, tuple[bytes, ...]]:
         """What one record of a batch gets behind its own properties; tags code and index keys.

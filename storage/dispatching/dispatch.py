@@ -1,6 +1,7 @@
 """The dispatcher of records: a queue unit, and an entry for what else follows the log.
 
-The broker's send path has all fields of a record at hand and makes its DispatchEntry itself;
+The broker's send path has all fields of a record at hand and makes its DispatchEntry itself, of a
+batch whose messages are alike one EntryRun for all (storage/queues/dispatch_entry.py);
 `entry_of` makes the same entry from a record of the log, for recovery.
 
 Source: store/CommitLog.java (checkMessageAndReturnSize), DefaultMessageStore.java
@@ -9,6 +10,7 @@ Source: store/CommitLog.java (checkMessageAndReturnSize), DefaultMessageStore.ja
 
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
+from itertools import groupby
 from typing import Protocol
 
 from protocol.message import RecordHead
@@ -25,6 +27,8 @@ from storage.delay_levels import delay_levels_ms
 from storage.errors import StoreError
 from storage.index.key_hash import java_hash
 from storage.queues.consume_queues import ConsumeQueues, DispatchEntry
+from storage.queues.dispatch_entry import Dispatched, EntryRun, extended, has_runs
+from storage.queues.queue_units import UnitRun, units_of
 
 __all__ = [
     "TAGS_NAME",
@@ -72,7 +76,7 @@ class Follower(Protocol):
         0 means nothing is known. Dispatching never moves it back.
         """
 
-    def dispatch(self, entries: Sequence[DispatchEntry]) -> None:
+    def dispatch(self, entries: Sequence[Dispatched]) -> None:
         """Takes records in the order of the log; what is covered already is skipped.
 
         `covered_offset` is the end of the last of them afterwards. Raises DiskFull or StoreError;
@@ -107,9 +111,9 @@ class Dispatcher:
         self.feeder: TakesEntries = queues
         """Who feeds the queues; of a slave somebody who sees where they begin anew."""
         self._queues = queues
-        self._unfed: list[DispatchEntry] = []
+        self._unfed: list[Dispatched] = []
 
-    def dispatch(self, entries: Sequence[DispatchEntry]) -> None:
+    def dispatch(self, entries: Sequence[Dispatched]) -> None:
         """Adds what these records give. What is there already is not added again.
 
         Raises DiskFull or StoreError; the same entries may then be dispatched again. When the
@@ -118,7 +122,7 @@ class Dispatcher:
         self.dispatch_to_queues(entries)
         self.feed()
 
-    def dispatch_to_queues(self, entries: Sequence[DispatchEntry]) -> None:
+    def dispatch_to_queues(self, entries: Sequence[Dispatched]) -> None:
         """The same, but that followers are told of plain messages later, some together: `feed`.
 
         Of those of transactions and sinks they are told at once: their tables are asked without a
@@ -126,15 +130,15 @@ class Dispatcher:
         """
         if not entries:
             return
-        self.feeder.append(entries)
-        unfed, end_offset = self._unfed, entries[-1][3] + entries[-1][4]
+        self._feed_queues(entries)
+        end_offset = entries[-1][3] + entries[-1][4]
         if end_offset > self.dispatched_offset:
             self.dispatched_offset = end_offset
-        unfed += entries
-        if len(unfed) >= FED_TOGETHER:
+        unfed = self._unfed = extended(self._unfed, entries)
+        if len(unfed) >= FED_TOGETHER or has_runs(entries):
             self.feed()
             return
-        for topic, _, _, _, _, _, _, sys_flag, keys in entries:
+        for topic, _, _, _, _, _, _, sys_flag, keys in entries:  # type: ignore[misc]
             if (
                 sys_flag & TRANSACTION_MASK
                 or topic in _OF_TRANSACTIONS
@@ -159,6 +163,26 @@ class Dispatcher:
                 failure = failure or error
         if failure is not None:
             raise failure
+
+    def _feed_queues(self, entries: Sequence[Dispatched]) -> None:
+        if not has_runs(entries):
+            self.feeder.append(entries)  # type: ignore[arg-type]
+            return
+        for is_run, stretch in groupby(entries, lambda entry: isinstance(entry, EntryRun)):
+            if not is_run:
+                self.feeder.append(list(stretch))  # type: ignore[arg-type]
+                continue
+            for run in stretch:
+                assert isinstance(run, EntryRun)
+                if self.feeder is not self._queues or not self._append_run(run):
+                    self.feeder.append(run.entries())
+
+    def _append_run(self, run: EntryRun) -> bool:
+        """Adds the units of a run in one piece if it continues its queue."""
+        topic, queue_id, number, offset, run_bytes, code, stored, _, _, tails = run
+        end, size = offset + run_bytes, run_bytes // len(tails)
+        unit_run = UnitRun(topic, queue_id, number, units_of(range(offset, end, size), size, code))
+        return self._queues.append_runs((unit_run,), len(tails), end, stored)
 
     def write_out(self) -> None:
         """Puts what is only in memory into the files; call it on a tick. Raises as `dispatch`."""

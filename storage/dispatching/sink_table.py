@@ -18,6 +18,7 @@ quiet for the longest when there are more than sinkProgressMax.
 from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
+from protocol.batch import TAIL_BYTES
 from protocol.message import RecordError, RecordHead
 from protocol.properties import REAL_TOPIC
 from protocol.sink import (
@@ -37,12 +38,14 @@ from storage.errors import OffsetError
 from storage.files.checked_json import read_checked, write_checked
 from storage.files.disk import Disk
 from storage.log.reader import View, head_of
-from storage.queues.dispatch_entry import DispatchEntry
+from storage.queues.dispatch_entry import Dispatched, DispatchEntry, single_entries
 
 SAVE_BYTES: Final = 64 << 20
 """Of the log: what a killed broker has to read again for this table."""
 DAY_MS: Final = 86_400_000
 NO_SINK_FILE: Final = "there is none"
+
+assert KEY_TIME.stop <= KEY_DIGITS - TAIL_BYTES, "of a run the first key tells what it is"
 
 _MARK = f"\x02{TROUPE_SINK}\x01".encode()
 _REAL_TOPIC = f"\x02{REAL_TOPIC}\x01".encode()
@@ -151,15 +154,17 @@ class SinkTable:
         """Records that begin below it are known."""
         return self._covered.offset
 
-    def dispatch(self, entries: Sequence[DispatchEntry]) -> None:
+    def dispatch(self, entries: Sequence[Dispatched]) -> None:
         """Takes records in the order of the log; what is covered is skipped."""
         covered = self._covered.offset
         if entries and entries[0][3] < covered:
-            entries = [entry for entry in entries if entry[3] >= covered]
+            entries = [entry for entry in single_entries(entries) if entry[3] >= covered]
         if not entries:
             return
         # 0.05 µs a message that is of no sink (0.08 with a function for it).
-        for entry in [each for each in entries if each[8] and each[8][0][KEY_TIME] == NO_TIME]:
+        # Of a run the first key tells: behind KEY_TIME there is only its tail.
+        suspects = [each for each in entries if each[8] and each[8][0][KEY_TIME] == NO_TIME]
+        for entry in single_entries(suspects) if suspects else ():
             if len(entry[8][0]) == KEY_DIGITS:
                 self._take(entry)
         last = entries[-1]

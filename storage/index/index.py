@@ -18,7 +18,7 @@ from storage.files.disk import Disk
 from storage.index.index_file import IndexFile
 from storage.index.key_columns import KeyColumns, KeyPart
 from storage.index.key_hash import TopicHashes
-from storage.queues.consume_queues import DispatchEntry
+from storage.queues.dispatch_entry import Dispatched, DispatchEntry, single_entries
 from storage.queues.unsynced import Unsynced
 
 PENDING_MAX = 2048
@@ -232,7 +232,7 @@ class Index:
         """Records that begin below it have all their keys here, in memory or in a file."""
         return self._covered
 
-    def dispatch(self, entries: Sequence[DispatchEntry]) -> None:
+    def dispatch(self, entries: Sequence[Dispatched]) -> None:
         """Takes the keys of records, in the order of the log; those it covers already are skipped.
 
         Rolled back records have none. Keys stay in memory until `write_out`, which this calls when
@@ -242,7 +242,7 @@ class Index:
             return
         covered = self._covered
         if self._begun[1]:
-            entries = self._without_begun(entries)
+            entries = self._without_begun(single_entries(entries))
         self._columns.add(entries, covered)
         self._covered = max(covered, entries[-1][3] + entries[-1][4])
         if len(self._columns.hashes) >= PENDING_MAX:

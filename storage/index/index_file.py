@@ -208,13 +208,14 @@ class IndexFile:
         assert slots is not None and file is not None and 0 < len(hashes) <= self.room
         numbers = _in_file_order(array("I", range(first, first + len(hashes))))
         slot_count = self._slot_count
-        previous: list[int] = []
-        heads: dict[int, int] = {}
-        for key_hash, number in zip(hashes, numbers, strict=True):
-            slot = key_hash % slot_count
-            before = heads.get(slot)
-            previous.append(slots[slot] if before is None else before)
-            heads[slot] = number
+        places = [key_hash % slot_count for key_hash in hashes]
+        previous = [slots[slot] for slot in places]
+        heads = dict(zip(places, numbers, strict=True))
+        if len(heads) < len(hashes):  # of several for one slot each leads to the one before
+            newest: dict[int, int] = {}
+            for place, (slot, number) in enumerate(zip(places, numbers, strict=True)):
+                previous[place] = newest.get(slot, previous[place])
+                newest[slot] = number
         words = array("I", bytes(ENTRY_BYTES * len(hashes)))
         words[0::_ENTRY_WORDS] = array("I", hashes)
         words[3::_ENTRY_WORDS] = array("I", self._seconds(timestamps, first == 1))

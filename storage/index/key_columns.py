@@ -7,6 +7,7 @@ again, processes fill them with a stretch each (storage/recovery/key_parts.py).
 from array import array
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
+from itertools import repeat
 from typing import Any, NamedTuple
 
 from storage.index.key_hash import (
@@ -20,8 +21,9 @@ from storage.index.key_hash import (
     TopicHashes,
     extend_hash,
     head_of,
+    tail_hashes,
 )
-from storage.queues.consume_queues import DispatchEntry
+from storage.queues.dispatch_entry import Dispatched, DispatchEntry, EntryRun, has_runs
 
 HEADS_FROM = 8
 """Records at a time of which it pays to hash what several keys begin with once."""
@@ -85,8 +87,38 @@ class KeyColumns:
         times = array("q", self.timestamps).tobytes()
         return KeyPart(start, end, record_count, hashes, offsets, times)
 
-    def add(self, entries: Sequence[DispatchEntry], covered: int) -> None:
+    def add(self, entries: Sequence[Dispatched], covered: int) -> None:
         """Adds those of records that begin at `covered` or behind; rolled back ones have none."""
+        if not has_runs(entries):
+            self._add_singles(entries, covered)  # type: ignore[arg-type]
+            return
+        singles: list[DispatchEntry] = []
+        for entry in entries:
+            if not isinstance(entry, EntryRun):
+                singles.append(entry)
+            elif entry.physical_offset < covered:
+                singles += entry.entries()
+            else:
+                self._add_singles(singles, covered)
+                singles = []
+                self._add_run(entry)
+        self._add_singles(singles, covered)
+
+    def _add_run(self, run: EntryRun) -> None:
+        topic, _, _, offset, run_bytes, _, timestamp, sys_flag, (key,), tails = run
+        if sys_flag & _ROLLED_BACK == _ROLLED_BACK:
+            return
+        count = len(tails)
+        head, head_hash = head_of(self._topic_hashes.of(topic), key)
+        hashes = None if head is None else tail_hashes(head_hash, tails)
+        if hashes is None:
+            self._add_singles(run.entries(), 0)
+            return
+        self.hashes += hashes
+        self.offsets += range(offset, offset + run_bytes, run_bytes // count)
+        self.timestamps += repeat(timestamp, count)
+
+    def _add_singles(self, entries: Sequence[DispatchEntry], covered: int) -> None:
         hashes, offsets, timestamps = self.hashes, self.offsets, self.timestamps
         last_topic, topic_hash, head_hash = b"", 0, 0
         has_heads = len(entries) >= HEADS_FROM

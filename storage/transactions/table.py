@@ -24,7 +24,7 @@ from storage.dispatching.followers import not_of_this_log
 from storage.errors import StoreError, store_error
 from storage.files.disk import Disk
 from storage.log.reader import View
-from storage.queues.consume_queues import DispatchEntry
+from storage.queues.dispatch_entry import Dispatched, DispatchEntry, single_entries
 from storage.queues.unsynced import Unsynced, sync_files
 from storage.transactions.check import ExpectedUnits
 from storage.transactions.copies import copies_behind
@@ -166,14 +166,14 @@ class TransactionTable:
         """Records that begin below it are known."""
         return self._covered.offset
 
-    def dispatch(self, entries: Sequence[DispatchEntry]) -> None:
+    def dispatch(self, entries: Sequence[Dispatched]) -> None:
         """Takes records in the order of the log; what is covered is skipped.
 
         Raises DiskFull or StoreError from writing out; the records are known all the same.
         """
         covered = self._covered.offset
         if entries and entries[0][3] < covered:
-            entries = [entry for entry in entries if entry[3] >= covered]
+            entries = [entry for entry in single_entries(entries) if entry[3] >= covered]
         if not entries:
             return
         for change in self._ledger.changes_of(entries):

@@ -7,8 +7,9 @@ two versions can be compared beside it; a figure alone says little.  With `--syn
 broker has a slave that is played here and reports at once what it gets.  With `--acl` each
 checkout has a second broker, with access control, whose frames are signed; with `--tls` one to
 which they come through TLS, each in a record of its own, as the official client sends them.  With
-`--batch N` each send is a batch of so many, with `--delayed` each is due a second later, and its
-delivery counts too.  The figures are those of tests/bench/in_turn.py.
+`--batch N` each send is a batch of so many, whose bodies are of one length with `--even`, with
+`--delayed` each is due a second later, and its delivery counts too.  The figures are those of
+tests/bench/in_turn.py.
 """
 
 from json import loads
@@ -57,20 +58,26 @@ LOOK_S, IDLE_SHARE = 0.2, 0.03
 """Who uses less than that share of a processor in so long has delivered everything."""
 
 
-def _properties(number: int) -> str:
-    born_ms = 1_700_000_000_000 + number // 50
+def _properties(number: int, in_a_ms: int = 50) -> str:
+    born_ms = 1_700_000_000_000 + number // in_a_ms
     return (
         f"UNIQ_KEY\x01C0A80102279300000000946E{born_ms & 0xFFFFFFFF:08X}{number:04X}\x02"
         "WAIT\x01true\x02TAGS\x01TagA"
     )
 
 
-def batch_frames(queues: int, kind: SerializeType, size: int) -> list[bytes]:
-    """As the Java client makes them: bodies of 128 bytes on average, the rest as below."""
+def batch_frames(
+    queues: int, kind: SerializeType, size: int, *, is_even: bool = False
+) -> list[bytes]:
+    """As the Java client makes them, a batch in one ms: bodies of 128 bytes, at least on average,
+    the rest as below."""
     frames = []
     for number in range(DISTINCT // size):
         inside = [
-            BatchMessage(b"x" * (112 + each % 33), _properties(number * size + each).encode())
+            BatchMessage(
+                b"x" * (128 if is_even else 112 + each % 33),
+                _properties(number * size + each, size).encode(),
+            )
             for each in range(size)
         ]
         header = SendMessageHeader(
@@ -284,13 +291,14 @@ def main() -> None:
     parser.add_argument("--acl", action="store_true", help="each with access control, too")
     parser.add_argument("--tls", action="store_true", help="each through TLS, too")
     parser.add_argument("--batch", type=int, default=1, help="messages in a send")
+    parser.add_argument("--even", action="store_true", help="its bodies are of one length")
     parser.add_argument("--delayed", action="store_true", help="by a second")
     parser.add_argument("--sync-master", action="store_true", help="with a slave played here")
     options = parser.parse_args()
     kind = SerializeType.JSON if options.json else SerializeType.ROCKETMQ
     frames = send_frames(options.queues, kind, more=DELAYED if options.delayed else "")
     if options.batch > 1:
-        frames = batch_frames(options.queues, kind, options.batch)
+        frames = batch_frames(options.queues, kind, options.batch, is_even=options.even)
     signed = send_frames(options.queues, kind, account=ACCOUNT) if options.acl else []
 
     def make(name: str, checkout: Path, scratch: Path) -> LoadedBroker:

@@ -5,7 +5,13 @@ from zlib import compress as zlib_compress
 
 import pytest
 
-from protocol.batch import BatchMessage, decode_batch, encode_batch
+from protocol.batch import (
+    BatchMessage,
+    decode_alike,
+    decode_batch,
+    encode_batch,
+    first_properties,
+)
 from protocol.checksum import body_crc, crc32c
 from protocol.codes import ResponseCode
 from protocol.compression import CompressionError, compress, decompress, inflate
@@ -46,6 +52,50 @@ def test_a_broken_batch_is_the_peers_fault(bodies: list[bytes]) -> None:
             decode_batch(body)
         assert caught.value.code == ResponseCode.SYSTEM_ERROR
         assert "BufferUnderflow" in caught.value.remark
+
+
+@pytest.mark.parametrize("body_bytes", [0, 1, 128])
+@pytest.mark.parametrize("around", [(b"", b""), (b"before", b"behind"), (b"", b"b")])
+def test_messages_that_are_alike_are_cut_as_one_by_one(
+    body_bytes: int, around: tuple[bytes, bytes]
+) -> None:
+    before, behind = around
+    own = [before + b"%04d" % number + behind for number in range(9)]
+    messages = [BatchMessage(bytes(body_bytes), text, -7) for text in own]
+    data = bytearray(encode_batch(messages))
+    data[0:12] = b"not trusted."
+    body = bytes(data)
+    assert decode_batch(body) == messages
+    assert first_properties(body) == own[0]
+    bodies, tails = tuple(m.body for m in messages), tuple(b"%04d" % n for n in range(9))
+    assert decode_alike(body, before, behind) == (-7, bodies, tails)
+    for place in range(len(body)):  # what is read as alike is what it is
+        odd = body[:place] + bytes((body[place] ^ 1,)) + body[place + 1 :]
+        found = decode_alike(odd, before, behind)
+        if found is not None:
+            texts = [before + tail + behind for tail in found.tails]
+            cut = zip(found.bodies, texts, strict=True)
+            assert decode_batch(odd) == [(each, text, found.flag) for each, text in cut]
+
+
+def test_other_messages_are_not_alike() -> None:
+    first = BatchMessage(b"body", b"<0001>", 3)
+    for other in (
+        first._replace(body=b"longer"),
+        first._replace(flag=4),
+        first._replace(properties=b"<0001]"),
+        first._replace(properties=b"[0001>"),
+        first._replace(properties=b"<00010>"),
+        first._replace(body=b"bod", properties=b"<00001>"),
+    ):
+        assert decode_alike(encode_batch([first, other]), b"<", b">") is None
+        assert decode_alike(encode_batch([other, first]), b"<", b">") is None
+    assert decode_alike(encode_batch([first, first]), b"<", b">") is not None
+
+
+def test_the_first_properties_of_what_is_not_whole_are_empty() -> None:
+    for bodies in BROKEN.values():
+        assert {first_properties(body) for body in bodies} == {b""}
 
 
 def test_properties_that_do_not_fit_are_refused() -> None:

@@ -8,6 +8,7 @@ from actors.dispatching.hand_over import GapCloser
 from storage.dispatching.dispatch import DispatchEntry, Dispatcher, entry_of
 from storage.dispatching.followers import DispatchReader, Lagging
 from storage.errors import StoreError
+from storage.queues.dispatch_entry import Dispatched
 from tests.support.fake_disk import FakeDisk
 from tests.support.store import SmallStore
 
@@ -23,7 +24,7 @@ class Refusing:
         self.offsets: list[int] = []
         self.refuses = False
 
-    def dispatch(self, entries: Sequence[DispatchEntry]) -> None:
+    def dispatch(self, entries: Sequence[Dispatched]) -> None:
         if self.refuses:
             raise StoreError("as asked")
         new = [entry[3] for entry in entries if entry[3] >= self.covered_offset]
@@ -76,7 +77,7 @@ def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("actors.dispatching.hand_over.SLICE_RECORDS", 8)
 
 
-def offsets(entries: Sequence[DispatchEntry]) -> list[int]:
+def offsets(entries: Sequence[Dispatched]) -> list[int]:
     return [entry[3] for entry in entries]
 
 

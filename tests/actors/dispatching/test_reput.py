@@ -23,6 +23,7 @@ from storage.dispatching.dispatch import FED_TOGETHER, DispatchEntry, entry_of
 from storage.errors import StoreError
 from storage.message_store import MessageStore
 from storage.queues.consume_queue import UNIT
+from storage.queues.dispatch_entry import Dispatched
 from tests.support.fake_disk import FakeDisk
 from tests.support.peers import Told, simulated
 from tests.support.simulation import SimulatedSystem
@@ -279,7 +280,7 @@ def test_a_follower_that_refuses_records_gets_them_later_and_readers_do_not_wait
         assert index is not None
         take, refusals = index.dispatch, [StoreError("as asked")] * 3
 
-        def refusing(entries: Sequence[DispatchEntry]) -> None:
+        def refusing(entries: Sequence[Dispatched]) -> None:
             if refusals:
                 raise refusals.pop()
             take(entries)

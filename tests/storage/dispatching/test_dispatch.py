@@ -28,7 +28,8 @@ from storage.dispatching.dispatch import (
 from storage.errors import DiskFull
 from storage.index.index import Index
 from storage.queues.consume_queues import ConsumeQueues
-from tests.storage.derived import DELAY_LEVELS_MS, RECORD_BYTES, config, entry
+from storage.queues.dispatch_entry import Dispatched, EntryRun, MixedEntries, single_entries
+from tests.storage.derived import DELAY_LEVELS_MS, RECORD_BYTES, START_MS, config, entry
 from tests.support.clock import ManualClock
 from tests.support.fake_disk import FakeDisk
 
@@ -138,7 +139,7 @@ class Full:
     name = "full"
     covered_offset = 0
 
-    def dispatch(self, entries: Sequence[DispatchEntry]) -> None:
+    def dispatch(self, entries: Sequence[Dispatched]) -> None:
         raise DiskFull("no room for it")
 
     def write_out(self) -> None:
@@ -167,8 +168,8 @@ class Told(Full):
         self.entries: list[DispatchEntry] = []
         self.sizes: list[int] = []
 
-    def dispatch(self, entries: Sequence[DispatchEntry]) -> None:
-        self.entries += entries
+    def dispatch(self, entries: Sequence[Dispatched]) -> None:
+        self.entries += single_entries(entries)
         self.sizes.append(len(entries))
 
 
@@ -193,6 +194,25 @@ def test_of_transactions_and_sinks_followers_are_told_at_once(awaited: DispatchE
     assert not told.entries
     dispatcher.dispatch_to_queues([(*awaited[:2], 2, 2 * RECORD_BYTES, *awaited[4:]), entry(3)])
     assert [each[3] for each in told.entries] == [0, 100, 200, 300]
+
+
+def test_of_a_batch_followers_are_told_at_once_and_of_what_came_before_it() -> None:
+    told = Told()
+    queues = ConsumeQueues(config(), FakeDisk())
+    dispatcher = Dispatcher(queues, [told])
+    dispatcher.dispatch_to_queues([entry(0)])
+    assert not told.entries
+    one = entry(1, keys=(b"key1",))
+    run = EntryRun(*one[:4], 2 * RECORD_BYTES, *one[5:8], (b"key1",), (b"1", b"2"))
+    dispatcher.dispatch_to_queues(MixedEntries([run]))
+    assert [(each[3], each[8]) for each in told.entries[1:]] == [
+        (RECORD_BYTES, (b"key1",)),
+        (2 * RECORD_BYTES, (b"key2",)),
+    ]
+    assert (dispatcher.dispatched_offset, len(told.entries)) == (3 * RECORD_BYTES, 3)
+    dispatcher.dispatch_to_queues([entry(3)])
+    dispatcher.feed()
+    assert (told.sizes, queues.next_offsets()[("T", 0)]) == ([2, 1], 4)
 
 
 @settings(max_examples=50)
@@ -231,3 +251,43 @@ def test_dispatching_works_without_an_index() -> None:
     dispatcher.dispatch([entry(0, keys=(b"k",))])
     dispatcher.write_out()
     assert all(queue.written_offset == queue.max_offset for queue in queues)
+
+
+def run(number: int, count: int, queue_offset: int) -> EntryRun:
+    tails = [b"%04d" % each for each in range(number, number + count)]
+    first, run_bytes = number * RECORD_BYTES, count * RECORD_BYTES
+    keys = (b"key" + tails[0],)
+    return EntryRun(b"T", 0, queue_offset, first, run_bytes, 7, START_MS, 0, keys, tails)
+
+
+@pytest.mark.parametrize("begun", [0, 1, 4, 9])
+def test_runs_give_the_units_and_keys_of_their_records(begun: int) -> None:
+    """Whatever of them is there already."""
+    entries = MixedEntries(
+        (
+            run(0, 3, 0),
+            run(3, 1, 3),
+            entry(4, keys=(b"own",)),
+            entry(5, queue_id=1),
+            run(6, 2, 5),
+            run(8, 2, 9),  # its number does not continue the queue
+        )
+    )
+    files: list[dict[str, bytes]] = []
+    for told in (entries, single_entries(entries)):
+        disk = FakeDisk()
+        queues, index = ConsumeQueues(config(), disk), Index(config(), disk, ManualClock())
+        dispatcher = Dispatcher(queues, (index,))
+        for _ in range(2):
+            dispatcher.dispatch(single_entries(entries)[:begun])
+            dispatcher.dispatch(told)
+        assert dispatcher.dispatched_offset == index.covered_offset == 10 * RECORD_BYTES
+        dispatcher.write_out()
+        found = {}
+        for path in disk.paths():
+            file = disk.open(path, read_only=True)
+            found[path] = file.pread(file.size(), 0)
+            file.close()
+        files.append(found)
+    assert files[0] == files[1]
+    assert len(files[0]) == 3

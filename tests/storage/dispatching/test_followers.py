@@ -8,6 +8,7 @@ import pytest
 from protocol.message import BLANK_MAGIC
 from storage.dispatching.dispatch import DispatchEntry, Dispatcher, entry_of
 from storage.dispatching.followers import SLICE_RECORDS, DispatchReader, Lagging
+from storage.queues.dispatch_entry import Dispatched
 from tests.support.fake_disk import FakeDisk
 from tests.support.store import SmallStore
 
@@ -20,7 +21,7 @@ class Noting:
         self.covered_offset = covered_offset
         self.offsets: list[int] = []
 
-    def dispatch(self, entries: Sequence[DispatchEntry]) -> None:
+    def dispatch(self, entries: Sequence[Dispatched]) -> None:
         for entry in entries:
             if entry[3] >= self.covered_offset:
                 self.offsets.append(entry[3])

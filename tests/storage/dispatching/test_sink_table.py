@@ -17,7 +17,7 @@ from storage.dispatching.sink_table import (
 )
 from storage.errors import StoreError
 from storage.log.append import PutRecord
-from storage.queues.dispatch_entry import DispatchEntry
+from storage.queues.dispatch_entry import DispatchEntry, EntryRun
 from tests.support.fake_disk import FakeDisk
 from tests.support.puts import put
 from tests.support.transactions import TransactionLog
@@ -69,6 +69,23 @@ def test_the_last_message_of_a_lane_counts(log: TransactionLog, table: SinkTable
     assert table.find(Lane("q", 0, "Other")) == Progress(0, 2, b"\0" * 7 + b"\1", log.now_ms - 10)
     assert table.find(Lane("q", 2, "Topic")) is None
     assert table.covered_offset == log.log.end_offset
+
+
+def test_of_a_run_every_message_counts(log: TransactionLog, table: SinkTable) -> None:
+    entries = [log.append(record(marked(n), offset=SINK_MARK)) for n in range(4)]
+    first, last, key = entries[0], entries[-1], entries[0][8][0]
+    run_bytes = last[3] + last[4] - first[3]
+    tails = [each[8][0][-4:] for each in entries]
+    run = EntryRun(*first[:4], run_bytes, *first[5:8], (key,), tails)
+    table.dispatch([run._replace(first_keys=(b"0" * 20 + b"1" * 12,))])
+    assert table.find(Lane("q", 0, "Topic")) is None
+    other = table_of(log)
+    assert other.load(0, 0) == ""
+    other.dispatch([entries[0]])
+    other.dispatch([run])
+    found = other.find(Lane("q", 0, "Topic"))
+    assert found is not None
+    assert (found.sequence, other.covered_offset) == (4, log.log.end_offset)
 
 
 def test_copies_and_what_is_older_say_nothing(log: TransactionLog, table: SinkTable) -> None:

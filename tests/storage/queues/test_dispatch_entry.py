@@ -1,0 +1,63 @@
+"""A run of entries says the same as the entries of its records."""
+
+from storage.queues.dispatch_entry import (
+    Dispatched,
+    DispatchEntry,
+    EntryRun,
+    MixedEntries,
+    extended,
+    has_runs,
+    prefix_of,
+    record_count,
+    rest_of,
+    single_entries,
+)
+from tests.storage.derived import RECORD_BYTES, START_MS, entry
+
+RUN = EntryRun(
+    b"T", 2, 5, 300, 3 * RECORD_BYTES, 77, START_MS, 0x10, (b"key0",), (b"y0", b"y1", b"y2")
+)
+SINGLES: list[DispatchEntry] = [
+    (b"T", 2, 5 + n, 300 + n * RECORD_BYTES, RECORD_BYTES, 77, START_MS, 0x10, (b"key%d" % n,))
+    for n in range(3)
+]
+
+
+def test_a_run_is_taken_apart_into_the_entries_of_its_records() -> None:
+    assert RUN.entries() == SINGLES
+    assert single_entries([entry(2), RUN, entry(6)]) == [entry(2), *SINGLES, entry(6)]
+    mixed = MixedEntries([entry(2), RUN, entry(6)])
+    assert (record_count(mixed), has_runs(mixed), has_runs(prefix_of(mixed, 1))) == (5, True, True)
+
+
+def test_a_run_has_in_the_places_of_an_entry_what_all_have_in_common_and_where_it_ends() -> None:
+    first, last = SINGLES[0], SINGLES[-1]
+    assert RUN[:4] == first[:4] and RUN[5:9] == first[5:9]
+    assert RUN[3] + RUN[4] == last[3] + last[4]
+
+
+def test_without_runs_nothing_is_copied() -> None:
+    entries: list[Dispatched] = [entry(0), entry(1)]
+    assert single_entries(entries) is entries
+    assert (record_count(entries), has_runs(entries), has_runs([])) == (2, False, False)
+    assert prefix_of(entries, 2) is entries
+
+
+def test_a_list_with_runs_behind_it_may_hold_runs() -> None:
+    entries: list[Dispatched] = [entry(0)]
+    assert extended(entries, [entry(1)]) is entries
+    mixed = extended(entries, MixedEntries([RUN]))
+    assert (mixed, has_runs(mixed)) == ([entry(0), entry(1), RUN], True)
+    assert extended(mixed, [entry(9)]) is mixed
+
+
+def test_a_prefix_has_about_so_many_records_and_whole_runs() -> None:
+    entries = MixedEntries([entry(0), RUN, entry(6), RUN])
+    lengths = [len(prefix_of(entries, count)) for count in range(1, 10)]
+    assert lengths == [1, 2, 2, 2, 3, 4, 4, 4, 4]
+    for taken, is_mixed in ((0, True), (2, True), (4, False)):
+        assert rest_of(entries, taken) == entries[taken:]
+        assert has_runs(rest_of(entries, taken)) == is_mixed
+    singles: list[Dispatched] = [entry(n) for n in range(9)]
+    assert (rest_of(singles, 8), has_runs(rest_of(singles, 8))) == ([entry(8)], False)
+    assert [len(prefix_of(singles, count)) for count in (1, 8, 9, 10)] == [1, 8, 9, 9]
