@@ -85,6 +85,9 @@ def cluster(
     )
     servers.start_broker(config, store(tmp_path / "store"))
     try:
+        broker = servers.broker
+        assert broker is not None
+        comes_true(lambda: broker.broker.attachment.registered.value > 0)
         yield servers, namesrv, config
     finally:
         assert servers.stop(WAIT_S)
