@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 from resource import RLIMIT_NOFILE, getrlimit
+from shutil import rmtree
 
 from protocol.bodies import DataVersion, TopicConfig, TopicConfigTable
 from storage.tables.topics import format_topics
@@ -122,6 +123,7 @@ class Opponents:
         scratch = self.scratch / f"{name}-{kind}-{next(_numbers)}"
         scratch.mkdir(parents=True)
         with ExitStack() as stack:
+            stack.callback(rmtree, scratch, ignore_errors=True)  # five rounds fill a disk
             names: NameServer
             if kind == "ours":
                 own = OurNameServer(scratch / "names")
