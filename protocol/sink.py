@@ -61,6 +61,11 @@ KEY_DIGITS: Final = 32
 """Of a sink's key. Clients with an IPv6 address make 56, whose zeros may lie in that place."""
 
 
+def may_be_of_sink(key: bytes) -> bool:
+    """Whether a message with this UNIQ_KEY may be a sink's; of others few look so."""
+    return key[KEY_TIME] == NO_TIME and len(key) == KEY_DIGITS
+
+
 class SinkMark(NamedTuple):
     """Where a message stands."""
 

@@ -15,7 +15,7 @@ from typing import Protocol
 
 from protocol.message import RecordHead
 from protocol.properties import DELAY, KEYS, TAGS, UNIQ_KEY
-from protocol.sink import KEY_TIME, NO_TIME
+from protocol.sink import may_be_of_sink
 from protocol.sysflag import TRANSACTION_MASK
 from protocol.topic_names import (
     HALF_TOPIC,
@@ -142,7 +142,7 @@ class Dispatcher:
             if (
                 sys_flag & TRANSACTION_MASK
                 or topic in _OF_TRANSACTIONS
-                or (keys and keys[0][KEY_TIME] == NO_TIME)
+                or (keys and may_be_of_sink(keys[0]))
             ):
                 self.feed()
                 return

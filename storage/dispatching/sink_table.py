@@ -161,12 +161,15 @@ class SinkTable:
             entries = [entry for entry in single_entries(entries) if entry[3] >= covered]
         if not entries:
             return
-        # 0.05 µs a message that is of no sink (0.08 with a function for it).
+        # `may_be_of_sink` without a call: 0.05 µs a message that is of no sink, not 0.08.
         # Of a run the first key tells: behind KEY_TIME there is only its tail.
-        suspects = [each for each in entries if each[8] and each[8][0][KEY_TIME] == NO_TIME]
+        suspects = [
+            each
+            for each in entries
+            if each[8] and each[8][0][KEY_TIME] == NO_TIME and len(each[8][0]) == KEY_DIGITS
+        ]
         for entry in single_entries(suspects) if suspects else ():
-            if len(entry[8][0]) == KEY_DIGITS:
-                self._take(entry)
+            self._take(entry)
         last = entries[-1]
         self._covered = SinkCovered(last[3] + last[4], last[3], last[6])
 

@@ -190,7 +190,8 @@ AT_ONCE = [
 def test_of_transactions_and_sinks_followers_are_told_at_once(awaited: DispatchEntry) -> None:
     told = Told()
     dispatcher = Dispatcher(ConsumeQueues(config(), FakeDisk()), [told])
-    dispatcher.dispatch_to_queues([entry(0), entry(1, keys=(b"k",))])
+    of_ipv6 = b"0" * 56
+    dispatcher.dispatch_to_queues([entry(0, keys=(of_ipv6,)), entry(1, keys=(b"k",))])
     assert not told.entries
     dispatcher.dispatch_to_queues([(*awaited[:2], 2, 2 * RECORD_BYTES, *awaited[4:]), entry(3)])
     assert [each[3] for each in told.entries] == [0, 100, 200, 300]
