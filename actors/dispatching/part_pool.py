@@ -72,7 +72,7 @@ class PartPool(Generic[P_co]):
         self._here = here
         self._readers = readers
         self._first = order.border(order.start + here_bytes) if here else order.start
-        self._count, self._nice = workers, nice
+        self._count, self._nice = workers, nice  # no workers: none can be had
         self._workers: list[_Worker[P_co]] = []
         self._stretches = order.stretches(self._first)
         self._stretch = -1
@@ -87,6 +87,8 @@ class PartPool(Generic[P_co]):
             self._next_begin = next(self._stretches, self.order.end)
         if not self._workers:
             self._start()
+        if not self._count:
+            return self._read_here(offset)
         try:
             number, turn = self._stretch % self._count, self._stretch // self._count
             part = self._workers[number].part(turn)
@@ -101,11 +103,16 @@ class PartPool(Generic[P_co]):
         log.info(
             "reading the log", wanted=self.order.kind, processes=self._count, position=self._first
         )
-        for number in range(self._count):
-            argument = part_worker.argument(
-                self.order, self._first, number, self._count, self._nice
-            )
-            self._workers.append(_Worker(argument, self._readers.part_type))
+        try:
+            for number in range(self._count):
+                argument = part_worker.argument(
+                    self.order, self._first, number, self._count, self._nice
+                )
+                self._workers.append(_Worker(argument, self._readers.part_type))
+        except OSError as error:
+            log.warning("no processes to read the log", reason=str(error))
+            self.close()
+            self._count = 0
 
     def close(self) -> None:
         for worker in self._workers:

@@ -11,19 +11,17 @@ from protocol.message import (
     RECORD_BYTES_MIN,
     RECORD_MAGIC,
     SCAN_HEADS,
-    TOPIC_BYTES_MAX,
 )
 from storage.dispatching.dispatch import index_keys
 from storage.index.key_columns import KeyColumns, KeyPart
 from storage.log.reader import LogReader
 from storage.queues.consume_queues import DispatchEntry
-from storage.recovery.log_parts import Growing, PartOrder, StretchReader
+from storage.recovery.log_parts import Growing, PartOrder, StretchReader, topic_of
 
 KEYS = "keys"
 """Parts for the index."""
 KEY_PART_BYTES = 1 << 20
 """The log's files are cut into stretches of so many bytes: who takes a part blocks others."""
-_PROPERTIES_LENGTH_BYTES = 2
 
 
 class KeyPartReader(StretchReader[KeyPart]):
@@ -96,7 +94,7 @@ class _GrowingKeys:
             lengths = data[topic_at:text_at]
             known = topics.get(lengths)
             if known is None:
-                known = topics[lengths] = _topic(lengths)
+                known = topics[lengths] = topic_of(lengths)
             topic, text_bytes = known
             if end - text_at != text_bytes:
                 break
@@ -107,10 +105,3 @@ class _GrowingKeys:
         self._count += len(entries)
         self._end = shift + position
         return self._end
-
-
-def _topic(lengths: bytes) -> tuple[bytes, int]:
-    topic_end = len(lengths) - _PROPERTIES_LENGTH_BYTES
-    if topic_end > 1 + TOPIC_BYTES_MAX:
-        return b"", -1
-    return lengths[1:topic_end], int.from_bytes(lengths[topic_end:])

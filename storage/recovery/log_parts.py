@@ -338,8 +338,14 @@ class _Building:
         return shift + position
 
     def _topic(self, lengths: bytes) -> tuple[dict[int, _Run], int]:
-        topic_end = len(lengths) - _PROPERTIES_LENGTH_BYTES
-        if topic_end > 1 + TOPIC_BYTES_MAX:
-            return {}, -1
-        queues = self._queues.setdefault(lengths[1:topic_end], {})
-        return queues, int.from_bytes(lengths[topic_end:])
+        topic, text_bytes = topic_of(lengths)
+        return self._queues.setdefault(topic, {}) if text_bytes >= 0 else {}, text_bytes
+
+
+def topic_of(lengths: bytes) -> tuple[bytes, int]:
+    """Topic, and length of the properties, of a record's bytes from the topic's length on up to the
+    properties; a length below 0 where no topic is so long."""
+    topic_end = len(lengths) - _PROPERTIES_LENGTH_BYTES
+    if topic_end > 1 + TOPIC_BYTES_MAX:
+        return b"", -1
+    return lengths[1:topic_end], int.from_bytes(lengths[topic_end:])

@@ -1,5 +1,6 @@
 """Processes read a log ahead; without them it is read all the same."""
 
+import errno
 from dataclasses import replace
 from pathlib import Path
 
@@ -71,6 +72,24 @@ def test_a_log_that_others_read_ahead_has_all_its_units(tmp_path: Path, killed_a
     found = [part for part in pools[0].given if part is not None]
     assert sum(part.record_count for part in found) > RECORDS * 3 // 4
     assert not pools[0]._workers, "they are gone when the store is open"
+
+
+def test_where_no_process_can_be_had_all_is_read_here(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = filled(tmp_path)
+    asked: list[object] = []
+
+    def refused(*arguments: object, **_: object) -> None:
+        asked.append(arguments)
+        raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
+
+    monkeypatch.setattr("actors.dispatching.part_pool.Popen", refused)
+    store = MessageStore(config, RealDisk(), ManualClock(), SmallPool)
+    report = store.open()
+    assert (report.record_count, report.dispatched_count, report.gaps) == (RECORDS, RECORDS, [])
+    store.abandon()
+    assert len(asked) == 1
 
 
 def test_a_short_log_is_read_here(tmp_path: Path) -> None:
