@@ -74,13 +74,6 @@ def single_entries(entries: Sequence[Dispatched]) -> Sequence[DispatchEntry]:
     return singles
 
 
-def record_count(entries: Sequence[Dispatched]) -> int:
-    """Of how many records they are."""
-    if not isinstance(entries, MixedEntries):
-        return len(entries)
-    return len(entries) + sum([len(e.tails) - 1 for e in entries if isinstance(e, EntryRun)])
-
-
 def cut_behind(entries: list[Dispatched], count: int) -> tuple[list[Dispatched], list[Dispatched]]:
     """The first of them, of about `count` records, and the rest: a run is not cut."""
     if not isinstance(entries, MixedEntries):
