@@ -55,7 +55,9 @@ public final class Load {
         producer.start();
         switch (text("load")) {
             case "fill":
-                new SendLoad(producer, messages(), new Window(), 0).fill(number("count", 0));
+                SendLoad filling = new SendLoad(producer, messages(), new Window(), 0);
+                filling.sendFirst();
+                filling.fill(number("count", 0));
                 break;
             default:
                 measure(producer);
