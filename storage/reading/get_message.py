@@ -116,6 +116,8 @@ def _views(log: ReadableLog, result: GetResult) -> list[memoryview]:
         return [log.view(start, end - start) for start, end in result.runs]
     low, high = result.span
     span = log.view(low, high - low)
+    if len(result.runs) == 1:
+        return [span]
     return [span[start - low : end - low] for start, end in result.runs]
 
 

@@ -91,7 +91,7 @@ class PlainGet:
     ) -> GetResult | None:
         """These messages, if nothing speaks against them; `room` for one more is left."""
         total = sum(sizes)
-        ends = [*map(add, starts, sizes)]
+        ends = (*map(add, starts, sizes),)
         behind = starts[1:]
         low, high = starts[0], ends[-1]
         if (
@@ -101,16 +101,20 @@ class PlainGet:
             or low // self._file_bytes != (high - 1) // self._file_bytes
         ):
             return None
-        if not all(map(lt, ends, behind)):
-            gaps = [*map(sub, behind, ends)]
-            if min(gaps) < 0:
-                return None
-            starts = [low, *compress(behind, gaps)]
-            ends = [*compress(ends, gaps), high]
+        if ends[:-1] == behind:
+            runs = [(low, high)]
+        else:
+            if not all(map(lt, ends, behind)):
+                gaps = [*map(sub, behind, ends)]
+                if min(gaps) < 0:
+                    return None
+                starts = [low, *compress(behind, gaps)]
+                ends = (*compress(ends, gaps), high)
+            runs = [*zip(starts, ends, strict=True)]
         return GetResult(
             _FOUND,
             next_offset,
-            runs=[*zip(starts, ends, strict=True)],
+            runs=runs,
             count=len(sizes),
             body_bytes=total,
             span=(low, high),

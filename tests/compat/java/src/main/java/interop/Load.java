@@ -55,7 +55,9 @@ public final class Load {
         producer.start();
         switch (text("load")) {
             case "fill":
-                new SendLoad(producer, messages(), new Window(), 0).fill(number("count", 0));
+                SendLoad filling = new SendLoad(producer, messages(), new Window(), 0);
+                filling.sendFirst();
+                filling.fill(number("count", 0));
                 break;
             default:
                 measure(producer);
@@ -80,7 +82,8 @@ public final class Load {
         SendLoad load = new SendLoad(producer, messages, sent, number("most", Long.MAX_VALUE));
         load.sendFirst();
         List<Thread> threads = load.start(text("load"), (int) number("threads", 1), this::number);
-        sent.await(number("topics", 0));   // the first message to a topic asks for its route
+        // The first message to a topic asks for its route; so many as "first" says warm up the client's code.
+        sent.await(Math.max(number("topics", 0), number("first", 0)));
         // What is counted is what is told of: sends, what a listener gets, what a second group reads.
         boolean atListener = text("counts", "sends").equals("listener");
         Window timed = atListener ? received : sent;
