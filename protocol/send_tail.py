@@ -17,7 +17,9 @@ it is right is for others to find out.
 """
 
 from collections.abc import Mapping
+from functools import lru_cache
 from re import compile as compile_pattern
+from struct import Struct
 from typing import TypeVar
 
 from orjson import JSONDecodeError
@@ -40,6 +42,8 @@ _SIGNATURE_CHARS = 28
 _QUOTE, _BACKSLASH = b'"', b"\\"
 _SIGNATURE_ENTRY = b"\x00\x09Signature\x00\x00\x00\x1c"
 assert _SIGNATURE_ENTRY[-1] == _SIGNATURE_CHARS
+_LAYOUTS_MAX = 1024
+"""Properties have few lengths. Another length costs the making of a structure, 3 µs."""
 _REST = compile_pattern(
     rb'","AccessKey":"([ !#-\[\]-~]*)"'
     rb'(?:,"Timestamp":"([0-9]{1,18})")?(?:,"SecurityToken":"([ !#-\[\]-~]*)")?'
@@ -148,17 +152,31 @@ class JsonTails:
         return learnt
 
 
+@lru_cache(maxsize=_LAYOUTS_MAX)
+def _twice(before_size: int, own_size: int, rest_size: int) -> Struct:
+    """All fields of a header in which those of a send are there twice."""
+    return Struct(
+        f"{before_size}s"  # a to i
+        f"{own_size}s"  # j to n, those that are not missing
+        f"{before_size}s"  # a to i again
+        f"{own_size + len(_SIGNATURE_ENTRY)}s"  # j to n again, and the name of the signature
+        f"{_SIGNATURE_CHARS}s"
+        f"{rest_size}s"  # AccessKey, and SecurityToken if there is one
+    )
+
+
 class BinaryTails:
     """The signed tails of one connection with binary headers."""
 
     __slots__ = (
+        "_before_size",
         "_behind",
         "_end",
-        "_end_size",
         "_head",
+        "_layout",
         "_own_bytes",
-        "_own_size",
         "_rest",
+        "_size",
         "_usual",
         "seen",
     )
@@ -169,7 +187,8 @@ class BinaryTails:
         self._own_bytes = self._end = self._rest = b"\xff"
         self._usual = _NO_TAIL, "", ""
         self._head, self._behind = b"", b""
-        self._own_size = self._end_size = 1
+        self._before_size, self._layout = 0, _twice(0, 0, 0)
+        self._size = self._layout.size
 
     def read(
         self,
@@ -187,23 +206,26 @@ class BinaryTails:
         """The tail at `at`, behind fields that begin at `fields_at` and have these values; None:
         one of another form.
 
-        0.6 µs, where the general decoder takes 30; some 0.1 less than with the values as a tuple.
+        0.4 µs, where the general decoder takes 30; with one slice after the other it was 0.6.
         """
-        again_at = at + self._own_size
-        again_end = again_at + at - fields_at
-        signature_at = again_end + self._end_size
-        rest_at = signature_at + _SIGNATURE_CHARS
-        if not (
-            data[rest_at:end] == self._rest
-            and data[again_end:signature_at] == self._end
-            and data[again_at : again_end + self._own_size] == data[fields_at:again_at]
-        ):
+        if at - fields_at != self._before_size:
+            self._measure(at - fields_at)
+        if end - fields_at != self._size:
+            return self._learn(data, fields_at, at, end, a_to_d, e, f, g, h, i)
+        before, own, again, own_end, signature, rest = self._layout.unpack_from(data, fields_at)
+        if rest != self._rest or own != self._own_bytes or own_end != self._end or again != before:
             return self._learn(data, fields_at, at, end, a_to_d, e, f, g, h, i)
         send = new_object(SignedSend)
         send.tail, send.access_key, send.timestamp = self._usual
-        send.signature = data[signature_at:rest_at]
+        send.signature = signature
         send.values = b"".join((self._head, a_to_d, e, f, g, h, i, self._behind))
         return send
+
+    def _measure(self, before_size: int) -> None:
+        """From now on the fields before the tail are of that length."""
+        self._before_size = before_size
+        self._layout = _twice(before_size, len(self._own_bytes), len(self._rest))
+        self._size = self._layout.size
 
     def _learn(
         self, data: bytes, fields_at: int, at: int, end: int, *before: bytes
@@ -222,8 +244,8 @@ class BinaryTails:
             return None  # its form is known: it is not twice the same
         self._own_bytes, self._end, self._rest = own_bytes, own_bytes + _SIGNATURE_ENTRY, rest
         self._usual = tail, shown[ACCESS_KEY], ""
-        self._own_size, self._end_size = len(own_bytes), len(self._end)
         self._head, self._behind = signed_values(shown), signed_values(own)
+        self._measure(at - fields_at)
         found = self.read(data, fields_at, at, end, *before)
         self.seen = found is not None
         return found
