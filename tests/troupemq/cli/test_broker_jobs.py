@@ -18,8 +18,9 @@ from tests.manual.following import blocks, commands
 from tests.support.actors import WAIT_S
 from troupemq import servers as servers_module
 from troupemq.cli import cli
+from troupemq.jobs_beside import JobsPlace
 from troupemq.logs import set_up_logs
-from troupemq.servers import JobsPlace, Servers
+from troupemq.servers import Servers
 
 CHILD = """
 import json, sys

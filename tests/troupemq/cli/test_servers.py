@@ -14,7 +14,7 @@ from storage.config import StoreConfig
 from storage.errors import StoreError
 from storage.files.disk import RealDisk
 from tests.compat.patience import wait_until
-from troupemq import servers, tour
+from troupemq import jobs_beside, servers, tour
 from troupemq.cli import cli
 from troupemq.cli import servers as commands
 from troupemq.cli.admin.brokers import runtime_info
@@ -349,7 +349,9 @@ def test_a_setting_without_a_value_is_a_usage_error() -> None:
 def test_jobs_are_told_the_master_over_that_of_the_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(servers, "find_java", lambda _: "/java")
-    make = servers.job_commands(tmp_path / "spark.conf", {"spark.master": "yarn", "spark.x": "y"})
+    monkeypatch.setattr(jobs_beside, "find_java", lambda _: "/java")
+    make = jobs_beside.job_commands(
+        tmp_path / "spark.conf", {"spark.master": "yarn", "spark.x": "y"}
+    )
     child = make(JobOrder("traffic", {}, {"spark.x": "of its entry"}, 1.0), str(tmp_path))
     assert child.argv[-4:] == ["--set", "spark.master=yarn", "--set", "spark.x=of its entry"]
