@@ -104,6 +104,7 @@ def _put_message(parts: Parts, answers: PutAnswers, slaves: Slaves) -> PutMessag
         appender=appender,
         answers=answers,
         random=parts.random,
+        clock=parts.system.clock,
         recent_halves=parts.recent_halves,
         topic_table=address("topics"),
         owner=owner,
@@ -113,7 +114,6 @@ def _put_message(parts: Parts, answers: PutAnswers, slaves: Slaves) -> PutMessag
         store.commit_log,
         store.config,
         parts.system.disk,
-        parts.put_stats,
         addresses=addresses,
         owner=owner,
     )
@@ -125,6 +125,7 @@ def _put_message(parts: Parts, answers: PutAnswers, slaves: Slaves) -> PutMessag
             admission=admission,
             internal_appends=internal_appends,
             log_end=log_end,
+            stats=parts.put_stats,
             addresses=addresses,
         )
     return PutMessage(

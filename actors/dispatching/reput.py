@@ -40,9 +40,10 @@ from actors.dispatching.trim import (
 )
 from actors.engine.actor import Actor, BatchEnd, handles
 from actors.engine.address import Address
+from actors.engine.inbox import BATCH_END
 from storage.errors import StoreError
 from storage.message_store import MessageStore
-from storage.queues.dispatch_entry import Dispatched, extended, prefix_of, rest_of
+from storage.queues.dispatch_entry import Dispatched, cut_behind, extended
 from storage.queues.unsynced import UnsyncedQueues
 from storage.replica.queue_generations import QueueGenerations
 from storage.retention.trimming import RemovedQueues, Trimming, remove_queues
@@ -59,7 +60,8 @@ class Appended:
     """The log holds everything below `end_offset`; `entries` are its new records, in order."""
 
     end_offset: int
-    entries: Sequence[Dispatched]
+    entries: list[Dispatched]
+    """Reput's own from then on."""
 
 
 @dataclass(slots=True)
@@ -155,23 +157,17 @@ class Reput(Actor):
     @handles(Appended)
     def on_appended(self, message: Appended) -> None:
         """Keeps the entries for the end of the batch."""
-        self._gathered = extended(self._gathered, message.entries)
+        gathered = self._gathered
+        self._gathered = extended(gathered, message.entries) if gathered else message.entries
         self._end_offset = message.end_offset
 
     @handles(BatchEnd)
     def on_batch_end(self, _: BatchEnd) -> None:
         """Dispatches what was gathered, in bulk."""
-        self._dispatch()
-
-    @handles(_DispatchMore)
-    def on_dispatch_more(self, _: _DispatchMore) -> None:
-        """The end of this batch comes."""
-
-    def _dispatch(self) -> None:
         gathered = self._gathered
         if not gathered:
             return
-        entries = prefix_of(gathered, DISPATCHED_MAX)
+        entries, rest = cut_behind(gathered, DISPATCHED_MAX)
         end_offset = entries[-1][3] + entries[-1][4]
         dispatcher = self._store.dispatcher
         try:
@@ -181,15 +177,19 @@ class Reput(Actor):
             self._gap.part_with_those_behind(dispatcher.dispatched_offset)
             if dispatcher.dispatched_offset < end_offset:
                 return  # the same entries are dispatched again on the next tick
-        self._gathered = rest_of(gathered, len(entries))
+        self._gathered = rest
         if self._generations is not None:
             self._tell_begun_anew(self._generations)
-        if self._gathered:
+        if rest:
             self.address.tell(_DispatchMore())
-        self.following.dispatched_offset = end_offset if self._gathered else self._end_offset
+        self.following.dispatched_offset = end_offset if rest else self._end_offset
         self.following.store_timestamp = entries[-1][6]
         if self._held.count:
             self._pull_hold.tell(Arrived(entries))
+
+    @handles(_DispatchMore)
+    def on_dispatch_more(self, _: _DispatchMore) -> None:
+        """The end of this batch comes."""
 
     def _feed(self) -> None:
         """Tells the followers what they have not been told of the records that were dispatched."""
@@ -209,7 +209,7 @@ class Reput(Actor):
     @handles(_Tick)
     def on_tick(self, _: _Tick) -> None:
         """Units reach their files a little later, in one write per queue."""
-        self._dispatch()
+        self.on_batch_end(BATCH_END)
         self._feed()
         try:
             self._store.dispatcher.write_out()
@@ -259,7 +259,7 @@ class Reput(Actor):
     @handles(WriteOutIndex)
     def on_write_out_index(self, message: WriteOutIndex) -> None:
         """A query wants to find the newest keys too."""
-        self._dispatch()
+        self.on_batch_end(BATCH_END)
         if self._gathered and self._refused is None:
             self.address.tell(message)
             return

@@ -38,7 +38,6 @@ class Loop(Stepper):
     def __init__(self, system: System) -> None:
         self.mail = LoopMail()
         super().__init__(system, self.mail, "loop")
-        self._ended: dict[Receiver, None] = {}
         self._next_round: list[tuple[Address, object]] = []
         self._longest_s = 0.0
         """Handlers longer than this are worth a note; looked up once a round."""
@@ -178,7 +177,7 @@ class Loop(Stepper):
         """Handles the mail that is there now, then tells those who want it that this was all."""
         items = self.mail.items
         popleft = items.popleft
-        ended = self._ended
+        ended: dict[Receiver, None] = {}
         before = perf_counter()
         for _ in range(min(len(items), PASS_MESSAGES_MAX)):
             address, message = popleft()
@@ -196,14 +195,8 @@ class Loop(Stepper):
             if after - before > self._longest_s:
                 self._slow(receiver, type(message).__name__, (after - before) * 1000)
             before = after
-        if ended:
-            self._end_batches(before)
-
-    def _end_batches(self, before: float) -> None:
-        receivers = tuple(self._ended)
-        self._ended.clear()
         live = self.system.live
-        for receiver in receivers:
+        for receiver in ended:
             if receiver not in live:
                 continue
             try:

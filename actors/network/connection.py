@@ -286,14 +286,13 @@ class Connection(Actor):
             return
         if sent_bytes:  # a peer that takes little at a time is not idle
             self.last_traffic_ms = self.system.clock.monotonic_ms()
-        has_unsent = self._transport.has_unsent
-        if has_unsent or self._is_unsent_noted:
-            self._is_unsent_noted = has_unsent
-            unsent_bytes = self._transport.unsent_bytes
+        unsent_bytes = self._transport.unsent_bytes
+        if unsent_bytes or self._is_unsent_noted:
+            self._is_unsent_noted = unsent_bytes > 0
             self._limits.unsent.note(self, unsent_bytes, is_moving=sent_bytes > 0)
-        if self._close_reason is not None and not has_unsent:
+        if self._close_reason is not None and not unsent_bytes:
             self.end(self._close_reason)
-        elif has_unsent or self._watched != EPOLLIN:  # else it is watched as it has to be
+        elif unsent_bytes or self._watched != EPOLLIN:  # else it is watched as it has to be
             self._watch()
 
     @handles(CopyOut)
@@ -345,7 +344,7 @@ class Connection(Actor):
             and self._in_flight_bytes <= IN_FLIGHT_BYTES_MAX
             and self._transport.unsent_bytes <= UNSENT_BYTES_MAX
         )
-        events = (EPOLLIN if reading else 0) | (EPOLLOUT if self._transport.has_unsent else 0)
+        events = (EPOLLIN if reading else 0) | (EPOLLOUT if self._transport.unsent_bytes else 0)
         if events != self._watched:
             self.system.loop.watch(self._transport.sock, events, self)
             self._watched = events

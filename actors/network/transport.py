@@ -51,11 +51,6 @@ class Transport:
         self._unsent += buffers
         self.unsent_bytes += sum(map(len, buffers))
 
-    @property
-    def has_unsent(self) -> bool:
-        """Whether there is something to flush."""
-        return bool(self._unsent)
-
     def flush(self) -> int:
         """Sends what waits until the socket takes no more; how many bytes it took.
 

@@ -212,6 +212,8 @@ class SlaveLink:
             self._send((encode_transfer_head(self._next, size), view))
             self._next += size
             sent_bytes += size
+            if self._next == self._master.transfer_end:
+                break
         if self.is_open:
             self._watch()
 

@@ -32,12 +32,13 @@ from actors.sending.allocate_file import BeginLogAt, FileFailed, FilePrepared
 from actors.sending.internal_append import InternalAppend, InternalAppends
 from actors.sending.log_end import CREATE_FAILED, LogEnd
 from actors.sending.send_rules import RefusedError
+from actors.statistics.put_stats import PutStats
 from actors.tables.topics import TopicReady
 from protocol.bodies import TopicConfig
 from protocol.codes import ResponseCode
-from storage.dispatching.dispatch import DispatchEntry
 from storage.errors import StoreError
 from storage.log.commit_log import CommitLog
+from storage.queues.dispatch_entry import Dispatched
 from storage.replica.replica_log import ReplicaLog
 from storage.retention.trimming import KEPT_TOPICS
 
@@ -94,6 +95,7 @@ class PutReplica(Actor):
         admission: Admission,
         internal_appends: InternalAppends,
         log_end: LogEnd,
+        stats: PutStats,
         addresses: Mapping[str, Address],
     ) -> None:
         super().__init__()
@@ -101,12 +103,12 @@ class PutReplica(Actor):
         self._log = commit_log
         self._topics = topics
         self._admission, self._own = admission, internal_appends
-        self._end = log_end
+        self._end, self._stats = log_end, stats
         self._to = addresses
         self._incoming: deque[AppendReplica] = deque()
         self._begins_at = -1
         self._damaged_at = -1
-        self._undispatched: list[DispatchEntry] = []
+        self._undispatched: list[Dispatched] = []
         self._dispatch_is_due = False
         self._reput_end = self._log.end_offset
         self._table: object = None
@@ -121,8 +123,7 @@ class PutReplica(Actor):
     @handles(Sends)
     def on_sends(self, message: Sends) -> None:
         """Messages are put to the master."""
-        now_ms = self.system.clock.now_ms()
-        self._admission.refuse(message, self._end.not_available(), now_ms)
+        self._admission.refuse(message, self._end.not_available())
 
     @handles(InternalAppend)
     def on_internal_append(self, message: InternalAppend) -> None:
@@ -229,6 +230,8 @@ class PutReplica(Actor):
     def _tell_reput(self) -> None:
         entries, self._undispatched = self._undispatched, []
         self._reput_end = self._log.end_offset
+        self._stats.put_count += len(entries)
+        self._stats.put_bytes += sum([entry[4] for entry in entries])
         self._end.dispatch(entries)
         self._look_up({entry[0] for entry in entries})
 

@@ -40,6 +40,7 @@ from protocol.message import HEAD_V6
 from protocol.send_values import LearntShape, Send, SendShape
 from protocol.sysflag import BORN_HOST_V6, TRANSACTION_MASK
 from protocol.topic_names import HALF_TOPIC
+from storage.clock import Clock
 from storage.config import StoreConfig
 
 PARKED_MAX = 20_000
@@ -80,6 +81,7 @@ class Admission:
         appender: Appender,
         answers: PutAnswers,
         random: Random,
+        clock: Clock,
         recent_halves: RecentHalves,
         topic_table: Address,
         owner: Address,
@@ -90,7 +92,7 @@ class Admission:
         self._appender = appender
         self._answers = answers
         self._rules = SendRules(config, random)
-        self._config, self._store_config = config, store_config
+        self._config, self._store_config, self._clock = config, store_config, clock
         self._recent_halves = recent_halves
         self._owner = owner
         self._rejects_transactions = config.reject_transaction_message
@@ -102,7 +104,7 @@ class Admission:
 
     # --- many at a time
 
-    def admit(self, sends: Sends, puts: list[SendPut], now_ms: int, arrived_ms: float) -> int:
+    def admit(self, sends: Sends, puts: list[SendPut], arrived_ms: float) -> int:
         """Checks every send; adds to `puts` what passes, and gives the bytes of their bodies."""
         sends.owed = len(sends.sends)
         self._look_at_topics()
@@ -110,7 +112,7 @@ class Admission:
         for send in sends.sends:
             context = self._answers.arrived(sends, send) if see_sends else None
             try:
-                put = put_of(sends, send, context, now_ms, arrived_ms)
+                put = put_of(sends, send, context, arrived_ms)
             except (RefusedError, RemoteError) as error:
                 self._answers.refused(sends, send, error, context)
                 continue
@@ -121,19 +123,18 @@ class Admission:
             sends.hand_over()
         return body_bytes
 
-    def refuse(self, sends: Sends, error: RefusedError, now_ms: int) -> None:
+    def refuse(self, sends: Sends, error: RefusedError) -> None:
         """Refuses all that the store does not take; what should not have been sent, for that."""
         sends.owed = len(sends.sends)
         self._look_at_topics()
         for send in sends.sends:
-            self._refuse_checked(sends, send, error, self._answers.arrived(sends, send), now_ms)
+            self._refuse_checked(sends, send, error, self._answers.arrived(sends, send))
         sends.hand_over()
 
     def topic_ready(
         self,
         message: TopicReady,
         puts: list[SendPut],
-        now_ms: int,
         arrived_ms: float,
         error: RefusedError | None,
     ) -> int:
@@ -147,10 +148,10 @@ class Admission:
             if message.config is None:
                 self._answers.refused(sends, send, unknown, context)
             elif error is not None:
-                self._refuse_checked(sends, send, error, context, now_ms)
+                self._refuse_checked(sends, send, error, context)
             else:
                 try:
-                    put = self.put_of(sends, send, context, now_ms, arrived_ms)
+                    put = self.put_of(sends, send, context, arrived_ms)
                 except (RefusedError, RemoteError) as refusal:
                     self._answers.refused(sends, send, refusal, context)
                 else:
@@ -182,7 +183,6 @@ class Admission:
         sends: Sends,
         send: Send,
         context: SendContext | None,
-        now_ms: int,
         arrived_ms: float,
     ) -> SendPut | None:
         """What can be appended; None when the send is parked until its topic is made.
@@ -192,7 +192,7 @@ class Admission:
         tail, body, queue_id = send.tail, send.body, send.queue_id
         state = self._by_shape.get(send.shape)
         if state is None:
-            state = self._find_state(sends, send, context, now_ms)
+            state = self._find_state(sends, send, context)
             if state is None:
                 return None
         if queue_id >= state.queue_id_limit:
@@ -296,10 +296,10 @@ class Admission:
         )
         return batch, suffix.waits
 
-    def _check(self, sends: Sends, send: Send, now_ms: int) -> None:
+    def _check(self, sends: Sends, send: Send) -> None:
         """What is looked at before the store may say no; makes no topic. Raises RefusedError."""
         rules = self._rules
-        rules.check_accepting(now_ms)
+        rules.check_accepting(self._clock.now_ms())
         config = rules.check_topic(send.shape.topic, self._topics.value)
         if config is None:
             return
@@ -329,10 +329,10 @@ class Admission:
         self._max_record_bytes = min(self._group_bytes_max, longest)
 
     def _find_state(
-        self, sends: Sends, send: Send, context: SendContext | None, now_ms: int
+        self, sends: Sends, send: Send, context: SendContext | None
     ) -> TopicState | None:
         shape = send.shape
-        self._rules.check_accepting(now_ms)
+        self._rules.check_accepting(self._clock.now_ms())
         config = self._rules.check_topic(shape.topic, self._topics.value)
         if config is None or shape.topic in self._parking:
             self._park(shape.topic, sends, send, context)
@@ -381,10 +381,9 @@ class Admission:
         send: Send,
         error: RefusedError,
         context: SendContext | None,
-        now_ms: int,
     ) -> None:
         try:
-            self._check(sends, send, now_ms)
+            self._check(sends, send)
         except RefusedError as earlier:
             error = earlier
         self._answers.refused(sends, send, error, context)

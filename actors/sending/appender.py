@@ -17,7 +17,7 @@ from protocol.bodies import TopicConfig
 from protocol.sysflag import TRANSACTION_PREPARED
 from storage.log.append import AlikeParts, Placed, PutBatch, PutRecord
 from storage.log.commit_log import CommitLog
-from storage.queues.dispatch_entry import Dispatched, EntryRun, MixedEntries, has_runs
+from storage.queues.dispatch_entry import Dispatched, EntryRun, MixedEntries
 
 
 @dataclass(slots=True, eq=False)
@@ -113,15 +113,15 @@ class Appender:
         Gives how many of the puts are stored, fewer if the next file is not there yet, and what is
         to be dispatched. Raises OSError or StoreError when the disk refuses: nothing is stored.
         """
-        self._give_offsets(puts)
+        groups = self._give_offsets(puts)
         try:
-            placed = self._log.append([put.group for put in puts], now_ms)
+            placed = self._log.append(groups, now_ms)
         except BaseException:
             self._take_back(puts)
             raise
         store_timestamp = self._log.last_store_timestamp
         entries: list[Dispatched] = []
-        stored = done = 0
+        stored = done = stored_bytes = 0
         for put in puts:
             if done == len(placed):
                 self._take_back(puts[stored:])
@@ -133,8 +133,8 @@ class Appender:
                 count = len(group.parts)
                 group.places = placed[done : done + count]
                 size = sum(group.places[-1]) - offset
-                if isinstance(group.parts, AlikeParts):
-                    entries = entries if has_runs(entries) else MixedEntries(entries)
+                if isinstance(group.parts, AlikeParts) and not isinstance(entries, MixedEntries):
+                    entries = MixedEntries(entries)
                 entries += _entries_of(group, store_timestamp)
             else:
                 count = 1
@@ -153,22 +153,28 @@ class Appender:
                     )
                 )
             done += count
+            stored_bytes += size
             counts.count += count
             counts.bytes += size
             counts.times += 1
             if size > SMALL_BYTES:
                 counts.note_large(size)
+        self._stats.put_count += done
+        self._stats.put_bytes += stored_bytes
         return stored, entries
 
     @staticmethod
-    def _give_offsets(puts: Sequence[Put]) -> None:
+    def _give_offsets(puts: Sequence[Put]) -> list[Record | SentBatch]:
+        groups = []
         for put in puts:
             group, next_offsets = put.group, put.state.next_offsets
+            groups.append(group)
             if group.sys_flag & TRANSACTION_PREPARED:
                 continue  # prepared or rolled back: in no queue, so without a number
             offset = group.queue_offset = next_offsets.get(group.queue_id, 0)
             count = len(group.parts) if isinstance(group, SentBatch) else 1
             next_offsets[group.queue_id] = offset + count
+        return groups
 
     @staticmethod
     def _take_back(puts: Sequence[Put]) -> None:

@@ -166,7 +166,7 @@ class GroupCommit(Actor):
             self._unreplicated.append(waiting)
         if replica_code is None and message.offset <= self._replicas.acked_offset:
             self.on_acked(Acked())  # the slave was faster than this message
-        else:
+        elif flush_code is not None and replica_code is not None:
             self._answer([waiting])
 
     def _sync(self) -> None:

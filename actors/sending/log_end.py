@@ -3,7 +3,7 @@
 A plain class; PutMessage holds the one there is, or PutReplica on a slave.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from structlog import get_logger
 
@@ -12,12 +12,11 @@ from actors.engine.address import Address
 from actors.retention.clean_files import DropFiles, FilesDropped
 from actors.sending.allocate_file import FilePrepared, PrepareFile
 from actors.sending.send_rules import RefusedError
-from actors.statistics.put_stats import PutStats
 from protocol.codes import ResponseCode
 from storage.config import StoreConfig
 from storage.files.disk import Disk
 from storage.log.commit_log import CommitLog
-from storage.queues.dispatch_entry import Dispatched, record_count
+from storage.queues.dispatch_entry import Dispatched
 from storage.retention.cleaning import disk_use
 
 log = get_logger(__name__)
@@ -31,14 +30,13 @@ _STOPPED = (
 
 
 class LogEnd:
-    """Asks for the next file, knows who forbids to write, counts and passes on what was written."""
+    """Asks for the next file, knows who forbids to write, passes on what was written."""
 
     def __init__(
         self,
         commit_log: CommitLog,
         config: StoreConfig,
         disk: Disk,
-        stats: PutStats,
         *,
         addresses: Mapping[str, Address],
         owner: Address,
@@ -46,11 +44,12 @@ class LogEnd:
         """`owner` gets the files."""
         self._log = commit_log
         self._config, self._disk = config, disk
-        self._stats = stats
         self._allocate_file, self._reput = addresses["allocate_file"], addresses["reput"]
         self._owner = owner
         self._file_wanted = -1
         self._forbidden: dict[str, WritesForbidden] = {}
+        self.is_forbidden = False
+        """Whether anybody forbids to write."""
         self.waits_for_file = False
         """What was to be written finds no room; set by the owner."""
 
@@ -94,11 +93,7 @@ class LogEnd:
                 log.error("no more messages are taken", reason=message.reason)
         elif self._forbidden.pop(message.source, None) is not None and not self._forbidden:
             log.info("messages are taken again")
-
-    @property
-    def is_forbidden(self) -> bool:
-        """Whether anybody forbids to write."""
-        return bool(self._forbidden)
+        self.is_forbidden = bool(self._forbidden)
 
     def is_forbidden_but_by(self, source: str) -> bool:
         """Whether anybody else than this one does."""
@@ -111,8 +106,6 @@ class LogEnd:
 
     # --- what was written
 
-    def dispatch(self, entries: Sequence[Dispatched]) -> None:
-        """Counts these records, up to the end of the log, and tells Reput of them."""
-        self._stats.put_count += record_count(entries)
-        self._stats.put_bytes += sum([entry[4] for entry in entries])
+    def dispatch(self, entries: list[Dispatched]) -> None:
+        """Tells Reput of these records, up to the end of the log."""
         self._reput.tell(Appended(self._log.end_offset, entries))

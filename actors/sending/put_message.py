@@ -117,13 +117,13 @@ class PutMessage(Actor):
     @handles(Sends)
     def on_sends(self, message: Sends) -> None:
         """Checks every send; what passes waits for the end of the batch."""
-        arrived_ms, now_ms = self.system.clock.monotonic_ms(), self.system.clock.now_ms()
         if self._end.is_forbidden:
-            self._admission.refuse(message, self._end.not_available(), now_ms)
+            self._admission.refuse(message, self._end.not_available())
             return
+        arrived_ms = self.system.clock.monotonic_ms()
         if not self._pending:
             self._batch_started_ms = arrived_ms
-        self._pending_bytes += self._admission.admit(message, self._pending, now_ms, arrived_ms)
+        self._pending_bytes += self._admission.admit(message, self._pending, arrived_ms)
         if self._pending_bytes > COMMIT_BYTES and not self._end.waits_for_file:
             self._commit()
 
@@ -132,9 +132,9 @@ class PutMessage(Actor):
         """The topic exists now, or may not: what is parked for it goes on, in order."""
         self._own.topic_ready(message, self._topics.value)
         error = self._end.not_available() if self._end.is_forbidden else None
-        arrived_ms, now_ms = self.system.clock.monotonic_ms(), self.system.clock.now_ms()
+        arrived_ms = self.system.clock.monotonic_ms()
         self._pending_bytes += self._admission.topic_ready(
-            message, self._pending, now_ms, arrived_ms, error
+            message, self._pending, arrived_ms, error
         )
 
     @handles(InternalAppend)
@@ -174,22 +174,21 @@ class PutMessage(Actor):
         if entries:
             if self._recent_halves.expected:
                 self._recent_halves.stored()
-            self._answer(stored)
+            if self._waits:
+                stored = self._answer_later(stored)
+            if stored:
+                self._answers.stored(stored, ResponseCode.SUCCESS)
             self._end.dispatch(entries)
         took_ms = self.system.clock.monotonic_ms() - self._batch_started_ms
-        self._stats.took(took_ms, len(stored))
+        self._stats.took(took_ms, count)
         if took_ms > SLOW_PUT_MS:
-            log.warning("slow put", ms=round(took_ms), sends=len(stored))
+            log.warning("slow put", ms=round(took_ms), sends=count)
 
-    def _answer(self, stored: Sequence[SendPut]) -> None:
-        """Those that wait for the disk or a slave travel to GroupCommit, but where WAIT=false."""
-        if self._waits:
-            later = [put for put in stored if put.waits]
-            self._group_commit.tell(CommitUpTo(self._store.commit_log.end_offset, later))
-            if len(later) == len(stored):
-                return
-            stored = [put for put in stored if not put.waits]
-        self._answers.stored(stored, ResponseCode.SUCCESS)
+    def _answer_later(self, stored: Sequence[SendPut]) -> list[SendPut]:
+        """Those that wait for the disk or a slave travel to GroupCommit; the others, WAIT=false."""
+        later = [put for put in stored if put.waits]
+        self._group_commit.tell(CommitUpTo(self._store.commit_log.end_offset, later))
+        return [put for put in stored if not put.waits] if len(later) < len(stored) else []
 
     def _commit_own(self) -> None:
         """The same for what other actors have stored; again while something was not tried."""
@@ -215,7 +214,7 @@ class PutMessage(Actor):
             if not (self._waits and each.waits):
                 each.answer(ResponseCode.SUCCESS)
 
-    def _append(self, puts: Sequence[Put]) -> tuple[int, Sequence[Dispatched]] | None:
+    def _append(self, puts: Sequence[Put]) -> tuple[int, list[Dispatched]] | None:
         """How many of `puts` are in the log, and what to dispatch; None: the disk refuses all."""
         try:
             now_ms = self.system.clock.now_ms()
@@ -225,7 +224,7 @@ class PutMessage(Actor):
             return None
         self._end.waits_for_file = count < len(puts)
         self._end.want_file()
-        if entries:
+        if entries and self._slaves.replicas.link_count:
             self._slaves.log_grew()  # first of all: a slave works meanwhile
         return count, entries
 

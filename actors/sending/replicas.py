@@ -40,8 +40,8 @@ class Slaves:
     """Under SYNC_FLUSH: the flush lets them have it, else the write."""
 
     def log_grew(self) -> None:
-        """There is more in the log than before."""
-        if not self.only_flushed and self.replicas.link_count:
+        """There is more in the log than before. Asked only where there are slaves."""
+        if not self.only_flushed:
             self.ha_master.tell(LogGrew())
 
     def log_flushed(self) -> None:

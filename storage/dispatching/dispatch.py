@@ -27,7 +27,7 @@ from storage.delay_levels import delay_levels_ms
 from storage.errors import StoreError
 from storage.index.key_hash import java_hash
 from storage.queues.consume_queues import ConsumeQueues, DispatchEntry
-from storage.queues.dispatch_entry import Dispatched, EntryRun, extended, has_runs
+from storage.queues.dispatch_entry import Dispatched, EntryRun, MixedEntries, extended
 from storage.queues.queue_units import UnitRun, units_of
 
 __all__ = [
@@ -130,12 +130,16 @@ class Dispatcher:
         """
         if not entries:
             return
-        self._feed_queues(entries)
+        is_mixed = isinstance(entries, MixedEntries)
+        if is_mixed:
+            self._feed_mixed(entries)
+        else:
+            self.feeder.append(entries)  # type: ignore[arg-type]
         end_offset = entries[-1][3] + entries[-1][4]
         if end_offset > self.dispatched_offset:
             self.dispatched_offset = end_offset
         unfed = self._unfed = extended(self._unfed, entries)
-        if len(unfed) >= FED_TOGETHER or has_runs(entries):
+        if is_mixed or len(unfed) >= FED_TOGETHER:
             self.feed()
             return
         for topic, _, _, _, _, _, _, sys_flag, keys in entries:  # type: ignore[misc]
@@ -164,10 +168,7 @@ class Dispatcher:
         if failure is not None:
             raise failure
 
-    def _feed_queues(self, entries: Sequence[Dispatched]) -> None:
-        if not has_runs(entries):
-            self.feeder.append(entries)  # type: ignore[arg-type]
-            return
+    def _feed_mixed(self, entries: Sequence[Dispatched]) -> None:
         for is_run, stretch in groupby(entries, lambda entry: isinstance(entry, EntryRun)):
             if not is_run:
                 self.feeder.append(list(stretch))  # type: ignore[arg-type]

@@ -23,7 +23,7 @@ from storage.index.key_hash import (
     head_of,
     tail_hashes,
 )
-from storage.queues.dispatch_entry import Dispatched, DispatchEntry, EntryRun, has_runs
+from storage.queues.dispatch_entry import Dispatched, DispatchEntry, EntryRun, MixedEntries
 
 HEADS_FROM = 8
 """Records at a time of which it pays to hash what several keys begin with once."""
@@ -89,7 +89,7 @@ class KeyColumns:
 
     def add(self, entries: Sequence[Dispatched], covered: int) -> None:
         """Adds those of records that begin at `covered` or behind; rolled back ones have none."""
-        if not has_runs(entries):
+        if not isinstance(entries, MixedEntries):
             self._add_singles(entries, covered)  # type: ignore[arg-type]
             return
         singles: list[DispatchEntry] = []

@@ -24,8 +24,8 @@ from storage.queues.unsynced import UnsyncedQueues, sync_files
 
 __all__ = ["ConsumeQueues", "DispatchEntry"]
 
-UNWRITTEN_BYTES_MAX = 4 << 20
-"""Units in memory alone, over all queues: then all are written out, 1,024 queues 4 KiB each."""
+UNWRITTEN_UNITS_MAX = (4 << 20) // UNIT_BYTES
+"""In memory alone, over all queues: then all are written out, 1,024 queues 4 KiB each."""
 _PAGE_BYTES = 4096
 
 
@@ -169,7 +169,8 @@ class ConsumeQueues:
             if end > self.covered_offset:
                 self.covered_offset = end
             self._unwritten_units += len(entries)
-            self._write_out_if_many()
+            if self._unwritten_units >= UNWRITTEN_UNITS_MAX:
+                self.write_out_all()
 
     def append_runs(
         self, runs: Sequence[UnitRun], record_count: int, end: int, store_timestamp: int
@@ -189,12 +190,9 @@ class ConsumeQueues:
         self.last_store_timestamp = store_timestamp
         self.covered_offset = max(self.covered_offset, end)
         self._unwritten_units += record_count
-        self._write_out_if_many()
-        return True
-
-    def _write_out_if_many(self) -> None:
-        if self._unwritten_units * UNIT_BYTES >= UNWRITTEN_BYTES_MAX:
+        if self._unwritten_units >= UNWRITTEN_UNITS_MAX:
             self.write_out_all()
+        return True
 
     def _append_extended(
         self,

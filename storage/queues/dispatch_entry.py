@@ -61,11 +61,6 @@ class MixedEntries(list[Dispatched]):
     that would cost each single send 0.1 to 0.2 µs."""
 
 
-def has_runs(entries: Sequence[Dispatched]) -> bool:
-    """Whether any of them may be a run."""
-    return isinstance(entries, MixedEntries)
-
-
 def single_entries(entries: Sequence[Dispatched]) -> Sequence[DispatchEntry]:
     """The same with an entry for each record."""
     if EntryRun not in map(type, entries):
@@ -79,34 +74,21 @@ def single_entries(entries: Sequence[Dispatched]) -> Sequence[DispatchEntry]:
     return singles
 
 
-def record_count(entries: Sequence[Dispatched]) -> int:
-    """Of how many records they are."""
-    if not has_runs(entries):
-        return len(entries)
-    return len(entries) + sum([len(e.tails) - 1 for e in entries if isinstance(e, EntryRun)])
-
-
-def prefix_of(entries: list[Dispatched], count: int) -> list[Dispatched]:
-    """The first of them, of about `count` records: a run is not cut."""
-    if not has_runs(entries):
-        return entries if len(entries) <= count else entries[:count]
+def cut_behind(entries: list[Dispatched], count: int) -> tuple[list[Dispatched], list[Dispatched]]:
+    """The first of them, of about `count` records, and the rest: a run is not cut."""
+    if not isinstance(entries, MixedEntries):
+        return (entries, []) if len(entries) <= count else (entries[:count], entries[count:])
     records = 0
     for number, entry in enumerate(entries, 1):
         records += len(entry.tails) if isinstance(entry, EntryRun) else 1
-        if records >= count:
-            return MixedEntries(entries[:number])
-    return entries
-
-
-def rest_of(entries: list[Dispatched], taken: int) -> list[Dispatched]:
-    """What is left behind a prefix."""
-    rest = entries[taken:]
-    return MixedEntries(rest) if rest and has_runs(entries) else rest
+        if records >= count and number < len(entries):
+            return MixedEntries(entries[:number]), MixedEntries(entries[number:])
+    return entries, []
 
 
 def extended(entries: list[Dispatched], more: Sequence[Dispatched]) -> list[Dispatched]:
     """The entries, with more behind them: the same list, or one that may hold runs."""
-    if has_runs(more) and not has_runs(entries):
+    if isinstance(more, MixedEntries) and not isinstance(entries, MixedEntries):
         entries = MixedEntries(entries)
     entries.extend(more)
     return entries

@@ -66,7 +66,7 @@ class Cast:
         heads = self.store.commit_log.walk(placed[0][0])
         entries = [entry_of(head, ()) for head in heads]
         end_offset = self.store.commit_log.end_offset
-        self.system.address("reput").tell(Appended(end_offset, entries))
+        self.system.address("reput").tell(Appended(end_offset, [*entries]))
         return entries
 
     def ask_unsynced(self, least_pages: int) -> QueuesWritten:
@@ -159,7 +159,7 @@ def test_what_followers_were_not_told_when_reput_failed_they_are_told_by_the_nex
     with following() as made:
         made.append(3)
         made.system.drain()
-        made.system.address("reput").tell(Appended(-1, None))  # type: ignore[arg-type]
+        made.system.address("reput").tell(Appended(-1, [None]))  # type: ignore[list-item]
         made.system.advance(2000)
         assert made.system.address("reput").incarnation == 2
         assert made.small.found_by_key() == 3
@@ -203,7 +203,7 @@ def test_entries_that_it_has_read_from_the_log_already_are_not_added_twice() -> 
         heads = made.store.commit_log.walk(0)
         again = [entry_of(head, ()) for head in heads]
         end_offset = made.store.commit_log.end_offset
-        made.system.address("reput").tell(Appended(end_offset, again))
+        made.system.address("reput").tell(Appended(end_offset, [*again]))
         made.append(3)
         made.system.drain()
         assert sum(map(len, made.small.units().values())) == 12

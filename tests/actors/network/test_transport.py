@@ -85,7 +85,7 @@ def test_what_the_socket_did_not_take_comes_first_again_as_a_copy() -> None:
     assert transport.flush() == len(second) + 4
     assert peer.offered[1] == [second[1:], b"later"]
     assert type(peer.offered[1][0]) is bytes
-    assert (transport.unsent_bytes, transport.has_unsent) == (0, False)
+    assert transport.unsent_bytes == 0
 
 
 def test_what_was_not_offered_yet_is_not_copied() -> None:
@@ -156,7 +156,7 @@ def test_a_closed_transport_has_let_go_of_what_waited() -> None:
         file = bytearray(10)
         transport.queue([memoryview(file)])
         transport.close()
-        assert (transport.unsent_bytes, transport.has_unsent, far.fileno()) == (0, False, -1)
+        assert (transport.unsent_bytes, far.fileno()) == (0, -1)
         file.clear()
 
 

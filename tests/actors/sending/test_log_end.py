@@ -6,7 +6,6 @@ from actors.dispatching.reput import Appended, WritesForbidden
 from actors.retention.clean_files import DropFiles, FilesDropped
 from actors.sending.allocate_file import FilePrepared, PrepareFile
 from actors.sending.log_end import LogEnd
-from actors.statistics.put_stats import PutStats
 from storage.log.commit_log import CommitLog, prepare_file
 from tests.support.brokers import STORE
 from tests.support.fake_disk import FakeDisk
@@ -20,7 +19,7 @@ class Made:
     """The end of a log of one file, and those it talks to."""
 
     def __init__(self) -> None:
-        self.disk, self.stats = FakeDisk(), PutStats()
+        self.disk = FakeDisk()
         self.log = CommitLog(STORE, self.disk)
         self.log.load()
         self.log.start_at(0, 0)
@@ -30,7 +29,6 @@ class Made:
             self.log,
             STORE,
             self.disk,
-            self.stats,
             addresses={
                 "allocate_file": self.allocate_file.address,
                 "reput": self.reput.address,
@@ -97,10 +95,9 @@ def test_what_was_said_for_good_stays() -> None:
     assert made.end.is_forbidden and made.end.is_forbidden_but_by("disk")
 
 
-def test_what_was_written_is_counted_and_dispatched_up_to_the_end() -> None:
+def test_what_was_written_is_dispatched_up_to_the_end() -> None:
     made = Made()
     ((offset, size),) = made.log.append([put()], 5)
     entry = (b"Topic", 0, 0, offset, size, 0, 5, 0, ())
     made.end.dispatch([entry])
     assert made.reput.take() == [Appended(size, [entry])]
-    assert (made.stats.put_count, made.stats.put_bytes) == (1, size)

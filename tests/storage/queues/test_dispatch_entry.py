@@ -5,11 +5,8 @@ from storage.queues.dispatch_entry import (
     DispatchEntry,
     EntryRun,
     MixedEntries,
+    cut_behind,
     extended,
-    has_runs,
-    prefix_of,
-    record_count,
-    rest_of,
     single_entries,
 )
 from tests.storage.derived import RECORD_BYTES, START_MS, entry
@@ -23,11 +20,15 @@ SINGLES: list[DispatchEntry] = [
 ]
 
 
+def may_hold_runs(entries: list[Dispatched]) -> bool:
+    return isinstance(entries, MixedEntries)
+
+
 def test_a_run_is_taken_apart_into_the_entries_of_its_records() -> None:
     assert RUN.entries() == SINGLES
     assert single_entries([entry(2), RUN, entry(6)]) == [entry(2), *SINGLES, entry(6)]
     mixed = MixedEntries([entry(2), RUN, entry(6)])
-    assert (record_count(mixed), has_runs(mixed), has_runs(prefix_of(mixed, 1))) == (5, True, True)
+    assert may_hold_runs(mixed) and may_hold_runs(cut_behind(mixed, 1)[0])
 
 
 def test_a_run_has_in_the_places_of_an_entry_what_all_have_in_common_and_where_it_ends() -> None:
@@ -39,25 +40,26 @@ def test_a_run_has_in_the_places_of_an_entry_what_all_have_in_common_and_where_i
 def test_without_runs_nothing_is_copied() -> None:
     entries: list[Dispatched] = [entry(0), entry(1)]
     assert single_entries(entries) is entries
-    assert (record_count(entries), has_runs(entries), has_runs([])) == (2, False, False)
-    assert prefix_of(entries, 2) is entries
+    assert not may_hold_runs(entries)
+    assert cut_behind(entries, 2)[0] is entries
 
 
 def test_a_list_with_runs_behind_it_may_hold_runs() -> None:
     entries: list[Dispatched] = [entry(0)]
     assert extended(entries, [entry(1)]) is entries
     mixed = extended(entries, MixedEntries([RUN]))
-    assert (mixed, has_runs(mixed)) == ([entry(0), entry(1), RUN], True)
+    assert (mixed, may_hold_runs(mixed)) == ([entry(0), entry(1), RUN], True)
     assert extended(mixed, [entry(9)]) is mixed
 
 
-def test_a_prefix_has_about_so_many_records_and_whole_runs() -> None:
+def test_a_list_is_cut_behind_about_so_many_records_and_never_in_a_run() -> None:
     entries = MixedEntries([entry(0), RUN, entry(6), RUN])
-    lengths = [len(prefix_of(entries, count)) for count in range(1, 10)]
-    assert lengths == [1, 2, 2, 2, 3, 4, 4, 4, 4]
-    for taken, is_mixed in ((0, True), (2, True), (4, False)):
-        assert rest_of(entries, taken) == entries[taken:]
-        assert has_runs(rest_of(entries, taken)) == is_mixed
+    pairs = [cut_behind(entries, count) for count in range(1, 10)]
+    assert [len(first) for first, _ in pairs] == [1, 2, 2, 2, 3, 4, 4, 4, 4]
+    for first, rest in pairs:
+        assert [*first, *rest] == entries
+        assert (may_hold_runs(first), may_hold_runs(rest)) == (True, bool(rest))
     singles: list[Dispatched] = [entry(n) for n in range(9)]
-    assert (rest_of(singles, 8), has_runs(rest_of(singles, 8))) == ([entry(8)], False)
-    assert [len(prefix_of(singles, count)) for count in (1, 8, 9, 10)] == [1, 8, 9, 9]
+    assert cut_behind(singles, 8) == (singles[:8], singles[8:])
+    assert not may_hold_runs(cut_behind(singles, 8)[1])
+    assert [len(cut_behind(singles, count)[0]) for count in (1, 8, 9, 10)] == [1, 8, 9, 9]
