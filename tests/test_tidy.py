@@ -279,9 +279,7 @@ def test_tests_mirror_the_tree() -> None:
         and not any(names[path] in tests[each] for each in tests if mirrors(each, path))
         and not is_part_of_what_is_tested(path, users[path])
     ]
-    excepted = {
-        path: where for path in untested for where in TESTED_ELSEWHERE if is_in(path, where)
-    }
+    excepted = {one: where for one in untested for where in TESTED_ELSEWHERE if is_in(one, where)}
     assert [path for path in untested if path not in excepted] == []
     assert [path for path in TESTED_ELSEWHERE if path not in excepted.values()] == [], "not needed"
     said = {ROOT / where.partition(":")[0] for where in TESTED_ELSEWHERE.values()}
