@@ -214,22 +214,25 @@ class Stream:
         pulls, ends = self._pulls, self._ends
         if header_end == end:
             known: Pull | None = None
+            found: End | None = None
             if data[start - 4] == _JSON:
                 if pulls is not None and data.startswith(pulls.JSON_HEADS, start):
                     known = pulls.json(data, start, end)
+                elif ends is not None and data.startswith(ends.JSON_HEADS, start):
+                    found = ends.json(data, start, end)
             elif data[start - 4] == _ROCKETMQ:
                 if pulls is not None and data.startswith(pulls.BINARY_HEADS, start):
                     known = pulls.binary(data, start, end)
                 elif ends is not None and data.startswith(ends.BINARY_HEADS, start):
                     found = ends.binary(data, start, end)
-                    if found is not None:
-                        if events and isinstance(events[-1], EndGroup):
-                            events[-1].ends.append(found)
-                        else:
-                            events.append(EndGroup([found]))
-                        return None
             if known is not None:
                 events.append(known)
+                return None
+            if found is not None:
+                if events and isinstance(events[-1], EndGroup):
+                    events[-1].ends.append(found)
+                else:
+                    events.append(EndGroup([found]))
                 return None
         command = decode_frame(data[start - 4 : end])
         if (

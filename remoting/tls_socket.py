@@ -213,8 +213,9 @@ class TlsSocket:
                 records = [outgoing.read()]
             else:
                 records = []
+                view = memoryview(piece)  # a part of bytes would be a copy
                 for at in range(0, size, RECORD_BYTES):
-                    write(piece[at : at + RECORD_BYTES])
+                    write(view[at : at + RECORD_BYTES])
                     records.append(outgoing.read())
             try:
                 sent = self._socket.sendmsg(records)

@@ -55,6 +55,10 @@ class LoopOfActors(Protocol):
     """The loop, as actors use it: timers and sockets."""
 
     @property
+    def round_count(self) -> int:
+        """Rounds until now: in each of them sockets are looked at."""
+
+    @property
     def here(self) -> bool:
         """Whether this is the loop's thread."""
 

@@ -26,7 +26,7 @@ from actors.network.limits import Limits, half_frame_ms
 from actors.network.request import PeerClosed, Request
 from actors.network.sends import Buffer, Sends
 from actors.network.service import Service
-from actors.network.transport import TlsTransport, transport_of
+from actors.network.transport import RECEIVE_BYTES, TlsTransport, transport_of
 from actors.network.turns import REQUESTS_OF_READ, REQUESTS_PER_TURN
 from protocol.codes import RequestCode
 from protocol.command import RemotingCommand
@@ -134,6 +134,7 @@ class Connection(Actor):
         self._watched = 0
         self._stopping = False
         self._close_reason: str | None = None
+        self._waits_for_turn = False
         self._has_left = False
         self._closed = False
 
@@ -144,9 +145,26 @@ class Connection(Actor):
         self._watch()
 
     def on_readable(self) -> None:
-        """Takes what the socket has and hands on every whole request in it."""
-        if self._stream.has_more:  # it has hung up: what was read comes first
+        """Takes what the socket has and hands on every whole request in it.
+
+        Of a frame that is long one piece in a round, of all connections: the others wait.
+        """
+        if self._waits_for_turn:  # it has hung up: what was read comes first
             return
+        stream, turns = self._stream, self._limits.turns
+        if (
+            not stream.half_bytes
+            or stream.wanted_bytes <= RECEIVE_BYTES
+            or turns.is_first(self.system.loop.round_count)
+        ):
+            self._read()
+            if not stream.has_more:
+                return
+        self._waits_for_turn = True
+        turns.wait(self)
+        self._watch()
+
+    def _read(self) -> None:
         try:
             data = self._transport.receive()
         except OSError as error:
@@ -159,18 +177,20 @@ class Connection(Actor):
             return
         self.last_traffic_ms = self.system.clock.monotonic_ms()
         self._take_events(self._stream.receive(data))
-        if self._stream.has_more:
-            self._limits.turns.wait(self)
-            self._watch()
 
     def take_turn(self) -> bool:
-        """Hands on some of what was read; whether more is left, and nothing is read until then."""
+        """Hands on some of what was read, and nothing is read until all is, or reads on in a frame
+        that is long; whether more is left."""
         if self._closed or self._has_left:
             return False
-        self._take_events(self._stream.more(REQUESTS_PER_TURN))
-        if not self._stream.has_more:
+        if self._stream.has_more:
+            self._take_events(self._stream.more(REQUESTS_PER_TURN))
+        elif not self._stopping:
+            self._read()
+        self._waits_for_turn = self._stream.has_more
+        if not self._waits_for_turn:
             self._watch()
-        return self._stream.has_more
+        return self._waits_for_turn
 
     def _take_events(self, events: Sequence[Event]) -> None:
         if self._stream.half_bytes or self._is_half_noted:
@@ -340,7 +360,7 @@ class Connection(Actor):
             return
         reading = (
             not self._stopping
-            and not self._stream.has_more
+            and not self._waits_for_turn
             and self._in_flight_bytes <= IN_FLIGHT_BYTES_MAX
             and self._transport.unsent_bytes <= UNSENT_BYTES_MAX
         )

@@ -48,8 +48,8 @@ ENDS_AT_ONCE = 2
 """Of connections whose peers have gone: what each is known by is forgotten, which takes 0.1 ms."""
 ENDS_REST_MS = 1
 """Then the others are served: ten thousand clients that go at once held them up for seconds."""
-ACCEPTS_PER_ROUND = 2
-"""Each costs some 0.1 ms, with the actor that is made of it; then others have their turn."""
+ACCEPTS_PER_ROUND = 1
+"""Each costs some 0.2 ms, with the actor that is made of it; then others have their turn."""
 ACCEPT_AGAIN_MS = 500
 """Pause after the machine gave no socket: the port stays ready, asking at once would not end."""
 

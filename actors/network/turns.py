@@ -1,7 +1,8 @@
 """Turns of connections that have brought more than one turn's work, a few requests at a time.
 
 A read may hold a thousand requests, and a hundred connections as many each: whoever asks one thing
-meanwhile waits for the turn of one of them, not for all.  Lives on the loop.
+meanwhile waits for the turn of one of them, not for all.  So with the pieces of long frames, 0.1 ms
+each: a thousand that come together were nine in a round.  Lives on the loop.
 """
 
 from collections import deque
@@ -30,6 +31,14 @@ class Turns:
         """`in_next_round` has `next` called, once everybody else has been looked at."""
         self._in_next_round = in_next_round
         self._waiting: deque[Taker] = deque()
+        self._round = -1
+
+    def is_first(self, round_number: int) -> bool:
+        """Whether nobody waits, nor has asked in this round of the loop: it needs no turn."""
+        if self._waiting or round_number == self._round:
+            return False
+        self._round = round_number
+        return True
 
     def wait(self, taker: Taker) -> None:
         """It has more, and gets its turn behind those before it."""

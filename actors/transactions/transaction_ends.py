@@ -19,7 +19,6 @@ from actors.sending.internal_append import (
     InternalAppend,
     InternalAppended,
     InternalRecord,
-    InternalResult,
 )
 from actors.sending.log_end import CREATE_FAILED
 from actors.statistics.transaction_stats import TransactionStats
@@ -179,7 +178,7 @@ class Ends:
         after_ms = self._now_ms() - token.stored_ms
         self._stats.ended(token.topic, is_commit=is_commit, after_ms=after_ms)
 
-    def _refusal(self, result: InternalResult, remark: str | None) -> tuple[int, str | None]:
+    def _refusal(self, result: InternalRecord, remark: str | None) -> tuple[int, str | None]:
         """Code and text for a message that is not in the log."""
         if result.code == ResponseCode.MESSAGE_ILLEGAL:
             return result.code, _ILLEGAL % self._config.max_message_bytes

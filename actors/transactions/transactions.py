@@ -31,7 +31,7 @@ from actors.sending.internal_append import (
     InternalAppend,
     InternalAppended,
     InternalAppendGroup,
-    InternalResult,
+    InternalRecord,
     Outcomes,
 )
 from actors.sending.recent_halves import RecentHalves
@@ -330,7 +330,7 @@ class Transactions(Responder):
         else:
             self._put(rest)
 
-    def _note_check(self, check: Check, result: InternalResult) -> None:
+    def _note_check(self, check: Check, result: InternalRecord) -> None:
         offset, known_at = check.pending.physical_offset, result.physical_offset + 1
         if check.is_given_up:
             self._standings.note(offset, DISCARDED, known_at)
@@ -342,7 +342,7 @@ class Transactions(Responder):
             self._round.checked_count += not check.is_given_up
             self._round.given_up_count += check.is_given_up
 
-    def _ask(self, check: Check, result: InternalResult) -> None:
+    def _ask(self, check: Check, result: InternalRecord) -> None:
         """One of the producers of the group, in turn; none: it is checked again next time."""
         half = check.half
         peers = self._producers.value.get(half.group or "", ())

@@ -21,7 +21,7 @@ WARM_UP = 4_000
 DISTINCT = 4_000
 
 
-def half_frames() -> list[bytes]:
+def half_frames(kind: SerializeType = SerializeType.ROCKETMQ) -> list[bytes]:
     """As the Java client makes them."""
     frames = []
     for number in range(DISTINCT):
@@ -33,11 +33,15 @@ def half_frames() -> list[bytes]:
             GROUP, TOPIC, "TBW102", 8, number % 8, TRANSACTION_PREPARED, 1_700_000_000_000, 0,
             properties, 0,
         )  # fmt: skip
-        frames.append(_frame(RequestCode.SEND_MESSAGE_V2, header.encode_v2(), number, b"x" * 128))
+        frames.append(
+            _frame(RequestCode.SEND_MESSAGE_V2, header.encode_v2(), number, kind, b"x" * 128)
+        )
     return frames
 
 
-def _frame(code: int, fields: dict[str, str], number: int, body: bytes | None = None) -> bytes:
+def _frame(
+    code: int, fields: dict[str, str], number: int, kind: int, body: bytes | None = None
+) -> bytes:
     command = RemotingCommand(
         code,
         fields,
@@ -45,7 +49,7 @@ def _frame(code: int, fields: dict[str, str], number: int, body: bytes | None = 
         opaque=number,
         language=LanguageCode.JAVA,
         version=399,
-        serialize_type=SerializeType.ROCKETMQ,
+        serialize_type=kind,
     )
     return encode(command)
 
@@ -67,7 +71,14 @@ class CommittingBroker(LoadedBroker):
                 header = EndTransactionHeader(
                     GROUP, int(fields["queueOffset"]), place, TRANSACTION_COMMIT
                 )
-                ends.append(_frame(RequestCode.END_TRANSACTION, header.encode(), frame.opaque))
+                ends.append(
+                    _frame(
+                        RequestCode.END_TRANSACTION,
+                        header.encode(),
+                        frame.opaque,
+                        frame.serialize_type,
+                    )
+                )
             self._socket.sendall(b"".join(ends))
             self._answers(size)
             self._next += size
@@ -89,8 +100,10 @@ class CommittingBroker(LoadedBroker):
 
 
 def main() -> None:
-    options = parser_of("tests.bench.transaction_cpu", __doc__, "--at-a-time").parse_args()
-    frames = half_frames()
+    parser = parser_of("tests.bench.transaction_cpu", __doc__, "--at-a-time")
+    parser.add_argument("--json", action="store_true", help="JSON headers")
+    options = parser.parse_args()
+    frames = half_frames(SerializeType.JSON if options.json else SerializeType.ROCKETMQ)
 
     def make(name: str, checkout: Path, scratch: Path) -> CommittingBroker:
         return CommittingBroker(name, checkout, scratch, frames, is_sync_master=False)

@@ -2,13 +2,14 @@
 
 import pytest
 
+from actors.network.transport import RECEIVE_BYTES, Transport
 from actors.network.turns import REQUESTS_OF_READ, REQUESTS_PER_TURN, Turns
 from protocol.codes import RequestCode
 from protocol.command import RemotingCommand
 from protocol.headers.offset import QueueHeader
 from protocol.stream import Event, Stream
 from tests.support.brokers import SimulatedBroker
-from tests.support.sockets import paired_lines
+from tests.support.sockets import frames_of, paired_lines
 
 
 class Worker:
@@ -33,6 +34,56 @@ def test_turns_go_round_and_end() -> None:
     assert done == ["a", "b", "a", "a"]
     turns.next()
     assert len(done) == 4
+
+
+def test_the_first_one_of_a_round_needs_no_turn_while_nobody_waits() -> None:
+    turns = Turns(lambda: None)
+    assert [turns.is_first(1), turns.is_first(1), turns.is_first(2)] == [True, False, True]
+    turns.wait(Worker("a", 1, []))
+    assert not turns.is_first(3)
+    turns.next()
+    assert turns.is_first(3)
+
+
+def test_of_long_frames_one_piece_is_read_in_a_round_and_the_others_in_their_turn(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    read: list[str] = []
+    within = ""
+    receive, next_turn = Transport.receive, Turns.next
+
+    def receiving(transport: Transport) -> bytes | None:
+        data = receive(transport)
+        if data:
+            read.append(within)
+        return data
+
+    def next_noted(turns: Turns) -> None:
+        nonlocal within
+        within = "turn"
+        next_turn(turns)
+        within = ""
+
+    monkeypatch.setattr(Transport, "receive", receiving)
+    monkeypatch.setattr(Turns, "next", next_noted)
+    made = SimulatedBroker(1)  # the round of its loop is always the same one
+    made.make_topic()
+    question = RemotingCommand(RequestCode.GET_MAX_OFFSET, QueueHeader("Topic", 0).encode())
+    question.body = bytes(3 * RECEIVE_BYTES // 2)
+    frame = frames_of([question])
+    pieces = [frame[at : at + 60_000] for at in range(0, len(frame), 60_000)]
+    with paired_lines(made, 3) as (*senders, other):
+        for number, piece in enumerate(pieces):
+            del read[:]
+            for sender in senders:
+                sender.send_bytes(piece)
+            assert read == (["", ""], ["", "turn"], ["turn", "turn"])[min(number, 2)]
+        for sender in senders:
+            assert [answer.code for answer in sender.receive_now()] == [0], "nothing is lost"
+        question.body = bytes(RECEIVE_BYTES // 2)
+        other.send_bytes(frames_of([question]))
+        assert read[-1] == "", "a short one waits for nobody"
+        assert len(other.receive_now()) == 1
 
 
 def test_a_read_of_many_requests_is_answered_whole_and_then_the_next() -> None:

@@ -44,7 +44,8 @@ def put(
 
 
 def record(body: bytes = b"own", **fields: Any) -> InternalRecord:
-    return replace(InternalRecord("Topic", 1, body, born_timestamp=5), **fields)
+    usual = {"topic": "Topic", "queue_id": 1, "born_timestamp": 5}
+    return InternalRecord(body=body, **{**usual, **fields})
 
 
 def read(made: SimulatedBroker, answer: InternalAppended, number: int = 0) -> MessageRecord:

@@ -80,7 +80,8 @@ public final class Load {
         SendLoad load = new SendLoad(producer, messages, sent, number("most", Long.MAX_VALUE));
         load.sendFirst();
         List<Thread> threads = load.start(text("load"), (int) number("threads", 1), this::number);
-        sent.await(number("topics", 0));   // the first message to a topic asks for its route
+        // The first message to a topic asks for its route; so many as "first" says warm up the client's code.
+        sent.await(Math.max(number("topics", 0), number("first", 0)));
         // What is counted is what is told of: sends, what a listener gets, what a second group reads.
         boolean atListener = text("counts", "sends").equals("listener");
         Window timed = atListener ? received : sent;
