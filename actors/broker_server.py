@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from socket import socket
 
 from actors.broker import Broker
-from actors.children.metrics import MetricsServer, broker_metrics_children, open_metrics
+from actors.children.metrics import MetricsServer, open_metrics
 from actors.config import BrokerConfig
 from actors.engine.supervisor import ChildSpec
 from actors.engine.system import ActorSystem
@@ -18,7 +18,8 @@ from actors.network.connections import Listener, PortTaken, open_listener
 from actors.network.hooks import Hook
 from actors.network.request import Responders
 from actors.network.service import Service
-from actors.parts import Ports, warn_if_open
+from actors.network.start_access import warn_if_open
+from actors.parts import Ports
 from storage.config import StoreConfig
 
 FAST_PORT_BELOW = 2
@@ -103,7 +104,7 @@ def start_broker(
             *broker.children(),
             *make_more(broker),
             *broker.network_children(listeners),
-            *([] if metrics is None else broker_metrics_children(broker, metrics.server)),
+            *([] if metrics is None else _metrics_children(broker, metrics)),
         )
     except BaseException:
         system.stop(STOP_AFTER_FAILURE_S)
@@ -113,6 +114,13 @@ def start_broker(
     if config.one_of in ("", config.broker_name):  # of several of one machine the first one says it
         warn_if_open(config, config.bind_address)
     return RunningBroker(system, broker, metrics)
+
+
+def _metrics_children(broker: Broker, metrics: MetricsServer) -> list[ChildSpec]:
+    # Only here: most brokers show no metrics.
+    from actors.children.exposition import broker_metrics_children
+
+    return broker_metrics_children(broker, metrics.server)
 
 
 def _close(opened: Sequence[socket], metrics: MetricsServer | None) -> None:

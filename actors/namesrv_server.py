@@ -11,7 +11,7 @@ from actors.access.refusals import Refusals
 from actors.access.rights import NAMESRV_RIGHTS, STRICT_NAMESRV_RIGHTS
 from actors.admin.access_control import AclWatch
 from actors.admin.settings import NamesrvSettings
-from actors.children.metrics import MetricsServer, namesrv_metrics_children, open_metrics
+from actors.children.metrics import MetricsServer, open_metrics
 from actors.children.tls import Door, door_children
 from actors.config import NamesrvConfig
 from actors.engine.supervisor import ChildSpec
@@ -23,8 +23,8 @@ from actors.network.connections import Acceptor, Connections, Listener, open_lis
 from actors.network.limits import ConnectionPlaces
 from actors.network.request import codes_of
 from actors.network.service import Service
+from actors.network.start_access import opened_acl, warn_if_open
 from actors.network.tls_contexts import TlsContexts, tls_contexts
-from actors.parts import opened_acl, warn_if_open
 from actors.tables.config_writer import ConfigWriter
 
 RESPONDERS = (("namesrv", Namesrv), ("namesrv_settings", NamesrvSettings))
@@ -132,7 +132,7 @@ def start_namesrv(
         metrics = open_metrics(config, pages)
         system.start(
             *children(system, config, [(listener, sock)], acl, tls),
-            *([] if metrics is None else namesrv_metrics_children(system, metrics.server, tls)),
+            *([] if metrics is None else _metrics_children(system, metrics, tls)),
         )
     except BaseException:
         system.stop(STOP_AFTER_FAILURE_S)
@@ -141,3 +141,12 @@ def start_namesrv(
         sock.close()  # who should have listened on it may never have started
         raise
     return RunningNamesrv(system, port, metrics)
+
+
+def _metrics_children(
+    system: ActorSystem, metrics: MetricsServer, tls: TlsContexts | None
+) -> list[ChildSpec]:
+    # Only here: most name servers show no metrics.
+    from actors.children.exposition import namesrv_metrics_children
+
+    return namesrv_metrics_children(system, metrics.server, tls)

@@ -22,13 +22,12 @@ from actors.engine.published import Published
 from actors.engine.system import ActorSystem
 from actors.network.answer_stats import AnswerStats
 from actors.network.hooks import Hook, Hooks
-from actors.network.limits import is_loopback
+from actors.network.start_access import opened_acl
 from actors.network.tls_contexts import tls_contexts
 from actors.pulling.held_pulls import HoldTable
 from actors.retention.keeping import KeepingReport
 from actors.sending.recent_halves import RecentHalves
 from actors.sending.replicas import Replicas
-from actors.settings.access_settings import AccessSettings
 from actors.spans.span_export import missing_spans
 from actors.spans.span_queue import SpanQueue
 from actors.statistics.pull_stats import PullStats
@@ -153,31 +152,6 @@ class Parts:
     def group_finder(self) -> GroupFinder:
         """Finds the settings of a group, as far as they are known."""
         return GroupFinder(self.tables.groups, self.system.address("groups"), self.config)
-
-
-def opened_acl(system: ActorSystem, settings: AccessSettings, settings_path: str) -> AclStore:
-    """The accounts of a server, read for the first time. Raises StoreError."""
-    store = AclStore(
-        system.disk,
-        settings.acl_path(settings_path),
-        system.clock.now_ms,
-        takes_samples=settings.takes_samples,
-    )
-    store.load()
-    if settings.is_white_admin:
-        log.warning("white addresses may administer", because="aclWhiteListAdmin=true")
-    return store
-
-
-def warn_if_open(settings: AccessSettings, bind_address: str) -> None:
-    """Whoever listens beyond this machine without access control does so knowingly."""
-    if settings.acl_enable or is_loopback(bind_address) or bind_address == "localhost":
-        return
-    log.warning(
-        "whoever reaches this port may do everything: set aclEnable=true (docs/security.md), or"
-        " bindAddress=127.0.0.1, or adminAllowedAddresses",
-        listens_at=bind_address,
-    )
 
 
 def physical_memory_bytes() -> int:

@@ -18,7 +18,6 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
-from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -71,6 +70,8 @@ def class_data_directory(environment: Mapping[str, str]) -> Path | None:
 
     Starts no JVM: a session asks for it.
     """
+    from importlib.metadata import version  # here: servers import this file, and run no Spark
+
     java, spark = _java(environment), find_spec("pyspark")
     if java is None or spark is None or spark.origin is None:
         return None

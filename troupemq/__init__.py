@@ -1,55 +1,68 @@
-"""TroupeMQ from Python: `from troupemq import Producer, PushConsumer, Message`."""
+"""TroupeMQ from Python: `from troupemq import Producer, PushConsumer, Message`.
+
+A name is imported when it is asked for: a producer does without consumers, and the command line,
+for which this file is read, too, without any of them.
+"""
 
 import sys
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 if sys.version_info < (3, 11):  # noqa: UP036  older ones come so far
     sys.stderr.write("troupemq: TroupeMQ needs Python 3.11 or later: install one, or name it.\n")
     raise SystemExit(17)  # troupemq/exit_codes.py
 
-from protocol.signature import Credentials
-from remoting.tls_options import Tls
-from troupemq.client.admin import Admin
-from troupemq.client.consuming.assignment import (
-    averagely,
-    averagely_by_circle,
-    by_config,
-    by_machine_room,
-    consistent_hash,
-)
-from troupemq.client.consuming.consumer import PushConsumer
-from troupemq.client.consuming.consumer_offsets import ConsumeFrom, timestamp_ms
-from troupemq.client.consuming.consumer_settings import ConsumerSettings
-from troupemq.client.consuming.idempotent import Idempotent, MemorySeen, Seen, SeenStore, SqliteSeen
-from troupemq.client.consuming.listener import DEAD_LETTER, ConsumeResult, Listener, RetryLater
-from troupemq.client.consuming.pull_consumer import PullConsumer
-from troupemq.client.errors import (
-    ArgumentIllegal,
-    BadAnswer,
-    BrokerError,
-    ClientBusy,
-    ClientClosed,
-    ClientError,
-    ConnectionFailed,
-    MessageIllegal,
-    QueueChoiceFailed,
-    RequestTimeout,
-    RouteNotFound,
-)
-from troupemq.client.message import Message, MessageQueue, MessageView, SendResult, SendStatus
-from troupemq.client.producing.batches import split_batch
-from troupemq.client.producing.producer import Producer, ProducerSettings
-from troupemq.client.producing.queue_choice import (
-    FaultAvoiding,
-    LowestLatency,
-    RoundRobin,
-    by_hash_of,
-)
-from troupemq.client.producing.request_reply import create_reply_message
-from troupemq.client.producing.transaction import (
-    TransactionProducer,
-    TransactionResult,
-    TransactionState,
-)
+if TYPE_CHECKING:
+    from protocol.signature import Credentials
+    from remoting.tls_options import Tls
+    from troupemq.client.admin import Admin
+    from troupemq.client.consuming.assignment import (
+        averagely,
+        averagely_by_circle,
+        by_config,
+        by_machine_room,
+        consistent_hash,
+    )
+    from troupemq.client.consuming.consumer import PushConsumer
+    from troupemq.client.consuming.consumer_offsets import ConsumeFrom, timestamp_ms
+    from troupemq.client.consuming.consumer_settings import ConsumerSettings
+    from troupemq.client.consuming.idempotent import (
+        Idempotent,
+        MemorySeen,
+        Seen,
+        SeenStore,
+        SqliteSeen,
+    )
+    from troupemq.client.consuming.listener import DEAD_LETTER, ConsumeResult, Listener, RetryLater
+    from troupemq.client.consuming.pull_consumer import PullConsumer
+    from troupemq.client.errors import (
+        ArgumentIllegal,
+        BadAnswer,
+        BrokerError,
+        ClientBusy,
+        ClientClosed,
+        ClientError,
+        ConnectionFailed,
+        MessageIllegal,
+        QueueChoiceFailed,
+        RequestTimeout,
+        RouteNotFound,
+    )
+    from troupemq.client.message import Message, MessageQueue, MessageView, SendResult, SendStatus
+    from troupemq.client.producing.batches import split_batch
+    from troupemq.client.producing.producer import Producer, ProducerSettings
+    from troupemq.client.producing.queue_choice import (
+        FaultAvoiding,
+        LowestLatency,
+        RoundRobin,
+        by_hash_of,
+    )
+    from troupemq.client.producing.request_reply import create_reply_message
+    from troupemq.client.producing.transaction import (
+        TransactionProducer,
+        TransactionResult,
+        TransactionState,
+    )
 
 __all__ = [
     "DEAD_LETTER",
@@ -102,3 +115,41 @@ __all__ = [
     "split_batch",
     "timestamp_ms",
 ]
+
+_HOMES = {
+    "connection.client": "Credentials Tls",
+    "admin": "Admin",
+    "consuming.assignment": (
+        "averagely averagely_by_circle by_config by_machine_room consistent_hash"
+    ),
+    "consuming.consumer": "PushConsumer",
+    "consuming.consumer_offsets": "ConsumeFrom timestamp_ms",
+    "consuming.consumer_settings": "ConsumerSettings",
+    "consuming.idempotent": "Idempotent MemorySeen Seen SeenStore SqliteSeen",
+    "consuming.listener": "DEAD_LETTER ConsumeResult Listener RetryLater",
+    "consuming.pull_consumer": "PullConsumer",
+    "errors": (
+        "ArgumentIllegal BadAnswer BrokerError ClientBusy ClientClosed ClientError "
+        "ConnectionFailed MessageIllegal QueueChoiceFailed RequestTimeout RouteNotFound"
+    ),
+    "message": "Message MessageQueue MessageView SendResult SendStatus",
+    "producing.batches": "split_batch",
+    "producing.producer": "Producer ProducerSettings",
+    "producing.queue_choice": "FaultAvoiding LowestLatency RoundRobin by_hash_of",
+    "producing.request_reply": "create_reply_message",
+    "producing.transaction": "TransactionProducer TransactionResult TransactionState",
+}
+"""Which module below client/ has which names: those that type checkers see imported above."""
+
+
+def __getattr__(name: str) -> Any:
+    for home, names in _HOMES.items():
+        if name in names.split():
+            value = getattr(import_module(f"{__name__}.client.{home}"), name)
+            globals()[name] = value  # the next time this function is not asked
+            return value
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

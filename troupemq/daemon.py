@@ -30,8 +30,9 @@ from actors.engine.system import StartFailed
 from actors.network.connections import PortTaken
 from storage.errors import StoreError, WrongSetting, os_sentence, reason_of
 from troupemq.client.errors import ClientError
-from troupemq.exit_codes import FAILED, exit_code_of
+from troupemq.exit_codes import exit_code_of
 from troupemq.health.notify import Notifier
+from troupemq.saying import FAILED, say
 
 log = get_logger(__name__)
 
@@ -287,18 +288,3 @@ def sentence_of(error: BaseException) -> str:
 def ports_text(ports: Mapping[str, int]) -> str:
     """Where something listens, in words."""
     return ", ".join(f"{name} port {port}" for name, port in ports.items())
-
-
-def tell(text: str) -> None:
-    """A line on stdout; that nobody reads it any more is no reason not to serve."""
-    try:
-        print(text, flush=True)
-    except BrokenPipeError:
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, sys.stdout.fileno())  # or the flush at the exit would fail again
-        os.close(nowhere)
-
-
-def say(sentence: str) -> None:
-    """One line for the operator."""
-    print(f"troupemq: {sentence}", file=sys.stderr, flush=True)

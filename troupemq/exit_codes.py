@@ -23,8 +23,8 @@ from storage.errors import (
     kind_of,
 )
 from troupemq.java import NoJava
+from troupemq.saying import FAILED
 
-FAILED = 1
 WRONG_OPTIONS = 2
 WRONG_PYTHON = 17
 """Given by troupemq/__init__.py, which an older Python reads and little else."""

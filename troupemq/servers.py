@@ -1,66 +1,52 @@
-"""Starts a name server, a broker, or both in one process, and the Spark jobs beside a broker."""
+"""Starts a name server, a broker, or both in one process, and the Spark jobs beside a broker.
 
-import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+What only one of them needs is imported as it starts: a broker is most of what there is.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
-from importlib.util import find_spec
 from pathlib import Path
 from time import monotonic
-from typing import Any
+from typing import TYPE_CHECKING
 
 from structlog import get_logger
 
-from actors.broker import Broker
-from actors.broker_server import RunningBroker, start_broker
 from actors.children.metrics import page_server
 from actors.config import BrokerConfig, NamesrvConfig
 from actors.engine.supervisor import ChildSpec
 from actors.engine.system import ActorSystem
-from actors.jobs.jobs_conf import ScheduledJob, load_jobs
-from actors.jobs.messages import JobOrder
-from actors.jobs.scheduled_runs import JobSchedule, KeptRuns
-from actors.jobs.spark_job import JobCommand, MakeCommand
-from actors.jobs.spark_jobs import SparkJobs
 from actors.metrics.page_server import PageServer
-from actors.namesrv_server import RunningNamesrv, start_namesrv
-from spark.jobs import job_names
-from spark.runner import command, environment
 from storage.clock import SystemClock
 from storage.config import StoreConfig
-from storage.errors import StoreError
 from storage.files.disk import RealDisk
 from storage.retention.reserve import Reserve
 from troupemq.console_child import ConsoleChild
 from troupemq.daemon import Serving
 from troupemq.health.checks import Health, broker_checks, is_well, namesrv_checks
 from troupemq.health.http import health_pages, health_server
-from troupemq.java import find_java
 from troupemq.masters.stores import check_none_is_left_out
 from troupemq.start_checks import raise_file_limit, require_clock
 
+if TYPE_CHECKING:
+    from actors.broker_server import RunningBroker
+    from actors.namesrv_server import RunningNamesrv
+    from troupemq.jobs_beside import JobsPlace
+
 log = get_logger(__name__)
 
-SPARK_JOBS = "spark_jobs"
 CONSOLE_DIRECTORY = "console"
 STOP_AFTER_FAILURE_S = 10.0
 LAST_TIMEOUT_S = 1.0
 """For what is left to stop when the time is over already."""
 
-LOCAL_SPARK_CONF = Path("conf", "spark.conf")
-LOCAL_JOBS_CONF = Path("conf", "jobs.conf")
-
 OnGiveUp = Callable[[str], None]
 
 
-@dataclass(frozen=True)
-class JobsPlace:
-    """Where a broker's jobs keep their logs, and the file of those that run by themselves."""
-
-    directory: Path
-    schedule: Path | None = None
-    """conf/jobs.conf by default, if it is there."""
+def import_broker() -> None:
+    """Imports what `start_broker` does: for a process that waits until it is to be a broker."""
+    from actors import broker_server  # noqa: F401
+    from troupemq import jobs_beside  # noqa: F401
 
 
 class Servers:
@@ -114,6 +100,8 @@ class Servers:
 
     def start_namesrv(self, config: NamesrvConfig) -> None:
         """Raises PortTaken, StoreError, StartFailed; then everything is stopped."""
+        from actors.namesrv_server import start_namesrv
+
         with self.stopped_on_failure():
             pages = self.start_health(config)
             raise_file_limit()
@@ -129,12 +117,16 @@ class Servers:
         log.info("name server serves", port=running.port, metrics=running.metrics_port or None)
 
     def start_broker(
-        self, config: BrokerConfig, store: StoreConfig, jobs: JobsPlace | None = None
+        self, config: BrokerConfig, store: StoreConfig, jobs: "JobsPlace | None" = None
     ) -> None:
         """A broker, and beside it the Spark jobs that know its store.
 
         Raises PortTaken, StoreError, StartFailed; then everything is stopped.
         """
+        from actors.broker_server import start_broker
+        from actors.jobs.spark_jobs import SparkJobs
+        from troupemq.jobs_beside import SPARK_JOBS, jobs_child, scheduled_jobs
+
         with self.stopped_on_failure():
             check_none_is_left_out(store, config.masters)
             pages = self.start_health(config)
@@ -145,7 +137,9 @@ class Servers:
                 config,
                 store,
                 system=self._new_system(),
-                make_more=lambda broker: [] if jobs is None else [_child(jobs, broker, entries)],
+                make_more=lambda broker: (
+                    [] if jobs is None else [jobs_child(jobs, broker, entries)]
+                ),
                 more_responders=[] if jobs is None else [(SPARK_JOBS, SparkJobs)],
                 pages=pages,
             )
@@ -187,6 +181,9 @@ class Servers:
         settings: Mapping[str, str] | None = None,
     ) -> None:
         """Jobs without a broker; they keep their logs in `directory`."""
+        from actors.jobs.spark_jobs import SparkJobs
+        from troupemq.jobs_beside import SPARK_JOBS, job_commands
+
         make = job_commands(spark_conf, settings)
         jobs = ChildSpec(SPARK_JOBS, lambda _: SparkJobs(make, str(directory)))
         with self.stopped_on_failure():
@@ -229,66 +226,3 @@ class Servers:
     def serving(self) -> Serving:
         """For the daemon."""
         return Serving(self.ports, self.stop, self.is_alive)
-
-
-def scheduled_jobs(path: Path | None) -> list[ScheduledJob]:
-    """The entries of the file that is named, else of conf/jobs.conf. Raises StoreError."""
-    if path is None and not LOCAL_JOBS_CONF.is_file():
-        return []
-    return load_jobs(path or LOCAL_JOBS_CONF, job_names())
-
-
-def _child(jobs: JobsPlace, broker: Broker, entries: Sequence[ScheduledJob]) -> ChildSpec:
-    """Jobs beside a broker: they begin with what it knows."""
-    kept, store, address = KeptRuns(), broker.store, broker.system.address
-    schedule = JobSchedule(
-        entries, f"{store.config.root}/troupemq/jobs.json", address("config_writer")
-    )
-
-    def known(name: str) -> Mapping[str, Any]:
-        return {
-            "store": store.config.root,
-            "commit_log": store.config.commit_log_dir,
-            "published_offset": store.commit_log.end_offset,
-            "output": str(Path(store.config.root).absolute().parent / name),
-        }
-
-    return ChildSpec(
-        SPARK_JOBS,
-        lambda _: SparkJobs(
-            job_commands(None),
-            str(jobs.directory),
-            job_names=job_names(),
-            schedule=schedule,
-            known_arguments=known,
-            long_answers=address("long_answers"),
-            kept=kept,
-        ),
-    )
-
-
-def job_commands(spark_conf: Path | None, settings: Mapping[str, str] | None = None) -> MakeCommand:
-    """How a Spark job's child process is started here; looks for Java when one is.
-
-    `settings` are Spark's, over those of the file. What is returned raises StoreError if Spark is
-    not installed, NoJava if there is no Java for it.
-    """
-    conf = spark_conf
-    if conf is None and LOCAL_SPARK_CONF.is_file():
-        conf = LOCAL_SPARK_CONF
-
-    def make(order: JobOrder, work_directory: str) -> JobCommand:
-        if find_spec("pyspark") is None:
-            raise StoreError("Spark is not installed: pip install 'troupemq[spark]'.")
-        return JobCommand(
-            command(
-                order.name,
-                order.arguments,
-                work_directory=work_directory,
-                settings={**(settings or {}), **order.settings},
-                conf=None if conf is None else str(conf.absolute()),
-            ),
-            environment(os.environ, find_java(os.environ)),
-        )
-
-    return make

@@ -22,7 +22,8 @@ from troupemq.client.consuming.consumer_offsets import ConsumeFrom
 from troupemq.client.errors import RouteNotFound
 from troupemq.client.message import Message, MessageView
 from troupemq.client.producing.producer import Producer
-from troupemq.servers import SPARK_JOBS, Servers
+from troupemq.jobs_beside import SPARK_JOBS
+from troupemq.servers import Servers
 from troupemq.steps import Steps
 
 TOPIC = "TourOrders"

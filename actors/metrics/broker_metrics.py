@@ -14,6 +14,7 @@ from actors.metrics.lags import Ages, Lags
 from actors.metrics.own_page import OwnPage
 from actors.metrics.packed import Packed
 from actors.metrics.page import MetricsPage, labels
+from actors.metrics.page_server import BROKER_PATH, EXPORTER_PATH
 from actors.metrics.process_page import ProcessPage
 from actors.metrics.selection import MetricsSelection
 from actors.metrics.sources import BrokerSources, OpenHalves
@@ -23,7 +24,6 @@ from storage.reading.queue_times import QueueTimes
 
 log = get_logger(__name__)
 
-BROKER_PATH, EXPORTER_PATH = "/metrics", "/metrics/exporter"
 CLIENTS = "client"
 FULL_PERCENT = 80
 """Of metricsOtelCardinalityLimit: past it a line in the log says so, once for each name."""

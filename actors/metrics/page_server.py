@@ -27,6 +27,7 @@ from actors.metrics.packed import Packed
 from actors.network.tls_contexts import TlsContexts
 from remoting.tls import HANDSHAKE_BYTE
 
+BROKER_PATH, EXPORTER_PATH = "/metrics", "/metrics/exporter"
 CONNECTIONS_MAX = 32
 HEAD_S = 5.0
 SEND_S = 30.0

@@ -26,7 +26,7 @@ BODIES = [b"%d" % number for number in range(20)]
 PROGRAM = """
 from functools import partial
 from time import sleep
-from troupemq import servers
+from actors import broker_server
 from troupemq.__main__ import main
 
 class Sticks:
@@ -34,7 +34,7 @@ class Sticks:
         if context.topic == "Sticks":
             sleep(600)
 
-servers.start_broker = partial(servers.start_broker, hooks=[Sticks()])
+broker_server.start_broker = partial(broker_server.start_broker, hooks=[Sticks()])
 main()
 """
 """A broker whose loop one message holds."""

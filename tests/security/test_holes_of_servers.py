@@ -14,7 +14,7 @@ from actors.config import NamesrvConfig
 from actors.namesrv_server import children, service
 from actors.network.connections import Accepted
 from actors.network.service import Service
-from actors.parts import opened_acl
+from actors.network.start_access import opened_acl
 from protocol.bodies import RegisterBrokerBody, TopicConfig, TopicConfigTable
 from protocol.codes import RequestCode as Code
 from protocol.command import RemotingCommand

@@ -29,7 +29,8 @@ from troupemq.client.consuming.consumer import PushConsumer
 from troupemq.client.consuming.consumer_offsets import ConsumeFrom
 from troupemq.client.message import Message, MessageView, SendResult, SendStatus
 from troupemq.client.producing.producer import Producer, ProducerSettings
-from troupemq.servers import SPARK_JOBS, JobsPlace, Servers
+from troupemq.jobs_beside import SPARK_JOBS, JobsPlace
+from troupemq.servers import Servers
 
 pytestmark = pytest.mark.slow(seconds=40)
 

@@ -5,9 +5,10 @@ from collections.abc import Mapping
 from prometheus_client.parser import text_string_to_metric_families
 
 from actors.metrics.actor_figures import ActorFamilies
-from actors.metrics.broker_metrics import BROKER_PATH, EXPORTER_PATH, BrokerMetrics
+from actors.metrics.broker_metrics import BrokerMetrics
 from actors.metrics.client_figures import ClientFigure, WithClients
 from actors.metrics.packed import Packed
+from actors.metrics.page_server import BROKER_PATH, EXPORTER_PATH
 from actors.metrics.sources import open_halves
 from tests.support.brokers import PORTS, SimulatedBroker
 

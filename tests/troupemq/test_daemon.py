@@ -14,7 +14,8 @@ from actors.engine.system import StartFailed
 from actors.network.connections import PortTaken
 from storage.errors import StoreError
 from troupemq.client.errors import RouteNotFound
-from troupemq.daemon import Serving, serve, tell
+from troupemq.daemon import Serving, serve
+from troupemq.saying import tell
 
 WAIT_S = 10.0
 OnGiveUp = Callable[[str], None]

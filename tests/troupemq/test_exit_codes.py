@@ -21,8 +21,9 @@ from storage.errors import (
     UnfinishedCopy,
     store_error,
 )
-from troupemq.exit_codes import FAILED, REFUSALS, WRONG_OPTIONS, exit_code_of
+from troupemq.exit_codes import REFUSALS, WRONG_OPTIONS, exit_code_of
 from troupemq.java import NoJava
+from troupemq.saying import FAILED
 
 ROOT = Path(__file__).resolve().parents[2]
 

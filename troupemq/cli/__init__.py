@@ -20,8 +20,6 @@ is more than half of what a command takes to start.
 """
 
 import gc
-from importlib.metadata import PackageNotFoundError
-from importlib.metadata import version as installed_version
 
 import click
 
@@ -30,6 +28,10 @@ from troupemq.cli.options import HELP_OPTIONS
 
 def version() -> str:
     """The installed version; `source` in a clone that was never installed."""
+    # Here: to start, no command needs what it brings along.
+    from importlib.metadata import PackageNotFoundError
+    from importlib.metadata import version as installed_version
+
     try:
         return installed_version("troupemq")
     except PackageNotFoundError:
@@ -119,8 +121,21 @@ def _store() -> click.Group:
     return store
 
 
+def _tell_version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
+    if wanted and not ctx.resilient_parsing:
+        click.echo(f"troupemq, version {version()}")
+        ctx.exit()
+
+
 @click.group(cls=Commands, context_settings={**HELP_OPTIONS, "max_content_width": 100})
-@click.version_option(version(), prog_name="troupemq")
+@click.option(
+    "--version",
+    is_flag=True,
+    expose_value=False,
+    is_eager=True,
+    callback=_tell_version,
+    help="Show the version and exit.",
+)
 def cli() -> None:
     """A message broker that RocketMQ 4.9 clients talk to, and its tools.
 

@@ -23,8 +23,9 @@ from troupemq.cli.options import (
     tls_options,
 )
 from troupemq.console_child import KEY_PASSWORD, console_is_installed
-from troupemq.daemon import Serving, serve, tell
+from troupemq.daemon import Serving, serve
 from troupemq.logs import set_up_logs
+from troupemq.saying import tell
 
 PORT = 8088
 DATA = "~/.troupemq-console"

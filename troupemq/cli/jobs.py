@@ -23,8 +23,9 @@ from troupemq.cli.restore import restore
 from troupemq.daemon import Serving, serve
 from troupemq.java import find_java
 from troupemq.job_line import job_line
+from troupemq.jobs_beside import SPARK_JOBS
 from troupemq.logs import set_up_logs
-from troupemq.servers import SPARK_JOBS, Servers
+from troupemq.servers import Servers
 
 JOBS_DIRECTORY = "jobs"
 WAIT_S = 7 * 86_400.0

@@ -20,7 +20,7 @@ from troupemq.client.consuming.consumer_settings import ConsumerSettings
 from troupemq.client.errors import ClientError, MessageIllegal
 from troupemq.client.message import Message, MessageView, SendResult
 from troupemq.client.producing.producer import Producer
-from troupemq.daemon import say
+from troupemq.saying import say
 
 IN_FLIGHT_MAX = 1000
 """Lines of a pipe that are sent before the first of them is answered."""

@@ -9,12 +9,10 @@ from typing import Any, NoReturn, TypeVar
 
 import click
 
-from actors.settings.tls_settings import read_tls_file
 from remoting.tls_options import AUTH_SERVER, CERTIFICATE, ENABLE, KEY, KEY_PASSWORD, TRUST
 from storage.access.account import ACCESS_KEY, SECRET_KEY, SECURITY_TOKEN, account_of_file
 from storage.errors import StoreError
-from troupemq.daemon import say
-from troupemq.exit_codes import FAILED
+from troupemq.saying import FAILED, say
 
 _TLS_FILE = {
     "tls.client.trustCertPath": TRUST,
@@ -104,6 +102,8 @@ def _take_file(variable: str, _: click.Context, __: click.Parameter, path: str |
 def _take_tls_file(_: click.Context, __: click.Parameter, path: str | None) -> None:
     if path is None:
         return
+    from actors.settings.tls_settings import read_tls_file  # here: few commands name such a file
+
     try:
         found = read_tls_file(path)
     except StoreError as error:

@@ -24,10 +24,9 @@ from storage.errors import StoreError, store_error
 from troupemq.cli.console import PORT as CONSOLE_PORT
 from troupemq.cli.options import daemon_options, leave
 from troupemq.console_child import console_is_installed
-from troupemq.daemon import Serving, keep_files_private, sentence_of, serve, tell
+from troupemq.daemon import Serving, keep_files_private, sentence_of, serve
 from troupemq.exit_codes import exit_code_of
 from troupemq.logs import set_up_logs
-from troupemq.masters.monitoring import start_monitoring
 from troupemq.masters.plan import (
     SPARE_OPTION,
     BrokerCommandLine,
@@ -35,8 +34,8 @@ from troupemq.masters.plan import (
     make_plan,
     supervise,
 )
-from troupemq.servers import JobsPlace, Servers
-from troupemq.tour import JOBS, JOBS_FILE, Tour
+from troupemq.saying import tell
+from troupemq.servers import Servers, import_broker
 
 log = get_logger(__name__)
 
@@ -94,6 +93,8 @@ def run(
     then both keep serving until Ctrl-C. Only this machine can connect. Without Spark the jobs are
     left out.
     """
+    from troupemq.tour import Tour  # here: it brings a client along
+
     data = data.absolute()
     log_path = data / "logs" / "troupemq.log"
     started: list[Servers] = []
@@ -131,6 +132,9 @@ def run(
 def _start_both(
     data: Path, namesrv_port: int, broker_port: int, on_give_up: Callable[[str], None]
 ) -> Servers:
+    from troupemq.jobs_beside import JobsPlace
+    from troupemq.tour import JOBS, JOBS_FILE
+
     namesrv_config, _ = parse_namesrv_config(
         "",
         {
@@ -251,6 +255,7 @@ def broker(
     RocketMQ would. Both are said at the start.
     """
     if spare:
+        import_broker()
         broker(arguments_for_spare(), prog_name="troupemq broker")
     set_up_logs(as_json=log_json)
     overrides: dict[str, str] = {}
@@ -267,9 +272,7 @@ def broker(
     try:
         broker_config, store_config, findings = load({})
         if monitors is not None:
-            sys.exit(
-                serve(lambda _: start_monitoring(monitors, broker_config), ready_file=ready_file)
-            )
+            sys.exit(serve(partial(_show_masters, monitors, broker_config), ready_file=ready_file))
         if broker_config.masters > 1 and one_of is None:
             line = BrokerCommandLine(config, overrides, jobs, log_json, ready_file)
             plan = make_plan(line, broker_config, store_config, lambda own: load(own)[:2])
@@ -281,6 +284,8 @@ def broker(
     def start(on_give_up: Callable[[str], None]) -> Serving:
         if one_of in (None, broker_config.broker_name):
             _log_findings(findings)
+        from troupemq.jobs_beside import JobsPlace
+
         servers = Servers(on_give_up)
         place = JobsPlace(Path(store_config.root) / JOBS_DIRECTORY, jobs)
         servers.start_broker(replace(broker_config, one_of=one_of or ""), store_config, place)
@@ -292,6 +297,12 @@ def broker(
         return servers.serving()
 
     sys.exit(serve(start, ready_file=ready_file))
+
+
+def _show_masters(plan: str, config: BrokerConfig, _: Callable[[str], None]) -> Serving:
+    from troupemq.masters.monitoring import start_monitoring
+
+    return start_monitoring(plan, config)
 
 
 def _load_broker(

@@ -12,8 +12,9 @@ from threading import Event
 from actors.config import parse_broker_config, parse_namesrv_config
 from troupemq.cluster_demo.standalone import LOOPBACK
 from troupemq.cluster_demo.story import Demo
-from troupemq.daemon import Serving, say, serve
+from troupemq.daemon import Serving, serve
 from troupemq.logs import set_up_logs
+from troupemq.saying import say
 from troupemq.servers import Servers
 
 MESSAGE_COUNT = 20_000

@@ -12,10 +12,13 @@ Nobody who asks waits for the disk or a peer: all of it is known already, but fo
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from time import monotonic
+from typing import TYPE_CHECKING
 
-from actors.broker import Broker
 from actors.engine.system import ActorSystem
 from storage.retention.cleaning import used_ratio
+
+if TYPE_CHECKING:
+    from actors.broker import Broker
 
 LOOP_TIMEOUT_S = 1.0
 NAMESRV_SETTLES_S = 5.0
@@ -78,7 +81,7 @@ class Health:
         ]
 
 
-def broker_checks(broker: Broker) -> list[HealthCheck]:
+def broker_checks(broker: "Broker") -> list[HealthCheck]:
     """Of a broker that listens."""
     config, store = broker.config, broker.store
     found = [_registered(broker), _disk(broker)]
@@ -101,13 +104,13 @@ def namesrv_checks(clock: Callable[[], float] = monotonic) -> Look:
     return look
 
 
-def _registered(broker: Broker) -> HealthCheck:
+def _registered(broker: "Broker") -> HealthCheck:
     wanted = len(broker.config.namesrv_addresses)
     is_out = wanted and not broker.attachment.registered.value
     return _check("registered", "no name server knows this broker" if is_out else "")
 
 
-def _disk(broker: Broker) -> HealthCheck:
+def _disk(broker: "Broker") -> HealthCheck:
     config, disk = broker.store.config, broker.system.disk
     ratio = used_ratio(disk, config.commit_log_dir)
     limit = config.disk_warning_ratio

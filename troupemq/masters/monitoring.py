@@ -22,12 +22,11 @@ from time import monotonic, perf_counter
 
 from actors.children.metrics import page_server
 from actors.config import BrokerConfig
-from actors.metrics.broker_metrics import BROKER_PATH, EXPORTER_PATH
 from actors.metrics.exposition import FRESH_S
 from actors.metrics.http_text import HttpRequest
 from actors.metrics.packed import Packed
 from actors.metrics.page import CONTENT_TYPE, MetricsPage, labels
-from actors.metrics.page_server import Page, PageAnswer
+from actors.metrics.page_server import BROKER_PATH, EXPORTER_PATH, Page, PageAnswer
 from storage.errors import StoreError, reason_of
 from troupemq.daemon import Serving
 from troupemq.health.checks import RECOVERS, HealthCheck

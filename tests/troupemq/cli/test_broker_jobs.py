@@ -16,10 +16,11 @@ from actors.jobs.spark_job import JobCommand, MakeCommand
 from storage.errors import StoreError
 from tests.manual.following import blocks, commands
 from tests.support.actors import WAIT_S
-from troupemq import servers as servers_module
+from troupemq import jobs_beside
 from troupemq.cli import cli
+from troupemq.jobs_beside import JobsPlace
 from troupemq.logs import set_up_logs
-from troupemq.servers import JobsPlace, Servers
+from troupemq.servers import Servers
 
 CHILD = """
 import json, sys
@@ -83,7 +84,7 @@ def broker(root: Path) -> Iterator[str]:
     given_up: list[str] = []
     servers = Servers(given_up.append)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(servers_module, "job_commands", scripted)
+        patch.setattr(jobs_beside, "job_commands", scripted)
         servers.start_broker(config, store, JobsPlace(root / "jobs", root / "jobs.conf"))
         yield f"127.0.0.1:{servers.ports['broker']}"
         assert servers.stop(10)

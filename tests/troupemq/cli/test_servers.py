@@ -8,7 +8,6 @@ from typing import Any, NoReturn
 import pytest
 from click.testing import CliRunner
 
-from actors.jobs.messages import JobOrder
 from actors.network.connections import open_listener
 from storage.config import StoreConfig
 from storage.errors import StoreError
@@ -344,12 +343,3 @@ def test_one_broker_does_not_start_on_the_first_of_several_stores(
 def test_a_setting_without_a_value_is_a_usage_error() -> None:
     result = CliRunner().invoke(cli, ["broker", "-s", "listenPort"])
     assert result.exit_code == 2 and "KEY=VALUE" in result.stderr
-
-
-def test_jobs_are_told_the_master_over_that_of_the_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(servers, "find_java", lambda _: "/java")
-    make = servers.job_commands(tmp_path / "spark.conf", {"spark.master": "yarn", "spark.x": "y"})
-    child = make(JobOrder("traffic", {}, {"spark.x": "of its entry"}, 1.0), str(tmp_path))
-    assert child.argv[-4:] == ["--set", "spark.master=yarn", "--set", "spark.x=of its entry"]

@@ -14,7 +14,7 @@ import click
 
 from troupemq.cli.admin.text import escaped, one_line, padded, width_of
 from troupemq.client.errors import ClientError
-from troupemq.daemon import say
+from troupemq.saying import say
 
 Row = Mapping[str, object]
 GAP = "  "

@@ -1,0 +1,75 @@
+"""The making of the actors that serve metrics: of a broker, and of a name server."""
+
+from collections.abc import Callable, Mapping
+
+from actors.engine.address import Address
+from actors.engine.interfaces import System
+from actors.engine.supervisor import ChildSpec
+from actors.engine.system import ActorSystem
+from actors.metrics.actor_figures import ActorFamilies
+from actors.metrics.broker_metrics import CLIENTS, BrokerMetrics
+from actors.metrics.client_figures import ClientFigures
+from actors.metrics.exposition import Exposition, Write
+from actors.metrics.metrics_port import Makers, MetricsPort, page_of
+from actors.metrics.namesrv_page import NamesrvMetrics
+from actors.metrics.page_server import BROKER_PATH, EXPORTER_PATH, PageServer
+from actors.metrics.sources import open_halves
+from actors.network.tls_contexts import TlsContexts
+from actors.parts import Parts, physical_memory_bytes
+
+
+def broker_metrics_children(parts: Parts, at: PageServer) -> list[ChildSpec]:
+    """Started when all else is there."""
+    system, address = parts.system, parts.system.address
+    families = ActorFamilies(system)
+
+    def pages() -> Mapping[str, Write]:
+        recent_bytes = physical_memory_bytes() // 10
+        return BrokerMetrics(parts, families, parts.ports.main, recent_bytes).pages
+
+    to = {"": address("exposition")}
+    clients = ChildSpec(
+        "client_figures",
+        lambda _: ClientFigures(
+            parts.tables.consumers, address("client_calls"), address("exposition")
+        ),
+    )
+    by_path = {BROKER_PATH: to, EXPORTER_PATH: {**to, CLIENTS: address("client_figures")}}
+    serving = _serving(system, at, pages, by_path, families, lambda: open_halves(parts.store))
+    return [clients, *serving]
+
+
+def namesrv_metrics_children(
+    system: ActorSystem, at: PageServer, tls: TlsContexts | None
+) -> list[ChildSpec]:
+    """The same of a name server."""
+    families = ActorFamilies(system)
+    by_path = {BROKER_PATH: {"": system.address("exposition")}}
+    return _serving(
+        system,
+        at,
+        lambda: {BROKER_PATH: NamesrvMetrics(system, families, tls).write},
+        by_path,
+        families,
+        lambda: None,
+    )
+
+
+def _serving(
+    system: ActorSystem,
+    at: PageServer,
+    pages: Callable[[], Mapping[str, Write]],
+    by_path: Makers,
+    families: ActorFamilies,
+    read: Callable[[], object],
+) -> list[ChildSpec]:
+    port: Address = system.address("metrics_port")
+
+    def exposition(_: System) -> Exposition:
+        return Exposition(pages(), families, port)
+
+    def metrics_port(_: System) -> MetricsPort:
+        at.add(dict.fromkeys(by_path, page_of(port)))
+        return MetricsPort(by_path, read, families.loop_waits)
+
+    return [ChildSpec("exposition", exposition), ChildSpec("metrics_port", metrics_port)]

@@ -1,0 +1,35 @@
+"""Access as a server starts: its accounts are read, and a port without any is warned of."""
+
+from structlog import get_logger
+
+from actors.access.acl_store import AclStore
+from actors.engine.system import ActorSystem
+from actors.network.limits import is_loopback
+from actors.settings.access_settings import AccessSettings
+
+log = get_logger(__name__)
+
+
+def opened_acl(system: ActorSystem, settings: AccessSettings, settings_path: str) -> AclStore:
+    """The accounts of a server, read for the first time. Raises StoreError."""
+    store = AclStore(
+        system.disk,
+        settings.acl_path(settings_path),
+        system.clock.now_ms,
+        takes_samples=settings.takes_samples,
+    )
+    store.load()
+    if settings.is_white_admin:
+        log.warning("white addresses may administer", because="aclWhiteListAdmin=true")
+    return store
+
+
+def warn_if_open(settings: AccessSettings, bind_address: str) -> None:
+    """Whoever listens beyond this machine without access control does so knowingly."""
+    if settings.acl_enable or is_loopback(bind_address) or bind_address == "localhost":
+        return
+    log.warning(
+        "whoever reaches this port may do everything: set aclEnable=true (docs/security.md), or"
+        " bindAddress=127.0.0.1, or adminAllowedAddresses",
+        listens_at=bind_address,
+    )

@@ -1,0 +1,96 @@
+"""Spark jobs beside a broker, or without one: what runs them, and what they know."""
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from actors.broker import Broker
+from actors.engine.supervisor import ChildSpec
+from actors.jobs.jobs_conf import ScheduledJob, load_jobs
+from actors.jobs.messages import JobOrder
+from actors.jobs.scheduled_runs import JobSchedule, KeptRuns
+from actors.jobs.spark_job import JobCommand, MakeCommand
+from actors.jobs.spark_jobs import SparkJobs
+from spark.jobs import job_names
+from spark.runner import command, environment
+from storage.errors import StoreError
+from troupemq.java import find_java
+
+SPARK_JOBS = "spark_jobs"
+LOCAL_SPARK_CONF = Path("conf", "spark.conf")
+LOCAL_JOBS_CONF = Path("conf", "jobs.conf")
+
+
+@dataclass(frozen=True)
+class JobsPlace:
+    """Where a broker's jobs keep their logs, and the file of those that run by themselves."""
+
+    directory: Path
+    schedule: Path | None = None
+    """conf/jobs.conf by default, if it is there."""
+
+
+def scheduled_jobs(path: Path | None) -> list[ScheduledJob]:
+    """The entries of the file that is named, else of conf/jobs.conf. Raises StoreError."""
+    if path is None and not LOCAL_JOBS_CONF.is_file():
+        return []
+    return load_jobs(path or LOCAL_JOBS_CONF, job_names())
+
+
+def jobs_child(jobs: JobsPlace, broker: Broker, entries: Sequence[ScheduledJob]) -> ChildSpec:
+    """Jobs beside a broker: they begin with what it knows."""
+    kept, store, address = KeptRuns(), broker.store, broker.system.address
+    schedule = JobSchedule(
+        entries, f"{store.config.root}/troupemq/jobs.json", address("config_writer")
+    )
+
+    def known(name: str) -> Mapping[str, Any]:
+        return {
+            "store": store.config.root,
+            "commit_log": store.config.commit_log_dir,
+            "published_offset": store.commit_log.end_offset,
+            "output": str(Path(store.config.root).absolute().parent / name),
+        }
+
+    return ChildSpec(
+        SPARK_JOBS,
+        lambda _: SparkJobs(
+            job_commands(None),
+            str(jobs.directory),
+            job_names=job_names(),
+            schedule=schedule,
+            known_arguments=known,
+            long_answers=address("long_answers"),
+            kept=kept,
+        ),
+    )
+
+
+def job_commands(spark_conf: Path | None, settings: Mapping[str, str] | None = None) -> MakeCommand:
+    """How a Spark job's child process is started here; looks for Java when one is.
+
+    `settings` are Spark's, over those of the file. What is returned raises StoreError if Spark is
+    not installed, NoJava if there is no Java for it.
+    """
+    conf = spark_conf
+    if conf is None and LOCAL_SPARK_CONF.is_file():
+        conf = LOCAL_SPARK_CONF
+
+    def make(order: JobOrder, work_directory: str) -> JobCommand:
+        if find_spec("pyspark") is None:
+            raise StoreError("Spark is not installed: pip install 'troupemq[spark]'.")
+        return JobCommand(
+            command(
+                order.name,
+                order.arguments,
+                work_directory=work_directory,
+                settings={**(settings or {}), **order.settings},
+                conf=None if conf is None else str(conf.absolute()),
+            ),
+            environment(os.environ, find_java(os.environ)),
+        )
+
+    return make
