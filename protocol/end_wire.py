@@ -96,10 +96,12 @@ class EndDecoder:
 
     def binary(self, data: bytes, start: int, header_end: int) -> End | None:
         """Decodes the binary header at `start`; None: not of a form that is known."""
+        fields_at = start + HEAD_AT
+        if fields_at > header_end:
+            return None
         language, version, opaque, flag, remark_bytes, fields_bytes = _HEAD.unpack_from(
             data, start + len(_CODE)
         )
-        fields_at = start + HEAD_AT
         if remark_bytes or flag & RESPONSE_FLAG or fields_at + fields_bytes != header_end:
             return None
         for form in self._forms:

@@ -13,6 +13,7 @@ from random import Random
 
 import pytest
 
+from protocol.end_wire import EndDecoder
 from protocol.errors import FrameError
 from protocol.stream import Stream
 from tests.security.fuzz import TARGETS, seeds
@@ -44,6 +45,19 @@ def test_a_signature_that_holds_the_end_of_its_text_is_no_signature() -> None:
 
 def test_a_signature_that_is_no_utf_8_is_wrong_for_every_decoder() -> None:
     take(b"\0" + framed(SIGNED % (b"n9\x92\xbb\xcd\x92" + b"A" * 22, b'"RocketMQ"')))
+
+
+def test_an_end_of_a_transaction_with_half_a_header_closes_the_connection() -> None:
+    """The fast decoder read behind the last byte, and the connection's actor failed."""
+    head = b"\x00\x25" + b"\x01\x01\x97" + bytes(12)
+    frame = (4 + len(head)).to_bytes(4) + b"\x01" + len(head).to_bytes(3) + head
+    (event,) = Stream(ends=EndDecoder()).receive(frame)
+    assert isinstance(event, FrameError)
+    try:
+        for accounts in (b"\0", b"\1"):
+            take_connection(accounts + b"\0" + frame)
+    finally:
+        end_connections()
 
 
 def test_tags_without_any_are_refused() -> None:

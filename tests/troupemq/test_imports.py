@@ -13,7 +13,7 @@ from tests.compat.servers import SMALL_FILES
 
 troupemq = import_module("troupemq")
 OURS = ("actors", "protocol", "remoting", "spark", "storage", "troupemq")
-NO_SERVER = ("actors.engine", "pykka", "spark", "structlog", "yaml")
+NO_SERVER = ("actors.engine", "pykka", "spark", "yaml")
 NO_BROKER = (
     *("actors.broker", "actors.metrics.broker_metrics", "actors.parts", "actors.sending"),
     *("spark.jobs", "storage.message_store", "troupemq.client.connection", "troupemq.tour"),

@@ -5,9 +5,12 @@ broker's own lines.
 """
 
 from collections.abc import MutableMapping
-from logging import DEBUG, ERROR, INFO, WARNING, getLogger
-from traceback import format_exc
+from logging import getLogger
 from typing import Any
+
+from structlog import wrap_logger
+from structlog.processors import format_exc_info
+from structlog.stdlib import BoundLogger, filter_by_level
 
 _PLAIN = frozenset("-_.:/@%#+,;|[]<>*")
 
@@ -26,36 +29,11 @@ def _value(value: object) -> str:
     return text if plain else repr(text)
 
 
-class ClientLog:
-    """Events with fields, as structlog's loggers take them; it is not imported for them.
-
-    With `exc_info` the traceback of the exception that is being handled comes below.
-    """
-
-    def __init__(self, name: str) -> None:
-        self._logger = getLogger(name)
-
-    def debug(self, event: str, **fields: object) -> None:
-        self._write(DEBUG, event, fields)
-
-    def info(self, event: str, **fields: object) -> None:
-        self._write(INFO, event, fields)
-
-    def warning(self, event: str, *, exc_info: bool = False, **fields: object) -> None:
-        self._write(WARNING, event, fields, exc_info)
-
-    def error(self, event: str, *, exc_info: bool = False, **fields: object) -> None:
-        self._write(ERROR, event, fields, exc_info)
-
-    def _write(
-        self, level: int, event: str, fields: dict[str, object], exc_info: bool = False
-    ) -> None:
-        if self._logger.isEnabledFor(level):
-            trace = {"exception": format_exc().rstrip("\n")} if exc_info else {}
-            line = plain_line(self._logger, "", {"event": event, **fields, **trace})
-            self._logger.log(level, line)
-
-
-def client_logger(name: str) -> ClientLog:
-    """The logger of a module, filtered by the level of the logger `name`."""
-    return ClientLog(name)
+def client_logger(name: str) -> BoundLogger:
+    """The logger of a module: events with fields, filtered by the level of the logger `name`."""
+    logger: BoundLogger = wrap_logger(
+        getLogger(name),
+        processors=[filter_by_level, format_exc_info, plain_line],
+        wrapper_class=BoundLogger,
+    )
+    return logger
