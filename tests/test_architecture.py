@@ -260,3 +260,12 @@ def module_names(text: str) -> Iterator[str]:
         path = ROOT.joinpath(*found[0].split(".")[:2])
         if path.is_dir() or path.with_suffix(".py").is_file():
             yield found[0]
+
+
+def test_pairs_of_a_table_are_listed_of_a_copy() -> None:
+    """Pairs are new objects, which may begin a collection of garbage, which lets another thread
+    change the table: "dictionary changed size during iteration". A copy is one step."""
+    pairs = re.compile(r"(?:list|tuple)\([\w.]+\.items\(\)|\[\*[\w.]+\.items\(\)\]")
+    assert [
+        path for path in sources("actors") if pairs.search(path.read_text(encoding="utf-8"))
+    ] == []

@@ -241,7 +241,7 @@ class Producers:
             self.unregister(name, peer_id)
 
     def expire(self, now_ms: float) -> None:
-        for name, members in list(self.groups.items()):
+        for name, members in self.groups.copy().items():
             for peer_id in _silent(members.values(), now_ms):
                 self.unregister(name, peer_id)
         live = [member for members in self.groups.values() for member in members.values()]

@@ -54,7 +54,7 @@ class QueueLocks:
 
     def expire(self, now_ms: float) -> None:
         """Forgets what nobody renews, so that the table does not grow for ever."""
-        for group, held in list(self._locks.items()):
+        for group, held in self._locks.copy().items():
             for queue in [
                 queue for queue, own in held.items() if now_ms - own.renewed_ms > LOCK_LIVES_MS
             ]:

@@ -273,7 +273,9 @@ class BrokerPage:
             END_BOUNDS_S,
             [
                 (labels({"topic": topic}), list(found.counts), found.total)
-                for topic, found in list(stats.seconds.items())[: self._selection.series_max // 9]
+                for topic, found in list(stats.seconds.copy().items())[
+                    : self._selection.series_max // 9
+                ]
                 if shows(topic)
             ],
         )
@@ -281,7 +283,7 @@ class BrokerPage:
     def _by_topic(self, counts: Mapping[str, int]) -> Iterator[tuple[str, float]]:
         rows = [
             Row(topic, "", count, (count,))
-            for topic, count in list(counts.items())
+            for topic, count in dict(counts).items()
             if self._selection.shows_topic(topic)
         ]
         return column(self._selection.limited(rows, write=_topic), 0)

@@ -138,7 +138,7 @@ class OwnPage:
             "Connections closed for what they sent",
             [
                 (labels({"reason": reason}), count)
-                for reason, count in list(self._from.answer_stats.bad_frames.items())
+                for reason, count in self._from.answer_stats.bad_frames.copy().items()
             ],
         )
         refused: Counter[str] = Counter()
@@ -256,7 +256,7 @@ class OwnPage:
         )
         rows = [
             Row("", group, count, (count,))
-            for group, count in ([] if clients is None else [*clients.changes.counts.items()])
+            for group, count in ([] if clients is None else clients.changes.counts.copy().items())
             if group in self._from.tables.groups.value and self._selection.shows_group(group)
         ]
         rows = self._selection.limited(rows, write=_group)

@@ -183,7 +183,7 @@ class RouteTable:
             return
         name = data.broker_name
         del self._brokers[name]
-        for cluster, names in list(self._clusters.items()):
+        for cluster, names in self._clusters.copy().items():
             names.discard(name)
             if not names:
                 del self._clusters[cluster]

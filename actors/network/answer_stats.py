@@ -35,5 +35,5 @@ class AnswerStats:
 
     def all(self) -> Iterator[tuple[int, int, ClassCounts]]:
         """Request code, response code, and how long they took, ms. Any thread."""
-        for (code, response_code), found in list(self._found.items()):
+        for (code, response_code), found in self._found.copy().items():
             yield code, response_code, found

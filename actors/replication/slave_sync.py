@@ -212,7 +212,7 @@ class SlaveSync(Actor):
             self._early = _Early(self._master_end, TakeOffsets(offsets), delays)
             self._take_offsets()
         dispatched = self._master_end - int(info.table["dispatchBehindBytes"])
-        for topic, place in list(self._begun.items()):
+        for topic, place in self._begun.copy().items():
             if place < dispatched:  # else the master's queues do not tell yet
                 del self._begun[topic]
                 self._remove_empty(client, topic, place)

@@ -274,18 +274,18 @@ class Statistics(Responder):
     def _counted(self) -> Iterator[tuple[_Key, Counts]]:
         """Everything that was counted at least once."""
         puts, pulls = self._puts, self._pulls
-        for topic, put in list(puts.by_topic.items()):
+        for topic, put in puts.by_topic.copy().items():
             if put.times:
                 yield (_TOPIC_PUT, topic), put
-        for (topic, group), got in list(pulls.by_group.items()):
+        for (topic, group), got in pulls.by_group.copy().items():
             yield (_GROUP_GET, f"{topic}@{group}"), got
-        for (topic, group), counts in list(puts.sent_back.items()):
+        for (topic, group), counts in puts.sent_back.copy().items():
             yield (_SEND_BACK, f"{topic}@{group}"), counts
         if puts.put_count:  # of the whole 4.9.7 counts no requests
             yield (_BROKER_PUT, self._cluster), Counts(puts.put_count, puts.put_bytes)
         if pulls.get_count:
             yield (_BROKER_GET, self._cluster), Counts(pulls.get_count, pulls.get_bytes)
-        for key, source in list(self._watched.items()):
+        for key, source in self._watched.copy().items():
             found = source()
             if found is None or found.count < self._bases[key].count:
                 self._forget(key)  # the queue was deleted, and may have begun anew

@@ -102,7 +102,7 @@ class ConfigWriter(Actor):
             message.refuse("the writer of the files has failed")
 
     def _write_all(self) -> None:
-        for path, message in list(self._waiting.items()):
+        for path, message in self._waiting.copy().items():
             text = message.text if isinstance(message.text, str) else message.text()
             try:
                 save(self.system.disk, path, text, message.broken, message.left_out)

@@ -264,7 +264,7 @@ class TopicTable(PersistedTable):
 
     def _remove_gone(self, message: TakeTopics) -> None:
         """Again and again until no record of before the deletion can come any more."""
-        for topic, is_known in list(self._gone.items()):
+        for topic, is_known in self._gone.copy().items():
             is_back = topic in self._topics.configs
             if not is_back:
                 self._clean_files.tell(RemoveTopic(topic, None, message.log_end))

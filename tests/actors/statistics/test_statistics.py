@@ -1,5 +1,6 @@
 """Tests of actors/statistics/statistics.py: what went through topics and groups, as in 4.9.7."""
 
+import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -8,6 +9,8 @@ from typing import Any
 import pytest
 
 from actors.statistics import statistics
+from actors.statistics.counts import TopicCounts
+from actors.statistics.statistics import Statistics
 from protocol.bodies_admin import BrokerStatsData, StatsItem
 from protocol.codes import RequestCode, ResponseCode
 from protocol.command import RemotingCommand
@@ -56,6 +59,28 @@ def test_what_is_put_into_a_topic_is_counted_by_message_and_by_byte() -> None:
         assert view(made, "TOPIC_PUT_SIZE", "Topic").stats_minute.sum == sum(sizes)
         broker_puts = view(made, "BROKER_PUT_NUMS", "DefaultCluster").stats_minute
         assert figures(broker_puts) == item(5, 0.5, 0.0), "4.9.7 counts no requests there"
+
+
+def test_topics_that_come_while_all_are_counted_are_nobodys_fault() -> None:
+    """The loop adds them, for a collection of garbage lets it run: a broker gave up of it."""
+    with broker() as made:
+        (counting,) = [each for each in made.system.live if isinstance(each, Statistics)]
+        by_topic = counting._puts.by_topic
+        made.send()
+
+        def add(*_: object) -> None:
+            by_topic[f"T{len(by_topic)}"] = TopicCounts()
+
+        before = gc.get_threshold()
+        gc.callbacks.append(add)
+        gc.set_threshold(1)
+        try:
+            made.system.advance(TEN_SECONDS_MS)
+        finally:
+            gc.set_threshold(*before)
+            gc.callbacks.remove(add)
+        assert len(by_topic) > 2
+        assert figures(view(made, "TOPIC_PUT_NUMS", "Topic").stats_minute) == item(1, 0.1, 1.0)
 
 
 def test_a_minute_has_seven_samples_and_what_came_before_is_forgotten() -> None:
