@@ -11,6 +11,7 @@ Source: store/CommitLog.java (checkMessageAndReturnSize), DefaultMessageStore.ja
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from itertools import groupby
+from sys import maxsize
 from typing import Protocol
 
 from protocol.message import RecordHead
@@ -112,6 +113,8 @@ class Dispatcher:
         """Who feeds the queues; of a slave somebody who sees where they begin anew."""
         self._queues = queues
         self._unfed: list[Dispatched] = []
+        self._left = 0
+        """Queues to write out, of those that `write_out` began with."""
 
     def dispatch(self, entries: Sequence[Dispatched]) -> None:
         """Adds what these records give. What is there already is not added again.
@@ -185,9 +188,18 @@ class Dispatcher:
         unit_run = UnitRun(topic, queue_id, number, units_of(range(offset, end, size), size, code))
         return self._queues.append_runs((unit_run,), len(tails), end, stored)
 
-    def write_out(self) -> None:
-        """Puts what is only in memory into the files; call it on a tick. Raises as `dispatch`."""
-        self._queues.write_out_all()
+    def write_out(self, queues_max: int = maxsize) -> bool:
+        """Puts what is only in memory into the files; call it on a tick. Raises as `dispatch`.
+
+        Of so many queues; True if others are left of those that had something when the first were
+        taken. The followers come with the last ones.
+        """
+        queues = self._queues
+        left, self._left = self._left or queues.unwritten_count, 0
+        queues.write_out_some(min(left, queues_max))
+        if left > queues_max:
+            self._left = left - queues_max
+            return True
         failure: StoreError | None = None
         for follower in self.followers:
             try:
@@ -196,6 +208,7 @@ class Dispatcher:
                 failure = failure or error
         if failure is not None:
             raise failure
+        return False
 
 
 def entry_of(head: RecordHead, delay_levels: Sequence[int]) -> DispatchEntry:

@@ -235,14 +235,26 @@ class ConsumeQueues:
 
         Raises DiskFull or StoreError; what could not be written stays in memory.
         """
-        dirty = self._dirty
-        while dirty:
-            queue = dirty[-1]
-            queue.write_out()
-            self._unsynced[queue] = None
-            queue.dirty = False
-            dirty.pop()
-        self._unwritten_units = 0
+        self.write_out_some(len(self._dirty))
+
+    def write_out_some(self, count: int) -> None:
+        """The same for so many queues, those that have waited longest."""
+        dirty, done = self._dirty, 0
+        try:
+            for queue in dirty[:count]:
+                queue.write_out()
+                self._unsynced[queue] = None
+                queue.dirty = False
+                done += 1
+        finally:
+            del dirty[:done]
+        if not dirty:
+            self._unwritten_units = 0
+
+    @property
+    def unwritten_count(self) -> int:
+        """How many queues have units that are only in memory."""
+        return len(self._dirty)
 
     def unsynced(self, least_pages: int = 0) -> UnsyncedQueues:
         """What to sync: files with at least `least_pages` pages of units not on disk; 0 = all.

@@ -219,6 +219,25 @@ def test_units_reach_their_files_within_a_fifth_of_a_second() -> None:
         assert made.on_disk(made.store, 0) == made.on_disk(made.store, 1) == 3
 
 
+def test_many_queues_are_written_out_a_few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever else has mail has his turn between them."""
+    monkeypatch.setattr(reput, "WRITTEN_AT_ONCE", 1)
+    with following() as made:
+        made.append(6)
+        made.append(6)
+        queues, counts = made.store.consume_queues, list[int]()
+        written = queues.write_out_some
+
+        def write_out_some(count: int) -> None:
+            counts.append(queues.unwritten_count)
+            written(count)
+
+        monkeypatch.setattr(queues, "write_out_some", write_out_some)
+        made.system.advance(200)
+        assert counts == [2, 1]
+        assert made.on_disk(made.store, 0) == made.on_disk(made.store, 1) == 6
+
+
 def test_without_room_for_units_no_more_messages_are_wanted_until_there_is() -> None:
     disk = FakeDisk()
     with following(disk) as made, capture_logs() as lines:

@@ -133,6 +133,20 @@ def test_dispatching_feeds_queues_and_index() -> None:
     assert index.query("T", "k3", 9, 0, 1 << 62).physical_offsets == [300]
 
 
+def test_queues_are_written_out_by_turns_and_those_that_come_meanwhile_wait() -> None:
+    queues = ConsumeQueues(config(), FakeDisk())
+    dispatcher = Dispatcher(queues, [])
+    for queue_id in range(5):
+        dispatcher.dispatch([entry(queue_id, queue_id=queue_id)])
+    assert dispatcher.write_out(2)
+    dispatcher.dispatch([entry(5, queue_id=7)])
+    assert dispatcher.write_out(2)
+    assert not dispatcher.write_out(2)
+    assert queues.unwritten_count == 1
+    assert not dispatcher.write_out(2)
+    assert queues.unwritten_count == 0
+
+
 class Full:
     """A follower whose disk is full."""
 
