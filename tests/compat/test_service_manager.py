@@ -16,6 +16,7 @@ import pytest
 
 from actors.config import parse_namesrv_config
 from tests.compat.patience import wait_until
+from tests.compat.remoting import has_route
 from tests.compat.servers import HOST, SMALL_FILES, accepts, free_port
 from troupemq import ClientError, ConsumeFrom, Message, MessageView, Producer, PushConsumer
 from troupemq.servers import Servers
@@ -99,6 +100,7 @@ def test_ready_when_it_serves_started_again_when_it_is_stuck_stopped_in_order(
     try:
         assert set(manager.hears("READY=1")[:-1]) == {"EXTEND_TIMEOUT_USEC=30000000"}
         assert accepts(f"{HOST}:{port}")
+        wait_until(lambda: has_route(namesrv, "TBW102"), "it is registered")
         with Producer("of-a-service", namesrv) as producer:
             for body in BODIES:
                 producer.send(Message("Kept", body))
