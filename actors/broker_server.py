@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from socket import socket
 
 from actors.broker import Broker
-from actors.children.metrics import MetricsServer, open_metrics
 from actors.config import BrokerConfig
 from actors.engine.supervisor import ChildSpec
 from actors.engine.system import ActorSystem
+from actors.metrics.metrics_server import MetricsServer, open_metrics
 from actors.metrics.page_server import PageServer
 from actors.network.connections import Listener, PortTaken, open_listener
 from actors.network.hooks import Hook
@@ -118,7 +118,7 @@ def start_broker(
 
 def _metrics_children(broker: Broker, metrics: MetricsServer) -> list[ChildSpec]:
     # Only here: most brokers show no metrics.
-    from actors.children.exposition import broker_metrics_children
+    from actors.children.metrics import broker_metrics_children
 
     return broker_metrics_children(broker, metrics.server)
 

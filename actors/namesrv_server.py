@@ -11,11 +11,11 @@ from actors.access.refusals import Refusals
 from actors.access.rights import NAMESRV_RIGHTS, STRICT_NAMESRV_RIGHTS
 from actors.admin.access_control import AclWatch
 from actors.admin.settings import NamesrvSettings
-from actors.children.metrics import MetricsServer, open_metrics
 from actors.children.tls import Door, door_children
 from actors.config import NamesrvConfig
 from actors.engine.supervisor import ChildSpec
 from actors.engine.system import ActorSystem
+from actors.metrics.metrics_server import MetricsServer, open_metrics
 from actors.metrics.page_server import PageServer
 from actors.naming.namesrv import Namesrv
 from actors.naming.registration_reader import RegistrationReader
@@ -147,6 +147,6 @@ def _metrics_children(
     system: ActorSystem, metrics: MetricsServer, tls: TlsContexts | None
 ) -> list[ChildSpec]:
     # Only here: most name servers show no metrics.
-    from actors.children.exposition import namesrv_metrics_children
+    from actors.children.metrics import namesrv_metrics_children
 
     return namesrv_metrics_children(system, metrics.server, tls)

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 
 from structlog import get_logger
 
-from actors.children.metrics import page_server
 from actors.config import BrokerConfig, NamesrvConfig
 from actors.engine.supervisor import ChildSpec
 from actors.engine.system import ActorSystem
+from actors.metrics.metrics_server import page_server
 from actors.metrics.page_server import PageServer
 from storage.clock import SystemClock
 from storage.config import StoreConfig

@@ -1,8 +1,8 @@
 """Turns of connections that have brought more than one turn's work, a few requests at a time.
 
 A read may hold a thousand requests, and a hundred connections as many each: whoever asks one thing
-meanwhile waits for the turn of one of them, not for all.  So with the pieces of long frames, 0.1 ms
-each: a thousand that come together were nine in a round.  Lives on the loop.
+meanwhile waits for the turn of one of them, not for all.  So with frames of more than 256 KiB: one
+piece is read in a round, which takes 0.1 ms.  Lives on the loop.
 """
 
 from collections import deque

@@ -180,7 +180,7 @@ def encode_groups(
     fixed_bytes_v4 = head_v4.size + PROPERTIES_LENGTH.size
     v6_more_bytes = head_v6.size - head_v4.size
     lengths, limit = _LENGTHS, file_end - BLANK_BYTES
-    topic = topic_piece = b""
+    topic, topic_piece = None, b""
     pieces: list[bytes] = []
     add = pieces.append
     for number in range(first, len(groups)):

@@ -20,10 +20,10 @@ from queue import Empty, SimpleQueue
 from threading import Lock, Thread
 from time import monotonic, perf_counter
 
-from actors.children.metrics import page_server
 from actors.config import BrokerConfig
 from actors.metrics.exposition import FRESH_S
 from actors.metrics.http_text import HttpRequest
+from actors.metrics.metrics_server import page_server
 from actors.metrics.packed import Packed
 from actors.metrics.page import CONTENT_TYPE, MetricsPage, labels
 from actors.metrics.page_server import BROKER_PATH, EXPORTER_PATH, Page, PageAnswer

@@ -11,14 +11,14 @@ from sys import getswitchinterval
 import pytest
 from structlog.testing import capture_logs
 
-from actors.children import metrics as made_of
-from actors.children.metrics import open_metrics
 from actors.config import NamesrvConfig
 from actors.engine.supervisor import ChildSpec
 from actors.engine.system import ActorSystem
+from actors.metrics import metrics_server
 from actors.metrics.actor_figures import ActorFamilies
 from actors.metrics.exposition import SWITCH_S, Exposition
 from actors.metrics.metrics_port import MetricsPort, page_of
+from actors.metrics.metrics_server import open_metrics
 from actors.metrics.packed import Packed, Packer
 from actors.metrics.page_server import PageServer
 from actors.metrics.process_page import MISSING
@@ -138,7 +138,7 @@ def test_without_the_library_the_server_starts_and_says_what_to_install(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     assert open_metrics(NamesrvConfig()) is None
-    monkeypatch.setattr(made_of, "missing_library", lambda: MISSING)
+    monkeypatch.setattr(metrics_server, "missing_library", lambda: MISSING)
     with capture_logs() as logs:
         assert open_metrics(NamesrvConfig(metrics_type="PROM", metrics_port=0)) is None
     assert ["pip install 'troupemq[metrics]'" in each["event"] for each in logs] == [True]
