@@ -145,6 +145,7 @@ class Opponents:
                     (folder / "plain_acl.yml").write_text(ACCOUNTS)
                     (folder / "plain_acl.yml").chmod(0o600)
             stack.enter_context(master)
+            stack.callback(master.raise_if_ended)  # its words then, below those of the client
             if name == "large":
                 stack.enter_context(confined(master.pid, FILE_MEMORY_BYTES))
             if name != "replica":

@@ -1,5 +1,5 @@
-"""The loads of the broker benchmark, each run by the official Java client against one broker, but
-those with many connections (connections.py): every official client has threads of its own."""
+"""The broker benchmark's loads, run by the official Java client, whose clients have threads of
+their own each; so those with many connections are run by connections.py."""
 
 import json
 import os
@@ -17,6 +17,7 @@ from tests.bench.process_figures import (
     Memory,
     cpu_seconds,
     failures_told,
+    last_words,
     machine_cpu_seconds,
     memory,
     scheduled_us,
@@ -159,11 +160,7 @@ LOADS = {
         is_new=False,
     ),
     "sync": Load(
-        "send, 64 threads, SYNC_FLUSH",
-        _send(64),
-        "sync",
-        goal=Goal(1.2, 0.6, None),
-        is_new=False,
+        "send, 64 threads, SYNC_FLUSH", _send(64), "sync", goal=Goal(1.2, 0.6, None), is_new=False
     ),
     "sync-one": Load(
         "send, 1 thread, SYNC_FLUSH", _send(1), "sync", goal=Goal(2.0, 0.6, None), is_new=False
@@ -322,7 +319,7 @@ def _client(command: list[str], plan: Plan, number: int) -> None:
     with log.open("ab") as errors:
         done = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=errors, check=False)
     if done.returncode:
-        raise RuntimeError(log.read_text())
+        raise RuntimeError(last_words(log))
 
 
 @contextmanager
@@ -335,7 +332,7 @@ def _idle_clients(broker: Broker, plan: Plan, number: int) -> Iterator[None]:
         try:
             assert idle.stdout
             if not idle.stdout.readline():
-                raise RuntimeError((plan.scratch / "idle.log").read_text())
+                raise RuntimeError(last_words(plan.scratch / "idle.log"))
             yield
         finally:
             idle.terminate()
@@ -371,7 +368,7 @@ def _measured(
             if probe is not None:
                 probe.end()
         except StopIteration:
-            raise RuntimeError(log.read_text()) from None
+            raise RuntimeError(last_words(log)) from None
         finally:
             if client.poll() is None:
                 client.wait(60)

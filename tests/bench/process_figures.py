@@ -79,3 +79,8 @@ def failures_told(log: Path) -> str:
     """What a client's process said of the sends that failed (Window.java); a line each."""
     lines = log.read_text().splitlines(keepends=True)
     return "".join(line for line in lines if line.startswith(("failed: ", "  because of ")))
+
+
+def last_words(log: Path) -> str:
+    """The end of what a client's process said: one without a broker says the same for minutes."""
+    return "\n".join(log.read_text(errors="replace").splitlines()[-50:])

@@ -100,9 +100,13 @@ class Server(ABC):
     @abstractmethod
     def _serves(self) -> bool: ...
 
-    def _is_ready(self) -> bool:
+    def raise_if_ended(self) -> None:
+        """AssertionError with its last words, where it does not run any more."""
         if self.child.exit_code() is not None:
             raise AssertionError(f"{self.kind} server ended:\n{self.child.last_words()}")
+
+    def _is_ready(self) -> bool:
+        self.raise_if_ended()
         return self._serves()
 
     def _write_config(self, config: Mapping[str, str]) -> Path:
