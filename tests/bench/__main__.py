@@ -11,7 +11,7 @@ was consumed while sends count, or sent while what a listener gets counts.
 
 import argparse
 import sys
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -71,6 +71,8 @@ def main() -> int:
         if options.start_gib:
             folder = Path(scratch) / "starts"
             starts = measure_starts(options, tools, folder, opponents.jvm_options)
+            this.starts = [asdict(each) for each in starts]
+            keep(options.keep, [*earlier, this])
     if this.rows:
         print(f"{this.date}, {this.commit}: {this.machine}; {options.seconds:g} s after")
         print(

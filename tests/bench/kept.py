@@ -1,7 +1,8 @@
 """What `make bench` has measured: tables of a run, and a JSON file with all runs, the newest last.
 
     [{"date", "commit", "machine", "options": {name: value},
-      "rows": [{"load", "broker", "rounds": [{"messages/s", "broker_us", …}, …]}, …]}, …]
+      "rows": [{"load", "broker", "rounds": [{"messages/s", "broker_us", …}, …]}, …],
+      "starts": [{"kind", "crashed", "store_gib", "dirty_gib", "seconds"}, …]}, …]
 
 A commit with a + behind it had changes that were not committed.
 """
@@ -10,7 +11,7 @@ import os
 import platform
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from json import dumps, loads
 from pathlib import Path
@@ -90,6 +91,8 @@ class Run:
     options: dict[str, Any]
     rows: dict[tuple[str, str], list[Round]]
     """By load and kind of broker."""
+    starts: list[dict[str, Any]] = field(default_factory=list)
+    """The fields of StartFigures (start_up.py)."""
 
     @classmethod
     def begun_now(cls, options: dict[str, Any]) -> "Run":
@@ -102,7 +105,8 @@ class Run:
     @classmethod
     def from_json(cls, found: dict[str, Any]) -> "Run":
         rows = {(row["load"], row["broker"]): row["rounds"] for row in found["rows"]}
-        return cls(found["date"], found["commit"], found["machine"], found["options"], rows)
+        about = found["date"], found["commit"], found["machine"], found["options"]
+        return cls(*about, rows, found.get("starts", []))
 
     def as_json(self) -> dict[str, Any]:
         rows = [
@@ -110,7 +114,7 @@ class Run:
             for (load, kind), rounds in self.rows.items()
         ]
         found = {"date": self.date, "commit": self.commit, "machine": self.machine}
-        return {**found, "options": self.options, "rows": rows}
+        return {**found, "options": self.options, "rows": rows, "starts": self.starts}
 
     def middle(self, load: str, kind: str, key: str) -> float | None:
         """The median; None where it is not measured."""
@@ -156,26 +160,35 @@ def figures_table(run: Run) -> str:
 
 def ratio_table(run: Run) -> str:
     """Markdown: ours ÷ official with the goals; what misses one has an exclamation mark."""
-    rows: list[Sequence[str]] = [("ours ÷ official", "messages/s", "goal", "CPU", "goal", "p99")]
+    rows: list[Sequence[str]] = [
+        ("ours ÷ official", "messages/s", "goal", "CPU", "goal", "p99", "goal", "resident")
+    ]
     for name in dict.fromkeys(load for load, _ in run.rows):
         if name not in LOADS:
             continue
         goal, cpu = LOADS[name].goal, _ratio(run, name, "broker_us")
-        rate, p99 = _ratio(run, name, "messages/s"), _ratio(run, name, "p99_ms")
+        rate = _ratio(run, name, "messages/s")
         if rate is None or cpu is None:
             continue
-        p99_goal = goal.p99 if goal.p99 is not None else float("inf")
         rows.append(
             (
                 LOADS[name].title,
-                f"{rate:.2f}" + " !" * (rate < goal.rate),
+                f"{rate:.2f}" + " !" * (round(rate, 2) < goal.rate),
                 f"≥ {goal.rate}",
-                f"{cpu:.2f}" + " !" * (cpu > goal.cpu),
+                f"{cpu:.2f}" + " !" * (round(cpu, 2) > goal.cpu),
                 f"≤ {goal.cpu}",
-                "" if p99 is None else f"{p99:.2f}" + " !" * (p99 > p99_goal),
+                _at_most(_ratio(run, name, "p99_ms"), goal.p99),
+                "" if goal.p99 is None else f"≤ {goal.p99}",
+                _at_most(_ratio(run, name, "rss_mib"), goal.resident),
             )
         )
     return _markdown(rows, 1) if len(rows) > 1 else ""
+
+
+def _at_most(ratio: float | None, goal: float | None) -> str:
+    if ratio is None:
+        return ""
+    return f"{ratio:.2f}" + " !" * (goal is not None and round(ratio, 2) > goal)
 
 
 def loss_table(run: Run) -> str:
