@@ -109,15 +109,16 @@ def _events(pieces: list[bytes], *, is_fast: bool, most: int = maxsize) -> list[
     return found
 
 
-def _said(events: list[Event]) -> tuple[list[object], list[object]]:
-    """The sends, and the rest: sends of one read come together behind the others."""
+def _said(events: list[Event]) -> tuple[list[object], list[object], list[object]]:
+    """The sends, those that are refused, the rest: sends of one read come together behind all."""
     sends: list[object] = []
+    refused: list[object] = []
     others: list[object] = []
     for event in events:
         if isinstance(event, SendGroup):
             sends += map(_send, event.sends)
         elif isinstance(event, UnreadableSend):
-            sends.append(event.error.remark)
+            refused.append(event.error.remark)
         elif isinstance(event, FrameError):
             others.append("broken")
         elif isinstance(event, tuple):
@@ -129,10 +130,10 @@ def _said(events: list[Event]) -> tuple[list[object], list[object]]:
             try:
                 sends.append(_send(SendDecoder().general(event)))
             except RemoteError as error:
-                sends.append(error.remark)
+                refused.append(error.remark)
         else:
             others.append(_command(event))
-    return sends, others
+    return sends, refused, others
 
 
 def _send(send: Send) -> object:
