@@ -237,7 +237,8 @@ class IndexFile:
         self.end_physical_offset, self.end_timestamp = physical_offsets[-1], timestamps[-1]
         self.used_slots += previous.count(0)
         self.next_entry = first + len(hashes)  # readers on other threads go by it
-        for slot, number in zip(places, numbers, strict=True):  # last: none leads to nothing
+        # Last: a slot never leads to what is not written. Of several for one slot the newest stays.
+        for slot, number in zip(places, numbers, strict=True):
             slots[slot] = number
         self._write_header()
 
