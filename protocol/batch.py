@@ -36,6 +36,8 @@ assert _HEAD.size == 20
 TAIL_BYTES = 4
 """The last digits of a UNIQ_KEY, in which the messages of a batch differ."""
 _LAYOUTS_MAX = 256
+_CUT_TOGETHER = 64
+"""Messages that one layout cuts: what it takes grows with them, 10 KiB for these."""
 
 
 class BatchMessage(NamedTuple):
@@ -98,8 +100,8 @@ class AlikeMessages(NamedTuple):
     """A batch whose messages have bodies of one length, and differ in a few bytes beside them."""
 
     flag: int
-    bodies: tuple[bytes, ...]
-    tails: tuple[bytes, ...]
+    bodies: list[bytes]
+    tails: list[bytes]
     """The TAIL_BYTES of each one's properties that are its own."""
 
 
@@ -118,33 +120,43 @@ def first_properties(body: bytes) -> bytes:
 def decode_alike(body: bytes, before: bytes, behind: bytes) -> AlikeMessages | None:
     """The messages of a batch all of whose properties are `before`, TAIL_BYTES, and `behind`.
 
-    `decode_batch` finds the same, in four times the time. None: its messages are not alike. The
+    `decode_batch` finds the same, in eight times the time. None: its messages are not alike. The
     body must have a head.
     """
     _, flag, body_bytes = _HEAD.unpack_from(body)
     properties_bytes = len(before) + TAIL_BYTES + len(behind)
-    if not 0 <= body_bytes < len(body):
+    if body_bytes < 0 or properties_bytes > PROPERTIES_BYTES_MAX:
         return None
-    message = _alike(body_bytes, len(before), len(behind))
-    if len(body) % message.size or properties_bytes > PROPERTIES_BYTES_MAX:
+    size = _HEAD.size + body_bytes + _PROPERTIES_LENGTH.size + properties_bytes
+    count, rest = divmod(len(body), size)
+    if rest:
         return None
-    heads, bodies, befores, tails, behinds = zip(*message.iter_unpack(body), strict=True)
-    count, before = len(heads), _PROPERTIES_LENGTH.pack(properties_bytes) + before
+    fields: list[bytes] = []
+    for first in range(0, count, _CUT_TOGETHER):
+        together = min(count - first, _CUT_TOGETHER)
+        layout = _alike(body_bytes, len(before), len(behind), together)
+        fields += layout.unpack_from(body, first * size)
+    heads, befores, behinds = fields[0::5], fields[2::5], fields[4::5]
+    before = _PROPERTIES_LENGTH.pack(properties_bytes) + before
     if heads.count(heads[0]) != count or befores.count(before) != count:
         return None
-    return AlikeMessages(flag, bodies, tails) if behinds.count(behind) == count else None
+    if behinds.count(behind) != count:
+        return None
+    return AlikeMessages(flag, fields[1::5], fields[3::5])
 
 
 @lru_cache(_LAYOUTS_MAX)
-def _alike(body_bytes: int, before_bytes: int, behind_bytes: int) -> Struct:
-    return Struct(
-        ">12x"  # total size, magic and body_crc
+def _alike(body_bytes: int, before_bytes: int, behind_bytes: int, count: int) -> Struct:
+    """So many messages at once: 0.11 µs each instead of 0.2 one after the other."""
+    message = (
+        "12x"  # total size, magic and body_crc
         "8s"  # flag and body length
         f"{body_bytes}s"
         f"{_PROPERTIES_LENGTH.size + before_bytes}s"
         f"{TAIL_BYTES}s"
         f"{behind_bytes}s"
     )
+    return Struct(">" + message * count)
 
 
 def _broken() -> RemoteError:

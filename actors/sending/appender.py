@@ -15,7 +15,7 @@ from actors.statistics.counts import SMALL_BYTES
 from actors.statistics.put_stats import PutStats
 from protocol.bodies import TopicConfig
 from protocol.sysflag import TRANSACTION_PREPARED
-from storage.log.append import AlikeParts, Placed, PutBatch, PutRecord
+from storage.log.append import AlikeParts, PutBatch, PutRecord
 from storage.log.commit_log import CommitLog
 from storage.queues.dispatch_entry import Dispatched, EntryRun, MixedEntries
 
@@ -43,8 +43,9 @@ class SentBatch(PutBatch):
     follow: list[Follow]
     """Of each part: its tags code, and what the index gets of it; of parts that are alike only of
     the first."""
-    places: Sequence[Placed] = ()
-    """Where they are, once they are in the log."""
+    physical_offset: int = -1
+    record_bytes: int = 0
+    """Of all together; once they are in the log."""
 
 
 @dataclass(slots=True, eq=False)
@@ -121,24 +122,17 @@ class Appender:
             raise
         store_timestamp = self._log.last_store_timestamp
         entries: list[Dispatched] = []
-        stored = done = stored_bytes = 0
-        for put in puts:
-            if done == len(placed):
-                self._take_back(puts[stored:])
-                break
-            stored += 1
+        done = stored_bytes = 0
+        for put, (offset, size) in zip(puts, placed, strict=False):
             group, counts = put.group, put.state.puts
-            offset, size = placed[done]
+            group.physical_offset, group.record_bytes = offset, size
             if isinstance(group, SentBatch):
                 count = len(group.parts)
-                group.places = placed[done : done + count]
-                size = sum(group.places[-1]) - offset
                 if isinstance(group.parts, AlikeParts) and not isinstance(entries, MixedEntries):
                     entries = MixedEntries(entries)
                 entries += _entries_of(group, store_timestamp)
             else:
                 count = 1
-                group.physical_offset, group.record_bytes = offset, size
                 entries.append(
                     (
                         group.topic,
@@ -161,7 +155,9 @@ class Appender:
                 counts.note_large(size)
         self._stats.put_count += done
         self._stats.put_bytes += stored_bytes
-        return stored, entries
+        if len(placed) < len(puts):
+            self._take_back(puts[len(placed) :])
+        return len(placed), entries
 
     @staticmethod
     def _give_offsets(puts: Sequence[Put]) -> list[Record | SentBatch]:
@@ -190,13 +186,12 @@ def _entries_of(batch: SentBatch, store_timestamp: int) -> Sequence[Dispatched]:
     topic, queue_id, sys_flag = batch.topic, batch.queue_id, batch.sys_flag
     if isinstance(batch.parts, AlikeParts):
         ((code, keys),) = batch.follow
-        offset = batch.places[0][0]
         run = EntryRun(
             topic,
             queue_id,
             batch.queue_offset,
-            offset,
-            sum(batch.places[-1]) - offset,
+            batch.physical_offset,
+            batch.record_bytes,
             code,
             store_timestamp,
             sys_flag,
@@ -204,10 +199,12 @@ def _entries_of(batch: SentBatch, store_timestamp: int) -> Sequence[Dispatched]:
             batch.parts.tails,
         )
         return (run,)
-    numbers = range(batch.queue_offset, batch.queue_offset + len(batch.parts))
+    offsets = batch.offsets
+    ends = (*offsets[1:], batch.physical_offset + batch.record_bytes)
+    numbers = range(batch.queue_offset, batch.queue_offset + len(offsets))
     return [
-        (topic, queue_id, number, offset, size, code, store_timestamp, sys_flag, keys)
-        for number, (offset, size), (code, keys) in zip(
-            numbers, batch.places, batch.follow, strict=True
+        (topic, queue_id, number, offset, end - offset, code, store_timestamp, sys_flag, keys)
+        for number, offset, end, (code, keys) in zip(
+            numbers, offsets, ends, batch.follow, strict=True
         )
     ]

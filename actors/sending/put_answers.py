@@ -14,7 +14,6 @@ from protocol.errors import RemoteError
 from protocol.frame import encode
 from protocol.send_reply import SendReplies
 from protocol.send_values import Send
-from storage.log.append import Placed
 
 
 @dataclass(slots=True, eq=False)
@@ -35,15 +34,13 @@ class SendPut(Put):
     @property
     def first_offset(self) -> int:
         """Where the first of the records lies."""
-        return self.places[0][0]
+        return self.group.physical_offset
 
     @property
-    def places(self) -> Sequence[Placed]:
-        """Offset and size of each in the log."""
+    def offsets(self) -> Sequence[int]:
+        """Where each begins in the log."""
         group = self.group
-        if isinstance(group, SentBatch):
-            return group.places
-        return ((group.physical_offset, group.record_bytes),)
+        return group.offsets if isinstance(group, SentBatch) else (group.physical_offset,)
 
 
 class PutAnswers:
@@ -105,13 +102,13 @@ class PutAnswers:
 
     def _one(self, put: SendPut, code: int) -> None:
         """Anything but a plain success of one message."""
-        sends, send, context, places = put.sends, put.send, put.context, put.places
+        sends, send, context, offsets = put.sends, put.send, put.context, put.offsets
         queue_offset = put.group.queue_offset
-        ids = self._replies.message_ids([offset for offset, _ in places])
+        ids = self._replies.message_ids(offsets)
         if send.flag & ONEWAY_FLAG:
             sends.done(None)
-        elif not code and context is None and len(places) == 1:  # a batch of one
-            kind, place = send.shape.serialize_type, places[0][0]
+        elif not code and context is None and len(offsets) == 1:  # a batch of one
+            kind, place = send.shape.serialize_type, offsets[0]
             sends.done(self._replies.success(kind, send.opaque, place, put.queue_id, queue_offset))
         elif not code and context is None and send.shape.serialize_type == SerializeType.ROCKETMQ:
             sends.done(self._replies.batch_success(send.opaque, ids, put.queue_id, queue_offset))
@@ -126,7 +123,7 @@ class PutAnswers:
         if context is not None:
             context.message_id = ids
             context.queue_id, context.queue_offset = put.queue_id, queue_offset
-            context.record_bytes = sum(size for _, size in places)
+            context.record_bytes = put.group.record_bytes
             context.success, context.code = True, code
             self._hooks.after(context)
 

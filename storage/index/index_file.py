@@ -39,6 +39,10 @@ def _in_file_order(words: "array[int]") -> "array[int]":
     return words
 
 
+def _second(since_ms: int) -> int:
+    return min(max(since_ms // 1000, 0), SECONDS_MAX)
+
+
 class IndexFile:
     """One file of the index. Its header is kept in memory; the file is open only when needed."""
 
@@ -210,8 +214,7 @@ class IndexFile:
         slot_count = self._slot_count
         places = [key_hash % slot_count for key_hash in hashes]
         previous = [slots[slot] for slot in places]
-        heads = dict(zip(places, numbers, strict=True))
-        if len(heads) < len(hashes):  # of several for one slot each leads to the one before
+        if len(set(places)) < len(places):  # of several for one slot each leads to the one before
             newest: dict[int, int] = {}
             for place, (slot, number) in enumerate(zip(places, numbers, strict=True)):
                 previous[place] = newest.get(slot, previous[place])
@@ -234,23 +237,22 @@ class IndexFile:
         self.end_physical_offset, self.end_timestamp = physical_offsets[-1], timestamps[-1]
         self.used_slots += previous.count(0)
         self.next_entry = first + len(hashes)  # readers on other threads go by it
-        for slot, number in heads.items():  # last: a slot never leads to what is not written
+        # Last: a slot never leads to what is not written. Of several for one slot the newest stays.
+        for slot, number in zip(places, numbers, strict=True):
             slots[slot] = number
         self._write_header()
 
     def _seconds(self, timestamps: Sequence[int], first_in_file: bool) -> list[int]:
         """Seconds since the file's begin; the very first entry counts from the file before."""
         begin = timestamps[0] if first_in_file else self.begin_timestamp
-        seconds = (
-            [min(max((each - begin) // 1000, 0), SECONDS_MAX) for each in timestamps]
-            if min(timestamps) < begin or max(timestamps) - begin > SECONDS_MAX
-            else [(each - begin) // 1000 for each in timestamps]
-        )
         if begin <= 0:
             seconds = [0] * len(timestamps)
+        elif (max(timestamps) - begin) // 1000 == (min(timestamps) - begin) // 1000:  # mostly
+            seconds = [_second(timestamps[0] - begin)] * len(timestamps)
+        else:
+            seconds = [_second(each - begin) for each in timestamps]
         if first_in_file and self.begin_timestamp > 0:
-            gap = (timestamps[0] - self.begin_timestamp) // 1000
-            seconds[0] = min(max(gap, 0), SECONDS_MAX)
+            seconds[0] = _second(timestamps[0] - self.begin_timestamp)
         return seconds
 
     def _write_header(self) -> None:

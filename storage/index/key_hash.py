@@ -34,6 +34,7 @@ TAIL_BYTES: Final = 4
 
 _LANE_BYTES = 8
 _ONE = (1).to_bytes(_LANE_BYTES, "little")
+_GAP = bytes(_LANE_BYTES - TAIL_BYTES)
 _TOPICS_MAX = 65_536
 """Hashes of `topic#` kept; past it they are forgotten together and computed again."""
 
@@ -73,20 +74,22 @@ def tail_hashes(head_hash: int, tails: Sequence[bytes]) -> list[int] | None:
 
     None if a tail is not ASCII. All at a time, a key to 8 bytes of one long number: 0.1 µs each.
     """
-    text, count = b"".join(tails), len(tails)
-    if not text.isascii() or len(text) != count * TAIL_BYTES:
+    text, count = _GAP.join(tails), len(tails)
+    if not text.isascii() or len(text) != count * _LANE_BYTES - len(_GAP):
         return None
+    digits = int.from_bytes(text, "little")  # the first of a tail in the lowest byte of its lane
     ones = int.from_bytes(_ONE * count, "little")
-    total = ones * head_hash
-    for place in range(TAIL_BYTES):
-        digits = bytearray(_LANE_BYTES * count)
-        digits[::_LANE_BYTES] = text[place::TAIL_BYTES]
-        total += int.from_bytes(digits, "little") * POWERS[TAIL_BYTES - 1 - place]
+    low = ones * 0x7F
+    total = ones * head_hash + (digits >> 24 & low)
+    for place in range(TAIL_BYTES - 1):
+        total += (digits >> 8 * place & low) * POWERS[TAIL_BYTES - 1 - place]
     total &= ones * MASK
+    negative = total >> 31 & ones
+    total = (total ^ negative * MASK) + negative & ones * SIGN
     values = array("Q", total.to_bytes(_LANE_BYTES * count, byteorder))
     if byteorder == "big":
         values.reverse()
-    return [(-value & SIGN) if value > SIGN else value for value in values]
+    return values.tolist()
 
 
 def _extend_by_units(start: int, units: bytes) -> int:

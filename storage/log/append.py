@@ -1,9 +1,9 @@
 """Turns messages into the bytes of a log, a chunk at a time: the hot half of an append."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
-from itertools import chain, repeat
+from itertools import repeat
 from struct import Struct
 from typing import TypeAlias
 
@@ -83,13 +83,15 @@ class PutBatch:
     parts: list[BatchPart] | AlikeParts
     parts_bytes: int
     """Of all bodies and properties together."""
+    offsets: Sequence[int] = field(default=(), init=False)
+    """Where each record begins, once they are encoded."""
 
 
 Group: TypeAlias = PutRecord | PutBatch
 """What must lie in one file."""
 
 Placed: TypeAlias = tuple[int, int]
-"""Where a record lies: physical offset, bytes."""
+"""Where a group lies: physical offset, bytes."""
 
 HOST_V4_BYTES = 8
 HOST_V6_BYTES = 20
@@ -124,15 +126,27 @@ _BATCH_HEADS = {
 """The head of a record, what a batch has in common packed once: 9 values instead of 15."""
 assert all(size == head.size for size, head in _BATCH_HEADS.items())
 
-_ALIKE_HEAD = Struct(
-    ">i"  # body_crc
-    "8s"  # queue_id and flag
-    "q"  # queue_offset
-    "q"  # physical_offset
-)
-"""What lies between record_bytes and magic, and sys_flag; the rest is the same in all records."""
-assert SIZE_AND_MAGIC.size + _ALIKE_HEAD.size == SYS_FLAG_POSITION
 _QUEUE_AND_FLAG = Struct(">ii")
+_LAYOUTS_MAX = 256
+
+
+@lru_cache(_LAYOUTS_MAX)
+def _alike_record(
+    shared_bytes: int, body_bytes: int, between_bytes: int, tail_bytes: int, behind_bytes: int
+) -> Struct:
+    """A record of a batch whose messages are alike: what all have in common in long pieces."""
+    return Struct(
+        f">{SIZE_AND_MAGIC.size}s"
+        "i"  # body_crc
+        "8s"  # queue_id and flag
+        "q"  # queue_offset
+        "q"  # physical_offset
+        f"{shared_bytes}s"  # sys_flag to body length
+        f"{body_bytes}s"
+        f"{between_bytes}s"  # topic, properties length, properties up to the tail
+        f"{tail_bytes}s"
+        f"{behind_bytes}s"
+    )
 
 
 def group_bytes_of(group: Group, store_host: bytes) -> int:
@@ -168,7 +182,7 @@ def encode_groups(
 ) -> tuple[list[bytes], int, int]:
     """Encodes `groups[first:]`, as many as may lie between `offset` and `file_end`.
 
-    Adds where each record lies to `placed`. Returns the pieces to be joined, the number of the
+    Adds where each group lies to `placed`. Returns the pieces to be joined, the number of the
     first group that was left out, and the offset behind the last record. Callers have checked
     topic and properties against their limits: ValueError or IndexError is our own mistake.
     """
@@ -242,8 +256,10 @@ def _add_batch(
         size = fixed_bytes + batch.parts_bytes // len(batch.parts)
         _add_alike(batch, batch.parts, size, offset, shared, topic_piece, pieces)
         end = offset + len(batch.parts) * size
-        placed += zip(range(offset, end, size), repeat(size))
+        batch.offsets = range(offset, end, size)
+        placed.append((offset, end - offset))
         return end
+    offsets = batch.offsets = []
     pack = _BATCH_HEADS[head.size].pack
     lengths, queue_id, queue_offset = _LENGTHS, batch.queue_id, batch.queue_offset
     for flag, body_crc, body, own, behind in batch.parts:
@@ -260,9 +276,10 @@ def _add_batch(
             own,
             behind,
         )  # fmt: skip
-        placed.append((offset, size))
+        offsets.append(offset)
         queue_offset += 1
         offset += size
+    placed.append((offsets[0], offset - offsets[0]))
     return offset
 
 
@@ -275,27 +292,22 @@ def _add_alike(
     topic_piece: bytes,
     pieces: list[bytes],
 ) -> None:
-    """The records of messages that are alike, by columns: 0.35 µs each instead of 0.8."""
+    """The records of messages that are alike, each in one piece: 0.2 µs instead of 0.8."""
     count, first = len(parts), batch.queue_offset
-    body_bytes = len(parts.bodies[0])
     properties_length = _LENGTHS[len(parts.before) + len(parts.tails[0]) + len(parts.behind)]
-    heads = map(
-        _ALIKE_HEAD.pack,
+    between = topic_piece + properties_length + parts.before
+    shared += _BODY_LENGTH.pack(len(parts.bodies[0]))
+    sizes = (parts.bodies[0], between, parts.tails[0], parts.behind)
+    pieces += map(
+        _alike_record(len(shared), *map(len, sizes)).pack,
+        repeat(SIZE_AND_MAGIC.pack(size, RECORD_MAGIC)),
         parts.body_crcs,
         repeat(_QUEUE_AND_FLAG.pack(batch.queue_id, parts.flag)),
         range(first, first + count),
         range(offset, offset + count * size, size),
+        repeat(shared),
+        parts.bodies,
+        repeat(between),
+        parts.tails,
+        repeat(parts.behind),
     )
-    begin = SIZE_AND_MAGIC.pack(size, RECORD_MAGIC)
-    pieces.append(begin)
-    pieces += chain.from_iterable(
-        zip(
-            heads,
-            repeat(shared + _BODY_LENGTH.pack(body_bytes)),
-            parts.bodies,
-            repeat(topic_piece + properties_length + parts.before),
-            parts.tails,
-            repeat(parts.behind + begin),  # of the next record
-        )
-    )
-    pieces[-1] = parts.behind

@@ -129,7 +129,7 @@ class CommitLog:
         return self.config.commit_log_file_bytes - BLANK_BYTES
 
     def append(self, groups: Sequence[Group], now_ms: int) -> list[Placed]:
-        """Writes records; returns offset and size of each, in order, of the groups that fitted.
+        """Writes groups; returns offset and size of each, in order, of those that fitted.
 
         A group is one message, or a batch that must lie in one file. Fewer than asked: the next
         file is not there yet, `next_file_needed` says where it begins, and the caller keeps the

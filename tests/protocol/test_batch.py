@@ -67,7 +67,7 @@ def test_messages_that_are_alike_are_cut_as_one_by_one(
     body = bytes(data)
     assert decode_batch(body) == messages
     assert first_properties(body) == own[0]
-    bodies, tails = tuple(m.body for m in messages), tuple(b"%04d" % n for n in range(9))
+    bodies, tails = [m.body for m in messages], [b"%04d" % n for n in range(9)]
     assert decode_alike(body, before, behind) == (-7, bodies, tails)
     for place in range(len(body)):  # what is read as alike is what it is
         odd = body[:place] + bytes((body[place] ^ 1,)) + body[place + 1 :]
@@ -76,6 +76,19 @@ def test_messages_that_are_alike_are_cut_as_one_by_one(
             texts = [before + tail + behind for tail in found.tails]
             cut = zip(found.bodies, texts, strict=True)
             assert decode_batch(odd) == [(each, text, found.flag) for each, text in cut]
+
+
+@pytest.mark.parametrize("count", [1, 63, 64, 65, 130])
+def test_however_many_messages_are_alike_each_is_looked_at(count: int) -> None:
+    messages = [BatchMessage(b"%08d" % n, b"<%04d>" % n) for n in range(count)]
+    cut = decode_alike(encode_batch(messages), b"<", b">")
+    assert cut is not None
+    assert cut.bodies == [message.body for message in messages]
+    assert cut.tails == [b"%04d" % n for n in range(count)]
+    for place in range(1, count):
+        odd = messages.copy()
+        odd[place] = odd[place]._replace(properties=b"<%04d]" % place)
+        assert decode_alike(encode_batch(odd), b"<", b">") is None
 
 
 def test_other_messages_are_not_alike() -> None:

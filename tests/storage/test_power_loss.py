@@ -62,13 +62,14 @@ class Run:
         sent = [self._messages(next_offsets) for _ in range(self.random.randint(1, 12))]
         groups = [batch(*each) if len(each) > 1 else each[0] for each in sent]
         placed = self.log.append(groups, self.clock.now_ms())
-        done = [record for each in sent for record in each][: len(placed)]
-        for (offset, size), record in zip(placed, done, strict=True):
-            self.records[offset] = bytes(self.log.view(offset, size))
-            queue = record.topic.decode(), record.queue_id
-            self.next_offsets[queue] = record.queue_offset + 1
+        done = [record for each in sent[: len(placed)] for record in each]
         if placed:
             heads = list(self.log.walk(placed[0][0]))
+            for head, record in zip(heads, done, strict=True):
+                offset = head.physical_offset
+                self.records[offset] = bytes(self.log.view(offset, head.record_bytes))
+                queue = record.topic.decode(), record.queue_id
+                self.next_offsets[queue] = record.queue_offset + 1
             self.store.dispatcher.dispatch([entry_of(head, ()) for head in heads])
         wanted = self.log.next_file_offset_to_prepare()
         if wanted is not None and self.random.random() < 0.8:

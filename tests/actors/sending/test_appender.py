@@ -79,10 +79,13 @@ def test_a_batch_counts_up_too_and_knows_where_its_records_lie() -> None:
     put = made.batch(b"1", b"22")
     assert made.append(made.put(b"0"), put, made.put(b"3")) == (3, [0, 1, 2, 3])
     assert isinstance(put.group, SentBatch)
-    stored = [made.log.read_record(offset) for offset, _ in put.group.places]
+    stored = [made.log.read_record(offset) for offset in put.group.offsets]
     assert [(each.body, each.queue_offset) for each in stored if each] == [(b"1", 1), (b"22", 2)]
     _, entries = made.appender.append([put], NOW_MS + 1)
-    (first, first_bytes), (second, second_bytes) = put.group.places
+    first, second = put.group.offsets
+    first_bytes, second_bytes = second - first, made.log.end_offset - second
+    assert put.group.physical_offset == first
+    assert put.group.record_bytes == first_bytes + second_bytes
     assert entries == [
         (b"Topic", 1, 4, first, first_bytes, 77, NOW_MS + 1, 0, (b"1",)),
         (b"Topic", 1, 5, second, second_bytes, 77, NOW_MS + 1, 0, (b"22",)),

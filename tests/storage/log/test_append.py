@@ -68,12 +68,15 @@ def test_a_record_is_the_one_that_the_codec_makes(
 
 
 def test_records_of_a_chunk_follow_each_other() -> None:
-    groups: list[Group] = [batch(put(b"a"), put(b"bb")), put(b""), put(b"ccc")]
+    both = batch(put(b"a"), put(b"bb"))
+    groups: list[Group] = [both, put(b""), put(b"ccc")]
     placed: list[Placed] = []
     pieces, number, end = encode_groups(groups, 0, 0, 1 << 20, NOW_MS, HOST, placed)
     records = list(decode_records(b"".join(pieces)))
     assert [record.body for record in records] == [b"a", b"bb", b"", b"ccc"]
-    assert [(each.physical_offset, each.record_bytes) for each in records] == placed
+    places = [(each.physical_offset, each.record_bytes) for each in records]
+    assert [(0, sum(places[1])), *places[2:]] == placed
+    assert both.offsets == [offset for offset, _ in places[:2]]
     assert (number, end) == (3, sum(size for _, size in placed))
 
 
@@ -117,8 +120,11 @@ def test_a_batch_is_encoded_as_its_records_are(store_host: bytes, born_host: byt
             groups, 0, 5000, 5000 + size + 8, NOW_MS, store_host, placed
         )
         assert (number, end) == (len(groups), 5000 + size)
-        found.append((b"".join(pieces), placed))
+        found.append(b"".join(pieces))
+        offsets = [offset for offset, _ in placed]
+        assert (offsets[0], sum(placed[-1])) == (5000, 5000 + size)
     assert found[0] == found[1]
+    assert sent.offsets == offsets
     full = encode_groups([sent], 0, 5000, 5000 + size + 7, NOW_MS, store_host, [])
     assert full == ([], 0, 5000)
 
@@ -141,7 +147,7 @@ def test_messages_that_are_alike_lie_in_the_log_like_any_of_a_batch(
         groups: list[Group] = [put(), sent, put()]
         placed: list[Placed] = []
         pieces, number, end = encode_groups(groups, 0, 500, 9000, NOW_MS, store_host, placed)
-        found.append((b"".join(pieces), number, end, placed, size))
+        found.append((b"".join(pieces), number, end, placed, size, list(sent.offsets)))
     assert found[0] == found[1]
 
 

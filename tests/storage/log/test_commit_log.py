@@ -129,8 +129,9 @@ def test_a_file_is_asked_for_once_the_last_one_is_in_use(log: Log) -> None:
 def test_a_batch_lies_in_one_file(log: Log) -> None:
     log.adopt_next()
     log.append(3)
-    placed = log.log.append([batch(put(), put())], NOW_MS)
-    assert [offset for offset, _ in placed] == [FILE_BYTES, FILE_BYTES + RECORD_BYTES]
+    both = batch(put(), put())
+    assert log.log.append([both], NOW_MS) == [(FILE_BYTES, 2 * RECORD_BYTES)]
+    assert both.offsets == [FILE_BYTES, FILE_BYTES + RECORD_BYTES]
 
 
 def test_a_group_longer_than_a_file_is_refused_and_leaves_nothing(log: Log) -> None:
