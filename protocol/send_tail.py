@@ -31,7 +31,7 @@ from protocol.signature import ACCESS_KEY, SECURITY_TOKEN, SIGNATURE, TIMESTAMP,
 
 Learnt = TypeVar("Learnt")
 _LEARNT_MAX = 64
-"""How many of each kind one connection keeps; a producer of more topics learns again."""
+"""How many of each kind one connection keeps."""
 _LEARNT_BYTES_MAX = 4096
 """Longer ones are read anew each time: 64 of a MiB each would be too much for a stranger."""
 

@@ -34,6 +34,7 @@ from protocol.codes import RequestCode, SerializeType
 from protocol.command import RESPONSE_FLAG, RemotingCommand
 from protocol.header_pattern import FIXED, HEAD_AT, PREFIX_BYTES
 from protocol.headers.send import SendMessageHeader
+from protocol.send_heads import LearntHeads
 from protocol.send_layout import DIGITS, ENTRY_E, F_TO_G, H_TO_I, MIDDLE, NUMBERS, usual_header
 from protocol.send_tail import (
     BinaryTails,
@@ -70,13 +71,12 @@ class SendDecoder:
     """Recognises the sends of one connection; keeps what it has learnt of them."""
 
     __slots__ = (
-        "_binary",
         "_binary_head",
         "_binary_prefix",
         "_binary_shape",
         "_born",
         "_born_text",
-        "_json",
+        "_heads",
         "_signed",
         "_signed_binary",
         "_tails",
@@ -89,14 +89,14 @@ class SendDecoder:
     JSON_HEADS: ClassVar = tuple(b'{"code":%d,' % code for code in _USUAL)
     """How its JSON header begins."""
 
-    def __init__(self) -> None:
-        self._binary: dict[bytes, LearntShape] = {}
+    def __init__(self, heads: LearntHeads | None = None) -> None:
+        """`heads`: what other connections have learnt, too."""
+        self._heads = LearntHeads() if heads is None else heads
         self._binary_prefix = b"\xff"
         self._binary_head = b"\xff"
         self._binary_shape: LearntShape | None = None
         self._usual, self._usual_head = usual_header(0, 1), b""
         self._born_text, self._born = b"", 0
-        self._json: dict[bytes, LearntShape] = {}
         self._signed, self._signed_binary = JsonTails(), BinaryTails()
         self._tails: dict[bytes, SendTail] = {}
 
@@ -115,6 +115,8 @@ class SendDecoder:
             is_usual = False
         if is_usual and (g == self._born_text or self._learn_born(g)):
             born, properties_at, texts = self._born, start + self._usual.size, None
+        elif self._expect_known(data, start, header_end):
+            return self.binary(data, start, header_end, end)
         else:
             odd = self._odd_middle(data, start, header_end)
             if odd is None:
@@ -165,6 +167,25 @@ class SendDecoder:
         self._born_text, self._born = text, int(text)
         return True
 
+    def _expect_known(self, data: bytes, start: int, header_end: int) -> bool:
+        """Expects a head that was learnt, where this header begins with one and it is another than
+        the last: that of a producer to many topics. 1 µs, where to switch takes 7.
+
+        What is found is what `_switch_binary` would find: no head is the beginning of another.
+        """
+        head_at = start + HEAD_AT
+        e_at = data.find(ENTRY_E, head_at, header_end)
+        if e_at < 0:
+            return False
+        prefix, head = data[start : start + PREFIX_BYTES], data[head_at:e_at]
+        shape = self._heads.get(prefix + head)
+        usual_head = data[head_at : e_at + len(ENTRY_E) + 1]
+        if shape is None or (usual_head == self._usual_head and prefix == self._binary_prefix):
+            return False
+        self._binary_prefix, self._binary_head, self._binary_shape = prefix, head, shape
+        self._usual, self._usual_head = usual_header(len(head), usual_head[-1]), usual_head
+        return True
+
     def _odd_middle(
         self, data: bytes, start: int, header_end: int
     ) -> tuple[int, int, int, int, int, int, tuple[bytes, ...]] | None:
@@ -198,9 +219,9 @@ class SendDecoder:
         queue_id, sys_flag, born, flag_of_message, properties, tail_bytes, flag, opaque, version = (
             rest.groups()
         )
-        shape = self._json.get(data[start:split])
-        if shape is None or shape.version != int(version):
-            shape = self._learn_json(data[start:split], int(version))
+        shape = self._heads.get(data[start:split] + version)
+        if shape is None:
+            shape = self._learn_json(data[start:split], version)
         if b"\\" in properties:
             properties = properties.replace(b"\\u0001", b"\x01").replace(b"\\u0002", b"\x02")
         tail = signed = None
@@ -260,18 +281,17 @@ class SendDecoder:
         if not data.startswith(ENTRY_E, at, header_end):
             return None
         prefix, head = data[start : start + PREFIX_BYTES], data[start + HEAD_AT : at]
-        shape = self._binary.get(prefix + head)
+        shape = self._heads.get(prefix + head)
         if shape is None:
             code, version = int.from_bytes(prefix[:2]), int.from_bytes(prefix[3:5], signed=True)
             shape = _shape(code, version, int(SerializeType.ROCKETMQ), fields)
-            if shape is None:
+            if shape is None or not self._heads.keep(prefix + head, shape):
                 return None
-            keep(self._binary, prefix + head, shape)
         self._binary_prefix, self._binary_head, self._binary_shape = prefix, head, shape
         self._usual_head = b""  # it was that of another shape
         return head
 
-    def _learn_json(self, head: bytes, version: int) -> LearntShape | None:
+    def _learn_json(self, head: bytes, version: bytes) -> LearntShape | None:
         if not head.startswith(_JSON_HEADS):
             return None
         try:
@@ -281,10 +301,8 @@ class SendDecoder:
         fields = decoded["extFields"]
         if [*fields] != ["a", "b", "c", "d"] or not all_text(fields):
             return None
-        shape = _shape(decoded["code"], version, int(SerializeType.JSON), [*fields.values()])
-        if shape is not None:
-            keep(self._json, head, shape)
-        return shape
+        shape = _shape(decoded["code"], int(version), int(SerializeType.JSON), [*fields.values()])
+        return shape if shape is not None and self._heads.keep(head + version, shape) else None
 
     def _unsigned_tail(self, tail_bytes: bytes) -> SendTail | None:
         return self._tails.get(tail_bytes) or self._learn_tail(tail_bytes, binary_tail(tail_bytes))

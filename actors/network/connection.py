@@ -111,7 +111,7 @@ class Connection(Actor):
         self._transport = transport_of(sock)
         self._stream = Stream(
             service.frame_bytes_max,
-            SendDecoder() if service.sends_to is not None else None,
+            SendDecoder(service.heads) if service.sends_to is not None else None,
             # what is signed goes the general way, which keeps what is signed
             PullDecoder()
             if service.guard is None and RequestCode.PULL_MESSAGE in service.routes

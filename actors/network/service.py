@@ -19,6 +19,7 @@ from protocol.end_wire import End
 from protocol.errors import RemoteError
 from protocol.frame import FRAME_BYTES_MAX
 from protocol.headers.fields import Header
+from protocol.send_heads import LearntHeads
 
 log = get_logger(__name__)
 
@@ -52,6 +53,9 @@ class Service:
     """Where answers are counted."""
     administration: Administration | None = None
     """From where administrators ask; None: from everywhere."""
+
+    heads: LearntHeads = field(default_factory=LearntHeads)
+    """What its connections have learnt of sends."""
 
     def pass_on_ends(self, ends: Sequence[End], peer: Peer) -> None:
         """Tells ends of transactions to who serves them, who is there; no access control here."""

@@ -47,7 +47,8 @@ PARKED_MAX = 20_000
 """Sends that wait for one topic; past it they are refused as 4.9.7 does when busy."""
 
 BUSY = "[PC_SYNCHRONIZED]broker busy, start flow control for a while"
-SHAPES_MAX = 100_000
+SHAPES_MAX = 40_000
+"""Those of two ports (protocol/send_heads.py), and some that these have forgotten."""
 RECORD_EXTRA_BYTES = 64 << 10
 """How much longer than the longest body a whole record may be."""
 

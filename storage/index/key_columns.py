@@ -120,19 +120,24 @@ class KeyColumns:
 
     def _add_singles(self, entries: Sequence[DispatchEntry], covered: int) -> None:
         hashes, offsets, timestamps = self.hashes, self.offsets, self.timestamps
-        last_topic, topic_hash, head_hash = b"", 0, 0
-        has_heads = len(entries) >= HEADS_FROM
+        last_topic, topic_hash, own_hash, head_hash = b"", 0, 0, 0
+        has_heads, is_other = len(entries) >= HEADS_FROM, False
         head: bytes | None = None
         for topic, _, _, physical_offset, _, _, timestamp, sys_flag, keys in entries:
             if physical_offset < covered or sys_flag & _ROLLED_BACK == _ROLLED_BACK:
                 continue
             if topic != last_topic:
-                last_topic, topic_hash, head = topic, self._topic_hashes.of(topic), None
+                last_topic, topic_hash, is_other = topic, self._topic_hashes.of(topic), True
             is_first = has_heads
             for key in keys:
                 # TopicHashes.index_hash, unrolled; of UNIQ_KEYs the tails: 0.63 → 0.36 µs.
                 if is_first and key[:-TAIL_BYTES] != head:
-                    head, head_hash = head_of(topic_hash, key)
+                    is_long = len(key) > FAST_BYTES_MAX
+                    head, own_hash = (None, 0) if is_long else head_of(0, key)
+                    is_other = True
+                if is_first and is_other and head is not None:  # another topic, or another head
+                    head_hash = (topic_hash * POWERS[len(key)] + own_hash) & MASK
+                    is_other = False
                 if is_first and head is not None and key.isascii():
                     value = (
                         head_hash + key[-4] * 29_791 + key[-3] * 961 + key[-2] * 31 + key[-1]

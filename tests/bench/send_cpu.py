@@ -8,7 +8,8 @@ broker has a slave that is played here and reports at once what it gets.  With `
 checkout has a second broker, with access control, whose frames are signed; with `--tls` one to
 which they come through TLS, each in a record of its own, as the official client sends them.  With
 `--batch N` each send is a batch of so many, whose bodies are of one length with `--even`, with
-`--delayed` each is due a second later, and its delivery counts too.  The figures are those of
+`--delayed` each is due a second later, and its delivery counts too.  With `--topics N` single
+sends go to so many topics in turn, which the first of them make.  The figures are those of
 tests/bench/in_turn.py.
 """
 
@@ -104,15 +105,22 @@ def send_frames(
     account: Credentials | None = None,
     topic: str = TOPIC,
     more: str = "",
+    topics: int = 1,
 ) -> list[bytes]:
-    """As the Java client makes them: 128-byte bodies, a unique key and a tag; signed or not."""
+    """As the Java client makes them: 128-byte bodies, a unique key and a tag; signed or not.
+
+    To several topics in turn, whose names begin with that one's.
+    """
     frames = []
-    for number in range(count):
+    names = [topic] if topics == 1 else [f"{topic}-{each}" for each in range(topics)]
+    for number in range(max(count, topics)):
         born_ms = 1_700_000_000_000 + number // 50
         properties = _properties(number) + more
+        queue_id = number // topics % queues
         header = SendMessageHeader(
-            "group", topic, "TBW102", queues, number % queues, 0, born_ms, 0, properties, 0
-        )
+            "group", names[number % topics], "TBW102", queues, queue_id, 0, born_ms, 0,
+            properties, 0,
+        )  # fmt: skip
         command = RemotingCommand(
             RequestCode.SEND_MESSAGE_V2,
             header.encode_v2(),
@@ -287,6 +295,7 @@ class LoadedBroker:
 def main() -> None:
     parser = parser_of("tests.bench.send_cpu", __doc__, "--at-a-time")
     parser.add_argument("--queues", type=int, default=8)
+    parser.add_argument("--topics", type=int, default=1, help="sent to in turn")
     parser.add_argument("--json", action="store_true", help="JSON headers")
     parser.add_argument("--acl", action="store_true", help="each with access control, too")
     parser.add_argument("--tls", action="store_true", help="each through TLS, too")
@@ -296,7 +305,8 @@ def main() -> None:
     parser.add_argument("--sync-master", action="store_true", help="with a slave played here")
     options = parser.parse_args()
     kind = SerializeType.JSON if options.json else SerializeType.ROCKETMQ
-    frames = send_frames(options.queues, kind, more=DELAYED if options.delayed else "")
+    more = DELAYED if options.delayed else ""
+    frames = send_frames(options.queues, kind, more=more, topics=options.topics)
     if options.batch > 1:
         frames = batch_frames(options.queues, kind, options.batch, is_even=options.even)
     signed = send_frames(options.queues, kind, account=ACCOUNT) if options.acl else []

@@ -1,6 +1,7 @@
 """Columns of keys: what is taken out of them is gone, what goes through bytes is unchanged."""
 
 from collections.abc import Sequence
+from random import Random
 
 import pytest
 
@@ -27,6 +28,22 @@ def test_each_key_has_hash_offset_and_time() -> None:
     assert (len(columns.hashes), len(columns.offsets), len(columns.timestamps)) == (1, 1, 1)
     columns.clear()
     assert columns.hashes == columns.offsets == columns.timestamps == []
+
+
+def test_keys_of_topics_in_any_turn_have_the_hashes_of_each_alone() -> None:
+    """Many at a time, whose keys begin alike or not."""
+    random, columns, hashes = Random(3), KeyColumns(), TopicHashes()
+    topics = [b"Topic", b"Other", b"T" * 127]
+    heads = [b"", b"h", b"head", b"C0A80102279300000000946E", "é".encode(), b"x" * 252, b"x" * 300]
+    tails = [b"", b"1", b"0001", b"FFFF", b"\xc3\xa9\xc3\xa9", b"\xff001"]
+    entries, wanted = list[DispatchEntry](), list[int]()
+    for number in range(3_000):
+        topic, head = random.choice(topics), random.choice(heads[number // 100 % 4 :])
+        keys = tuple(head + random.choice(tails) or b"k" for _ in range(random.randrange(3)))
+        entries.append((topic, *entry(number * 100, *keys)[1:]))
+        wanted += [hashes.index_hash(topic, key) for key in keys]
+    columns.add(entries, 0)
+    assert columns.hashes == wanted
 
 
 def test_a_part_is_unchanged_behind_a_pipe() -> None:

@@ -1,0 +1,86 @@
+"""What the connections of a port have learnt of heads is shared, bounded, and changes no send."""
+
+from random import Random
+
+import pytest
+
+from protocol.codes import SerializeType
+from protocol.send_heads import HEAD_BYTES_MAX, HEADS_BYTES_MAX, HEADS_MAX, LearntHeads
+from protocol.send_layout import ENTRY_E
+from protocol.send_values import LearntShape
+from protocol.send_wire import SendDecoder
+from tests.protocol.test_send_wire import KINDS, fast, frame_of, same
+from tests.support.reachable import reachable_bytes
+
+SHAPE = LearntShape(310, 399, 0, "group", "Topic", b"Topic", "TBW102", 4)
+
+
+def test_what_is_kept_is_found() -> None:
+    heads = LearntHeads()
+    assert heads.get(b"head") is None
+    assert heads.keep(b"head", SHAPE)
+    assert heads.get(b"head") is SHAPE
+
+
+def test_past_so_many_heads_all_are_learnt_again() -> None:
+    heads = LearntHeads()
+    for number in range(HEADS_MAX + 1):
+        assert heads.keep(b"%d" % number, SHAPE)
+    assert heads.get(b"0") is None
+    assert heads.get(b"%d" % HEADS_MAX) is SHAPE
+
+
+def test_past_so_many_bytes_all_are_learnt_again() -> None:
+    heads, fit = LearntHeads(), HEADS_BYTES_MAX // HEAD_BYTES_MAX
+    names = [b"%*d" % (HEAD_BYTES_MAX, number) for number in range(fit + 1)]
+    for name in names[:fit]:
+        assert heads.keep(name, SHAPE)
+    assert heads.get(names[0]) is SHAPE
+    assert heads.keep(names[fit], SHAPE)
+    assert heads.get(names[0]) is None
+    assert heads.get(names[fit]) is SHAPE
+    assert reachable_bytes(heads) < HEADS_BYTES_MAX
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
+def test_a_head_that_is_too_long_goes_the_general_way_and_is_not_kept(kind: SerializeType) -> None:
+    heads = LearntHeads()
+    decoder = SendDecoder(heads)
+    before = reachable_bytes(heads)
+    for number in range(3):
+        assert fast(frame_of(kind, {"a": f"{number}" + "g" * HEAD_BYTES_MAX}), decoder) is None
+    assert reachable_bytes(heads) == before
+    assert same(frame_of(kind), decoder)
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
+def test_one_shape_is_known_by_all_connections_of_a_port(kind: SerializeType) -> None:
+    heads = LearntHeads()
+    one, other = (fast(frame_of(kind), SendDecoder(heads)) for _ in range(2))
+    newer = fast(frame_of(kind, version=401), SendDecoder(heads))
+    again = fast(frame_of(kind), SendDecoder(heads))
+    assert one and other and newer and again
+    assert one.shape is other.shape is again.shape is not newer.shape
+    assert newer.shape.version == 401
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
+def test_sends_to_many_topics_in_any_turn_are_those_that_were_written(kind: SerializeType) -> None:
+    """Whether or not the head was learnt, by this connection or by another one."""
+    random, heads = Random(7), LearntHeads()
+    known = [SendDecoder(heads), SendDecoder(heads)]
+    topics = ["T", "Topic", "Topid", "Topic" * 20, ENTRY_E.decode(), f"T{ENTRY_E.decode()}"]
+    for _ in range(600):
+        fields = {
+            "a": random.choice(("group", "groups")),
+            "b": random.choice(topics if kind == SerializeType.ROCKETMQ else topics[:4]),
+            "d": random.choice(("4", "16")),
+            "e": random.choice(("-1", "0", "7", "12", "1023", "1024", "", "x")),
+            "f": random.choice(("0", "0", "16")),
+            "g": random.choice(("1700000000000", "1", "1234567890123x")),
+            "h": random.choice(("0", "0", "-1")),
+        }
+        options = {"code": random.choice((310, 320)), "version": random.choice((399, 401))}
+        frame = frame_of(kind, fields, **options)
+        taken = {same(frame, decoder) for decoder in (random.choice(known), SendDecoder())}
+        assert len(taken) == 1, frame
