@@ -97,12 +97,13 @@ class UnitCheck:
         All their records lie in `log_part`, whose first byte is at `part_start` in the log. False
         also where it does not know: IPv6 hosts, tags codes that are something else, odd queues.
         """
-        # 1.5 µs a message, against 6 one by one, of which `agrees` has 3.
+        # Measured: 1.4 µs a message; what it spares a pull is some 5 µs of each.
         if self._is_light or self._is_schedule:
             return False
         start, queue_id, crc_of = self._tail_start, self._queue_id, body_crc
         head_of, from_bytes = _HEAD_START_V4.unpack_from, int.from_bytes
         length_at, text_at = len(start), len(start) + 2
+        known_text, known_code = b"", 0
         for physical_offset, size, code in UNIT.iter_unpack(units):
             if size < RECORD_BYTES_MIN:
                 return False
@@ -132,7 +133,15 @@ class UnitCheck:
             ):
                 return False
             tags_at = tail.find(TAGS_NAME, text_at)
-            if code != (tags_code_of(tail, text_at, tags_at) if tags_at >= 0 else 0):
+            if tags_at < 0:
+                own_code = 0
+            elif (text := tail[tags_at - 1 :]) == known_text:
+                own_code = known_code
+            else:
+                own_code = tags_code_of(tail, text_at, tags_at)
+                if text[0] == 2:  # so nothing before it matters; 0.35 µs a message
+                    known_text, known_code = text, own_code
+            if code != own_code:
                 return False
             queue_offset += 1
         return True

@@ -80,6 +80,7 @@ def test_a_get_of_no_message_has_the_same_outcome(count: int) -> None:
         "\x02KEYS\x01TAGS\x01A",
         "\x02MYTAGS\x01B",
         "\x02KEYS\x01é\x02TAGS\x01é",
+        "\x02TAGS\x01x\x02TAGS\x01",
         "\x02",
     ],
 )
