@@ -1,7 +1,8 @@
 """The get of a pull: its status, the corrected offset, and the records as they lie in the log.
 
 What this process has appended, and what the scrubber has been through, is handed out unread: whole
-blocks of units at a time (plain_get.py), else in one pass over them, no object per message.
+blocks of units at a time (plain_get.py), else in one pass over them, no object per message. What
+was there before is compared with its records, in one pass where nothing is special about it.
 Anything else goes through checked_get.py.
 
 Source: store/DefaultMessageStore.java (getMessage, isTheBatchFull, checkInDiskByCommitOffset).
@@ -11,10 +12,11 @@ from typing import Final
 
 from storage.queues.consume_queue import UNIT, ConsumeQueue
 from storage.queues.message_filter import MessageFilter
-from storage.reading.checked_get import CheckedGet, Damaged
+from storage.reading.checked_get import READ_BYTES_MAX, CheckedGet, Damaged
 from storage.reading.get_result import GetLimits, GetResult, GetStatus, ReadableLog
 from storage.reading.page_probe import PageProbe
 from storage.reading.plain_get import PlainGet
+from storage.reading.unit_check import UnitCheck
 
 __all__ = ["GetLimits", "GetResult", "GetStatus", "ReadableLog", "get_message"]
 
@@ -65,7 +67,7 @@ def get_message(
         result = _found(
             queue, log, queue_offset, max_count, wanted, limits, damage, probe, verified=verified
         )
-        if result.runs:
+        if result.runs and not result.views:
             if probe is not None and (cold := probe.cold_records(result.runs)):
                 return GetResult(GetStatus.COLD, queue_offset, cold=cold)
             result.views = _views(log, result)
@@ -85,7 +87,7 @@ def _found(
     *,
     verified: bool,
 ) -> GetResult:
-    """Picks the way for an offset that the queue has; the views are not made yet."""
+    """Picks the way for an offset that the queue has; the views may still have to be made."""
     tag_codes = None if wanted is None else wanted.tag_codes
     is_verified = queue_offset >= queue.verified_from
     judges_units = wanted is None or (wanted.bits is None and wanted.matches is None)
@@ -100,6 +102,10 @@ def _found(
                 result = plain.of_tags(units, queue_offset, tag_codes)
             if result is not None:
                 return result
+    elif wanted is None:
+        result = _compared(queue, log, queue_offset, max_count, limits, damage, probe)
+        if result is not None:
+            return result
     units = queue.units(queue_offset, unit_count)
     if not units:
         following = queue.next_file_offset(queue_offset)
@@ -108,6 +114,41 @@ def _found(
         return _collect(units, queue, log, queue_offset, max_count, wanted, limits)
     get = CheckedGet(queue, log, limits, damage, probe, verified=verified)
     return get.collect(units, queue_offset, max_count, wanted)
+
+
+def _compared(
+    queue: ConsumeQueue,
+    log: ReadableLog,
+    queue_offset: int,
+    max_count: int,
+    limits: GetLimits,
+    damage: Damaged | None,
+    probe: PageProbe | None,
+) -> GetResult | None:
+    """The usual case of what was in the store at the start: each record is what its unit says.
+
+    None where one is not, or where something else is not usual: then CheckedGet says what becomes
+    of each.
+    """
+    plain = PlainGet(log, max_count, limits)
+    units = queue.units(queue_offset, plain.count_max + 1)
+    if not units or (damage is not None and _overlaps(units, damage)):
+        return None
+    result = plain.everything(units, queue_offset)
+    if result is None or result.span is None or result.body_bytes > READ_BYTES_MAX:
+        return None
+    if len(units) > (used_bytes := plain.count_max * UNIT.size):
+        if UNIT.unpack_from(units, used_bytes)[0] < log.end_offset - limits.in_memory_bytes:
+            return None  # a damaged one: the next unit, too, says how far behind this is
+        units = units[:used_bytes]
+    if probe is not None and (cold := probe.cold_records(result.runs)):
+        return GetResult(GetStatus.COLD, queue_offset, cold=cold)
+    low, high = result.span
+    check = UnitCheck(queue.topic, queue.queue_id, limits.delay_levels)
+    if not check.all_agree(units, log.view(low, high - low), low, queue_offset):
+        return None
+    result.views = _views(log, result)
+    return result
 
 
 def _views(log: ReadableLog, result: GetResult) -> list[memoryview]:

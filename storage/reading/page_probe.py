@@ -54,6 +54,12 @@ class PageProbe:
         cold: list[ColdPart] = []
         believed = self._log_blocks
         for start, end in runs:
+            if (
+                start // BLOCK_BYTES in believed
+                and (end - 1) // BLOCK_BYTES in believed
+                and end - start <= BLOCK_BYTES  # so there is no block between them
+            ):
+                continue
             file = self._log.queue.find(start)
             if start >= cached_from or file is None:
                 continue

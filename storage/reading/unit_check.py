@@ -9,11 +9,18 @@ from collections.abc import Sequence
 from struct import Struct
 
 from protocol.checksum import body_crc
-from protocol.message import HEADS, RECORD_MAGIC, scan_head
+from protocol.message import HEAD_V4, HEADS, HOST_BITS, RECORD_BYTES_MIN, RECORD_MAGIC, scan_head
 from protocol.properties import TAGS
 from protocol.topic_names import SCHEDULE_TOPIC
-from storage.dispatching.dispatch import entry_of, property_of, tags_code
+from storage.dispatching.dispatch import (
+    TAGS_NAME,
+    entry_of,
+    property_of,
+    tags_code,
+    tags_code_of,
+)
 from storage.queues.message_filter import EXT_ADDRESS_MAX
+from storage.queues.queue_units import UNIT
 
 _HEAD_START = Struct(
     ">i"  # record_bytes
@@ -25,6 +32,13 @@ _HEAD_START = Struct(
     "q"  # physical_offset
     "i"  # sys_flag
 )
+_HEAD_START_V4 = Struct(
+    f"{_HEAD_START.format}"
+    "44x"  # born_timestamp to prepared_transaction_offset, two IPv4 hosts among them
+    "i"  # body length
+)
+_V4_BYTES = _HEAD_START_V4.size
+assert HEAD_V4.size == _V4_BYTES
 _BODY_LENGTH = Struct(">i")
 _HEAD_BYTES = tuple(head.size for head in HEADS)
 _TAGS = f"\x02{TAGS}\x01".encode()
@@ -70,6 +84,67 @@ class UnitCheck:
         if code == tags_code(property_of(text, _TAGS)):
             return True
         return self._is_schedule and code == entry_of(scan_head(record, 0), self._delay_levels)[5]
+
+    def all_agree(
+        self,
+        units: bytes | bytearray | memoryview,
+        log_part: memoryview,
+        part_start: int,
+        queue_offset: int,
+    ) -> bool:
+        """Whether `agrees` holds for each of these units, the first of which is `queue_offset`'s.
+
+        All their records lie in `log_part`, whose first byte is at `part_start` in the log. False
+        also where it does not know: IPv6 hosts, tags codes that are something else, odd queues.
+        """
+        # Measured: 1.4 µs a message; what it spares a pull is some 5 µs of each.
+        if self._is_light or self._is_schedule:
+            return False
+        start, queue_id, crc_of = self._tail_start, self._queue_id, body_crc
+        head_of, from_bytes = _HEAD_START_V4.unpack_from, int.from_bytes
+        length_at, text_at = len(start), len(start) + 2
+        known_text, known_code = b"", 0
+        for physical_offset, size, code in UNIT.iter_unpack(units):
+            if size < RECORD_BYTES_MIN:
+                return False
+            at = physical_offset - part_start
+            record_bytes, magic, crc, own_queue, offset, physical, sys_flag, body_bytes = head_of(
+                log_part, at
+            )
+            tail_bytes = size - _V4_BYTES - body_bytes
+            if (
+                record_bytes != size
+                or magic != RECORD_MAGIC
+                or physical != physical_offset
+                or offset != queue_offset
+                or own_queue != queue_id
+                or sys_flag & HOST_BITS
+                or body_bytes < 0
+                or tail_bytes <= 0
+            ):
+                return False
+            body_start = at + _V4_BYTES
+            body_end = body_start + body_bytes
+            tail = bytes(log_part[body_end : at + size])
+            if (
+                not tail.startswith(start)
+                or from_bytes(tail[length_at:text_at]) != tail_bytes - text_at
+                or (body_bytes and crc_of(log_part[body_start:body_end]) != crc)
+            ):
+                return False
+            tags_at = tail.find(TAGS_NAME, text_at)
+            if tags_at < 0:
+                own_code = 0
+            elif (text := tail[tags_at - 1 :]) == known_text:
+                own_code = known_code
+            else:
+                own_code = tags_code_of(tail, text_at, tags_at)
+                if text[0] == 2:  # so nothing before it matters; 0.35 µs a message
+                    known_text, known_code = text, own_code
+            if code != own_code:
+                return False
+            queue_offset += 1
+        return True
 
     def is_of_queue(self, record: memoryview, physical_offset: int) -> bool:
         """Whether a whole and intact message of this queue lies there, whatever its number."""

@@ -19,7 +19,10 @@ TAGS = ("A", "B", "")
 
 
 class OldStore:
-    """Queue 0 of `Topic` with messages whose tags are A, B, none, A, B, none …"""
+    """Queue 0 of `Topic` with messages whose tags are A, B, none, A, B, none …
+
+    If it is not alone, one of another queue lies behind each.
+    """
 
     def __init__(
         self,
@@ -28,6 +31,7 @@ class OldStore:
         topic: str = "Topic",
         body_bytes: int = 20,
         properties: str = "",
+        is_alone: bool = True,
         config: StoreConfig = LONG_QUEUES,
     ) -> None:
         self.topic = topic
@@ -44,6 +48,9 @@ class OldStore:
                 properties=text.encode(),
             )
             self.placed += append(first.log, [record], first.clock.now_ms())
+            if not is_alone:
+                other = put(topic=topic, queue_id=1, queue_offset=number)
+                append(first.log, [other], first.clock.now_ms())
         self._dispatch(first, self.placed[0][0])
         self.made = first.restarted()
         self.log = self.made.log
