@@ -91,6 +91,14 @@ class Standings(Generic[W]):
         """Whether a half message that the table calls pending is so, and left alone."""
         return offset not in self._seen and offset not in self.busy
 
+    def is_untouched(self, offset: int) -> bool:
+        """Whether the table knows the half message there, and nobody has done anything to it."""
+        table = self.table()
+        if table is None or offset in self._seen or offset in self.busy:
+            return False
+        pending = table.get_pending(offset)
+        return pending is not None and pending.state == PREPARED
+
     def of(self, half: MessageRecord) -> Standing:
         """How it stands with a half message, or with the copy that replaces it."""
         table = self.table()
