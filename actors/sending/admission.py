@@ -232,7 +232,7 @@ class Admission:
             or body_bytes + stored_bytes + OVERHEAD_BYTES > self._max_record_bytes
         ):
             raise illegal_message(self._max_body_bytes)
-        record = new_object(HalfRecord if is_half else Record)
+        record: Record = new_object(HalfRecord if is_half else Record)
         record.topic = state.topic
         record.queue_id = queue_id_stored
         record.queue_offset = 0
@@ -249,6 +249,7 @@ class Admission:
         record.keys = keys
         record.delay_ms = delay_ms
         if is_half:
+            assert isinstance(record, HalfRecord)
             record.physical_offset = -1
             record.real_name, record.real_topic = sent_to.config.topic_name, sent_to.topic
             record.real_queue_id, record.waits = sent_to_queue_id, waits

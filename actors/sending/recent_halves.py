@@ -1,8 +1,9 @@
 """Half messages of the last moments, as they were put into the log: most are ended soon.
 
 What ends one needs the whole record; from here it comes without a read, a check of its CRC and its
-taking apart, and with what its send said of it.  Whoever finds nothing here reads the log: what was taken, came before the start or is
-too old.  Two generations of limited size, of which the older one goes as a whole.
+taking apart, and with what its send said of it.  Whoever finds nothing here reads the log: what was
+taken, came before the start or is too old.  Two generations of limited size, of which the older one
+goes as a whole.
 
 Written by PutMessage, read by Transactions.  Lives on the loop.
 """

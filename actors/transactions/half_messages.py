@@ -24,10 +24,10 @@ from actors.sending.send_prepare import Redirect, delay_level, delayed
 from protocol.codes import RequestCode, ResponseCode
 from protocol.command import ONEWAY_FLAG, RemotingCommand
 from protocol.headers.transaction import CheckTransactionStateHeader
+from protocol.host import HOST_V4_BYTES
 from protocol.message import MessageRecord, encode_record
 from protocol.message_id import offset_message_id
 from protocol.property_shapes import find_pairs, pairs_of
-from protocol.host import HOST_V4_BYTES
 from protocol.sysflag import BORN_HOST_V6, TRANSACTION_COMMIT, TRANSACTION_MASK
 from protocol.tags import tags_code as tags_code_of
 from protocol.topic_names import HALF_TOPIC, OP_HALF_TOPIC, TRANS_CHECK_MAX_TIME_TOPIC

@@ -92,12 +92,14 @@ class Standings(Generic[W]):
         return offset not in self._seen and offset not in self.busy
 
     def is_untouched(self, offset: int) -> bool:
-        """Whether the table knows the half message there, and nobody has done anything to it."""
+        """Whether nobody has ended the half message there, or put it again."""
         table = self.table()
         if table is None or offset in self._seen or offset in self.busy:
             return False
         pending = table.get_pending(offset)
-        return pending is not None and pending.state == PREPARED
+        if pending is None:
+            return offset >= table.covered_offset
+        return pending.state == PREPARED
 
     def of(self, half: MessageRecord) -> Standing:
         """How it stands with a half message, or with the copy that replaces it."""
