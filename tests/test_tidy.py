@@ -83,7 +83,6 @@ TESTED_ELSEWHERE = {
     "storage/replica/replica_mark.py": "tests/storage/recovery/test_start_findings.py: a mark",
     "storage/recovery/unfinished_copy.py": "tests/storage/backup/test_backup.py: marks it",
     "storage/scrub/unit_reader.py": "tests/storage/scrub/test_round.py: what it is for",
-    "storage/transactions/ledger.py": "tests/storage/transactions/test_table.py: part of the table",
     "troupemq/__main__.py": "tests/compat/test_wheel.py: the command of a wheel",
     "troupemq/cli/admin/": "tests/troupemq/cli/test_admin_commands.py: every command by its name",
     "troupemq/console/changing/": "tests/troupemq/console/test_changes.py: each is carried out",

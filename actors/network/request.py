@@ -13,7 +13,7 @@ from actors.access.grant import Grant
 from actors.engine.actor import Actor, handles
 from actors.network.answer_stats import AnswerStats
 from protocol.codes import RequestCode, ResponseCode
-from protocol.command import RemotingCommand
+from protocol.command import ONEWAY_FLAG, RemotingCommand
 from protocol.errors import RemoteError
 from protocol.headers.fields import Header
 
@@ -70,15 +70,21 @@ class Request:
         body: bytes | None = None,
     ) -> None:
         """Sends the response, unless the request was one-way."""
-        self.respond(self.command.answer(code, fields, remark=remark, body=body))
+        if self.command.flag & ONEWAY_FLAG:  # ends of transactions mostly are: 0.7 µs less
+            self._note(code)
+        else:
+            self.respond(self.command.answer(code, fields, remark=remark, body=body))
 
     def respond(self, response: RemotingCommand) -> None:
         """Sends a response made with `command.answer`, unless the request was one-way."""
-        if self.stats is not None:
-            took_ms = (perf_counter() - self.began_s) * 1000
-            self.stats.note(self.command.code, response.code, took_ms)
+        self._note(response.code)
         if not self.command.is_oneway:
             self.peer.send(response)
+
+    def _note(self, code: int) -> None:
+        if self.stats is not None:
+            took_ms = (perf_counter() - self.began_s) * 1000
+            self.stats.note(self.command.code, code, took_ms)
 
     def refuse(self, remark: str) -> None:
         """Answers that we failed; called for requests whose actor died."""

@@ -18,7 +18,7 @@ from actors.network.sends import Sends
 from actors.sending.appender import Appender, Record, SentBatch
 from actors.sending.batch_parts import batch_parts
 from actors.sending.put_answers import PutAnswers, SendPut
-from actors.sending.recent_halves import RecentHalves
+from actors.sending.recent_halves import HalfRecord, RecentHalves
 from actors.sending.send_prepare import Preparer
 from actors.sending.send_rules import (
     DLQ_QUEUES,
@@ -220,7 +220,7 @@ class Admission:
             send.sys_flag | state.sys_flag,
             send.properties,
         )
-        delay_ms, is_half = 0, False
+        delay_ms, is_half, sent_to, sent_to_queue_id = 0, False, state, queue_id_stored
         if redirect is not None:
             is_half = redirect.topic == HALF_TOPIC
             state.puts.redirected(len(body) + len(stored), is_half=is_half)
@@ -233,7 +233,7 @@ class Admission:
             or body_bytes + stored_bytes + OVERHEAD_BYTES > self._max_record_bytes
         ):
             raise illegal_message(self._max_body_bytes)
-        record = new_object(Record)
+        record: Record = new_object(HalfRecord if is_half else Record)
         record.topic = state.topic
         record.queue_id = queue_id_stored
         record.queue_offset = 0
@@ -250,7 +250,10 @@ class Admission:
         record.keys = keys
         record.delay_ms = delay_ms
         if is_half:
+            assert isinstance(record, HalfRecord)
             record.physical_offset = -1
+            record.real_name, record.real_topic = sent_to.config.topic_name, sent_to.topic
+            record.real_queue_id, record.waits = sent_to_queue_id, waits
             self._recent_halves.expected.append(record)
         put = new_object(SendPut)
         put.state = state

@@ -15,7 +15,12 @@ from zlib import crc32
 
 from actors.engine.address import Address
 from actors.sending.appender import Appender, Put, Record
-from actors.sending.send_rules import NO_HOST_FLAGS, PROPERTIES_BYTES_MAX, RefusedError
+from actors.sending.send_rules import (
+    NO_HOST_FLAGS,
+    PROPERTIES_BYTES_MAX,
+    RefusedError,
+    TopicState,
+)
 from actors.sending.topic_parking import TopicParking
 from actors.tables.topics import CreateSystemTopic, TopicReady
 from protocol.codes import ResponseCode
@@ -236,11 +241,15 @@ class InternalAppends:
     def puts(self) -> list[OwnPut]:
         """The records that are to be appended next, in order; refuses what the log cannot take."""
         puts: list[OwnPut] = []
+        states: dict[str, TopicState] = {}
         for append in self.pending:
             for number in range(append.done_count, len(append.records)):
                 record = append.records[number]
                 if self._fits(record):
-                    state = self._appender.own_state_of(record.topic_name)
+                    state = states.get(record.topic_name)
+                    if state is None:
+                        state = self._appender.own_state_of(record.topic_name)
+                        states[record.topic_name] = state
                     puts.append(OwnPut(state, record, append))
                 elif puts and puts[-1].append is append:
                     break  # its result comes behind those of the records before it

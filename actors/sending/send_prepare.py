@@ -11,7 +11,7 @@ TransactionalMessageBridge.parseHalfMessageInner.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from protocol.batch import TAIL_BYTES
 from protocol.property_shapes import PropertyShapes, find_pairs, pairs_of
@@ -39,14 +39,16 @@ _Like: TypeAlias = tuple[bytes, int, int, int, bytes, _PartKnown]
 """text up to the key, length of the whole, where the key begins and ends, text behind it"""
 
 
-@dataclass(slots=True)
-class Redirect:
+class Redirect(NamedTuple):
     """A record that does not go where its sender said."""
 
     topic: str
     queue_id: int
     delay_ms: int
     """How long after the store time it is due; 0 for a half message."""
+
+
+_TO_HALVES = Redirect(HALF_TOPIC, 0, 0)
 
 
 @dataclass(slots=True)
@@ -131,8 +133,10 @@ class Preparer:
     def _redirect(self, sys_flag: int, properties: bytes) -> Redirect | None:
         """Where a message with TRAN_MSG or DELAY goes; None: only its pairs tell."""
         text = b"\x02%b\x02" % properties
+        if _TRAN_MSG_TRUE in text:
+            return _TO_HALVES
         if b"\x02TRAN_MSG\x01" in text:
-            return Redirect(HALF_TOPIC, 0, 0) if _TRAN_MSG_TRUE in text else None
+            return None
         level_at = text.find(_DELAY) + len(_DELAY)
         level = delay_level(text[level_at : text.find(b"\x02", level_at)])
         kind = sys_flag & TRANSACTION_MASK
@@ -188,7 +192,7 @@ class Preparer:
         real = {b"REAL_TOPIC": topic.encode(), b"REAL_QID": b"%d" % queue_id}
         if _is_half(pairs):
             pairs |= real
-            return _text(pairs), waits, sys_flag & ~TRANSACTION_MASK, Redirect(HALF_TOPIC, 0, 0)
+            return _text(pairs), waits, sys_flag & ~TRANSACTION_MASK, _TO_HALVES
         level = delay_level(pairs.get(b"DELAY"))
         kind = sys_flag & TRANSACTION_MASK
         if level > 0 and kind in (0, TRANSACTION_COMMIT):

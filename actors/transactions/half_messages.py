@@ -16,22 +16,27 @@ DefaultTransactionalMessageCheckListener, AbstractTransactionalMessageCheckListe
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import count
+from zlib import crc32
 
 from actors.sending.internal_append import InternalRecord
+from actors.sending.recent_halves import HalfRecord
 from actors.sending.send_prepare import Redirect, delay_level, delayed
-from protocol.codes import RequestCode
+from protocol.codes import RequestCode, ResponseCode
 from protocol.command import ONEWAY_FLAG, RemotingCommand
 from protocol.headers.transaction import CheckTransactionStateHeader
+from protocol.host import HOST_V4_BYTES
 from protocol.message import MessageRecord, encode_record
 from protocol.message_id import offset_message_id
 from protocol.property_shapes import find_pairs, pairs_of
-from protocol.sysflag import TRANSACTION_COMMIT, TRANSACTION_MASK
+from protocol.sysflag import BORN_HOST_V6, TRANSACTION_COMMIT, TRANSACTION_MASK
 from protocol.tags import tags_code as tags_code_of
 from protocol.topic_names import HALF_TOPIC, OP_HALF_TOPIC, TRANS_CHECK_MAX_TIME_TOPIC
 from storage.dispatching.dispatch import index_keys_of, tags_code
 
 _OPERATION = b"WAIT\x01true\x02TAGS\x01d"
 _OPERATION_CODE = tags_code_of("d")
+_OP_TOPIC = OP_HALF_TOPIC.encode()
+_SUCCESS = int(ResponseCode.SUCCESS)
 _DIGITS_MAX = 18
 _INT_MAX = (1 << 31) - 1
 
@@ -173,15 +178,32 @@ class HalfMessage:
 
 def operation(queue_id: int, queue_offset: int, now_ms: int, store_host: bytes) -> InternalRecord:
     """What settles the half message with this queue offset."""
-    return InternalRecord(
-        OP_HALF_TOPIC,
-        queue_id,
-        b"%d" % queue_offset,
-        _OPERATION,
-        _OPERATION_CODE,
-        born_timestamp=now_ms,
-        born_host=store_host,
-    )
+    # Filled in by hand, as what follows: 0.5 µs less each.
+    own = InternalRecord.__new__(InternalRecord)
+    own.topic_name, own.topic = OP_HALF_TOPIC, _OP_TOPIC
+    own.queue_id, own.queue_offset = queue_id, 0
+    own.flag = own.reconsume_times = own.prepared_offset = own.delay_ms = own.record_bytes = 0
+    own.sys_flag = 0 if len(store_host) == HOST_V4_BYTES else BORN_HOST_V6
+    own.born_timestamp, own.born_host = now_ms, store_host
+    own.body = body = b"%d" % queue_offset
+    own.body_crc = crc32(body) & 0x7FFFFFFF
+    own.properties, own.tags_code, own.keys = _OPERATION, _OPERATION_CODE, ()
+    own.physical_offset, own.code = -1, _SUCCESS
+    return own
+
+
+def committed_as_sent(half: HalfRecord) -> InternalRecord:
+    """The message itself, of a half message without a delay that was put a moment ago."""
+    own = InternalRecord.__new__(InternalRecord)
+    own.topic_name, own.topic = half.real_name, half.real_topic
+    own.queue_id, own.queue_offset = half.real_queue_id, 0
+    own.flag, own.sys_flag = half.flag, half.sys_flag & ~TRANSACTION_MASK | TRANSACTION_COMMIT
+    own.born_timestamp, own.born_host = half.born_timestamp, half.born_host
+    own.reconsume_times, own.prepared_offset = half.reconsume_times, half.physical_offset
+    own.body, own.body_crc, own.properties = half.body, half.body_crc, half.properties
+    own.tags_code, own.keys, own.delay_ms = half.tags_code, half.keys, 0
+    own.physical_offset, own.record_bytes, own.code = -1, 0, _SUCCESS
+    return own
 
 
 def _text(pairs: dict[bytes, bytes]) -> bytes:

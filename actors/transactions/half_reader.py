@@ -10,7 +10,7 @@ from struct import error as StructError
 from actors.engine.address import Address
 from actors.engine.inbox import Refusable
 from actors.pulling.cold_read import AHEAD_BYTES, ReadCold
-from actors.sending.recent_halves import RecentHalves
+from actors.sending.recent_halves import HalfRecord, RecentHalves
 from protocol.message import SIZE_AND_MAGIC, MessageRecord, RecordError
 from storage.log.reader import message_of
 from storage.message_store import MessageStore
@@ -44,6 +44,14 @@ class HalfReader:
         self._log, self._damage = store.commit_log, store.damage
         self._probe = probe
         self._cold_read = cold_read
+
+    def recent(self, offset: int) -> HalfRecord | None:
+        """What was put there a moment ago, if it is at hand."""
+        return None if self._damage.ranges else self._recent.find(offset)
+
+    def drop_recent(self, offset: int) -> None:
+        """It has been ended."""
+        self._recent.drop(offset)
 
     def read(
         self, offset: int, asker: Refusable, reply_to: Address, reads: int = 0

@@ -21,8 +21,9 @@ from actors.sending.internal_append import (
     InternalRecord,
 )
 from actors.sending.log_end import CREATE_FAILED
+from actors.sending.recent_halves import HalfRecord
 from actors.statistics.transaction_stats import TransactionStats
-from actors.transactions.half_messages import HalfMessage, operation
+from actors.transactions.half_messages import HalfMessage, committed_as_sent, operation
 from actors.transactions.transaction_standing import Standing, Standings
 from protocol.codes import ResponseCode
 from protocol.headers.transaction import EndTransactionHeader
@@ -41,6 +42,8 @@ from storage.transactions.units import (
 )
 
 log = get_logger(__name__)
+
+_PGROUP = b"\x02PGROUP\x01"
 
 NOT_SET = "not set any response code"
 NOT_FOUND = "Find prepared transaction message failed"
@@ -145,6 +148,30 @@ class Ends:
         self._standings.busy[standing.physical_offset] = []
         before_last = COMMITTING if len(records) > 1 else state
         token = EndPut(end, standing, topic, record.store_timestamp, before_last)
+        return InternalAppend(records, None, token, waits=half.waits, is_chain=True)
+
+    def records_for_recent(self, end: End, half: HalfRecord) -> InternalAppend | None:
+        """The same for a commit, as they mostly are, of a half message that was put a moment ago;
+        None: it is none of these, and nothing was done."""
+        header, offset = end.header, half.physical_offset
+        text = b"\x02" + half.properties
+        group_at = text.find(_PGROUP) + len(_PGROUP)
+        group_end = text.find(b"\x02", group_at)
+        if (
+            group_at < len(_PGROUP)
+            or group_end < 0
+            or text[group_at:group_end].decode("utf-8", "replace") != header.producer_group
+            or half.queue_offset != header.tran_state_table_offset
+            or header.commit_or_rollback != TRANSACTION_COMMIT
+            or b"DELAY" in text
+            or end.request.grant is not None
+            or not self._standings.is_untouched(offset)
+        ):
+            return None
+        records = [committed_as_sent(half), self.operation(half.queue_offset, half.queue_id)]
+        self._standings.busy[offset] = []
+        standing = Standing(PREPARED, offset, half.queue_offset)
+        token = EndPut(end, standing, half.real_name, half.stored_ms, COMMITTING)
         return InternalAppend(records, None, token, waits=half.waits, is_chain=True)
 
     def _contradicts(self, end: End, standing: Standing) -> None:

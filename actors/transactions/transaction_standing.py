@@ -91,6 +91,16 @@ class Standings(Generic[W]):
         """Whether a half message that the table calls pending is so, and left alone."""
         return offset not in self._seen and offset not in self.busy
 
+    def is_untouched(self, offset: int) -> bool:
+        """Whether nobody has ended the half message there, or put it again."""
+        table = self.table()
+        if table is None or offset in self._seen or offset in self.busy:
+            return False
+        pending = table.get_pending(offset)
+        if pending is None:
+            return offset >= table.covered_offset
+        return pending.state == PREPARED
+
     def of(self, half: MessageRecord) -> Standing:
         """How it stands with a half message, or with the copy that replaces it."""
         table = self.table()

@@ -124,7 +124,7 @@ class KeyColumns:
         has_heads, is_other = len(entries) >= HEADS_FROM, False
         head: bytes | None = None
         for topic, _, _, physical_offset, _, _, timestamp, sys_flag, keys in entries:
-            if physical_offset < covered or sys_flag & _ROLLED_BACK == _ROLLED_BACK:
+            if not keys or physical_offset < covered or sys_flag & _ROLLED_BACK == _ROLLED_BACK:
                 continue
             if topic != last_topic:
                 last_topic, topic_hash, is_other = topic, self._topic_hashes.of(topic), True

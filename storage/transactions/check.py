@@ -34,14 +34,13 @@ class ExpectedUnits:
 
     def expect(self, entries: Sequence[DispatchEntry]) -> None:
         """The next records."""
-        for change in self._ledger.changes_of(entries):
+        for _, number, state, unit in self._ledger.changes_of(entries):
             if self._later is not None:
-                self._later.setdefault(change.number, set()).add(change.state)
-            elif change.unit:
-                self._units.append(TransactionUnit._make(UNIT.unpack(change.unit)))
+                self._later.setdefault(number, set()).add(state)
+            elif unit:
+                self._units.append(TransactionUnit._make(UNIT.unpack(unit)))
             else:
-                unit = self._units[change.number]
-                self._units[change.number] = unit._replace(state=change.state)
+                self._units[number] = self._units[number]._replace(state=state)
 
     def all_expected(self) -> None:
         """What follows may be known to the table, or not yet."""

@@ -17,20 +17,16 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from struct import Struct
-from struct import error as StructError
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, TypeAlias
 
 from protocol.checksum import body_crc
 from protocol.message import (
-    HEADS,
-    PROPERTIES_LENGTH,
-    RECORD_MAGIC,
-    SYS_FLAG_POSITION,
     MessageRecord,
     RecordError,
 )
 from protocol.properties import (
     PGROUP,
+    REAL_QID,
     TRAN_PREPARED_QUEUE_OFFSET,
     TRANSACTION_CHECK_TIMES,
     UNIQ_KEY,
@@ -46,6 +42,7 @@ from storage.dispatching.dispatch import property_of, tags_code
 from storage.errors import OffsetError
 from storage.log.reader import View, message_of
 from storage.queues.dispatch_entry import Dispatched, DispatchEntry, single_entries
+from storage.transactions.record_parts import born_host_at, head_at, properties_at, raw_at
 from storage.transactions.units import (
     COMMITTED,
     COMMITTING,
@@ -65,13 +62,19 @@ _PGROUP, _UNIQ_KEY, _CHECK_TIMES, _PREPARED_QUEUE_OFFSET = (
     f"\x02{name}\x01".encode()
     for name in (PGROUP, UNIQ_KEY, TRANSACTION_CHECK_TIMES, TRAN_PREPARED_QUEUE_OFFSET)
 )
+_REAL_QID: Final = f"\x02{REAL_QID}\x01".encode()
 _REMOVE_TAG: Final = tags_code(b"d")
 _NO_KEY = Struct(">qi")
 _UNSIGNED_MASK = 0xFFFFFFFF
-_HOST_FLAGS_POSITION: Final = SYS_FLAG_POSITION + 3
-"""The lowest byte of sys_flag, in which the host bits are."""
 _DIGITS_MAX = 19
 """Of a queue offset."""
+
+
+_Like: TypeAlias = tuple[bytes, int, int, bytes, int, int]
+"""Properties up to the value of UNIQ_KEY, where it begins and ends, what is between it and that of
+REAL_QID, where that begins; the hash of the group"""
+_NO_LIKE: Final[_Like] = b"\x01", 0, 0, b"", 0, 0
+"""Nothing is like it: properties begin with 0x02 here."""
 
 
 @dataclass(slots=True)
@@ -104,14 +107,13 @@ class PendingTransaction:
         )
 
 
-class Change(NamedTuple):
-    """One step of the table, and how far the log must be on disk before it may be."""
-
-    record_end: int
-    number: int
-    state: int
-    unit: bytes
-    """A new unit; empty where only the state changes."""
+Change: TypeAlias = tuple[
+    int,  # record_end: so far the log must be on disk before it may be
+    int,  # number
+    int,  # state
+    bytes,  # a new unit; empty where only the state changes
+]
+"""One step of the table. Three of each transaction, so without a class: 0.2 µs less each."""
 
 
 class TransactionLedger:
@@ -126,6 +128,7 @@ class TransactionLedger:
         self._view = view
         self._by_queue: dict[tuple[int, int], PendingTransaction] = {}
         self._by_key: dict[bytes, list[PendingTransaction]] = {}
+        self._like = _NO_LIKE
 
     def start_at(self, number: int) -> None:
         """Forgets everything; the next transaction gets this number."""
@@ -138,11 +141,12 @@ class TransactionLedger:
         """Takes a pending unit of the table; False if the log holds no such half message."""
         try:
             offset, size = unit.physical_offset, unit.record_bytes
-            head, body_at = _head(data := self._view(offset, size), 0, offset, size)
-            properties_at = _properties_at(data, body_at + head[14], size)
+            head, body_at = head_at(data := self._view(offset, size), 0, offset, size)
+            text_at = properties_at(data, body_at + head[9], size)
         except (OffsetError, RecordError):
             return False
-        pending = _pending_of(number, head, _raw(data, properties_at, size))
+        raw = raw_at(data, text_at, size)
+        pending = _pending_of(number, head, raw, born_host_at(data, 0))
         pending.state = unit.state
         if pending.packed() != UNIT.pack(*unit):
             return False
@@ -179,42 +183,64 @@ class TransactionLedger:
         self, entry: DispatchEntry, run: memoryview | None, start: int, changes: list[Change]
     ) -> None:
         topic, _, _, offset, size, code, _, sys_flag, keys = entry
-        if topic == _OP and code != _REMOVE_TAG:
+        is_op = topic == _OP
+        if is_op and code != _REMOVE_TAG:
             return
         end, kind = offset + size, sys_flag & TRANSACTION_MASK
         try:
             data, at = (run, offset - start) if run is not None else (self._view(offset, size), 0)
-            head, body_at = _head(data, at, offset, size)
+            head, body_at = head_at(data, at, offset, size)
             if kind == TRANSACTION_COMMIT:
-                self._commit(head[13], keys, end, changes)
+                self._commit(head[8], keys, end, changes)
                 return
             if kind == TRANSACTION_ROLLBACK:
-                if (pending := self.pending.get(head[13])) is not None:
+                if (pending := self.pending.get(head[8])) is not None:
                     self._settle(pending, ROLLED_BACK, end, changes)
                 return
-            body_end = body_at + head[14]
-            properties_at = _properties_at(data, body_end, at + size)
-            body = bytes(data[body_at:body_end]) if topic == _OP else b""
+            body_end = body_at + head[9]
+            text_at = properties_at(data, body_end, at + size)
+            body = bytes(data[body_at:body_end]) if is_op else b""
             if body and body_crc(body) != head[2]:
                 raise RecordError(f"the body of the record at {offset} does not have its CRC")
         except (OffsetError, RecordError):
             self.unreadable_count += 1
             return
         if kind == TRANSACTION_PREPARED or topic == _HALF:
-            self._open(head, _raw(data, properties_at, at + size), end, changes)
-        elif topic == _OP:
+            raw = raw_at(data, text_at, at + size)
+            pending = self._like_the_last(head, raw)
+            if pending is None:
+                pending = _pending_of(self.next_number, head, raw, born_host_at(data, at))
+                self._like = _like_of(pending, raw)
+            self._open(pending, end, changes)
+        elif is_op:
             self._settle_named(head[3], body, end, changes)
         else:
-            raw = _raw(data, properties_at, at + size)
-            self._replace(_identity(raw, head[8], head[2], head[9]), DISCARDED, end, changes)
+            raw = raw_at(data, text_at, at + size)
+            key = _identity(raw, head[7], head[2], born_host_at(data, at))
+            self._replace(key, DISCARDED, end, changes)
 
-    def _open(self, head: tuple[Any, ...], raw: bytes, end: int, changes: list[Change]) -> None:
-        pending = _pending_of(self.next_number, head, raw)
+    def _like_the_last(self, head: tuple[Any, ...], raw: bytes) -> PendingTransaction | None:
+        """What `_pending_of` makes of a half message that differs from the one before only in its
+        UNIQ_KEY and queue: 0.9 µs instead of 2. None: in something else, too."""
+        before, key_at, key_end, behind, queue_at, group_hash = self._like
+        key = raw[key_at:key_end]
+        is_like = raw.startswith(before) and raw.startswith(behind, key_end)
+        # Neither may have a separator in it, and so a property of its own.
+        if not is_like or not key.isalnum() or not raw[queue_at:].isdigit():
+            return None
+        size, _, _, queue_id, queue_offset, offset, sys_flag, born_ms, _, _ = head
+        born_s, is_half = born_ms // 1000 & _UNSIGNED_MASK, not sys_flag & TRANSACTION_MASK
+        return PendingTransaction(
+            self.next_number, offset, size, born_s, group_hash, queue_id, queue_offset, is_half,
+            PREPARED, key,
+        )  # fmt: skip
+
+    def _open(self, pending: PendingTransaction, end: int, changes: list[Change]) -> None:
         if pending.replaces:
             self._replace(pending.key, REPLACED, end, changes)
         self.next_number += 1
         self._add(pending)
-        changes.append(Change(end, pending.number, PREPARED, pending.packed()))
+        changes.append((end, pending.number, PREPARED, pending.packed()))
 
     def _commit(
         self, prepared_offset: int, keys: Sequence[bytes], end: int, changes: list[Change]
@@ -227,11 +253,11 @@ class TransactionLedger:
             self._settle(pending, COMMITTED, end, changes)
         elif pending.state == PREPARED:
             pending.state = COMMITTING
-            changes.append(Change(end, pending.number, COMMITTING, b""))
+            changes.append((end, pending.number, COMMITTING, b""))
 
     def _settle_named(self, queue_id: int, body: bytes, end: int, changes: list[Change]) -> None:
         """The body names one queue offset; 5.x writes several, each with a comma behind it."""
-        for word in body.split(b","):
+        for word in body.split(b",") if b"," in body else (body,):
             pending = self._by_queue.get((queue_id, _queue_offset(word)))
             if pending is not None:
                 state = COMMITTED if pending.state == COMMITTING else ROLLED_BACK
@@ -246,7 +272,7 @@ class TransactionLedger:
         self, pending: PendingTransaction, state: int, end: int, changes: list[Change]
     ) -> None:
         self._remove(pending)
-        changes.append(Change(end, pending.number, state, b""))
+        changes.append((end, pending.number, state, b""))
 
     def newest(self, key: bytes) -> PendingTransaction | None:
         """The pending copy that came last of the half message with this identity; None without."""
@@ -266,15 +292,21 @@ class TransactionLedger:
 
     def _remove(self, pending: PendingTransaction) -> None:
         del self.pending[pending.physical_offset]
-        for queue_offset in (pending.queue_offset, pending.prepared_queue_offset):
-            name = pending.queue_id, queue_offset
-            if queue_offset >= 0 and self._by_queue.get(name) is pending:
-                del self._by_queue[name]
-        same = self._by_key.get(pending.key)
-        if same is not None and pending.is_half:
+        if not pending.is_half:
+            return
+        self._forget_name(pending, pending.queue_offset)
+        if pending.prepared_queue_offset >= 0:
+            self._forget_name(pending, pending.prepared_queue_offset)
+        same = self._by_key[pending.key]
+        if len(same) == 1:
+            del self._by_key[pending.key]
+        else:  # the very one: two that are equal differ in their number
             same.remove(pending)
-            if not same:
-                del self._by_key[pending.key]
+
+    def _forget_name(self, pending: PendingTransaction, queue_offset: int) -> None:
+        name = pending.queue_id, queue_offset
+        if self._by_queue.get(name) is pending:
+            del self._by_queue[name]
 
     def read(self, offset: int, size: int) -> MessageRecord | None:
         """The record there, its body not checked; None if there is none."""
@@ -284,42 +316,12 @@ class TransactionLedger:
             return None
 
 
-def _head(data: memoryview, at: int, offset: int, size: int) -> tuple[tuple[Any, ...], int]:
-    """The fields of the head of the record that begins at `at`, and where its body begins: a
-    MessageRecord would cost twice as much. Raises RecordError."""
-    try:
-        layout = HEADS[data[at + _HOST_FLAGS_POSITION] >> 4 & 3]
-        head = layout.unpack_from(data, at)
-    except (IndexError, StructError):
-        raise RecordError(f"the record at {offset} is cut off") from None
-    if head[0] != size or head[1] != RECORD_MAGIC or head[6] != offset or head[14] < 0:
-        raise RecordError(f"another record lies at {offset}")
-    return head, at + layout.size
-
-
-def _properties_at(data: memoryview, body_end: int, end: int) -> int:
-    """Where they begin in a record that ends at `end`, its body at `body_end`. Raises
-    RecordError."""
-    try:
-        length_at = body_end + 1 + data[body_end]
-        length = data[length_at] << 8 | data[length_at + 1]
-    except IndexError:
-        raise RecordError("the record is cut off") from None
-    start = length_at + PROPERTIES_LENGTH.size
-    if start + length != end:
-        raise RecordError("the lengths of the record do not add up")
-    return start
-
-
-def _raw(data: memoryview, start: int, end: int) -> bytes:
-    """Properties that lie there, with 0x02 before them: for `property_of`."""
-    return b"\x02" + data[start:end]
-
-
-def _pending_of(number: int, head: tuple[Any, ...], raw: bytes) -> PendingTransaction:
+def _pending_of(
+    number: int, head: tuple[Any, ...], raw: bytes, born_host: bytes
+) -> PendingTransaction:
     """What the ledger keeps of a half message; `raw`: its properties with 0x02 before them."""
-    earlier = property_of(raw, _PREPARED_QUEUE_OFFSET)
-    size, _, crc, queue_id, _, queue_offset, offset, sys_flag, born_ms, born_host = head[:10]
+    earlier = property_of(raw, _PREPARED_QUEUE_OFFSET) if _PREPARED_QUEUE_OFFSET in raw else b""
+    size, _, crc, queue_id, queue_offset, offset, sys_flag, born_ms, _, _ = head
     return PendingTransaction(
         number,
         offset,
@@ -331,9 +333,26 @@ def _pending_of(number: int, head: tuple[Any, ...], raw: bytes) -> PendingTransa
         not sys_flag & TRANSACTION_MASK,
         PREPARED,
         _identity(raw, born_ms, crc, born_host),
-        bool(earlier or property_of(raw, _CHECK_TIMES)),
-        _queue_offset(earlier),
+        bool(earlier or (_CHECK_TIMES in raw and property_of(raw, _CHECK_TIMES))),
+        _queue_offset(earlier) if earlier else -1,
     )
+
+
+def _like_of(pending: PendingTransaction, raw: bytes) -> _Like:
+    """What the next half message is compared with; REAL_QID, as we put it, comes last."""
+    name_at, queue_at = raw.find(_UNIQ_KEY), raw.rfind(_REAL_QID) + len(_REAL_QID)
+    key_at = name_at + len(_UNIQ_KEY)
+    key_end = key_at + len(pending.key)
+    is_plain = (
+        not pending.replaces
+        and 0 <= name_at == raw.rfind(_UNIQ_KEY)
+        and raw[key_at:key_end] == pending.key
+        and queue_at > key_end
+        and raw[queue_at:].isdigit()
+    )
+    if not is_plain:
+        return _NO_LIKE
+    return raw[:key_at], key_at, key_end, raw[key_end:queue_at], queue_at, pending.group_hash
 
 
 def identity(record: MessageRecord) -> bytes:

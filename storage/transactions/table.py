@@ -176,9 +176,10 @@ class TransactionTable:
             entries = [entry for entry in single_entries(entries) if entry[3] >= covered]
         if not entries:
             return
-        for change in self._ledger.changes_of(entries):
-            self._changes.append(change)
-            self._states[change.number] = change.state
+        changes = self._ledger.changes_of(entries)
+        self._changes += changes
+        for _, number, state, _ in changes:
+            self._states[number] = state
         last, marks = entries[-1], self._marks
         self._covered = Covered(last[3] + last[4], last[3], last[6])
         if len(marks) > 1 and (last[3] < marks[-2].offset + _MARK_BYTES or len(marks) > _MARKS_MAX):
@@ -209,9 +210,9 @@ class TransactionTable:
             self._states.clear()
         else:
             for _ in range(count):
-                change = changes.popleft()
-                if self._states.get(change.number) == change.state:
-                    del self._states[change.number]
+                _, number, state, _ = changes.popleft()
+                if self._states.get(number) == state:
+                    del self._states[number]
         while marks and marks[0].offset <= mark.offset:
             marks.popleft()
         self._written = mark._replace(
@@ -222,23 +223,22 @@ class TransactionTable:
         """New units, states of older ones, and how many changes these are, up to a log offset."""
         units, states, count = bytearray(), dict[int, int](), 0
         first = self._files.end
-        for change in self._changes:
-            if change.record_end > end:
+        for record_end, number, state, unit in self._changes:
+            if record_end > end:
                 break
             count += 1
-            if change.unit:
-                units += change.unit if change.number >= first else b""
-            elif change.number >= first:
-                end_at = (change.number - first + 1) * UNIT_BYTES
-                STATE.pack_into(units, end_at - STATE.size, change.state)
+            if unit:
+                units += unit if number >= first else b""
+            elif number >= first:
+                STATE.pack_into(units, (number - first + 1) * UNIT_BYTES - STATE.size, state)
             else:
-                states[change.number] = change.state
+                states[number] = state
         return units, states, count
 
     def _settled_before(self, end: int) -> int:
         """The beginning of the first file in which something is pending, on disk or in memory."""
         oldest = next(iter(self._ledger.pending.values()), None)
-        numbers = [end, *(change.number for change in self._changes)]
+        numbers = [end, *(number for _, number, _, _ in self._changes)]
         if oldest is not None:
             numbers.append(oldest.number)
         return max(self._files.first, self._files.file_start(min(numbers)))
@@ -329,15 +329,15 @@ class TransactionTable:
             return TransactionUnit._make(UNIT.unpack(pending.packed()))
         if physical_offset >= self._covered.offset:
             return None
-        for change in self._changes:
-            if change.unit and UNIT.unpack(change.unit)[0] == physical_offset:
-                unit = TransactionUnit._make(UNIT.unpack(change.unit))
-                return unit._replace(state=self._states[change.number])
+        for _, number, _, unit in self._changes:
+            if unit and UNIT.unpack(unit)[0] == physical_offset:
+                found = TransactionUnit._make(UNIT.unpack(unit))
+                return found._replace(state=self._states[number])
         number = self._files.search(physical_offset)
-        found = self._files.unit(number)
-        if found is None or found.physical_offset != physical_offset:
+        kept = self._files.unit(number)
+        if kept is None or kept.physical_offset != physical_offset:
             return None
-        return found._replace(state=self._states.get(number, found.state))
+        return kept._replace(state=self._states.get(number, kept.state))
 
     def get_pending(self, physical_offset: int) -> PendingTransaction | None:
         """The pending transaction whose half message lies there, or None. Not to be changed."""
@@ -355,7 +355,7 @@ class TransactionTable:
         pending = self._ledger.newest(identity(half))
         if pending is not None and pending.physical_offset > half.physical_offset:
             return TransactionUnit._make(UNIT.unpack(pending.packed()))
-        in_memory = [change.unit for change in self._changes if change.unit]
+        in_memory = [unit for _, _, _, unit in self._changes if unit]
         for unit in copies_behind(half, self._files, in_memory):
             record = self._ledger.read(unit.physical_offset, unit.record_bytes)
             found = self.find(unit.physical_offset)
@@ -371,12 +371,11 @@ class TransactionTable:
         """Every unit as it is in the files, with the changes that are only in memory."""
         units = list(map(TransactionUnit._make, UNIT.iter_unpack(self._files.read_all())))
         first = self._files.first
-        for change in self._changes:
-            if change.unit:
-                units.append(TransactionUnit._make(UNIT.unpack(change.unit)))
-            elif change.number >= first:
-                number = change.number - first
-                units[number] = units[number]._replace(state=change.state)
+        for _, number, state, unit in self._changes:
+            if unit:
+                units.append(TransactionUnit._make(UNIT.unpack(unit)))
+            elif number >= first:
+                units[number - first] = units[number - first]._replace(state=state)
         return units
 
     def verify(self, entries: Iterable[DispatchEntry]) -> list[str]:

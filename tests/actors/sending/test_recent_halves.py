@@ -3,7 +3,7 @@
 import pytest
 
 from actors.sending import recent_halves
-from actors.sending.appender import Record
+from actors.sending.recent_halves import HalfRecord as Record
 from actors.sending.recent_halves import RecentHalves
 from protocol.checksum import body_crc
 from protocol.sysflag import BORN_HOST_V6

@@ -8,6 +8,11 @@ import pytest
 
 from actors.network.request import Peer
 from actors.network.service import Service
+from actors.sending.internal_append import InternalAppend, InternalRecord
+from actors.sending.recent_halves import HalfRecord
+from actors.transactions.half_messages import HalfMessage
+from actors.transactions.transaction_ends import End as CarriedOut
+from actors.transactions.transaction_ends import Ends
 from protocol.codes import LanguageCode, SerializeType
 from protocol.command import RemotingCommand
 from protocol.end_wire import End
@@ -178,3 +183,53 @@ def test_when_one_of_a_read_makes_the_broker_fail_each_is_answered_once(
         asked = producer.send(*(usual(each, COMMIT) for each in halves[1:]))
         assert [answer.code for answer in producer.receive_now()] == [0] * 4
         assert len(made.messages()) == 5 and pending_count(made) == 0
+
+
+def slots_of(own: InternalRecord) -> dict[str, object]:
+    kinds = InternalRecord.__mro__[:-1]
+    return {name: getattr(own, name) for kind in kinds for name in vars(kind)["__slots__"]}
+
+
+def test_what_is_committed_as_it_was_sent_is_what_its_properties_say(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made = broker()
+    quick: list[int] = []
+    records_for_recent = Ends.records_for_recent
+
+    def compared(ends: Ends, end: CarriedOut, recent: HalfRecord) -> InternalAppend | None:
+        put = records_for_recent(ends, end, recent)
+        offset = recent.physical_offset
+        record = made.broker.store.commit_log.read_record(offset)
+        if put is not None and record is not None:
+            quick.append(recent.flag)
+            read, host = HalfMessage(record), record.store_host
+            message = read.committed(offset, ())
+            body, op = b"%d" % record.queue_offset, OP.encode()
+            settle = InternalRecord(
+                OP, record.queue_id, body, b"WAIT\x01true\x02TAGS\x01d", ord("d"),
+                born_timestamp=put.records[1].born_timestamp, born_host=host,
+            )  # fmt: skip
+            assert message is not None and settle.topic == op
+            assert [*map(slots_of, put.records)] == [slots_of(message), slots_of(settle)]
+            assert put.waits == read.waits
+        return put
+
+    monkeypatch.setattr(Ends, "records_for_recent", compared)
+    more: list[dict[str, object]] = [
+        {},
+        {"TAGS": "T", "KEYS": "a b"},
+        {"KEYS": "  a "},
+        {"TAGS": "é\U0001f600"},
+        {"WAIT": "false"},
+        {"WAIT": "TRUE"},
+        {"REAL_TOPIC": "other", "REAL_QID": "7"},
+        {"DELAY": 2},
+        {"xDELAY": 2},
+        {"PGROUP": "others"},
+    ]
+    for number, properties in enumerate(more):
+        end(made, half(made, f"K{number}", properties=properties, flag=number), COMMIT)
+    assert quick == [0, 1, 2, 3, 4, 5, 6]
+    assert pending_count(made) == 1
+    made.stop()

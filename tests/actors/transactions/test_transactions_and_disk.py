@@ -154,7 +154,7 @@ def test_a_broker_that_fails_in_a_verdict_answers_it(monkeypatch: pytest.MonkeyP
     """An error of ours: the actor is started again, and whoever waited is told."""
     made = broker()
     prepared = half(made)
-    monkeypatch.setattr(made.broker.store.transaction_table, "find", lambda _: 1 // 0)
+    monkeypatch.setattr(made.broker.store.transaction_table, "get_pending", lambda _: 1 // 0)
     answer = made.ask(end_command(prepared, COMMIT))
     assert answer.code == ResponseCode.SYSTEM_ERROR
     monkeypatch.undo()

@@ -1,0 +1,86 @@
+"""The parts of a record that the ledger of transactions reads: fields of its head, its properties.
+
+The layout is that of protocol/message.py.
+"""
+
+from struct import Struct
+from struct import error as StructError
+from typing import Any, Final
+
+from protocol.host import HOST_V4_BYTES, HOST_V6_BYTES
+from protocol.message import (
+    HEADS,
+    PROPERTIES_LENGTH,
+    RECORD_MAGIC,
+    SYS_FLAG_POSITION,
+    RecordError,
+)
+
+_HOST_FLAGS_POSITION: Final = SYS_FLAG_POSITION + 3
+"""The lowest byte of sys_flag, in which the host bits are."""
+_HOST_BYTES: Final = HOST_V4_BYTES, HOST_V6_BYTES
+
+
+def _head_layout(born_host_bytes: int, store_host_bytes: int) -> Struct:
+    return Struct(
+        ">i"  # record_bytes
+        "I"  # magic
+        "i"  # body_crc
+        "i"  # queue_id
+        "4x"  # flag
+        "q"  # queue_offset
+        "q"  # physical_offset
+        "i"  # sys_flag
+        "q"  # born_timestamp, ms
+        f"{born_host_bytes}x"
+        "8x"  # store_timestamp
+        f"{store_host_bytes}x"
+        "4x"  # reconsume_times
+        "q"  # prepared_transaction_offset
+        "i"  # body length
+    )
+
+
+_HEADS: Final = tuple(_head_layout(born, store) for store in _HOST_BYTES for born in _HOST_BYTES)
+"""Of the head of a record what the ledger asks for, by the two host bits of sys_flag."""
+assert [head.size for head in _HEADS] == [head.size for head in HEADS]
+_BORN_HOST_POSITION: Final = SYS_FLAG_POSITION + 12
+
+
+def head_at(data: memoryview, at: int, offset: int, size: int) -> tuple[tuple[Any, ...], int]:
+    """The fields of the head of the record that begins at `at`, and where its body begins: a
+    MessageRecord would cost twice as much. Raises RecordError."""
+    try:
+        layout = _HEADS[data[at + _HOST_FLAGS_POSITION] >> 4 & 3]
+        head = layout.unpack_from(data, at)
+    except (IndexError, StructError):
+        raise RecordError(f"the record at {offset} is cut off") from None
+    if head[0] != size or head[1] != RECORD_MAGIC or head[5] != offset or head[9] < 0:
+        raise RecordError(f"another record lies at {offset}")
+    return head, at + layout.size
+
+
+def properties_at(data: memoryview, body_end: int, end: int) -> int:
+    """Where they begin in a record that ends at `end`, its body at `body_end`. Raises
+    RecordError."""
+    try:
+        length_at = body_end + 1 + data[body_end]
+        length = data[length_at] << 8 | data[length_at + 1]
+    except IndexError:
+        raise RecordError("the record is cut off") from None
+    start = length_at + PROPERTIES_LENGTH.size
+    if start + length != end:
+        raise RecordError("the lengths of the record do not add up")
+    return start
+
+
+def raw_at(data: memoryview, start: int, end: int) -> bytes:
+    """Properties that lie there, with 0x02 before them: for `property_of`."""
+    return b"\x02" + data[start:end]
+
+
+def born_host_at(data: memoryview, at: int) -> bytes:
+    """Of the record that begins at `at`, packed."""
+    start = at + _BORN_HOST_POSITION
+    is_v6 = data[at + _HOST_FLAGS_POSITION] >> 4 & 1
+    return bytes(data[start : start + _HOST_BYTES[is_v6]])
