@@ -43,7 +43,10 @@ class SendReplies:
         self._language = language
         self._json: dict[tuple[int, int, int], bytes] = {}
         self._binary: dict[int, tuple[int, int, bytes]] = {}
-        """By queue id: from which queue offset on, and below which, the frame is good."""
+        """By queue id, the last one: from which queue offset on, and below which, the frame is
+        good."""
+        self._frames: dict[tuple[int, int], tuple[int, int, bytes]] = {}
+        """The same by queue id and digits of the queue offset: topics take turns."""
         self._batches: dict[tuple[int, int, int], bytes] = {}
         """By queue id, digits of the queue offset, and length of the message ids."""
 
@@ -80,12 +83,16 @@ class SendReplies:
     def _make_binary(self, queue_id: int, offset: int) -> tuple[int, int, bytes]:
         """The frame for a queue and all offsets of so many digits."""
         digits = len(b"%d" % offset)
-        id_text = _hole(self.id_prefix) + b"%016X"
-        if len(self._binary) >= _TEMPLATES_MAX:
-            self._binary.clear()
-        first = 10 ** (digits - 1) if digits > 1 else 0
-        frame = self._binary_frame(queue_id, digits, id_text, len(self.id_prefix) + 16)
-        known = self._binary[queue_id] = first, 10**digits, frame
+        known = self._frames.get((queue_id, digits))
+        if known is None:
+            if len(self._frames) >= _TEMPLATES_MAX:
+                self._frames.clear()
+                self._binary.clear()
+            id_text = _hole(self.id_prefix) + b"%016X"
+            first = 10 ** (digits - 1) if digits > 1 else 0
+            frame = self._binary_frame(queue_id, digits, id_text, len(self.id_prefix) + 16)
+            known = self._frames[queue_id, digits] = first, 10**digits, frame
+        self._binary[queue_id] = known
         return known
 
     def _binary_frame(self, queue_id: int, digits: int, id_text: bytes, id_bytes: int) -> bytes:
