@@ -94,7 +94,7 @@ def _found(
     unit_count = max(_EXAMINED_UNITS_MIN, max_count)
     if is_verified and judges_units:
         plain = PlainGet(log, max_count, limits)
-        units = queue.units(queue_offset, plain.count_max if tag_codes is None else unit_count)
+        units = queue.units(queue_offset, plain.count_max + 1 if tag_codes is None else unit_count)
         if units and (damage is None or not _overlaps(units, damage)):
             if tag_codes is None:
                 result = plain.everything(units, queue_offset)
@@ -137,10 +137,7 @@ def _compared(
     result = plain.everything(units, queue_offset)
     if result is None or result.span is None or result.body_bytes > READ_BYTES_MAX:
         return None
-    if len(units) > (used_bytes := plain.count_max * UNIT.size):
-        if UNIT.unpack_from(units, used_bytes)[0] < log.end_offset - limits.in_memory_bytes:
-            return None  # a damaged one: the next unit, too, says how far behind this is
-        units = units[:used_bytes]
+    units = units[: result.count * UNIT.size]
     if probe is not None and (cold := probe.cold_records(result.runs)):
         return GetResult(GetStatus.COLD, queue_offset, cold=cold)
     low, high = result.span

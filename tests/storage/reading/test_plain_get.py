@@ -47,6 +47,23 @@ def test_the_usual_get_does_not_go_through_the_units(
     assert [plain(get(queue, offset, tags=tags)) for offset in range(0, 200, 7)] == wanted
 
 
+@pytest.mark.parametrize("disk_count_max", [1, 3, 32])
+@pytest.mark.parametrize("near_bytes", [0, 9_600])
+def test_what_is_far_behind_is_given_at_once_too(
+    monkeypatch: pytest.MonkeyPatch, near_bytes: int, disk_count_max: int
+) -> None:
+    """But where what is far behind meets what is not."""
+    limits = replace(LIMITS, in_memory_bytes=near_bytes, disk_count_max=disk_count_max)
+    queue, log = a_queue(200, gap=10), Log(200 * 110)
+    places = [each for each in range(0, 200, 7) if not near_bytes or each + disk_count_max < 112]
+    with one_by_one():
+        wanted = [plain(get(queue, offset, log=log, limits=limits)) for offset in range(200)]
+    assert [plain(get(queue, offset, log=log, limits=limits)) for offset in range(200)] == wanted
+    monkeypatch.delattr("storage.reading.get_message._collect")
+    for offset in places:
+        assert plain(get(queue, offset, log=log, limits=limits)) == wanted[offset]
+
+
 def test_tags_that_nobody_has_are_looked_for_to_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr("storage.reading.get_message._collect")
     queue = ConsumeQueue("T", 0, "/cq/T/0", QueueFiles(FakeDisk(), 2000 * 20))

@@ -64,6 +64,17 @@ def test_what_is_right_is_looked_at_in_one_pass(is_alone: bool, body_bytes: int)
     assert [result.count for result, _ in wanted] == [9, 7, 1, 2, 5, 3, 1]
 
 
+def test_what_is_far_behind_is_looked_at_in_one_pass_too() -> None:
+    old = OldStore(COUNT)
+    old.limits = replace(old.limits, in_memory_bytes=0, disk_count_max=4)
+    with one_by_one():
+        wanted = shown(old)
+    with only_together():
+        assert shown(old) == wanted
+    assert [result.count for result, _ in wanted] == [4, 4, 1, 2, 4, 3, 1]
+    assert all(result.is_far_behind for result, _ in wanted)
+
+
 @pytest.mark.parametrize("count", [0, -1, -40])
 def test_a_get_of_no_message_has_the_same_outcome(count: int) -> None:
     old = OldStore(COUNT)
@@ -98,12 +109,15 @@ def test_a_tag_is_found_wherever_it_stands(properties: str) -> None:
     position=st.integers(0, 150),
     bit=st.integers(0, 7),
     is_alone=st.booleans(),
+    is_far=st.booleans(),
 )
 @profile
 def test_a_flipped_bit_of_a_record_has_the_same_outcome(
-    number: int, position: int, bit: int, is_alone: bool
+    number: int, position: int, bit: int, is_alone: bool, is_far: bool
 ) -> None:
     old = OldStore(COUNT, is_alone=is_alone)
+    if is_far:
+        old.limits = replace(old.limits, in_memory_bytes=0, disk_count_max=4)
     old.flip_record(number, min(position, old.placed[number][1] - 1), bit)
     both_agree(old)
 
