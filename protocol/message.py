@@ -77,6 +77,17 @@ SCAN_HEADS = tuple(_head(born, store, whole=False) for born, store in _HOSTS)
 assert BORN_HOST_V6 == 1 << 4 and STORE_HOST_V6 == 2 << 4
 assert HEAD_V4.size == 88 and HEAD_V6.size == 112
 
+HEAD_START = Struct(
+    ">i"  # record_bytes
+    "I"  # magic
+    "i"  # body_crc
+    "i"  # queue_id
+    "4x"  # flag
+    "q"  # queue_offset
+    "q"  # physical_offset
+    "i"  # sys_flag
+)
+"""Of every head, whatever its hosts."""
 SIZE_AND_MAGIC = Struct(">iI")
 PROPERTIES_LENGTH = Struct(">h")
 BLANK_BYTES = SIZE_AND_MAGIC.size

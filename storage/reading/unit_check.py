@@ -9,7 +9,15 @@ from collections.abc import Sequence
 from struct import Struct
 
 from protocol.checksum import body_crc
-from protocol.message import HEAD_V4, HEADS, HOST_BITS, RECORD_BYTES_MIN, RECORD_MAGIC, scan_head
+from protocol.message import (
+    HEAD_START,
+    HEAD_V4,
+    HEADS,
+    HOST_BITS,
+    RECORD_BYTES_MIN,
+    RECORD_MAGIC,
+    scan_head,
+)
 from protocol.properties import TAGS
 from protocol.topic_names import SCHEDULE_TOPIC
 from storage.dispatching.dispatch import (
@@ -22,18 +30,8 @@ from storage.dispatching.dispatch import (
 from storage.queues.message_filter import EXT_ADDRESS_MAX
 from storage.queues.queue_units import UNIT
 
-_HEAD_START = Struct(
-    ">i"  # record_bytes
-    "I"  # magic
-    "i"  # body_crc
-    "i"  # queue_id
-    "4x"  # flag
-    "q"  # queue_offset
-    "q"  # physical_offset
-    "i"  # sys_flag
-)
 _HEAD_START_V4 = Struct(
-    f"{_HEAD_START.format}"
+    f"{HEAD_START.format}"
     "44x"  # born_timestamp to prepared_transaction_offset, two IPv4 hosts among them
     "i"  # body length
 )
@@ -157,9 +155,9 @@ class UnitCheck:
         # Its own look at the record, in each pull of what was there at the start: with the CRC and
         # the tag half of what storage/log/reader.py and `entry_of` take (8 against 17 µs, busy).
         size = len(record)
-        if size < _HEAD_START.size:
+        if size < HEAD_START.size:
             return None
-        record_bytes, magic, crc, queue_id, offset, physical, sys_flag = _HEAD_START.unpack_from(
+        record_bytes, magic, crc, queue_id, offset, physical, sys_flag = HEAD_START.unpack_from(
             record
         )
         if record_bytes != size or magic != RECORD_MAGIC or physical != physical_offset:

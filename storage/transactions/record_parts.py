@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from protocol.host import HOST_V4_BYTES, HOST_V6_BYTES
 from protocol.message import (
+    HEAD_START,
     HEADS,
     PROPERTIES_LENGTH,
     RECORD_MAGIC,
@@ -23,14 +24,7 @@ _HOST_BYTES: Final = HOST_V4_BYTES, HOST_V6_BYTES
 
 def _head_layout(born_host_bytes: int, store_host_bytes: int) -> Struct:
     return Struct(
-        ">i"  # record_bytes
-        "I"  # magic
-        "i"  # body_crc
-        "i"  # queue_id
-        "4x"  # flag
-        "q"  # queue_offset
-        "q"  # physical_offset
-        "i"  # sys_flag
+        f"{HEAD_START.format}"
         "q"  # born_timestamp, ms
         f"{born_host_bytes}x"
         "8x"  # store_timestamp
