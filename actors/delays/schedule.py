@@ -69,11 +69,13 @@ class _ColdReadForSchedule:
     """What was not in memory is there now."""
 
     schedule: Address
+    reads: int
+    """How often this look has waited for the disk."""
     is_read: bool = True
 
     def refuse(self, _remark: str) -> None:
         """The disk could not be read; ColdRead has logged that."""
-        self.schedule.tell(_ColdReadForSchedule(self.schedule, False))
+        self.schedule.tell(_ColdReadForSchedule(self.schedule, self.reads, False))
 
 
 class Schedule(Actor):
@@ -122,11 +124,11 @@ class Schedule(Actor):
     def on_warm(self, message: _ColdReadForSchedule) -> None:
         """Goes on with what had to be read from the disk."""
         if message.is_read:
-            self._look(warm=True)
+            self._look(message.reads)
         else:
             self.after(RETRY_MS, _Look())
 
-    def _look(self, *, warm: bool = False) -> None:
+    def _look(self, cold_reads: int = 0) -> None:
         """Delivers what is due, or sleeps until something is."""
         if self.stopping:
             return
@@ -135,11 +137,12 @@ class Schedule(Actor):
             self._sleep(None)
             return
         now_ms = self.system.clock.now_ms()
-        due = self._reader.read(queue, self._offset, now_ms, verified=self._verified, warm=warm)
+        due = self._reader.read(
+            queue, self._offset, now_ms, verified=self._verified, cold_reads=cold_reads
+        )
         if due.cold:
-            self._to["cold_read"].tell(
-                ReadCold(due.cold, _ColdReadForSchedule(self.address), self.address)
-            )
+            again = _ColdReadForSchedule(self.address, cold_reads + 1)
+            self._to["cold_read"].tell(ReadCold(due.cold, again, self.address))
         elif due.in_doubt and not due.skipped:
             self._verify(due.next_offset)
         elif due.messages:

@@ -4,11 +4,14 @@ Owns: nothing; it opens the files it is told for itself.
 Told by: PullMessage, QueueOffsets, Schedule, Transactions (`ReadCold`).
 Tells: them (`then`, when all is in memory).
 
-Whoever reads the log far behind its end goes on to read what follows, so more than asked is read.
+Whoever reads the log far behind its end goes on to read what follows, and so do the readers of the
+queues beside: the kernel is told to bring more than was asked for, and nobody waits for the rest.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import groupby
+from operator import attrgetter
 from typing import ClassVar
 
 from structlog import get_logger
@@ -19,8 +22,8 @@ from storage.reading.page_probe import ColdPart
 
 log = get_logger(__name__)
 
-AHEAD_BYTES = 256 << 10
-"""Read from the first byte of a part on, at least."""
+AHEAD_BYTES = 1 << 20
+"""Brought into memory from the first byte of a part on, at least."""
 CHUNK_BYTES = 1 << 20
 SLOW_READ_MS = 500.0
 
@@ -47,13 +50,9 @@ class ColdRead(Actor):
     def on_read(self, message: ReadCold) -> None:
         """Reads; the page cache keeps it."""
         started_ms = self.system.clock.monotonic_ms()
-        read_to: dict[str, int] = {}
         try:
-            for path, position, count in sorted(message.parts):
-                start = max(position, read_to.get(path, 0))
-                end = position + count
-                if start < end:
-                    read_to[path] = self._read(path, start, max(end, start + AHEAD_BYTES))
+            for path, parts in groupby(sorted(message.parts), attrgetter("path")):
+                self._read(path, [*parts])
         except OSError as error:
             # Touching what cannot be read in a map would kill the process.
             log.error("cannot read from the store", file=error.filename, reason=str(error))
@@ -64,18 +63,23 @@ class ColdRead(Actor):
             log.warning("slow read from the store", ms=round(took_ms), parts=len(message.parts))
         message.reply_to.tell(message.then)
 
-    def _read(self, path: str, start: int, end: int) -> int:
-        """Reads and forgets [start, end); returns how far. A file that is gone needs no reading."""
+    def _read(self, path: str, parts: Sequence[ColdPart]) -> None:
+        """Reads and forgets these parts of a file. One that is gone needs no reading."""
         try:
             file = self.system.disk.open(path, read_only=True)
         except FileNotFoundError:
-            return end
+            return
+        ahead_to = 0
         try:
-            while start < end:
-                data = file.pread(min(CHUNK_BYTES, end - start), start)
-                if not data:
-                    break
-                start += len(data)
+            for _, position, size in parts:
+                end = position + size
+                if end > ahead_to:
+                    ahead_to = max(end, position + AHEAD_BYTES)
+                    file.read_ahead(position, ahead_to - position)
+                while position < end:
+                    data = file.pread(min(CHUNK_BYTES, end - position), position)
+                    if not data:
+                        break
+                    position += len(data)
         finally:
             file.close()
-        return end

@@ -66,6 +66,8 @@ BELIEVED_MS = 5_000
 """How long what was found in memory counts as being there."""
 VERIFY_MS = 5_000
 """How long a pull that does not want to wait does so while its first message is in doubt."""
+COLD_READS_MAX = 2
+"""A pull waits for its queue's file, then for the log; what has left memory by then is touched."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,8 +81,8 @@ class _Pass:
     deadline_ms: float = 0.0
     is_over: bool = False
     """It has waited long enough for that."""
-    is_warm: bool = False
-    """What it reads was in memory a moment ago."""
+    cold_reads: int = 0
+    """How often it has waited for the disk."""
 
 
 _FIRST = _Pass()
@@ -157,7 +159,7 @@ class PullMessage(Responder):
 
     @handles(ColdReadForPull)
     def on_warm(self, message: ColdReadForPull) -> None:
-        """A pull whose messages had to be read from the disk; now they are taken as they are."""
+        """A pull that had to wait for the disk."""
         self._pull(message.request, message.again)
 
     @handles(BarrierForHolds)
@@ -227,7 +229,7 @@ class PullMessage(Responder):
             wanted,
             self._limits,
             damage=self._store.damage,
-            probe=None if this.is_warm else self._probe,
+            probe=self._probe if this.cold_reads < COLD_READS_MAX else None,
             verified=this.is_verified,
         )
         self._count(header, result, self.system.clock.monotonic_ms() - began_ms)
@@ -246,7 +248,7 @@ class PullMessage(Responder):
             return
         if result.status is GetStatus.COLD:
             self.stats.cold_count += 1
-            again = replace(this, is_again=True, is_warm=True)
+            again = replace(this, is_again=True, cold_reads=this.cold_reads + 1)
             warm = ColdReadForPull(request, again)
             self._to["cold_read"].tell(ReadCold(result.cold, warm, self.address))
             return

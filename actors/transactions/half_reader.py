@@ -9,7 +9,7 @@ from struct import error as StructError
 
 from actors.engine.address import Address
 from actors.engine.inbox import Refusable
-from actors.pulling.cold_read import AHEAD_BYTES, ReadCold
+from actors.pulling.cold_read import ReadCold
 from actors.sending.recent_halves import HalfRecord, RecentHalves
 from protocol.message import SIZE_AND_MAGIC, MessageRecord, RecordError
 from storage.log.reader import message_of
@@ -75,7 +75,7 @@ class HalfReader:
             size, _ = SIZE_AND_MAGIC.unpack_from(file.view, position)
             if not 0 < size <= limit - offset or self._damage.overlaps(offset, offset + size):
                 return True, None
-            is_long = size > (_FIRST_BYTES if reads == 0 else AHEAD_BYTES)
+            is_long = size > _FIRST_BYTES
             if reads < 2 and is_long and self._is_cold(offset, offset + size, asker, reply_to):
                 return False, None
             return True, message_of(file.view[position : position + size], offset)

@@ -11,6 +11,7 @@ import mmap
 import os
 import shutil
 import stat
+from contextlib import suppress
 from typing import Protocol
 
 DIRECTORY_MODE = 0o750
@@ -22,6 +23,8 @@ READ_WHOLE_BYTES_MAX = 1 << 30
 
 _SCRATCH = memoryview(bytearray(64 << 10))
 """Where a probe's bytes go; nobody looks at them, so threads may share it."""
+_ADVICE_BYTES = 128 << 10
+"""Asked for at once: the kernel reads no more than it would read ahead by itself, usually this."""
 
 
 class DiskFile(Protocol):
@@ -43,6 +46,9 @@ class DiskFile(Protocol):
 
         True where nobody can tell. A moment later it may be otherwise.
         """
+
+    def read_ahead(self, position: int, count: int) -> None:
+        """Has these bytes brought into memory without waiting for them; a hint, never an error."""
 
     def view(self) -> memoryview:
         """A read-only map of the whole file as it is sized now; shows later writes.
@@ -211,6 +217,12 @@ class RealFile:
         except OSError as error:
             return error.errno == errno.EOPNOTSUPP  # as tmpfs, which is memory
         return True
+
+    def read_ahead(self, position: int, count: int) -> None:
+        with suppress(OSError):
+            for start in range(position, position + count, _ADVICE_BYTES):
+                size = min(_ADVICE_BYTES, position + count - start)
+                os.posix_fadvise(self._fd, start, size, os.POSIX_FADV_WILLNEED)
 
     def view(self) -> memoryview:
         if self.size() == 0:

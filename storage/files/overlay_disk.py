@@ -89,6 +89,9 @@ class OverlayFile:
     def is_cached(self, position: int, count: int) -> bool:
         return True
 
+    def read_ahead(self, position: int, count: int) -> None:
+        """It is memory, or below."""
+
     def view(self) -> memoryview:
         return self._inode.own().toreadonly()
 

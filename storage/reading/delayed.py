@@ -82,21 +82,22 @@ class DueReader:
         now_ms: int,
         *,
         verified: int = -1,
-        warm: bool = False,
+        cold_reads: int = 0,
     ) -> Due:
         """What is due from `offset` on, which lies within the queue.
 
         `verified`: the unit there has been looked into; if it cannot be read now, it is skipped.
-        `warm`: what was cold has just been read.
+        `cold_reads`: how often the caller has just had read what was cold: the units come first,
+        then the records; after that nobody is asked.
         """
         due = Due(offset)
-        if not warm:
+        if cold_reads == 0:
             due.cold = self._probe.cold_units(queue, offset, BATCH_COUNT)
             if due.cold:
                 return due
         units = bytes(queue.units(offset, BATCH_COUNT))
         chosen = self._choose(queue, units, due, now_ms)
-        if not warm:
+        if cold_reads < 2:
             due.cold = self._probe.cold_records(
                 [(start, start + size) for _, start, size in chosen]
             )

@@ -68,6 +68,10 @@ class FakeFile:
     def is_cached(self, position: int, count: int) -> bool:
         return self._open_inode().is_cached(position, count)
 
+    def read_ahead(self, position: int, count: int) -> None:
+        inode = self._open_inode()
+        inode.touch(position, min(count, len(inode.data) - position))
+
     def view(self) -> memoryview:
         return memoryview(self._open_inode().data).toreadonly()
 

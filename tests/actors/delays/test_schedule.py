@@ -17,6 +17,7 @@ from storage.dispatching.dispatch import delay_levels_ms
 from storage.errors import SyncFailed
 from storage.log.commit_log import PutRecord
 from storage.tables.delay_offsets import parse_delay_offsets
+from tests.actors.pulling.test_cold_read import Slow
 from tests.support import golden
 from tests.support.brokers import BROKER, STORE, SimulatedBroker
 from tests.support.fake_disk import FakeDisk
@@ -373,15 +374,22 @@ def test_a_schedule_that_failed_goes_on_where_it_was(monkeypatch: pytest.MonkeyP
     made.stop()
 
 
-def test_what_is_not_in_memory_is_read_off_the_loop() -> None:
+def test_what_is_not_in_memory_is_read_off_the_loop_the_queue_and_then_the_log() -> None:
     made = broker()
     for number in range(10):
         delayed(made, b"%d" % number * 100, 2)
     made.stop()
+    slow = Slow()
+    made.instead = {"cold_read": lambda _: slow}
     assert isinstance(made.disk, FakeDisk)
     made.disk.forget_cache()
     made.start()
     made.system.advance(10_000)
+    made.disk.forget_cache("/store/commitlog")  # which the start has read
+    for read in ("consumequeue", "commitlog"):
+        (message,) = slow.taken
+        assert all(f"/{read}/" in part.path for part in message.parts)
+        slow.let_go(made)
+        made.system.advance(10)
     assert len(bodies(made)) == 10
-    assert made.system.address("cold_read").handled > 0
     made.stop()

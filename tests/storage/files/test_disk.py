@@ -92,6 +92,15 @@ def test_what_was_just_written_is_cached_and_so_is_what_lies_behind_the_end(
     assert file.is_cached(299_990, 1_000_000)
 
 
+def test_bytes_that_are_not_there_may_be_asked_for_ahead(at_hand: DiskAtHand) -> None:
+    file = a_file(at_hand)
+    file.pwrite(bytes(300_000), 0)
+    file.read_ahead(0, 300_000)
+    file.read_ahead(299_990, 1_000_000)
+    file.read_ahead(1_000_000, 10)
+    assert file.is_cached(0, 300_000) and file.size() == 300_000
+
+
 def test_maps_of_an_empty_file_are_empty(at_hand: DiskAtHand) -> None:
     file = a_file(at_hand)
     assert len(file.view()) == len(file.writable_view()) == 0

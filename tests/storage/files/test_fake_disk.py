@@ -188,3 +188,5 @@ def test_what_was_forgotten_is_cached_again_once_it_is_read_or_written() -> None
         True,
         False,
     ]
+    file.read_ahead(2 * 4096, 100 * 4096)
+    assert file.is_cached(0, 5 * 4096)
