@@ -4,6 +4,7 @@ Plain classes, owned by Connections and shared by its connections, all on the lo
 limit costs somebody his connection; an operator reads of it in one line a kind and minute.
 """
 
+import ctypes
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -25,6 +26,10 @@ HALF_BYTES_OF_ADDRESS_MAX = 32 << 20
 UNSENT_BYTES_OF_ALL_MAX = 512 << 20
 """Answers that peers do not take, of all of them; that of one is in connection.py."""
 
+GIVEN_BACK_BYTES = 32 << 20
+"""After so many have been shed the allocator is told to give back what is free, which takes it a
+millisecond: pieces of those that stay lie between, and it would keep as much again."""
+
 HALF_FRAME_MS = 30_000
 HALF_FRAME_BYTES_PER_MS = (64 << 10) / 1000
 """A frame that has begun has to be whole after so long, and as long as this speed takes: a peer
@@ -37,6 +42,9 @@ MINUTE_MS = 60_000
 CLOSINGS_TOLD_MAX = 100
 """Of one address in a minute; the rest of them is one line."""
 _ADDRESSES_MAX = 10_000
+
+_malloc_trim: Callable[[int], int] | None = getattr(ctypes.CDLL(None), "malloc_trim", None)
+"""Of glibc; others have none."""
 
 
 class Holder(Protocol):
@@ -80,6 +88,7 @@ class Held:
         self._bytes_max, self._of_address_max = bytes_max, of_address_max
         self._held: dict[Holder, int] = {}
         self._by_host: Counter[str] = Counter()
+        self._shed_bytes = 0
 
     def note(self, holder: Holder, held_bytes: int, *, is_moving: bool) -> None:
         """How much one holds now; `is_moving`: it is at the beginning again, or has got on."""
@@ -107,9 +116,13 @@ class Held:
 
     def _close(self, holder: Holder, bytes_max: int) -> None:
         self._rarely.warn(f"too much held: {self._what}", peer=holder.remote, most_bytes=bytes_max)
+        self._shed_bytes += self._held[holder]
         holder.end(f"too much held: {self._what}")
         if holder in self._held:  # it has not said so itself
             self.note(holder, 0, is_moving=True)
+        if self._shed_bytes >= GIVEN_BACK_BYTES and _malloc_trim is not None:
+            self._shed_bytes = 0
+            _malloc_trim(0)
 
 
 class ConnectionPlaces:

@@ -1,10 +1,13 @@
 """The limits of what all connections hold: who is closed, who is not, what the log says."""
 
+import pytest
 from structlog.testing import capture_logs
 
+from actors.network import limits
 from actors.network.limits import (
     CLOSINGS_TOLD_MAX,
     DESCRIPTORS_KEPT,
+    GIVEN_BACK_BYTES,
     Closings,
     ConnectionPlaces,
     Held,
@@ -69,6 +72,20 @@ def test_one_alone_may_be_too_much() -> None:
     made.note(peer, 51, is_moving=False)
     assert peer.reason == "too much held: things"
     assert made.total_bytes == 0
+
+
+def test_the_memory_of_those_that_were_closed_goes_back_now_and_then(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    kept_bytes: list[int] = []
+    monkeypatch.setattr(limits, "_malloc_trim", kept_bytes.append)
+    made = held(bytes_max=GIVEN_BACK_BYTES, of_address_max=GIVEN_BACK_BYTES // 4)
+    given_back = []
+    for port in range(9):  # the second closes the first, and so on
+        made.note(Peer("10.0.0.1", port, made), GIVEN_BACK_BYTES // 4, is_moving=False)
+        given_back.append(len(kept_bytes))
+    assert given_back == [0, 0, 0, 0, 1, 1, 1, 1, 2]
+    assert kept_bytes == [0, 0]
 
 
 def test_closings_are_one_line_a_minute() -> None:
