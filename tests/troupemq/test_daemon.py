@@ -33,8 +33,9 @@ class SignalClock:
         self._noticed = Event()
 
     def __call__(self) -> float:
+        now_s = self._now_s  # of this signal: once it is noticed the next one may come
         self._noticed.set()
-        return self._now_s
+        return now_s
 
     def send(self, number: int, at_s: float) -> None:
         """A signal comes `at_s` after the beginning; returns when it was noticed."""
