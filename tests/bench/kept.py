@@ -59,6 +59,8 @@ NUMBERS = (
     ("elsewhere", "elsewhere", "{:.0%}"),
 )
 """Key, heading, form."""
+CPU = "cpu_us"
+"""Of the broker and, where there is one, its slave: what the goals are about."""
 WITH_SPREAD = ("messages/s", "broker_us", "p99_ms")
 
 
@@ -166,7 +168,7 @@ def ratio_table(run: Run) -> str:
     for name in dict.fromkeys(load for load, _ in run.rows):
         if name not in LOADS:
             continue
-        goal, cpu = LOADS[name].goal, _ratio(run, name, "broker_us")
+        goal, cpu = LOADS[name].goal, _ratio(run, name, CPU)
         rate = _ratio(run, name, "messages/s")
         if rate is None or cpu is None:
             continue
@@ -234,10 +236,10 @@ def earlier_table(run: Run, earlier: Sequence[Run]) -> str:
         for each in before[-EARLIER_MAX:]:
             cells = []
             for kind in ("ours", "official"):
-                for key, form in (("messages/s", "{:,.0f}"), ("broker_us", "{:.2f}")):
+                for key, form in (("messages/s", "{:,.0f}"), (CPU, "{:.2f}")):
                     value = each.middle(name, kind, key)
                     cells.append("" if value is None else form.format(value))
-            for key in ("messages/s", "broker_us"):
+            for key in ("messages/s", CPU):
                 ratio = _ratio(each, name, key)
                 cells.append("" if ratio is None else f"{ratio:.2f}")
             title = LOADS[name].title if name in LOADS else name
@@ -246,6 +248,9 @@ def earlier_table(run: Run, earlier: Sequence[Run]) -> str:
 
 
 def _values(rounds: Sequence[Round], key: str) -> list[float]:
+    if key == CPU:
+        both = [(each.get("broker_us"), each.get("slave_us")) for each in rounds]
+        return [broker_us + (slave_us or 0.0) for broker_us, slave_us in both if broker_us]
     found = [each.get(key) for each in rounds]
     return [value for value in found if value is not None]
 

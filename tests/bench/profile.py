@@ -31,6 +31,7 @@ class CountedBroker(OurBroker):
     def __init__(self, scratch: Path, names: NameServer, settings: dict[str, str]) -> None:
         super().__init__(scratch, names, settings)
         self.counts = scratch / "counts"
+        scratch.mkdir(parents=True, exist_ok=True)
         library = str(build(scratch))
         self.program = ("-m", "tests.bench.counted_broker", str(self.counts), library)
 
@@ -67,12 +68,14 @@ class Profile:
 
     title: str
     figures: Figures
+    whole_us: float
+    """Of the process that was looked at, a message."""
     used: list[float]
     samples: Samples
 
     def tables(self) -> str:
         """Markdown: batches and system calls; time by function; the kernel's by system call."""
-        samples, whole_us = self.samples, self.figures.broker_us
+        samples, whole_us = self.samples, self.whole_us
         user, kernel = sum(samples.user.values()), sum(samples.kernel.values())
         kernel_us = whole_us * kernel / max(user + kernel, 1)
         if perf := sum(samples.calls.values()):
@@ -124,6 +127,9 @@ def main() -> int:
     parser.add_argument("--warm-up", type=float, default=4)
     parser.add_argument("--backlog", type=int, default=2_000_000)
     parser.add_argument("--store-gib", type=int, default=20, help="of the large store")
+    parser.add_argument(
+        "--slave", action="store_true", help="look at the slave, where there is one"
+    )
     parser.add_argument("--scratch", help="where the stores lie (default: the temporary folder)")
     options = parser.parse_args()
     try:
@@ -137,20 +143,25 @@ def main() -> int:
         plan = Plan(tools, scratch, 8, 128, *times, options.backlog)
         print(f"{commit()}:", flush=True)
         for name in options.loads:
-            print("", profile(name, plan, options.store_gib).tables(), sep="\n", flush=True)
+            found = profile(name, plan, options.store_gib, of_slave=options.slave)
+            print("", found.tables(), sep="\n", flush=True)
     return 0
 
 
-def profile(name: str, plan: Plan, store_gib: int) -> Profile:
+def profile(name: str, plan: Plan, store_gib: int, *, of_slave: bool) -> Profile:
     load, scratch = LOADS[name], plan.scratch
     opponents = Opponents(plan.java, scratch, store_gib=store_gib, ours=CountedBroker)
     with opponents.started("ours", load.broker) as (broker, slave):
-        assert isinstance(broker, CountedBroker)
-        counting, perf = Counting(broker), Perf(broker.pid, scratch)
+        of_slave = of_slave and slave is not None
+        seen = slave if of_slave else broker
+        assert isinstance(seen, CountedBroker)
+        counting, perf = Counting(seen), Perf(seen.pid, scratch)
         figures = run(load, broker, plan, slave, counting)
         run(load, broker, plan, slave, perf)
         counting.samples.calls = perf.calls()
-        return Profile(load.title, figures, counting.used, counting.samples)
+        whole_us = figures.slave_us if of_slave else figures.broker_us
+        title = load.title + ", the slave" * of_slave
+        return Profile(title, figures, whole_us, counting.used, counting.samples)
 
 
 if __name__ == "__main__":
