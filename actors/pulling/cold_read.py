@@ -11,7 +11,7 @@ queues beside: the kernel is told to bring more than was asked for, and nobody w
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from operator import attrgetter
+from operator import itemgetter
 from typing import ClassVar
 
 from structlog import get_logger
@@ -51,7 +51,7 @@ class ColdRead(Actor):
         """Reads; the page cache keeps it."""
         started_ms = self.system.clock.monotonic_ms()
         try:
-            for path, parts in groupby(sorted(message.parts), attrgetter("path")):
+            for path, parts in groupby(sorted(message.parts), itemgetter(0)):
                 self._read(path, [*parts])
         except OSError as error:
             # Touching what cannot be read in a map would kill the process.

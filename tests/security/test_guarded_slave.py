@@ -11,6 +11,8 @@ import pytest
 from actors.config import BrokerConfig, NamesrvConfig
 from protocol.ha import encode_report
 from storage.config import StoreConfig
+from tests.compat.patience import wait_until
+from tests.compat.remoting import has_route
 from troupemq import Admin, Credentials, Message, Producer
 from troupemq.servers import Servers
 
@@ -74,6 +76,8 @@ def test_h16_our_slave_shows_itself_and_follows_and_a_stranger_does_not(
     with create_connection(("127.0.0.1", master.ports["ha"]), DEADLINE_S) as stranger:
         stranger.sendall(encode_report(0))
         assert gets_nothing(stranger), "nobody has shown himself from here"
+    account = ADMINISTRATOR.access_key, ADMINISTRATOR.secret_key
+    wait_until(lambda: has_route(config.namesrv_address, "TBW102", account), "it is registered")
     with Producer("shop", config.namesrv_address, credentials=ADMINISTRATOR) as producer:
         sent = producer.send(Message("Orders", b"one book"))
     role = replace(config, broker_role="SLAVE", broker_id=1)
