@@ -63,7 +63,7 @@ def test_a_page_of_thousands_of_topics_costs_little(
         visit.console.watch.forget()
         began_s = process_time()
         assert visit.get(path).status_code == 200
-        assert process_time() - began_s < FEW_S * CROWDED, path
+        assert process_time() - began_s < FEW_S, path
     assert visit.json("/topics")["topics_total"] == FEW
 
 
