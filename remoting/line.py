@@ -20,7 +20,7 @@ from protocol.signature import Credentials
 from protocol.stream import CommandStream
 from remoting.address import split_address
 from remoting.tls import TlsUnusable, reason_of_tls
-from remoting.tls_options import Tls, tls_of_environment
+from remoting.tls_options import WANTS_TLS, Tls, tls_of_environment
 
 CONNECT_TIMEOUT_MS = 3000
 TIMEOUT_MS = 30_000
@@ -83,6 +83,7 @@ class Line:
         self._socket: socket | None = None
         self._tls = tls or tls_of_environment()
         self._frames = CommandStream()
+        self._has_heard = False
 
     def __enter__(self) -> Self:
         return self
@@ -101,6 +102,7 @@ class Line:
             self._socket.close()
         self._socket = None
         self._frames = CommandStream()
+        self._has_heard = False
 
     def ask(self, command: RemotingCommand, *, repeats: bool = False) -> RemotingCommand:
         """The answer, if it is a success. Raises Refused for any other code, and what `call` does.
@@ -140,11 +142,16 @@ class Line:
             waited = f"no answer in {self._timeout_s * 1000:.0f} ms"
             raise NoAnswer(self.address, waited) from None
         except OSError as error:
+            broken = (error.strerror or str(error)) + self._perhaps_tls()
             self.close()
-            raise ConnectionBroken(self.address, error.strerror or str(error)) from None
+            raise ConnectionBroken(self.address, broken) from None
         except FrameError as error:
             self.close()
             raise ConnectionBroken(self.address, error.remark) from None
+
+    def _perhaps_tls(self) -> str:
+        is_unanswered = self._socket is not None and not self._has_heard
+        return WANTS_TLS if is_unanswered and self._tls is None else ""
 
     def _connected(self) -> socket:
         """Raises OSError, ConnectionBroken if nobody takes the connection in time."""
@@ -182,6 +189,7 @@ class Line:
             data = connected.recv(_RECEIVE_BYTES)
             if not data:
                 raise ConnectionResetError("the connection was closed before the answer was whole")
+            self._has_heard = True
             for command in self._frames.receive(data):
                 if command.is_response and command.opaque == opaque:
                     return command

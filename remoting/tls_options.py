@@ -20,6 +20,9 @@ KEY = "TROUPEMQ_TLS_KEY"
 KEY_PASSWORD = "TROUPEMQ_TLS_KEY_PASSWORD"
 AUTH_SERVER = "TROUPEMQ_TLS_AUTH_SERVER"
 
+WANTS_TLS = f"; if it takes TLS only: {ENABLE}=true"
+"""Of a connection without TLS that ended unanswered: a server that takes TLS only cannot say so."""
+
 
 @dataclass(frozen=True)
 class Tls:

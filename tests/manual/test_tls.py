@@ -56,6 +56,6 @@ def test_the_certificates_of_the_page_serve_everybody(
         localhost = namesrv.replace(HOST, "localhost")
         assert broker.broker_name in run(*words, "-n", localhost)
         monkeypatch.delenv(TRUST)
-        assert "if it takes TLS only: --tls" in run(*words[:3], exit_code=1)
+        assert "if it takes TLS only: TROUPEMQ_TLS=true, or --tls" in run(*words[:3], exit_code=1)
     finally:
         assert servers.stop(20)

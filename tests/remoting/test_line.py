@@ -91,6 +91,21 @@ def test_a_server_that_always_breaks_off_in_the_middle_is_told_with_its_address(
     assert server.received.qsize() == 2
 
 
+@pytest.mark.parametrize("has_answered", [False, True])
+def test_who_is_cut_off_before_any_answer_hears_of_tls(
+    server: FakeServer, line: Line, has_answered: bool
+) -> None:
+    """A server that takes TLS only can say nothing else to who speaks plainly."""
+    if has_answered:
+        server.succeed(CODE)
+        line.ask(request())
+    server.on(CODE, lambda command: server.cut())
+    with pytest.raises(ConnectionBroken) as broken:
+        line.ask(request())
+    hint = "; if it takes TLS only: TROUPEMQ_TLS=true"
+    assert str(broken.value).endswith(hint) is not has_answered
+
+
 def test_a_frame_that_is_too_long_ends_the_connection(server: FakeServer, line: Line) -> None:
     server.on(CODE, lambda command: (FRAME_BYTES_MAX + 1).to_bytes(4) + bytes(20))
     with pytest.raises(ConnectionBroken, match="at most 16777216"):

@@ -34,6 +34,7 @@ from protocol.frame import encode
 from protocol.stream import CommandStream
 from remoting.address import split_address as host_and_port
 from remoting.tls import reason_of_tls
+from remoting.tls_options import WANTS_TLS
 from remoting.tls_socket import TlsSocket
 from troupemq.client.errors import ClientBusy, ClientError, ConnectionFailed, RequestTimeout
 
@@ -61,9 +62,6 @@ class Waiting(Protocol):
 
 
 Answer = Future[RemotingCommand]
-
-
-WANTS_TLS = " before it answered anything; if it takes TLS only: --tls, or TROUPEMQ_TLS=true"
 
 
 class ServerConnection:
@@ -283,8 +281,9 @@ class ServerConnection:
         return ConnectionFailed(f"{self.address}: connection lost, {text}{self._perhaps_tls()}")
 
     def _perhaps_tls(self) -> str:
-        """A server that takes TLS only ends what begins otherwise, and cannot say why."""
-        return "" if self._has_heard or self._tls is not None else WANTS_TLS
+        if self._has_heard or self._tls is not None:
+            return ""
+        return f" before it answered anything{WANTS_TLS}, or --tls"
 
 
 def split_address(address: str) -> tuple[str, int]:

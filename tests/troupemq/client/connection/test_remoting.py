@@ -89,7 +89,7 @@ def test_who_is_cut_off_before_any_answer_hears_of_tls(has_answered: bool) -> No
         server.cut()
         error = answer.exception(WAIT_S)
     assert isinstance(error, ConnectionFailed)
-    assert ("if it takes TLS only: --tls" in str(error)) is not has_answered
+    assert ("; if it takes TLS only: TROUPEMQ_TLS=true, or --tls" in str(error)) is not has_answered
 
 
 def test_each_request_of_a_lost_connection_has_an_error_of_its_own() -> None:
