@@ -137,7 +137,6 @@ def test_clients_notice_nothing_of_a_killed_job_and_nothing_of_it_is_left(
         jobs = servers.system.address(SPARK_JOBS)
         jobs.tell(RunJob("archive", arguments, ended, progress, QUICK))
         running = take_until_writing(progress, Random(seed).random() * SHARE_MAX)
-        load.wait_for(len(load.sent))
         processes = processes_of(running.run)
         os.kill(child_of(running.run), SIGKILL)
         failed: JobState = ended.get(timeout=JOB_TIMEOUT_S)
