@@ -56,13 +56,17 @@ _BLACK_LIST = frozenset(
         *("rocketmq.acl.plain.file", "brokerAccessKey", "brokerSecretKey", "haAllowedAddresses"),
         *("namesrvAddr", "haMasterAddress", "brokerIP1", "brokerIP2", "bindAddress"),
         *("listenPort", "haListenPort", "fastListenPort", "monitoringPort", "useTLS"),
+        *("fetchNamesrvAddrByAddressServer", "dLegerPeers", "masters"),
+        # or open a page to strangers, or send them what it knows
+        *("consolePort", "consoleBindAddress", "consoleHosts", "healthPort", "metricsExporterType"),
+        *("metricsPromExporterHost", "metricsPromExporterPort", "otelTraces", "otelTracesEndpoint"),
         # and what holds everybody but its operator back
         *("adminAllowedAddresses", "maxConnections", "maxConnectionsPerAddress"),
         *("maxAutoTopics", "maxAutoGroups", "com.rocketmq.remoting.frameMaxLength"),
     )
 )
 """Keys that name no path and still lead to files, classes or commands of RocketMQ's."""
-_NAMES_A_PATH = compile_pattern(r"path|tls\.|^rmqAddressServer", IGNORECASE)
+_NAMES_A_PATH = compile_pattern(r"path|tls\.|^rmqAddressServer|^rocketmq\.namesrv\.", IGNORECASE)
 
 WITHOUT_EFFECT = {"filterServerNums": "0"}
 """Keys that do nothing here and that `mqadmin exportConfigs` needs, with 4.9.7's defaults."""
