@@ -214,6 +214,7 @@ def test_the_rest_of_a_long_answer_is_copied_as_it_halves_not_with_each_bit(
         transport.flush()
         copied_bytes += copied.since()[1]
         whole = memoryview(peer.offered[-1][0]).obj
+        assert isinstance(whole, bytes)
         kept.append(len(whole) / (transport.unsent_bytes + (64 << 10)))
     assert copied_bytes <= 2 * size
     assert max(kept) <= 2.1, "what has gone is let go of"
