@@ -18,7 +18,7 @@ from actors.network.connections import Listener, PortTaken, open_listener
 from actors.network.hooks import Hook
 from actors.network.request import Responders
 from actors.network.service import Service
-from actors.network.start_access import warn_if_open
+from actors.network.start_access import warn_if_open, warn_if_plain_needs_no_certificate
 from actors.parts import Ports
 from storage.config import StoreConfig
 
@@ -113,6 +113,7 @@ def start_broker(
         raise
     if config.one_of in ("", config.broker_name):  # of several of one machine the first one says it
         warn_if_open(config, config.bind_address)
+        warn_if_plain_needs_no_certificate(config)
     return RunningBroker(system, broker, metrics)
 
 

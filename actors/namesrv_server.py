@@ -23,7 +23,7 @@ from actors.network.connections import Acceptor, Connections, Listener, open_lis
 from actors.network.limits import ConnectionPlaces
 from actors.network.request import codes_of
 from actors.network.service import Service
-from actors.network.start_access import opened_acl, warn_if_open
+from actors.network.start_access import opened_acl, warn_if_open, warn_if_plain_needs_no_certificate
 from actors.network.tls_contexts import TlsContexts, tls_contexts
 from actors.tables.config_writer import ConfigWriter
 
@@ -125,6 +125,7 @@ def start_namesrv(
     tls = tls_contexts(config)
     sock = open_listener(config.bind_address, config.listen_port, "listenPort")
     warn_if_open(config, config.bind_address)
+    warn_if_plain_needs_no_certificate(config)
     port = sock.getsockname()[1]
     listener = Listener("listenPort", config.bind_address, port, service(system, config, acl))
     metrics: MetricsServer | None = None

@@ -1,6 +1,6 @@
 """TLS as a caller wants it: said by a program, or by the environment.
 
-TROUPEMQ_TLS                 true: with TLS; so does whoever names a file below
+TROUPEMQ_TLS                 true: with TLS; so does whoever names a file below; false: without
 TROUPEMQ_TLS_CA              the certificates of who is trusted, a PEM file
 TROUPEMQ_TLS_CERT, _KEY      the caller's own certificate and its key
 TROUPEMQ_TLS_KEY_PASSWORD    of that key
@@ -48,7 +48,8 @@ def tls_of_environment() -> Tls | None:
     """What the environment asks for; None: calls without TLS."""
     said = os.environ
     files = [said.get(name, "") for name in (TRUST, CERTIFICATE, KEY)]
-    if said.get(ENABLE, "").lower() != "true" and not any(files):
+    wanted = said.get(ENABLE, "").lower()
+    if wanted == "false" or (wanted != "true" and not any(files)):
         return None
     checks_server = said.get(AUTH_SERVER, "").lower() != "false"
     password = said.get(KEY_PASSWORD, "")

@@ -91,7 +91,6 @@ TESTED_ELSEWHERE = {
     "troupemq/console/reading.py": "tests/troupemq/console/test_pages.py: messages are found by it",
     "troupemq/cli/completion.py": "tests/troupemq/cli/test_admin.py: with what it completes",
     "troupemq/cli/jobs.py": "tests/troupemq/cli/test_servers.py: started as the servers are",
-    "troupemq/cli/options.py": "tests/troupemq/cli/test_servers.py: options of every command",
     "troupemq/cli/prepare.py": "tests/spark/test_class_data.py: what it runs",
     "troupemq/cli/redrive.py": "tests/troupemq/client/test_redrive.py: what it runs",
     "troupemq/cli/restore.py": "tests/troupemq/client/test_restore.py: beside what it runs",

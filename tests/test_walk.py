@@ -1,4 +1,4 @@
-"""The walk of docs/security.md, from nothing to two accounts: each line as it stands there."""
+"""The walk of docs/security.md, from nothing to two accounts over TLS: each line as it stands."""
 
 import os
 import re
@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from shutil import which
 
 import pytest
 
@@ -15,19 +16,29 @@ ROOT = Path(__file__).resolve().parent.parent
 SMALL = "".join(f"{name}={value}\n" for name, value in SMALL_FILES.items())
 """A test has less of the disk than an operator."""
 TIMEOUT_S = 300
-BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
-def walk() -> list[tuple[str, str]]:
-    """The blocks of its chapter: language, lines."""
+WORDS_OVER_TLS = (
+    " over TLS\n",
+    "No default permission for topic:Orders",
+    "No default permission for group:billing",
+    "a connection without TLS is refused",
+    "; if it takes TLS only: TROUPEMQ_TLS=true, or --tls",
+)
+Blocks = list[tuple[str, str]]
+"""Language, lines."""
+
+
+def chapter(heading: str) -> Blocks:
     text = (ROOT / "docs" / "security.md").read_text()
-    _, _, rest = text.partition("## From nothing to two accounts")
+    _, _, rest = text.partition(f"\n{heading}\n")
     return BLOCK.findall(rest.partition("\n## ")[0])
 
 
-def script(blocks: list[tuple[str, str]]) -> str:
+def script(blocks: Blocks) -> str:
     """Each line must do what it says; those that are said to be refused must not."""
-    lines = ["trap 'kill $(jobs -p) 2> /dev/null; wait' EXIT"]
+    lines = []
     for language, text in blocks:
         if language == "python":
             lines += [f"python - <<'END' || exit\n{text}END"]
@@ -40,11 +51,23 @@ def script(blocks: list[tuple[str, str]]) -> str:
     return "\n".join(lines)
 
 
-@pytest.mark.slow(25)
+def script_over_tls(blocks: Blocks) -> str:
+    """What comes then: certificates and settings are those that the walk refers to."""
+    (_, making), (_, settings), *_ = chapter("### Certificates")
+    assert "openssl req" in making and "enforcing" in settings
+    made = [f"sh -e <<'END' || exit\n{making}END", f"cat > tls.properties <<'END'\n{settings}END"]
+    return "\n".join([*made, script(blocks)])
+
+
+@pytest.mark.slow(seconds=35)
 def test_the_walk_from_nothing_to_two_accounts_leads_where_it_says(tmp_path: Path) -> None:
-    blocks, port, namesrv = walk(), free_port(), free_port()
+    blocks, port, namesrv = chapter("## From nothing to two accounts"), free_port(), free_port()
     kinds = [language for language, _ in blocks]
-    assert kinds == ["yaml", "properties", "properties", *["sh"] * 4, "python"]
+    assert kinds == ["yaml", "properties", "properties", *["sh"] * 4, "python", "sh", "sh"]
+    parts = ["trap 'kill $(jobs -p) 2> /dev/null; wait' EXIT", script(blocks[:8])]
+    has_openssl = which("openssl") is not None
+    if has_openssl:  # by which the documents make certificates
+        parts.append(script_over_tls(blocks[8:]))
     (tmp_path / "plain_acl.yml").write_text(blocks[0][1])
     broker = blocks[1][1].replace("9876", str(namesrv))
     (tmp_path / "broker.conf").write_text(f"{broker}{SMALL}listenPort={port}\n")
@@ -54,7 +77,7 @@ def test_the_walk_from_nothing_to_two_accounts_leads_where_it_says(tmp_path: Pat
     environment |= {"PATH": places, "HOME": str(tmp_path), "NAMESRV_ADDR": f"127.0.0.1:{namesrv}"}
     with (tmp_path / "said").open("w+") as said:
         process = subprocess.Popen(
-            ["bash", "-c", script(blocks)],
+            ["bash", "-c", "\n".join(parts)],
             cwd=tmp_path,
             env=environment,
             stdout=said,
@@ -76,6 +99,7 @@ def test_the_walk_from_nothing_to_two_accounts_leads_where_it_says(tmp_path: Pat
         "refused the account shop-account from 127.0.0.1",
         "No default permission for group:strangers",
         "Check signature failed for accessKey=shop-account",
+        *(WORDS_OVER_TLS if has_openssl else ()),
     ):
         assert words in told, (words, told)
     for secret in ("choose-a-long-one", "and-another-one", "a-third-one", "a-newer-one"):

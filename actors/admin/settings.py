@@ -8,7 +8,9 @@ A change is checked as at a start and written to the file, its comments kept, be
 before it is answered. What is `live` (storage/config.py) holds from then on; the remark of the
 answer names what waits for a restart and what nobody knows. 4.9.7 takes any value for any key; a
 value that cannot work is refused here, and so is whatever names a file, a class or a command: with
-such a setting somebody at the admin port could run code (CVE-2023-33246, CVE-2023-37582).
+such a setting somebody at the admin port could run code (CVE-2023-33246, CVE-2023-37582); or an
+address, a port, a page. Names and roles of brokers are taken, as mqadmin's users change them: whose
+slave one becomes its operator's name servers say.
 
 Source: common/Configuration.java, AdminBrokerProcessor and DefaultRequestProcessor (updateConfig);
 the black lists are those of 4.9.8.
@@ -56,13 +58,17 @@ _BLACK_LIST = frozenset(
         *("rocketmq.acl.plain.file", "brokerAccessKey", "brokerSecretKey", "haAllowedAddresses"),
         *("namesrvAddr", "haMasterAddress", "brokerIP1", "brokerIP2", "bindAddress"),
         *("listenPort", "haListenPort", "fastListenPort", "monitoringPort", "useTLS"),
+        *("fetchNamesrvAddrByAddressServer", "dLegerPeers", "masters"),
+        # or open a page to strangers, or send them what it knows
+        *("consolePort", "consoleBindAddress", "consoleHosts", "healthPort", "metricsExporterType"),
+        *("metricsPromExporterHost", "metricsPromExporterPort", "otelTraces", "otelTracesEndpoint"),
         # and what holds everybody but its operator back
         *("adminAllowedAddresses", "maxConnections", "maxConnectionsPerAddress"),
         *("maxAutoTopics", "maxAutoGroups", "com.rocketmq.remoting.frameMaxLength"),
     )
 )
 """Keys that name no path and still lead to files, classes or commands of RocketMQ's."""
-_NAMES_A_PATH = compile_pattern(r"path|tls\.|^rmqAddressServer", IGNORECASE)
+_NAMES_A_PATH = compile_pattern(r"path|tls\.|^rmqAddressServer|^rocketmq\.namesrv\.", IGNORECASE)
 
 WITHOUT_EFFECT = {"filterServerNums": "0"}
 """Keys that do nothing here and that `mqadmin exportConfigs` needs, with 4.9.7's defaults."""

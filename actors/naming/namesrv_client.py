@@ -29,6 +29,9 @@ CONNECT_TIMEOUT_S = 3.0
 """As 4.9.7: a name server that is down must not hold up the others for long."""
 
 RECEIVE_BYTES = 64 << 10
+LEFT_BYTES_MAX = 1 << 20
+"""Read at a time of what nobody waits for: late answers are not that long."""
+
 LOOK_UP_S = 0.25
 """How long a wait for an answer goes on before it is seen whether anybody still wants it."""
 
@@ -83,11 +86,18 @@ class NamesrvClient:
         except OSError as error:
             self.close()
             raise _unreachable(error) from error
+        except FrameError as error:
+            self.close()
+            raise NamesrvUnreachable(str(error)) from error
 
     def is_connected(self) -> bool:
         """Whether there is a connection that the other end has not closed, as far as it is known
-        here."""
-        self._drop_if_closed()
+        here. Raises NamesrvUnreachable where it had to be closed for what came over it."""
+        try:
+            self._drop_if_closed()
+        except FrameError as error:
+            self.close()
+            raise NamesrvUnreachable(str(error)) from error
         return self._socket is not None
 
     def close(self) -> None:
@@ -102,7 +112,10 @@ class NamesrvClient:
         return encode(request)
 
     def _drop_if_closed(self) -> None:
-        """A write to a connection that its other end has closed would be lost without a word."""
+        """A write to a connection that its other end has closed would be lost without a word.
+
+        Raises FrameError.
+        """
         if self._socket is None:
             return
         try:
@@ -120,11 +133,17 @@ class NamesrvClient:
 
     def _frames_left(self, sock: SSLSocket) -> bool:
         """Reads what nobody waits for: with TLS there is no looking without reading. False at the
-        end. Raises SSLWantReadError."""
-        while data := sock.recv(RECEIVE_BYTES):
+        end; whoever never comes to one is read on the next time. Raises SSLWantReadError,
+        FrameError."""
+        left_bytes = LEFT_BYTES_MAX
+        while left_bytes > 0:
+            data = sock.recv(RECEIVE_BYTES)
+            if not data:
+                return False
+            left_bytes -= len(data)
             for _ in self._frames.receive(data):
                 pass
-        return False
+        return True
 
     def _exchange(self, request: RemotingCommand, deadline: float) -> RemotingCommand:
         frame = self._signed(request)

@@ -33,6 +33,7 @@ from actors.engine.actor import Actor, BatchEnd, Where, handles
 from actors.engine.address import Address
 from actors.engine.published import Published
 from actors.naming.namesrv_client import NamesrvClient, NamesrvUnreachable
+from actors.network.limits import Rarely
 from actors.tables.registering import RegisterAll, RegisterTopic
 from protocol.bodies import DataVersion, RegisterBrokerBody, TopicConfig, TopicConfigTable
 from protocol.checksum import body_crc
@@ -66,7 +67,8 @@ class BlockingConnection(Protocol):
     connection_count: int
     """How many connections it took so far."""
 
-    def is_connected(self) -> bool: ...
+    def is_connected(self) -> bool:
+        """Raises NamesrvUnreachable where it had to be closed for what came over it."""
 
     def call(self, request: RemotingCommand, timeout_s: float) -> RemotingCommand: ...
 
@@ -146,6 +148,9 @@ class NamesrvLink(Actor):
         """That of the table with the last change that it was told of."""
         self._parts = count(1)
 
+    def on_start(self) -> None:
+        self._rarely = Rarely(self.system.clock.monotonic_ms)
+
     @handles(Listening)
     def on_listening(self, message: Listening) -> None:
         """The first registration, and the rhythm of the others."""
@@ -172,8 +177,13 @@ class NamesrvLink(Actor):
     @handles(_Look)
     def on_look(self, _: _Look) -> None:
         """A name server forgets a broker when the connection closes, and may have been away."""
-        if not self._client.is_connected():
-            self._register(force=True)
+        try:
+            if self._client.is_connected():
+                return
+        except NamesrvUnreachable as error:
+            where = self._client.address
+            self._rarely.warn("connection to name server closed", namesrv=where, reason=str(error))
+        self._register(force=True)
 
     @handles(RegisterTopic)
     def on_register_topic(self, message: RegisterTopic) -> None:

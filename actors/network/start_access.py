@@ -3,9 +3,11 @@
 from structlog import get_logger
 
 from actors.access.acl_store import AclStore
+from actors.config import BrokerConfig, NamesrvConfig
 from actors.engine.system import ActorSystem
 from actors.network.limits import is_loopback
 from actors.settings.access_settings import AccessSettings
+from actors.settings.tls_settings import DISABLED, PERMISSIVE
 
 log = get_logger(__name__)
 
@@ -33,3 +35,22 @@ def warn_if_open(settings: AccessSettings, bind_address: str) -> None:
         " bindAddress=127.0.0.1, or adminAllowedAddresses",
         listens_at=bind_address,
     )
+
+
+def warn_if_plain_needs_no_certificate(config: BrokerConfig | NamesrvConfig) -> None:
+    """A certificate that everybody must show is asked of those who speak TLS, as in 4.9.7; who may
+    come without TLS shows none."""
+    if config.tls_client_auth != "require" or config.tls_test_mode:
+        return
+    modes = {"tls.server.mode": config.tls_mode == PERMISSIVE}
+    if isinstance(config, BrokerConfig) and not config.is_slave:
+        mode, has_others = config.tls_ha_mode, config.acl_enable or config.ha_allowed_addresses
+        modes["tls.ha.mode"] = mode == PERMISSIVE or (mode == DISABLED and not has_others)
+    for name, lets_in in modes.items():
+        if lets_in:
+            port = "of replication" if name == "tls.ha.mode" else "for clients"
+            log.warning(
+                f"whoever comes without TLS needs no certificate at the port {port}: set"
+                f" {name}=enforcing",
+                because="tls.server.need.client.auth=require",
+            )

@@ -103,7 +103,7 @@ class Transport:
             if sent >= len(buffer):
                 sent -= len(buffer)
             else:
-                rest = buffer[sent:] if sent else buffer
+                rest = _behind(buffer, sent) if sent else buffer
                 kept += len(rest)
                 left.append(bytes(rest) if kept <= KEPT_BYTES_MAX else rest)
                 sent = 0
@@ -138,11 +138,28 @@ class TlsTransport(Transport):
 
     __slots__ = ()
 
+    def queue(self, buffers: Sequence[Buffer]) -> None:
+        """What is behind something that waits is copied at once: parts of the log may be gone from
+        memory before their turn comes, and an error of the disk would end this process."""
+        if self._has_waited:
+            buffers = [bytes(buffer) for buffer in buffers]
+        self._unsent += buffers
+        self.unsent_bytes += sum(map(len, buffers))
+
     def _put_back(self, buffers: Sequence[Buffer], sent: int) -> None:
-        """Copies all that waits: parts of the log may be gone from memory before their turn comes,
-        and an error of the disk would end this process."""
+        """For the same reason copies all when it begins to wait; never again what has waited."""
+        begins = not self._has_waited
         super()._put_back(buffers, sent)
-        self._unsent = deque(bytes(buffer) for buffer in self._unsent)
+        if begins:
+            self._unsent = deque(bytes(buffer) for buffer in self._unsent)
+
+
+def _behind(buffer: Buffer, sent: int) -> Buffer:
+    """The rest of a buffer, not copied each time a bit goes, but once half of it has gone: a view
+    keeps the whole."""
+    rest = memoryview(buffer)[sent:]
+    whole = rest.obj
+    return bytes(rest) if isinstance(whole, bytes) and 2 * len(rest) < len(whole) else rest
 
 
 def transport_of(sock: socket | TlsSocket) -> Transport:

@@ -27,6 +27,7 @@ from storage.errors import StoreError, StoreLocked
 from storage.files.disk import RealDisk
 from tests.compat.servers import free_port
 from tests.support.brokers import BROKER, pull_command, send_command
+from tests.support.certificates import Certificates
 from tests.support.sockets import HOST, WAIT_S, Line, serving_broker, serving_namesrv, store_at
 
 
@@ -101,6 +102,37 @@ def test_who_listens_beyond_this_machine_without_access_control_says_so_once(
     for line in at_both:
         assert (line["log_level"], line["listens_at"]) == ("warning", bind_address)
         assert "aclEnable=true" in line["event"] and "bindAddress=127.0.0.1" in line["event"]
+
+
+def test_a_certificate_that_keeps_nobody_out_is_warned_of_as_both_start(
+    system: ActorSystem, tmp_path: Path
+) -> None:
+    files = Certificates(tmp_path / "tls").files()
+    common: dict[str, Any] = {
+        "listen_port": 0,
+        "bind_address": HOST,
+        "tls_client_auth": "require",
+        "tls_server_certificate": files.cert_path,
+        "tls_server_key": files.key_path,
+        "tls_server_trust": files.trust_path,
+    }
+    names = ActorSystem.real(disk=RealDisk())
+    with capture_logs() as logs:
+        try:
+            start_namesrv(
+                NamesrvConfig(kv_config_path=str(tmp_path / "kv.json"), **common), system=names
+            )
+            at_namesrv = [line["event"] for line in logs if "need.client.auth" in str(line)]
+            broker = start_broker(config(**common), store_at(tmp_path / "store"), system=system)
+            assert broker.stop(WAIT_S)
+        finally:
+            assert names.stop(WAIT_S)
+    at_both = [line["event"] for line in logs if "need.client.auth" in str(line)]
+    assert [event.rpartition(" ")[2] for event in at_namesrv] == ["tls.server.mode=enforcing"]
+    assert [event.rpartition(" ")[2] for event in at_both[1:]] == [
+        "tls.server.mode=enforcing",
+        "tls.ha.mode=enforcing",
+    ]
 
 
 def test_a_slave_leaves_the_ha_port_alone() -> None:

@@ -130,7 +130,7 @@ SHOWN: dict[str, Sequence[tuple[str, Shown]]] = {
         ("spark.master = k8s", By(MASTERS, "a cluster of Kubernetes")),
     ],
     "docs/protocol.md": [("offset  size", DRAWN)],
-    "docs/security.md": [("", WALK)] * 8 + [("", TLS)] * 4,
+    "docs/security.md": [("", WALK)] * 10 + [("", TLS)] * 4,
     "docs/sending.md": [("from troupemq import", By(EXAMPLES + "sending"))] * 4,
     "docs/storage.md": [("", DRAWN)] * 3,
     "docs/traces.md": [

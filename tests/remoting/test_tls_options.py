@@ -45,6 +45,16 @@ def test_who_names_a_file_wants_tls(monkeypatch: pytest.MonkeyPatch) -> None:
     assert tls_of_environment() == Tls("ca.pem")
 
 
+@pytest.mark.parametrize("word", ["false", "FALSE"])
+def test_who_says_no_calls_without_whatever_is_named(
+    monkeypatch: pytest.MonkeyPatch, word: str
+) -> None:
+    monkeypatch.setenv(ENABLE, word)
+    for name in (TRUST, CERTIFICATE, KEY):
+        monkeypatch.setenv(name, "file.pem")
+    assert tls_of_environment() is None
+
+
 def test_what_cannot_be_used_is_told_when_the_context_is_made(tmp_path: Path) -> None:
     with pytest.raises(TlsUnusable, match=r"missing\.pem cannot be read"):
         Tls(str(tmp_path / "missing.pem")).context()

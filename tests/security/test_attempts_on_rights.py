@@ -35,6 +35,10 @@ from tests.support.simulation import SimulatedSystem
 from tests.support.sockets import PairedLine, frames_of, paired_lines
 
 READER = "reader-account"
+PAGES = (
+    *("consolePort", "consoleBindAddress", "consoleHosts", "healthPort", "metricsExporterType"),
+    *("metricsPromExporterHost", "metricsPromExporterPort"),
+)
 FORBIDDEN = (
     *("storePathRootDir", "storePathCommitLog", "filterServerNums", "rocketmqHome"),
     *("tls.server.keyPath", "tls.config.file", "namesrvAddr", "aclEnable", "brokerIP1"),
@@ -42,6 +46,8 @@ FORBIDDEN = (
     *("maxConnections", "maxConnectionsPerAddress", "maxAutoTopics", "maxAutoGroups"),
     *("brokerAccessKey", "brokerSecretKey", "configBlackList", "rmqAddressServerDomain"),
     *("retentionArchivePath", "monitoringPort", "kvConfigPath", "configStorePath"),
+    *("rocketmq.namesrv.addr", "masters", "otelTraces", "otelTracesEndpoint"),
+    *PAGES,
 )
 FILE = b"# an operator's\nfileReservedTime=72\n"
 
@@ -100,7 +106,11 @@ def test_a19_a_value_brings_no_key_along(value: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "key", ["kvConfigPath", "configStorePath", "aclEnable", "listenPort", "adminAllowedAddresses"]
+    "key",
+    [
+        *("kvConfigPath", "configStorePath", "aclEnable", "listenPort", "adminAllowedAddresses"),
+        *PAGES,
+    ],
 )
 def test_a20_no_request_changes_what_is_a_name_servers_operators(key: str) -> None:
     path = "/etc/namesrv.conf"

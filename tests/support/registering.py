@@ -37,9 +37,13 @@ class FakeNamesrv:
     down: bool = False
     closed: bool = False
     connected: bool = True
+    babbles: bool = False
+    """Sends what is no frame."""
     connection_count: int = 1
 
     def is_connected(self) -> bool:
+        if self.babbles:
+            raise NamesrvUnreachable("no frame")
         return self.connected
 
     def call(self, request: RemotingCommand, timeout_s: float) -> RemotingCommand:

@@ -83,6 +83,7 @@ def tls_options(function: Command) -> Command:
         type=click.Path(dir_okay=False),
         metavar="FILE",
         expose_value=False,
+        is_eager=True,  # the other options go over it, in whatever order they come
         callback=_take_tls_file,
         help="tls.client.* as in RocketMQ's tls.properties; tls.client.authServer=false believes"
         " whoever answers.",
@@ -95,8 +96,11 @@ def _take_tls(_: click.Context, __: click.Parameter, wanted: bool) -> None:
 
 
 def _take_file(variable: str, _: click.Context, __: click.Parameter, path: str | None) -> None:
-    if path is not None:
-        os.environ[variable] = path
+    if path is None:
+        return
+    os.environ[variable] = path
+    if os.environ.get(ENABLE, "").lower() == "false":  # the command line goes over it
+        del os.environ[ENABLE]
 
 
 def _take_tls_file(_: click.Context, __: click.Parameter, path: str | None) -> None:
@@ -111,7 +115,7 @@ def _take_tls_file(_: click.Context, __: click.Parameter, path: str | None) -> N
     os.environ[ENABLE] = found.get("tls.enable", "true")
     for name, variable in _TLS_FILE.items():
         if name in found:
-            os.environ.setdefault(variable, found[name])
+            os.environ[variable] = found[name]
 
 
 def _take_account(_: click.Context, __: click.Parameter, path: Path | None) -> None:

@@ -4,11 +4,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from errno import EACCES
+from re import IGNORECASE, search
 from typing import Any
 
 import pytest
 
-from actors.admin.settings import REFUSED, NamesrvSettings, is_refused
+from actors.admin.settings import REFUSED, BrokerSettings, NamesrvSettings, Settings, is_refused
 from actors.config import BrokerConfig, NamesrvConfig, parse_broker_config
 from actors.engine.supervisor import ChildSpec
 from actors.settings.properties_file import parse_properties
@@ -249,6 +250,20 @@ def test_when_open_transactions_are_asked_about_changes_with_the_next_round() ->
         assert update(made, "transactionTimeOut=1000").code == 0
         made.system.advance(20_000)
         assert len(questions(producer)) == 1
+
+
+NAMES_A_PLACE = r"port|host|address|addr|endpoint|path|dir|url|domain|peers"
+NAMES_NONE = {"filterSupportRetry": "whether filters support retries"}
+
+
+@pytest.mark.parametrize("server", [BrokerSettings, NamesrvSettings])
+def test_nobody_changes_what_is_named_as_an_address_a_port_or_a_path(
+    server: type[Settings],
+) -> None:
+    named = {key for key in server.known_keys if search(NAMES_A_PLACE, key, IGNORECASE)}
+    assert len(named) > 20
+    assert {key for key in named if not is_refused(key)} <= NAMES_NONE.keys()
+    assert is_refused("otelTraces") and is_refused("masters"), "nor what is not named so"
 
 
 @pytest.mark.parametrize("config", [BrokerConfig, StoreConfig, NamesrvConfig])

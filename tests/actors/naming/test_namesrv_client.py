@@ -2,16 +2,25 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from queue import SimpleQueue
-from socket import create_server, socket
+from socket import IPPROTO_TCP, TCP_NODELAY, create_server, socket
+from ssl import SSLSocket
 from threading import Event, Thread
 
 import pytest
 
-from actors.naming.namesrv_client import NamesrvClient, NamesrvUnreachable
+from actors.naming.namesrv_client import (
+    LEFT_BYTES_MAX,
+    RECEIVE_BYTES,
+    NamesrvClient,
+    NamesrvUnreachable,
+)
 from protocol.command import RemotingCommand
 from protocol.frame import encode
 from protocol.stream import CommandStream
+from remoting.tls import server_context
+from tests.support.certificates import Certificates
 
 Serve = Callable[[socket], None]
 
@@ -149,3 +158,71 @@ def test_something_that_is_no_name_server_is_an_error() -> None:
         pytest.raises(NamesrvUnreachable),
     ):
         namesrv.call(RemotingCommand(105), 5)
+
+
+# --- through TLS, where there is no looking without reading
+
+NO_FRAME = b"\xff\xff\xff\xff\x00\x00\x00\x00"
+
+
+@pytest.mark.parametrize("way", ["is_connected", "tell", "call"])
+def test_what_is_no_frame_is_an_error_in_words_and_the_next_call_goes_through(
+    way: str, tmp_path: Path
+) -> None:
+    made = Certificates(tmp_path)
+    context, answered, sent = server_context(made.files()), Event(), Event()
+
+    def serve(first: bool) -> Serve:
+        def with_tls(accepted: socket) -> None:
+            accepted.setsockopt(IPPROTO_TCP, TCP_NODELAY, 1)  # what is sent is there at once
+            with context.wrap_socket(accepted, server_side=True) as wrapped:
+                request = next(requests_on(wrapped))
+                wrapped.sendall(encode(request.answer(remark="right")))
+                if first:
+                    assert answered.wait(5)
+                    wrapped.sendall(NO_FRAME)
+                    sent.set()
+                    wrapped.recv(1)
+
+        return with_tls
+
+    with server(serve(True), serve(False)) as address:
+        namesrv = NamesrvClient(address, tls=lambda: made.calls())
+        assert namesrv.call(RemotingCommand(105), 5).remark == "right"
+        answered.set()
+        assert sent.wait(5)
+        with pytest.raises(NamesrvUnreachable, match="a frame of -1 bytes"):
+            if way == "is_connected":
+                namesrv.is_connected()
+            else:
+                getattr(namesrv, way)(RemotingCommand(103), 5)
+        assert not namesrv.is_connected()
+        assert namesrv.call(RemotingCommand(105), 5).remark == "right"
+        namesrv.close()
+
+
+class Endless(SSLSocket):
+    """Has always something more."""
+
+    def __init__(self) -> None:
+        self.taken_bytes = 0
+
+    def setblocking(self, flag: bool) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+    def recv(self, buflen: int = 1024, flags: int = 0) -> bytes:
+        assert self.taken_bytes < 2 * LEFT_BYTES_MAX, "it never ends"
+        frame = encode(RemotingCommand(105, body=bytes(1000)))
+        frames = frame * (buflen // len(frame))
+        self.taken_bytes += len(frames)
+        return frames
+
+
+def test_whoever_never_stops_sending_does_not_hold_us_up() -> None:
+    with client("127.0.0.1:1") as namesrv:
+        namesrv._socket = endless = Endless()
+        assert namesrv.is_connected()
+        assert endless.taken_bytes <= LEFT_BYTES_MAX + RECEIVE_BYTES

@@ -1,6 +1,7 @@
 """Tests of actors/naming/registration.py and namesrv_link.py: a broker and its name servers."""
 
 import pytest
+from structlog.testing import capture_logs
 
 from actors.naming.messages import MasterClientAddress, MasterHaAddress
 from actors.tables.registering import RegisterAll, RegisterTopic, SetOrderTopics
@@ -71,6 +72,21 @@ def test_a_name_server_that_has_closed_the_connection_is_registered_at_again_soo
         assert bench.namesrvs[0].take() == [REGISTER]
         bench.system.advance(5_000)
         assert bench.namesrvs[0].take() == []
+
+
+def test_a_name_server_that_sends_no_frames_is_told_of_once_a_minute_and_registered_at() -> None:
+    with registration(1) as bench, capture_logs() as logs:
+        bench.listen()
+        bench.system.advance(20_000)
+        bench.namesrvs[0].take()
+        bench.namesrvs[0].babbles = True
+        for _ in range(11):
+            bench.system.advance(5_000)
+            assert REGISTER in bench.namesrvs[0].take()
+    said = [each for each in logs if each["log_level"] in ("warning", "error")]
+    assert [(each["event"], each["namesrv"], each["reason"]) for each in said] == [
+        ("connection to name server closed", "n0:9876", "no frame")
+    ]
 
 
 def test_one_changed_topic_is_registered_alone() -> None:

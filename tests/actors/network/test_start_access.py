@@ -1,10 +1,14 @@
 """The access that a server starts with."""
 
+from typing import Any
+
 import pytest
 from structlog.testing import capture_logs
 
-from actors.config import NamesrvConfig
-from actors.network.start_access import warn_if_open
+from actors.config import BrokerConfig, NamesrvConfig
+from actors.network.start_access import warn_if_open, warn_if_plain_needs_no_certificate
+
+CERTIFICATE = {"tls_server_certificate": "c", "tls_server_key": "k", "tls_server_trust": "t"}
 
 
 @pytest.mark.parametrize(
@@ -17,3 +21,38 @@ def test_a_port_for_everybody_without_accounts_is_warned_of(
     with capture_logs() as logs:
         warn_if_open(NamesrvConfig(acl_enable=is_guarded), address)
     assert [each["listens_at"] for each in logs] == [address] * warnings
+
+
+CLIENTS, REPLICATION = "tls.server.mode", "tls.ha.mode"
+
+
+@pytest.mark.parametrize(
+    ("kind", "settings", "named"),
+    [
+        (NamesrvConfig, {}, [CLIENTS]),
+        (NamesrvConfig, {"tls_mode": "enforcing"}, []),
+        (NamesrvConfig, {"tls_mode": "disabled"}, []),
+        (NamesrvConfig, {"tls_client_auth": "optional"}, []),
+        (NamesrvConfig, {"tls_test_mode": True}, []),
+        (BrokerConfig, {}, [CLIENTS, REPLICATION]),
+        (BrokerConfig, {"tls_mode": "enforcing", "tls_ha_mode": "enforcing"}, []),
+        (BrokerConfig, {"tls_mode": "enforcing", "tls_ha_mode": "permissive"}, [REPLICATION]),
+        (BrokerConfig, {"tls_mode": "enforcing"}, [REPLICATION]),
+        (BrokerConfig, {"tls_mode": "enforcing", "acl_enable": True}, []),
+        (BrokerConfig, {"tls_mode": "enforcing", "ha_allowed_addresses": "10.0.0.9"}, []),
+        (BrokerConfig, {"tls_ha_mode": "permissive", "acl_enable": True}, [CLIENTS, REPLICATION]),
+        (BrokerConfig, {"broker_role": "SLAVE", "broker_id": 1}, [CLIENTS]),
+        (BrokerConfig, {"tls_client_auth": "none"}, []),
+    ],
+)
+def test_a_certificate_that_keeps_nobody_out_is_warned_of(
+    kind: type[BrokerConfig | NamesrvConfig], settings: dict[str, Any], named: list[str]
+) -> None:
+    config = kind(**{**CERTIFICATE, "tls_client_auth": "require", **settings})
+    with capture_logs() as logs:
+        warn_if_plain_needs_no_certificate(config)
+    assert [each["event"].rpartition(" set ")[2] for each in logs] == [
+        f"{name}=enforcing" for name in named
+    ]
+    assert {each["log_level"] for each in logs} <= {"warning"}
+    assert {each["because"] for each in logs} <= {"tls.server.need.client.auth=require"}

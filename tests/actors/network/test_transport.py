@@ -6,11 +6,14 @@ from typing import Any
 
 import pytest
 
+from actors.network import transport as module
 from actors.network.sends import Buffer
 from actors.network.transport import (
     BUFFERS_PER_SEND,
     JOINED_BYTES_MAX,
+    KEPT_BYTES_MAX,
     SEND_BYTES,
+    TlsTransport,
     Transport,
 )
 from protocol.command import RESPONSE_FLAG, RemotingCommand
@@ -34,9 +37,9 @@ class Peer:
         return min(self.takes.pop(0), sum(map(len, buffers)))
 
 
-def transport_to(peer: Peer, *buffers: Buffer) -> Transport:
+def transport_to(peer: Peer, *buffers: Buffer, kind: type[Transport] = Transport) -> Transport:
     sock: Any = peer
-    transport = Transport(sock)
+    transport = kind(sock)
     transport.queue(buffers)
     return transport
 
@@ -131,6 +134,90 @@ def test_views_of_a_file_that_goes_are_copied_and_no_others() -> None:
     peer.takes = [ALL]
     assert transport.flush() == 14
     assert peer.offered == [[b"0123xabc456789"]]
+
+
+# --- through TLS
+
+
+class Like(type):
+    def __instancecheck__(cls, found: object) -> bool:
+        return isinstance(found, bytes)
+
+
+class Copied(bytes, metaclass=Like):
+    """Stands for bytes, and counts what is made bytes of."""
+
+    pieces = total_bytes = 0
+
+    def __new__(cls, buffer: Buffer) -> bytes:  # type: ignore[misc]
+        Copied.pieces += 1
+        Copied.total_bytes += len(buffer)
+        return bytes.__new__(bytes, buffer)
+
+    @classmethod
+    def since(cls) -> tuple[int, int]:
+        found = cls.pieces, cls.total_bytes
+        cls.pieces = cls.total_bytes = 0
+        return found
+
+
+@pytest.fixture
+def copied(monkeypatch: pytest.MonkeyPatch) -> type[Copied]:
+    monkeypatch.setattr(module, "bytes", Copied, raising=False)
+    Copied.since()
+    return Copied
+
+
+def test_what_waits_for_a_peer_with_tls_is_copied_once_however_little_it_takes(
+    copied: type[Copied],
+) -> None:
+    answer, count = memoryview(b"a" * 100), 40_000
+    peer = Peer(1000)
+    transport = transport_to(peer, *[answer] * count, kind=TlsTransport)
+    transport.flush()
+    pieces, total_bytes = copied.since()
+    assert pieces >= count - BUFFERS_PER_SEND and total_bytes <= 100 * count + KEPT_BYTES_MAX
+    for _ in range(20):
+        peer.takes = [1050]
+        assert transport.flush() == 1050
+        assert copied.since()[0] <= BUFFERS_PER_SEND, "what was offered, not what waits"
+    assert transport.unsent_bytes == 100 * count - 1000 - 20 * 1050
+
+
+def test_nothing_that_waits_for_a_peer_with_tls_is_a_view_of_a_file() -> None:
+    """Its disk may fail, or memory be short, when its turn comes; here that ends the process."""
+    file = bytearray(b"0123456789" * KEPT_BYTES_MAX)
+    views = [memoryview(file)[at : at + (1 << 20)] for at in range(0, len(file), 1 << 20)]
+    transport = transport_to(peer := Peer(5), *views, kind=TlsTransport)
+    transport.flush()
+    transport.queue([memoryview(file)[:3], b"x"])
+    del views, peer.offered[:]
+    wanted = bytes(file[5:] + file[:3]) + b"x"
+    file.clear()  # a BufferError, if anybody looked at it
+    peer.takes = [ALL] * 10
+    transport.flush()
+    assert b"".join(bytes(buffer) for call in peer.offered for buffer in call) == wanted
+
+
+@pytest.mark.parametrize("kind", [Transport, TlsTransport])
+def test_the_rest_of_a_long_answer_is_copied_as_it_halves_not_with_each_bit(
+    kind: type[Transport], copied: type[Copied]
+) -> None:
+    size = 8 << 20
+    long = bytes(size)
+    transport = transport_to(peer := Peer(1), long, kind=kind)
+    transport.flush()
+    copied.since()
+    copied_bytes, kept = 0, []
+    while transport.unsent_bytes > KEPT_BYTES_MAX:
+        peer.takes = [64 << 10]
+        transport.flush()
+        copied_bytes += copied.since()[1]
+        whole = memoryview(peer.offered[-1][0]).obj
+        assert isinstance(whole, bytes)
+        kept.append(len(whole) / (transport.unsent_bytes + (64 << 10)))
+    assert copied_bytes <= 2 * size
+    assert max(kept) <= 2.1, "what has gone is let go of"
 
 
 # --- in, and the end

@@ -1,0 +1,72 @@
+"""Tests of troupemq/cli/options.py: TLS as a command is told, and what goes over what."""
+
+from itertools import permutations
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from remoting.tls_options import (
+    AUTH_SERVER,
+    CERTIFICATE,
+    ENABLE,
+    KEY,
+    KEY_PASSWORD,
+    TRUST,
+    Tls,
+    tls_of_environment,
+)
+from troupemq.cli.options import tls_options
+
+NAMES = (ENABLE, TRUST, CERTIFICATE, KEY, KEY_PASSWORD, AUTH_SERVER)
+FILE = "tls.client.trustCertPath=file-ca.pem\ntls.client.authServer=false\n"
+
+
+def called(tmp_path: Path, *words: str, file: str = "", **environment: str) -> Tls | None:
+    """How a command with these options calls servers; FILE among them is a file with this text."""
+    found: list[Tls | None] = []
+
+    @click.command()
+    @tls_options
+    def command() -> None:
+        found.append(tls_of_environment())
+
+    (tmp_path / "tls.properties").write_text(file)
+    words = tuple(str(tmp_path / "tls.properties") if word == "FILE" else word for word in words)
+    with pytest.MonkeyPatch.context() as patch:
+        for name in NAMES:
+            patch.setenv(name, "")  # so that it is put back
+            patch.delenv(name)
+        for name, value in environment.items():
+            patch.setenv(name, value)
+        result = CliRunner().invoke(command, words)
+    assert result.exit_code == 0, result.output
+    return found[0]
+
+
+def test_a_file_that_says_no_is_without_whatever_it_names(tmp_path: Path) -> None:
+    no = f"{FILE}tls.enable=false\n"
+    assert called(tmp_path, "--tls-config", "FILE", file=FILE) == Tls(
+        "file-ca.pem", checks_server=False
+    )
+    assert called(tmp_path, "--tls-config", "FILE", file=no) is None
+    assert called(tmp_path, "--tls-config", "FILE", file=no, TROUPEMQ_TLS="true") is None
+
+
+def test_the_command_line_goes_over_the_environment(tmp_path: Path) -> None:
+    said = {TRUST: "environments.pem", AUTH_SERVER: "true", ENABLE: "false"}
+    assert called(tmp_path, **said) is None
+    assert called(tmp_path, "--tls", **said) == Tls("environments.pem")
+    assert called(tmp_path, "--tls-ca", "ca.pem", **said) == Tls("ca.pem")
+    assert called(tmp_path, "--tls-config", "FILE", file=FILE, **said) == Tls(
+        "file-ca.pem", checks_server=False
+    )
+
+
+def test_options_go_over_the_file_in_any_order(tmp_path: Path) -> None:
+    no = f"{FILE}tls.enable=false\n"
+    pairs = (("--tls-ca", "ca.pem"), ("--tls-config", "FILE"), ("--tls",))
+    for order in permutations(pairs):
+        words = [word for pair in order for word in pair]
+        assert called(tmp_path, *words, file=no) == Tls("ca.pem", checks_server=False), words
