@@ -17,6 +17,7 @@ from protocol.command import ONEWAY_FLAG, RemotingCommand
 from protocol.frame import encode
 from protocol.headers.client import ConsumerSendMsgBackHeader
 from protocol.headers.pull import ViewMessageHeader
+from protocol.headers.raw import ReadRecordsHeader
 from protocol.headers.send import SendMessageHeader
 from protocol.headers.transaction import EndTransactionHeader
 from protocol.sysflag import TRANSACTION_COMMIT, TRANSACTION_ROLLBACK
@@ -166,6 +167,27 @@ def test_a25_nobody_sees_anothers_message_by_its_id(attacked: Attacked) -> None:
         command = RemotingCommand(Code.VIEW_MESSAGE_BY_ID, ViewMessageHeader(offset).encode())
         attacked.refuses(READER, command, DENIED + "topic:Topic")
         assert attacked.ask("shop-account", command).code == 0
+
+
+def test_a25_nobody_is_sent_what_lies_between_his_own_messages(attacked: Attacked) -> None:
+    """Where it is little, and where it is little on average."""
+    made = attacked.made
+    secrets = ("", "DELAY\x013", "TRAN_MSG\x01true\x02PGROUP\x01p")
+    for number in range(30):
+        made.send(b"own", topic="Orders")
+        if number < len(secrets):
+            made.send(b"secret", topic="Topic", properties=secrets[number])
+    made.send(b"secret" * 700, topic="Topic")
+    made.send(b"own", topic="Orders")
+    made.system.drain()
+    header = ReadRecordsHeader("Orders", 0, 0, 100)
+    bodies = {}
+    for account in (READER, "shop-account", "administrator"):
+        asked = RemotingCommand(Code.READ_RECORDS, header.encode())
+        bodies[account] = bytes(attacked.ask(account, asked).body or b"")
+    assert b"secret" not in bodies[READER] and bodies[READER].count(b"own") == 31
+    assert bodies["shop-account"] == bodies[READER], "each topic by itself"
+    assert b"secret" in bodies["administrator"], "who may see it is answered as fast as can be"
 
 
 @pytest.mark.parametrize("end", [TRANSACTION_COMMIT, TRANSACTION_ROLLBACK])
