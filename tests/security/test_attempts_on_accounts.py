@@ -20,8 +20,11 @@ from protocol.headers.pull import ViewMessageHeader
 from protocol.headers.raw import ReadRecordsHeader
 from protocol.headers.send import SendMessageHeader
 from protocol.headers.transaction import EndTransactionHeader
+from protocol.message import HEAD_V4
+from protocol.message_id import offset_message_id
 from protocol.sysflag import TRANSACTION_COMMIT, TRANSACTION_ROLLBACK
 from tests.support.brokers import send_command
+from tests.support.forging import forged_record, next_body_at
 from tests.support.guarded import ACL_PATH, GuardedBroker, signed
 from tests.support.sockets import PairedLine, paired_lines
 
@@ -67,6 +70,19 @@ class Attacked:
         self.made.system.advance(1000)
         assert self._line.receive_now() == []
         assert log.end_offset == before
+
+    def forge(
+        self, topic: str, properties: bytes = b"", *, queue_offset: int = 0, beyond_bytes: int = 0
+    ) -> int:
+        """A record made up by an account that may use Orders, in the body of a message of its own;
+        where in the log it lies."""
+        made, at = self.made, next_body_at(self.made)
+        body = forged_record(
+            at, topic, properties, queue_offset=queue_offset, beyond_bytes=beyond_bytes
+        )
+        sent = made.ask_as("shop-account", send_command(body, topic="Orders"))
+        assert made.stored(sent).physical_offset == at - HEAD_V4.size
+        return at
 
     def stored_offset(self, **options: str) -> int:
         """Where a message of the administrator's lies."""
@@ -159,6 +175,56 @@ def test_a24_nobody_sends_himself_anothers_message(attacked: Attacked) -> None:
         attacked.refuses(READER, command, DENIED + "topic:Topic")
     topics = {record.topic for record in attacked.made.records()}
     assert not any("readers" in topic for topic in topics)
+
+
+FORGED = {
+    "one's own topic": ("Orders", b""),
+    "a delayed one": ("SCHEDULE_TOPIC_XXXX", b"REAL_TOPIC\x01Orders\x02REAL_QID\x010"),
+    "a half one": ("RMQ_SYS_TRANS_HALF_TOPIC", b"REAL_TOPIC\x01Orders\x02REAL_QID\x010"),
+}
+forged_topics = pytest.mark.parametrize(("topic", "properties"), FORGED.values(), ids=FORGED)
+
+
+@forged_topics
+def test_a24_nobody_sends_himself_what_lies_behind_a_record_of_his_own_making(
+    topic: str, properties: bytes, attacked: Attacked
+) -> None:
+    attacked.made.make_group("shop")
+    attacked.stored_offset(topic="Orders")  # there is a unit with the number that it names
+    at = attacked.forge(topic, properties, beyond_bytes=600)
+    for _ in range(8):
+        attacked.made.send(b"secret", topic="Payroll")
+    command = RemotingCommand(
+        Code.CONSUMER_SEND_MSG_BACK, ConsumerSendMsgBackHeader(at, "shop", 0).encode()
+    )
+    attacked.refuses("shop-account", command, f"look message by offset failed, {at}")
+
+
+@forged_topics
+def test_a25_nobody_sees_what_lies_behind_a_record_of_his_own_making(
+    topic: str, properties: bytes, attacked: Attacked
+) -> None:
+    attacked.stored_offset(topic="Orders")
+    at = attacked.forge(topic, properties, beyond_bytes=600)
+    for _ in range(8):
+        attacked.made.send(b"secret", topic="Payroll")
+    command = RemotingCommand(Code.VIEW_MESSAGE_BY_ID, ViewMessageHeader(at).encode())
+    attacked.refuses("shop-account", command, f"can not find message by the offset, {at}")
+
+
+def test_a25_no_consumer_is_given_a_record_of_somebodys_making(attacked: Attacked) -> None:
+    """Not even by an administrator, whom somebody may ask for it."""
+    consumer, asker, _ = consumer_and_question(attacked)
+    at = attacked.forge("Orders", beyond_bytes=600)
+    for _ in range(8):
+        attacked.made.send(b"secret", topic="Payroll")
+    fields = QUESTION | {"msgId": offset_message_id(bytes(8), at)}
+    asked = RemotingCommand(Code.CONSUME_MESSAGE_DIRECTLY, fields)
+    asker.send(signed(asked, "administrator"))
+    attacked.made.system.advance(10)
+    (answer,) = asker.receive_now()
+    assert (answer.code, answer.remark) == (1, f"can not find message by the offset, {at}")
+    assert consumer.receive_now() == []
 
 
 def test_a25_nobody_sees_anothers_message_by_its_id(attacked: Attacked) -> None:
