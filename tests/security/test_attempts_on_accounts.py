@@ -274,6 +274,25 @@ def test_a26_nobody_ends_anothers_transaction(end: int, attacked: Attacked) -> N
     assert len(made.records()) > count
 
 
+@pytest.mark.parametrize("end", [TRANSACTION_COMMIT, TRANSACTION_ROLLBACK])
+def test_a26_nobody_ends_anothers_transaction_by_a_record_of_his_own_making(
+    end: int, attacked: Attacked
+) -> None:
+    """One that names the other's number among the half messages."""
+    made = attacked.made
+    properties = "TRAN_MSG\x01true\x02PGROUP\x01p\x02UNIQ_KEY\x01u"
+    half = made.stored(made.send(b"transfer", topic="Payroll", properties=properties))
+    own = b"TRAN_MSG\x01true\x02PGROUP\x01me\x02REAL_TOPIC\x01Orders\x02REAL_QID\x010"
+    at = attacked.forge("RMQ_SYS_TRANS_HALF_TOPIC", own, queue_offset=half.queue_offset)
+    header = EndTransactionHeader("me", half.queue_offset, at, end)
+    forged = RemotingCommand(Code.END_TRANSACTION, header.encode())
+    attacked.refuses("shop-account", forged, "Find prepared transaction message failed")
+    offsets = half.queue_offset, half.physical_offset
+    header = EndTransactionHeader("p", *offsets, TRANSACTION_COMMIT)
+    assert made.ask(RemotingCommand(Code.END_TRANSACTION, header.encode())).code == 0
+    assert [message.body for message in made.messages("Payroll")] == [b"transfer"]
+
+
 def consumer_and_question(attacked: Attacked) -> tuple[PairedLine, PairedLine, RemotingCommand]:
     """The line of a consumer, that of who asks about it, and what it is asked."""
     consumer, asker = attacked.line("192.0.2.20"), attacked.line("192.0.2.22")
