@@ -29,6 +29,7 @@
     PullMessage         answers pulls                       loop   pulling/pull_message.py
     PullHold            pulls that wait for a message       loop   pulling/pull_hold.py
     ColdRead            reads what is not in memory         thread pulling/cold_read.py
+    RecordChecker       is a record what its queue has      loop   pulling/record_checker.py
     QueueOffsets        answers about a queue's ends        loop   pulling/queue_offsets.py
     QueryMessage        finds messages by key and by id     thread pulling/query_message.py
     QueueView           shows units of a queue              loop   pulling/queue_view.py

@@ -14,8 +14,9 @@ All integers big-endian.
 
 A record that a unit points to is in the piece that covers it whole. The first unit whose record
 lies in the log has it here; a later one that has not ends what may be used of the answer, and is
-asked for again. Pieces may have bytes between records that belong to other queues: a reader trusts
-nothing but what a unit points to, and compares each record with its unit.
+asked for again. Pieces may have bytes between records that belong to other queues (for who may see
+everything): a reader trusts nothing but what a unit points to, and compares each record with its
+unit.
 """
 
 from collections.abc import Sequence

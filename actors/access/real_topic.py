@@ -10,7 +10,8 @@ _REAL_TOPIC = REAL_TOPIC.encode()
 def real_topic(topic: str, properties: bytes) -> str:
     """Of a record in `topic`; half messages and delayed ones lie in topics of the broker's own.
 
-    Nobody but the broker sends to those, so that their properties can be believed.
+    Nobody but the broker sends to those, so that their properties can be believed, of a record that
+    has its unit there (storage/reading/record_place.py).
     """
     if topic not in REFUSED_TOPICS:
         return topic

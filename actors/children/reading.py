@@ -18,6 +18,7 @@ from actors.pulling.query_message import QueryMessage
 from actors.pulling.queue_offsets import QueueOffsets
 from actors.pulling.queue_view import QueueView
 from actors.pulling.raw_read import RawRead
+from actors.pulling.record_checker import RecordChecker
 from actors.retention.clean_files import CleanFiles
 from actors.scrubbing.scrubber import Scrubber
 from actors.sending.reply_message import ReplyMessage
@@ -76,8 +77,7 @@ def reading_children(parts: Parts) -> list[ChildSpec]:
             ),
         ),
         ChildSpec("cold_read", lambda _: ColdRead()),
-        ChildSpec("query_message", lambda _: QueryMessage(store, address("reput"))),
-        ChildSpec("send_back", lambda _: _send_back(parts)),
+        *_place_children(parts, probe),
         *_group_children(parts, probe),
         ChildSpec("reply_message", lambda _: _reply_message(parts)),
         ChildSpec("transactions", lambda _: _transactions(parts)),
@@ -86,6 +86,20 @@ def reading_children(parts: Parts) -> list[ChildSpec]:
             "open_transactions", lambda _: OpenTransactionView(store, address("half_message_list"))
         ),
         *_upkeep_children(parts),
+    ]
+
+
+def _place_children(parts: Parts, probe: PageProbe) -> list[ChildSpec]:
+    """Who answers for a place in the log, and who vouches for what lies there."""
+    store, address = parts.store, parts.system.address
+    reput, cold_read, checker = map(address, ("reput", "cold_read", "record_checker"))
+    return [
+        ChildSpec(
+            "record_checker",
+            lambda _: RecordChecker(store, probe, reput=reput, cold_read=cold_read),
+        ),
+        ChildSpec("query_message", lambda _: QueryMessage(store, reput, checker)),
+        ChildSpec("send_back", lambda _: _send_back(parts)),
     ]
 
 
@@ -122,13 +136,15 @@ def _upkeep_children(parts: Parts) -> list[ChildSpec]:
 def _group_children(parts: Parts, probe: PageProbe) -> list[ChildSpec]:
     """Who answers administrators about groups."""
     store, config, tables = parts.store, parts.config, parts.tables
-    names = ("client_calls", "cold_read", "consumer_offsets", "long_answers")
+    names = ("client_calls", "cold_read", "consumer_offsets", "long_answers", "record_checker")
     to = {name: parts.system.address(name) for name in names}
     here = f"{config.broker_ip1}:{parts.ports.main}"
     return [
         ChildSpec(
             "consumer_calls",
-            lambda _: ConsumerCalls(store, config, tables.consumers, to["client_calls"]),
+            lambda _: ConsumerCalls(
+                store, config, tables.consumers, to["client_calls"], to["record_checker"]
+            ),
         ),
         ChildSpec(
             "consume_stats",
@@ -150,6 +166,7 @@ def _send_back(parts: Parts) -> SendBack:
         random=parts.random,
         stats=parts.put_stats,
         put_message=parts.system.address("put_message"),
+        record_checker=parts.system.address("record_checker"),
     )
 
 
@@ -167,7 +184,7 @@ def _reply_message(parts: Parts) -> ReplyMessage:
 
 
 def _transactions(parts: Parts) -> Transactions:
-    names = ("put_message", "cold_read", "flusher", "topics", "consumer_offsets")
+    names = ("put_message", "cold_read", "reput", "flusher", "topics", "consumer_offsets")
     return Transactions(
         parts.store,
         parts.config,

@@ -1,7 +1,9 @@
 """Questions of administrators that only a consumer can answer: passed on, its answer brought back.
 
 Owns: nothing; what is asked travels with the call.
-Told by: connections (`Request`), ClientCalls (`CallDone`).   Tells: ClientCalls (`CallClient`).
+Told by: connections (`Request`), ClientCalls (`CallDone`), RecordChecker (`RecordChecked`).
+Tells: ClientCalls (`CallClient`), RecordChecker (`CheckRecord`: what a message id leads to may be a
+part of a body).
 
 How a consumer runs, what becomes of one message when it consumes it now, how far the members of a
 group have come.  The last is asked of all members at once, where 4.9.7 asks one after the other and
@@ -17,6 +19,7 @@ from typing import ClassVar
 from structlog import get_logger
 
 from actors.config import BrokerConfig
+from actors.dispatching.record_check import CheckRecord, RecordChecked
 from actors.engine.actor import Where, handles
 from actors.engine.address import Address
 from actors.engine.published import Published
@@ -34,9 +37,11 @@ from protocol.headers.client import (
     GetConsumerRunningInfoHeader,
     GetConsumerStatusHeader,
 )
+from protocol.message import decode_record
 from protocol.message_id import parse_message_id
 from protocol.signature import CREDENTIALS
 from storage.message_store import MessageStore
+from storage.reading.record_place import place_of
 
 log = get_logger(__name__)
 
@@ -46,6 +51,7 @@ STATUS_MS = 5000
 NOT_SET = "not set any response code"
 """A remark that 4.9.7 forgets to take back; it says nothing."""
 
+_NOTHING_AT = "can not find message by the offset, %d"
 _TIMEOUT = "org.apache.rocketmq.remoting.exception.RemotingTimeoutException"
 _NOT_SENT = "org.apache.rocketmq.remoting.exception.RemotingSendRequestException"
 
@@ -57,6 +63,19 @@ class _PassedOn:
     request: Request
     group: str
     client_id: str | None
+
+    def refuse(self, remark: str) -> None:
+        self.request.refuse(remark)
+
+
+@dataclass(slots=True)
+class _Directly:
+    """A message that a consumer is to have as soon as its queue vouches for it."""
+
+    request: Request
+    header: ConsumeMessageDirectlyHeader
+    offset: int
+    data: bytes
 
     def refuse(self, remark: str) -> None:
         self.request.refuse(remark)
@@ -98,12 +117,13 @@ class ConsumerCalls(Responder):
         config: BrokerConfig,
         consumers: Published[Mapping[str, ConsumerView]],
         client_calls: Address,
+        record_checker: Address,
     ) -> None:
         super().__init__()
         self._store = store
         self._config = config
         self._consumers = consumers
-        self._client_calls = client_calls
+        self._client_calls, self._record_checker = client_calls, record_checker
 
     # --- passed on as it is
 
@@ -121,12 +141,30 @@ class ConsumerCalls(Responder):
             _, offset = parse_message_id(header.msg_id or "")
         except ValueError as error:
             raise RemoteError(ResponseCode.SYSTEM_ERROR, str(error)) from None
-        record = self._store.commit_log.read_whole(offset, self._store.damage)
-        if record is None:
-            remark = f"can not find message by the offset, {offset}"
-            raise RemoteError(ResponseCode.SYSTEM_ERROR, remark)
-        more = {"brokerName": self._config.broker_name}
-        self._pass_on(request, header.consumer_group, header.client_id, record, more)
+        data = self._store.commit_log.read_whole(offset, self._store.damage)
+        if data is None:
+            raise RemoteError(ResponseCode.SYSTEM_ERROR, _NOTHING_AT % offset)
+        found = _Directly(request, header, offset, data)
+        if request.grant is None:
+            self._have_consumed(found)
+            return
+        # An administrator may see everything; his consumer shall not have what nobody sent.
+        place = place_of(decode_record(data, check_crc=False))
+        self._record_checker.tell(CheckRecord(place, found, self.address))
+
+    @handles(RecordChecked)
+    def on_checked(self, message: RecordChecked) -> None:
+        """It is known whether it is a message at all."""
+        found = message.token
+        assert isinstance(found, _Directly)
+        if message.is_own:
+            self._have_consumed(found)
+        else:
+            found.refuse(_NOTHING_AT % found.offset)
+
+    def _have_consumed(self, found: _Directly) -> None:
+        header, more = found.header, {"brokerName": self._config.broker_name}
+        self._pass_on(found.request, header.consumer_group, header.client_id, found.data, more)
 
     def _pass_on(
         self,

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from actors.engine.address import Address
+from actors.engine.inbox import Refusable
 from actors.network.request import Request
 from storage.dispatching.dispatch import Dispatcher, Follower
 from storage.dispatching.followers import SLICE_RECORDS, Lagging, feed
@@ -71,6 +72,20 @@ class IndexWritten:
     def refuse(self, remark: str) -> None:
         """Answers with an error."""
         self.request.refuse(remark)
+
+
+@dataclass(slots=True)
+class AwaitDispatch:
+    """Told to Reput by whoever needs the unit of a record: `reply_to` is told `then` when all below
+    `end_offset` has its units, or at the next tick, whatever has come by then."""
+
+    end_offset: int
+    then: Refusable
+    reply_to: Address
+
+    def refuse(self, _remark: str) -> None:
+        """Reput died with it: what there is counts."""
+        self.reply_to.tell(self.then)
 
 
 @dataclass(slots=True)

@@ -4,8 +4,8 @@ Owns: every write to ConsumeQueue, the dispatched offset, and the followers (ind
 table) that are not CatchUp's at the time (actors/dispatching/hand_over.py).
 Told by: PutMessage (`Appended`, with the dispatch entries alongside so that nothing is parsed
 twice), its own tick, FlushRealTime (`WriteOutQueues`, `QueuesSynced`), CleanFiles (`TrimBefore`,
-`RemoveQueues`), CatchUp (`FollowersCaughtUp`), QueryMessage (`WriteOutIndex`), the scrubber
-(`RepairUnits`, `RebuildIndex`).
+`RemoveQueues`), CatchUp (`FollowersCaughtUp`), QueryMessage (`WriteOutIndex`), RecordChecker and
+Transactions (`AwaitDispatch`), the scrubber (`RepairUnits`, `RebuildIndex`).
 Tells: PullHold (`Arrived`, `CaughtUp`), FlushRealTime (`QueuesWritten`), PutMessage
 (`WritesForbidden`), CleanFiles (`Trimmed`, `QueuesRemoved`, `QueuesBegunAnew`), CatchUp
 (`FollowerBehind`).
@@ -20,6 +20,7 @@ from typing import Protocol
 from structlog import get_logger
 
 from actors.dispatching.hand_over import (
+    AwaitDispatch,
     FollowerBehind,
     FollowersCaughtUp,
     GapCloser,
@@ -150,6 +151,7 @@ class Reput(Actor):
         self._wrong_table: RebuildTable | None = None
         self._refused: str | None = None
         self._gathered: list[Dispatched] = []
+        self._awaited: list[AwaitDispatch] = []
         self._is_writing = False
         self.following = following
         self._end_offset = 0
@@ -218,6 +220,7 @@ class Reput(Actor):
     def on_tick(self, _: _Tick) -> None:
         """Units reach their files a little later, in one write per queue."""
         self.on_batch_end(BATCH_END)
+        self._answer_awaited()
         self._feed()
         if not self._is_writing:  # else those of the last tick are not through
             self.on_write_more(_WriteMore())
@@ -273,6 +276,27 @@ class Reput(Actor):
             self._disk_refused(error)  # the next tick tries again
             return False
         return True
+
+    @handles(AwaitDispatch)
+    def on_await_dispatch(self, message: AwaitDispatch) -> None:
+        """Somebody wants the units of messages that have just come."""
+        if message.end_offset <= self._store.dispatcher.dispatched_offset:
+            message.reply_to.tell(message.then)
+        elif self._gathered and self._refused is None:
+            self.address.tell(message)  # the end of this batch comes first
+        else:  # `Appended` is on its way, the disk refuses, or nothing ends there
+            self._awaited.append(message)
+
+    def _answer_awaited(self) -> None:
+        awaited, self._awaited = self._awaited, []
+        for message in awaited:
+            message.reply_to.tell(message.then)
+
+    def on_stop(self) -> None:
+        self._answer_awaited()
+
+    def on_failure(self, *_: object) -> None:
+        self._answer_awaited()
 
     @handles(WriteOutIndex)
     def on_write_out_index(self, message: WriteOutIndex) -> None:

@@ -1,8 +1,9 @@
 """Answers questions for messages by key, and by their place in the log (the offset in a msgId).
 
 Owns: nothing; reads index and log below the watermark.
-Told by: connections (`Request`), Reput (`IndexWritten`).
-Tells: Reput (`WriteOutIndex`: keys that are in its memory alone would not be found).
+Told by: connections (`Request`), Reput (`IndexWritten`), RecordChecker (`RecordChecked`).
+Tells: Reput (`WriteOutIndex`: keys that are in its memory alone would not be found), RecordChecker
+(`CheckRecord`: what lies at an offset may be a part of a body).
 
 While the index is made anew behind the log, answers come from what there is of it so far. Records
 that are damaged or gone are left out. A hit is encoded in the server's own serialisation, whatever
@@ -11,12 +12,14 @@ the request's was, as in RocketMQ.
 Source: broker/processor/QueryMessageProcessor.java, DefaultMessageStore.java (queryMessage).
 """
 
+from dataclasses import dataclass
 from typing import ClassVar
 
 from structlog import get_logger
 
 from actors.access.real_topic import real_topic
 from actors.dispatching.hand_over import IndexWritten, WriteOutIndex
+from actors.dispatching.record_check import CheckRecord, RecordChecked
 from actors.engine.actor import Where, handles
 from actors.engine.address import Address
 from actors.network.request import Request, Responder, serves
@@ -33,12 +36,29 @@ from protocol.headers.pull import (
 from protocol.message import decode_record
 from storage.access.acl_file import SUB
 from storage.message_store import MessageStore
+from storage.reading.record_place import place_of
 
 log = get_logger(__name__)
 
 BODY_BYTES_MAX = FRAME_BYTES_MAX - (64 << 10)
 """Of one answer: no client takes a longer frame. The newest messages are in it."""
 NOT_FOUND = "can not find message, maybe time range not correct"
+_NOTHING_AT = "can not find message by the offset, %d"
+
+
+@dataclass(slots=True)
+class _Viewed:
+    """A record that is shown as soon as its queue vouches for it; it is read again then.
+
+    Whoever asks for thousands at a time would have all of them kept in memory.
+    """
+
+    request: Request
+    offset: int
+
+    def refuse(self, remark: str) -> None:
+        """Answers with an error."""
+        self.request.refuse(remark)
 
 
 class QueryMessage(Responder):
@@ -46,23 +66,42 @@ class QueryMessage(Responder):
 
     where: ClassVar[Where] = "thread"
 
-    def __init__(self, store: MessageStore, reput: Address) -> None:
+    def __init__(self, store: MessageStore, reput: Address, record_checker: Address) -> None:
         super().__init__()
         self._store = store
-        self._reput = reput
+        self._reput, self._record_checker = reput, record_checker
 
     @serves(RequestCode.VIEW_MESSAGE_BY_ID)
-    def on_view(self, request: Request) -> RemotingCommand:
+    def on_view(self, request: Request) -> RemotingCommand | None:
         """One record by its offset."""
         offset = ViewMessageHeader.decode(request.command.fields).offset
-        record = self._store.commit_log.read_whole(offset, self._store.damage)
-        if record is None:
-            raise RemoteError(
-                ResponseCode.SYSTEM_ERROR, f"can not find message by the offset, {offset}"
-            )
-        if request.grant is not None:
-            request.grant.require_topic(request.command.code, _topic_of(record), SUB)
-        return _hit(request, None, record)
+        data = self._read(offset)
+        grant = request.grant
+        if grant is None or grant.passes_all:
+            return _hit(request, None, data)
+        record = decode_record(data, check_crc=False)
+        grant.require_topic(request.command.code, real_topic(record.topic, record.properties), SUB)
+        asked = CheckRecord(place_of(record), _Viewed(request, offset), self.address)
+        self._record_checker.tell(asked)
+        return None
+
+    def _read(self, offset: int) -> bytes:
+        data = self._store.commit_log.read_whole(offset, self._store.damage)
+        if data is None:
+            raise RemoteError(ResponseCode.SYSTEM_ERROR, _NOTHING_AT % offset)
+        return data
+
+    @handles(RecordChecked)
+    def on_checked(self, message: RecordChecked) -> None:
+        """It is known whether it is a message at all."""
+        viewed = message.token
+        assert isinstance(viewed, _Viewed)
+        try:
+            if not message.is_own:
+                raise RemoteError(ResponseCode.SYSTEM_ERROR, _NOTHING_AT % viewed.offset)
+            viewed.request.respond(_hit(viewed.request, None, self._read(viewed.offset)))
+        except RemoteError as error:
+            viewed.request.answer(error.code, remark=error.remark)
 
     @serves(RequestCode.QUERY_MESSAGE)
     def on_query(self, request: Request) -> RemotingCommand | None:

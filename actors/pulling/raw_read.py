@@ -5,6 +5,8 @@ Told by: connections (`Request`), ColdRead (`ReadAgain`).
 Tells: the connection (header, units, and views of the log), ColdRead (`ReadCold`, when what is
 wanted is not in memory).
 
+Whoever has not the right to everything gets no byte but those of the queue's own records.
+
 Nothing is copied of the log, and no record is looked at: the reader compares each with its unit. So
 an answer of a MiB holds the loop up for some tenths of a millisecond.
 """
@@ -29,7 +31,7 @@ from protocol.raw_records import ANSWER_BYTES_MAX, PIECE, RECORD_BYTES_MAX
 from storage.message_store import MessageStore
 from storage.queues.consume_queue import ConsumeQueue
 from storage.reading.page_probe import PageProbe
-from storage.reading.raw_get import RawPart, raw_records, raw_units
+from storage.reading.raw_get import GAP_BYTES, RawPart, raw_records, raw_units
 
 
 @dataclass(slots=True)
@@ -101,7 +103,9 @@ class RawRead(Responder):
         if queue is None or not queue.min_offset <= first < queue.max_offset:
             self._answer_moved(request, header, queue)
             return
-        part = self._part(queue, header, min(end, queue.max_offset), tries)
+        grant = request.grant
+        gap_bytes = GAP_BYTES if grant is None or grant.passes_all else 0
+        part = self._part(queue, header, min(end, queue.max_offset), tries, gap_bytes)
         if part.cold:
             again = ReadAgain(request, header, tries - 1)
             self._cold_read.tell(ReadCold(part.cold, again, self.address))
@@ -116,6 +120,7 @@ class RawRead(Responder):
         header: ReadRecordsHeader | ReadUnitsHeader,
         end: int,
         tries: int,
+        gap_bytes: int,
     ) -> RawPart:
         probe = self._probe if tries else None
         if isinstance(header, ReadUnitsHeader):
@@ -128,6 +133,7 @@ class RawRead(Responder):
             min(header.max_bytes, ANSWER_BYTES_MAX),
             self._store.config.commit_log_file_bytes,
             probe,
+            gap_bytes=gap_bytes,
         )
 
     def _answer_moved(

@@ -1,7 +1,8 @@
 """Takes messages back from consumers that failed at them (CONSUMER_SEND_MSG_BACK).
 
 Owns: nothing; it reads the log.
-Told by: connections (`Request`), PutMessage (`InternalAppended`).   Tells: PutMessage
+Told by: connections (`Request`), RecordChecker (`RecordChecked`), PutMessage (`InternalAppended`).
+Tells: RecordChecker (`CheckRecord`: what lies at an offset may be a part of a body), PutMessage
 (`InternalAppend`).
 
 A copy goes to the group's retry topic, by way of a delay level that rises with every return; past
@@ -18,6 +19,7 @@ from typing import ClassVar
 
 from actors.access.real_topic import real_topic
 from actors.config import BrokerConfig
+from actors.dispatching.record_check import CheckRecord, RecordChecked
 from actors.engine.actor import Where, handles
 from actors.engine.address import Address
 from actors.engine.published import Published
@@ -45,11 +47,13 @@ from protocol.topic_names import DLQ_TOPIC_PREFIX, RETRY_TOPIC_PREFIX
 from storage.access.acl_file import SUB
 from storage.dispatching.dispatch import index_keys, tags_code
 from storage.message_store import MessageStore
+from storage.reading.record_place import place_of
 
 _PERM_WRITE = 2
 _FIRST_LEVEL = 3
 """The delay level of the first return, where the consumer leaves that to the broker."""
 
+_NOTHING_AT = "look message by offset failed, %d"
 _PUT_STATUS = {
     ResponseCode.SERVICE_NOT_AVAILABLE: "SERVICE_NOT_AVAILABLE",
     ResponseCode.MESSAGE_ILLEGAL: "MESSAGE_ILLEGAL",
@@ -73,6 +77,24 @@ class _Return:
         self.request.refuse(remark)
 
 
+@dataclass(slots=True)
+class _Found:
+    """A message that may be given back as soon as its queue vouches for it.
+
+    It is read again then: whoever gives back thousands at a time would have all of them kept.
+    """
+
+    request: Request
+    header: ConsumerSendMsgBackHeader
+    group: SubscriptionGroupConfig
+    queue_id: int
+    """Of its retry topic."""
+
+    def refuse(self, remark: str) -> None:
+        """Answers with an error."""
+        self.request.refuse(remark)
+
+
 class SendBack(Responder):
     """Runs on a thread: it waits for cold pages."""
 
@@ -90,6 +112,7 @@ class SendBack(Responder):
         random: Random,
         stats: PutStats,
         put_message: Address,
+        record_checker: Address,
     ) -> None:
         super().__init__()
         self._store = store
@@ -99,7 +122,7 @@ class SendBack(Responder):
         self._hooks = hooks
         self._random = random
         self._stats = stats
-        self._put_message = put_message
+        self._put_message, self._record_checker = put_message, record_checker
         self._under_way = 0
 
     @serves(RequestCode.CONSUMER_SEND_MSG_BACK)
@@ -126,16 +149,41 @@ class SendBack(Responder):
             raise RemoteError(
                 ResponseCode.NO_PERMISSION, f"the topic[{topic}] sending message is forbidden"
             )
+        record = self._read(header.offset)
+        found, grant = _Found(request, header, group, queue_id), request.grant
+        if grant is None or grant.passes_all:
+            self._give_back(found, record)
+            return None
+        # Else any message could be had by a detour.
+        topic_read = real_topic(record.topic, record.properties)
+        grant.require_topic(request.command.code, topic_read, SUB, header.group)
+        self._record_checker.tell(CheckRecord(place_of(record), found, self.address))
+        return None
+
+    @handles(RecordChecked)
+    def on_checked(self, message: RecordChecked) -> None:
+        """It is known whether it is a message at all."""
+        found = message.token
+        assert isinstance(found, _Found)
+        try:
+            if not message.is_own:
+                raise RemoteError(ResponseCode.SYSTEM_ERROR, _NOTHING_AT % found.header.offset)
+            self._give_back(found, self._read(found.header.offset))
+        except RemoteError as error:
+            found.request.answer(error.code, remark=error.remark)
+
+    def _read(self, offset: int) -> MessageRecord:
+        record = self._store.commit_log.read_record(offset, self._store.damage)
+        if record is None:
+            raise RemoteError(ResponseCode.SYSTEM_ERROR, _NOTHING_AT % offset)
+        return record
+
+    def _give_back(self, found: _Found, record: MessageRecord) -> None:
+        """Has the copy stored."""
+        request, header, group = found.request, found.header, found.group
+        topic, queue_id = RETRY_TOPIC_PREFIX + header.group, found.queue_id
         sys_flag = UNIT_SUB_FLAG if header.unit_mode else 0
         wanted = [CreateSystemTopic(topic, group.retry_queue_nums, topic_sys_flag=sys_flag)]
-        record = self._store.commit_log.read_record(header.offset, self._store.damage)
-        if record is None:
-            raise RemoteError(
-                ResponseCode.SYSTEM_ERROR, f"look message by offset failed, {header.offset}"
-            )
-        if request.grant is not None:  # else any message could be had by a detour
-            topic_read = real_topic(record.topic, record.properties)
-            request.grant.require_topic(request.command.code, topic_read, SUB, header.group)
         level, limit = header.delay_level, group.retry_max_times
         if request.command.version >= MAX_RECONSUME_FROM_VERSION:
             limit = limit if header.max_reconsume_times is None else header.max_reconsume_times
@@ -151,7 +199,6 @@ class SendBack(Responder):
         origin = pairs.get(RETRY_TOPIC.encode(), record.topic.encode()).decode("utf-8", "replace")
         token = _Return(request, origin, header.group, is_dead)
         self._put_message.tell(InternalAppend([own], self.address, token, topics=wanted))
-        return None
 
     def _checked_group(self, name: str) -> SubscriptionGroupConfig:
         group = self._groups.find(name)

@@ -2,11 +2,15 @@
 
 A plain class; what was put a moment ago is at hand (actors/sending/recent_halves.py); what is not
 in memory goes by way of ColdRead, which tells `ColdReadOfHalf` afterwards.
+
+Where a half message lies its producer says, so it counts only if its queue has it there: a body may
+look like one, with another one's number.
 """
 
 from dataclasses import dataclass
 from struct import error as StructError
 
+from actors.dispatching.hand_over import AwaitDispatch
 from actors.engine.address import Address
 from actors.engine.inbox import Refusable
 from actors.pulling.cold_read import ReadCold
@@ -15,19 +19,22 @@ from protocol.message import SIZE_AND_MAGIC, MessageRecord, RecordError
 from storage.log.reader import message_of
 from storage.message_store import MessageStore
 from storage.reading.page_probe import PageProbe
+from storage.reading.record_place import UnitsOfRecords, place_of
 
 _FIRST_BYTES = 4096
 """Asked about first; most records are shorter."""
+_DISPATCHED, _UNIT_READ = 3, 4
 
 
 @dataclass(slots=True)
 class ColdReadOfHalf:
-    """The log at `offset` has been read from the disk for this one; look again."""
+    """What was missing of the record at `offset` is there for this one; look again."""
 
     offset: int
     asker: Refusable
     reads: int
-    """How often it was read: the length of a long record is known only then."""
+    """What has been waited for, the last of these: its head, 1; the rest, which a long record has,
+    2; its dispatch, 3; its unit, 4."""
 
     def refuse(self, remark: str) -> None:
         """The disk cannot be read, or who waits for it is gone."""
@@ -38,12 +45,19 @@ class HalfReader:
     """Reads for one actor."""
 
     def __init__(
-        self, store: MessageStore, probe: PageProbe, cold_read: Address, recent: RecentHalves
+        self,
+        store: MessageStore,
+        probe: PageProbe,
+        *,
+        cold_read: Address,
+        reput: Address,
+        recent: RecentHalves,
     ) -> None:
         self._recent = recent
+        self._units = UnitsOfRecords(store.consume_queues, store.dispatcher, probe)
         self._log, self._damage = store.commit_log, store.damage
         self._probe = probe
-        self._cold_read = cold_read
+        self._cold_read, self._reput = cold_read, reput
 
     def recent(self, offset: int) -> HalfRecord | None:
         """What was put there a moment ago, if it is at hand."""
@@ -78,9 +92,25 @@ class HalfReader:
             is_long = size > _FIRST_BYTES
             if reads < 2 and is_long and self._is_cold(offset, offset + size, asker, reply_to):
                 return False, None
-            return True, message_of(file.view[position : position + size], offset)
+            record = message_of(file.view[position : position + size], offset)
         except (StructError, RecordError):
             return True, None
+        return self._vouched(record, asker, reply_to, reads)
+
+    def _vouched(
+        self, record: MessageRecord, asker: Refusable, reply_to: Address, reads: int
+    ) -> tuple[bool, MessageRecord | None]:
+        """The same, of what looks like a record."""
+        units, place = self._units, place_of(record)
+        if reads < _DISPATCHED and not units.is_dispatched(place):
+            again = ColdReadOfHalf(record.physical_offset, asker, _DISPATCHED)
+            self._reput.tell(AwaitDispatch(place.end_offset, again, reply_to))
+            return False, None
+        if reads < _UNIT_READ and (parts := units.cold(place)):
+            again = ColdReadOfHalf(record.physical_offset, asker, _UNIT_READ)
+            self._cold_read.tell(ReadCold(parts, again, reply_to))
+            return False, None
+        return True, record if units.agree(place) else None
 
     def _is_cold(self, start: int, end: int, asker: Refusable, reply_to: Address) -> bool:
         self._probe.forget()

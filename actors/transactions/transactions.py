@@ -2,11 +2,12 @@
 
 Owns: which half messages are being ended or checked at the moment.
 Told by: connections (`Request`, `RequestGroup` of one read), PutMessage (`InternalAppended`,
-`Outcomes`), ColdRead (`ColdReadOfHalf`, `_ColdReadForStep`), the flusher (`Synced`), its own timer.
+`Outcomes`), ColdRead and Reput (`ColdReadOfHalf`), ColdRead (`_ColdReadForStep`), the flusher
+(`Synced`), its own timer.
 Tells: PutMessage (`InternalAppend`, of the ends of a batch an `InternalAppendGroup`), ColdRead
-(`ReadCold`), producers (CHECK_TRANSACTION_STATE), the topic table (`CreateSystemTopic`),
-consumer_offsets (`CommitOffset`, how far CID_RMQ_SYS_TRANS has come), the flusher (`Sync`, before
-that).
+(`ReadCold`), Reput (`AwaitDispatch`), producers (CHECK_TRANSACTION_STATE), the topic table
+(`CreateSystemTopic`), consumer_offsets (`CommitOffset`, how far CID_RMQ_SYS_TRANS has come), the
+flusher (`Sync`, before that).
 
 What is being put about a half message bars it: who comes meanwhile waits, and then sees what became
 of it.  So neither a second commit nor a check beside a commit delivers a message twice.
@@ -120,7 +121,10 @@ class Transactions(Responder):
         self._store, self._config = store, config
         self._producers, self._to = producers, addresses
         self._standings = Standings[End](store)
-        self._reader = HalfReader(store, probe, addresses["cold_read"], recent_halves)
+        cold_read, reput = addresses["cold_read"], addresses["reput"]
+        self._reader = HalfReader(
+            store, probe, cold_read=cold_read, reput=reput, recent=recent_halves
+        )
         self._ends = Ends(
             store.commit_log,
             store.config,

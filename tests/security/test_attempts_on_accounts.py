@@ -17,10 +17,14 @@ from protocol.command import ONEWAY_FLAG, RemotingCommand
 from protocol.frame import encode
 from protocol.headers.client import ConsumerSendMsgBackHeader
 from protocol.headers.pull import ViewMessageHeader
+from protocol.headers.raw import ReadRecordsHeader
 from protocol.headers.send import SendMessageHeader
 from protocol.headers.transaction import EndTransactionHeader
+from protocol.message import HEAD_V4
+from protocol.message_id import offset_message_id
 from protocol.sysflag import TRANSACTION_COMMIT, TRANSACTION_ROLLBACK
 from tests.support.brokers import send_command
+from tests.support.forging import forged_record, next_body_at
 from tests.support.guarded import ACL_PATH, GuardedBroker, signed
 from tests.support.sockets import PairedLine, paired_lines
 
@@ -66,6 +70,19 @@ class Attacked:
         self.made.system.advance(1000)
         assert self._line.receive_now() == []
         assert log.end_offset == before
+
+    def forge(
+        self, topic: str, properties: bytes = b"", *, queue_offset: int = 0, beyond_bytes: int = 0
+    ) -> int:
+        """A record made up by an account that may use Orders, in the body of a message of its own;
+        where in the log it lies."""
+        made, at = self.made, next_body_at(self.made)
+        body = forged_record(
+            at, topic, properties, queue_offset=queue_offset, beyond_bytes=beyond_bytes
+        )
+        sent = made.ask_as("shop-account", send_command(body, topic="Orders"))
+        assert made.stored(sent).physical_offset == at - HEAD_V4.size
+        return at
 
     def stored_offset(self, **options: str) -> int:
         """Where a message of the administrator's lies."""
@@ -160,12 +177,83 @@ def test_a24_nobody_sends_himself_anothers_message(attacked: Attacked) -> None:
     assert not any("readers" in topic for topic in topics)
 
 
+FORGED = {
+    "one's own topic": ("Orders", b""),
+    "a delayed one": ("SCHEDULE_TOPIC_XXXX", b"REAL_TOPIC\x01Orders\x02REAL_QID\x010"),
+    "a half one": ("RMQ_SYS_TRANS_HALF_TOPIC", b"REAL_TOPIC\x01Orders\x02REAL_QID\x010"),
+}
+forged_topics = pytest.mark.parametrize(("topic", "properties"), FORGED.values(), ids=FORGED)
+
+
+@forged_topics
+def test_a24_nobody_sends_himself_what_lies_behind_a_record_of_his_own_making(
+    topic: str, properties: bytes, attacked: Attacked
+) -> None:
+    attacked.made.make_group("shop")
+    attacked.stored_offset(topic="Orders")  # there is a unit with the number that it names
+    at = attacked.forge(topic, properties, beyond_bytes=600)
+    for _ in range(8):
+        attacked.made.send(b"secret", topic="Payroll")
+    command = RemotingCommand(
+        Code.CONSUMER_SEND_MSG_BACK, ConsumerSendMsgBackHeader(at, "shop", 0).encode()
+    )
+    attacked.refuses("shop-account", command, f"look message by offset failed, {at}")
+
+
+@forged_topics
+def test_a25_nobody_sees_what_lies_behind_a_record_of_his_own_making(
+    topic: str, properties: bytes, attacked: Attacked
+) -> None:
+    attacked.stored_offset(topic="Orders")
+    at = attacked.forge(topic, properties, beyond_bytes=600)
+    for _ in range(8):
+        attacked.made.send(b"secret", topic="Payroll")
+    command = RemotingCommand(Code.VIEW_MESSAGE_BY_ID, ViewMessageHeader(at).encode())
+    attacked.refuses("shop-account", command, f"can not find message by the offset, {at}")
+
+
+def test_a25_no_consumer_is_given_a_record_of_somebodys_making(attacked: Attacked) -> None:
+    """Not even by an administrator, whom somebody may ask for it."""
+    consumer, asker, _ = consumer_and_question(attacked)
+    at = attacked.forge("Orders", beyond_bytes=600)
+    for _ in range(8):
+        attacked.made.send(b"secret", topic="Payroll")
+    fields = QUESTION | {"msgId": offset_message_id(bytes(8), at)}
+    asked = RemotingCommand(Code.CONSUME_MESSAGE_DIRECTLY, fields)
+    asker.send(signed(asked, "administrator"))
+    attacked.made.system.advance(10)
+    (answer,) = asker.receive_now()
+    assert (answer.code, answer.remark) == (1, f"can not find message by the offset, {at}")
+    assert consumer.receive_now() == []
+
+
 def test_a25_nobody_sees_anothers_message_by_its_id(attacked: Attacked) -> None:
     for properties in ("", "DELAY\x013", "TRAN_MSG\x01true\x02PGROUP\x01p"):
         offset = attacked.stored_offset(topic="Topic", properties=properties)
         command = RemotingCommand(Code.VIEW_MESSAGE_BY_ID, ViewMessageHeader(offset).encode())
         attacked.refuses(READER, command, DENIED + "topic:Topic")
         assert attacked.ask("shop-account", command).code == 0
+
+
+def test_a25_nobody_is_sent_what_lies_between_his_own_messages(attacked: Attacked) -> None:
+    """Where it is little, and where it is little on average."""
+    made = attacked.made
+    secrets = ("", "DELAY\x013", "TRAN_MSG\x01true\x02PGROUP\x01p")
+    for number in range(30):
+        made.send(b"own", topic="Orders")
+        if number < len(secrets):
+            made.send(b"secret", topic="Topic", properties=secrets[number])
+    made.send(b"secret" * 700, topic="Topic")
+    made.send(b"own", topic="Orders")
+    made.system.drain()
+    header = ReadRecordsHeader("Orders", 0, 0, 100)
+    bodies = {}
+    for account in (READER, "shop-account", "administrator"):
+        asked = RemotingCommand(Code.READ_RECORDS, header.encode())
+        bodies[account] = bytes(attacked.ask(account, asked).body or b"")
+    assert b"secret" not in bodies[READER] and bodies[READER].count(b"own") == 31
+    assert bodies["shop-account"] == bodies[READER], "each topic by itself"
+    assert b"secret" in bodies["administrator"], "who may see it is answered as fast as can be"
 
 
 @pytest.mark.parametrize("end", [TRANSACTION_COMMIT, TRANSACTION_ROLLBACK])
@@ -184,6 +272,25 @@ def test_a26_nobody_ends_anothers_transaction(end: int, attacked: Attacked) -> N
     count = len(made.records())
     assert made.ask_as("shop-account", asked).code == 0, "it was still open"
     assert len(made.records()) > count
+
+
+@pytest.mark.parametrize("end", [TRANSACTION_COMMIT, TRANSACTION_ROLLBACK])
+def test_a26_nobody_ends_anothers_transaction_by_a_record_of_his_own_making(
+    end: int, attacked: Attacked
+) -> None:
+    """One that names the other's number among the half messages."""
+    made = attacked.made
+    properties = "TRAN_MSG\x01true\x02PGROUP\x01p\x02UNIQ_KEY\x01u"
+    half = made.stored(made.send(b"transfer", topic="Payroll", properties=properties))
+    own = b"TRAN_MSG\x01true\x02PGROUP\x01me\x02REAL_TOPIC\x01Orders\x02REAL_QID\x010"
+    at = attacked.forge("RMQ_SYS_TRANS_HALF_TOPIC", own, queue_offset=half.queue_offset)
+    header = EndTransactionHeader("me", half.queue_offset, at, end)
+    forged = RemotingCommand(Code.END_TRANSACTION, header.encode())
+    attacked.refuses("shop-account", forged, "Find prepared transaction message failed")
+    offsets = half.queue_offset, half.physical_offset
+    header = EndTransactionHeader("p", *offsets, TRANSACTION_COMMIT)
+    assert made.ask(RemotingCommand(Code.END_TRANSACTION, header.encode())).code == 0
+    assert [message.body for message in made.messages("Payroll")] == [b"transfer"]
 
 
 def consumer_and_question(attacked: Attacked) -> tuple[PairedLine, PairedLine, RemotingCommand]:

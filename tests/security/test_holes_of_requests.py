@@ -24,6 +24,7 @@ from protocol.headers.pull import QueryMessageHeader, ViewMessageHeader
 from protocol.headers.transaction import EndTransactionHeader
 from protocol.sysflag import TRANSACTION_COMMIT
 from tests.support.brokers import pull_command, send_command
+from tests.support.forging import forged_record, next_body_at
 from tests.support.guarded import ACCOUNTS, ACL_PATH, GuardedBroker, signed, with_accounts
 
 DENIED = "org.apache.rocketmq.acl.common.AclException: No default permission for "
@@ -114,6 +115,26 @@ def test_h1_a_message_is_sent_back_only_by_who_may_read_it() -> None:
     assert len(made.records()) == count
     assert made.ask_as(READER, back(orders)).code == 0
     assert len(made.records()) == count + 1
+    made.stop()
+
+
+def test_h1_a_place_in_the_log_is_a_messages_only_if_its_queue_says_so() -> None:
+    """Whoever may use a topic is shown all of its messages, and none that lies in a body."""
+    made = GuardedBroker(1)
+    made.make_group("shop")
+    waiting = ("", "DELAY\x013", "TRAN_MSG\x01true\x02PGROUP\x01p")
+    real = [stored_offset(made, topic="Orders", properties=text) for text in waiting]
+    real.append(stored_offset(made, topic="%RETRY%shop"))
+    at = next_body_at(made)
+    stored_offset(made, body=forged_record(at, "Orders", beyond_bytes=200), topic="Topic")
+    made.send(b"secret", topic="Payroll")
+    for offset, code in (*((offset, 0) for offset in real), (at, 1)):
+        header = ConsumerSendMsgBackHeader(offset, "shop", 0)
+        back = RemotingCommand(Code.CONSUMER_SEND_MSG_BACK, header.encode())
+        view = RemotingCommand(Code.VIEW_MESSAGE_BY_ID, ViewMessageHeader(offset).encode())
+        assert made.ask_as("shop-account", view).code == code
+        assert made.ask_as("shop-account", back).code == code
+    assert not any(b"secret" in each.properties for each in made.records())
     made.stop()
 
 

@@ -8,6 +8,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from actors.dispatching import reput
+from actors.dispatching.hand_over import AwaitDispatch
 from actors.dispatching.reput import (
     Appended,
     Arrived,
@@ -315,3 +316,37 @@ def test_a_follower_that_refuses_records_gets_them_later_and_readers_do_not_wait
         assert index in made.store.dispatcher.followers
         reasons = [told.reason for told in made.put_message.take()]
         assert reasons == ["as asked", None]
+
+
+def test_who_needs_the_unit_of_a_message_hears_when_it_is_there() -> None:
+    asker, then = Told("asker"), CaughtUp()
+
+    def ask(made: Cast, end_offset: int) -> list[object]:
+        waiting = AwaitDispatch(end_offset, then, asker.address)  # type: ignore[arg-type]
+        made.system.address("reput").tell(waiting)
+        made.system.drain()
+        return asker.take()
+
+    with following() as made:
+        made.append(5)
+        made.system.drain()
+        end_offset = made.store.commit_log.end_offset
+        assert ask(made, end_offset) == [then]
+        assert ask(made, end_offset + 1) == []
+        made.system.advance(reput.WRITE_OUT_MS)
+        assert asker.take() == [then], "at the latest"
+        assert ask(made, end_offset + 1) == []
+        assert made.system.stop(1)
+        assert asker.take() == [then]
+
+
+def test_they_are_told_by_one_that_fails() -> None:
+    asker, then = Told("asker"), CaughtUp()
+    with following() as made:
+        address = made.system.address("reput")
+        address.tell(AwaitDispatch(1, then, asker.address))  # type: ignore[arg-type]
+        made.system.drain()
+        assert not asker.take()
+        address.tell("what it does not know")
+        made.system.drain()
+        assert asker.take() == [then]

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from actors.pulling import raw_read as raw_read_module
 from protocol.codes import RequestCode
 from protocol.command import RemotingCommand
 from protocol.headers.admin import CreateTopicHeader
@@ -141,6 +142,16 @@ def test_rows_are_those_of_the_store_reader_column_by_column(
         900 if answer_bytes > 1 else sum(each.end - each.first for each in ranges)
     )
     assert {row["tagsCode"] for row in found} == {97, 98, 99}
+
+
+def test_rows_are_the_same_where_nothing_comes_with_them(
+    served: tuple[Path, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As who has not the right to everything is answered."""
+    monkeypatch.setattr(raw_read_module, "GAP_BYTES", 0)
+    root, address = served
+    ranges = [replace(each, end=min(each.end, each.first + 200)) for each in ranges_of(root)]
+    assert over_network(address, ranges) == from_files(root, ranges)
 
 
 def test_a_range_in_the_middle_has_its_own_messages_only(served: tuple[Path, str]) -> None:

@@ -46,8 +46,22 @@ class Queue:
         return first + 300
 
 
-def read(queue: Queue, first: int = 0, end: int = 10_000, bytes_max: int = 1 << 20) -> RawPart:
-    return raw_records(queue, Log(), first, end, bytes_max, FILE_BYTES)  # type: ignore[arg-type]
+def read(
+    queue: Queue,
+    first: int = 0,
+    end: int = 10_000,
+    bytes_max: int = 1 << 20,
+    gap_bytes: int = GAP_BYTES,
+) -> RawPart:
+    return raw_records(
+        queue,  # type: ignore[arg-type]
+        Log(),
+        first,
+        end,
+        bytes_max,
+        FILE_BYTES,
+        gap_bytes=gap_bytes,
+    )
 
 
 def pieces(part: RawPart) -> list[tuple[int, int]]:
@@ -93,6 +107,33 @@ def test_small_gaps_between_large_ones_come_along() -> None:
     assert pieces(read(Queue(*units))) == [(FILE_BYTES + n * 20_000, 550) for n in range(3)]
 
 
+def assert_nothing_between(part: RawPart) -> None:
+    """Each byte of the pieces is one of a record."""
+    units = UNIT.iter_unpack(part.units)
+    whole = [range(start, start + size) for start, size, _ in units if 0 < size < FILE_BYTES]
+    own = {at for each in whole for at in each}
+    assert all(own.issuperset(range(first, first + length)) for first, length in pieces(part))
+
+
+@pytest.mark.parametrize("gap", [1, GAP_BYTES])
+def test_without_gaps_nothing_between_the_records_comes(gap: int) -> None:
+    part = read(neighbours(20, 100, gap), gap_bytes=0)
+    assert pieces(part) == [(FILE_BYTES + n * (100 + gap), 100) for n in range(20)]
+    assert len(come(part)) == 20
+
+
+def test_without_gaps_records_behind_each_other_are_one_piece_still() -> None:
+    part = read(neighbours(100, 200, 0), gap_bytes=0)
+    assert (part.next_offset, pieces(part)) == (100, [(FILE_BYTES, 20_000)])
+
+
+def test_a_record_that_is_named_twice_does_not_pay_for_a_gap() -> None:
+    starts = [FILE_BYTES, FILE_BYTES, FILE_BYTES + 100, FILE_BYTES + 300]
+    part = read(Queue(*((start, 100, 0) for start in starts)), gap_bytes=0)
+    assert pieces(part) == [(FILE_BYTES, 200), (FILE_BYTES + 300, 100)]
+    assert_nothing_between(part)
+
+
 @pytest.mark.parametrize("gap", [0, 4000])
 def test_no_more_bytes_than_asked_for_but_one_record_at_least(gap: int) -> None:
     queue = neighbours(10, 100, gap)
@@ -129,23 +170,25 @@ WRONG = {
 }
 
 
+@pytest.mark.parametrize("gap_bytes", [0, GAP_BYTES])
 @pytest.mark.parametrize("gap", [0, 3000])
 @pytest.mark.parametrize("place", [0, 5, 11])
 @pytest.mark.parametrize("wrong", WRONG.values(), ids=WRONG.keys())
 def test_a_wrong_unit_keeps_no_record_from_coming(
-    wrong: tuple[int, int, int], place: int, gap: int
+    wrong: tuple[int, int, int], place: int, gap: int, gap_bytes: int
 ) -> None:
     """Those behind it come with the next answers, as protocol/raw_records.py says."""
     step, base = 100 + gap, 2 * FILE_BYTES + 20_000
     units = [(base + n * step, 100, n) for n in range(12)]
     good = [unit for n, unit in enumerate(units) if n != place]
     units[place] = wrong
-    assert_all_come(Queue(*units), 12, [start for start, _, _ in good])
+    assert_all_come(Queue(*units), 12, [start for start, _, _ in good], gap_bytes=gap_bytes)
 
 
 @pytest.mark.trial(short=16, long=3000)
 def test_every_record_comes_whatever_the_queue_is_like(seed: int) -> None:
     random = Random(seed)
+    gap_bytes = random.choice((0, GAP_BYTES))
     at, units, good = FILE_BYTES, [], []
     sizes, gaps = random.choice(((50, 90), (50, 3000))), random.choice((0, 300, 4000))
     while True:
@@ -160,14 +203,22 @@ def test_every_record_comes_whatever_the_queue_is_like(seed: int) -> None:
             units.append((at, size, 0))
             good.append(at)
         at += size + random.choice((0, 0, random.randint(0, gaps)))
-    assert_all_come(Queue(*units), len(units), good, random.choice((1, 5000, 100_000)))
+    assert_all_come(Queue(*units), len(units), good, random.choice((1, 5000, 100_000)), gap_bytes)
 
 
-def assert_all_come(queue: Queue, end: int, good: list[int], bytes_max: int = 1 << 20) -> None:
+def assert_all_come(
+    queue: Queue,
+    end: int,
+    good: list[int],
+    bytes_max: int = 1 << 20,
+    gap_bytes: int = GAP_BYTES,
+) -> None:
     """Reads as a reader has to: up to the first that lies in the log and has not come."""
     log, at, found = Log(), 0, set()
     while at < end:
-        part = read(queue, at, end, bytes_max)
+        part = read(queue, at, end, bytes_max, gap_bytes)
+        if gap_bytes == 0:
+            assert_nothing_between(part)
         assert at < part.next_offset <= end
         assert part.units == queue.units(at, part.next_offset - at)
         had = come(part)

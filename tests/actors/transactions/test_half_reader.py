@@ -1,0 +1,111 @@
+"""A half message is what its queue has there: a body may look like one."""
+
+import pytest
+
+from actors.dispatching import reput as reput_module
+from protocol.codes import RequestCode
+from protocol.command import RemotingCommand
+from protocol.headers.pull import ViewMessageHeader
+from protocol.headers.transaction import EndTransactionHeader, ResumeCheckHalfMessageHeader
+from protocol.message_id import offset_message_id
+from tests.actors.pulling.test_cold_read import Slow
+from tests.actors.transactions.test_transactions_and_disk import cold
+from tests.support.brokers import SimulatedBroker
+from tests.support.forging import forged_record, next_body_at
+from tests.support.transacting import (
+    COMMIT,
+    GROUP,
+    HALF,
+    ROLLBACK,
+    broker,
+    end,
+    end_command,
+    half,
+    half_text,
+    of_topic,
+)
+
+NOT_FOUND = "Find prepared transaction message failed"
+
+
+def forge(made: SimulatedBroker, queue_offset: int) -> int:
+    """A half message in the body of a plain one."""
+    at = next_body_at(made)
+    text = half_text("forged", {"REAL_TOPIC": "Topic", "REAL_QID": 0}).encode()
+    made.send(forged_record(at, HALF, text, queue_offset=queue_offset))
+    return at
+
+
+@pytest.mark.parametrize("outcome", [COMMIT, ROLLBACK])
+def test_a_half_message_in_a_body_is_none_also_without_access_control(outcome: int) -> None:
+    made = broker()
+    prepared = half(made, "real")
+    at = forge(made, prepared.queue_offset)
+    count = len(made.records())
+    header = EndTransactionHeader(GROUP, prepared.queue_offset, at, outcome)
+    asked = RemotingCommand(RequestCode.END_TRANSACTION, header.encode())
+    answer = made.ask(asked)
+    assert (answer.code, answer.remark) == (1, NOT_FOUND)
+    assert len(made.records()) == count
+    view = RemotingCommand(RequestCode.VIEW_MESSAGE_BY_ID, ViewMessageHeader(at).encode())
+    assert made.ask(view).code == 0, "it is shown, as 4.9.7 does"
+    assert end(made, prepared, COMMIT).code == 0
+    assert b"body of real" in [message.body for message in made.messages()]
+    made.stop()
+
+
+def test_it_is_not_resumed_either() -> None:
+    made = broker()
+    prepared = half(made, "real")
+    message_id = offset_message_id(bytes(8), forge(made, prepared.queue_offset))
+    header = ResumeCheckHalfMessageHeader(message_id)
+    answer = made.ask(RemotingCommand(RequestCode.RESUME_CHECK_HALF_MESSAGE, header.encode()))
+    assert answer.code == 1
+    assert len(of_topic(made, HALF)) == 1
+    made.stop()
+
+
+@pytest.mark.parametrize("outcome", [COMMIT, ROLLBACK])
+def test_one_that_has_just_come_is_ended_once_it_has_its_unit(
+    outcome: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where it is not at hand; its unit is made behind those of many others."""
+    made = broker()
+    monkeypatch.setattr(reput_module, "DISPATCHED_MAX", 1)
+    sent = [made.start_send() for _ in range(30)]
+    prepared = half(made)
+    made.broker.recent_halves.drop(prepared.physical_offset)
+    assert made.broker.store.dispatcher.dispatched_offset <= prepared.physical_offset
+    assert end(made, prepared, outcome).code == 0
+    assert all(answers[0].code == 0 for answers in sent)
+    made.stop()
+
+
+def test_a_unit_that_is_not_in_memory_is_read_off_the_loop() -> None:
+    made = broker()
+    prepared = half(made)
+    slow = Slow()
+    disk = cold(made, slow)
+    disk.open("/store/commitlog/" + "0" * 20, read_only=True).pread(65_536, 0)
+    answers: list[RemotingCommand] = []
+    made.client.start(end_command(prepared, COMMIT), answers.append)
+    made.system.drain()
+    (asked,) = slow.taken
+    assert answers == [] and f"/consumequeue/{HALF}/" in asked.parts[0].path
+    slow.let_go(made)
+    made.system.advance(10)
+    assert [answer.code for answer in answers] == [0]
+    made.instead = {}
+    made.stop()
+
+
+def test_what_is_at_hand_needs_no_unit() -> None:
+    """Its send has said where it lies."""
+    made = broker()
+    prepared = half(made)
+    made.system.drain()
+    queue = made.broker.store.consume_queues.get(HALF, 0)
+    assert queue is not None
+    queue.repair(prepared.queue_offset, 0, 0, 0)
+    assert end(made, prepared, COMMIT).code == 0
+    made.stop()
