@@ -3,7 +3,7 @@
     queues      topic → broker name → queues and permission
     brokers     broker name → cluster, and broker id → address
     clusters    cluster → broker names
-    live        broker address → when it registered last, over which connection, data version
+    live        broker address → when it registered last, over which connection, whose, data version
 
 Topics come from masters only, are added and changed by registrations, and leave only with the last
 broker of a name.  Times are monotonic.
@@ -24,12 +24,16 @@ from protocol.bodies import (
     TopicConfigTable,
     TopicRouteData,
 )
+from protocol.bodies_admin import TopicList
 from protocol.headers.namesrv import RegisterBrokerHeader, RegisterBrokerResponseHeader
 
 BROKER_EXPIRES_MS = 120_000
 MASTER_ID = 0
 _PERM_READ = 4
 _PERM_WRITE = 2
+
+Holder = tuple[str, str]
+"""Account and host; of an account the host does not count."""
 
 
 @dataclass(slots=True)
@@ -40,6 +44,8 @@ class LiveBroker:
     data_version: DataVersion
     peer_id: int
     ha_server_address: str
+    holder: Holder | None = None
+    """None without access control."""
 
 
 class RouteTable:
@@ -65,12 +71,14 @@ class RouteTable:
         filter_servers: Sequence[str] | None,
         peer_id: int,
         now_ms: float,
+        holder: Holder | None = None,
     ) -> RegisterBrokerResponseHeader:
         """A broker is alive and has these topics; a slave is told where its live master is."""
         if self.begin(broker, topics.data_version, now_ms):
             name = broker.broker_name
             self.put_queues(name, queues_of(name, topics.topic_configs.values()))
-        return self.finish(broker, topics.data_version, filter_servers, peer_id, now_ms)
+        version = topics.data_version
+        return self.finish(broker, version, filter_servers, peer_id, now_ms, holder)
 
     def begin(self, broker: RegisterBrokerHeader, version: DataVersion, now_ms: float) -> bool:
         """A broker is alive; whether its topics are to be taken over, before `finish`."""
@@ -88,9 +96,19 @@ class RouteTable:
 
     def rival(self, broker: RegisterBrokerHeader) -> str | None:
         """The address of a live broker that has the name and id of this one, and another place."""
-        data = self._brokers.get(broker.broker_name)
-        address = None if data is None else data.broker_addrs.get(broker.broker_id)
-        return address if address in self._live and address != broker.broker_address else None
+        address = self.live_address(broker.broker_name, broker.broker_id)
+        return address if address != broker.broker_address else None
+
+    def live_address(self, broker_name: str, broker_id: int) -> str | None:
+        """Where the broker of this name and id is alive."""
+        data = self._brokers.get(broker_name)
+        address = None if data is None else data.broker_addrs.get(broker_id)
+        return address if address in self._live else None
+
+    def holder(self, address: str) -> Holder | None:
+        """Whose the live broker at this address is; None also where there is none."""
+        live = self._live.get(address)
+        return None if live is None else live.holder
 
     def put_queues(self, broker_name: str, queues: Mapping[str, QueueData]) -> None:
         """Some of a broker's topics, as they are now; new ones as far as there is room."""
@@ -124,10 +142,11 @@ class RouteTable:
         filter_servers: Sequence[str] | None,
         peer_id: int,
         now_ms: float,
+        holder: Holder | None = None,
     ) -> RegisterBrokerResponseHeader:
         """All topics of this version were taken over; a slave is told where its master is."""
-        address = broker.broker_address
-        self._live[address] = LiveBroker(now_ms, version, peer_id, broker.ha_server_address)
+        address, ha_address = broker.broker_address, broker.ha_server_address
+        self._live[address] = LiveBroker(now_ms, version, peer_id, ha_address, holder)
         if filter_servers is not None:
             self._filter_servers.pop(address, None)
             if filter_servers:
@@ -301,3 +320,13 @@ def queues_of(broker_name: str, topics: Iterable[TopicConfig]) -> dict[str, Queu
         for config in topics
         if config.topic_name  # 4.9.7 takes a topic without a name, and lists it
     }
+
+
+def topics_body(topics: Sequence[str], broker_address: str | None = None) -> bytes:
+    """The body of an answer. Any thread."""
+    joined = '","'.join(topics)
+    between = 2 * max(0, len(topics) - 1)
+    if broker_address or "\\" in joined or not joined.isprintable() or joined.count('"') != between:
+        return TopicList(list(topics), broker_address).encode()
+    # sixty thousand names: 100 → 3 ms
+    return f'{{"topicList":["{joined}"]}}'.encode() if topics else b'{"topicList":[]}'

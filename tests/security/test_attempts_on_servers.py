@@ -29,7 +29,7 @@ from protocol.codes import ResponseCode
 from protocol.command import RemotingCommand
 from protocol.frame import HEADER_BYTES_MAX
 from protocol.ha import encode_report
-from protocol.headers.namesrv import PutKvConfigHeader, RegisterBrokerHeader
+from protocol.headers.namesrv import BrokerIdentityHeader, PutKvConfigHeader, RegisterBrokerHeader
 from storage.errors import StoreError
 from tests.support.brokers import BROKER, SimulatedBroker, send_command
 from tests.support.fake_disk import FakeDisk
@@ -117,6 +117,14 @@ def test_a35_a_second_broker_of_a_name_is_told(namesrv: OpenNamesrv) -> None:
     with capture_logs() as logs:
         namesrv.register("broker-a", "10.0.0.2:10911")
     assert any("two brokers have one name" in str(each["event"]) for each in logs)
+
+
+def test_a35_without_accounts_an_address_is_anybodys_as_there(namesrv: OpenNamesrv) -> None:
+    assert namesrv.register("broker-a", "10.0.0.1:10911").code == 0
+    namesrv.peer = namesrv.client("198.51.100.2")
+    assert namesrv.register("broker-b", "10.0.0.1:10911").code == 0
+    gone = BrokerIdentityHeader("broker-c", "10.0.0.1:10911", "DefaultCluster", 0)
+    assert namesrv.ask(Code.UNREGISTER_BROKER, gone.encode()).code == 0
 
 
 def test_a35_administration_only_from_named_addresses() -> None:
