@@ -57,7 +57,7 @@ _BLACK_LIST = frozenset(
         *("namesrvAddr", "haMasterAddress", "brokerIP1", "brokerIP2", "bindAddress"),
         *("listenPort", "haListenPort", "fastListenPort", "monitoringPort", "useTLS"),
         # and what holds everybody but its operator back
-        *("adminAllowedAddresses", "maxConnections", "maxConnectionsPerAddress"),
+        *("adminAllowedAddresses", "haBindAddress", "maxConnections", "maxConnectionsPerAddress"),
         *("maxAutoTopics", "maxAutoGroups", "com.rocketmq.remoting.frameMaxLength"),
     )
 )

@@ -320,7 +320,7 @@ def test_h16_only_allowed_addresses_where_they_are_named() -> None:
     [
         *("aclEnable", "namesrvAddr", "rmqAddressServerDomain", "haMasterAddress", "brokerIP1"),
         *("brokerIP2", "bindAddress", "listenPort", "brokerAccessKey", "brokerSecretKey"),
-        *("aclWhiteListAdmin", "rocketmq.acl.plain.file", "haAllowedAddresses"),
+        *("aclWhiteListAdmin", "rocketmq.acl.plain.file", "haAllowedAddresses", "haBindAddress"),
     ],
 )
 def test_h17_no_request_takes_a_broker_from_its_operator(key: str) -> None:
