@@ -1,4 +1,4 @@
-"""Attempts on name servers, on replication, and with a store made by a stranger: A35 to A37, A50.
+"""Attempts on name servers, and with a store made by a stranger: A35, A36, A50.
 
 Name servers here have no access control: these limits hold without it too. With it nobody but a
 broker comes so far (H14, H15).
@@ -7,10 +7,7 @@ broker comes so far (H14, H15).
 import json
 import os
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
-from select import EPOLLIN, EPOLLOUT
-from socket import socketpair
 from zlib import compress
 
 import pytest
@@ -21,17 +18,14 @@ from actors.engine.system import StartFailed
 from actors.namesrv_server import children, service
 from actors.naming import ceilings, kv_config, route_table
 from actors.naming import namesrv as namesrv_module
-from actors.network.connections import Accepted
-from actors.network.service import Service
 from protocol.bodies import ClusterInfo, RegisterBrokerBody, TopicConfig, TopicConfigTable
 from protocol.codes import RequestCode as Code
 from protocol.codes import ResponseCode
 from protocol.command import RemotingCommand
 from protocol.frame import HEADER_BYTES_MAX
-from protocol.ha import encode_report
 from protocol.headers.namesrv import BrokerIdentityHeader, PutKvConfigHeader, RegisterBrokerHeader
 from storage.errors import StoreError
-from tests.support.brokers import BROKER, SimulatedBroker, send_command
+from tests.support.brokers import send_command
 from tests.support.fake_disk import FakeDisk
 from tests.support.local_client import LocalClient
 from tests.support.simulation import SimulatedSystem
@@ -198,94 +192,6 @@ def test_a36_a_registration_that_unfolds_without_end_is_refused(namesrv: OpenNam
     bomb = compress(bytes((64 << 20) + 1), 1)
     assert namesrv.register("a", "10.0.0.1:1", bomb, compressed=True).code == 1
     assert namesrv.brokers() == {}
-
-
-# --- A37: the port of replication
-
-
-class Slave:
-    """A stranger at the HA port of a simulated master."""
-
-    def __init__(self, made: SimulatedBroker, host: str) -> None:
-        self._made = made
-        self.line, self._far = socketpair()
-        self._far.setblocking(False)
-        self.line.setblocking(False)
-        accepted = Accepted(self._far, (host, 1), Service({}))
-        made.system.address("ha_master").tell(accepted)
-        made.system.drain()
-
-    def say(self, data: bytes) -> None:
-        if self.is_open:
-            self.line.send(data)
-            self._made.system.loop.make_ready(self._far, EPOLLIN | EPOLLOUT)
-            self._made.system.drain()
-
-    @property
-    def is_open(self) -> bool:
-        return self._far.fileno() != -1
-
-    def read(self) -> bytes:
-        try:
-            return self.line.recv(1 << 20)
-        except BlockingIOError:
-            return b""
-
-
-@pytest.fixture
-def slaves() -> Iterator[list[Slave]]:
-    made: list[Slave] = []
-    yield made
-    for each in made:
-        each.line.close()
-
-
-@pytest.mark.parametrize("offset", [-1, (1 << 63) - 1, -(1 << 63), 1 << 40])
-def test_a37_who_asks_for_what_is_not_there_gets_nothing(slaves: list[Slave], offset: int) -> None:
-    made = SimulatedBroker(1)
-    made.send(b"secret")
-    slaves.append(Slave(made, "198.51.100.1"))
-    slaves[0].say(encode_report(offset))
-    assert not slaves[0].is_open
-    assert b"secret" not in slaves[0].read()
-    assert made.broker.replicas.link_count == 0
-    made.stop()
-
-
-def test_a37_nobody_has_more_than_he_was_given(slaves: list[Slave]) -> None:
-    """4.9.7's master believes any number: a stranger would confirm what he has not."""
-    made = SimulatedBroker(1)
-    made.send(b"one")
-    slaves.append(Slave(made, "198.51.100.1"))
-    slaves[0].say(encode_report(0))
-    acked = made.broker.replicas.acked_offset
-    slaves[0].say(encode_report(made.broker.store.commit_log.end_offset + 1))
-    assert not slaves[0].is_open
-    assert made.broker.replicas.acked_offset == acked
-    made.stop()
-
-
-def test_a37_strangers_have_a_limit_and_cost_one_line_each(slaves: list[Slave]) -> None:
-    made = SimulatedBroker(1)
-    with capture_logs() as logs:
-        slaves += [Slave(made, "198.51.100.1") for _ in range(100)]
-    assert [each.is_open for each in slaves] == [True] * 64 + [False] * 36
-    assert len([each for each in logs if each["event"] == "too many slaves"]) == 1
-    made.system.advance(60_000)
-    assert not any(each.is_open for each in slaves), "who says nothing is no slave"
-    made.stop()
-
-
-def test_a37_only_allowed_addresses_follow(slaves: list[Slave]) -> None:
-
-    config = replace(BROKER, ha_allowed_addresses="10.0.0.7;10.1.0.*")
-    made = SimulatedBroker(1, config=config)
-    with capture_logs() as logs:
-        slaves += [Slave(made, "198.51.100.1") for _ in range(50)]
-        slaves += [Slave(made, host) for host in ("10.0.0.7", "10.1.0.9")]
-    assert [each.is_open for each in slaves] == [False] * 50 + [True] * 2
-    assert len([each for each in logs if each["event"] == "no slave is allowed from there"]) == 1
-    made.stop()
 
 
 # --- A50: a store that somebody has prepared
