@@ -22,6 +22,7 @@ from actors.naming.ceilings import READING_BYTES_MAX
 from actors.naming.holders import check_goodbye, check_holder, check_place, holder_of
 from actors.naming.kv_config import ORDER_TOPIC_CONFIG, KvConfig
 from actors.naming.registration_reader import (
+    LARGE_BODY_BYTES,
     Began,
     Ended,
     PassedOn,
@@ -30,6 +31,7 @@ from actors.naming.registration_reader import (
     TopicSlice,
     UnreadableRegistration,
     check_crc,
+    is_large,
 )
 from actors.naming.route_table import RouteTable, topics_body
 from actors.network.request import PeerClosed, Request, serves
@@ -62,9 +64,6 @@ log = get_logger(__name__)
 
 FIRST_SCAN_MS = 5000
 SCAN_MS = 10_000
-LARGE_BODY_BYTES = 64 << 10
-"""Registrations from here on, some 400 topics, are read elsewhere: that takes longer than 5 ms."""
-LARGE_COMPRESSED_BYTES = 2 << 10
 
 UNIT_FLAG = 1
 UNIT_SUB_FLAG = 2
@@ -130,8 +129,7 @@ class Namesrv(PersistedTable):
         header = RegisterBrokerHeader.decode(command.fields)
         check_place(self._routes, request, header)
         body = bytes(command.body or b"")
-        limit = LARGE_COMPRESSED_BYTES if header.compressed else LARGE_BODY_BYTES
-        if self._read_elsewhere or len(body) > limit:
+        if self._read_elsewhere or is_large(body, is_compressed=header.compressed):
             if self._reading_bytes + len(body) > READING_BYTES_MAX:
                 raise RemoteError(ResponseCode.SYSTEM_BUSY, "too many registrations at a time")
             self._reading_bytes += len(body)

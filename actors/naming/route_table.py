@@ -14,7 +14,13 @@ Source: namesrv/routeinfo/RouteInfoManager.java.
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from actors.naming.ceilings import TOPICS_MAX, check_brokers
+from actors.naming.ceilings import (
+    TOPIC_CHARS_MAX,
+    TOPICS_MAX,
+    TOPICS_OF_ALL_MAX,
+    check_brokers,
+    check_filter_servers,
+)
 from protocol.bodies import (
     BrokerData,
     ClusterInfo,
@@ -53,6 +59,8 @@ class RouteTable:
 
     def __init__(self) -> None:
         self._queues: dict[str, dict[str, QueueData]] = {}
+        self._queues_count = 0
+        """A topic counts as often as brokers have it."""
         self._brokers: dict[str, BrokerData] = {}
         self._clusters: dict[str, set[str]] = {}
         self._live: dict[str, LiveBroker] = {}
@@ -74,6 +82,7 @@ class RouteTable:
         holder: Holder | None = None,
     ) -> RegisterBrokerResponseHeader:
         """A broker is alive and has these topics; a slave is told where its live master is."""
+        check_filter_servers(filter_servers)
         if self.begin(broker, topics.data_version, now_ms):
             name = broker.broker_name
             self.put_queues(name, queues_of(name, topics.topic_configs.values()))
@@ -114,15 +123,20 @@ class RouteTable:
         """Some of a broker's topics, as they are now; new ones as far as there is room."""
         for topic, data in queues.items():
             known = self._queues.get(topic)
-            if known is not None:
-                known[broker_name] = data
-            elif not self.is_full:
-                self._queues[topic] = {broker_name: data}
+            if known is None or broker_name not in known:
+                if self._queues_count >= TOPICS_OF_ALL_MAX:
+                    continue
+                if known is None:
+                    if len(self._queues) >= TOPICS_MAX:
+                        continue
+                    known = self._queues[topic] = {}
+                self._queues_count += 1
+            known[broker_name] = data
 
     @property
     def is_full(self) -> bool:
         """Whether there is no room for more topics."""
-        return len(self._queues) >= TOPICS_MAX
+        return len(self._queues) >= TOPICS_MAX or self._queues_count >= TOPICS_OF_ALL_MAX
 
     def check_room(self, broker: RegisterBrokerHeader, peer_id: int) -> None:
         """Raises RemoteError where a broker would be one too many."""
@@ -209,13 +223,15 @@ class RouteTable:
         for topic in [topic for topic, queues in self._queues.items() if name in queues]:
             queues = self._queues[topic]
             del queues[name]
+            self._queues_count -= 1
             if not queues:
                 del self._queues[topic]
 
     def _forget_topic(self, topic: str, broker_names: Iterable[str]) -> None:
         queues = self._queues.get(topic, {})
         for name in broker_names:
-            queues.pop(name, None)
+            if queues.pop(name, None) is not None:
+                self._queues_count -= 1
         if not queues:
             self._queues.pop(topic, None)
 
@@ -308,7 +324,7 @@ class RouteTable:
 
 
 def queues_of(broker_name: str, topics: Iterable[TopicConfig]) -> dict[str, QueueData]:
-    """A broker's queues by topic. Any thread."""
+    """A broker's queues by topic; names that are none are left out. Any thread."""
     return {
         config.topic_name: QueueData(
             broker_name,
@@ -318,7 +334,7 @@ def queues_of(broker_name: str, topics: Iterable[TopicConfig]) -> dict[str, Queu
             config.topic_sys_flag,
         )
         for config in topics
-        if config.topic_name  # 4.9.7 takes a topic without a name, and lists it
+        if 0 < len(config.topic_name) <= TOPIC_CHARS_MAX  # 4.9.7 takes, and lists, one without
     }
 
 
