@@ -95,7 +95,7 @@ def start_broker(
     more = more_responders
     services = (broker.service(more=more), broker.service(fast=True, more=more), Service({}))
     listeners = [
-        (Listener(name, config.bind_address, sock.getsockname()[1], service), sock)
+        (Listener(name, sock.getsockname()[0], sock.getsockname()[1], service), sock)
         for name, sock, service in zip(PORT_NAMES, opened, services)  # noqa: B905  a slave has two
     ]
     try:
@@ -112,7 +112,8 @@ def start_broker(
         _close(opened, metrics)  # who should have listened may never have started
         raise
     if config.one_of in ("", config.broker_name):  # of several of one machine the first one says it
-        warn_if_open(config, config.bind_address)
+        gives_log = not (config.is_slave or config.ha_allowed_addresses)
+        warn_if_open(config, config.bind_address, config.ha_address if gives_log else "")
         warn_if_plain_needs_no_certificate(config)
     return RunningBroker(system, broker, metrics)
 
@@ -134,12 +135,14 @@ def open_ports(config: BrokerConfig) -> tuple[list[socket], Ports]:
     """The sockets of main and fast port, and of a master that of HA's. Raises PortTaken."""
     if config.listen_port:
         return _open(config, config.listen_port)
+    if config.ha_bind_address:  # an address that is none is told as such
+        open_for_slaves(config, 0, "HA port").close()
     for _ in range(FREE_PORT_TRIES):
         probe = open_listener(config.bind_address, 0, "listenPort")
         port = probe.getsockname()[1]
         probe.close()
         try:
-            open_listener(config.bind_address, port + HA_PORT_ABOVE, "HA port").close()
+            open_for_slaves(config, port + HA_PORT_ABOVE, "HA port").close()
             return _open(config, port)
         except PortTaken:
             continue
@@ -157,9 +160,16 @@ def _open(config: BrokerConfig, port: int) -> tuple[list[socket], Ports]:
     if config.is_slave:
         return [main, fast], ports
     try:
-        ha = open_listener(config.bind_address, ports.ha, "listenPort + 1")
+        ha = open_for_slaves(config, ports.ha, "listenPort + 1")
     except PortTaken:
         main.close()
         fast.close()
         raise
     return [main, fast, ha], ports
+
+
+def open_for_slaves(config: BrokerConfig, port: int, name: str) -> socket:
+    """Binds and listens where slaves come. Raises PortTaken."""
+    if not config.ha_bind_address:
+        return open_listener(config.bind_address, port, name)
+    return open_listener(config.ha_bind_address, port, name, "haBindAddress")

@@ -122,6 +122,8 @@ class BrokerConfig(
 
     ha_master_address: str = key("haMasterAddress", default="")
     """Where a slave finds its master's HA port, `host:port`. Empty: as the name server says."""
+    ha_bind_address: str = key("haBindAddress", default="")
+    """Where a master listens for its slaves; ours. Empty: at bindAddress."""
     ha_transfer_batch_bytes: int = key("haTransferBatchSize", default=32 << 10)
     ha_heartbeat_interval_ms: int = key("haSendHeartbeatInterval", default=5000)
     ha_housekeeping_interval_ms: int = key("haHousekeepingInterval", default=20_000)
@@ -174,6 +176,7 @@ class BrokerConfig(
             ("brokerIP1", self.broker_ip1),
             ("brokerIP2", self.broker_ip2),
             ("bindAddress", self.bind_address),
+            ("haBindAddress", self.ha_address),
             ("metricsPromExporterHost", self.metrics_host),
         ):
             _check_host(name, host)
@@ -227,6 +230,11 @@ class BrokerConfig(
                 "tls.ha.mode is enforcing, and there is no certificate: name one as"
                 " tls.server.certPath, and its key as tls.server.keyPath."
             )
+
+    @property
+    def ha_address(self) -> str:
+        """Where a master listens for its slaves."""
+        return self.ha_bind_address or self.bind_address
 
     @property
     def bloom(self) -> BloomFilter:

@@ -7,7 +7,7 @@ Source: common/protocol/body/*.java, route/*.java, heartbeat/*.java, common/Topi
 common/DataVersion.java, common/subscription/SubscriptionGroupConfig.java.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from struct import Struct
 from struct import error as StructError
@@ -107,8 +107,17 @@ class RegisterBrokerBody(Body):
         return compress(b"".join(parts), _BEST_COMPRESSION)
 
     @classmethod
-    def decode(cls, data: bytes | memoryview | None, *, compressed: bool = False) -> Self:
-        """Raises RemoteError(SYSTEM_ERROR) for data that is not this."""
+    def decode(
+        cls,
+        data: bytes | memoryview | None,
+        *,
+        compressed: bool = False,
+        check_topics: Callable[[int], None] = lambda _: None,
+    ) -> Self:
+        """Raises RemoteError(SYSTEM_ERROR) for data that is not this.
+
+        `check_topics` is told how many topics a compressed one has before they are made.
+        """
         if not compressed:
             return cls._decode(data)
         try:
@@ -116,6 +125,7 @@ class RegisterBrokerBody(Body):
             version, position = _take(plain, 0)
             (count,) = _LENGTH.unpack_from(plain, position)
             position += _LENGTH.size
+            check_topics(count)
             table: dict[str, TopicConfig] = {}
             for _ in range(count):
                 line, position = _take(plain, position)

@@ -63,3 +63,11 @@ def inflate(data: bytes, max_bytes: int = DECOMPRESSED_BYTES_MAX) -> bytes:
         reason = f"longer than {max_bytes} bytes" if stream.unconsumed_tail else "cut off"
         raise CompressionError(f"zlib data is {reason}")
     return plain
+
+
+def unfolds_beyond(data: bytes, max_bytes: int) -> bool:
+    """Whether a zlib stream holds more; False for one that is broken before that."""
+    try:
+        return len(decompressobj().decompress(data, max_bytes + 1)) > max_bytes
+    except ZlibError:
+        return False

@@ -5,7 +5,7 @@ a plain one the table of topics is cut out entry by entry; a text that cannot be
 keys, references) is read whole after all.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from re import compile as compile_pattern
 from typing import TypeAlias
@@ -35,13 +35,20 @@ class BrokerRegistration:
     slices: Iterator[Slice]
 
 
-def read_registration(body: bytes, broker_version: int, *, compressed: bool) -> BrokerRegistration:
+def read_registration(
+    body: bytes,
+    broker_version: int,
+    *,
+    compressed: bool,
+    check_topics: Callable[[int], None] = lambda _: None,
+) -> BrokerRegistration:
     """The registration of a broker that speaks this version of the protocol.
 
-    Raises RemoteError; so does the iterator, at a topic that cannot be read, or whose numbers no
-    client of Java's could read.
+    Raises RemoteError, as `check_topics` may that is told how many topics there are, before any is
+    made; so does the iterator, at a topic that cannot be read, or whose numbers no client of Java's
+    could read.
     """
-    found = _read(body, broker_version, compressed=compressed)
+    found = _read(body, broker_version, check_topics, compressed=compressed)
     return BrokerRegistration(found.version, found.filter_servers, map(_checked, found.slices))
 
 
@@ -59,21 +66,26 @@ def _checked(topics: Slice) -> Slice:
     return topics
 
 
-def _read(body: bytes, broker_version: int, *, compressed: bool) -> BrokerRegistration:
+def _read(
+    body: bytes, broker_version: int, check_topics: Callable[[int], None], *, compressed: bool
+) -> BrokerRegistration:
     if not body:
         return BrokerRegistration(DataVersion(), [], iter(()))
     if broker_version < VERSION_FILTER_SERVERS:
         table = TopicConfigTable.decode(body)
+        check_topics(len(table.topic_configs))
         return BrokerRegistration(table.data_version, None, _sliced(table))
     if compressed:
-        decoded = RegisterBrokerBody.decode(body, compressed=True)
+        decoded = RegisterBrokerBody.decode(body, compressed=True, check_topics=check_topics)
         table = decoded.topic_config_table
         return BrokerRegistration(table.data_version, decoded.filter_servers, _sliced(table))
-    spans = _entry_spans(body)
-    if spans is None:
+    spans, count = _entry_spans(body)
+    if not spans:
         decoded = RegisterBrokerBody.decode(body)
         table = decoded.topic_config_table
+        check_topics(len(table.topic_configs))
         return BrokerRegistration(table.data_version, decoded.filter_servers, _sliced(table))
+    check_topics(count)
     first, last = spans[0][0], spans[-1][1]
     around = RegisterBrokerBody.decode(body[:first] + body[last:])
     slices = (_topics(body[start:end]) for start, end in spans)
@@ -86,24 +98,25 @@ def _sliced(table: TopicConfigTable) -> Iterator[Slice]:
         yield {name: table.topic_configs[name] for name in names[start : start + SLICE_TOPICS]}
 
 
-def _entry_spans(body: bytes) -> list[tuple[int, int]] | None:
-    """Where the entries of the table lie, SLICE_TOPICS at a time; None if they cannot be told."""
+def _entry_spans(body: bytes) -> tuple[list[tuple[int, int]], int]:
+    """Where the entries of the table lie, SLICE_TOPICS at a time, and how many there are; none if
+    they cannot be told."""
     found = _TABLE.search(body)
     if found is None or b'"$ref"' in body:
-        return None
+        return [], 0
     spans: list[tuple[int, int]] = []
     start = position = found.end()
     count = 0
     while entry := _ENTRY.match(body, position):
         position = entry.end()
         count += 1
-        if count == SLICE_TOPICS:
+        if count % SLICE_TOPICS == 0:
             spans.append((start, position))
-            start, count = position, 0
+            start = position
         if not entry[1]:
             break
     spans.append((start, position))
-    return spans if body[position : position + 1] == b"}" else None
+    return (spans, count) if body[position : position + 1] == b"}" else ([], 0)
 
 
 def _topics(entries: bytes) -> Slice:

@@ -15,7 +15,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from time import CLOCK_REALTIME, clock_getres
 
-from actors.broker_server import FAST_PORT_BELOW, HA_PORT_ABOVE
+from actors.broker_server import FAST_PORT_BELOW, HA_PORT_ABOVE, open_for_slaves
 from actors.config import BrokerConfig
 from actors.network.connections import PortTaken, open_listener
 from storage.clock import SystemClock
@@ -199,7 +199,10 @@ def _ports(config: BrokerConfig) -> Iterator[Diagnosis]:
         if port <= 0 or (is_free and name != "healthPort"):
             continue
         try:
-            open_listener(config.bind_address, port, name).close()
+            if name == names.get(HA_PORT_ABOVE):
+                open_for_slaves(config, port, name).close()
+            else:
+                open_listener(config.bind_address, port, name).close()
         except PortTaken as error:
             yield Diagnosis("port", REFUSED, f"{name} {port}", str(error))
         else:

@@ -63,7 +63,7 @@ _BLACK_LIST = frozenset(
         *("consolePort", "consoleBindAddress", "consoleHosts", "healthPort", "metricsExporterType"),
         *("metricsPromExporterHost", "metricsPromExporterPort", "otelTraces", "otelTracesEndpoint"),
         # and what holds everybody but its operator back
-        *("adminAllowedAddresses", "maxConnections", "maxConnectionsPerAddress"),
+        *("adminAllowedAddresses", "haBindAddress", "maxConnections", "maxConnectionsPerAddress"),
         *("maxAutoTopics", "maxAutoGroups", "com.rocketmq.remoting.frameMaxLength"),
     )
 )

@@ -4,6 +4,7 @@
 ten times and more what the largest known clusters have.
 """
 
+from collections.abc import Sequence
 from typing import NoReturn
 
 from protocol.codes import ResponseCode
@@ -17,6 +18,12 @@ BROKERS_OF_PEER_MAX = 100
 """Over one connection: a broker has its own."""
 TOPICS_OF_BROKER_MAX = 500_000
 TOPICS_MAX = 1_000_000
+TOPICS_OF_ALL_MAX = 4_000_000
+"""A topic counts as often as there are brokers that have it: some 150 bytes each."""
+TOPIC_CHARS_MAX = 512
+"""Of a topic's name: 4.9.7's are 127 long, those of its groups' retries 262."""
+FILTER_SERVERS_MAX = 100
+"""Of one broker."""
 READING_BYTES_MAX = 256 << 20
 """Of registrations that wait to be read."""
 
@@ -53,6 +60,12 @@ def check_topics(count: int) -> None:
     """Of one broker. Raises RemoteError."""
     if count > TOPICS_OF_BROKER_MAX:
         refuse(f"a broker with {count} topics: at most {TOPICS_OF_BROKER_MAX}")
+
+
+def check_filter_servers(servers: Sequence[str] | None) -> None:
+    """Of one broker. Raises RemoteError."""
+    if servers and (len(servers) > FILTER_SERVERS_MAX or max(map(len, servers)) > NAME_CHARS_MAX):
+        refuse(f"at most {FILTER_SERVERS_MAX} filter servers of {NAME_CHARS_MAX} characters")
 
 
 def refuse(remark: str) -> NoReturn:

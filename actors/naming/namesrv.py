@@ -10,7 +10,6 @@ A code that is not served here gets no answer at all, as in 4.9.7; that is up to
 Source: namesrv/processor/DefaultRequestProcessor.java.
 """
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 
@@ -19,10 +18,11 @@ from structlog import get_logger
 from actors.config import NamesrvConfig
 from actors.engine.actor import handles
 from actors.engine.address import Address
-from actors.naming.ceilings import READING_BYTES_MAX, check_names
-from actors.naming.holders import Holders, check_address
+from actors.naming.ceilings import READING_BYTES_MAX
+from actors.naming.holders import check_goodbye, check_holder, check_place, holder_of
 from actors.naming.kv_config import ORDER_TOPIC_CONFIG, KvConfig
 from actors.naming.registration_reader import (
+    LARGE_BODY_BYTES,
     Began,
     Ended,
     PassedOn,
@@ -31,12 +31,12 @@ from actors.naming.registration_reader import (
     TopicSlice,
     UnreadableRegistration,
     check_crc,
+    is_large,
 )
-from actors.naming.route_table import RouteTable
+from actors.naming.route_table import RouteTable, topics_body
 from actors.network.request import PeerClosed, Request, serves
 from actors.tables.persisted import PersistedTable
 from protocol.bodies import DataVersion, KVTable, TopicConfigTable
-from protocol.bodies_admin import TopicList
 from protocol.codes import VERSION_STANDARD_JSON_ROUTE, RequestCode, ResponseCode
 from protocol.command import RemotingCommand
 from protocol.errors import RemoteError
@@ -64,9 +64,6 @@ log = get_logger(__name__)
 
 FIRST_SCAN_MS = 5000
 SCAN_MS = 10_000
-LARGE_BODY_BYTES = 64 << 10
-"""Registrations from here on, some 400 topics, are read elsewhere: that takes longer than 5 ms."""
-LARGE_COMPRESSED_BYTES = 2 << 10
 
 UNIT_FLAG = 1
 UNIT_SUB_FLAG = 2
@@ -88,10 +85,10 @@ class Namesrv(PersistedTable):
         """Messages that are at the reader's."""
         self._reading_bytes = 0
         self._is_passed_on = self._takes_topics = False
+        self._refusal: RemoteError | None = None
         self._config = config
         self._routes = RouteTable()
         self.registered_count = self.expired_count = self.gone_count = 0  # of brokers
-        self._holders = Holders()
         self._kv = KvConfig()
 
     def on_start(self) -> None:
@@ -130,14 +127,9 @@ class Namesrv(PersistedTable):
         """Takes over a broker's topics; the answer holds the ordered topics, if there are any."""
         command = request.command
         header = RegisterBrokerHeader.decode(command.fields)
-        check_address(header.broker_address)
-        check_names(header)
-        self._routes.check_room(header, request.peer.peer_id)
-        rival = self._routes.rival(header)
-        self._holders.claim(request.grant, header.broker_name, header.broker_id, rival)
+        check_place(self._routes, request, header)
         body = bytes(command.body or b"")
-        limit = LARGE_COMPRESSED_BYTES if header.compressed else LARGE_BODY_BYTES
-        if self._read_elsewhere or len(body) > limit:
+        if self._read_elsewhere or is_large(body, is_compressed=header.compressed):
             if self._reading_bytes + len(body) > READING_BYTES_MAX:
                 raise RemoteError(ResponseCode.SYSTEM_BUSY, "too many registrations at a time")
             self._reading_bytes += len(body)
@@ -151,8 +143,8 @@ class Namesrv(PersistedTable):
         self._warn_of_rival(header)
         is_new = self._routes.data_version(header.broker_address) is None
         now_ms = self.system.clock.monotonic_ms()
-        peer_id = request.peer.peer_id
-        answer = self._routes.register(header, topics, found.filter_servers, peer_id, now_ms)
+        origin = request.peer.peer_id, now_ms, holder_of(request.grant)
+        answer = self._routes.register(header, topics, found.filter_servers, *origin)
         return self._registered(command, header, answer, is_new=is_new)
 
     def _warn_of_rival(self, header: RegisterBrokerHeader) -> None:
@@ -179,12 +171,22 @@ class Namesrv(PersistedTable):
             log.info("broker registered", broker=header.broker_address, name=header.broker_name)
         ordered = self._kv.namespace(ORDER_TOPIC_CONFIG)
         return command.answer(
-            fields=answer.encode(), body=_table(ordered) if ordered is not None else None
+            fields=answer.encode(),
+            body=KVTable(dict(ordered)).encode() if ordered is not None else None,
         )
 
     @handles(Began)
     def on_began(self, message: Began) -> None:
-        """A large registration can be read; what comes of that broker waits until its end."""
+        """A large registration can be read; what comes of that broker waits until its end.
+
+        Its place may have become another's since it came.
+        """
+        self._takes_topics, self._refusal = False, None
+        try:
+            check_place(self._routes, message.request, message.header)
+        except RemoteError as error:
+            self._refusal = error
+            return
         self._warn_of_rival(message.header)
         now_ms = self.system.clock.monotonic_ms()
         self._takes_topics = self._routes.begin(message.header, message.version, now_ms)
@@ -199,6 +201,9 @@ class Namesrv(PersistedTable):
     def on_ended(self, message: Ended) -> None:
         """It is complete."""
         self._was_read(message.request)
+        if self._refusal is not None:
+            message.request.answer(self._refusal.code, remark=self._refusal.remark)
+            return
         if self._routes.is_full:
             self.log_dropped("no room for more topics", broker=message.header.broker_name)
         request, header = message.request, message.header
@@ -209,6 +214,7 @@ class Namesrv(PersistedTable):
             message.filter_servers,
             request.peer.peer_id,
             self.system.clock.monotonic_ms(),
+            holder_of(request.grant),
         )
         request.respond(self._registered(request.command, header, answer, is_new=is_new))
 
@@ -245,7 +251,7 @@ class Namesrv(PersistedTable):
         if self._waits(request):
             return None
         header = BrokerIdentityHeader.decode(request.command.fields)
-        self._holders.leave(request.grant, header.broker_name, header.broker_id)
+        check_goodbye(self._routes, request.grant, header)
         self._routes.unregister(header.broker_name, header.broker_address, header.broker_id)
         log.info("broker unregistered", broker=header.broker_address, name=header.broker_name)
         return request.command.answer()
@@ -255,7 +261,9 @@ class Namesrv(PersistedTable):
         """Whether a broker has to register again; when not, it counts as alive."""
         if self._waits(request):
             return None
-        address = BrokerIdentityHeader.decode(request.command.fields).broker_address
+        header = BrokerIdentityHeader.decode(request.command.fields)
+        check_holder(self._routes, request.grant, header)
+        address = header.broker_address
         if len(request.command.body or b"") > LARGE_BODY_BYTES:  # reading it would hold up clients
             raise RemoteError(ResponseCode.SYSTEM_ERROR, "the body is no data version")
         changed = self._routes.is_changed(address, DataVersion.decode(request.command.body))
@@ -308,33 +316,33 @@ class Namesrv(PersistedTable):
 
     @serves(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
     def topic_list(self, request: Request) -> RemotingCommand:
-        return request.command.answer(body=_topic_list(self._routes.topics()))
+        return request.command.answer(body=topics_body(self._routes.topics()))
 
     @serves(RequestCode.GET_TOPICS_BY_CLUSTER)
     def topics_of_cluster(self, request: Request) -> RemotingCommand:
         cluster = GetTopicsByClusterHeader.decode(request.command.fields).cluster
-        return request.command.answer(body=_topic_list(self._routes.topics_of_cluster(cluster)))
+        return request.command.answer(body=topics_body(self._routes.topics_of_cluster(cluster)))
 
     @serves(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS)
     def system_topics(self, request: Request) -> RemotingCommand:
         topics, broker_address = self._routes.system_topics()
-        return request.command.answer(body=_topic_list(topics, broker_address))
+        return request.command.answer(body=topics_body(topics, broker_address))
 
     @serves(RequestCode.GET_UNIT_TOPIC_LIST)
     def unit_topics(self, request: Request) -> RemotingCommand:
         topics = self._routes.topics(lambda queue: bool(queue.topic_sys_flag & UNIT_FLAG))
-        return request.command.answer(body=_topic_list(topics))
+        return request.command.answer(body=topics_body(topics))
 
     @serves(RequestCode.GET_HAS_UNIT_SUB_TOPIC_LIST)
     def unit_sub_topics(self, request: Request) -> RemotingCommand:
         topics = self._routes.topics(lambda queue: bool(queue.topic_sys_flag & UNIT_SUB_FLAG))
-        return request.command.answer(body=_topic_list(topics))
+        return request.command.answer(body=topics_body(topics))
 
     @serves(RequestCode.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST)
     def unit_sub_only_topics(self, request: Request) -> RemotingCommand:
         both = UNIT_FLAG | UNIT_SUB_FLAG
         topics = self._routes.topics(lambda queue: queue.topic_sys_flag & both == UNIT_SUB_FLAG)
-        return request.command.answer(body=_topic_list(topics))
+        return request.command.answer(body=topics_body(topics))
 
     @serves(RequestCode.DELETE_TOPIC_IN_NAMESRV)
     def delete_topic(self, request: Request) -> RemotingCommand:
@@ -379,22 +387,9 @@ class Namesrv(PersistedTable):
             raise RemoteError(
                 ResponseCode.QUERY_NOT_FOUND, f"No config item, Namespace: {namespace}"
             )
-        return request.command.answer(body=_table(entries))
+        return request.command.answer(body=KVTable(dict(entries)).encode())
 
     def _save_kv(self, request: Request) -> None:
         """Answers when the change is on disk."""
         text = self._kv.text()
         self.save(lambda: text, lambda refusal: self.answer_saved(request, refusal))
-
-
-def _table(entries: Mapping[str, str]) -> bytes:
-    return KVTable(dict(entries)).encode()
-
-
-def _topic_list(topics: Sequence[str], broker_address: str | None = None) -> bytes:
-    joined = '","'.join(topics)
-    between = 2 * max(0, len(topics) - 1)
-    if broker_address or "\\" in joined or not joined.isprintable() or joined.count('"') != between:
-        return TopicList(list(topics), broker_address).encode()
-    # sixty thousand names: 100 → 3 ms
-    return f'{{"topicList":["{joined}"]}}'.encode() if topics else b'{"topicList":[]}'

@@ -15,15 +15,21 @@ from typing import ClassVar
 from actors.engine.actor import Actor, Where, handles
 from actors.engine.address import Address
 from actors.engine.inbox import refuse
-from actors.naming.ceilings import check_topics
+from actors.naming.ceilings import check_filter_servers, check_topics
 from actors.naming.route_table import queues_of
 from actors.network.request import Request
 from protocol.bodies import DataVersion, QueueData
 from protocol.checksum import body_crc
 from protocol.codes import ResponseCode
+from protocol.compression import unfolds_beyond
 from protocol.errors import RemoteError
 from protocol.headers.namesrv import RegisterBrokerHeader
 from protocol.registration import read_registration
+
+LARGE_BODY_BYTES = 64 << 10
+"""Registrations from here on, some 400 topics, are read elsewhere: that takes longer than 5 ms."""
+LARGE_COMPRESSED_BYTES = 2 << 10
+LARGE_UNFOLDED_BYTES = 32 << 10
 
 
 @dataclass(slots=True)
@@ -119,12 +125,14 @@ class RegistrationReader(Actor):
         body = bytes(command.body or b"")
         try:
             check_crc(header, body)
-            found = read_registration(body, command.version, compressed=header.compressed)
+            found = read_registration(
+                body, command.version, compressed=header.compressed, check_topics=check_topics
+            )
+            check_filter_servers(found.filter_servers)
             slices = [
                 TopicSlice(header.broker_name, queues_of(header.broker_name, topics.values()))
                 for topics in found.slices
             ]
-            check_topics(sum(len(each.queues) for each in slices))
         except RemoteError as error:
             to.tell(UnreadableRegistration(request, error.code, error.remark))
             return
@@ -143,3 +151,10 @@ def check_crc(header: RegisterBrokerHeader, body: bytes) -> None:
     """Raises RemoteError for a body that is not the one that was sent."""
     if header.body_crc and header.body_crc != body_crc(body):
         raise RemoteError(ResponseCode.SYSTEM_ERROR, "crc32 not match")
+
+
+def is_large(body: bytes, *, is_compressed: bool) -> bool:
+    """Whether it takes so long to read that it is done here."""
+    if not is_compressed:
+        return len(body) > LARGE_BODY_BYTES
+    return len(body) > LARGE_COMPRESSED_BYTES or unfolds_beyond(body, LARGE_UNFOLDED_BYTES)

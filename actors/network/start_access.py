@@ -26,15 +26,27 @@ def opened_acl(system: ActorSystem, settings: AccessSettings, settings_path: str
     return store
 
 
-def warn_if_open(settings: AccessSettings, bind_address: str) -> None:
-    """Whoever listens beyond this machine without access control does so knowingly."""
-    if settings.acl_enable or is_loopback(bind_address) or bind_address == "localhost":
+def warn_if_open(settings: AccessSettings, bind_address: str, ha_address: str = "") -> None:
+    """Whoever listens beyond this machine without access control does so knowingly, in one line.
+
+    `ha_address`: where a master gives its log to whoever comes; empty: nowhere.
+    """
+    if settings.acl_enable:
         return
-    log.warning(
-        "whoever reaches this port may do everything: set aclEnable=true (docs/security.md), or"
-        " bindAddress=127.0.0.1, or adminAllowedAddresses",
-        listens_at=bind_address,
-    )
+    gives_log = bool(ha_address) and not _is_here(ha_address)
+    if not _is_here(bind_address):
+        more = " (and haAllowedAddresses: its port of replication gives every message)"
+        log.warning(
+            "whoever reaches this port may do everything: set aclEnable=true (docs/security.md), or"
+            f" bindAddress=127.0.0.1, or adminAllowedAddresses{more if gives_log else ''}",
+            listens_at=bind_address,
+        )
+    elif gives_log:
+        log.warning(
+            "whoever reaches the port of replication gets every message: set aclEnable=true"
+            " (docs/security.md), or haBindAddress=127.0.0.1, or haAllowedAddresses",
+            listens_at=ha_address,
+        )
 
 
 def warn_if_plain_needs_no_certificate(config: BrokerConfig | NamesrvConfig) -> None:
@@ -54,3 +66,7 @@ def warn_if_plain_needs_no_certificate(config: BrokerConfig | NamesrvConfig) -> 
                 f" {name}=enforcing",
                 because="tls.server.need.client.auth=require",
             )
+
+
+def _is_here(address: str) -> bool:
+    return is_loopback(address) or address == "localhost"

@@ -23,7 +23,7 @@ from actors.config import BrokerConfig
 from actors.engine.actor import Actor, handles
 from actors.engine.address import Address
 from actors.network.connections import Accepted
-from actors.network.limits import Rarely
+from actors.network.limits import MINUTE_MS, Rarely
 from actors.replication.ha_link import ColdReadForSlave, GoOn, SlaveLink, Unreadable
 from actors.sending.replicas import Acked, LogGrew, Replicas
 from actors.settings.access_settings import addresses_of
@@ -37,8 +37,10 @@ BELIEVED_MS = 5000
 """How long what was found in memory counts as being there."""
 LINKS_MAX = 64
 """Slaves of one master."""
-LOG_STRANGERS_MS = 60_000
-STRANGERS_MAX = 1000
+REFUSED_MAX = 1000
+"""Slaves of which is known why they were refused."""
+LINES_MAX = 200
+"""Of slaves that come and go, in a minute: a flood of strangers is none of lines."""
 STOP_MS = 1000
 """At a stop the slaves get so long to take the rest."""
 
@@ -65,7 +67,8 @@ class HaMaster(Actor):
         self._config = config
         self._guard = guard
         self._allowed = addresses_of(config.ha_allowed_addresses)
-        self._turned_away: dict[str, float] = {}
+        self._lines_since_ms: float = -MINUTE_MS
+        self._lines = 0
         self._log = commit_log
         self._replicas = replicas
         self._probe = probe
@@ -127,13 +130,14 @@ class HaMaster(Actor):
         self._refused.pop(link.host, None)
         if not asked:
             self._replicas.skipped_below = max(self._replicas.skipped_below, begins)
-        log.info("slave follows", slave=link.remote, asked_for=asked, begins_at=begins)
+        if self._may_tell(link):
+            log.info("slave follows", slave=link.remote, asked_for=asked, begins_at=begins)
 
     def refused(self, link: SlaveLink, reason: str) -> None:
         """A slave cannot follow this log: said once, though it comes again every few seconds."""
-        if self._refused.get(link.host) != reason:
-            if len(self._refused) >= STRANGERS_MAX:
-                self._refused.clear()
+        if self._refused.get(link.host) != reason and self._may_tell(link):
+            if link.host not in self._refused and len(self._refused) >= REFUSED_MAX:
+                del self._refused[next(iter(self._refused))]
             self._refused[link.host] = reason
             log.error("slave refused", slave=link.remote, reason=reason)
         link.close()
@@ -141,7 +145,7 @@ class HaMaster(Actor):
 
     def ended(self, link: SlaveLink, reason: str) -> None:
         """A slave is gone."""
-        if link.host not in self._refused:
+        if link.host not in self._refused and self._may_tell(link):
             log.info("slave gone", slave=link.remote, acked=link.acked_offset, reason=reason)
         self._forget(link)
 
@@ -151,6 +155,15 @@ class HaMaster(Actor):
             self._replicas.acked_offset = offset
             if self._config.is_sync_master:
                 self._group_commit.tell(Acked())
+
+    def _may_tell(self, link: SlaveLink) -> bool:
+        now_ms = self.system.clock.monotonic_ms()
+        if now_ms - self._lines_since_ms >= MINUTE_MS:
+            self._lines_since_ms, self._lines = now_ms, 0
+        self._lines += 1
+        if self._lines > LINES_MAX:
+            self._rarely.warn("many slaves come and go", address=link.host)
+        return self._lines <= LINES_MAX
 
     def _forget(self, link: SlaveLink) -> None:
         if link in self._links:
@@ -165,12 +178,7 @@ class HaMaster(Actor):
         host = message.remote[0]
         if not self._may_follow(host):
             message.sock.close()
-            now_ms = self.system.clock.monotonic_ms()
-            if now_ms - self._turned_away.get(host, -LOG_STRANGERS_MS) >= LOG_STRANGERS_MS:
-                if len(self._turned_away) >= STRANGERS_MAX:
-                    self._turned_away.clear()
-                self._turned_away[host] = now_ms
-                log.warning("no slave is allowed from there", address=host)
+            self._rarely.warn("no slave is allowed from there", address=host)
             return
         if len(self._links) >= LINKS_MAX:
             message.sock.close()

@@ -135,6 +135,39 @@ def test_a_certificate_that_keeps_nobody_out_is_warned_of_as_both_start(
     ]
 
 
+@pytest.mark.parametrize(
+    ("settings", "is_named"),
+    [
+        ({}, True),
+        ({"ha_allowed_addresses": "10.0.0.*"}, False),
+        ({"ha_bind_address": HOST}, False),
+        ({"broker_role": "SLAVE", "broker_id": 1}, False),
+    ],
+)
+def test_the_warning_of_a_start_names_the_port_of_replication_where_it_is_everybodys(
+    settings: dict[str, Any], is_named: bool, system: ActorSystem, tmp_path: Path
+) -> None:
+    open_to_all = config(bind_address="0.0.0.0", **settings)
+    with capture_logs() as logs:
+        assert start_broker(open_to_all, store_at(tmp_path), system=system).stop(WAIT_S)
+    (warned,) = [line for line in logs if "listens_at" in line]
+    assert ("haAllowedAddresses" in warned["event"]) == is_named
+
+
+def test_replication_listens_at_an_address_of_its_own() -> None:
+    """H16 of docs/security.md: that of a network that only brokers are in."""
+    sockets, ports = open_ports(config(ha_bind_address="127.0.0.2"))
+    found = [sock.getsockname() for sock in sockets]
+    for sock in sockets:
+        sock.close()
+    assert found == [(HOST, ports.main), (HOST, ports.fast), ("127.0.0.2", ports.ha)]
+
+
+def test_an_address_of_replication_that_is_not_here_is_told() -> None:
+    with pytest.raises(PortTaken, match="write an address of this machine as haBindAddress"):
+        open_ports(config(ha_bind_address="192.0.2.1"))
+
+
 def test_a_slave_leaves_the_ha_port_alone() -> None:
     sockets, ports = open_ports(config(broker_role="SLAVE", broker_id=1))
     for sock in sockets:

@@ -47,6 +47,7 @@ OWN_BROKER_KEYS = (
         *("masters", "monitoringPort", "maxAutoTopics", "maxAutoGroups", "clockBehindMaxMs"),
         *OWN_LIMITS,
         *(*OWN_ACL_KEYS, "brokerAccessKey", "brokerSecretKey", "haAllowedAddresses"),
+        "haBindAddress",
     }
 )
 """Settings that 4.9.7 has not."""
@@ -163,6 +164,7 @@ def test_unknown_keys_and_old_spellings_are_named_in_one_line() -> None:
         ("brokerIP1=/tmp/x", "brokerIP1 is /tmp/x: write a host's name or address."),
         ("brokerIP2=a b", "brokerIP2 is a b: write a host's name or address."),
         ("bindAddress=1.2.3.4/24", "bindAddress is 1.2.3.4/24: write a host's name or address."),
+        ("haBindAddress=a b", "haBindAddress is a b: write a host's name or address."),
         ("defaultTopicQueueNums=0", "defaultTopicQueueNums is 0: it must be greater than 0."),
         ("brokerPermission=9", "brokerPermission is 9: 6 is read and write, 4 only read."),
         (

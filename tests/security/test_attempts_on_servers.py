@@ -1,4 +1,4 @@
-"""Attempts on name servers, on replication, and with a store made by a stranger: A35 to A37, A50.
+"""Attempts on name servers, and with a store made by a stranger: A35, A36, A50.
 
 Name servers here have no access control: these limits hold without it too. With it nobody but a
 broker comes so far (H14, H15).
@@ -6,12 +6,10 @@ broker comes so far (H14, H15).
 
 import json
 import os
-from collections.abc import Callable, Iterator
-from dataclasses import replace
+import tracemalloc
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from select import EPOLLIN, EPOLLOUT
-from socket import socketpair
-from zlib import compress
+from zlib import compress, decompress
 
 import pytest
 from structlog.testing import capture_logs
@@ -19,19 +17,22 @@ from structlog.testing import capture_logs
 from actors.config import NamesrvConfig
 from actors.engine.system import StartFailed
 from actors.namesrv_server import children, service
-from actors.naming import ceilings, kv_config, route_table
+from actors.naming import ceilings, kv_config, registration_reader, route_table
 from actors.naming import namesrv as namesrv_module
-from actors.network.connections import Accepted
-from actors.network.service import Service
-from protocol.bodies import ClusterInfo, RegisterBrokerBody, TopicConfig, TopicConfigTable
+from protocol.bodies import (
+    ClusterInfo,
+    RegisterBrokerBody,
+    TopicConfig,
+    TopicConfigTable,
+    TopicRouteData,
+)
 from protocol.codes import RequestCode as Code
 from protocol.codes import ResponseCode
 from protocol.command import RemotingCommand
 from protocol.frame import HEADER_BYTES_MAX
-from protocol.ha import encode_report
-from protocol.headers.namesrv import PutKvConfigHeader, RegisterBrokerHeader
+from protocol.headers.namesrv import BrokerIdentityHeader, PutKvConfigHeader, RegisterBrokerHeader
 from storage.errors import StoreError
-from tests.support.brokers import BROKER, SimulatedBroker, send_command
+from tests.support.brokers import send_command
 from tests.support.fake_disk import FakeDisk
 from tests.support.local_client import LocalClient
 from tests.support.simulation import SimulatedSystem
@@ -76,9 +77,9 @@ class OpenNamesrv:
         return dict(ClusterInfo.decode(answer.body).broker_addr_table)
 
 
-def topics(*names: str) -> bytes:
+def topics(*names: str, compressed: bool = False, servers: Sequence[str] = ()) -> bytes:
     table = TopicConfigTable({name: TopicConfig(name) for name in names})
-    return RegisterBrokerBody(table).encode()
+    return RegisterBrokerBody(table, list(servers)).encode(compressed=compressed)
 
 
 @pytest.fixture
@@ -117,6 +118,14 @@ def test_a35_a_second_broker_of_a_name_is_told(namesrv: OpenNamesrv) -> None:
     with capture_logs() as logs:
         namesrv.register("broker-a", "10.0.0.2:10911")
     assert any("two brokers have one name" in str(each["event"]) for each in logs)
+
+
+def test_a35_without_accounts_an_address_is_anybodys_as_there(namesrv: OpenNamesrv) -> None:
+    assert namesrv.register("broker-a", "10.0.0.1:10911").code == 0
+    namesrv.peer = namesrv.client("198.51.100.2")
+    assert namesrv.register("broker-b", "10.0.0.1:10911").code == 0
+    gone = BrokerIdentityHeader("broker-c", "10.0.0.1:10911", "DefaultCluster", 0)
+    assert namesrv.ask(Code.UNREGISTER_BROKER, gone.encode()).code == 0
 
 
 def test_a35_administration_only_from_named_addresses() -> None:
@@ -166,6 +175,114 @@ def test_a36_topics_have_a_ceiling(namesrv: OpenNamesrv, monkeypatch: pytest.Mon
     assert namesrv.register("d", "10.0.0.4:1").code == 0
 
 
+def test_a36_topics_that_many_brokers_have_count_for_each(
+    namesrv: OpenNamesrv, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A thousand brokers with the same topics are no fewer bytes."""
+    monkeypatch.setattr(route_table, "TOPICS_OF_ALL_MAX", 50)
+    names = [f"t{n}" for n in range(20)]
+
+    def brokers_of(topic: str) -> int:
+        answer = namesrv.ask(Code.GET_ROUTEINFO_BY_TOPIC, {"topic": topic})
+        return len(TopicRouteData.decode(answer.body).queue_datas) if answer.code == 0 else 0
+
+    def register(number: int) -> int:
+        body = topics(*names)
+        assert namesrv.register(f"b{number}", f"10.0.0.1:{number}", body).code == 0
+        return sum(brokers_of(name) for name in names)
+
+    assert [register(number) for number in range(1, 5)] == [20, 40, 50, 50]
+    assert register(1) == 50, "those that are there go on"
+    gone = BrokerIdentityHeader("b2", "10.0.0.1:2", "DefaultCluster", 0)
+    assert namesrv.ask(Code.UNREGISTER_BROKER, gone.encode()).code == 0
+    assert namesrv.ask(Code.DELETE_TOPIC_IN_NAMESRV, {"topic": "t0"}).code == 0
+    names.remove("t0")
+    assert sum(map(brokers_of, names)) == 19 + 9
+    assert register(5) == 19 + 9 + 19, "there is room again"
+
+
+@pytest.mark.parametrize("compressed", [False, True])
+def test_a36_names_and_filter_servers_have_limits(namesrv: OpenNamesrv, compressed: bool) -> None:
+    long = "x" * ceilings.TOPIC_CHARS_MAX
+    body = topics("Orders", long, long + "x", compressed=compressed)
+    assert namesrv.register("a", "10.0.0.1:1", body, compressed=compressed).code == 0
+    assert sorted(namesrv.topics()) == ["Orders", long]
+    for count, more in ((101, 0), (101, 3000), (1, 0)):
+        servers = ["10.0.0.1:1" if count > 1 else "f" * 2000] * count
+        names = [f"t{n}" for n in range(more)]
+        body = topics("Orders", *names, compressed=compressed, servers=servers)
+        refused = namesrv.register("b", "10.0.0.2:1", body, compressed=compressed)
+        assert (refused.code, (refused.remark or "")[:23]) == (1, "at most 100 filter serv")
+    assert "b" not in namesrv.brokers()
+    body = topics("Orders", compressed=compressed, servers=["10.0.0.1:1"] * 100)
+    assert namesrv.register("b", "10.0.0.2:1", body, compressed=compressed).code == 0
+
+
+def test_a36_a_short_registration_that_unfolds_to_a_long_one_holds_up_nobody(
+    namesrv: OpenNamesrv,
+) -> None:
+    """2 KiB may hold some 35,000 topics: a quarter of a second."""
+    reader = namesrv.system.address("registration_reader")
+    usual = topics(*(f"topic-{n}" for n in range(100)), compressed=True)
+    assert namesrv.register("a", "10.0.0.1:1", usual, compressed=True).code == 0
+    assert reader.handled == 0
+    bomb = topics("x" * 500, *("y" * n for n in range(100, 500)), compressed=True)
+    assert len(bomb) <= registration_reader.LARGE_COMPRESSED_BYTES
+    assert namesrv.register("b", "10.0.0.2:1", bomb, compressed=True).code == 0
+    assert reader.handled == 1
+
+
+def most_bytes(work: Callable[[], None]) -> tuple[int, int]:
+    """What it takes while it goes on, and what is left."""
+    tracemalloc.start()
+    try:
+        work()
+        left, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    return most, left
+
+
+def test_a36_invented_brokers_leave_nothing_behind(namesrv: OpenNamesrv) -> None:
+    """A thousand a minute over connections that come and go."""
+
+    def invent(brokers: int) -> None:
+        for number in range(brokers):
+            if number % 20 == 0:
+                namesrv.peer.close()
+                namesrv.peer = namesrv.client(f"198.51.100.{number}")
+            body = topics(*(f"topic-{number}-{n}-{'x' * 100}" for n in range(10)))
+            assert namesrv.register(f"b{number}", f"10.0.0.1:{number + 1}", body).code == 0
+        namesrv.peer.close()
+        namesrv.system.drain()
+        namesrv.peer = namesrv.client()
+        assert namesrv.brokers() == {} and namesrv.topics() == []
+
+    invent(20)
+    most, left = most_bytes(lambda: invent(60))
+    assert most < 500 << 10, "twenty at a time, with 200 topics"
+    assert left < 150 << 10, "lines of the log"
+
+
+@pytest.mark.parametrize("compressed", [False, True])
+def test_a36_too_many_topics_are_counted_before_they_are_made(
+    namesrv: OpenNamesrv, monkeypatch: pytest.MonkeyPatch, compressed: bool
+) -> None:
+    monkeypatch.setattr(ceilings, "TOPICS_OF_BROKER_MAX", 2000)
+    if compressed:
+        body = topics(*(f"{n:x}" for n in range(20_000)), compressed=True)
+    else:
+        entries = ",".join(f'"{n:x}":{{"topicName":"{n:x}"}}' for n in range(20_000))
+        body = f'{{"topicConfigSerializeWrapper":{{"topicConfigTable":{{{entries}}}}}}}'.encode()
+    plain_bytes = len(decompress(body)) if compressed else len(body)
+    answers: list[RemotingCommand] = []
+    most, _ = most_bytes(
+        lambda: answers.append(namesrv.register("a", "10.0.0.1:1", body, compressed=compressed))
+    )
+    assert (answers[0].code, answers[0].remark) == (1, "a broker with 20000 topics: at most 2000")
+    assert most < 3 * plain_bytes + (1 << 20)
+
+
 def test_a36_what_waits_to_be_read_has_a_limit(
     namesrv: OpenNamesrv, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -190,94 +307,6 @@ def test_a36_a_registration_that_unfolds_without_end_is_refused(namesrv: OpenNam
     bomb = compress(bytes((64 << 20) + 1), 1)
     assert namesrv.register("a", "10.0.0.1:1", bomb, compressed=True).code == 1
     assert namesrv.brokers() == {}
-
-
-# --- A37: the port of replication
-
-
-class Slave:
-    """A stranger at the HA port of a simulated master."""
-
-    def __init__(self, made: SimulatedBroker, host: str) -> None:
-        self._made = made
-        self.line, self._far = socketpair()
-        self._far.setblocking(False)
-        self.line.setblocking(False)
-        accepted = Accepted(self._far, (host, 1), Service({}))
-        made.system.address("ha_master").tell(accepted)
-        made.system.drain()
-
-    def say(self, data: bytes) -> None:
-        if self.is_open:
-            self.line.send(data)
-            self._made.system.loop.make_ready(self._far, EPOLLIN | EPOLLOUT)
-            self._made.system.drain()
-
-    @property
-    def is_open(self) -> bool:
-        return self._far.fileno() != -1
-
-    def read(self) -> bytes:
-        try:
-            return self.line.recv(1 << 20)
-        except BlockingIOError:
-            return b""
-
-
-@pytest.fixture
-def slaves() -> Iterator[list[Slave]]:
-    made: list[Slave] = []
-    yield made
-    for each in made:
-        each.line.close()
-
-
-@pytest.mark.parametrize("offset", [-1, (1 << 63) - 1, -(1 << 63), 1 << 40])
-def test_a37_who_asks_for_what_is_not_there_gets_nothing(slaves: list[Slave], offset: int) -> None:
-    made = SimulatedBroker(1)
-    made.send(b"secret")
-    slaves.append(Slave(made, "198.51.100.1"))
-    slaves[0].say(encode_report(offset))
-    assert not slaves[0].is_open
-    assert b"secret" not in slaves[0].read()
-    assert made.broker.replicas.link_count == 0
-    made.stop()
-
-
-def test_a37_nobody_has_more_than_he_was_given(slaves: list[Slave]) -> None:
-    """4.9.7's master believes any number: a stranger would confirm what he has not."""
-    made = SimulatedBroker(1)
-    made.send(b"one")
-    slaves.append(Slave(made, "198.51.100.1"))
-    slaves[0].say(encode_report(0))
-    acked = made.broker.replicas.acked_offset
-    slaves[0].say(encode_report(made.broker.store.commit_log.end_offset + 1))
-    assert not slaves[0].is_open
-    assert made.broker.replicas.acked_offset == acked
-    made.stop()
-
-
-def test_a37_strangers_have_a_limit_and_cost_one_line_each(slaves: list[Slave]) -> None:
-    made = SimulatedBroker(1)
-    with capture_logs() as logs:
-        slaves += [Slave(made, "198.51.100.1") for _ in range(100)]
-    assert [each.is_open for each in slaves] == [True] * 64 + [False] * 36
-    assert len([each for each in logs if each["event"] == "too many slaves"]) == 1
-    made.system.advance(60_000)
-    assert not any(each.is_open for each in slaves), "who says nothing is no slave"
-    made.stop()
-
-
-def test_a37_only_allowed_addresses_follow(slaves: list[Slave]) -> None:
-
-    config = replace(BROKER, ha_allowed_addresses="10.0.0.7;10.1.0.*")
-    made = SimulatedBroker(1, config=config)
-    with capture_logs() as logs:
-        slaves += [Slave(made, "198.51.100.1") for _ in range(50)]
-        slaves += [Slave(made, host) for host in ("10.0.0.7", "10.1.0.9")]
-    assert [each.is_open for each in slaves] == [False] * 50 + [True] * 2
-    assert len([each for each in logs if each["event"] == "no slave is allowed from there"]) == 1
-    made.stop()
 
 
 # --- A50: a store that somebody has prepared

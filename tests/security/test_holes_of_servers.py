@@ -15,7 +15,7 @@ from actors.namesrv_server import children, service
 from actors.network.connections import Accepted
 from actors.network.service import Service
 from actors.network.start_access import opened_acl
-from protocol.bodies import RegisterBrokerBody, TopicConfig, TopicConfigTable
+from protocol.bodies import DataVersion, RegisterBrokerBody, TopicConfig, TopicConfigTable
 from protocol.codes import RequestCode as Code
 from protocol.command import RemotingCommand
 from protocol.headers.namesrv import BrokerIdentityHeader, RegisterBrokerHeader
@@ -33,7 +33,18 @@ from tests.support.simulation import SimulatedSystem
 
 ACL_EXCEPTION = "org.apache.rocketmq.acl.common.AclException: "
 MORE = "- {accessKey: other-broker, secretKey: secret-other, broker: true}\n"
+WHITE, OTHER_WHITE = "192.0.2.7", "192.0.2.8"
+TWO_WHITE = ACCOUNTS.replace(f"[{WHITE}]", f"[{WHITE}, {OTHER_WHITE}, 'fd00::7']")
 HERE, THERE = "10.0.0.1:10911", "10.0.0.2:10911"
+Asker = tuple[str | None, str]
+"""Account, or None for a white address; host."""
+TAKERS: list[tuple[Asker, Asker]] = [
+    (("broker-account", "192.0.2.50"), ("other-broker", "198.51.100.9")),
+    ((None, WHITE), (None, OTHER_WHITE)),
+    (("broker-account", "192.0.2.50"), (None, OTHER_WHITE)),
+    ((None, WHITE), ("other-broker", "198.51.100.9")),
+]
+"""Whose a broker is, and who wants to take it over."""
 
 
 class GuardedNamesrv:
@@ -41,7 +52,7 @@ class GuardedNamesrv:
 
     def __init__(self, config: NamesrvConfig | None = None) -> None:
         config = config or NamesrvConfig(acl_enable=True, acl_file=ACL_PATH, kv_config_path="/kv")
-        self.system = SimulatedSystem(1, disk_with(ACCOUNTS + MORE), 1_700_000_000_000)
+        self.system = SimulatedSystem(1, disk_with(TWO_WHITE + MORE), 1_700_000_000_000)
         acl = opened_acl(self.system, config, "")
         self._service = service(self.system, config, acl)
         specs = [each for each in children(self.system, config, [], acl)]
@@ -53,21 +64,34 @@ class GuardedNamesrv:
     def ask(
         self, account: str | None, command: RemotingCommand, *, host: str = "192.0.2.50"
     ) -> RemotingCommand:
-        if account is not None:
-            secret = "secret-other" if account == "other-broker" else None
-            signed(command, account, secret)
-        return self.client(host).request(command)
+        return self.client(host).request(as_account(command, account))
 
 
-def registration(address: str = HERE, name: str = "broker-a") -> RemotingCommand:
-    header = RegisterBrokerHeader(name, address, "DefaultCluster", address, 0)
-    body = RegisterBrokerBody(TopicConfigTable({"Orders": TopicConfig("Orders")}))
+def as_account(command: RemotingCommand, account: str | None) -> RemotingCommand:
+    if account is not None:
+        signed(command, account, "secret-other" if account == "other-broker" else None)
+    return command
+
+
+def registration(
+    address: str = HERE, name: str = "broker-a", broker_id: int = 0, topics: int = 1
+) -> RemotingCommand:
+    header = RegisterBrokerHeader(name, address, "DefaultCluster", address, broker_id)
+    more = {f"more-{number}": TopicConfig(f"more-{number}") for number in range(1, topics)}
+    body = RegisterBrokerBody(TopicConfigTable({"Orders": TopicConfig("Orders"), **more}))
     return RemotingCommand(Code.REGISTER_BROKER, header.encode(), body.encode())
 
 
-def goodbye(address: str = HERE) -> RemotingCommand:
-    header = BrokerIdentityHeader("broker-a", address, "DefaultCluster", 0)
+def goodbye(address: str = HERE, name: str = "broker-a") -> RemotingCommand:
+    header = BrokerIdentityHeader(name, address, "DefaultCluster", 0)
     return RemotingCommand(Code.UNREGISTER_BROKER, header.encode())
+
+
+def question(address: str = HERE, name: str = "broker-a") -> RemotingCommand:
+    """Whether a broker's topics are known as they are: that keeps it alive."""
+    header = BrokerIdentityHeader(name, address, "DefaultCluster", 0)
+    body = DataVersion().encode()
+    return RemotingCommand(Code.QUERY_DATA_VERSION, header.encode(), body)
 
 
 def route(namesrv: GuardedNamesrv) -> bytes:
@@ -145,6 +169,100 @@ def test_h15_a_white_address_does_not_pass_for_the_account_that_it_names() -> No
     assert THERE.encode() not in route(namesrv)
 
 
+@pytest.mark.parametrize(("holder", "taker"), TAKERS)
+@pytest.mark.parametrize("way", ["an invented broker says goodbye there", "one comes and hangs up"])
+def test_h15_a_live_brokers_address_is_not_taken_over(
+    way: str, holder: Asker, taker: Asker
+) -> None:
+    namesrv = GuardedNamesrv()
+    (account, host), (other_account, other_host) = holder, taker
+    own, other = namesrv.client(host), namesrv.client(other_host)
+    assert own.request(as_account(registration(), account)).code == 0
+    assert namesrv.ask(other_account, registration(THERE), host=other_host).code == 1
+    tried = goodbye(HERE, "evil") if way.startswith("an invented") else registration(HERE, "evil")
+    answer = other.request(as_account(tried, other_account))
+    assert (answer.code, f"the broker at {HERE} is alive" in (answer.remark or "")) == (1, True)
+    other.close()
+    namesrv.system.drain()
+    assert namesrv.ask(other_account, registration(THERE), host=other_host).code == 1
+    assert HERE.encode() in route(namesrv) and THERE.encode() not in route(namesrv)
+    assert own.request(as_account(goodbye(), account)).code == 0, "whose it is may go"
+    assert namesrv.ask(other_account, registration(THERE), host=other_host).code == 0
+
+
+@pytest.mark.parametrize(("holder", "taker"), TAKERS)
+def test_h15_nobody_keeps_anothers_silent_broker_alive(holder: Asker, taker: Asker) -> None:
+    namesrv = GuardedNamesrv()
+    assert namesrv.ask(holder[0], registration(), host=holder[1]).code == 0
+    namesrv.system.advance(100_000)
+    for name in ("broker-a", "evil"):
+        asked = namesrv.ask(taker[0], question(HERE, name), host=taker[1])
+        assert (asked.code, asked.body) == (1, None)
+    namesrv.system.advance(31_000)
+    assert HERE.encode() not in route(namesrv)
+    assert namesrv.ask(taker[0], registration(HERE, "evil"), host=taker[1]).code == 0
+    assert namesrv.ask(holder[0], registration(), host=holder[1]).code == 1
+
+
+def test_h15_the_first_of_two_that_are_read_at_a_time_has_the_place() -> None:
+    """Neither is alive when they come; long ones are read elsewhere, one after the other."""
+    namesrv = GuardedNamesrv()
+    codes: list[int] = []
+    for account, name in (("broker-account", "broker-a"), ("other-broker", "evil")):
+        command = as_account(registration(HERE, name, topics=3000), account)
+        namesrv.client().start(command, lambda answer: codes.append(answer.code))
+    namesrv.system.drain()
+    assert codes == [0, 1]
+    assert b'"broker-a"' in route(namesrv) and b"evil" not in route(namesrv)
+    assert namesrv.ask("other-broker", registration(THERE, "evil", topics=3000)).code == 0
+
+
+def test_h15_whose_a_broker_is_is_not_forgotten_for_others_that_come_and_go() -> None:
+    namesrv = GuardedNamesrv()
+    assert namesrv.ask("broker-account", registration()).code == 0
+    for number in range(300):
+        name = f"evil-{number}"
+        assert namesrv.ask("other-broker", registration(THERE, name)).code == 0
+        assert namesrv.ask("other-broker", goodbye(THERE, name)).code == 0
+    assert namesrv.ask("other-broker", registration(THERE)).code == 1
+    assert namesrv.ask("other-broker", registration(HERE, "evil")).code == 1
+
+
+@pytest.mark.parametrize(("account", "host"), [("broker-account", "192.0.2.50"), (None, WHITE)])
+def test_h15_a_broker_comes_back_and_changes_its_name(account: str | None, host: str) -> None:
+    """At its address, while its old connection is still there."""
+    namesrv = GuardedNamesrv()
+    before, after = namesrv.client(host), namesrv.client(host)
+    assert before.request(as_account(registration(), account)).code == 0
+    for name, broker_id in (("broker-a", 0), ("broker-a", 1), ("renamed", 0)):
+        again = as_account(registration(HERE, name, broker_id), account)
+        assert after.request(again).code == 0
+        assert after.request(as_account(question(HERE, name), account)).code == 0
+    before.close()
+    namesrv.system.drain()
+    assert b'"renamed"' in route(namesrv), "it is where it said so last"
+    after.close()
+    namesrv.system.drain()
+    assert namesrv.ask("other-broker", registration()).code == 0
+
+
+def test_h15_official_brokers_share_a_machine_or_a_name() -> None:
+    namesrv = GuardedNamesrv()
+    brokers = [
+        (WHITE, "10.0.0.1:10911", "broker-a", 0),
+        (OTHER_WHITE, "10.0.0.2:10911", "broker-a", 1),
+        ("fd00::7", "[fd00::7]:10911", "broker-a", 2),
+        (WHITE, "10.0.0.1:10921", "broker-b", 0),
+    ]
+    for host, address, name, broker_id in brokers * 2:
+        command = registration(address, name, broker_id)
+        assert namesrv.ask(None, command, host=host).code == 0
+    assert all(address.encode() in route(namesrv) for _, address, _, _ in brokers)
+    assert namesrv.ask(None, registration("[fd00::7]:10911", "x"), host=WHITE).code == 1
+    assert namesrv.ask(None, goodbye("10.0.0.1:10921", "broker-b"), host=WHITE).code == 0
+    assert b"10.0.0.1:10911" in route(namesrv)
+
+
 @pytest.mark.parametrize("address", ["x\n:1", "x", "x:", ":1", "a b:1", "x:1\n", "x:100000", ""])
 def test_h15_an_address_is_host_and_port(address: str) -> None:
     answer = GuardedNamesrv().ask("broker-account", registration(address))
@@ -202,7 +320,7 @@ def test_h16_only_allowed_addresses_where_they_are_named() -> None:
     [
         *("aclEnable", "namesrvAddr", "rmqAddressServerDomain", "haMasterAddress", "brokerIP1"),
         *("brokerIP2", "bindAddress", "listenPort", "brokerAccessKey", "brokerSecretKey"),
-        *("aclWhiteListAdmin", "rocketmq.acl.plain.file", "haAllowedAddresses"),
+        *("aclWhiteListAdmin", "rocketmq.acl.plain.file", "haAllowedAddresses", "haBindAddress"),
     ],
 )
 def test_h17_no_request_takes_a_broker_from_its_operator(key: str) -> None:

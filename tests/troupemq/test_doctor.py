@@ -90,6 +90,14 @@ def test_a_taken_port_is_found_before_the_start_finds_it(tmp_path: Path, taken: 
     assert exit_code_of_all(found) == code_of_a_start(tmp_path, healthPort=port) == 11
 
 
+def test_an_address_of_replication_that_is_not_here_is_found(tmp_path: Path) -> None:
+    with open_listener(HOST, 0, "nobody's") as sock:
+        port = str(sock.getsockname()[1])
+    found = examined(tmp_path, listenPort=port, haBindAddress="192.0.2.1")
+    (told,) = [each for each in found if "haBindAddress" in each.cure]
+    assert (told.verdict, told.found) == (REFUSED, f"listenPort + 1 {int(port) + 1}")
+
+
 def test_a_newer_store_is_found(tmp_path: Path, made: Path) -> None:
     path = made / "troupemq" / "format.json"
     path.write_text('{"format": 9, "needs": "9.0"}\n')

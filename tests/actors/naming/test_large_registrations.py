@@ -2,7 +2,7 @@
 
 import pytest
 
-from actors.naming.namesrv import _topic_list
+from actors.naming.route_table import topics_body
 from actors.network.request import PeerClosed, Request
 from protocol.bodies import TopicConfig, TopicRouteData
 from protocol.bodies_admin import TopicList
@@ -76,4 +76,4 @@ def test_a_large_registration_that_cannot_be_read_changes_nothing(
 
 @pytest.mark.parametrize("names", [[], ["a"], ["a", "b"], ['a"b'], ["a\\b", "\x7f"], ["ä"]])
 def test_a_list_of_topics_is_written_as_fastjson_writes_it(names: list[str]) -> None:
-    assert _topic_list(names) == TopicList(names).encode()
+    assert topics_body(names) == TopicList(names).encode()

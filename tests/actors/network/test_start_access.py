@@ -56,3 +56,25 @@ def test_a_certificate_that_keeps_nobody_out_is_warned_of(
     ]
     assert {each["log_level"] for each in logs} <= {"warning"}
     assert {each["because"] for each in logs} <= {"tls.server.need.client.auth=require"}
+
+
+@pytest.mark.parametrize(
+    ("address", "ha_address", "named", "at"),
+    [
+        ("0.0.0.0", "0.0.0.0", True, "0.0.0.0"),
+        ("0.0.0.0", "127.0.0.1", False, "0.0.0.0"),
+        ("0.0.0.0", "", False, "0.0.0.0"),
+        ("127.0.0.1", "10.0.0.1", True, "10.0.0.1"),
+        ("127.0.0.1", "127.0.0.2", False, None),
+    ],
+)
+def test_the_warning_names_a_port_of_replication_for_everybody(
+    address: str, ha_address: str, named: bool, at: str | None
+) -> None:
+    for is_guarded in (False, True):
+        with capture_logs() as logs:
+            warn_if_open(NamesrvConfig(acl_enable=is_guarded), address, ha_address)
+        assert [each["listens_at"] for each in logs] == ([at] if at and not is_guarded else [])
+        assert any("haAllowedAddresses" in each["event"] for each in logs) == (
+            named and not is_guarded
+        )

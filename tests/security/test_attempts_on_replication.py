@@ -1,0 +1,161 @@
+"""Attempts on the port of replication: A37.
+
+Who comes there gets every message, and may confirm that he has it (H16).
+"""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from select import EPOLLIN, EPOLLOUT
+from socket import socketpair
+
+import pytest
+from structlog.testing import capture_logs
+
+from actors.network.connections import Accepted
+from actors.network.service import Service
+from actors.replication import ha_master
+from protocol.codes import ResponseCode
+from protocol.ha import encode_report
+from tests.support.brokers import BROKER, SimulatedBroker, send_command
+from tests.support.guarded import GUARDED, GuardedBroker
+
+
+class Slave:
+    """A stranger at the HA port of a simulated master."""
+
+    def __init__(self, made: SimulatedBroker, host: str) -> None:
+        self._made = made
+        self.line, self._far = socketpair()
+        self._far.setblocking(False)
+        self.line.setblocking(False)
+        accepted = Accepted(self._far, (host, 1), Service({}))
+        made.system.address("ha_master").tell(accepted)
+        made.system.drain()
+
+    def say(self, data: bytes) -> None:
+        if self.is_open:
+            self.line.send(data)
+            self._made.system.loop.make_ready(self._far, EPOLLIN | EPOLLOUT)
+            self._made.system.drain()
+
+    @property
+    def is_open(self) -> bool:
+        return self._far.fileno() != -1
+
+    def read(self) -> bytes:
+        try:
+            return self.line.recv(1 << 20)
+        except BlockingIOError:
+            return b""
+
+
+@pytest.fixture
+def slaves() -> Iterator[list[Slave]]:
+    made: list[Slave] = []
+    yield made
+    for each in made:
+        each.line.close()
+
+
+@pytest.mark.parametrize("offset", [-1, (1 << 63) - 1, -(1 << 63), 1 << 40])
+def test_a37_who_asks_for_what_is_not_there_gets_nothing(slaves: list[Slave], offset: int) -> None:
+    made = SimulatedBroker(1)
+    made.send(b"secret")
+    slaves.append(Slave(made, "198.51.100.1"))
+    slaves[0].say(encode_report(offset))
+    assert not slaves[0].is_open
+    assert b"secret" not in slaves[0].read()
+    assert made.broker.replicas.link_count == 0
+    made.stop()
+
+
+def test_a37_nobody_has_more_than_he_was_given(slaves: list[Slave]) -> None:
+    """4.9.7's master believes any number: a stranger would confirm what he has not."""
+    made = SimulatedBroker(1)
+    made.send(b"one")
+    slaves.append(Slave(made, "198.51.100.1"))
+    slaves[0].say(encode_report(0))
+    acked = made.broker.replicas.acked_offset
+    slaves[0].say(encode_report(made.broker.store.commit_log.end_offset + 1))
+    assert not slaves[0].is_open
+    assert made.broker.replicas.acked_offset == acked
+    made.stop()
+
+
+def test_a37_strangers_have_a_limit_and_cost_one_line_each(slaves: list[Slave]) -> None:
+    made = SimulatedBroker(1)
+    with capture_logs() as logs:
+        slaves += [Slave(made, "198.51.100.1") for _ in range(100)]
+    assert [each.is_open for each in slaves] == [True] * 64 + [False] * 36
+    assert len([each for each in logs if each["event"] == "too many slaves"]) == 1
+    made.system.advance(60_000)
+    assert not any(each.is_open for each in slaves), "who says nothing is no slave"
+    made.stop()
+
+
+def test_a37_slaves_that_come_and_go_cost_few_lines(
+    slaves: list[Slave], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ha_master, "LINES_MAX", 10)
+    made = SimulatedBroker(1)
+    with capture_logs() as logs:
+        for number in range(40):
+            host = f"198.51.100.{number}"
+            slaves += [came := Slave(made, host), missed := Slave(made, host)]
+            came.say(encode_report(0))
+            came.say(encode_report(1 << 40))
+            missed.say(encode_report((1 << 40) + number))
+        assert not any(each.is_open for each in slaves)
+        made.system.advance(60_000)
+        slaves.append(Slave(made, "10.0.0.1"))
+        slaves[-1].say(encode_report(0))
+    told = [str(each["event"]) for each in logs]
+    told = [each for each in told if "slave" in each]
+    assert len(told) == 12 and told[-1] == "slave follows"
+    assert told.count("many slaves come and go") == 1
+    made.stop()
+
+
+def test_a37_with_accounts_strangers_get_nothing_and_confirm_nothing(slaves: list[Slave]) -> None:
+    made = GuardedBroker(1, config=replace(GUARDED, broker_role="SYNC_MASTER"))
+    made.make_topic()
+    end = made.broker.store.commit_log.end_offset
+    with capture_logs() as logs:
+        slaves += [Slave(made, f"198.51.100.{number}") for number in range(100)]
+        for each, offset in zip(slaves, [0, end, -1, (1 << 63) - 1] * 25, strict=True):
+            each.say(encode_report(offset))
+        answer = made.ask(send_command(b"secret"))
+        made.system.advance(1000)
+    assert not any(each.is_open or each.read() for each in slaves)
+    assert answer.code == ResponseCode.SLAVE_NOT_AVAILABLE
+    assert made.broker.replicas.link_count == made.broker.replicas.acked_offset == 0
+    assert len([each for each in logs if each["event"] == "no slave is allowed from there"]) == 1
+    made.stop()
+
+
+def test_a37_what_was_not_given_is_not_confirmed(slaves: list[Slave]) -> None:
+    """Without accounts whoever comes is a slave; he has no more than was sent to him."""
+    made = SimulatedBroker(1, config=replace(BROKER, broker_role="SYNC_MASTER"))
+    slaves.append(Slave(made, "198.51.100.1"))
+    slaves[0].say(encode_report(0))
+    waiting = [made.start_send(bytes(50_000)) for _ in range(20)]
+    made.system.drain()
+    end = made.broker.store.commit_log.end_offset
+    slaves[0].say(encode_report(end))
+    assert not slaves[0].is_open, "most of it waits until he reads"
+    assert made.broker.replicas.acked_offset == 0
+    made.system.advance(made.config.slave_timeout_ms + 1000)
+    assert all(answers[0].code != 0 for answers in waiting)
+    made.stop()
+
+
+def test_a37_only_allowed_addresses_follow(slaves: list[Slave]) -> None:
+
+    config = replace(BROKER, ha_allowed_addresses="10.0.0.7;10.1.0.*")
+    made = SimulatedBroker(1, config=config)
+    with capture_logs() as logs:
+        slaves += [Slave(made, "198.51.100.1") for _ in range(50)]
+        slaves += [Slave(made, host) for host in ("10.0.0.7", "10.1.0.9")]
+    assert [each.is_open for each in slaves] == [False] * 50 + [True] * 2
+    assert len([each for each in logs if each["event"] == "no slave is allowed from there"]) == 1
+    made.stop()
