@@ -259,4 +259,5 @@ def new_topic(client_of: Callable[[str], Agent], broker: Broker) -> MakeTopic:
 
 
 def wait_for_route(broker: Broker, topic: str) -> None:
-    wait_until(lambda: has_route(broker.name_server.address, topic), f"a route to {topic}")
+    asked = broker.asked_as, broker.asked_over
+    wait_until(lambda: has_route(broker.name_server.address, topic, *asked), f"a route to {topic}")
