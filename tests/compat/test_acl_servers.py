@@ -5,18 +5,22 @@ from pathlib import Path
 import pytest
 
 from protocol.signature import Credentials
+from tests.compat.client_cases import numbered, sends_in_all_ways_and_consumes
 from tests.compat.conftest import MakeBroker, MakeNameServer
 from tests.compat.guarded import (
     ACL,
     ADMINISTRATOR,
     BROKERS_ACCOUNT,
+    READER,
+    SHOP,
     WHITE,
     accounts,
     is_known,
+    official_client,
     write_accounts,
 )
 from tests.compat.patience import wait_until
-from tests.compat.servers import NameServer
+from tests.compat.servers import NameServer, official_home
 from troupemq import Admin, Message, Producer, SendStatus
 from troupemq.client.errors import RequestTimeout
 
@@ -31,13 +35,31 @@ def guarded_name_server(folder: Path, make_name_server: MakeNameServer) -> NameS
 
 
 @pytest.mark.whole
-def test_an_official_broker_comes_in_by_its_white_address(
-    scratch: Path, make_name_server: MakeNameServer, make_broker: MakeBroker
+def test_an_official_broker_comes_in_by_its_white_address_and_is_sent_to_and_consumed_from(
+    request: pytest.FixtureRequest,
+    scratch: Path,
+    make_name_server: MakeNameServer,
+    make_broker: MakeBroker,
 ) -> None:
-    folder = scratch / "guarded-official"
+    """With access control of its own; clients have the same account for both."""
+    folder, topic = scratch / "guarded-official", "Sent-java"
     name_server = guarded_name_server(folder / "name-server", make_name_server)
-    with name_server, make_broker("official", folder / "broker", name_server) as broker:
-        assert broker.address, "it serves once the name server knows it"
+    broker = make_broker("official", folder / "broker", name_server, **ACL)
+    broker.asked_as = ADMINISTRATOR
+    write_accounts(official_home(broker.scratch) / "conf", accounts([topic]))
+    with (
+        name_server,
+        broker,
+        official_client(request, "java", folder / "client", broker) as client,
+    ):
+        client.account = ADMINISTRATOR
+        client.create_topic(topic, 2)
+        wait_until(lambda: is_known(broker, topic), "a route")
+        client.account = SHOP
+        sends_in_all_ways_and_consumes(client)
+        client.account = READER
+        said = client.refused("sync", topic, numbered(1), group="denied")
+        assert f"AclException: No default permission for topic:{topic}" in said
 
 
 @pytest.mark.parametrize("by", ["white", pytest.param("haAllowed", marks=pytest.mark.whole)])
