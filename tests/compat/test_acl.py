@@ -41,12 +41,8 @@ from tests.compat.patience import wait_until
 from tests.compat.servers import CLUSTER, Broker
 from tests.support.certificates import Certificates
 
-pytestmark = pytest.mark.slow(seconds=30)
+pytestmark = pytest.mark.slow(seconds=45)
 
-CLIENTS = ("java", "java-5", "go", "java-tls", "java-5-tls", "go-tls")
-"""Those with TLS show no certificate; the Java clients among them want one of the servers."""
-
-TOPICS = [topic for client in CLIENTS for topic in topics_of(client)]
 CASES = [
     "java",
     "java-5",
@@ -55,28 +51,23 @@ CASES = [
     pytest.param("java-5-tls", marks=pytest.mark.whole),
     pytest.param("go-tls", marks=pytest.mark.whole),
 ]
-
-
-@pytest.fixture(scope="module")
-def made(scratch: Path) -> Certificates:
-    return Certificates(scratch / "guarded-tls")
-
-
-@pytest.fixture(scope="module")
-def guarded(scratch: Path, make_broker: MakeBroker, made: Certificates) -> Iterator[Broker]:
-    with guarded_servers(scratch / "guarded", make_broker, made, TOPICS) as broker:
-        yield broker
+"""Those with TLS show no certificate; the Java clients among them want one of the servers."""
 
 
 @pytest.fixture(scope="module")
 def client(
-    request: pytest.FixtureRequest, scratch: Path, guarded: Broker, made: Certificates
+    request: pytest.FixtureRequest, scratch: Path, make_broker: MakeBroker
 ) -> Iterator[Agent]:
-    """An official client."""
+    """An official client, and servers of its own: wrong signatures are counted, and too many close
+    the door."""
     name = request.param
-    options = java_options(made) if name.endswith("tls") else ()
     folder = scratch / f"guarded-{name}"
-    with official_client(request, name, folder, guarded, *options) as agent:
+    made = Certificates(folder / "tls")
+    options = java_options(made) if name.endswith("tls") else ()
+    with (
+        guarded_servers(folder, make_broker, made, topics_of(name)) as broker,
+        official_client(request, name, folder / "client", broker, *options) as agent,
+    ):
         yield agent
 
 
