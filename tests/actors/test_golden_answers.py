@@ -30,7 +30,7 @@ OTHERS = (14, 25, 29, 30, 31, 207, 215, 305, 306, 315, 316, 321, 329)
 CODES = (*SENDS, PULL, QUERY, VIEW, END, *OTHERS)
 Record = dict[str, Any]
 FILES = {"negative": 35, "java-4.9.7": 82, "java-5.3.3": 38, "binary-header": 38, "go-v2": 13}
-"""How many pairs are compared, at the least."""
+"""How many pairs are compared, at the least. For `acl`: tests/system/test_golden_acl_session.py."""
 
 ON_THE_QUEUE = (
     ResponseCode.SUCCESS,

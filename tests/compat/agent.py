@@ -59,6 +59,7 @@ class Agent:
         self._news = Condition()
         self._asking = Lock()
         self._ids = count(1)
+        self._log = log
         self._ended = False
         with log.open("ab") as errors:
             self._process = subprocess.Popen(
@@ -99,6 +100,18 @@ class Agent:
             answer["began"],
             answer["ended"],
         )
+
+    def refused(
+        self, way: str, topic: str, messages: Sequence[Outgoing], **settings: object
+    ) -> str:
+        """What the client says of a send; AssertionError where it is not refused."""
+        try:
+            sent = self.send(way, topic, messages, **settings)
+        except AssertionError as failed:
+            return str(failed)
+        told = [str(each.get("status", each.get("error"))) for each in sent.results]
+        assert told and "SEND_OK" not in told, f"{self.name} has sent: {told}"
+        return "\n".join(told)
 
     def transact(
         self, group: str, topic: str, messages: Sequence[Outgoing], reads: str = "checked"
@@ -163,6 +176,11 @@ class Agent:
         """The queues that `member` holds by its last decision."""
         decisions = self._of("assigned", member)
         return set(decisions[-1]["queues"]) if decisions else set()
+
+    def logged(self) -> str:
+        """What the client library has written: to standard error, or to its file beside the log."""
+        paths = [self._log, *self._log.parent.rglob("rocketmq_client*.log")]
+        return "".join(path.read_text(errors="replace") for path in paths)
 
     def wait_for(self, wanted: Callable[[Event], bool]) -> Event:
         """The first event that is `wanted`; AssertionError if it does not come."""

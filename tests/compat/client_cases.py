@@ -3,6 +3,8 @@
 Each case has a topic of its own, one of `topics_of`, whose route is known.
 """
 
+from base64 import b64decode
+
 from tests.compat.agent import Agent, Event
 from tests.compat.corpus import SERIAL, Outgoing
 from tests.compat.groups import receive
@@ -83,7 +85,23 @@ def asks_and_is_answered(client: Agent) -> None:
 
     wait_until(is_answered, "an answer")
     assert answers[0]["properties"]["MSG_TYPE"] == "reply"
+    if client.name.startswith("java-5"):
+        is_answered_unheard(client, topic)
     client.leave("replier")
+
+
+def is_answered_unheard(client: Agent, topic: str) -> None:
+    """A 5.3.3 client that would wait gives up as soon as its question is stored, whichever broker
+    that is; what it asked is let through all the same, and so is the reply."""
+    question = Outgoing("waits-for-it", b"?")
+    said = client.refused("request", topic, [question], group=f"waiters-{client.name}")
+    assert "OK, but wait reply message timeout" in said
+
+    def statuses() -> list[str]:
+        told = client.replied("replier")
+        return [each["status"] for each in told if each["serial"] == question.serial]
+
+    wait_until(lambda: statuses() == ["SEND_OK"], "a reply")
 
 
 def writes_traces(
@@ -102,3 +120,25 @@ def writes_traces(
         reader.subscribe("RMQ_SYS_TRACE_TOPIC")
         traced = topic.encode()
         wait_until(lambda: any(traced in each.body for each in reader.poll(1000)), "a trace")
+
+
+def reads_traces(client: Agent, reader: tuple[str, str] | None = None) -> None:
+    """Those of a producer and of a consumer, read by the same client, as that account if one is
+    named. A 5.3.3 consumer traces only what has MSG_REGION, which 4.9.7 adds only for its hooks."""
+    topic, own = f"Sent-{client.name}", client.account
+    group = f"of-{topic}"
+    client.join("traced", group, topic, trace=True)
+    client.account = reader or own
+    client.join("auditor", "auditors", "RMQ_SYS_TRACE_TOPIC")
+    client.account = own
+    client.send("sync", topic, numbered(1), group=f"traced-by-{client.name}", trace=True)
+    wanted = {("Pub", topic)} | ({("SubBefore", group)} if "java-5" not in client.name else set())
+
+    def told() -> set[tuple[str, str]]:
+        texts = [b64decode(event["body"]).decode() for event in client.received("auditor")]
+        lines = [line.split("\x01") for text in texts for line in text.split("\x02") if line]
+        return {(line[0], line[4] if line[0] == "Pub" else line[3]) for line in lines}
+
+    wait_until(lambda: told() >= wanted, "the traces")
+    client.leave("auditor")
+    client.leave("traced")

@@ -30,7 +30,15 @@ from tests.compat.servers import (
     OurBroker,
     OurNameServer,
 )
-from tests.compat.toolchain import Java, MissingTool, go_agent, java, java_5, missing
+from tests.compat.toolchain import (
+    Java,
+    MissingTool,
+    go_agent,
+    go_tls_agent,
+    java,
+    java_5,
+    missing,
+)
 
 HERE = Path(__file__).resolve().parent
 BINARY_HEADER = "-Drocketmq.serialize.type=ROCKETMQ"
@@ -95,6 +103,11 @@ def java_5_tools() -> Java:
 @pytest.fixture(scope="session")
 def go_program() -> Path:
     return _needed(go_agent)
+
+
+@pytest.fixture(scope="session")
+def go_tls_program() -> Path:
+    return _needed(go_tls_agent)
 
 
 @pytest.fixture(scope="session")
@@ -246,4 +259,5 @@ def new_topic(client_of: Callable[[str], Agent], broker: Broker) -> MakeTopic:
 
 
 def wait_for_route(broker: Broker, topic: str) -> None:
-    wait_until(lambda: has_route(broker.name_server.address, topic), f"a route to {topic}")
+    asked = broker.asked_as, broker.asked_over
+    wait_until(lambda: has_route(broker.name_server.address, topic, *asked), f"a route to {topic}")

@@ -1,17 +1,18 @@
 """Official clients and tools with TLS at our servers, and ours at official ones.
 
 Ours want TLS and a certificate of everybody, the official ones are as they come: in test mode.
-The Go client knows no TLS.
+Of the Go client what came after v2.1.2, the newest release, knows TLS; it shows no certificate.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from subprocess import CompletedProcess, run
 from sys import executable
 
 import pytest
 
-from tests.compat.agent import Agent, closing, java_agent
+from tests.compat.agent import Agent
 from tests.compat.client_cases import (
     OFTEN,
     TRACES,
@@ -19,11 +20,13 @@ from tests.compat.client_cases import (
     consumes_in_order,
     has_transactions,
     numbered,
+    reads_traces,
     sends_in_all_ways_and_consumes,
     topics_of,
     writes_traces,
 )
 from tests.compat.conftest import MakeBroker, MakeNameServer
+from tests.compat.guarded import official_client
 from tests.compat.mqadmin import MAIN_CLASS, TIMEOUT_S, java_command
 from tests.compat.patience import wait_until
 from tests.compat.remoting import has_route, knows_broker
@@ -35,7 +38,7 @@ from troupemq import Admin, ConsumeFrom, Message, Producer, PullConsumer, SendSt
 pytestmark = pytest.mark.slow(seconds=4)
 
 TOPIC = "Sent-java"
-TOPICS = [topic for client in ("java", "java-5") for topic in topics_of(client)]
+TOPICS = [topic for client in ("java", "java-5", "go-tls") for topic in topics_of(client)]
 CASES = ["java", pytest.param("java-5", marks=pytest.mark.whole)]
 
 
@@ -55,25 +58,30 @@ def tls(made: Certificates) -> Tls:
 def encrypted(
     scratch: Path, make_broker: MakeBroker, made: Certificates, tls: Tls
 ) -> Iterator[Broker]:
-    """Our broker and our name server."""
-    name_server = OurNameServer(scratch / "encrypted" / "name-server")
-    settings = dict(
-        made.settings(
-            **{
-                "tls.server.mode": "enforcing",
-                "tls.server.need.client.auth": "require",
-                "tls.server.trustCertPath": made.trust,
-            }
-        )
-    )
-    name_server.settings |= settings
-    settings |= {
-        "tls.client.trustCertPath": made.trust,
-        "tls.client.certPath": tls.certificate,
-        "tls.client.keyPath": tls.key,
+    settings = {
+        "tls.server.need.client.auth": "require",
+        "tls.server.trustCertPath": made.trust,
+        "tls.client.certPath": str(tls.certificate),
+        "tls.client.keyPath": str(tls.key),
     }
-    settings |= OFTEN | TRACES
-    broker = make_broker("ours", scratch / "encrypted" / "broker", name_server, **settings)
+    with encrypted_servers(scratch / "encrypted", make_broker, made, tls, settings) as broker:
+        yield broker
+
+
+@contextmanager
+def encrypted_servers(
+    folder: Path,
+    make_broker: MakeBroker,
+    made: Certificates,
+    tls: Tls,
+    more: Mapping[str, str] = {},
+) -> Iterator[Broker]:
+    """Our broker and our name server, which want TLS of everybody."""
+    settings = {**made.settings(), "tls.server.mode": "enforcing", **more}
+    settings["tls.client.trustCertPath"] = made.trust
+    name_server = OurNameServer(folder / "name-server")
+    name_server.settings |= settings
+    broker = make_broker("ours", folder / "broker", name_server, **settings, **OFTEN, **TRACES)
     broker.asked_over = made.calls(shows=made.files("client", "client-1"))
     with name_server, broker:
         address = name_server.address
@@ -107,17 +115,11 @@ def properties(made: Certificates, tls: Tls) -> str:
 
 @pytest.fixture(scope="module")
 def client(
-    request: pytest.FixtureRequest,
-    scratch: Path,
-    encrypted: Broker,
-    java_tools: Java,
-    shows: tuple[str, ...],
+    request: pytest.FixtureRequest, scratch: Path, encrypted: Broker, shows: tuple[str, ...]
 ) -> Iterator[Agent]:
     """A Java that shows a certificate."""
-    name, folder = request.param, scratch / f"encrypted-{request.param}"
-    folder.mkdir()
-    tools = java_tools if name == "java" else request.getfixturevalue("java_5_tools")
-    with closing(java_agent(name, tools, folder, encrypted, *shows)) as agent:
+    folder = scratch / f"encrypted-{request.param}"
+    with official_client(request, request.param, folder, encrypted, *shows) as agent:
         yield agent
 
 
@@ -145,27 +147,52 @@ def test_a_client_with_a_certificate_asks_and_is_answered(client: Agent) -> None
 
 
 @each_client
-def test_a_client_with_a_certificate_writes_traces(client: Agent, tls: Tls) -> None:
+def test_a_client_with_a_certificate_writes_traces_and_reads_them(client: Agent, tls: Tls) -> None:
     writes_traces(client, tls=tls)
+    reads_traces(client)
 
 
-def said_to(client: Agent) -> str:
-    with pytest.raises(AssertionError) as failed:
-        client.send("sync", TOPIC, numbered(1), group="strangers")
-    return str(failed.value)
-
-
+@pytest.mark.parametrize("name", CASES)
 def test_a_client_without_tls_or_without_a_certificate_is_turned_away(
-    java_tools: Java, encrypted: Broker, tmp_path: Path
+    name: str, request: pytest.FixtureRequest, encrypted: Broker, tmp_path: Path
 ) -> None:
     for number, options in enumerate(((), ("-Dtls.enable=true",))):
         folder = tmp_path / str(number)
-        folder.mkdir()
-        with closing(java_agent("turned-away", java_tools, folder, encrypted, *options)) as client:
-            said = said_to(client)
-            words = ["RemotingSendRequestException", "RemotingConnectException", "No route info"]
-            words.append("RemotingTimeoutException")  # on a busy machine
-            assert any(each in said for each in words), said
+        with official_client(request, name, folder, encrypted, *options) as client:
+            is_turned_away(client)
+
+
+def is_turned_away(client: Agent) -> None:
+    said = client.refused("sync", TOPIC, numbered(1), group="strangers")
+    words = ["RemotingSendRequestException", "RemotingConnectException", "No route info"]
+    words.append("RemotingTimeoutException")  # on a busy machine
+    words.append("route info not found")  # of Go
+    assert any(each in said for each in words), said
+
+
+@pytest.mark.whole
+def test_a_go_client_later_than_its_newest_release_comes_with_tls_without_a_certificate(
+    request: pytest.FixtureRequest,
+    make_broker: MakeBroker,
+    made: Certificates,
+    tls: Tls,
+    encrypted: Broker,
+    tmp_path: Path,
+) -> None:
+    with (
+        encrypted_servers(tmp_path / "servers", make_broker, made, tls) as broker,
+        official_client(request, "go-tls", tmp_path / "client", broker) as client,
+    ):
+        sends_in_all_ways_and_consumes(client)
+        consumes_in_order(client)
+        has_transactions(client)
+        asks_and_is_answered(client)
+        writes_traces(client, tls=tls)
+        reads_traces(client)
+        with official_client(request, "go", tmp_path / "plain", broker) as plain:
+            is_turned_away(plain)
+    with official_client(request, "go-tls", tmp_path / "no-certificate", encrypted) as client:
+        is_turned_away(client)
 
 
 def mqadmin_with(

@@ -2,8 +2,9 @@
 
 Java: `mvn process-classes` leaves classes and the list of jars in java/target; the jars themselves
 stay in the user's repository; java5/ adds nothing but the list of the 5.3.3 client's jars.
-Go: `go build` leaves go/target/agent.  These folders are ignored by git; a stamp in each holds the
-digest of the sources. One process builds at a time; the others wait, and find it done.
+Go: `go build` leaves go/target/agent, and go/target/tls/agent with a later client. These folders
+are ignored by git; a stamp in each holds the digest of the sources. One process builds at a time;
+the others wait, and find it done.
 """
 
 import os
@@ -81,12 +82,20 @@ def java_5() -> Java:
 
 def go_agent() -> Path:
     """The Go client program, built."""
+    return _go_program(GO_PROJECT / "target")
+
+
+def go_tls_agent() -> Path:
+    """The same with the client of go.tls.mod, which comes with TLS."""
+    return _go_program(GO_PROJECT / "target" / "tls", "-modfile=go.tls.mod", "-tags=tls")
+
+
+def _go_program(target: Path, *options: str) -> Path:
     go = _program("go")
-    target = GO_PROJECT / "target"
     digest = _digest([*GO_PROJECT.glob("go.*"), *GO_PROJECT.glob("*.go")])
     with _alone_in(GO_PROJECT):
         if not _is_built(target, digest):
-            _run([go, "build", "-o", "target/agent", "."], GO_PROJECT)
+            _run([go, "build", *options, "-o", str(target / "agent"), "."], GO_PROJECT)
             (target / "stamp").write_text(digest)
     return target / "agent"
 

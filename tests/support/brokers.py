@@ -157,6 +157,7 @@ class SimulatedBroker:
     """Actors of the test's own in the place of some of the broker's, by name."""
     before: Sequence[ChildSpec] = ()
     """Children of the test's own: started before the broker's, and stopped after them."""
+    ports: Ports = PORTS
 
     def __post_init__(self) -> None:
         self.start()
@@ -168,7 +169,7 @@ class SimulatedBroker:
             self.system,
             self.config,
             self.store_config,
-            ports=PORTS,
+            ports=self.ports,
             hooks=self.hooks,
             random=Random(self.seed),
         )

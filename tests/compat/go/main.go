@@ -73,7 +73,7 @@ func show(what event) {
 }
 
 func main() {
-	rlog.SetLogLevel("error")
+	rlog.SetLogLevel("warn")
 	show(event{"event": "ready"})
 	lines := bufio.NewReaderSize(os.Stdin, 1<<20)
 	commands := json.NewDecoder(lines)

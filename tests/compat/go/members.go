@@ -21,7 +21,7 @@ func newMembers() *members {
 }
 
 func (m *members) join(given command) error {
-	options := []consumer.Option{
+	options := append([]consumer.Option{
 		consumer.WithNsResolver(primitive.NewPassthroughResolver([]string{given.NameServer})),
 		consumer.WithGroupName(given.Group),
 		consumer.WithInstance(given.Member),
@@ -31,7 +31,7 @@ func (m *members) join(given command) error {
 		consumer.WithConsumerOrder(given.Orderly),
 		consumer.WithRebalanceLockInterval(time.Second),
 		consumer.WithCredentials(given.account()),
-	}
+	}, consuming...)
 	if given.Namespace != "" {
 		options = append(options, consumer.WithNamespace(given.Namespace))
 	}

@@ -15,11 +15,13 @@ import (
 const requestTimeout = 15 * time.Second
 
 func (m *members) startReplier(given command) error {
-	replier, err := rocketmq.NewProducer(
+	options := append([]producer.Option{
 		producer.WithNsResolver(primitive.NewPassthroughResolver([]string{given.NameServer})),
 		producer.WithGroupName("repliers"),
-		producer.WithInstanceName("replier-"+given.Member),
-		producer.WithCredentials(given.account()))
+		producer.WithInstanceName("replier-" + given.Member),
+		producer.WithCredentials(given.account()),
+	}, producing...)
+	replier, err := rocketmq.NewProducer(options...)
 	if err != nil {
 		return err
 	}

@@ -41,8 +41,11 @@ func (s *senders) send(given command) error {
 }
 
 func (s *senders) create(given command) error {
-	creator, err := admin.NewAdmin(admin.WithResolver(primitive.NewPassthroughResolver([]string{given.NameServer})),
-		admin.WithCredentials(given.account()))
+	options := append([]admin.AdminOption{
+		admin.WithResolver(primitive.NewPassthroughResolver([]string{given.NameServer})),
+		admin.WithCredentials(given.account()),
+	}, administering...)
+	creator, err := admin.NewAdmin(options...)
 	if err != nil {
 		return err
 	}
@@ -66,12 +69,12 @@ func (s *senders) producer(given command) (rocketmq.Producer, error) {
 	if known, found := s.producers[given.Group]; found {
 		return known, nil
 	}
-	options := []producer.Option{
+	options := append([]producer.Option{
 		producer.WithNsResolver(primitive.NewPassthroughResolver([]string{given.NameServer})),
 		producer.WithGroupName(given.Group),
 		producer.WithInstanceName(given.Group),
 		producer.WithCredentials(given.account()),
-	}
+	}, producing...)
 	if given.Namespace != "" {
 		options = append(options, producer.WithNamespace(given.Namespace))
 	}

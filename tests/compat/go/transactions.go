@@ -23,12 +23,14 @@ func (t *transactions) transact(given command) error {
 	sender, known := t.producers[given.Group]
 	if !known {
 		var err error
-		sender, err = rocketmq.NewTransactionProducer(
-			&outcomes{reads: given.Reads, checks: map[string]int{}},
+		options := append([]producer.Option{
 			producer.WithNsResolver(primitive.NewPassthroughResolver([]string{given.NameServer})),
 			producer.WithGroupName(given.Group),
 			producer.WithInstanceName(given.Group),
-			producer.WithCredentials(given.account()))
+			producer.WithCredentials(given.account()),
+		}, producing...)
+		sender, err = rocketmq.NewTransactionProducer(
+			&outcomes{reads: given.Reads, checks: map[string]int{}}, options...)
 		if err != nil {
 			return err
 		}
@@ -88,5 +90,5 @@ func stateOf(outcome string) primitive.LocalTransactionState {
 	case "rollback":
 		return primitive.RollbackMessageState
 	}
-	return primitive.UnknowState
+	return unknownState
 }
