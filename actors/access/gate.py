@@ -24,8 +24,7 @@ from protocol.signature import (
     SecretKey,
     signed_values,
 )
-from protocol.topic_names import RETRY_TOPIC_PREFIX
-from storage.access.acl_file import PUB, SUB, Account
+from storage.access.acl_file import Account
 from storage.access.acl_files import AclSnapshot
 
 _SHOWN_CHARS_MAX = 128
@@ -78,7 +77,9 @@ class Gate:
         right.check(grant, code, fields)
         if code in _REPLIES:
             header = SendMessageHeader.of_command(command)
-            grant.require_topic(code, self._guard.reply_topic, PUB, header.producer_group)
+            for topic in (self._guard.reply_topic, header.topic):  # it is stored in the latter
+                if not grant.may_send(topic):
+                    grant.refuse_topic(code, topic, header.producer_group)
         if grant.account.broker:
             self._guard.note_broker(self._host)
         return grant
@@ -139,8 +140,7 @@ class Gate:
         else:
             grant = self._authenticated(asked, "", b"", "", (), None)
         topic = shape.topic
-        perm = SUB if topic.startswith(RETRY_TOPIC_PREFIX) else PUB
-        if grant.may_use_topic(topic, perm):
+        if grant.may_send(topic):
             account = grant.account
             if isinstance(shape, LearntShape) and not account.max_age_s:
                 if len(self._quick) >= _QUICK_MAX:

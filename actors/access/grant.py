@@ -60,6 +60,10 @@ class Grant:
                 found |= PUB
         return found & perm == perm
 
+    def may_send(self, topic: str) -> bool:
+        """Whether it may send to a topic; to a retry topic sends whoever consumes with its group."""
+        return self.may_use_topic(topic, SUB if topic.startswith(RETRY_TOPIC_PREFIX) else PUB)
+
     def may_use_group(self, group: str, perm: int) -> bool:
         """Whether it has all of these permissions for a group."""
         if self.passes_all:
