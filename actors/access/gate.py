@@ -7,6 +7,7 @@ white address may without a key is judged first, so that nothing is hashed for i
 
 from collections.abc import Sequence
 from ipaddress import IPv4Address, IPv6Address, ip_address
+from typing import NoReturn
 
 from actors.access.grant import NOBODY, AccessRefused, Grant
 from actors.access.guard import Guard
@@ -52,8 +53,8 @@ class Gate:
         self._host = host
         self._is_encrypted = is_encrypted
         self._address = _address_of(host)
-        self._is_proven = False
-        """Whether a right signature has come over this connection."""
+        self._proven: set[str] = set()
+        """Accounts of which a right signature has come over this connection."""
         self._seen: AclSnapshot | None = None
         self._is_white = False
         self._grants: dict[str, Grant] = {}
@@ -184,7 +185,7 @@ class Gate:
         """Raises AccessRefused, ShutOut."""
         account = self._known(access_key)
         name = "" if account is None else access_key
-        if not self._is_proven and self._guard.tries.is_shut_out(self._host, name):
+        if name not in self._proven and self._guard.tries.is_shut_out(self._host, name):
             raise ShutOut("too many wrong keys or signatures")
         if not access_key:
             return self._without_signature(asked, NOBODY, NO_KEY)
@@ -199,8 +200,13 @@ class Gate:
         if not is_right:
             text = f"Check signature failed for accessKey={access_key}"
             return self._without_signature(asked, account, text)
-        self._check_circumstances(asked, account, timestamp)
-        self._is_proven = True
+        self._check_place(asked, account)
+        if account.max_age_s and not self._is_fresh(account, timestamp):
+            if self._is_in(account):  # where no signature is wanted an old one counts as none
+                return self._white_grant(account)
+            text = f"The request of accessKey={access_key} is too old or has no time"
+            self._refuse(asked, account, text)
+        self._proven.add(access_key)
         grant = self._grants.get(access_key)
         if grant is None:
             grant = self._grants[access_key] = self._guard.granted(
@@ -214,6 +220,7 @@ class Gate:
     def _without_signature(self, asked: Asked, account: Account, text: str) -> Grant:
         """A white address passes all the same, as far as it goes."""
         if self._is_in(account):
+            self._check_place(asked, account)
             return self._white_grant(account)
         if self._is_white:
             return self._white_grant(NOBODY)
@@ -222,7 +229,7 @@ class Gate:
             raise ShutOut(text)
         raise AccessRefused(text)
 
-    def _check_circumstances(self, asked: Asked, account: Account, timestamp: str) -> None:
+    def _check_place(self, asked: Asked, account: Account) -> None:
         name = account.access_key
         if account.allowed is not None and (
             self._address is None or self._address not in account.allowed
@@ -230,14 +237,12 @@ class Gate:
             self._refuse(asked, account, f"accessKey={name} is not allowed from this address")
         if account.require_tls and not self._is_encrypted:
             self._refuse(asked, account, f"accessKey={name} is only allowed over TLS")
-        if account.max_age_s:
-            age_ms = self._guard.now_ms() - (int(timestamp) if _is_time(timestamp) else 0)
-            if abs(age_ms) > account.max_age_s * 1000:
-                self._refuse(
-                    asked, account, f"The request of accessKey={name} is too old or has no time"
-                )
 
-    def _refuse(self, asked: Asked, account: Account, text: str) -> None:
+    def _is_fresh(self, account: Account, timestamp: str) -> bool:
+        age_ms = self._guard.now_ms() - (int(timestamp) if _is_time(timestamp) else 0)
+        return abs(age_ms) <= account.max_age_s * 1000
+
+    def _refuse(self, asked: Asked, account: Account, text: str) -> NoReturn:
         self._note(asked, account, text)
         raise AccessRefused(text)
 

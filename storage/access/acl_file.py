@@ -120,7 +120,8 @@ def parse_acl_file(path: str, data: bytes) -> AclFile:
         seen.add(account.access_key)
         accounts.append(account)
         unknown += sorted(entry.keys() - ACCOUNT_KEYS)
-        if is_sample(account.access_key, _text(entry.get("secretKey"))):
+        secrets = (_text(entry.get(name)) for name in ("secretKey", "previousSecretKey"))
+        if any(is_sample(account.access_key, secret) for secret in secrets):
             samples.append(account.access_key)
     texts = [_text(each) for each in as_list(raw.get(WHITE_LIST))]
     white = _addresses(path, WHITE_LIST, texts)

@@ -100,6 +100,8 @@ def test_an_empty_file_knows_nobody(text: str) -> None:
 def test_the_accounts_that_everybody_knows_are_named() -> None:
     text = account("").replace("account1", "RocketMQ").replace("secret12", "12345678")
     assert parse(text).samples == ("RocketMQ",)
+    both = "secretKey: another-secret\n  previousSecretKey"
+    assert parse(text.replace("secretKey", both)).samples == ("RocketMQ",)
 
 
 @pytest.mark.parametrize(
