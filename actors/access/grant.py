@@ -11,8 +11,8 @@ from typing import NoReturn
 from actors.access.refusals import Refusals
 from protocol.codes import ResponseCode
 from protocol.errors import RemoteError
-from protocol.topic_names import RETRY_TOPIC_PREFIX
-from storage.access.acl_file import PUB, SUB, Account
+from protocol.topic_names import REFUSED_TOPICS, RETRY_TOPIC_PREFIX
+from storage.access.acl_file import DENY, PUB, SUB, Account
 
 PREFIX = "org.apache.rocketmq.acl.common.AclException: "
 """Before each text, as clients know it."""
@@ -52,16 +52,16 @@ class Grant:
             return True
         if topic.startswith(RETRY_TOPIC_PREFIX):
             return self.may_use_group(topic[len(RETRY_TOPIC_PREFIX) :], perm)
-        account = self.account
-        found = account.topic_perms.get(topic)
-        if found is None:
-            found = account.default_topic_perm
-            if topic == self.reply_topic:
-                found |= PUB
+        listed = self.account.topic_perms.get(topic)
+        if listed is None and topic in REFUSED_TOPICS and not self.is_admin:
+            return False  # others' messages wait there, also of topics that it is denied
+        found = self.account.default_topic_perm if listed is None else listed
+        if topic == self.reply_topic and listed != DENY:
+            found |= PUB
         return found & perm == perm
 
     def may_send(self, topic: str) -> bool:
-        """Whether it may send to a topic; to a retry topic sends whoever consumes with its group."""
+        """Whether it may send to a topic; to a retry topic sends who consumes with its group."""
         return self.may_use_topic(topic, SUB if topic.startswith(RETRY_TOPIC_PREFIX) else PUB)
 
     def may_use_group(self, group: str, perm: int) -> bool:
