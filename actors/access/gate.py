@@ -6,11 +6,10 @@ white address may without a key is judged first, so that nothing is hashed for i
 """
 
 from collections.abc import Sequence
-from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import NoReturn
 
 from actors.access.grant import NOBODY, AccessRefused, Grant
-from actors.access.guard import Guard
+from actors.access.guard import Guard, address_of
 from actors.access.rights import Fields, Level
 from protocol.codes import RequestCode
 from protocol.command import RemotingCommand
@@ -52,12 +51,13 @@ class Gate:
         self._guard = guard
         self._host = host
         self._is_encrypted = is_encrypted
-        self._address = _address_of(host)
+        self._address = address_of(host)
         self._proven: set[str] = set()
         """Accounts of which a right signature has come over this connection."""
         self._seen: AclSnapshot | None = None
         self._is_white = False
         self._grants: dict[str, Grant] = {}
+        self._white_grants: dict[str, Grant] = {}
         self._quick: dict[SendShape, tuple[str, SecretKey]] = {}
         """Account and secret of sends that need only their signature looked at."""
 
@@ -163,6 +163,7 @@ class Gate:
         if snapshot is not self._seen:
             self._seen = snapshot
             self._grants.clear()
+            self._white_grants.clear()
             self._quick.clear()
             self._is_white = self._address is not None and self._address in snapshot.white
 
@@ -171,7 +172,13 @@ class Gate:
         return self._seen.accounts.get(access_key)
 
     def _white_grant(self, account: Account) -> Grant:
-        return self._guard.granted(account, is_white=True, is_proven=False, address=self._host)
+        grant = self._white_grants.get(account.access_key)
+        if grant is None:
+            assert self._seen is not None
+            grant = self._white_grants[account.access_key] = self._guard.granted(
+                account, self._seen, is_white=True, is_proven=False, address=self._host
+            )
+        return grant
 
     def _authenticated(
         self,
@@ -209,8 +216,10 @@ class Gate:
         self._proven.add(access_key)
         grant = self._grants.get(access_key)
         if grant is None:
+            assert self._seen is not None
             grant = self._grants[access_key] = self._guard.granted(
                 account,
+                self._seen,
                 is_white=self._is_white or self._is_in(account),
                 is_proven=True,
                 address=self._host,
@@ -253,13 +262,6 @@ class Gate:
 
     def _is_in(self, account: Account) -> bool:
         return self._address is not None and self._address in account.white
-
-
-def _address_of(host: str) -> IPv4Address | IPv6Address | None:
-    try:
-        return ip_address(host)
-    except ValueError:
-        return None
 
 
 def _is_time(text: str) -> bool:

@@ -4,7 +4,7 @@ A handler asks it where only the handler knows what is asked for: the topic of a
 groups in a body. A request without a grant came to a server without access control.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import NoReturn
 
@@ -40,6 +40,23 @@ class Grant:
     address: str
     refusals: Refusals
     reply_topic: str
+    is_proven: bool = False
+    """By a signature."""
+    seen: object = None
+    """The accounts that it was found out under."""
+    renewed: Callable[["Grant"], "Grant"] | None = None
+    """The same under those that are in force."""
+
+    def current(self) -> "Grant":
+        """What the asker may do now; itself where no account has changed since."""
+        return self if self.renewed is None else self.renewed(self)
+
+    def of_waiting(self, code: int, group: str, topic: str) -> "Grant":
+        """Of who waits to consume, as it is now. Raises AccessRefused where it may no more."""
+        now = self.current()
+        if now is not self:
+            now.require_consumers(code, ((group, (topic,)),))
+        return now
 
     @property
     def passes_all(self) -> bool:

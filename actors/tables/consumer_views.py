@@ -5,7 +5,9 @@ Source: broker/client/ConsumerManager.java, ConsumerGroupInfo.java.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
+from actors.access.grant import Grant
 from actors.network.request import Peer
 from protocol.bodies import SubscriptionData
 
@@ -52,6 +54,25 @@ class Member:
     """When this connection came into the group; heartbeats later than that do not change it."""
     wants: Mapping[str, SubscriptionData] = field(default_factory=dict)
     """What this client alone said last, by topic; for a producer nothing."""
+    grant: Grant | None = None
+    """What it said so with; None where there is no access control."""
+
+    @property
+    def account(self) -> str | None:
+        """Empty: a white address; None where there is no access control."""
+        return None if self.grant is None else self.grant.account.access_key
+
+
+class Producing(NamedTuple):
+    """Whom one may ask about a producer group."""
+
+    peer: Peer
+    grant: Grant | None
+    """Of the account that it last said so with; None where there is no access control."""
+
+    def may_send(self, topic: str) -> bool:
+        """Whether it could have sent to this topic, as accounts are now."""
+        return self.grant is None or self.grant.current().may_send(topic)
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,6 +37,7 @@ from actors.sending.internal_append import (
 from actors.sending.recent_halves import RecentHalves
 from actors.statistics.transaction_stats import TransactionStats
 from actors.tables.consumer_offsets import CommitOffset
+from actors.tables.consumer_views import Producing
 from actors.tables.topics import CreateSystemTopic
 from actors.transactions.half_messages import HalfMessage
 from actors.transactions.half_reader import ColdReadOfHalf, HalfReader
@@ -111,7 +112,7 @@ class Transactions(Responder):
         config: BrokerConfig,
         probe: PageProbe,
         *,
-        producers: Published[Mapping[str, Sequence[Peer]]],
+        producers: Published[Mapping[str, Sequence[Producing]]],
         recent_halves: RecentHalves,
         stats: TransactionStats,
         addresses: Mapping[str, Address],
@@ -351,10 +352,11 @@ class Transactions(Responder):
             self._round.given_up_count += check.is_given_up
 
     def _ask(self, check: Check, result: InternalRecord) -> None:
-        """One of the producers of the group, in turn; none: it is checked again next time."""
+        """One of the group's producers that may send to its topic, in turn; none: it is checked
+        again next time."""
         half = check.half
-        peers = self._producers.value.get(half.group or "", ())
-        if not peers:
+        peer = self._in_turn(half)
+        if peer is None:
             if self._round is not None:
                 missing = self._round.no_producer
                 missing[half.group or ""] = missing.get(half.group or "", 0) + 1
@@ -363,8 +365,17 @@ class Transactions(Responder):
             check.own, result.queue_offset, result.physical_offset, self._store_host
         )
         if question is not None:
+            peer.send(question)
+
+    def _in_turn(self, half: HalfMessage) -> Peer | None:
+        found = self._producers.value.get(half.group or "", ())
+        topic = half.text(b"REAL_TOPIC") or ""
+        for _ in found:
             self._turn += 1
-            peers[self._turn % len(peers)].send(question)
+            one = found[self._turn % len(found)]
+            if one.may_send(topic):  # the question has the whole message
+                return one.peer
+        return None
 
     @property
     def _store_host(self) -> bytes:

@@ -21,7 +21,6 @@ from protocol.command import RemotingCommand
 from protocol.headers.client import ConsumerSendMsgBackHeader
 from protocol.headers.offset import QueryConsumerOffsetHeader
 from protocol.headers.pull import QueryMessageHeader, ViewMessageHeader
-from protocol.headers.raw import ReadRecordsHeader
 from protocol.headers.send import SendMessageHeader
 from protocol.headers.transaction import EndTransactionHeader
 from protocol.sysflag import TRANSACTION_COMMIT
@@ -217,45 +216,6 @@ def test_h1_the_reply_topic_takes_replies_unless_it_is_listed_as_denied() -> Non
     made.ask_as(READER, replace(command, code=Code.SEND_REPLY_MESSAGE_V2))
     made.system.drain()
     assert [record.body for record in made.records()] == [b"reply"]
-    made.stop()
-
-
-INNER = ("SCHEDULE_TOPIC_XXXX", "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC")
-INNER += ("TRANS_CHECK_MAX_TIME_TOPIC", "OFFSET_MOVED_EVENT")
-
-
-def test_h1_a_default_right_reads_nothing_where_messages_of_denied_topics_wait() -> None:
-    """Each has to be listed by its name; an administrator's default right is for all."""
-    topics = "defaultTopicPerm: SUB, defaultGroupPerm: SUB, topicPerms: [Topic=DENY]"
-    text = ACCOUNTS.replace("topicPerms: [Orders=SUB],", f"{topics},")
-    text += f"- {{accessKey: watcher-account, secretKey: nobody-knows, {topics}}}\n".replace(
-        "Topic=DENY", "Topic=DENY, SCHEDULE_TOPIC_XXXX=SUB"
-    )
-    text += f"- {{accessKey: listed-admin, secretKey: nobody-knows, admin: true, {topics}}}\n"
-    made = with_accounts(1, text)
-    made.make_group("readers")
-    for properties in ("DELAY\x0118", "TRAN_MSG\x01true\x02PGROUP\x01p"):
-        made.send(b"secret", topic="Topic", properties=properties)
-    made.system.drain()
-
-    def read(code: Code, topic: str) -> RemotingCommand:
-        if code == Code.READ_RECORDS:
-            return RemotingCommand(code, ReadRecordsHeader(topic, 0, 0, 100).encode())
-        queue_id = 17 if topic.startswith("SCHEDULE") else 0
-        asked = pull_command(topic=topic, consumer_group="readers", queue_id=queue_id)
-        return replace(asked, code=code)
-
-    for topic in INNER:
-        for code in (Code.PULL_MESSAGE, Code.LITE_PULL_MESSAGE, Code.READ_RECORDS):
-            assert refused(made, READER, read(code, topic)) == f"topic:{topic}"
-            if topic != INNER[0]:
-                assert refused(made, "watcher-account", read(code, topic)) == f"topic:{topic}"
-    assert refused(made, READER, read(Code.PULL_MESSAGE, "Topic")) == "topic:Topic"
-    for account in ("watcher-account", "listed-admin", "administrator"):
-        answer = made.ask_as(account, read(Code.PULL_MESSAGE, INNER[0]))
-        assert b"secret" in bytes(answer.body or b""), account
-    answer = made.ask_as("listed-admin", read(Code.PULL_MESSAGE, INNER[1]))
-    assert answer.code == 17, "no round of checks has made it yet: its right is not the reason"
     made.stop()
 
 
