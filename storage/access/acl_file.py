@@ -287,10 +287,10 @@ class _Reader:
         """The document; an empty one has no keys."""
         documents: list[dict[str, Any]] = []
         for event in self._events:
+            where = f"line {event.start_mark.line + 1}"
             if not isinstance(event, yaml.DocumentStartEvent):
                 continue
             if documents:
-                where = f"line {event.start_mark.line + 1}"
                 raise _error(self._path, where, "a second document begins: write all into one")
             value = self._value(next(self._events), "", 0)
             if value is not None and not isinstance(value, dict):

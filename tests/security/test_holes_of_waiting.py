@@ -18,8 +18,10 @@ NOTHING, SHOP = "nothing-account", "shop-account"
 VICTIM, ATTACKER = "192.0.2.100", "198.51.100.66"
 ROUND_MS = 61_000
 
-INNER = ("SCHEDULE_TOPIC_XXXX", "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC")
-INNER += ("TRANS_CHECK_MAX_TIME_TOPIC", "OFFSET_MOVED_EVENT")
+INNER = (
+    *("SCHEDULE_TOPIC_XXXX", "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC"),
+    *("TRANS_CHECK_MAX_TIME_TOPIC", "OFFSET_MOVED_EVENT"),
+)
 
 
 def test_h1_a_default_right_reads_nothing_where_messages_of_denied_topics_wait() -> None:
@@ -149,23 +151,21 @@ def test_h1_replies_go_to_who_had_the_client_id_first_not_to_another_account() -
 
 def test_h1_a_held_pull_of_an_account_that_lost_its_right_gets_no_message() -> None:
     made = GuardedBroker(1)
-    made.make_group("readers")
     made.send(b"before", topic="Orders", queue_id=0)
     made.system.drain()
-    answers: dict[str, RemotingCommand] = {}
-    for account, host in ((READER, ATTACKER), ("shop-account", VICTIM)):
-        group = "readers" if account == READER else "shop"
+    pulled: dict[str, list[RemotingCommand]] = {READER: [], SHOP: []}
+    for account, group, host in ((READER, "readers", ATTACKER), (SHOP, "shop", VICTIM)):
         made.make_group(group)
         pull = pull_command(1, topic="Orders", consumer_group=group, hold_ms=20_000)
-        signed(pull, account)
-        made.client_at(host).start(pull, lambda answer, who=account: answers.update({who: answer}))
+        made.client_at(host).start(signed(pull, account), pulled[account].append)
     made.system.drain()
-    assert answers == {}
+    assert pulled == {READER: [], SHOP: []}
     write_accounts(made.disk, ACCOUNTS.replace("- {accessKey: reader", "- {accessKey: other"))
     made.system.advance(6000)
     made.send(b"secret", topic="Orders", queue_id=0)
     made.system.drain()
-    assert b"secret" in bytes(answers["shop-account"].body or b"")
-    assert answers[READER].code == 1 and not answers[READER].body
-    assert "No default permission" in (answers[READER].remark or "")
+    (given,), (denied,) = pulled[SHOP], pulled[READER]
+    assert b"secret" in bytes(given.body or b"")
+    assert denied.code == 1 and not denied.body
+    assert "No default permission" in (denied.remark or "")
     made.stop()
