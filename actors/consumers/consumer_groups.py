@@ -195,11 +195,7 @@ class Producers:
         """Who is in each group, as others may see it: replaced, never changed."""
         if self._stale:
             found = {name: self.groups.get(name, {}).values() for name in self._stale}
-            new = {
-                name: tuple(Producing(each.peer, each.grant) for each in found[name])
-                for name in found
-                if found[name]
-            }
+            new = {name: _by_account(found[name]) for name in found if found[name]}
             self._view = renewed(self._view, self._stale, new)
             self._stale.clear()
         return self._view
@@ -213,7 +209,7 @@ class Producers:
         self._claim(member)
         if known is None:
             self._groups_of.setdefault(peer_id, {})[group_name] = None
-        if known is None or known.grant is not member.grant:
+        if known is None or known.account != member.account:
             self._stale.add(group_name)
         return known is None
 
@@ -222,7 +218,7 @@ class Producers:
         held = self._by_client.get(member.client_id)
         if (
             held is None
-            or held.account == member.account
+            or _name(held) == _name(member)
             or held.peer.peer_id == member.peer.peer_id
             or held.peer.peer_id not in self._groups_of
         ):
@@ -271,6 +267,22 @@ class Producers:
 def renewed(old: Mapping[str, View], stale: Set[str], new: Mapping[str, View]) -> dict[str, View]:
     """A table as it is now: all that has changed at once, for a copy for each of it adds up."""
     return {**{name: view for name, view in old.items() if name not in stale}, **new}
+
+
+def _by_account(members: Iterable[Member]) -> tuple[Producing, ...]:
+    members = [*members]
+    if members[0].grant is None:  # there is no access control
+        return (Producing(tuple(each.peer for each in members)),)
+    found: dict[tuple[str, str] | None, list[Member]] = {}
+    for each in members:
+        found.setdefault(each.account, []).append(each)
+    return tuple(
+        Producing(tuple(each.peer for each in same), same[0].grant) for same in found.values()
+    )
+
+
+def _name(member: Member) -> str | None:
+    return None if member.account is None else member.account[0]
 
 
 def _is_of(held: Mapping[str, Member], member: Member) -> bool:

@@ -4,7 +4,7 @@ Source: broker/client/ConsumerManager.java, ConsumerGroupInfo.java.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from actors.access.grant import Grant
@@ -58,21 +58,30 @@ class Member:
     """What it said so with; None where there is no access control."""
 
     @property
-    def account(self) -> str | None:
-        """Empty: a white address; None where there is no access control."""
-        return None if self.grant is None else self.grant.account.access_key
+    def account(self) -> tuple[str, str] | None:
+        """Its name, and the address where that is a white one: with the same go the same rights.
+        None where there is no access control."""
+        grant = self.grant
+        if grant is None:
+            return None
+        return grant.account.access_key, grant.address if grant.is_white else ""
 
 
 class Producing(NamedTuple):
-    """Whom one may ask about a producer group."""
+    """Those of a producer group that have the same rights: a few of them, however many peers."""
 
-    peer: Peer
-    grant: Grant | None
-    """Of the account that it last said so with; None where there is no access control."""
+    peers: Sequence[Peer]
+    grant: Grant | None = None
+    """Of one of them; None where there is no access control."""
 
     def may_send(self, topic: str) -> bool:
-        """Whether it could have sent to this topic, as accounts are now."""
-        return self.grant is None or self.grant.current().may_send(topic)
+        """Whether they could have sent to this topic, as accounts are now."""
+        if self.grant is None:
+            return True
+        now = self.grant.current()
+        if now.is_white and not self.grant.is_white:  # the others are elsewhere
+            now = replace(now, is_white=False)
+        return now.may_send(topic)
 
 
 @dataclass(frozen=True, slots=True)

@@ -368,14 +368,21 @@ class Transactions(Responder):
             peer.send(question)
 
     def _in_turn(self, half: HalfMessage) -> Peer | None:
-        found = self._producers.value.get(half.group or "", ())
         topic = half.text(b"REAL_TOPIC") or ""
-        for _ in found:
-            self._turn += 1
-            one = found[self._turn % len(found)]
-            if one.may_send(topic):  # the question has the whole message
-                return one.peer
-        return None
+        found = [
+            each.peers
+            for each in self._producers.value.get(half.group or "", ())
+            if each.may_send(topic)  # the question has the whole message
+        ]
+        if not found:
+            return None
+        self._turn += 1
+        place = self._turn % sum(map(len, found))
+        for peers in found:
+            if place < len(peers):
+                return peers[place]
+            place -= len(peers)
+        raise AssertionError(place)
 
     @property
     def _store_host(self) -> bytes:

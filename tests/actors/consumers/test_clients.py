@@ -386,12 +386,12 @@ def test_who_produces_is_published_and_who_leaves_is_taken_out() -> None:
         one, two = RecordingPeer(), RecordingPeer()
         for peer in (one, two):
             bench.heartbeat(peer, HeartbeatData("client", [ProducerData("P")], []))
-        ones, twos = Producing(one, None), Producing(two, None)
-        assert (first := bench.producers.value) == {"P": (ones, twos)}
+        assert (first := bench.producers.value) == {"P": (Producing((one, two)),)}
         bench.heartbeat(one, HeartbeatData("client", [ProducerData("P")], []))
         assert bench.producers.value is first
         bench.close(one)
-        assert bench.producers.value == {"P": (twos,)} and first == {"P": (ones, twos)}
+        assert bench.producers.value == {"P": (Producing((two,)),)}
+        assert first == {"P": (Producing((one, two)),)}
         leave = request(RequestCode.UNREGISTER_CLIENT, {"clientID": "client", "producerGroup": "P"})
         assert ask(bench.system, "clients", leave, two).code == 0
         assert bench.producers.value == {}
