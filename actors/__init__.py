@@ -51,7 +51,7 @@
     HalfMessageList     reads those                         thread transactions/open_transactions.py
     BrokerSettings      the settings file, while it serves  thread admin/settings.py
     AccessControl       the accounts, and their files       thread admin/access_control.py
-    AclWatch            those of a name server              thread admin/access_control.py
+    AclWatch            those of a name server, refusals    thread admin/access_control.py
     NamesrvSettings     that of a name server               thread admin/settings.py
     BrokerInfo          answers about the broker            loop   admin/broker_info.py
     Statistics          what went through in a minute … day thread statistics/statistics.py

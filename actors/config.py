@@ -288,7 +288,8 @@ class NamesrvConfig(AccessSettings, TlsSettings, NamesrvMetricsSettings, Console
     config_black_list: str = key("configBlackList", default="")
     """More keys that nobody may change over the network, with `;` between them."""
     acl_route_perm_enable: bool = key("aclRoutePermEnable", default=False)
-    """With access control: routes only of topics that the asker may use; a setting of ours."""
+    """With access control: routes only of topics that the asker may use, and of traces and replies.
+    A setting of ours."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

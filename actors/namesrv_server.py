@@ -27,7 +27,11 @@ from actors.network.start_access import opened_acl, warn_if_open, warn_if_plain_
 from actors.network.tls_contexts import TlsContexts, tls_contexts
 from actors.tables.config_writer import ConfigWriter
 
-RESPONDERS = (("namesrv", Namesrv), ("namesrv_settings", NamesrvSettings))
+RESPONDERS = (
+    ("namesrv", Namesrv),
+    ("namesrv_settings", NamesrvSettings),
+    ("namesrv_access_control", AclWatch),
+)
 STOP_AFTER_FAILURE_S = 10.0
 
 
@@ -37,7 +41,12 @@ TOO_MANY_TOPICS = (
 )
 
 
-def service(system: ActorSystem, config: NamesrvConfig, acl: AclStore | None = None) -> Service:
+def service(
+    system: ActorSystem,
+    config: NamesrvConfig,
+    acl: AclStore | None = None,
+    refusals: Refusals | None = None,
+) -> Service:
     """What the name server's port serves; an unknown code is not answered, as in 4.9.7."""
     guard = None
     if acl is not None:
@@ -45,7 +54,7 @@ def service(system: ActorSystem, config: NamesrvConfig, acl: AclStore | None = N
             acl.published,
             STRICT_NAMESRV_RIGHTS if config.acl_route_perm_enable else NAMESRV_RIGHTS,
             system.clock.now_ms,
-            Refusals(system.clock.now_ms),
+            refusals or Refusals(system.clock.now_ms),
             is_white_admin=config.is_white_admin,
         )
     routes = {code: system.address(name) for code, name in codes_of(RESPONDERS).items()}
@@ -66,6 +75,7 @@ def children(
     listeners: Sequence[tuple[Listener, socket]],
     acl: AclStore | None = None,
     tls: TlsContexts | None = None,
+    refusals: Refusals | None = None,
 ) -> list[ChildSpec]:
     """In start order; the names leave room for a broker in the same process."""
     idle_ms = config.channel_max_idle_seconds * 1000
@@ -87,7 +97,10 @@ def children(
             "namesrv", lambda _: Namesrv(config, writer, system.address("registration_reader"))
         ),
         ChildSpec("namesrv_settings", lambda _: NamesrvSettings(config)),
-        ChildSpec("namesrv_access_control", lambda _: AclWatch(acl)),
+        ChildSpec(
+            "namesrv_access_control",
+            lambda _: AclWatch(acl, refusals or Refusals(system.clock.now_ms)),
+        ),
         *door_children(system, tls, (door,), "namesrv_handshakes"),
         ChildSpec("namesrv_acceptor", lambda _: Acceptor(listeners, behind)),
     ]
@@ -127,12 +140,14 @@ def start_namesrv(
     warn_if_open(config, config.bind_address)
     warn_if_plain_needs_no_certificate(config)
     port = sock.getsockname()[1]
-    listener = Listener("listenPort", config.bind_address, port, service(system, config, acl))
+    refusals = Refusals(system.clock.now_ms)
+    serves = service(system, config, acl, refusals)
+    listener = Listener("listenPort", config.bind_address, port, serves)
     metrics: MetricsServer | None = None
     try:
         metrics = open_metrics(config, pages)
         system.start(
-            *children(system, config, [(listener, sock)], acl, tls),
+            *children(system, config, [(listener, sock)], acl, tls, refusals),
             *([] if metrics is None else _metrics_children(system, metrics, tls)),
         )
     except BaseException:

@@ -6,10 +6,10 @@ white address may without a key is judged first, so that nothing is hashed for i
 """
 
 from collections.abc import Sequence
-from ipaddress import IPv4Address, IPv6Address, ip_address
+from typing import NoReturn
 
 from actors.access.grant import NOBODY, AccessRefused, Grant
-from actors.access.guard import Guard
+from actors.access.guard import Guard, address_of
 from actors.access.rights import Fields, Level
 from protocol.codes import RequestCode
 from protocol.command import RemotingCommand
@@ -24,8 +24,7 @@ from protocol.signature import (
     SecretKey,
     signed_values,
 )
-from protocol.topic_names import RETRY_TOPIC_PREFIX
-from storage.access.acl_file import PUB, SUB, Account
+from storage.access.acl_file import Account
 from storage.access.acl_files import AclSnapshot
 
 _SHOWN_CHARS_MAX = 128
@@ -52,12 +51,13 @@ class Gate:
         self._guard = guard
         self._host = host
         self._is_encrypted = is_encrypted
-        self._address = _address_of(host)
-        self._is_proven = False
-        """Whether a right signature has come over this connection."""
+        self._address = address_of(host)
+        self._proven: set[str] = set()
+        """Accounts of which a right signature has come over this connection."""
         self._seen: AclSnapshot | None = None
         self._is_white = False
         self._grants: dict[str, Grant] = {}
+        self._white_grants: dict[str, Grant] = {}
         self._quick: dict[SendShape, tuple[str, SecretKey]] = {}
         """Account and secret of sends that need only their signature looked at."""
 
@@ -78,7 +78,9 @@ class Gate:
         right.check(grant, code, fields)
         if code in _REPLIES:
             header = SendMessageHeader.of_command(command)
-            grant.require_topic(code, self._guard.reply_topic, PUB, header.producer_group)
+            for topic in (self._guard.reply_topic, header.topic):  # it is stored in the latter
+                if not grant.may_send(topic):
+                    grant.refuse_topic(code, topic, header.producer_group)
         if grant.account.broker:
             self._guard.note_broker(self._host)
         return grant
@@ -139,8 +141,7 @@ class Gate:
         else:
             grant = self._authenticated(asked, "", b"", "", (), None)
         topic = shape.topic
-        perm = SUB if topic.startswith(RETRY_TOPIC_PREFIX) else PUB
-        if grant.may_use_topic(topic, perm):
+        if grant.may_send(topic):
             account = grant.account
             if isinstance(shape, LearntShape) and not account.max_age_s:
                 if len(self._quick) >= _QUICK_MAX:
@@ -162,6 +163,7 @@ class Gate:
         if snapshot is not self._seen:
             self._seen = snapshot
             self._grants.clear()
+            self._white_grants.clear()
             self._quick.clear()
             self._is_white = self._address is not None and self._address in snapshot.white
 
@@ -170,7 +172,13 @@ class Gate:
         return self._seen.accounts.get(access_key)
 
     def _white_grant(self, account: Account) -> Grant:
-        return self._guard.granted(account, is_white=True, is_proven=False, address=self._host)
+        grant = self._white_grants.get(account.access_key)
+        if grant is None:
+            assert self._seen is not None
+            grant = self._white_grants[account.access_key] = self._guard.granted(
+                account, self._seen, is_white=True, is_proven=False, address=self._host
+            )
+        return grant
 
     def _authenticated(
         self,
@@ -184,7 +192,7 @@ class Gate:
         """Raises AccessRefused, ShutOut."""
         account = self._known(access_key)
         name = "" if account is None else access_key
-        if not self._is_proven and self._guard.tries.is_shut_out(self._host, name):
+        if name not in self._proven and self._guard.tries.is_shut_out(self._host, name):
             raise ShutOut("too many wrong keys or signatures")
         if not access_key:
             return self._without_signature(asked, NOBODY, NO_KEY)
@@ -199,12 +207,19 @@ class Gate:
         if not is_right:
             text = f"Check signature failed for accessKey={access_key}"
             return self._without_signature(asked, account, text)
-        self._check_circumstances(asked, account, timestamp)
-        self._is_proven = True
+        self._check_place(asked, account)
+        if account.max_age_s and not self._is_fresh(account, timestamp):
+            if self._is_in(account):  # where no signature is wanted an old one counts as none
+                return self._white_grant(account)
+            text = f"The request of accessKey={access_key} is too old or has no time"
+            self._refuse(asked, account, text)
+        self._proven.add(access_key)
         grant = self._grants.get(access_key)
         if grant is None:
+            assert self._seen is not None
             grant = self._grants[access_key] = self._guard.granted(
                 account,
+                self._seen,
                 is_white=self._is_white or self._is_in(account),
                 is_proven=True,
                 address=self._host,
@@ -214,6 +229,7 @@ class Gate:
     def _without_signature(self, asked: Asked, account: Account, text: str) -> Grant:
         """A white address passes all the same, as far as it goes."""
         if self._is_in(account):
+            self._check_place(asked, account)
             return self._white_grant(account)
         if self._is_white:
             return self._white_grant(NOBODY)
@@ -222,7 +238,7 @@ class Gate:
             raise ShutOut(text)
         raise AccessRefused(text)
 
-    def _check_circumstances(self, asked: Asked, account: Account, timestamp: str) -> None:
+    def _check_place(self, asked: Asked, account: Account) -> None:
         name = account.access_key
         if account.allowed is not None and (
             self._address is None or self._address not in account.allowed
@@ -230,14 +246,12 @@ class Gate:
             self._refuse(asked, account, f"accessKey={name} is not allowed from this address")
         if account.require_tls and not self._is_encrypted:
             self._refuse(asked, account, f"accessKey={name} is only allowed over TLS")
-        if account.max_age_s:
-            age_ms = self._guard.now_ms() - (int(timestamp) if _is_time(timestamp) else 0)
-            if abs(age_ms) > account.max_age_s * 1000:
-                self._refuse(
-                    asked, account, f"The request of accessKey={name} is too old or has no time"
-                )
 
-    def _refuse(self, asked: Asked, account: Account, text: str) -> None:
+    def _is_fresh(self, account: Account, timestamp: str) -> bool:
+        age_ms = self._guard.now_ms() - (int(timestamp) if _is_time(timestamp) else 0)
+        return abs(age_ms) <= account.max_age_s * 1000
+
+    def _refuse(self, asked: Asked, account: Account, text: str) -> NoReturn:
         self._note(asked, account, text)
         raise AccessRefused(text)
 
@@ -248,13 +262,6 @@ class Gate:
 
     def _is_in(self, account: Account) -> bool:
         return self._address is not None and self._address in account.white
-
-
-def _address_of(host: str) -> IPv4Address | IPv6Address | None:
-    try:
-        return ip_address(host)
-    except ValueError:
-        return None
 
 
 def _is_time(text: str) -> bool:

@@ -4,15 +4,15 @@ A handler asks it where only the handler knows what is asked for: the topic of a
 groups in a body. A request without a grant came to a server without access control.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import NoReturn
 
 from actors.access.refusals import Refusals
 from protocol.codes import ResponseCode
 from protocol.errors import RemoteError
-from protocol.topic_names import RETRY_TOPIC_PREFIX
-from storage.access.acl_file import PUB, SUB, Account
+from protocol.topic_names import REFUSED_TOPICS, RETRY_TOPIC_PREFIX
+from storage.access.acl_file import DENY, PUB, SUB, Account
 
 PREFIX = "org.apache.rocketmq.acl.common.AclException: "
 """Before each text, as clients know it."""
@@ -40,6 +40,23 @@ class Grant:
     address: str
     refusals: Refusals
     reply_topic: str
+    is_proven: bool = False
+    """By a signature."""
+    seen: object = None
+    """The accounts that it was found out under."""
+    renewed: Callable[["Grant"], "Grant"] | None = None
+    """The same under those that are in force."""
+
+    def current(self) -> "Grant":
+        """What the asker may do now; itself where no account has changed since."""
+        return self if self.renewed is None else self.renewed(self)
+
+    def of_waiting(self, code: int, group: str, topic: str) -> "Grant":
+        """Of who waits to consume, as it is now. Raises AccessRefused where it may no more."""
+        now = self.current()
+        if now is not self:
+            now.require_consumers(code, ((group, (topic,)),))
+        return now
 
     @property
     def passes_all(self) -> bool:
@@ -52,13 +69,17 @@ class Grant:
             return True
         if topic.startswith(RETRY_TOPIC_PREFIX):
             return self.may_use_group(topic[len(RETRY_TOPIC_PREFIX) :], perm)
-        account = self.account
-        found = account.topic_perms.get(topic)
-        if found is None:
-            found = account.default_topic_perm
-            if topic == self.reply_topic:
-                found |= PUB
+        listed = self.account.topic_perms.get(topic)
+        if listed is None and topic in REFUSED_TOPICS and not self.is_admin:
+            return False  # others' messages wait there, also of topics that it is denied
+        found = self.account.default_topic_perm if listed is None else listed
+        if topic == self.reply_topic and listed != DENY:
+            found |= PUB
         return found & perm == perm
+
+    def may_send(self, topic: str) -> bool:
+        """Whether it may send to a topic; to a retry topic sends who consumes with its group."""
+        return self.may_use_topic(topic, SUB if topic.startswith(RETRY_TOPIC_PREFIX) else PUB)
 
     def may_use_group(self, group: str, perm: int) -> bool:
         """Whether it has all of these permissions for a group."""

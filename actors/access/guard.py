@@ -5,7 +5,7 @@ It knows the accounts in force, which its owner replaces whole, and counts who w
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from ipaddress import ip_address
+from ipaddress import IPv4Address, IPv6Address, ip_address
 from secrets import token_hex
 
 from actors.access.grant import Grant
@@ -74,15 +74,52 @@ class Guard:
         """Whether a slave may be there: a white address, or one where a broker is."""
         if self.now_ms() - self.broker_hosts.get(host, -BROKER_KNOWN_MS) < BROKER_KNOWN_MS:
             return True
-        try:
-            return ip_address(host) in self.accounts.value.white
-        except ValueError:
-            return False
+        address = address_of(host)
+        return address is not None and address in self.accounts.value.white
 
-    def granted(self, account: Account, *, is_white: bool, is_proven: bool, address: str) -> Grant:
-        """What it may do; only a signature makes an administrator."""
+    def granted(
+        self,
+        account: Account,
+        seen: AclSnapshot,
+        *,
+        is_white: bool,
+        is_proven: bool,
+        address: str,
+    ) -> Grant:
+        """What it may do, as `seen` says; only a signature makes an administrator."""
         is_admin = (is_proven and account.admin) or (is_white and self.is_white_admin)
-        return Grant(account, is_white, is_admin, address, self.refusals, self.reply_topic)
+        return Grant(
+            account,
+            is_white,
+            is_admin,
+            address,
+            self.refusals,
+            self.reply_topic,
+            is_proven,
+            seen,
+            self.renewed,
+        )
+
+    def renewed(self, grant: Grant) -> Grant:
+        """The same of the accounts in force; one that is deleted may do nothing."""
+        snapshot = self.accounts.value
+        if snapshot is grant.seen:
+            return grant
+        name = grant.account.access_key
+        account = snapshot.accounts.get(name) or Account(name, ())
+        address = address_of(grant.address)
+        is_white = address is not None and (address in snapshot.white or address in account.white)
+        return self.granted(
+            account, snapshot, is_white=is_white, is_proven=grant.is_proven, address=grant.address
+        )
+
+
+def address_of(host: str) -> IPv4Address | IPv6Address | None:
+    """None of a text that is no address."""
+    try:
+        return ip_address(host)
+    except ValueError:
+        return None
 
 
 def new_guard(

@@ -11,12 +11,13 @@ Source: acl/plain/PlainAccessValidator.java, PlainPermissionManager.java.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
 from actors.access.grant import Grant
 from protocol.codes import RequestCode as Code
-from storage.access.acl_file import PUB, SUB
+from protocol.topic_names import REPLY_TOPIC_SUFFIX, TRACE_TOPIC
+from storage.access.acl_file import DENY, PUB, SUB
 
 Fields = Mapping[str, str]
 
@@ -43,6 +44,8 @@ class Right:
     """One of the permissions is enough."""
     group_field: str = ""
     """Who asks, for the count of refusals."""
+    leaves_open: bool = False
+    """Not asked about the topics of traces and replies, to which brokers let everybody send."""
 
     def check(self, grant: Grant, code: int, fields: Fields) -> None:
         """Raises AccessRefused."""
@@ -76,9 +79,17 @@ class Right:
         return False
 
     def _may_use_topic(self, grant: Grant, topic: str, perm: int) -> bool:
+        if self.leaves_open and _is_open(grant, topic):
+            return True
         if not self.either:
             return grant.may_use_topic(topic, perm)
         return any(grant.may_use_topic(topic, each) for each in (PUB, SUB) if perm & each)
+
+
+def _is_open(grant: Grant, topic: str) -> bool:
+    if topic.endswith(REPLY_TOPIC_SUFFIX):
+        return grant.account.topic_perms.get(topic) != DENY
+    return topic == TRACE_TOPIC
 
 
 def _groups(field: str, level: Level = Level.NOBODY) -> Right:
@@ -212,10 +223,11 @@ NAMESRV_RIGHTS: Mapping[int, Right] = {
     Code.DELETE_TOPIC_IN_NAMESRV: _ADMIN,
     Code.UPDATE_NAMESRV_CONFIG: _ADMIN,
     Code.GET_NAMESRV_CONFIG: _ADMIN,
+    Code.GET_ACL_REFUSALS: _ADMIN,
 }
 STRICT_NAMESRV_RIGHTS: Mapping[int, Right] = {
     **NAMESRV_RIGHTS,
-    Code.GET_ROUTEINFO_BY_TOPIC: _ANY_USE,
+    Code.GET_ROUTEINFO_BY_TOPIC: replace(_ANY_USE, leaves_open=True),
 }
 """With aclRoutePermEnable: routes only of topics that the asker may use."""
 

@@ -51,14 +51,18 @@ class _Look:
 
 
 class AclWatch(Responder):
-    """Takes over what somebody writes into the files. Runs on a thread: it reads them."""
+    """Takes over what somebody writes into the files, and shows who was refused what.
+
+    Runs on a thread: it reads them.
+    """
 
     where: ClassVar[Where] = "thread"
 
-    def __init__(self, store: AclStore | None) -> None:
+    def __init__(self, store: AclStore | None, refusals: Refusals) -> None:
         """`store`: None where there is no access control."""
         super().__init__()
         self.store = store
+        self._refusals = refusals
 
     def on_start(self) -> None:
         if self.store is not None:
@@ -69,6 +73,19 @@ class AclWatch(Responder):
         """Reads the files; what cannot be used changes nothing."""
         if self.store is not None:
             self.store.look()
+
+    @serves(RequestCode.GET_ACL_REFUSALS)
+    def on_refusals(self, request: Request) -> RemotingCommand:
+        """Who was refused what since the start."""
+        self._store()
+        body = AclRefusals([each.shown() for each in self._refusals.all()])
+        return request.command.answer(body=body.encode())
+
+    def _store(self) -> AclStore:
+        """Where 4.9.7 without aclEnable says nothing, and the asker waits for its timeout."""
+        if self.store is None:
+            raise RemoteError(ResponseCode.SYSTEM_ERROR, ACL_IS_OFF)
+        return self.store
 
 
 class AccessControl(AclWatch):
@@ -83,8 +100,7 @@ class AccessControl(AclWatch):
         broker_address: str,
         cluster_name: str,
     ) -> None:
-        super().__init__(store)
-        self._refusals = refusals
+        super().__init__(store, refusals)
         self._names = broker_name, broker_address, cluster_name
 
     @serves(*_FAILURES)
@@ -135,16 +151,3 @@ class AccessControl(AclWatch):
         """Everything but the secrets."""
         body = fastjson.dumps(self._store().shown(), sort_keys=True)
         return request.command.answer(fields={}, body=body)
-
-    @serves(RequestCode.GET_ACL_REFUSALS)
-    def on_refusals(self, request: Request) -> RemotingCommand:
-        """Who was refused what since the start."""
-        self._store()
-        body = AclRefusals([each.shown() for each in self._refusals.all()])
-        return request.command.answer(body=body.encode())
-
-    def _store(self) -> AclStore:
-        """Where 4.9.7 without aclEnable says nothing, and the asker waits for its timeout."""
-        if self.store is None:
-            raise RemoteError(ResponseCode.SYSTEM_ERROR, ACL_IS_OFF)
-        return self.store

@@ -34,11 +34,11 @@ from actors.engine.address import Address
 from actors.engine.published import Published
 from actors.network.client_calls import AskProducer, CallClient, NoProducer, next_opaque
 from actors.network.limits import Rarely
-from actors.network.request import Peer, PeerClosed, Request, Responder, serves, short_body
+from actors.network.request import PeerClosed, Request, Responder, serves, short_body
 from actors.pulling.compile_budget import CompileBudget
 from actors.pulling.property_filters import TAG_EXPRESSIONS, compiled, not_supported
 from actors.tables.consumer_filters import RegisterFilters, UnregisterFilters
-from actors.tables.consumer_views import ConsumerView, Member, Subscription
+from actors.tables.consumer_views import ConsumerView, Member, Producing, Subscription
 from actors.tables.groups import GroupConfigs, GroupFinder
 from actors.tables.registering import WhenRegistered
 from actors.tables.topic_set import UNIT_SUB_FLAG
@@ -101,7 +101,7 @@ class Clients(Responder):
         topics: Published[Mapping[str, TopicConfig]],
         groups: Published[GroupConfigs],
         consumers: Published[Mapping[str, ConsumerView]],
-        producers: Published[Mapping[str, Sequence[Peer]]],
+        producers: Published[Mapping[str, Sequence[Producing]]],
         filters: Published[ConsumerFilters],
         topic_table: Address,
         group_table: Address,
@@ -149,6 +149,7 @@ class Clients(Responder):
             command.language,
             command.version,
             self.system.clock.monotonic_ms(),
+            grant=request.grant,
         )
         consumers = data.consumer_data_set
         topics = self._topic_configs.value

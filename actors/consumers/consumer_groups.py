@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from actors.consumers.mismatches import mismatches_of
 from actors.network.request import Peer
-from actors.tables.consumer_views import ConsumerView, Member, Mismatch, Subscription
+from actors.tables.consumer_views import ConsumerView, Member, Mismatch, Producing, Subscription
 from protocol.bodies import ConsumerData, SubscriptionData
 
 View = TypeVar("View")
@@ -183,18 +183,19 @@ class Producers:
     def __init__(self) -> None:
         self.groups: dict[str, dict[int, Member]] = {}
         self._by_client: dict[str, Member] = {}
-        """Who came last with a clientId; some may be gone."""
+        """Who has a clientId: the last one that came with it, but none of another account while the
+        one before is there; some may be gone."""
         self._groups_of: dict[int, dict[str, None]] = {}
         """By connection."""
-        self._view: Mapping[str, Sequence[Peer]] = {}
+        self._view: Mapping[str, Sequence[Producing]] = {}
         self._stale: set[str] = set()
 
     @property
-    def view(self) -> Mapping[str, Sequence[Peer]]:
+    def view(self) -> Mapping[str, Sequence[Producing]]:
         """Who is in each group, as others may see it: replaced, never changed."""
         if self._stale:
             found = {name: self.groups.get(name, {}).values() for name in self._stale}
-            new = {name: tuple(each.peer for each in found[name]) for name in found if found[name]}
+            new = {name: _by_account(found[name]) for name in found if found[name]}
             self._view = renewed(self._view, self._stale, new)
             self._stale.clear()
         return self._view
@@ -203,13 +204,25 @@ class Producers:
         """A producer says that it is there; whether that is new."""
         members = self.groups.setdefault(group_name, {})
         peer_id = member.peer.peer_id
-        is_new = peer_id not in members
+        known = members.get(peer_id)
         members[peer_id] = member
-        self._by_client[member.client_id] = member
-        if is_new:
+        self._claim(member)
+        if known is None:
             self._groups_of.setdefault(peer_id, {})[group_name] = None
+        if known is None or known.account != member.account:
             self._stale.add(group_name)
-        return is_new
+        return known is None
+
+    def _claim(self, member: Member) -> None:
+        """Else another account would get the replies of a client whose name it takes."""
+        held = self._by_client.get(member.client_id)
+        if (
+            held is None
+            or _name(held) == _name(member)
+            or held.peer.peer_id == member.peer.peer_id
+            or held.peer.peer_id not in self._groups_of
+        ):
+            self._by_client[member.client_id] = member
 
     def kinds(self) -> list[tuple[int, int]]:
         """Language and version of every producer connection. Any thread."""
@@ -245,13 +258,36 @@ class Producers:
             for peer_id in _silent(members.values(), now_ms):
                 self.unregister(name, peer_id)
         live = [member for members in self.groups.values() for member in members.values()]
-        live.sort(key=lambda member: member.updated_ms)
-        self._by_client = {member.client_id: member for member in live}
+        held, self._by_client = self._by_client, {}
+        live.sort(key=lambda member: (not _is_of(held, member), member.updated_ms))
+        for member in live:  # whoever has a clientId first
+            self._claim(member)
 
 
 def renewed(old: Mapping[str, View], stale: Set[str], new: Mapping[str, View]) -> dict[str, View]:
     """A table as it is now: all that has changed at once, for a copy for each of it adds up."""
     return {**{name: view for name, view in old.items() if name not in stale}, **new}
+
+
+def _by_account(members: Iterable[Member]) -> tuple[Producing, ...]:
+    members = [*members]
+    if members[0].grant is None:  # there is no access control
+        return (Producing(tuple(each.peer for each in members)),)
+    found: dict[tuple[str, str] | None, list[Member]] = {}
+    for each in members:
+        found.setdefault(each.account, []).append(each)
+    return tuple(
+        Producing(tuple(each.peer for each in same), same[0].grant) for same in found.values()
+    )
+
+
+def _name(member: Member) -> str | None:
+    return None if member.account is None else member.account[0]
+
+
+def _is_of(held: Mapping[str, Member], member: Member) -> bool:
+    holder = held.get(member.client_id)
+    return holder is not None and holder.peer.peer_id == member.peer.peer_id
 
 
 def _silent(members: Iterable[Member], now_ms: float) -> list[int]:

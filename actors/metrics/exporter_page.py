@@ -280,9 +280,9 @@ class ExporterPage:
         producers = [
             (
                 labels({"cluster": self._cluster, "broker": self._broker, "group": group}),
-                len(peers),
+                sum(len(each.peers) for each in same),
             )
-            for group, peers in tables.producers.value.items()
+            for group, same in tables.producers.value.items()
             if shows(group)
         ]
         page.gauge("rocketmq_producer_count", "Producers of a group", producers[:most])

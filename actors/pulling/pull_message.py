@@ -174,6 +174,9 @@ class PullMessage(Responder):
         if self._hooks.see_pulls:
             self._show(request, header, this)
         try:
+            if this.is_again and (grant := request.grant) is not None:
+                code = request.command.code
+                request.grant = grant.of_waiting(code, header.consumer_group, header.topic)
             self._rules.check_readable()
             group = self._rules.check_group(
                 header.consumer_group, self._groups.find(header.consumer_group)

@@ -108,13 +108,14 @@ def addresses_of(text: str) -> Addresses:
 def with_environment(values: Mapping[str, str], overrides: Mapping[str, str]) -> dict[str, str]:
     """The settings with the account from the environment, where the file names none.
 
-    Raises StoreError for a secret on the command line.
+    Raises StoreError for a part of it on the command line.
     """
-    if BROKER_SECRET_KEY in overrides:
-        raise StoreError(
-            f"{BROKER_SECRET_KEY} stands on the command line, which everybody can read: write it"
-            f" into the settings file, or into {_FROM_ENVIRONMENT[BROKER_SECRET_KEY]}."
-        )
+    for name, variable in _FROM_ENVIRONMENT.items():
+        if name in overrides:
+            raise StoreError(
+                f"{name} stands on the command line, which everybody can read: write it"
+                f" into the settings file, or into {variable}."
+            )
     found = {
         name: os.environ[variable]
         for name, variable in _FROM_ENVIRONMENT.items()

@@ -4,8 +4,10 @@ Source: broker/client/ConsumerManager.java, ConsumerGroupInfo.java.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
+from actors.access.grant import Grant
 from actors.network.request import Peer
 from protocol.bodies import SubscriptionData
 
@@ -52,6 +54,34 @@ class Member:
     """When this connection came into the group; heartbeats later than that do not change it."""
     wants: Mapping[str, SubscriptionData] = field(default_factory=dict)
     """What this client alone said last, by topic; for a producer nothing."""
+    grant: Grant | None = None
+    """What it said so with; None where there is no access control."""
+
+    @property
+    def account(self) -> tuple[str, str] | None:
+        """Its name, and the address where that is a white one: with the same go the same rights.
+        None where there is no access control."""
+        grant = self.grant
+        if grant is None:
+            return None
+        return grant.account.access_key, grant.address if grant.is_white else ""
+
+
+class Producing(NamedTuple):
+    """Those of a producer group that have the same rights: a few of them, however many peers."""
+
+    peers: Sequence[Peer]
+    grant: Grant | None = None
+    """Of one of them; None where there is no access control."""
+
+    def may_send(self, topic: str) -> bool:
+        """Whether they could have sent to this topic, as accounts are now."""
+        if self.grant is None:
+            return True
+        now = self.grant.current()
+        if now.is_white and not self.grant.is_white:  # the others are elsewhere
+            now = replace(now, is_white=False)
+        return now.may_send(topic)
 
 
 @dataclass(frozen=True, slots=True)

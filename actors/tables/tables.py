@@ -3,9 +3,8 @@
 from collections.abc import Mapping, Sequence
 
 from actors.engine.published import Published
-from actors.network.request import Peer
 from actors.tables.consumer_offsets import Offsets
-from actors.tables.consumer_views import ConsumerView
+from actors.tables.consumer_views import ConsumerView, Producing
 from actors.tables.groups import GroupConfigs
 from protocol.bloom import BloomFilter
 from protocol.bodies import TopicConfig, TopicConfigTable
@@ -20,7 +19,7 @@ class Tables:
         self.topic_table = Published(TopicConfigTable())
         self.groups: Published[GroupConfigs] = Published({})
         self.consumers: Published[Mapping[str, ConsumerView]] = Published({})
-        self.producers: Published[Mapping[str, Sequence[Peer]]] = Published({})
+        self.producers: Published[Mapping[str, Sequence[Producing]]] = Published({})
         self.offsets: Published[Offsets] = Published({})
         self.live_offsets: Published[Offsets] = Published({})
         """The table itself, which changes: who reads it copies an entry in one step."""

@@ -38,6 +38,7 @@ from actors.sending.internal_append import (
 from actors.sending.recent_halves import RecentHalves
 from actors.statistics.transaction_stats import TransactionStats
 from actors.tables.consumer_offsets import CommitOffset
+from actors.tables.consumer_views import Producing
 from actors.tables.topics import CreateSystemTopic
 from actors.transactions.half_messages import HalfMessage
 from actors.transactions.half_reader import ColdReadOfHalf, HalfReader
@@ -112,7 +113,7 @@ class Transactions(Responder):
         config: BrokerConfig,
         probe: PageProbe,
         *,
-        producers: Published[Mapping[str, Sequence[Peer]]],
+        producers: Published[Mapping[str, Sequence[Producing]]],
         recent_halves: RecentHalves,
         stats: TransactionStats,
         addresses: Mapping[str, Address],
@@ -355,10 +356,11 @@ class Transactions(Responder):
             self._round.given_up_count += check.is_given_up
 
     def _ask(self, check: Check, result: InternalRecord) -> None:
-        """One of the producers of the group, in turn; none: it is checked again next time."""
+        """One of the group's producers that may send to its topic, in turn; none: it is checked
+        again next time."""
         half = check.half
-        peers = self._producers.value.get(half.group or "", ())
-        if not peers:
+        peer = self._in_turn(half)
+        if peer is None:
             if self._round is not None:
                 missing = self._round.no_producer
                 missing[half.group or ""] = missing.get(half.group or "", 0) + 1
@@ -367,8 +369,24 @@ class Transactions(Responder):
             check.own, result.queue_offset, result.physical_offset, self._store_host
         )
         if question is not None:
-            self._turn += 1
-            peers[self._turn % len(peers)].send(question)
+            peer.send(question)
+
+    def _in_turn(self, half: HalfMessage) -> Peer | None:
+        topic = half.text(b"REAL_TOPIC") or ""
+        found = [
+            each.peers
+            for each in self._producers.value.get(half.group or "", ())
+            if each.may_send(topic)  # the question has the whole message
+        ]
+        if not found:
+            return None
+        self._turn += 1
+        place = self._turn % sum(map(len, found))
+        for peers in found:
+            if place < len(peers):
+                return peers[place]
+            place -= len(peers)
+        raise AssertionError(place)
 
     @property
     def _store_host(self) -> bytes:

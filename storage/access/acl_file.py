@@ -37,6 +37,9 @@ from storage.errors import StoreError
 
 FILE_BYTES_MAX = 1 << 20
 _DEPTH_MAX = 8
+_DIGITS_MAX = 18
+"""A longer number stays text: nobody counts so far, and JSON has no room for it."""
+
 _KEY_CHARS_MIN = 7
 
 DENY, PUB, SUB = 1, 4, 8
@@ -50,6 +53,7 @@ ACCOUNT_KEYS = {
     *("allowedRemoteAddresses", "aclMaxAgeSeconds", "defaultTopicPerm", "defaultGroupPerm"),
     *("topicPerms", "groupPerms"),
 }
+_SINGLE_KEYS = ACCOUNT_KEYS - {"allowedRemoteAddresses", "topicPerms", "groupPerms"}
 _EXACT_TEXTS = {"accessKey", "secretKey", "previousSecretKey"}
 """Keys whose value must mean the same to every reader of YAML."""
 
@@ -111,6 +115,8 @@ def parse_acl_file(path: str, data: bytes) -> AclFile:
     raw = _Reader(path, data).whole()
     accounts, samples, unknown = [], [], sorted(raw.keys() - _FILE_KEYS)
     seen: set[str] = set()
+    if isinstance(raw.get(ACCOUNTS), dict):
+        raise _error(path, ACCOUNTS, "it is no list: begin each account with a dash")
     for number, entry in enumerate(as_list(raw.get(ACCOUNTS)), 1):
         if not isinstance(entry, dict):
             raise _error(path, f"account {number}", "it is no list of keys and values")
@@ -120,10 +126,10 @@ def parse_acl_file(path: str, data: bytes) -> AclFile:
         seen.add(account.access_key)
         accounts.append(account)
         unknown += sorted(entry.keys() - ACCOUNT_KEYS)
-        if is_sample(account.access_key, _text(entry.get("secretKey"))):
+        secrets = (_text(entry.get(name)) for name in ("secretKey", "previousSecretKey"))
+        if any(is_sample(account.access_key, secret) for secret in secrets):
             samples.append(account.access_key)
-    texts = [_text(each) for each in as_list(raw.get(WHITE_LIST))]
-    white = _addresses(path, WHITE_LIST, texts)
+    white = _addresses(path, WHITE_LIST, _texts(path, WHITE_LIST, raw, WHITE_LIST))
     return AclFile(path, tuple(accounts), white, _version(raw), raw, tuple(unknown), tuple(samples))
 
 
@@ -160,6 +166,9 @@ def split_perm(entry: str) -> tuple[str, int] | None:
 def _account(path: str, number: int, entry: dict[str, Any]) -> Account:
     name = _text(entry.get("accessKey"))
     where = f"account {name or number}"
+    for key in sorted(entry.keys() & _SINGLE_KEYS):
+        if isinstance(entry[key], list | dict):
+            raise _error(path, where, f"{key} has several values: it may have one")
     secrets = [_text(entry.get("secretKey"))]
     if _text(entry.get("previousSecretKey")):
         secrets.append(_text(entry["previousSecretKey"]))
@@ -172,9 +181,11 @@ def _account(path: str, number: int, entry: dict[str, Any]) -> Account:
     if not isinstance(max_age_s, int) or max_age_s < 0:
         raise _error(path, where, f"aclMaxAgeSeconds is {max_age_s}: it is a number of seconds")
     white = _addresses(path, where, [_text(entry.get("whiteRemoteAddress"))])
-    allowed = [_text(each) for each in as_list(entry.get("allowedRemoteAddresses"))]
+    allowed = _texts(path, where, entry, "allowedRemoteAddresses")
     topics = _perms(path, where, entry, "topicPerms")
     groups = _perms(path, where, entry, "groupPerms")
+    # 4.9.7 has one table of both, in which a group is its retry topic, and topics come last.
+    groups |= {topic: topics.pop(topic) for topic in [*topics] if _is_retry(topic)}
     return Account(
         name,
         tuple(SecretKey(secret) for secret in secrets),
@@ -188,7 +199,7 @@ def _account(path: str, number: int, entry: dict[str, Any]) -> Account:
         default_topic_perm=parse_perm(_text(entry.get("defaultTopicPerm"))),
         default_group_perm=parse_perm(_text(entry.get("defaultGroupPerm"))),
         topic_perms=topics,
-        group_perms={name.removeprefix(RETRY_TOPIC_PREFIX): groups[name] for name in groups},
+        group_perms={group.removeprefix(RETRY_TOPIC_PREFIX): groups[group] for group in groups},
     )
 
 
@@ -201,10 +212,10 @@ def _flag(path: str, where: str, entry: dict[str, Any], key: str) -> bool:
 
 def _perms(path: str, where: str, entry: dict[str, Any], key: str) -> dict[str, int]:
     found = {}
-    for each in as_list(entry.get(key)):
-        split = split_perm(_text(each))
+    for text in _texts(path, where, entry, key):
+        split = split_perm(text)
         if split is None:
-            raise _error(path, where, f"{key} holds {_text(each)!r}: write NAME=PERM")
+            raise _error(path, where, f"{key} holds {text!r}: write NAME=PERM")
         found[split[0]] = split[1]
     return found
 
@@ -235,6 +246,17 @@ def as_list(value: Any) -> list[Any]:
     return value if isinstance(value, list) else [value]
 
 
+def _texts(path: str, where: str, entry: Mapping[str, Any], key: str) -> list[str]:
+    values = as_list(entry.get(key))
+    if any(isinstance(each, list | dict) for each in values):
+        raise _error(path, where, f"{key} is no list of texts")
+    return [_text(each) for each in values]
+
+
+def _is_retry(topic: str) -> bool:
+    return topic.startswith(RETRY_TOPIC_PREFIX)
+
+
 def _text(value: Any) -> str:
     return "" if value is None else str(value)
 
@@ -250,22 +272,31 @@ class _Reader:
         self._path = path
         if len(data) > FILE_BYTES_MAX:
             raise AclFileError(f"{path}: it has more than {FILE_BYTES_MAX} bytes.")
+        self._events = self._parsed(data)
+
+    def _parsed(self, data: bytes) -> Iterator[Any]:
+        """As far as somebody reads on: to parse what lies deep takes time by the square."""
         try:
-            self._events: Iterator[Any] = iter([*yaml.parse(data, Loader=_LOADER)])
-        except (yaml.YAMLError, UnicodeDecodeError) as error:
+            yield from yaml.parse(data, Loader=_LOADER)
+        except (yaml.YAMLError, ValueError, OverflowError) as error:
             mark = getattr(error, "problem_mark", None)
             line = f" in line {mark.line + 1}" if mark is not None else ""
-            raise AclFileError(f"{path}: it is no YAML{line}.") from None
+            raise AclFileError(f"{self._path}: it is no YAML{line}.") from None
 
     def whole(self) -> dict[str, Any]:
         """The document; an empty one has no keys."""
+        documents: list[dict[str, Any]] = []
         for event in self._events:
-            if isinstance(event, yaml.DocumentStartEvent):
-                value = self._value(next(self._events), "", 0)
-                if value is not None and not isinstance(value, dict):
-                    raise AclFileError(f"{self._path}: it does not begin with keys.")
-                return value or {}
-        return {}
+            where = f"line {event.start_mark.line + 1}"
+            if not isinstance(event, yaml.DocumentStartEvent):
+                continue
+            if documents:
+                raise _error(self._path, where, "a second document begins: write all into one")
+            value = self._value(next(self._events), "", 0)
+            if value is not None and not isinstance(value, dict):
+                raise AclFileError(f"{self._path}: it does not begin with keys.")
+            documents.append(value or {})
+        return documents[0] if documents else {}
 
     def _value(self, event: Any, key: str, depth: int) -> Any:
         where = f"line {event.start_mark.line + 1}"
@@ -302,8 +333,9 @@ class _Reader:
         tag = _RESOLVER.resolve(yaml.ScalarNode, text, (True, False))  # type: ignore[no-untyped-call]
         if tag == _NULL:
             return None
-        if tag == _INT and text.removeprefix("-").isdecimal() and str(int(text)) == text:
-            return int(text)
+        digits = text.removeprefix("-")
+        if tag == _INT and digits.isdecimal() and (digits[0] != "0" or text == "0"):
+            return int(text) if len(digits) <= _DIGITS_MAX else text
         if key in _EXACT_TEXTS and tag != _STR:
             raise _error(self._path, where, f"{key} is not the same to everybody: put it in quotes")
         return text.lower() in _TRUE if tag == _BOOL else text

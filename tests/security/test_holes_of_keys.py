@@ -13,6 +13,8 @@ import pytest
 from structlog.testing import capture_logs
 
 from actors.access import guard as guard_module
+from actors.access.gate import Gate, ShutOut
+from actors.access.grant import AccessRefused
 from actors.access.refusals import TRIES_MAX
 from actors.config import NamesrvConfig
 from protocol import signature as signature_module
@@ -25,6 +27,7 @@ from tests.support.brokers import send_command
 from tests.support.guarded import (
     ACCOUNTS,
     SECRETS,
+    STRANGE_HOST,
     GuardedBroker,
     signed,
     with_accounts,
@@ -115,6 +118,33 @@ def test_h13_too_many_wrong_signatures_close_the_connection(line: socket) -> Non
     while data := line.recv(65_536):
         answers += len([*frames.receive(data)])
     assert answers <= TRIES_MAX
+
+
+def test_h13_an_account_that_is_proven_opens_no_door_to_guesses_at_another() -> None:
+    made = GuardedBroker(1)
+    guard = made.broker.guard
+    assert guard is not None
+    own = signed(RemotingCommand(Code.GET_MAX_OFFSET, {"topic": "Orders"}), "shop-account")
+
+    def proven() -> Gate:
+        gate = Gate(guard, STRANGE_HOST)
+        assert gate.grant(own).account.access_key == "shop-account"
+        return gate
+
+    def guess(gate: Gate, account: str, secret: str | None) -> None:
+        gate.grant(signed(RemotingCommand(Code.GET_BROKER_CLUSTER_ACL_CONFIG), account, secret))
+
+    before, answered = proven(), 0
+    for number in range(3 * TRIES_MAX):
+        account = ("administrator", f"unknown-{number}")[number % 2]
+        with pytest.raises(AccessRefused) as refused:
+            guess(proven(), account, f"secret-{number}")
+        answered += not isinstance(refused.value, ShutOut)
+    assert answered == 2 * TRIES_MAX, "20 each of the administrator, and of those nobody knows"
+    with pytest.raises(ShutOut):
+        guess(proven(), "administrator", None)
+    assert before.grant(own), "who is right goes on"
+    made.stop()
 
 
 def test_h18_a_file_makes_no_objects() -> None:

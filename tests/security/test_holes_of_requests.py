@@ -21,6 +21,7 @@ from protocol.command import RemotingCommand
 from protocol.headers.client import ConsumerSendMsgBackHeader
 from protocol.headers.offset import QueryConsumerOffsetHeader
 from protocol.headers.pull import QueryMessageHeader, ViewMessageHeader
+from protocol.headers.send import SendMessageHeader
 from protocol.headers.transaction import EndTransactionHeader
 from protocol.sysflag import TRANSACTION_COMMIT
 from tests.support.brokers import pull_command, send_command
@@ -202,6 +203,40 @@ def test_h1_a_reply_needs_pub_of_the_reply_topic() -> None:
     made = with_accounts(1, ACCOUNTS.replace("topicPerms: [Orders=SUB]", listed))
     reply = replace(send_command(topic="Orders"), code=Code.SEND_REPLY_MESSAGE_V2)
     assert refused(made, READER, reply) == "topic:DefaultCluster_REPLY_TOPIC"
+    made.stop()
+
+
+@pytest.mark.parametrize("code", [Code.SEND_REPLY_MESSAGE, Code.SEND_REPLY_MESSAGE_V2])
+def test_h1_a_reply_is_stored_only_where_its_sender_may_send(code: Code) -> None:
+    made = GuardedBroker(1)
+
+    def reply(topic: str) -> RemotingCommand:
+        command = send_command(b"reply", topic=topic)
+        header = SendMessageHeader.of_command(command)
+        fields = header.encode() if code == Code.SEND_REPLY_MESSAGE else command.fields
+        return replace(command, code=code, fields=fields)
+
+    for topic in ("Topic", "BrandNew", "RMQ_SYS_TRACE_TOPIC"):
+        assert refused(made, READER, reply(topic)) == f"topic:{topic}"
+    assert refused(made, READER, reply("%RETRY%shop")) == "group:shop"
+    made.system.drain()
+    assert made.records() == [] and "BrandNew" not in made.broker.tables.topics.value
+    made.ask_as(NOTHING, reply("DefaultCluster_REPLY_TOPIC"))  # as clients send it
+    made.ask_as("shop-account", reply("Orders"))
+    made.ask_as("shop-account", reply("%RETRY%shop"))
+    made.system.drain()
+    topics = ["DefaultCluster_REPLY_TOPIC", "Orders", "%RETRY%shop"]
+    assert [record.topic for record in made.records()] == topics
+    made.stop()
+
+
+def test_h1_the_reply_topic_takes_replies_unless_it_is_listed_as_denied() -> None:
+    listed = "topicPerms: [Orders=SUB, DefaultCluster_REPLY_TOPIC=SUB]"
+    made = with_accounts(1, ACCOUNTS.replace("topicPerms: [Orders=SUB]", listed))
+    command = send_command(b"reply", topic="DefaultCluster_REPLY_TOPIC")
+    made.ask_as(READER, replace(command, code=Code.SEND_REPLY_MESSAGE_V2))
+    made.system.drain()
+    assert [record.body for record in made.records()] == [b"reply"]
     made.stop()
 
 

@@ -9,6 +9,7 @@ from socket import socketpair
 import pytest
 
 from actors.access.guard import BROKER_KNOWN_MS
+from actors.access.refusals import Refusals
 from actors.admin.settings import REFUSED
 from actors.config import NamesrvConfig
 from actors.namesrv_server import children, service
@@ -16,6 +17,7 @@ from actors.network.connections import Accepted
 from actors.network.service import Service
 from actors.network.start_access import opened_acl
 from protocol.bodies import DataVersion, RegisterBrokerBody, TopicConfig, TopicConfigTable
+from protocol.bodies_own import AclRefusals
 from protocol.codes import RequestCode as Code
 from protocol.command import RemotingCommand
 from protocol.headers.namesrv import BrokerIdentityHeader, RegisterBrokerHeader
@@ -54,8 +56,9 @@ class GuardedNamesrv:
         config = config or NamesrvConfig(acl_enable=True, acl_file=ACL_PATH, kv_config_path="/kv")
         self.system = SimulatedSystem(1, disk_with(TWO_WHITE + MORE), 1_700_000_000_000)
         acl = opened_acl(self.system, config, "")
-        self._service = service(self.system, config, acl)
-        specs = [each for each in children(self.system, config, [], acl)]
+        refusals = Refusals(self.system.clock.now_ms)
+        self._service = service(self.system, config, acl, refusals)
+        specs = [each for each in children(self.system, config, [], acl, None, refusals)]
         self.system.start(*(each for each in specs if each.name != "namesrv_acceptor"))
 
     def client(self, host: str = "192.0.2.50") -> LocalClient:
@@ -135,6 +138,36 @@ def test_h14_only_administrators_change_a_name_server(code: int) -> None:
     for account, host in (("broker-account", "192.0.2.50"), (None, "192.0.2.7")):
         answer = namesrv.ask(account, RemotingCommand(code, {}), host=host)
         assert "Need admin permission" in (answer.remark or "")
+
+
+def test_h14_who_was_refused_what_is_shown_to_administrators() -> None:
+    namesrv = GuardedNamesrv()
+    asked = RemotingCommand(Code.GET_ACL_REFUSALS)
+    assert namesrv.ask("shop-account", registration(), host="192.0.2.60").code == 1
+    assert "Need admin permission" in (namesrv.ask("monitor-account", asked).remark or "")
+    answer = namesrv.ask("administrator", asked)
+    found = [
+        (each.account, each.code, each.count, each.address)
+        for each in AclRefusals.decode(answer.body).refusals
+    ]
+    assert found == [
+        ("shop-account", 103, 1, "192.0.2.60"),
+        ("monitor-account", Code.GET_ACL_REFUSALS, 1, "192.0.2.50"),
+    ]
+
+
+def test_h14_routes_of_traces_and_replies_need_no_right_where_others_do() -> None:
+    strict = NamesrvConfig(
+        acl_enable=True, acl_file=ACL_PATH, kv_config_path="/kv", acl_route_perm_enable=True
+    )
+    namesrv = GuardedNamesrv(strict)
+    for topic, said in (
+        ("RMQ_SYS_TRACE_TOPIC", "No topic route info"),
+        ("DefaultCluster_REPLY_TOPIC", "No topic route info"),
+        ("Orders", "No default permission for topic:Orders"),
+    ):
+        asked = RemotingCommand(Code.GET_ROUTEINFO_BY_TOPIC, {"topic": topic})
+        assert said in (namesrv.ask("nothing-account", asked).remark or "")
 
 
 def test_h15_a_live_brokers_name_is_not_taken_over() -> None:

@@ -214,6 +214,41 @@ def test_an_account_may_be_kept_to_tls() -> None:
     assert Server().gate(is_encrypted=True).grant(command)
 
 
+def test_its_white_address_does_not_void_where_and_how_an_account_may_come() -> None:
+    text = """
+accounts:
+- {accessKey: tls-account, secretKey: secret-tls, defaultTopicPerm: SUB, requireTls: true,
+   whiteRemoteAddress: 10.9.9.9}
+- {accessKey: at-home-account, secretKey: secret-home, defaultTopicPerm: SUB,
+   whiteRemoteAddress: 10.9.9.*, allowedRemoteAddresses: [10.9.9.9]}
+"""
+    server = Server(text)
+    unsigned = {
+        name: RemotingCommand(Code.GET_MAX_OFFSET, {"topic": "T", "AccessKey": name})
+        for name in ("tls-account", "at-home-account")
+    }
+    only = "accessKey=tls-account is only allowed over TLS"
+    assert refusal(server.gate("10.9.9.9"), unsigned["tls-account"]) == only
+    assert server.gate("10.9.9.9", is_encrypted=True).grant(unsigned["tls-account"]).is_white
+    away = "accessKey=at-home-account is not allowed from this address"
+    assert refusal(server.gate("10.9.9.8"), unsigned["at-home-account"]) == away
+    assert server.gate("10.9.9.9").grant(unsigned["at-home-account"]).is_white
+
+
+def test_where_no_signature_is_wanted_an_old_one_counts_as_none() -> None:
+    server = Server(
+        "accounts: [{accessKey: fresh-account, secretKey: secret-fresh, aclMaxAgeSeconds: 60,"
+        " admin: true, whiteRemoteAddress: 10.9.9.9}]"
+    )
+    gate = server.gate("10.9.9.9")
+    old = signed(ends(), "fresh-account", "secret-fresh", now_ms=server.now_ms - 60_001)
+    assert gate.grant(old).is_white and not gate.grant(old).is_admin
+    assert "too old" in refusal(server.gate(), old)
+    update = RemotingCommand(Code.UPDATE_BROKER_CONFIG, body=b"a=b")
+    signed(update, "fresh-account", "secret-fresh", now_ms=server.now_ms - 60_001)
+    assert refusal(gate, update).startswith("Need admin permission")
+
+
 def test_an_account_may_want_fresh_signatures() -> None:
     server = Server()
     gate, now_ms = server.gate(), server.now_ms

@@ -134,6 +134,15 @@ def test_a_route_may_be_made_to_need_a_use_of_the_topic() -> None:
         right.check(grant(NOTHING), 105, FIELDS)
 
 
+def test_routes_of_traces_and_replies_are_left_open_as_brokers_take_these() -> None:
+    right = STRICT_NAMESRV_RIGHTS[Code.GET_ROUTEINFO_BY_TOPIC]
+    for topic in ("RMQ_SYS_TRACE_TOPIC", "C_REPLY_TOPIC", "OtherCluster_REPLY_TOPIC"):
+        right.check(grant(NOTHING), 105, {"topic": topic})
+    denied = Account("denied-account", (), topic_perms={"C_REPLY_TOPIC": DENY})
+    with pytest.raises(AccessRefused, match="No default permission for topic:C_REPLY_TOPIC"):
+        right.check(grant(denied), 105, {"topic": "C_REPLY_TOPIC"})
+
+
 def test_what_only_a_handler_knows_is_left_to_it() -> None:
     left = {code for code, right in BROKER_RIGHTS.items() if right is IN_HANDLER}
     assert left == {10, 310, 320, 324, 325, 33, 34, 37, 41, 42, 46}

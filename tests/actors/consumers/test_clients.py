@@ -16,7 +16,7 @@ from actors.engine.supervisor import ChildSpec
 from actors.network.request import PeerClosed
 from actors.tables.config_writer import ConfigWriter
 from actors.tables.consumer_filters import FilterTable
-from actors.tables.consumer_views import ConsumerView
+from actors.tables.consumer_views import ConsumerView, Producing
 from actors.tables.groups import CreateGroup, GroupConfigs
 from actors.tables.topics import CreateSystemTopic
 from protocol.bloom import BloomFilter
@@ -386,11 +386,12 @@ def test_who_produces_is_published_and_who_leaves_is_taken_out() -> None:
         one, two = RecordingPeer(), RecordingPeer()
         for peer in (one, two):
             bench.heartbeat(peer, HeartbeatData("client", [ProducerData("P")], []))
-        assert (first := bench.producers.value) == {"P": (one, two)}
+        assert (first := bench.producers.value) == {"P": (Producing((one, two)),)}
         bench.heartbeat(one, HeartbeatData("client", [ProducerData("P")], []))
         assert bench.producers.value is first
         bench.close(one)
-        assert bench.producers.value == {"P": (two,)} and first == {"P": (one, two)}
+        assert bench.producers.value == {"P": (Producing((two,)),)}
+        assert first == {"P": (Producing((one, two)),)}
         leave = request(RequestCode.UNREGISTER_CLIENT, {"clientID": "client", "producerGroup": "P"})
         assert ask(bench.system, "clients", leave, two).code == 0
         assert bench.producers.value == {}

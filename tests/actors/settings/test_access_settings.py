@@ -34,9 +34,10 @@ def test_a_brokers_own_account_comes_from_its_file_or_the_environment(
     assert parse_broker_config(text)[0].credentials == broker.credentials
 
 
-def test_a_secret_on_the_command_line_is_refused() -> None:
-    with pytest.raises(StoreError, match="stands on the command line"):
-        parse_broker_config("", {"brokerSecretKey": "secret-line"})
+@pytest.mark.parametrize("name", ["brokerSecretKey", "brokerAccessKey"])
+def test_an_account_on_the_command_line_is_refused(name: str) -> None:
+    with pytest.raises(StoreError, match=f"{name} stands on the command line"):
+        parse_broker_config("brokerSecretKey=secret-file\n", {name: "secret-line"})
 
 
 @pytest.mark.parametrize("key", ["brokerAccessKey", "brokerSecretKey"])

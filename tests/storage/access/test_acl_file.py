@@ -1,8 +1,10 @@
 """One file of access control: every key, and every entry that is refused with its name."""
 
+from collections.abc import Iterator
 from ipaddress import ip_address
 
 import pytest
+import yaml
 
 from protocol.bodies import DataVersion
 from storage.access.acl_file import (
@@ -100,6 +102,8 @@ def test_an_empty_file_knows_nobody(text: str) -> None:
 def test_the_accounts_that_everybody_knows_are_named() -> None:
     text = account("").replace("account1", "RocketMQ").replace("secret12", "12345678")
     assert parse(text).samples == ("RocketMQ",)
+    both = "secretKey: another-secret\n  previousSecretKey"
+    assert parse(text.replace("secretKey", both)).samples == ("RocketMQ",)
 
 
 @pytest.mark.parametrize(
@@ -134,6 +138,15 @@ def test_the_accounts_that_everybody_knows_are_named() -> None:
         (account("  admin: true\n  admin: false\n"), "admin is there twice"),
         ("? [a]\n: b", "is no key"),
         ("accounts: " + "[" * 20 + "]" * 20, "too deep"),
+        ("accounts: {accessKey: account1, secretKey: secret12}", "accounts: it is no list"),
+        ("accounts: {account1: {secretKey: secret12}}", "accounts: it is no list"),
+        ("globalWhiteRemoteAddresses: {10.0.0.1: 10.0.0.2}", "is no list of texts"),
+        (account("  topicPerms: {a=SUB: b}\n"), "topicPerms is no list of texts"),
+        (account("  topicPerms: [[a=SUB]]\n"), "topicPerms is no list of texts"),
+        (account("  previousSecretKey: [secret12, secret34]\n"), "previousSecretKey has several"),
+        (account("  defaultTopicPerm: [SUB]\n"), "defaultTopicPerm has several values"),
+        (account("") + "---\n" + account(""), "line 4: a second document begins"),
+        ("accounts: []\n---\n", "line 2: a second document begins"),
         ("- a list", "does not begin with keys"),
         ("accounts: [", "no YAML in line"),
         ("\x00", "no YAML"),
@@ -146,6 +159,42 @@ def test_what_cannot_be_used_is_refused_and_named(text: str, named: str) -> None
     assert str(refused.value).startswith(PATH)
     assert named in str(refused.value)
     assert str(refused.value).endswith(".")
+
+
+@pytest.mark.parametrize("opening", [b"[", b"{", b"- ", b"? ", b"[{"])
+def test_what_lies_too_deep_is_parsed_no_further(
+    opening: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    events: list[object] = []
+
+    def noted(data: bytes, Loader: type) -> Iterator[object]:
+        for event in parse_events(data, Loader=Loader):
+            events.append(event)
+            yield event
+
+    parse_events = yaml.parse
+    monkeypatch.setattr(yaml, "parse", noted)
+    with pytest.raises(AclFileError, match="too deep"):
+        parse_acl_file(PATH, b"a:\n " + opening * 5000)
+    assert len(events) < 40
+
+
+def test_a_number_of_any_length_is_a_text() -> None:
+    digits = "9" * 5000
+    (found,) = parse(f"accounts: [{{accessKey: {digits}, secretKey: {digits}}}]").accounts
+    assert found.access_key == digits
+    with pytest.raises(AclFileError, match="aclMaxAgeSeconds is 9"):
+        parse(account(f"  aclMaxAgeSeconds: {digits}\n"))
+    with pytest.raises(AclFileError, match="put it in quotes"):
+        parse(account("  previousSecretKey: -0\n"))
+
+
+def test_a_retry_topic_among_the_topics_is_its_group_and_counts_last_as_in_4_9_7() -> None:
+    """One table, in which the topics come behind the groups: Permission.parseResourcePerms."""
+    lists = "  topicPerms: ['%RETRY%g=SUB', '%RETRY%both=DENY', t=PUB]\n  groupPerms: [both=SUB]\n"
+    (found,) = parse(account(lists)).accounts
+    assert found.topic_perms == {"t": PUB}
+    assert found.group_perms == {"g": SUB, "both": DENY}
 
 
 def test_bytes_that_are_no_text_are_refused() -> None:

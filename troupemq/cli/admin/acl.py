@@ -213,7 +213,7 @@ def compare_acl(session: Session, out: Output, *, cluster_name: str | None) -> N
 def acl_refusals(
     session: Session, out: Output, *, broker_addr: str | None, cluster_name: str | None
 ) -> None:
-    """Show whom access control has refused what since the start; of our brokers only."""
+    """Show whom access control has refused what since the start; with -b of a name server, too."""
     rows: list[Row] = []
     for address in session.targets(broker_addr, cluster_name, masters_only=False):
         with out.attempt():
