@@ -37,7 +37,7 @@ from protocol.host import pack_host
 from protocol.pull_wire import PullDecoder
 from protocol.send_wire import SendDecoder
 from protocol.stream import EndGroup, Event, SendGroup, Stream, UnreadableSend
-from remoting.tls import HANDSHAKE_BYTE
+from remoting.tls import HANDSHAKE_BYTE, reason_of_tls
 from remoting.tls_socket import TlsSocket
 
 log = get_logger(__name__)
@@ -168,7 +168,7 @@ class Connection(Actor):
         try:
             data = self._transport.receive()
         except OSError as error:
-            self._leave(f"read failed: {error.strerror}")
+            self._leave(f"read failed: {reason_of_tls(error)}")
             return
         if data is None:
             return
@@ -302,7 +302,7 @@ class Connection(Actor):
         try:
             sent_bytes = self._transport.flush() if may_write else 0
         except OSError as error:
-            self.end(f"write failed: {error.strerror}")
+            self.end(f"write failed: {reason_of_tls(error)}")
             return
         if sent_bytes:  # a peer that takes little at a time is not idle
             self.last_traffic_ms = self.system.clock.monotonic_ms()

@@ -19,8 +19,6 @@ from remoting.tls import reason_of_tls
 from remoting.tls_socket import TlsSocket
 
 WATCH_MS = 1000
-BYTES_MAX = 16 << 10
-"""What a peer may have sent while its handshake is not over: a certificate has some 1 to 4 KiB."""
 
 
 @dataclass(slots=True)
@@ -88,8 +86,6 @@ class Handshakes(Actor):
             sock.do_handshake()
         except SSLWantReadError:
             events = EPOLLIN
-            if isinstance(sock, TlsSocket) and sock.shaken_bytes > BYTES_MAX:
-                events, failure = 0, f"more than {BYTES_MAX} bytes, and not over"
         except SSLWantWriteError:
             events = EPOLLOUT
         except OSError as error:

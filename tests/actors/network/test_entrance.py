@@ -13,6 +13,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from actors.engine.supervisor import ChildSpec
+from actors.network import handshakes
 from actors.network.connections import Accepted
 from actors.network.entrance import (
     HOST_MAX,
@@ -25,7 +26,7 @@ from actors.network.handshakes import Handshakes
 from actors.network.service import Service
 from actors.network.tls_contexts import TlsContexts
 from actors.settings.tls_settings import TlsSettings
-from remoting.tls_socket import TlsSocket
+from remoting.tls_socket import HANDSHAKE_BYTES_MAX, TlsSocket
 from tests.support.certificates import Certificates
 from tests.support.peers import Told, simulated
 from tests.support.simulation import SimulatedSystem
@@ -194,14 +195,29 @@ def test_a5_after_the_first_byte_silence_is_closed_in_ten_seconds_and_garbage_at
         assert made.let_in() == [] and made.entrance.shaking_count == 0
 
 
-def test_a_handshake_of_too_many_bytes_ends(tmp_path: Path) -> None:
-    """OpenSSL takes a first message of 128 KiB."""
-    hello = b"\x01\x01\x80\x00" + bytes(32_000)
-    records = [hello[at : at + 16_000] for at in (0, 16_000)]
+@pytest.mark.parametrize(
+    ("part_bytes", "why"),
+    [(16_000, "more than 16384 bytes, and not over"), (1, "more than 128 records, and not over")],
+)
+def test_a_handshake_of_too_many_bytes_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part_bytes: int, why: str
+) -> None:
+    """OpenSSL takes a first message of 128 KiB; one of single bytes took 110 ms."""
+    begun: list[TlsSocket] = []
+
+    class Noted(TlsSocket):
+        def __init__(self, *arguments: Any) -> None:
+            super().__init__(*arguments)
+            begun.append(self)
+
+    monkeypatch.setattr(handshakes, "TlsSocket", Noted)
+    hello = b"\x01\x01\x80\x00" + bytes(32_000 if part_bytes > 1 else 20_000)
+    records = [hello[at : at + part_bytes] for at in range(0, len(hello), part_bytes)]
     with door(tmp_path, takes_plain=True) as made, capture_logs() as logs:
         says = b"".join(b"\x16\x03\x01" + len(part).to_bytes(2) + part for part in records)
         assert made.comes(says=says).is_out
-        assert "more than 16384 bytes, and not over" in str(logs)
+        assert why in str(logs)
+    assert [each.shaken_bytes <= HANDSHAKE_BYTES_MAX for each in begun] == [True]
 
 
 def test_a7_one_address_has_so_many_handshakes_and_no_more(tmp_path: Path) -> None:
