@@ -14,7 +14,7 @@ Source: NettyRemotingServer.java (HandshakeHandler).
 from collections import Counter
 from dataclasses import dataclass
 from enum import Enum
-from itertools import islice
+from itertools import count, islice
 from select import EPOLLIN
 from socket import MSG_PEEK, socket
 
@@ -61,10 +61,14 @@ class _State(Enum):
     SHAKING = "a TLS handshake was not over"
 
 
+_numbers = count(1)
+"""Of all newcomers: a step may come back to the entrance after that of who asked for it."""
+
+
 class _Newcomer:
     """Somebody at the door. Called by the loop."""
 
-    __slots__ = ("_entrance", "accepted", "host", "number", "since_ms", "sock", "state")
+    __slots__ = ("_entrance", "accepted", "host", "number", "shake", "since_ms", "sock", "state")
 
     def __init__(
         self, entrance: "Entrance", number: int, accepted: Accepted, sock: socket, since_ms: float
@@ -75,6 +79,8 @@ class _Newcomer:
         self.host = accepted.remote[0]
         self.sock: socket | TlsSocket | None = sock
         """None while a handshake is at it."""
+        self.shake: Shake | None = None
+        """The last step."""
         self.since_ms = since_ms
         self.state = _State.SILENT
 
@@ -103,7 +109,8 @@ class Entrance(Actor):
         self._handshakes = handshakes
         self._takes_plain = takes_plain
         self._newcomers: dict[int, _Newcomer] = {}
-        self._next_number = 0
+        self._ending: dict[int, _Newcomer] = {}
+        """Whose time was over while a handshake was at it: it keeps its place until that says so."""
         self._waiting: dict[int, _Newcomer] = {}
         self._shaking = 0
         self._host_shaking: Counter[str] = Counter()
@@ -125,9 +132,8 @@ class Entrance(Actor):
     def on_accepted(self, message: Accepted) -> None:
         """Waits for its first byte."""
         assert isinstance(message.sock, socket)
-        self._next_number += 1
         now_ms = self.system.clock.monotonic_ms()
-        newcomer = _Newcomer(self, self._next_number, message, message.sock, now_ms)
+        newcomer = _Newcomer(self, next(_numbers), message, message.sock, now_ms)
         self._newcomers[newcomer.number] = newcomer
         self._watch(newcomer, EPOLLIN)
 
@@ -192,7 +198,8 @@ class Entrance(Actor):
     def _shake(self, newcomer: _Newcomer) -> None:
         sock, newcomer.sock = newcomer.sock, None
         assert sock is not None
-        self._handshakes.tell(Shake(newcomer.number, sock, self.address))
+        newcomer.shake = Shake(newcomer.number, sock, self.address)
+        self._handshakes.tell(newcomer.shake)
 
     @handles(Shaken)
     def on_shaken(self, message: Shaken) -> None:
@@ -200,6 +207,8 @@ class Entrance(Actor):
         newcomer = self._newcomers.get(message.number)
         if newcomer is None:  # its time was over meanwhile, or that of who waited for this
             message.sock.close()
+            if (ending := self._ending.pop(message.number, None)) is not None:
+                self._free(ending)
             return
         newcomer.sock = message.sock
         if message.failure:
@@ -248,10 +257,18 @@ class Entrance(Actor):
         """What a handshake is at is closed when it comes back."""
         if newcomer.sock is not None:
             newcomer.sock.close()
-        self._forget(newcomer)
+            self._forget(newcomer)
+            return
+        assert newcomer.shake is not None
+        newcomer.shake.is_over = True
+        self._ending[newcomer.number] = self._newcomers.pop(newcomer.number)
 
     def _forget(self, newcomer: _Newcomer) -> None:
         del self._newcomers[newcomer.number]
+        self._free(newcomer)
+
+    def _free(self, newcomer: _Newcomer) -> None:
+        """Gives back its places among those that shake hands, or wait for it."""
         host = newcomer.host
         if newcomer.state is _State.SHAKING:
             self._shaking -= 1
@@ -282,4 +299,6 @@ class Entrance(Actor):
             if newcomer.sock is not None:
                 self.system.loop.unwatch(newcomer.sock)
                 newcomer.sock.close()
+            elif newcomer.shake is not None:
+                newcomer.shake.is_over = True
         self._newcomers.clear()

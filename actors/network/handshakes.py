@@ -30,6 +30,8 @@ class Shake:
     sock: socket | TlsSocket
     """TlsSocket: it has begun."""
     reply_to: Address
+    is_over: bool = False
+    """Set by who asked, whose time was over while this waited."""
 
     def refuse(self, remark: str) -> None:
         """Nobody goes on with it."""
@@ -78,6 +80,9 @@ class Handshakes(Actor):
     def on_shake(self, message: Shake) -> None:
         """One step."""
         sock = message.sock
+        if message.is_over:
+            message.reply_to.tell(Shaken(message.number, sock, 0, "too late"))
+            return
         events, failure = 0, ""
         try:
             if not isinstance(sock, TlsSocket):

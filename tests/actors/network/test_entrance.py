@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
+from actors.engine.address import Address
 from actors.engine.supervisor import ChildSpec
-from actors.network import handshakes
+from actors.network import handshakes as handshakes_module
 from actors.network.connections import Accepted
 from actors.network.entrance import (
     HOST_MAX,
@@ -22,7 +23,7 @@ from actors.network.entrance import (
     TIME_MS,
     Entrance,
 )
-from actors.network.handshakes import Handshakes
+from actors.network.handshakes import Handshakes, Shake
 from actors.network.service import Service
 from actors.network.tls_contexts import TlsContexts
 from actors.settings.tls_settings import TlsSettings
@@ -39,18 +40,21 @@ class Door:
     """An entrance, and those who stand before it."""
 
     def __init__(
-        self, system: SimulatedSystem, contexts: TlsContexts, *, takes_plain: bool
+        self,
+        system: SimulatedSystem,
+        contexts: TlsContexts,
+        *,
+        takes_plain: bool,
+        handshakes: Address | None,
     ) -> None:
-        self.system = system
+        self.system, self.contexts = system, contexts
         self.inside = Told("inside")
         self._ends: list[socket] = []
         self.entrances: list[Entrance] = []
-        handshakes = system.address("handshakes")
+        to = handshakes or system.address("handshakes")
 
         def make(_: Any) -> Entrance:
-            self.entrances.append(
-                Entrance(self.inside.address, handshakes, takes_plain=takes_plain)
-            )
+            self.entrances.append(Entrance(self.inside.address, to, takes_plain=takes_plain))
             return self.entrances[-1]
 
         system.start(
@@ -132,11 +136,12 @@ class _Fd:
 
 
 @contextmanager
-def door(folder: Path, *, takes_plain: bool) -> Iterator[Door]:
+def door(folder: Path, *, takes_plain: bool, handshakes: Address | None = None) -> Iterator[Door]:
+    """`handshakes`: who carries them out, if not who does."""
     files = Certificates(folder).files()
     settings = TlsSettings(tls_server_certificate=files.cert_path, tls_server_key=files.key_path)
     with simulated() as system:
-        made = Door(system, TlsContexts(settings), takes_plain=takes_plain)
+        made = Door(system, TlsContexts(settings), takes_plain=takes_plain, handshakes=handshakes)
         try:
             yield made
         finally:
@@ -210,7 +215,7 @@ def test_a_handshake_of_too_many_bytes_ends(
             super().__init__(*arguments)
             begun.append(self)
 
-    monkeypatch.setattr(handshakes, "TlsSocket", Noted)
+    monkeypatch.setattr(handshakes_module, "TlsSocket", Noted)
     hello = b"\x01\x01\x80\x00" + bytes(32_000 if part_bytes > 1 else 20_000)
     records = [hello[at : at + part_bytes] for at in range(0, len(hello), part_bytes)]
     with door(tmp_path, takes_plain=True) as made, capture_logs() as logs:
@@ -245,6 +250,53 @@ def test_a7_all_together_have_so_many_handshakes_and_the_next_wait(tmp_path: Pat
         assert made.entrance.shaking_count == SHAKING_MAX, "the one that waited has its place"
         made.system.advance(TIME_MS + 2000)
         assert made.entrance.shaking_count == 0
+
+
+def test_a7_a_place_is_free_when_the_handshake_says_so_not_when_its_time_is_over(
+    tmp_path: Path,
+) -> None:
+    """Else steps of those who are gone pile up before the one thread."""
+    with door(tmp_path, takes_plain=True, handshakes=(thread := Told("busy")).address) as made:
+        first = [made.comes(says=HELLO[:6]) for _ in range(HOST_SHAKING_MAX)]
+        asked = thread.take()
+        assert len(asked) == HOST_SHAKING_MAX
+        for _ in range(3):
+            made.system.advance(TIME_MS + 2000)
+            later = made.comes(says=HELLO[:6])
+        assert thread.take() == [] and made.entrance.shaking_count == HOST_SHAKING_MAX
+        assert all(shake.is_over for shake in asked)
+        for shake in asked:
+            Handshakes(made.contexts).on_shake(shake)
+        made.system.drain()
+        assert all(guest.is_out for guest in first) and not later.is_out
+        assert [shake.is_over for shake in thread.take()] == [False]
+        assert made.entrance.shaking_count == 1
+
+
+def test_the_step_of_one_whose_time_is_over_does_nothing_but_say_so(tmp_path: Path) -> None:
+    with door(tmp_path, takes_plain=True) as made:
+        near, far = socketpair()
+        with near, far:
+            near.send(HELLO)
+            told = Told("entrance")
+            shake = Shake(1, far, told.address, is_over=True)
+            Handshakes(made.contexts).on_shake(shake)
+            (shaken,) = told.take()
+            assert shaken.sock is far and shaken.failure and not shaken.events
+            assert far.recv(100) == HELLO
+
+
+def test_a_late_answer_to_an_entrance_that_failed_is_not_taken_for_anothers(
+    tmp_path: Path,
+) -> None:
+    with door(tmp_path, takes_plain=True, handshakes=(thread := Told("busy")).address) as made:
+        made.comes(says=HELLO[:6])
+        (before,) = thread.take()
+        made.system.address("entrance").tell("what nobody understands")
+        made.system.advance(5000)
+        made.comes(says=HELLO[:6])
+        (after,) = thread.take()
+        assert after.number != before.number
 
 
 def test_a_newcomer_whose_entrance_fails_is_closed(tmp_path: Path) -> None:
