@@ -12,7 +12,8 @@ Source: NettyRemotingServer.java (HandshakeHandler).
 """
 
 from collections import Counter
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from enum import Enum
 from itertools import count, islice
 from select import EPOLLIN
@@ -20,9 +21,9 @@ from socket import MSG_PEEK, socket
 
 from actors.engine.actor import Actor, handles
 from actors.engine.address import Address
-from actors.network.connections import Accepted
+from actors.network.accepted import Accepted
 from actors.network.handshakes import Shake, Shaken
-from actors.network.limits import Rarely
+from actors.network.limits import ConnectionPlaces, Rarely
 from remoting.tls import HANDSHAKE_BYTE
 from remoting.tls_socket import TlsSocket
 
@@ -30,7 +31,7 @@ TIME_MS = 10_000
 """From the accept to the end of the handshake; an official slave is silent for its first 5 s."""
 TICK_MS = 1000
 SHAKING_MAX = 256
-"""Handshakes at once: a half one holds some 60 KiB."""
+"""Handshakes at once at one door: a half one holds some 60 KiB."""
 HOST_SHAKING_MAX = 32
 WAITING_MAX = 1024
 """Connections whose handshake has not begun: they cost a descriptor each."""
@@ -101,16 +102,20 @@ class Entrance(Actor):
         *,
         takes_plain: bool,
         results: Counter[str] | None = None,
+        places: ConnectionPlaces | None = None,
+        may_come: Callable[[str], bool] = lambda _: True,
     ) -> None:
-        """`results` gets what comes of those who want TLS, by HANDSHAKE_RESULTS."""
+        """`results` gets what comes of those who want TLS, by HANDSHAKE_RESULTS. Who has no place
+        in `places`, or comes from where nobody `may_come`, is turned away before anything else."""
         super().__init__()
         self._results: Counter[str] = Counter() if results is None else results
         self._to = to
         self._handshakes = handshakes
         self._takes_plain = takes_plain
+        self._places, self._may_come = places, may_come
         self._newcomers: dict[int, _Newcomer] = {}
         self._ending: dict[int, _Newcomer] = {}
-        """Whose time was over while a handshake was at it: it keeps its place until that says so."""
+        """Whose time was over while a handshake was at it: its place is kept until then."""
         self._waiting: dict[int, _Newcomer] = {}
         self._shaking = 0
         self._host_shaking: Counter[str] = Counter()
@@ -132,6 +137,11 @@ class Entrance(Actor):
     def on_accepted(self, message: Accepted) -> None:
         """Waits for its first byte."""
         assert isinstance(message.sock, socket)
+        if not self._may_come(message.remote[0]):
+            message.refuse("a stranger")
+            return
+        if self._places is not None and not message.takes_place(self._places, self._rarely):
+            return
         now_ms = self.system.clock.monotonic_ms()
         newcomer = _Newcomer(self, next(_numbers), message, message.sock, now_ms)
         self._newcomers[newcomer.number] = newcomer
@@ -208,6 +218,7 @@ class Entrance(Actor):
         if newcomer is None:  # its time was over meanwhile, or that of who waited for this
             message.sock.close()
             if (ending := self._ending.pop(message.number, None)) is not None:
+                ending.accepted.give_back_place()
                 self._free(ending)
             return
         newcomer.sock = message.sock
@@ -221,8 +232,7 @@ class Entrance(Actor):
             assert isinstance(message.sock, TlsSocket)
             self._results[SUCCESS] += 1
             self._forget(newcomer)
-            remote, service = newcomer.accepted.remote, newcomer.accepted.service
-            self._to.tell(Accepted(message.sock, remote, service))
+            self._to.tell(replace(newcomer.accepted, sock=message.sock))
 
     # --- the end
 
@@ -257,6 +267,7 @@ class Entrance(Actor):
         """What a handshake is at is closed when it comes back."""
         if newcomer.sock is not None:
             newcomer.sock.close()
+            newcomer.accepted.give_back_place()
             self._forget(newcomer)
             return
         assert newcomer.shake is not None
@@ -295,10 +306,12 @@ class Entrance(Actor):
 
     def _close_all(self) -> None:
         self._waiting.clear()
-        for newcomer in [*self._newcomers.values()]:
+        for newcomer in [*self._newcomers.values(), *self._ending.values()]:
+            newcomer.accepted.give_back_place()
             if newcomer.sock is not None:
                 self.system.loop.unwatch(newcomer.sock)
                 newcomer.sock.close()
             elif newcomer.shake is not None:
                 newcomer.shake.is_over = True
         self._newcomers.clear()
+        self._ending.clear()

@@ -14,7 +14,6 @@ Source: store/ha/HAService.java, HAConnection.java.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from ipaddress import ip_address
 
 from structlog import get_logger
 
@@ -22,11 +21,11 @@ from actors.access.guard import Guard
 from actors.config import BrokerConfig
 from actors.engine.actor import Actor, handles
 from actors.engine.address import Address
-from actors.network.connections import Accepted
+from actors.network.accepted import Accepted
 from actors.network.limits import Rarely
+from actors.replication.followers import Followers
 from actors.replication.ha_link import ColdReadForSlave, GoOn, SlaveLink, Unreadable
 from actors.sending.replicas import Acked, LogGrew, Replicas
-from actors.settings.access_settings import addresses_of
 from storage.log.commit_log import CommitLog
 from storage.reading.page_probe import ColdPart, PageProbe
 
@@ -37,7 +36,6 @@ BELIEVED_MS = 5000
 """How long what was found in memory counts as being there."""
 LINKS_MAX = 64
 """Slaves of one master."""
-LOG_STRANGERS_MS = 60_000
 STRANGERS_MAX = 1000
 STOP_MS = 1000
 """At a stop the slaves get so long to take the rest."""
@@ -64,8 +62,6 @@ class HaMaster(Actor):
         super().__init__()
         self._config = config
         self._guard = guard
-        self._allowed = addresses_of(config.ha_allowed_addresses)
-        self._turned_away: dict[str, float] = {}
         self._log = commit_log
         self._replicas = replicas
         self._probe = probe
@@ -80,8 +76,9 @@ class HaMaster(Actor):
         self.file_bytes = commit_log.config.commit_log_file_bytes
 
     def on_start(self) -> None:
-        self._rarely = Rarely(self.system.clock.monotonic_ms)
-        config = self._config
+        now_ms, config = self.system.clock.monotonic_ms, self._config
+        self._rarely = Rarely(now_ms)
+        self._followers = Followers(config, self._guard, now_ms)
         shortest_ms = min(config.ha_heartbeat_interval_ms, config.ha_housekeeping_interval_ms)
         self.every(min(TICK_MS, shortest_ms), _Tick())
 
@@ -163,14 +160,8 @@ class HaMaster(Actor):
     def on_accepted(self, message: Accepted) -> None:
         """A slave has connected; it speaks first."""
         host = message.remote[0]
-        if not self._may_follow(host):
+        if not self._followers.may_follow(host):
             message.sock.close()
-            now_ms = self.system.clock.monotonic_ms()
-            if now_ms - self._turned_away.get(host, -LOG_STRANGERS_MS) >= LOG_STRANGERS_MS:
-                if len(self._turned_away) >= STRANGERS_MAX:
-                    self._turned_away.clear()
-                self._turned_away[host] = now_ms
-                log.warning("no slave is allowed from there", address=host)
             return
         if len(self._links) >= LINKS_MAX:
             message.sock.close()
@@ -179,15 +170,6 @@ class HaMaster(Actor):
         link = SlaveLink(self, message.sock, message.remote)
         self._links.append(link)
         self._replicas.link_count = len(self._links)
-
-    def _may_follow(self, host: str) -> bool:
-        """Whoever connects gets the log, and may say that it has it (H16 of docs/security.md)."""
-        if self._allowed:
-            try:
-                return ip_address(host) in self._allowed
-            except ValueError:
-                return False
-        return self._guard is None or self._guard.may_replicate(host)
 
     @handles(LogGrew)
     def on_log_grew(self, _: LogGrew) -> None:

@@ -21,7 +21,7 @@ from actors.engine.system import StartFailed
 from actors.namesrv_server import children, service
 from actors.naming import ceilings, kv_config, route_table
 from actors.naming import namesrv as namesrv_module
-from actors.network.connections import Accepted
+from actors.network.accepted import Accepted
 from actors.network.service import Service
 from protocol.bodies import ClusterInfo, RegisterBrokerBody, TopicConfig, TopicConfigTable
 from protocol.codes import RequestCode as Code

@@ -12,7 +12,7 @@ from actors.access.guard import BROKER_KNOWN_MS
 from actors.admin.settings import REFUSED
 from actors.config import NamesrvConfig
 from actors.namesrv_server import children, service
-from actors.network.connections import Accepted
+from actors.network.accepted import Accepted
 from actors.network.service import Service
 from actors.network.start_access import opened_acl
 from protocol.bodies import RegisterBrokerBody, TopicConfig, TopicConfigTable

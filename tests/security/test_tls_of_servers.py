@@ -17,6 +17,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from actors.config import BrokerConfig, NamesrvConfig
+from actors.network.entrance import TIME_MS
 from protocol.ha import TRANSFER_HEAD_BYTES, encode_report
 from remoting.tls import TlsFiles, server_context
 from storage.config import StoreConfig
@@ -298,6 +299,18 @@ def is_closed(stranger: socket) -> bool:
         return stranger.recv(1) == b""
     except ConnectionResetError:
         return True
+
+
+def test_a_stranger_at_the_replication_port_is_turned_away_before_tls(
+    made: Certificates, tmp_path: Path
+) -> None:
+    settings = tls_settings(made.files()) | {"tls_ha_mode": "enforcing"}
+    settings["ha_allowed_addresses"] = "192.0.2.7"
+    with (
+        serving_broker(tmp_path / "store", **settings) as running,
+        create_connection((HOST, running.ports.ha), TIME_MS / 2000) as stranger,
+    ):
+        assert is_closed(stranger), "at once, though it has said nothing"
 
 
 @pytest.mark.slow(8)
