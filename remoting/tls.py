@@ -148,6 +148,8 @@ def _load_pair(context: SSLContext, files: TlsFiles) -> None:
         context.load_cert_chain(files.cert_path, files.key_path, password)
     except SSLError:
         raise TlsUnusable(_why_not(files, key_text, is_encrypted=bool(asked))) from None
+    except OSError as error:  # gone since it was read; which of the two is not told
+        raise _unreadable(f"{files.cert_path} or {files.key_path}", error) from None
 
 
 def _why_not(files: TlsFiles, key_text: str, *, is_encrypted: bool) -> str:

@@ -128,7 +128,7 @@ class TlsSocket:
     # --- the handshake
 
     def do_handshake(self) -> None:
-        """Goes on with it, as far as it goes without waiting; all of it with a socket that blocks.
+        """Goes on with it, as far as it goes without waiting.
 
         Raises SSLWantReadError, SSLWantWriteError where it has to wait; OSError.
         """

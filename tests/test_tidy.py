@@ -56,7 +56,6 @@ TESTED_ELSEWHERE = {
     "actors/metrics/sources.py": "tests/actors/metrics/test_broker_metrics.py: what it names",
     "actors/naming/registration_reader.py": "tests/actors/naming/test_large_registrations.py",
     "actors/network/answer_stats.py": "tests/actors/metrics/test_broker_metrics.py: shows them",
-    "actors/network/dial.py": "tests/actors/replication/test_replication.py: who dials",
     "actors/parts.py": "tests/actors/test_broker.py: names what is made there",
     "actors/replication/ha_link.py": "tests/actors/replication/test_replication.py: one end of two",
     "actors/replication/ha_master.py": "tests/actors/replication/test_replication.py: the same",
