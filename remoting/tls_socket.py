@@ -33,6 +33,11 @@ RECORDS_MAX = 512
 """Read in one call, but for the last FED_BYTES: half a millisecond."""
 
 FEW_BYTES = 3 << 10
+SHORT_BYTES = 64
+"""Records that are shorter on average cost more than what is in them."""
+SHORT_READS = 16
+"""So many reads behind one of such records are looked at as if they were of them."""
+
 PART_RECORDS = 64
 """Records of more bytes are counted before OpenSSL has them, and it has so many at a time."""
 
@@ -85,6 +90,7 @@ class TlsSocket:
         "_socket",
         "_tls",
         "shaken_bytes",
+        "short_reads",
     )
 
     def __init__(
@@ -116,6 +122,8 @@ class TlsSocket:
         self._shaken_bytes_max = (
             HANDSHAKE_BYTES_MAX if server_hostname is None else SERVER_HANDSHAKE_BYTES_MAX
         )
+        self.short_reads = 0
+        """More than 0: what it brings may take a millisecond, however little that is."""
         self.shaken_bytes = 0
         """What has come for the handshake."""
 
@@ -215,6 +223,8 @@ class TlsSocket:
             before = found
             found, more = self._decrypted(scratch, size, found)
             records += more
+            if size < SHORT_BYTES * more:
+                self.short_reads = SHORT_READS + 1
             size_bytes -= size
             is_poor = records >= RECORDS_MAX or 2 * (found - before) < size
             if size < wanted or not size_bytes or is_poor or self._is_over:
@@ -226,6 +236,8 @@ class TlsSocket:
                 break  # nothing more has come, or the next read says what it is
         else:
             self._is_over = True
+        if self.short_reads:
+            self.short_reads -= 1
         return bytes(scratch.given[:found])
 
     def _few(self, scratch: _Scratch, size: int) -> bytes:

@@ -124,6 +124,7 @@ LONG_FILES = {
     "actors/config.py": "all settings of a broker and of a name server, to be seen at once",
     "actors/dispatching/reput.py": "all that the one writer of queues is asked for",
     "actors/transactions/transactions.py": "verdicts, checks and progress share its puts",
+    "remoting/tls_socket.py": "one object of OpenSSL, both ways: what it reads it may answer",
     "storage/queues/consume_queues.py": "the path of every unit, from a send and from recovery",
     "tests/security/test_attempts_on_console.py": "a file for each family of attempts",
     "troupemq/masters/supervisor.py": "its process imports nothing of ours: it is one file",

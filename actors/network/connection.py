@@ -147,16 +147,16 @@ class Connection(Actor):
     def on_readable(self) -> None:
         """Takes what the socket has and hands on every whole request in it.
 
-        Of a frame that is long one piece in a round, of all connections: the others wait.
+        Of a frame that is long, and of short records of TLS, one piece in a round, of all
+        connections: the others wait.
         """
         if self._waits_for_turn:  # it has hung up: what was read comes first
             return
         stream, turns = self._stream, self._limits.turns
-        if (
-            not stream.half_bytes
-            or stream.wanted_bytes <= RECEIVE_BYTES
-            or turns.is_first(self.system.loop.round_count)
-        ):
+        if not (
+            (stream.half_bytes and stream.wanted_bytes > RECEIVE_BYTES)
+            or (self.has_tls and self._transport.is_laborious)
+        ) or turns.is_first(self.system.loop.round_count):
             self._read()
             if not stream.has_more:
                 return

@@ -39,6 +39,11 @@ class Transport:
         self._unsent: deque[Buffer] = deque()
         self._has_waited = False
 
+    @property
+    def is_laborious(self) -> bool:
+        """Whether a read may take long for the little that it brings."""
+        return False
+
     def receive(self) -> bytes | None:
         """What has come: None is nothing yet, no bytes the end. Raises OSError."""
         try:
@@ -137,6 +142,11 @@ class TlsTransport(Transport):
     """The same through TLS, where bytes are read here, not by the kernel."""
 
     __slots__ = ()
+
+    @property
+    def is_laborious(self) -> bool:
+        """Records of few bytes are."""
+        return isinstance(self.sock, TlsSocket) and self.sock.short_reads > 0
 
     def _put_back(self, buffers: Sequence[Buffer], sent: int) -> None:
         """Copies all that waits: parts of the log may be gone from memory before their turn comes,

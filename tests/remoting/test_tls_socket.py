@@ -21,6 +21,7 @@ from remoting.tls_socket import (
     PIECE_BYTES,
     READ_BYTES_MAX,
     RECORD_BYTES,
+    SHORT_READS,
     TlsSocket,
 )
 from tests.support.actors import new_seed
@@ -296,9 +297,14 @@ def test_of_records_of_a_byte_one_read_takes_few_and_the_socket_keeps_the_rest(
         assert select([server], [], [], 0)[0]
         found += server.recv(1 << 18)
         assert fed.bytes - before <= FED_BYTES
+        assert server.short_reads == SHORT_READS
     assert found == sent
     with pytest.raises(BlockingIOError):
         server.recv(1 << 18)
+    for _ in range(SHORT_READS):
+        far.sendall(records.data(bytes(10_000)))
+        assert server.short_reads and server.recv(1 << 18)
+    assert not server.short_reads
 
 
 def test_a_few_large_records_hide_no_flood(sealed: Sealed) -> None:

@@ -38,7 +38,7 @@ def test_who_sends_a_byte_now_and_then_is_given_up(tmp_path: Path) -> None:
     with create_server((HOST, 0)) as listener:
         clock = Dribbling(listener)
         dialler = Dialler(lambda: calls)
-        dialler.system = SimpleNamespace(clock=clock)  # type: ignore[assignment]
+        dialler.system = SimpleNamespace(clock=clock)
         dialler.on_dial(Dial(f"{HOST}:{listener.getsockname()[1]}", told.address))
         clock.close()
     (dialed,) = told.take()
