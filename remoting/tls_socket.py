@@ -35,6 +35,8 @@ RECORDS_MAX = 512
 FEW_BYTES = 3 << 10
 SHORT_BYTES = 64
 """Records that are shorter on average cost more than what is in them."""
+LEAST_BYTES = 512
+"""Less is no work."""
 SHORT_READS = 16
 """So many reads behind one of such records are looked at as if they were of them."""
 
@@ -196,6 +198,8 @@ class TlsSocket:
         """
         if self._is_over:
             return b""
+        if self.short_reads:
+            self.short_reads -= 1
         try:
             scratch = _spare.pop()
         except IndexError:
@@ -223,8 +227,6 @@ class TlsSocket:
             before = found
             found, more = self._decrypted(scratch, size, found)
             records += more
-            if size < SHORT_BYTES * more:
-                self.short_reads = SHORT_READS + 1
             size_bytes -= size
             is_poor = records >= RECORDS_MAX or 2 * (found - before) < size
             if size < wanted or not size_bytes or is_poor or self._is_over:
@@ -236,8 +238,6 @@ class TlsSocket:
                 break  # nothing more has come, or the next read says what it is
         else:
             self._is_over = True
-        if self.short_reads:
-            self.short_reads -= 1
         return bytes(scratch.given[:found])
 
     def _few(self, scratch: _Scratch, size: int) -> bytes:
@@ -245,18 +245,24 @@ class TlsSocket:
         given, incoming = scratch.given, self._incoming
         read: Any = self._tls.read  # its buffer need not be a bytearray
         incoming.write(scratch.taken[:size])
-        left, found = size, 0
+        found = with_data = 0
+        is_whole = True
         try:
-            while left:
+            while incoming.pending:
                 count = read(RECORD_BYTES, given[found:])
                 if not count:
                     self._end()
                     break
                 found += count
-                left = incoming.pending
+                with_data += 1
         except SSLWantReadError:  # the rest of a record has not come, or the last was empty
-            _, begun = self._part(scratch.bytes, size - left, size)
-            self._note_empty(begun)
+            is_whole = False
+        if not is_whole or (size > LEAST_BYTES and 2 * found < size):
+            at = begun = 0
+            while at < size:
+                at, more = self._part(scratch.bytes, at, size)
+                begun += more
+            self._note(size, begun, with_data)
         return bytes(given[:found])
 
     def _decrypted(self, scratch: _Scratch, size: int, found: int) -> tuple[int, int]:
@@ -278,8 +284,7 @@ class TlsSocket:
                     with_data += 1
             except SSLWantReadError:
                 pass
-            if begun != with_data:
-                self._note_empty(begun - with_data)
+            self._note(at - begin, begun, with_data)
             records += with_data
         return found, records
 
@@ -307,11 +312,14 @@ class TlsSocket:
         self._head = bytes(taken[at:size])
         return size, begun
 
-    def _note_empty(self, more: int) -> None:
-        """Records that began, less those that had data: one that is not whole yet is among them."""
-        self._empty_records = max(0, self._empty_records + more)
-        if self._empty_records > EMPTY_RECORDS_MAX:
-            raise OSError("it sends records without data")
+    def _note(self, size: int, begun: int, with_data: int) -> None:
+        """So many records began in these bytes, one of which may not be whole yet."""
+        if size > LEAST_BYTES and size < SHORT_BYTES * begun:
+            self.short_reads = SHORT_READS
+        if begun != with_data:
+            self._empty_records = max(0, self._empty_records + begun - with_data)
+            if self._empty_records > EMPTY_RECORDS_MAX:
+                raise OSError("it sends records without data")
 
     def _end(self) -> None:
         """The peer has said that nothing more comes."""
