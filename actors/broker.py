@@ -27,7 +27,6 @@ from actors.delays.delay_offsets import DelayOffsets
 from actors.delays.schedule import schedule_children
 from actors.engine.supervisor import ChildSpec
 from actors.network.connections import Connections, Listener
-from actors.network.limits import ConnectionPlaces
 from actors.network.request import Responders, codes_of
 from actors.network.service import Service
 from actors.parts import Parts, physical_memory_bytes
@@ -131,10 +130,7 @@ class Broker(Parts):
     def connections_child(self) -> ChildSpec:
         """Started before everything else, stopped after it."""
         idle_ms = self.config.channel_max_idle_seconds * 1000
-        most, of_address = self.config.connections_max, self.config.connections_of_address_max
-        return ChildSpec(
-            "connections", lambda _: Connections(idle_ms, ConnectionPlaces(most, of_address))
-        )
+        return ChildSpec("connections", lambda _: Connections(idle_ms, self.places))
 
     def close(self) -> None:
         """Flushes and closes the store; call it when the system has stopped. Raises StoreError."""

@@ -79,18 +79,15 @@ def children(
 ) -> list[ChildSpec]:
     """In start order; the names leave room for a broker in the same process."""
     idle_ms = config.channel_max_idle_seconds * 1000
-    most, of_address = config.connections_max, config.connections_of_address_max
+    places = ConnectionPlaces(config.connections_max, config.connections_of_address_max)
     writer, connections = (
         system.address("namesrv_config_writer"),
         system.address("namesrv_connections"),
     )
-    door = Door("namesrv_entrance", connections, config.port_mode)
+    door = Door("namesrv_entrance", connections, config.port_mode, places)
     behind = door.leads_to(system)
     return [
-        ChildSpec(
-            "namesrv_connections",
-            lambda _: Connections(idle_ms, ConnectionPlaces(most, of_address)),
-        ),
+        ChildSpec("namesrv_connections", lambda _: Connections(idle_ms, places)),
         ChildSpec("namesrv_config_writer", lambda _: ConfigWriter()),
         ChildSpec("registration_reader", lambda _: RegistrationReader()),
         ChildSpec(

@@ -4,6 +4,7 @@ import os
 from collections.abc import Sequence
 from copy import copy
 from dataclasses import dataclass
+from functools import cached_property
 from random import Random
 
 from structlog import get_logger
@@ -22,6 +23,7 @@ from actors.engine.published import Published
 from actors.engine.system import ActorSystem
 from actors.network.answer_stats import AnswerStats
 from actors.network.hooks import Hook, Hooks
+from actors.network.limits import ConnectionPlaces
 from actors.network.start_access import opened_acl
 from actors.network.tls_contexts import tls_contexts
 from actors.pulling.held_pulls import HoldTable
@@ -137,6 +139,12 @@ class Parts:
             filters = self.tables.filters
             view = self.store.commit_log.view
             self.store.consume_queues.bit_maps = FilterBitMaps(lambda: filters.value, view)
+
+    @cached_property
+    def places(self) -> ConnectionPlaces:
+        """Of connections; one is taken before the door, where there is one."""
+        config = self.config
+        return ConnectionPlaces(config.connections_max, config.connections_of_address_max)
 
     def _new_guard(self, acl: AclStore) -> Guard:
         return new_guard(

@@ -174,6 +174,9 @@ class Line:
             reason = f"no TLS handshake in {CONNECT_TIMEOUT_MS} ms"
         except SSLError as error:
             reason = reason_of_tls(error)
+        except OSError:
+            made.close()
+            raise
         except ValueError as error:  # a name that no certificate can have
             reason = str(error)
         made.close()

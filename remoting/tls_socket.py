@@ -6,6 +6,9 @@ socket would block, BlockingIOError is raised.  All that was read is decrypted a
 stays behind that the selector does not know of; what was encrypted and did not go is kept, and
 counts as taken once it has gone.
 
+A record costs 1 µs without a byte in it, and a change of keys 14: of records with little in them
+less is read in one call, and who sends many with nothing in them is given up.
+
 For one thread at a time.
 """
 
@@ -24,7 +27,31 @@ READ_BYTES_MAX = 256 << 10
 """Taken from the socket in one call; then others have a turn."""
 
 FED_BYTES = 32 << 10
-"""Given to OpenSSL at a time: its buffers stay as long as they ever were."""
+"""Taken and given to OpenSSL at a time; more in the same call if nearly all of it was data."""
+
+RECORDS_MAX = 512
+"""Read in one call, but for the last FED_BYTES: half a millisecond."""
+
+FEW_BYTES = 3 << 10
+SHORT_BYTES = 64
+"""Records that are shorter on average cost more than what is in them."""
+LEAST_BYTES = 512
+"""Less is no work."""
+SHORT_READS = 16
+"""So many reads behind one of such records are looked at as if they were of them."""
+
+PART_RECORDS = 64
+"""Records of more bytes are counted before OpenSSL has them, and it has so many at a time."""
+
+EMPTY_RECORDS_MAX = 32
+"""Without a byte of data, and one more for each KiB of data: tickets, new keys after many GiB."""
+
+HANDSHAKE_BYTES_MAX = 16 << 10
+"""What a client may send before its handshake is over: a certificate has some 1 to 4 KiB."""
+SERVER_HANDSHAKE_BYTES_MAX = 128 << 10
+"""The same of a server; OpenSSL takes 100 KiB of certificates."""
+HANDSHAKE_RECORDS_MAX = 128
+"""Of either. They may be of one byte each."""
 
 PIECE_BYTES = 64 << 10
 """Encrypted before the socket is asked whether it takes any of it."""
@@ -39,7 +66,8 @@ class _Scratch:
     mapped and unmapped every time, which is 10 µs."""
 
     def __init__(self) -> None:
-        self.taken = memoryview(bytearray(READ_BYTES_MAX))
+        self.bytes = bytearray(FED_BYTES)
+        self.taken = memoryview(self.bytes)
         self.given = memoryview(bytearray(READ_BYTES_MAX + 2 * RECORD_BYTES))
 
 
@@ -52,15 +80,19 @@ class TlsSocket:
 
     __slots__ = (
         "_cipher",
+        "_empty_records",
         "_head",
         "_incoming",
         "_is_over",
         "_kept_bytes",
         "_outgoing",
         "_record_left",
+        "_shaken_bytes_max",
+        "_shaken_records",
         "_socket",
         "_tls",
         "shaken_bytes",
+        "short_reads",
     )
 
     def __init__(
@@ -84,7 +116,16 @@ class TlsSocket:
         """What of it is offered again, before it was encrypted."""
         self._is_over = False
         self._head = b""
+        """Of a record of which less has come."""
         self._record_left = 0
+        """Of one that has begun."""
+        self._empty_records = 0
+        self._shaken_records = 0
+        self._shaken_bytes_max = (
+            HANDSHAKE_BYTES_MAX if server_hostname is None else SERVER_HANDSHAKE_BYTES_MAX
+        )
+        self.short_reads = 0
+        """More than 0: what it brings may take a millisecond, however little that is."""
         self.shaken_bytes = 0
         """What has come for the handshake."""
 
@@ -97,7 +138,7 @@ class TlsSocket:
     # --- the handshake
 
     def do_handshake(self) -> None:
-        """Goes on with it, as far as it goes without waiting; all of it with a socket that blocks.
+        """Goes on with it, as far as it goes without waiting.
 
         Raises SSLWantReadError, SSLWantWriteError where it has to wait; OSError.
         """
@@ -138,6 +179,15 @@ class TlsSocket:
         if len(self._head) == _HEAD_BYTES:
             self._record_left = int.from_bytes(self._head[3:])
             self._head = b""
+            self._note_shaken()
+
+    def _note_shaken(self) -> None:
+        """Of a record that begins."""
+        self._shaken_records += 1
+        if self.shaken_bytes + self._record_left > self._shaken_bytes_max:
+            raise OSError(f"more than {self._shaken_bytes_max} bytes, and not over")
+        if self._shaken_records > HANDSHAKE_RECORDS_MAX:
+            raise OSError(f"more than {HANDSHAKE_RECORDS_MAX} records, and not over")
 
     # --- in
 
@@ -148,29 +198,82 @@ class TlsSocket:
         """
         if self._is_over:
             return b""
+        if self.short_reads:
+            self.short_reads -= 1
         try:
             scratch = _spare.pop()
         except IndexError:
             scratch = _Scratch()
         try:
-            size = self._socket.recv_into(scratch.taken, min(size_bytes, READ_BYTES_MAX))
-            data = self._decrypted(scratch, size)
+            data = self._read(scratch, min(size_bytes, READ_BYTES_MAX))
         finally:
             _spare.append(scratch)
         if self._outgoing.pending:
             self._answer()
-        if not size:
-            self._is_over = True
+        if self._empty_records:
+            self._empty_records = max(0, self._empty_records - (len(data) >> 10))
         if not data and not self._is_over:
             raise BlockingIOError
         return data
 
-    def _decrypted(self, scratch: _Scratch, size: int) -> bytes:
-        taken, given, found = scratch.taken, scratch.given, 0
-        incoming = self._incoming
+    def _read(self, scratch: _Scratch, size_bytes: int) -> bytes:
+        """More than FED_BYTES only of what is nearly all data."""
+        wanted = min(size_bytes, FED_BYTES)
+        size = self._socket.recv_into(scratch.taken, wanted)
+        if 0 < size <= FEW_BYTES and not self._record_left and not self._head:
+            return self._few(scratch, size)
+        found = records = 0
+        while size:
+            before = found
+            found, more = self._decrypted(scratch, size, found)
+            records += more
+            size_bytes -= size
+            is_poor = records >= RECORDS_MAX or 2 * (found - before) < size
+            if size < wanted or not size_bytes or is_poor or self._is_over:
+                break
+            wanted = min(size_bytes, FED_BYTES)
+            try:
+                size = self._socket.recv_into(scratch.taken, wanted)
+            except OSError:
+                break  # nothing more has come, or the next read says what it is
+        else:
+            self._is_over = True
+        return bytes(scratch.given[:found])
+
+    def _few(self, scratch: _Scratch, size: int) -> bytes:
+        """What is found with these bytes, which begin with a record: nearly always the whole."""
+        given, incoming = scratch.given, self._incoming
         read: Any = self._tls.read  # its buffer need not be a bytearray
-        for at in range(0, size, FED_BYTES):
-            incoming.write(taken[at : min(at + FED_BYTES, size)])
+        incoming.write(scratch.taken[:size])
+        found = with_data = 0
+        is_whole = True
+        try:
+            while incoming.pending:
+                count = read(RECORD_BYTES, given[found:])
+                if not count:
+                    self._end()
+                    break
+                found += count
+                with_data += 1
+        except SSLWantReadError:  # the rest of a record has not come, or the last was empty
+            is_whole = False
+        if not is_whole or (size > LEAST_BYTES and 2 * found < size):
+            at = begun = 0
+            while at < size:
+                at, more = self._part(scratch.bytes, at, size)
+                begun += more
+            self._note(size, begun, with_data)
+        return bytes(given[:found])
+
+    def _decrypted(self, scratch: _Scratch, size: int, found: int) -> tuple[int, int]:
+        """How much is found with these bytes, and how many records had any of it."""
+        taken, given, incoming = scratch.taken, scratch.given, self._incoming
+        read: Any = self._tls.read
+        at = records = 0
+        while at < size and not self._is_over:
+            at, begun = self._part(scratch.bytes, begin := at, size)
+            incoming.write(taken[begin:at])
+            with_data = 0
             try:
                 while incoming.pending:
                     count = read(RECORD_BYTES, given[found:])
@@ -178,9 +281,45 @@ class TlsSocket:
                         self._end()
                         break
                     found += count
-            except SSLWantReadError:  # the rest of a record has not come
+                    with_data += 1
+            except SSLWantReadError:
                 pass
-        return bytes(given[:found])
+            self._note(at - begin, begun, with_data)
+            records += with_data
+        return found, records
+
+    def _part(self, taken: bytearray, at: int, size: int) -> tuple[int, int]:
+        """The end of the next PART_RECORDS at most, and how many of them begin in it."""
+        begun = 0
+        if self._head:
+            head = self._head + taken[at : min(at + _HEAD_BYTES - len(self._head), size)]
+            if len(head) < _HEAD_BYTES:
+                self._head = head
+                return size, 0
+            at += _HEAD_BYTES - len(self._head) + int.from_bytes(head[3:])
+            self._head, begun = b"", 1
+        at += self._record_left
+        last = size - _HEAD_BYTES
+        while at <= last and begun < PART_RECORDS:
+            at += _HEAD_BYTES + (taken[at + 3] << 8) + taken[at + 4]
+            begun += 1
+        if at >= size:
+            self._record_left = at - size
+            return size, begun
+        self._record_left = 0
+        if begun == PART_RECORDS:
+            return at, begun
+        self._head = bytes(taken[at:size])
+        return size, begun
+
+    def _note(self, size: int, begun: int, with_data: int) -> None:
+        """So many records began in these bytes, one of which may not be whole yet."""
+        if size > LEAST_BYTES and size < SHORT_BYTES * begun:
+            self.short_reads = SHORT_READS
+        if begun != with_data:
+            self._empty_records = max(0, self._empty_records + begun - with_data)
+            if self._empty_records > EMPTY_RECORDS_MAX:
+                raise OSError("it sends records without data")
 
     def _end(self) -> None:
         """The peer has said that nothing more comes."""

@@ -14,6 +14,7 @@ from actors.naming.registration import Registration
 from actors.network.connections import Acceptor, Listener
 from actors.network.tls_contexts import to_call_with
 from actors.parts import Parts
+from actors.replication.followers import Followers
 
 CLIENT_PORTS = 2
 """The first of the listeners are for clients, the rest for slaves."""
@@ -24,8 +25,14 @@ def network_children(parts: Parts, listeners: Sequence[tuple[Listener, socket]])
     address = parts.system.address
     leaving = Published(False)
     for_clients, for_slaves = listeners[:CLIENT_PORTS], listeners[CLIENT_PORTS:]
-    door = Door("entrance", address("connections"), parts.config.port_mode)
-    ha_door = Door("ha_entrance", address("ha_master"), parts.config.ha_port_mode)
+    door = Door("entrance", address("connections"), parts.config.port_mode, parts.places)
+    followers = Followers(parts.config, parts.guard, parts.system.clock.monotonic_ms)
+    ha_door = Door(
+        "ha_entrance",
+        address("ha_master"),
+        parts.config.ha_port_mode,
+        may_come=followers.may_follow,
+    )
     to_clients, to_slaves = door.leads_to(parts.system), ha_door.leads_to(parts.system)
     return [
         *door_children(parts.system, parts.tls, (ha_door, door), "handshakes"),

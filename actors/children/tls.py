@@ -1,6 +1,6 @@
 """The making of the actors at the door of ports that speak TLS."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from actors.engine.address import Address
@@ -8,6 +8,7 @@ from actors.engine.interfaces import System
 from actors.engine.supervisor import ChildSpec
 from actors.network.entrance import Entrance
 from actors.network.handshakes import Handshakes
+from actors.network.limits import ConnectionPlaces
 from actors.network.tls_contexts import TlsContexts
 from actors.settings.tls_settings import DISABLED, PERMISSIVE
 
@@ -20,6 +21,10 @@ class Door:
     """Of the actor at it."""
     to: Address
     mode: str
+    places: ConnectionPlaces | None = None
+    """Taken before the door; None: they are not counted there."""
+    may_come: Callable[[str], bool] = lambda _: True
+    """Asked with an address."""
 
     def leads_to(self, system: System) -> Address:
         """Whom an acceptor tells."""
@@ -47,5 +52,7 @@ def _entrance(system: System, contexts: TlsContexts, door: Door, handshakes: str
             system.address(handshakes),
             takes_plain=takes_plain,
             results=contexts.handshakes,
+            places=door.places,
+            may_come=door.may_come,
         ),
     )

@@ -3,6 +3,7 @@
     transport.py     a socket: bytes in, bytes out, and what its peer has not taken yet
     connection.py    the actor of one connection: events of its stream out, answers in
     connections.py   the actors of all of them, and of the ports where they come in
+    accepted.py      a new connection on its way there, and its place among them
     entrance.py      the actor at the door of ports that speak TLS: looks at the first byte
     handshakes.py    the actor that does handshakes, and reads certificates anew
     tls_contexts.py  the TLS contexts in force

@@ -37,7 +37,7 @@ from protocol.host import pack_host
 from protocol.pull_wire import PullDecoder
 from protocol.send_wire import SendDecoder
 from protocol.stream import EndGroup, Event, SendGroup, Stream, UnreadableSend
-from remoting.tls import HANDSHAKE_BYTE
+from remoting.tls import HANDSHAKE_BYTE, reason_of_tls
 from remoting.tls_socket import TlsSocket
 
 log = get_logger(__name__)
@@ -147,16 +147,16 @@ class Connection(Actor):
     def on_readable(self) -> None:
         """Takes what the socket has and hands on every whole request in it.
 
-        Of a frame that is long one piece in a round, of all connections: the others wait.
+        Of a frame that is long, and of short records of TLS, one piece in a round, of all
+        connections: the others wait.
         """
         if self._waits_for_turn:  # it has hung up: what was read comes first
             return
         stream, turns = self._stream, self._limits.turns
-        if (
-            not stream.half_bytes
-            or stream.wanted_bytes <= RECEIVE_BYTES
-            or turns.is_first(self.system.loop.round_count)
-        ):
+        if not (
+            (stream.half_bytes and stream.wanted_bytes > RECEIVE_BYTES)
+            or (self.has_tls and self._transport.is_laborious)
+        ) or turns.is_first(self.system.loop.round_count):
             self._read()
             if not stream.has_more:
                 return
@@ -168,7 +168,7 @@ class Connection(Actor):
         try:
             data = self._transport.receive()
         except OSError as error:
-            self._leave(f"read failed: {error.strerror}")
+            self._leave(f"read failed: {reason_of_tls(error)}")
             return
         if data is None:
             return
@@ -302,7 +302,7 @@ class Connection(Actor):
         try:
             sent_bytes = self._transport.flush() if may_write else 0
         except OSError as error:
-            self.end(f"write failed: {error.strerror}")
+            self.end(f"write failed: {reason_of_tls(error)}")
             return
         if sent_bytes:  # a peer that takes little at a time is not idle
             self.last_traffic_ms = self.system.clock.monotonic_ms()

@@ -11,7 +11,7 @@ while the rest is stopping.
 
 import os
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from errno import EACCES, EADDRINUSE, EADDRNOTAVAIL, EMFILE, ENFILE, ENOBUFS, ENOMEM
 from select import EPOLLIN
@@ -28,6 +28,7 @@ from structlog import get_logger
 
 from actors.engine.actor import Actor, BatchEnd, Exited, Started, handles
 from actors.engine.address import Address
+from actors.network.accepted import Accepted
 from actors.network.connection import Close, Connection, CopyOut, PeerLeft, StopReading
 from actors.network.limits import (
     ConnectionPlaces,
@@ -38,7 +39,6 @@ from actors.network.limits import (
 )
 from actors.network.request import PeerClosed
 from actors.network.service import Service
-from remoting.tls_socket import TlsSocket
 
 log = get_logger(__name__)
 
@@ -64,19 +64,6 @@ BACKLOG = 1024
 
 class PortTaken(Exception):
     """Nobody can listen there: the port is in use, or not ours; the text says what to do."""
-
-
-@dataclass(slots=True)
-class Accepted:
-    """A new socket for this service."""
-
-    sock: socket | TlsSocket
-    remote: tuple[str, int]
-    service: Service
-
-    def refuse(self, _remark: str) -> None:
-        """Whoever should have taken it is gone."""
-        self.sock.close()
 
 
 @dataclass(slots=True)
@@ -114,8 +101,11 @@ class Connections(Actor):
         self._turn_began_ms, self._ended_in_turn = 0.0, 0
         self._places = places or ConnectionPlaces()
         self._limits: Limits | None = None
-        self.refused: dict[str, int] = {}
+
+    @property
+    def refused(self) -> Mapping[str, int]:
         """Connections that were one too many, by the setting that was in the way."""
+        return self._places.refused
 
     @property
     def limits(self) -> Limits:
@@ -150,18 +140,15 @@ class Connections(Actor):
     def on_accepted(self, message: Accepted) -> None:
         """Starts the connection's actor."""
         if self._closing:
-            message.sock.close()
+            message.refuse("the server stops")
             return
-        host = message.remote[0]
-        if (setting := self.limits.places.take(host)) is not None:
-            message.sock.close()
-            self.refused[setting] = self.refused.get(setting, 0) + 1
-            self.limits.rarely.warn(f"too many connections: {setting}", address=host)
+        if not message.takes_place(self._places, self.limits.rarely):
             return
         connection = Connection(
             message.sock, message.remote, message.service, self.address, self.limits
         )
         self._live[connection.peer_id] = connection
+        message.places = None  # it is the connection's from here on
         name = f"connection {connection.remote}"
         self.system.spawn(connection, name, parent=self.address)
 
@@ -170,7 +157,7 @@ class Connections(Actor):
         """Forgets a connection that has closed."""
         connection = self._live.pop(message.peer.peer_id, None)
         if connection is not None:
-            self.limits.places.leave(connection.remote_host)
+            self._places.leave(connection.remote_host)
 
     @handles(PeerLeft)
     def on_peer_left(self, message: PeerLeft) -> None:
@@ -263,6 +250,7 @@ class Connections(Actor):
         """Nobody would close them when they are idle, or let them finish at a stop."""
         for connection in [*self._live.values()]:
             connection.end("connections restarted")
+            self._places.leave(connection.remote_host)  # the next one does not know it
 
 
 @dataclass(slots=True)

@@ -6,8 +6,9 @@ Told by: HaSlave (`Dial`).   Tells: it (`Dialed`).
 """
 
 from dataclasses import dataclass
+from select import POLLIN, POLLOUT, poll
 from socket import IPPROTO_TCP, TCP_NODELAY, create_connection, socket
-from ssl import SSLError
+from ssl import SSLError, SSLWantReadError, SSLWantWriteError
 from typing import ClassVar
 
 from actors.engine.actor import Actor, Where, handles
@@ -72,15 +73,32 @@ class Dialler(Actor):
     def _opened(self, host: str, port: int) -> socket | TlsSocket:
         sock = create_connection((host, port), DIAL_TIMEOUT_S)
         sock.setsockopt(IPPROTO_TCP, TCP_NODELAY, 1)
+        sock.setblocking(False)
         context = self._tls()
         if context is None:
-            sock.setblocking(False)
             return sock
         try:
             with_tls = TlsSocket(sock, context, server_hostname=host)
-            with_tls.do_handshake()
+            self._shake(with_tls)
         except (OSError, ValueError):
             sock.close()
             raise
-        with_tls.setblocking(False)
         return with_tls
+
+    def _shake(self, sock: TlsSocket) -> None:
+        """All of it in DIAL_TIMEOUT_S, however little comes at a time."""
+        now_ms = self.system.clock.monotonic_ms
+        end_ms = now_ms() + DIAL_TIMEOUT_S * 1000
+        while True:
+            try:
+                sock.do_handshake()
+                return
+            except SSLWantReadError:
+                events = POLLIN
+            except SSLWantWriteError:
+                events = POLLOUT
+            waits = poll()
+            waits.register(sock.fileno(), events)
+            left_ms = end_ms - now_ms()
+            if left_ms <= 0 or not waits.poll(left_ms):
+                raise TimeoutError(f"no TLS handshake in {DIAL_TIMEOUT_S:g} s")

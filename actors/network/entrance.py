@@ -12,17 +12,18 @@ Source: NettyRemotingServer.java (HandshakeHandler).
 """
 
 from collections import Counter
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from enum import Enum
-from itertools import islice
+from itertools import count, islice
 from select import EPOLLIN
 from socket import MSG_PEEK, socket
 
 from actors.engine.actor import Actor, handles
 from actors.engine.address import Address
-from actors.network.connections import Accepted
+from actors.network.accepted import Accepted
 from actors.network.handshakes import Shake, Shaken
-from actors.network.limits import Rarely
+from actors.network.limits import ConnectionPlaces, Rarely
 from remoting.tls import HANDSHAKE_BYTE
 from remoting.tls_socket import TlsSocket
 
@@ -30,7 +31,7 @@ TIME_MS = 10_000
 """From the accept to the end of the handshake; an official slave is silent for its first 5 s."""
 TICK_MS = 1000
 SHAKING_MAX = 256
-"""Handshakes at once: a half one holds some 60 KiB."""
+"""Handshakes at once at one door: a half one holds some 60 KiB."""
 HOST_SHAKING_MAX = 32
 WAITING_MAX = 1024
 """Connections whose handshake has not begun: they cost a descriptor each."""
@@ -61,10 +62,14 @@ class _State(Enum):
     SHAKING = "a TLS handshake was not over"
 
 
+_numbers = count(1)
+"""Of all newcomers: a step may come back to the entrance after that of who asked for it."""
+
+
 class _Newcomer:
     """Somebody at the door. Called by the loop."""
 
-    __slots__ = ("_entrance", "accepted", "host", "number", "since_ms", "sock", "state")
+    __slots__ = ("_entrance", "accepted", "host", "number", "shake", "since_ms", "sock", "state")
 
     def __init__(
         self, entrance: "Entrance", number: int, accepted: Accepted, sock: socket, since_ms: float
@@ -75,6 +80,8 @@ class _Newcomer:
         self.host = accepted.remote[0]
         self.sock: socket | TlsSocket | None = sock
         """None while a handshake is at it."""
+        self.shake: Shake | None = None
+        """The last step."""
         self.since_ms = since_ms
         self.state = _State.SILENT
 
@@ -95,15 +102,20 @@ class Entrance(Actor):
         *,
         takes_plain: bool,
         results: Counter[str] | None = None,
+        places: ConnectionPlaces | None = None,
+        may_come: Callable[[str], bool] = lambda _: True,
     ) -> None:
-        """`results` gets what comes of those who want TLS, by HANDSHAKE_RESULTS."""
+        """`results` gets what comes of those who want TLS, by HANDSHAKE_RESULTS. Who has no place
+        in `places`, or comes from where nobody `may_come`, is turned away before anything else."""
         super().__init__()
         self._results: Counter[str] = Counter() if results is None else results
         self._to = to
         self._handshakes = handshakes
         self._takes_plain = takes_plain
+        self._places, self._may_come = places, may_come
         self._newcomers: dict[int, _Newcomer] = {}
-        self._next_number = 0
+        self._ending: dict[int, _Newcomer] = {}
+        """Whose time was over while a handshake was at it: its place is kept until then."""
         self._waiting: dict[int, _Newcomer] = {}
         self._shaking = 0
         self._host_shaking: Counter[str] = Counter()
@@ -125,9 +137,13 @@ class Entrance(Actor):
     def on_accepted(self, message: Accepted) -> None:
         """Waits for its first byte."""
         assert isinstance(message.sock, socket)
-        self._next_number += 1
+        if not self._may_come(message.remote[0]):
+            message.refuse("a stranger")
+            return
+        if self._places is not None and not message.takes_place(self._places, self._rarely):
+            return
         now_ms = self.system.clock.monotonic_ms()
-        newcomer = _Newcomer(self, self._next_number, message, message.sock, now_ms)
+        newcomer = _Newcomer(self, next(_numbers), message, message.sock, now_ms)
         self._newcomers[newcomer.number] = newcomer
         self._watch(newcomer, EPOLLIN)
 
@@ -192,7 +208,8 @@ class Entrance(Actor):
     def _shake(self, newcomer: _Newcomer) -> None:
         sock, newcomer.sock = newcomer.sock, None
         assert sock is not None
-        self._handshakes.tell(Shake(newcomer.number, sock, self.address))
+        newcomer.shake = Shake(newcomer.number, sock, self.address)
+        self._handshakes.tell(newcomer.shake)
 
     @handles(Shaken)
     def on_shaken(self, message: Shaken) -> None:
@@ -200,6 +217,9 @@ class Entrance(Actor):
         newcomer = self._newcomers.get(message.number)
         if newcomer is None:  # its time was over meanwhile, or that of who waited for this
             message.sock.close()
+            if (ending := self._ending.pop(message.number, None)) is not None:
+                ending.accepted.give_back_place()
+                self._free(ending)
             return
         newcomer.sock = message.sock
         if message.failure:
@@ -212,8 +232,7 @@ class Entrance(Actor):
             assert isinstance(message.sock, TlsSocket)
             self._results[SUCCESS] += 1
             self._forget(newcomer)
-            remote, service = newcomer.accepted.remote, newcomer.accepted.service
-            self._to.tell(Accepted(message.sock, remote, service))
+            self._to.tell(replace(newcomer.accepted, sock=message.sock))
 
     # --- the end
 
@@ -248,10 +267,19 @@ class Entrance(Actor):
         """What a handshake is at is closed when it comes back."""
         if newcomer.sock is not None:
             newcomer.sock.close()
-        self._forget(newcomer)
+            newcomer.accepted.give_back_place()
+            self._forget(newcomer)
+            return
+        assert newcomer.shake is not None
+        newcomer.shake.is_over = True
+        self._ending[newcomer.number] = self._newcomers.pop(newcomer.number)
 
     def _forget(self, newcomer: _Newcomer) -> None:
         del self._newcomers[newcomer.number]
+        self._free(newcomer)
+
+    def _free(self, newcomer: _Newcomer) -> None:
+        """Gives back its places among those that shake hands, or wait for it."""
         host = newcomer.host
         if newcomer.state is _State.SHAKING:
             self._shaking -= 1
@@ -278,8 +306,12 @@ class Entrance(Actor):
 
     def _close_all(self) -> None:
         self._waiting.clear()
-        for newcomer in [*self._newcomers.values()]:
+        for newcomer in [*self._newcomers.values(), *self._ending.values()]:
+            newcomer.accepted.give_back_place()
             if newcomer.sock is not None:
                 self.system.loop.unwatch(newcomer.sock)
                 newcomer.sock.close()
+            elif newcomer.shake is not None:
+                newcomer.shake.is_over = True
         self._newcomers.clear()
+        self._ending.clear()

@@ -19,8 +19,6 @@ from remoting.tls import reason_of_tls
 from remoting.tls_socket import TlsSocket
 
 WATCH_MS = 1000
-BYTES_MAX = 16 << 10
-"""What a peer may have sent while its handshake is not over: a certificate has some 1 to 4 KiB."""
 
 
 @dataclass(slots=True)
@@ -32,6 +30,8 @@ class Shake:
     sock: socket | TlsSocket
     """TlsSocket: it has begun."""
     reply_to: Address
+    is_over: bool = False
+    """Set by who asked, whose time was over while this waited."""
 
     def refuse(self, remark: str) -> None:
         """Nobody goes on with it."""
@@ -80,6 +80,9 @@ class Handshakes(Actor):
     def on_shake(self, message: Shake) -> None:
         """One step."""
         sock = message.sock
+        if message.is_over:
+            message.reply_to.tell(Shaken(message.number, sock, 0, "too late"))
+            return
         events, failure = 0, ""
         try:
             if not isinstance(sock, TlsSocket):
@@ -88,8 +91,6 @@ class Handshakes(Actor):
             sock.do_handshake()
         except SSLWantReadError:
             events = EPOLLIN
-            if isinstance(sock, TlsSocket) and sock.shaken_bytes > BYTES_MAX:
-                events, failure = 0, f"more than {BYTES_MAX} bytes, and not over"
         except SSLWantWriteError:
             events = EPOLLOUT
         except OSError as error:

@@ -133,15 +133,21 @@ class ConnectionPlaces:
         self._most, self._most_of_address = most, most_of_address
         self._by_host: Counter[str] = Counter()
         self._count = 0
+        self.refused: Counter[str] = Counter()
+        """By the setting that was in the way."""
 
     def take(self, host: str) -> str | None:
         """Takes one; the setting that is in the way, if there is none left."""
         if is_loopback(host):
             return None
+        setting = None
         if self._most and self._count >= self._most:
-            return "maxConnections"
-        if self._most_of_address and self._by_host[host] >= self._most_of_address:
-            return "maxConnectionsPerAddress"
+            setting = "maxConnections"
+        elif self._most_of_address and self._by_host[host] >= self._most_of_address:
+            setting = "maxConnectionsPerAddress"
+        if setting is not None:
+            self.refused[setting] += 1
+            return setting
         self._count += 1
         self._by_host[host] += 1
         return None

@@ -39,6 +39,11 @@ class Transport:
         self._unsent: deque[Buffer] = deque()
         self._has_waited = False
 
+    @property
+    def is_laborious(self) -> bool:
+        """Whether a read may take long for the little that it brings."""
+        return False
+
     def receive(self) -> bytes | None:
         """What has come: None is nothing yet, no bytes the end. Raises OSError."""
         try:
@@ -145,6 +150,11 @@ class TlsTransport(Transport):
             buffers = [bytes(buffer) for buffer in buffers]
         self._unsent += buffers
         self.unsent_bytes += sum(map(len, buffers))
+
+    @property
+    def is_laborious(self) -> bool:
+        """Records of few bytes are."""
+        return isinstance(self.sock, TlsSocket) and self.sock.short_reads > 0
 
     def _put_back(self, buffers: Sequence[Buffer], sent: int) -> None:
         """For the same reason copies all when it begins to wait; never again what has waited."""

@@ -16,6 +16,7 @@ from actors.engine.address import Address
 from actors.engine.interfaces import System
 from actors.pulling.cold_read import ReadCold
 from protocol.ha import ReportBuffer, encode_transfer_head
+from remoting.tls import reason_of_tls
 from remoting.tls_socket import TlsSocket
 from storage.errors import OffsetError
 from storage.reading.page_probe import ColdPart
@@ -137,7 +138,7 @@ class SlaveLink:
         except BlockingIOError:
             return
         except OSError as error:
-            self.end(f"read failed: {error.strerror}")
+            self.end(f"read failed: {reason_of_tls(error)}")
             return
         if not data:
             self.end("closed by the slave")
@@ -276,7 +277,7 @@ class SlaveLink:
         except BlockingIOError:
             sent = 0
         except OSError as error:
-            self.end(f"write failed: {error.strerror}")
+            self.end(f"write failed: {reason_of_tls(error)}")
             return
         if sent:
             self._written_ms = self._master.system.clock.monotonic_ms()

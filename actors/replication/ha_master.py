@@ -14,7 +14,6 @@ Source: store/ha/HAService.java, HAConnection.java.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from ipaddress import ip_address
 
 from structlog import get_logger
 
@@ -22,11 +21,11 @@ from actors.access.guard import Guard
 from actors.config import BrokerConfig
 from actors.engine.actor import Actor, handles
 from actors.engine.address import Address
-from actors.network.connections import Accepted
+from actors.network.accepted import Accepted
 from actors.network.limits import MINUTE_MS, Rarely
+from actors.replication.followers import Followers
 from actors.replication.ha_link import ColdReadForSlave, GoOn, SlaveLink, Unreadable
 from actors.sending.replicas import Acked, LogGrew, Replicas
-from actors.settings.access_settings import addresses_of
 from storage.log.commit_log import CommitLog
 from storage.reading.page_probe import ColdPart, PageProbe
 
@@ -66,7 +65,6 @@ class HaMaster(Actor):
         super().__init__()
         self._config = config
         self._guard = guard
-        self._allowed = addresses_of(config.ha_allowed_addresses)
         self._lines_since_ms: float = -MINUTE_MS
         self._lines = 0
         self._log = commit_log
@@ -83,8 +81,9 @@ class HaMaster(Actor):
         self.file_bytes = commit_log.config.commit_log_file_bytes
 
     def on_start(self) -> None:
-        self._rarely = Rarely(self.system.clock.monotonic_ms)
-        config = self._config
+        now_ms, config = self.system.clock.monotonic_ms, self._config
+        self._rarely = Rarely(now_ms)
+        self._followers = Followers(config, self._guard, now_ms)
         shortest_ms = min(config.ha_heartbeat_interval_ms, config.ha_housekeeping_interval_ms)
         self.every(min(TICK_MS, shortest_ms), _Tick())
 
@@ -176,9 +175,8 @@ class HaMaster(Actor):
     def on_accepted(self, message: Accepted) -> None:
         """A slave has connected; it speaks first."""
         host = message.remote[0]
-        if not self._may_follow(host):
+        if not self._followers.may_follow(host):
             message.sock.close()
-            self._rarely.warn("no slave is allowed from there", address=host)
             return
         if len(self._links) >= LINKS_MAX:
             message.sock.close()
@@ -187,15 +185,6 @@ class HaMaster(Actor):
         link = SlaveLink(self, message.sock, message.remote)
         self._links.append(link)
         self._replicas.link_count = len(self._links)
-
-    def _may_follow(self, host: str) -> bool:
-        """Whoever connects gets the log, and may say that it has it (H16 of docs/security.md)."""
-        if self._allowed:
-            try:
-                return ip_address(host) in self._allowed
-            except ValueError:
-                return False
-        return self._guard is None or self._guard.may_replicate(host)
 
     @handles(LogGrew)
     def on_log_grew(self, _: LogGrew) -> None:

@@ -32,6 +32,7 @@ from actors.replication.put_replica import AppendReplica, Replicated
 from actors.sending.flusher import Sync, Synced
 from protocol.errors import FrameError
 from protocol.ha import Transfer, TransferBuffer, encode_report
+from remoting.tls import reason_of_tls
 from remoting.tls_socket import TlsSocket
 from storage.log.commit_log import CommitLog
 from storage.replica.replica_log import ReplicaLog
@@ -168,7 +169,7 @@ class HaSlave(Actor):
         except BlockingIOError:
             return
         except OSError as error:
-            self._end(f"read failed: {error.strerror}")
+            self._end(f"read failed: {reason_of_tls(error)}")
             return
         if not data:
             self._end("closed by the master")
@@ -329,7 +330,7 @@ class HaSlave(Actor):
         except BlockingIOError:
             return  # the next tick tries again; the master has not read the last ones
         except OSError as error:
-            self._end(f"write failed: {error.strerror}")
+            self._end(f"write failed: {reason_of_tls(error)}")
             return
         if sent != len(encode_report(offset)):
             self._end("the master does not read")

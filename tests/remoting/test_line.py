@@ -1,7 +1,9 @@
 """One blocking connection: answers, refusals, and servers that break off."""
 
 from collections.abc import Iterator
+from gc import collect
 from socket import create_server
+from ssl import SSLContext
 
 import pytest
 
@@ -9,6 +11,7 @@ from protocol.codes import RequestCode
 from protocol.command import RemotingCommand
 from protocol.frame import FRAME_BYTES_MAX, encode
 from remoting.line import ConnectionBroken, Line, NoAnswer, Refused
+from remoting.tls_options import Tls
 from tests.troupemq.fake_server import WAIT_S, FakeServer
 
 CODE = RequestCode.GET_MAX_OFFSET
@@ -104,6 +107,16 @@ def test_who_is_cut_off_before_any_answer_hears_of_tls(
         line.ask(request())
     hint = "; if it takes TLS only: TROUPEMQ_TLS=true"
     assert str(broken.value).endswith(hint) is not has_answered
+
+
+def test_a_connection_that_gets_no_tls_is_closed_whatever_the_reason(server: FakeServer) -> None:
+    class Gone(Tls):
+        def context(self) -> SSLContext:
+            raise OSError("the files are gone")
+
+    with Line(server.address, tls=Gone()) as line, pytest.raises(ConnectionBroken, match="gone"):
+        line.ask(request())
+    collect()  # a socket that nobody closed would be told of here, as an error
 
 
 def test_a_frame_that_is_too_long_ends_the_connection(server: FakeServer, line: Line) -> None:

@@ -5,16 +5,28 @@ from contextlib import suppress
 from pathlib import Path
 from random import Random
 from select import select
-from socket import SO_RCVBUF, SO_SNDBUF, SOL_SOCKET, socketpair
+from socket import SO_RCVBUF, SO_SNDBUF, SOL_SOCKET, socket, socketpair
 from ssl import MemoryBIO, SSLError, SSLSocket, SSLWantReadError
 from threading import Thread
 
 import pytest
 
 from remoting.tls import server_context
-from remoting.tls_socket import PIECE_BYTES, READ_BYTES_MAX, RECORD_BYTES, TlsSocket
+from remoting.tls_socket import (
+    EMPTY_RECORDS_MAX,
+    FED_BYTES,
+    HANDSHAKE_BYTES_MAX,
+    HANDSHAKE_RECORDS_MAX,
+    PART_RECORDS,
+    PIECE_BYTES,
+    READ_BYTES_MAX,
+    RECORD_BYTES,
+    SHORT_READS,
+    TlsSocket,
+)
 from tests.support.actors import new_seed
 from tests.support.certificates import Certificates
+from tests.support.tls_records import CIPHER, Records, writes_keys
 
 WAIT_S = 20.0
 BUFFERED_BYTES = 4 << 20
@@ -154,7 +166,7 @@ def test_what_comes_right_behind_the_handshake_waits_for_the_first_read(tmp_path
     server = TlsSocket(near, server_context(made.files()))
     incoming, outgoing = MemoryBIO(), MemoryBIO()
     client = made.calls().wrap_bio(incoming, outgoing, server_hostname="127.0.0.1")
-    for _ in range(2):
+    for _ in range(3):  # it begins with a key on another curve
         with suppress(SSLWantReadError):
             client.do_handshake()
             client.write(b"asked")
@@ -181,3 +193,194 @@ def test_an_end_that_the_peer_announces_is_told_by_the_selector_too(
     assert server.recv(1 << 18) == b""
     assert select([server], [], [], 0)[0], "said as often as it is asked"
     assert server.recv(1 << 18) == b""
+
+
+# --- records that bring little
+
+
+class Fed:
+    """Sees what OpenSSL gets."""
+
+    def __init__(self, incoming: MemoryBIO) -> None:
+        self.bytes = 0
+        self._incoming = incoming
+
+    def write(self, data: memoryview) -> int:
+        self.bytes += len(data)
+        return self._incoming.write(data)
+
+    @property
+    def pending(self) -> int:
+        return self._incoming.pending
+
+
+@pytest.fixture
+def sealed(tmp_path: Path) -> Iterator[tuple[TlsSocket, Fed, socket, Records]]:
+    """A server's end, what it gives OpenSSL, the other end, and what seals records for that."""
+    made, keys = Certificates(tmp_path), tmp_path / "keys"
+    near, far = socketpair()
+    for sock in (near, far):
+        sock.setblocking(False)
+        sock.setsockopt(SOL_SOCKET, SO_SNDBUF, 1 << 20)
+    server = TlsSocket(near, server_context(made.files()))
+    incoming, outgoing = MemoryBIO(), MemoryBIO()
+    context = writes_keys(made.calls(), keys)
+    client = context.wrap_bio(incoming, outgoing, server_hostname="127.0.0.1")
+    for _ in range(3):
+        with suppress(SSLWantReadError):
+            client.do_handshake()
+        far.sendall(outgoing.read())
+        with suppress(SSLWantReadError):
+            server.do_handshake()
+        with suppress(BlockingIOError):
+            incoming.write(far.recv(1 << 16))
+    found = client.cipher()
+    assert found is not None and found[0] == CIPHER
+    fed = Fed(server._incoming)
+    server._incoming = fed  # type: ignore[assignment]
+    yield server, fed, far, Records(keys)
+    server.close()
+    far.close()
+
+
+Sealed = tuple[TlsSocket, Fed, socket, Records]
+
+
+@pytest.mark.parametrize("first", [b"", b"x", b"x" * 5000])
+def test_a_flood_of_new_keys_ends_after_a_millisecond_of_them(sealed: Sealed, first: bytes) -> None:
+    server, fed, far, records = sealed
+    begins = records.data(first) if first else b""
+    far.sendall(begins + b"".join(records.new_keys() for _ in range(2000)))
+    with pytest.raises(OSError, match="records without data"):
+        server.recv(1 << 18)
+    new_keys = (fed.bytes - len(begins)) // 27
+    assert new_keys <= max(EMPTY_RECORDS_MAX, PART_RECORDS)
+
+
+def test_new_keys_one_at_a_time_end_it_too(sealed: Sealed) -> None:
+    server, _, far, records = sealed
+    for _ in range(EMPTY_RECORDS_MAX):
+        far.sendall(records.new_keys())
+        with pytest.raises(BlockingIOError):
+            server.recv(1 << 18)
+    far.sendall(records.new_keys())
+    with pytest.raises(OSError, match="records without data"):
+        server.recv(1 << 18)
+
+
+def test_new_keys_and_a_byte_in_turn_end_it_too(sealed: Sealed) -> None:
+    server, _, far, records = sealed
+    far.sendall(b"".join(records.new_keys() + records.data(b"x") for _ in range(1000)))
+    with pytest.raises(OSError, match="records without data"):
+        server.recv(1 << 18)
+
+
+def test_few_at_a_time_are_counted_too(sealed: Sealed) -> None:
+    server, _, far, records = sealed
+    for _ in range(2):
+        far.sendall(b"".join(records.new_keys() + records.data(b"x") for _ in range(16)))
+        assert server.recv(1 << 18) == b"x" * 16
+        assert server.short_reads == SHORT_READS
+    far.sendall(b"".join(records.new_keys() + records.data(b"x") for _ in range(16)))
+    with pytest.raises(OSError, match="records without data"):
+        server.recv(1 << 18)
+
+
+def test_a_few_short_records_are_nothing_to_speak_of(sealed: Sealed) -> None:
+    server, _, far, records = sealed
+    for _ in range(100):
+        far.sendall(b"".join(records.data(b"12345678") for _ in range(10)))
+        assert server.recv(1 << 18) == b"12345678" * 10
+    assert not server.short_reads
+
+
+def test_new_keys_now_and_then_are_as_good_as_any(sealed: Sealed) -> None:
+    server, _, far, records = sealed
+    for _ in range(300):
+        far.sendall(records.new_keys() + records.data(b"x" * 2048))
+        assert server.recv(1 << 18) == b"x" * 2048
+    for _ in range(20):
+        far.sendall(b"".join(records.new_keys() + records.data(b"x" * 2048) for _ in range(10)))
+        assert server.recv(1 << 18) == b"x" * 20_480
+
+
+def test_of_records_of_a_byte_one_read_takes_few_and_the_socket_keeps_the_rest(
+    sealed: Sealed,
+) -> None:
+    server, fed, far, records = sealed
+    sent = Random(1).randbytes(9000)
+    far.sendall(b"".join(records.data(sent[at : at + 1]) for at in range(len(sent))))
+    found = b""
+    while len(found) < len(sent):
+        before = fed.bytes
+        assert select([server], [], [], 0)[0]
+        found += server.recv(1 << 18)
+        assert fed.bytes - before <= FED_BYTES
+        assert server.short_reads == SHORT_READS
+    assert found == sent
+    with pytest.raises(BlockingIOError):
+        server.recv(1 << 18)
+    for _ in range(SHORT_READS - 1):  # that one counts
+        far.sendall(records.data(bytes(10_000)))
+        assert server.short_reads and server.recv(1 << 18)
+    assert not server.short_reads
+
+
+def test_a_few_large_records_hide_no_flood(sealed: Sealed) -> None:
+    server, fed, far, records = sealed
+    large = b"".join(records.data(bytes(16_000)) for _ in range(5))
+    far.sendall(large + b"".join(records.data(b"x") for _ in range(9000)))
+    server.recv(1 << 18)
+    assert fed.bytes <= len(large) + FED_BYTES
+
+
+def test_however_records_are_cut_none_of_them_counts_as_empty(sealed: Sealed) -> None:
+    server, _, far, records = sealed
+    random = Random(seed := new_seed())
+    print(f"TROUPEMQ_SEED={seed}")
+    sizes = [random.choice((1, 30, 300, 4000, RECORD_BYTES)) for _ in range(300)]
+    sent = [random.randbytes(size) for size in sizes]
+    stream = b"".join(map(records.data, sent))
+    found, at = b"", 0
+    while at < len(stream):
+        size = random.choice((1, 3, 5, 22, 700, 4000, 20_000, 100_000))
+        far.sendall(stream[at : at + size])
+        at += size
+        while select([server], [], [], 0)[0]:
+            with suppress(BlockingIOError):
+                found += server.recv(1 << 18)
+        assert server._empty_records <= 1, "one that is not whole yet"
+    assert found == b"".join(sent)
+    assert server._empty_records == 0
+
+
+# --- handshakes
+
+
+def hello(part_bytes: int) -> bytes:
+    """The beginning of a first message, in records of so many bytes."""
+    text = b"\x01\x01\x80\x00" + bytes(120_000 if part_bytes > 1 else 30_000)
+    parts = [text[at : at + part_bytes] for at in range(0, len(text), part_bytes)]
+    return b"".join(b"\x16\3\1" + len(part).to_bytes(2) + part for part in parts)
+
+
+@pytest.mark.parametrize("part_bytes", [1, 100, 16_000])
+def test_a_step_of_a_handshake_takes_no_more_than_a_handshake_has(
+    tmp_path: Path, part_bytes: int
+) -> None:
+    near, far = socketpair()
+    with near, far:
+        near.setblocking(False)
+        far.setsockopt(SOL_SOCKET, SO_SNDBUF, 1 << 20)
+        server = TlsSocket(near, server_context(Certificates(tmp_path).files()))
+        far.settimeout(WAIT_S)
+        far.sendall(sent := hello(part_bytes))
+        with pytest.raises(OSError, match="and not over"):
+            server.do_handshake()
+        left = 0
+        with suppress(BlockingIOError):
+            while True:
+                left += len(near.recv(1 << 18))
+        taken = len(sent) - left
+        assert taken == server.shaken_bytes <= HANDSHAKE_BYTES_MAX
+        assert taken <= (HANDSHAKE_RECORDS_MAX + 1) * (part_bytes + 5)

@@ -8,14 +8,17 @@ import tracemalloc
 from collections import Counter
 from collections.abc import MutableMapping
 from dataclasses import replace
+from pathlib import Path
 from struct import pack
 from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
 
+from actors.children.tls import Door, door_children
 from actors.network import limits as limits_module
 from actors.network.connections import Connections
+from actors.network.entrance import TIME_MS
 from actors.network.limits import half_frame_ms
 from actors.pulling import held_pulls
 from protocol.codes import RequestCode, ResponseCode
@@ -25,7 +28,8 @@ from protocol.frame import FRAME_BYTES_MAX, HEADER_BYTES_MAX
 from protocol.headers.offset import QueueHeader
 from protocol.stream import Stream
 from tests.support.brokers import BROKER, SimulatedBroker, pull_command, send_command
-from tests.support.sockets import PairedLine, frames_of, paired_lines
+from tests.support.certificates import Certificates
+from tests.support.sockets import HOST, PairedLine, frames_of, paired_lines
 
 STRANGER, OTHER = "198.51.100.1", "198.51.100.2"
 
@@ -215,6 +219,51 @@ def test_a38_connections_have_a_limit_for_each_address_and_in_all() -> None:
     assert events(logs) == {
         "too many connections: maxConnectionsPerAddress": 1,
         "too many connections: maxConnections": 1,
+    }
+
+
+def test_a38_who_stands_at_a_door_of_tls_and_says_nothing_is_counted_too(tmp_path: Path) -> None:
+    files = Certificates(tmp_path).files()
+    config = replace(
+        BROKER,
+        connections_max=8,
+        connections_of_address_max=5,
+        tls_server_certificate=files.cert_path,
+        tls_server_key=files.key_path,
+    )
+    made = SimulatedBroker(1, config=config)
+    made.make_topic()
+    with capture_logs() as logs, paired_lines(made, 0) as lines:
+        system, places = made.system, made.broker.places
+        door = Door("entrance", system.address("connections"), config.port_mode, places)
+        system.start(*door_children(system, made.broker.tls, (door,), "handshakes"))
+
+        def comes(host: str, number: int) -> list[PairedLine]:
+            lines.extend(PairedLine(made, host, "entrance") for _ in range(number))
+            return lines[-number:]
+
+        strangers = comes(STRANGER, 30)
+        assert [line.is_closed() for line in strangers] == [False] * 5 + [True] * 25
+        others = comes(OTHER, 10)
+        assert [line.is_closed() for line in others] == [False] * 3 + [True] * 7
+        for line in (others[0], *comes(HOST, 1)):  # this machine's own are not counted
+            line.send(question())
+            line.wind()  # it is let in, and then read
+            assert len(line.receive_now()) == 1
+        assert [line.is_closed() for line in comes(OTHER, 1)] == [True], "still eight"
+        others[0].close()
+        others[0].wind()
+        made.system.advance(TIME_MS + 2000)  # and all who said nothing are gone
+        lines_again = [*comes(STRANGER, 6), *comes(OTHER, 4)]
+        assert [line.is_closed() for line in lines_again].count(True) == 2
+        assert connections_of(made).refused == {
+            "maxConnectionsPerAddress": 26,
+            "maxConnections": 9,
+        }
+    assert events(logs) == {
+        "too many connections: maxConnectionsPerAddress": 1,
+        "too many connections: maxConnections": 1,
+        "nothing came in 10 s": 1,
     }
 
 

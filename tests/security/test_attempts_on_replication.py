@@ -11,7 +11,7 @@ from socket import socketpair
 import pytest
 from structlog.testing import capture_logs
 
-from actors.network.connections import Accepted
+from actors.network.accepted import Accepted
 from actors.network.service import Service
 from actors.replication import ha_master
 from protocol.codes import ResponseCode

@@ -13,7 +13,7 @@ from actors.access.refusals import Refusals
 from actors.admin.settings import REFUSED
 from actors.config import NamesrvConfig
 from actors.namesrv_server import children, service
-from actors.network.connections import Accepted
+from actors.network.accepted import Accepted
 from actors.network.service import Service
 from actors.network.start_access import opened_acl
 from protocol.bodies import DataVersion, RegisterBrokerBody, TopicConfig, TopicConfigTable

@@ -2,7 +2,7 @@
 stored of it. A6 and A8 of docs/security.md."""
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from random import Random
@@ -17,12 +17,14 @@ import pytest
 from structlog.testing import capture_logs
 
 from actors.config import BrokerConfig, NamesrvConfig
+from actors.network.entrance import TIME_MS
 from protocol.ha import TRANSFER_HEAD_BYTES, encode_report
 from remoting.tls import TlsFiles, server_context
 from storage.config import StoreConfig
 from tests.support.brokers import send_command
 from tests.support.certificates import Certificates
 from tests.support.sockets import HOST, WAIT_S, Line, frames_of, serving_broker
+from tests.support.tls_records import Records, writes_keys
 from troupemq import (
     Admin,
     ConnectionFailed,
@@ -166,6 +168,26 @@ def test_a8_old_versions_are_refused_and_nobody_renegotiates(
             calls.wrap_socket(sock, server_hostname=HOST)
 
 
+def test_a_flood_of_new_keys_ends_its_connection_and_no_other(
+    made: Certificates, tmp_path: Path
+) -> None:
+    """27 bytes each, and some 14 µs: 256 KiB of them held everybody up for 91 to 182 ms."""
+    settings = tls_settings(made.files()) | {"tls_ha_mode": "enforcing"}
+    with serving_broker(tmp_path / "store", **settings) as running, capture_logs() as logs:
+        with Line(made_tls_socket(made, running.ports.main)) as neighbour:
+            for number, port in enumerate((running.ports.main, running.ports.ha)):
+                context = writes_keys(made.calls(), keys := tmp_path / f"keys-{number}")
+                shaken = context.wrap_socket(create_connection((HOST, port)), server_hostname=HOST)
+                with socket(fileno=shaken.detach()) as flood:
+                    flood.settimeout(WAIT_S)
+                    records = Records(keys)
+                    with suppress(ConnectionError):
+                        flood.sendall(b"".join(records.new_keys() for _ in range(2000)))
+                        assert flood.recv(1) == b""
+            assert neighbour.ask(send_command()).code == 0
+        comes_true(lambda: str(logs).count("read failed: it sends records without data") == 2)
+
+
 def test_our_client_sends_and_consumes_with_a_certificate_of_its_own(
     made: Certificates, tmp_path: Path
 ) -> None:
@@ -277,6 +299,18 @@ def is_closed(stranger: socket) -> bool:
         return stranger.recv(1) == b""
     except ConnectionResetError:
         return True
+
+
+def test_a_stranger_at_the_replication_port_is_turned_away_before_tls(
+    made: Certificates, tmp_path: Path
+) -> None:
+    settings = tls_settings(made.files()) | {"tls_ha_mode": "enforcing"}
+    settings["ha_allowed_addresses"] = "192.0.2.7"
+    with (
+        serving_broker(tmp_path / "store", **settings) as running,
+        create_connection((HOST, running.ports.ha), TIME_MS / 2000) as stranger,
+    ):
+        assert is_closed(stranger), "at once, though it has said nothing"
 
 
 @pytest.mark.slow(8)

@@ -26,8 +26,8 @@ from actors.broker_server import RunningBroker, start_broker
 from actors.config import NamesrvConfig
 from actors.engine.system import ActorSystem
 from actors.namesrv_server import RunningNamesrv, start_namesrv
+from actors.network.accepted import Accepted
 from actors.network.connection import Connection
-from actors.network.connections import Accepted
 from protocol.command import RemotingCommand
 from protocol.frame import encode
 from protocol.stream import CommandStream
@@ -176,7 +176,7 @@ class Line:
 class PairedLine(Line):
     """The client's end of a connection to a simulated broker."""
 
-    def __init__(self, made: SimulatedBroker, host: str = HOST) -> None:
+    def __init__(self, made: SimulatedBroker, host: str = HOST, door: str = "connections") -> None:
         near, far = socketpair()
         far.setblocking(False)
         near.setblocking(False)
@@ -184,7 +184,7 @@ class PairedLine(Line):
         self._far, self._made = far, made
         self._remote = (host, CLIENT_PORT + next(_opaques))
         accepted = Accepted(far, self._remote, made.broker.service())
-        made.system.address("connections").tell(accepted)
+        made.system.address(door).tell(accepted)
         made.system.drain()
 
     @property

@@ -10,13 +10,13 @@ from structlog.testing import capture_logs
 
 from actors.engine.supervisor import ChildSpec
 from actors.engine.system import ActorSystem
+from actors.network.accepted import Accepted
 from actors.network.connection import Connection
 from actors.network.connections import (
     ACCEPT_AGAIN_MS,
     ENDS_AT_ONCE,
     ENDS_REST_MS,
     IDLE_TICK_MS,
-    Accepted,
     Acceptor,
     Connections,
     Listener,
@@ -24,6 +24,7 @@ from actors.network.connections import (
     open_listener,
     plain_address,
 )
+from actors.network.limits import ConnectionPlaces
 from actors.network.service import Service
 from protocol.bodies import ConsumerData, HeartbeatData, ProducerData
 from protocol.codes import RequestCode, ResponseCode
@@ -224,6 +225,25 @@ def test_what_is_accepted_while_the_server_stops_is_closed() -> None:
         assert connections.count == 0
         assert near.recv(1) == b""
         near.close()
+
+
+def test_connections_that_fail_give_back_the_places_of_all() -> None:
+    places = ConnectionPlaces(1)
+    with simulated() as system:
+        system.start(ChildSpec("connections", lambda _: Connections(IDLE_MS, places)))
+        connections = system.address("connections")
+        for _ in range(3):
+            near, far = socketpair()
+            far.setblocking(False)
+            connections.tell(Accepted(far, ("192.0.2.7", 1), Service({})))
+            system.drain()
+            assert places.take("192.0.2.7") == "maxConnections"
+            connections.tell("what nobody understands")
+            system.advance(5000)
+            assert near.recv(1) == b""
+            near.close()
+            assert places.take("192.0.2.7") is None
+            places.leave("192.0.2.7")
 
 
 # --- accepting

@@ -1,145 +1,26 @@
 """Tests of actors/network/entrance.py and handshakes.py, on the virtual clock: who gets in, and how
 long and how many may try. A5 and A7 of docs/security.md."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from select import EPOLLIN, EPOLLOUT
-from socket import socket, socketpair
-from ssl import MemoryBIO, SSLObject, SSLWantReadError
+from socket import socketpair
+from ssl import MemoryBIO
 from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
 
-from actors.engine.supervisor import ChildSpec
-from actors.network.connections import Accepted
+from actors.network import handshakes as handshakes_module
 from actors.network.entrance import (
     HOST_MAX,
     HOST_SHAKING_MAX,
     SHAKING_MAX,
     TIME_MS,
-    Entrance,
 )
-from actors.network.handshakes import Handshakes
-from actors.network.service import Service
-from actors.network.tls_contexts import TlsContexts
-from actors.settings.tls_settings import TlsSettings
-from remoting.tls_socket import TlsSocket
+from actors.network.handshakes import Handshakes, Shake
+from remoting.tls_socket import HANDSHAKE_BYTES_MAX, TlsSocket
 from tests.support.certificates import Certificates
-from tests.support.peers import Told, simulated
-from tests.support.simulation import SimulatedSystem
-
-HELLO = bytes.fromhex("16030100050100000100")
-"""The beginning of a handshake that never goes on."""
-
-
-class Door:
-    """An entrance, and those who stand before it."""
-
-    def __init__(
-        self, system: SimulatedSystem, contexts: TlsContexts, *, takes_plain: bool
-    ) -> None:
-        self.system = system
-        self.inside = Told("inside")
-        self._ends: list[socket] = []
-        self.entrances: list[Entrance] = []
-        handshakes = system.address("handshakes")
-
-        def make(_: Any) -> Entrance:
-            self.entrances.append(
-                Entrance(self.inside.address, handshakes, takes_plain=takes_plain)
-            )
-            return self.entrances[-1]
-
-        system.start(
-            ChildSpec("handshakes", lambda _: Handshakes(contexts)), ChildSpec("entrance", make)
-        )
-
-    @property
-    def entrance(self) -> Entrance:
-        return self.entrances[-1]
-
-    def comes(self, host: str = "192.0.2.7", *, says: bytes = b"") -> "Guest":
-        """Somebody connects."""
-        near, far = socketpair()
-        near.setblocking(False)
-        far.setblocking(False)
-        self._ends += near, far
-        guest = Guest(self, near, far)
-        accepted = Accepted(far, (host, 40_000 + len(self._ends)), Service({}))
-        self.system.address("entrance").tell(accepted)
-        self.system.drain()
-        if says:
-            guest.says(says)
-        return guest
-
-    def let_in(self) -> list[Accepted]:
-        return self.inside.take()
-
-    def close(self) -> None:
-        for each in self._ends:
-            each.close()
-
-
-class Guest:
-    def __init__(self, door: Door, near: socket, far: socket) -> None:
-        self._door = door
-        self._near = near
-        self._far = far.fileno()
-
-    def says(self, data: bytes) -> None:
-        self._near.send(data)
-        self.is_seen()
-
-    def is_seen(self) -> None:
-        self._door.system.loop.make_ready(_Fd(self._far), EPOLLIN | EPOLLOUT)
-        self._door.system.drain()
-
-    def hears(self) -> bytes | None:
-        """What came; None: it is closed."""
-        try:
-            return self._near.recv(1 << 18) or None
-        except BlockingIOError:
-            return b""
-        except ConnectionResetError:
-            return None
-
-    @property
-    def is_out(self) -> bool:
-        return self.hears() is None
-
-    def shakes(self, end: SSLObject, incoming: MemoryBIO, outgoing: MemoryBIO) -> None:
-        while True:
-            try:
-                end.do_handshake()
-                over = True
-            except SSLWantReadError:
-                over = False
-            self.says(outgoing.read())
-            if over:
-                return
-            incoming.write(self.hears() or b"")
-
-
-class _Fd:
-    def __init__(self, number: int) -> None:
-        self._number = number
-
-    def fileno(self) -> int:
-        return self._number
-
-
-@contextmanager
-def door(folder: Path, *, takes_plain: bool) -> Iterator[Door]:
-    files = Certificates(folder).files()
-    settings = TlsSettings(tls_server_certificate=files.cert_path, tls_server_key=files.key_path)
-    with simulated() as system:
-        made = Door(system, TlsContexts(settings), takes_plain=takes_plain)
-        try:
-            yield made
-        finally:
-            made.close()
+from tests.support.doors import HELLO, door
+from tests.support.peers import Told
 
 
 @pytest.mark.parametrize("takes_plain", [True, False])
@@ -194,14 +75,29 @@ def test_a5_after_the_first_byte_silence_is_closed_in_ten_seconds_and_garbage_at
         assert made.let_in() == [] and made.entrance.shaking_count == 0
 
 
-def test_a_handshake_of_too_many_bytes_ends(tmp_path: Path) -> None:
-    """OpenSSL takes a first message of 128 KiB."""
-    hello = b"\x01\x01\x80\x00" + bytes(32_000)
-    records = [hello[at : at + 16_000] for at in (0, 16_000)]
+@pytest.mark.parametrize(
+    ("part_bytes", "why"),
+    [(16_000, "more than 16384 bytes, and not over"), (1, "more than 128 records, and not over")],
+)
+def test_a_handshake_of_too_many_bytes_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part_bytes: int, why: str
+) -> None:
+    """OpenSSL takes a first message of 128 KiB; one of single bytes took 110 ms."""
+    begun: list[TlsSocket] = []
+
+    class Noted(TlsSocket):
+        def __init__(self, *arguments: Any) -> None:
+            super().__init__(*arguments)
+            begun.append(self)
+
+    monkeypatch.setattr(handshakes_module, "TlsSocket", Noted)
+    hello = b"\x01\x01\x80\x00" + bytes(32_000 if part_bytes > 1 else 20_000)
+    records = [hello[at : at + part_bytes] for at in range(0, len(hello), part_bytes)]
     with door(tmp_path, takes_plain=True) as made, capture_logs() as logs:
         says = b"".join(b"\x16\x03\x01" + len(part).to_bytes(2) + part for part in records)
         assert made.comes(says=says).is_out
-        assert "more than 16384 bytes, and not over" in str(logs)
+        assert why in str(logs)
+    assert [each.shaken_bytes <= HANDSHAKE_BYTES_MAX for each in begun] == [True]
 
 
 def test_a7_one_address_has_so_many_handshakes_and_no_more(tmp_path: Path) -> None:
@@ -229,6 +125,53 @@ def test_a7_all_together_have_so_many_handshakes_and_the_next_wait(tmp_path: Pat
         assert made.entrance.shaking_count == SHAKING_MAX, "the one that waited has its place"
         made.system.advance(TIME_MS + 2000)
         assert made.entrance.shaking_count == 0
+
+
+def test_a7_a_place_is_free_when_the_handshake_says_so_not_when_its_time_is_over(
+    tmp_path: Path,
+) -> None:
+    """Else steps of those who are gone pile up before the one thread."""
+    with door(tmp_path, takes_plain=True, handshakes=(thread := Told("busy")).address) as made:
+        first = [made.comes(says=HELLO[:6]) for _ in range(HOST_SHAKING_MAX)]
+        asked = thread.take()
+        assert len(asked) == HOST_SHAKING_MAX
+        for _ in range(3):
+            made.system.advance(TIME_MS + 2000)
+            later = made.comes(says=HELLO[:6])
+        assert thread.take() == [] and made.entrance.shaking_count == HOST_SHAKING_MAX
+        assert all(shake.is_over for shake in asked)
+        for shake in asked:
+            Handshakes(made.contexts).on_shake(shake)
+        made.system.drain()
+        assert all(guest.is_out for guest in first) and not later.is_out
+        assert [shake.is_over for shake in thread.take()] == [False]
+        assert made.entrance.shaking_count == 1
+
+
+def test_the_step_of_one_whose_time_is_over_does_nothing_but_say_so(tmp_path: Path) -> None:
+    with door(tmp_path, takes_plain=True) as made:
+        near, far = socketpair()
+        with near, far:
+            near.send(HELLO)
+            told = Told("entrance")
+            shake = Shake(1, far, told.address, is_over=True)
+            Handshakes(made.contexts).on_shake(shake)
+            (shaken,) = told.take()
+            assert shaken.sock is far and shaken.failure and not shaken.events
+            assert far.recv(100) == HELLO
+
+
+def test_a_late_answer_to_an_entrance_that_failed_is_not_taken_for_anothers(
+    tmp_path: Path,
+) -> None:
+    with door(tmp_path, takes_plain=True, handshakes=(thread := Told("busy")).address) as made:
+        made.comes(says=HELLO[:6])
+        (before,) = thread.take()
+        made.system.address("entrance").tell("what nobody understands")
+        made.system.advance(5000)
+        made.comes(says=HELLO[:6])
+        (after,) = thread.take()
+        assert after.number != before.number
 
 
 def test_a_newcomer_whose_entrance_fails_is_closed(tmp_path: Path) -> None:

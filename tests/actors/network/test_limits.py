@@ -129,6 +129,7 @@ def test_places_are_counted_by_address_and_in_all_but_not_those_of_this_machine(
     assert places.take("10.0.0.1") == "maxConnectionsPerAddress"
     assert places.take("10.0.0.2") is None
     assert places.take("10.0.0.3") == "maxConnections"
+    assert places.refused == {"maxConnectionsPerAddress": 1, "maxConnections": 1}
     assert [places.take(host) for host in ("127.0.0.1", "127.8.8.8", "::1")] == [None] * 3
     places.leave("127.0.0.1")
     places.leave("10.0.0.1")

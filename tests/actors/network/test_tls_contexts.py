@@ -11,6 +11,7 @@ from structlog.testing import capture_logs
 from actors.config import BrokerConfig
 from actors.network.tls_contexts import TlsContexts, tls_contexts, to_call_with
 from actors.settings.tls_settings import TlsSettings
+from remoting import tls as tls_module
 from storage.errors import StoreError
 from tests.support.certificates import Certificates
 
@@ -92,6 +93,32 @@ def test_what_cannot_be_used_is_said_once_and_changes_nothing(made: Certificates
     with capture_logs() as logs:
         found.look()
     assert "cannot be read: No such file or directory" in logs[0]["reason"]
+
+
+def test_a_file_that_vanishes_while_it_is_read_changes_nothing(
+    made: Certificates, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    serving = contexts(made)
+    before, path = serving.server, Path(made.files("server", "127.0.0.2").cert_path)
+    text = path.read_text()
+    read = tls_module._read
+
+    def vanishes(name: str) -> str:
+        found = read(name)
+        if name == str(path):
+            path.unlink()
+        return found
+
+    monkeypatch.setattr(tls_module, "_read", vanishes)
+    with capture_logs() as logs:
+        serving.look()
+    assert serving.server is before
+    (line,) = [each for each in logs if each["event"] == "TLS stays as it was"]
+    assert "cannot be read" in line["reason"]
+    monkeypatch.undo()
+    path.write_text(text)
+    serving.look()
+    assert serving.server is not before
 
 
 def test_a_server_that_takes_one_context_shows_the_newest_certificate(made: Certificates) -> None:

@@ -9,7 +9,7 @@ from protocol.command import RemotingCommand
 from protocol.headers.offset import QueueHeader
 from protocol.stream import Event, Stream
 from tests.support.brokers import SimulatedBroker
-from tests.support.sockets import frames_of, paired_lines
+from tests.support.sockets import connection_of, frames_of, paired_lines
 
 
 class Worker:
@@ -45,9 +45,8 @@ def test_the_first_one_of_a_round_needs_no_turn_while_nobody_waits() -> None:
     assert turns.is_first(3)
 
 
-def test_of_long_frames_one_piece_is_read_in_a_round_and_the_others_in_their_turn(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def noted_reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Of each read that brings something: whether it was a "turn"."""
     read: list[str] = []
     within = ""
     receive, next_turn = Transport.receive, Turns.next
@@ -66,6 +65,30 @@ def test_of_long_frames_one_piece_is_read_in_a_round_and_the_others_in_their_tur
 
     monkeypatch.setattr(Transport, "receive", receiving)
     monkeypatch.setattr(Turns, "next", next_noted)
+    return read
+
+
+def test_of_short_records_of_tls_one_read_is_done_in_a_round_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    read = noted_reads(monkeypatch)
+    monkeypatch.setattr(Transport, "is_laborious", True)
+    made = SimulatedBroker(1)  # the round of its loop is always the same one
+    made.make_topic()
+    question = RemotingCommand(RequestCode.GET_MAX_OFFSET, QueueHeader("Topic", 0).encode())
+    with paired_lines(made, 3) as (plain, *lines):
+        for line in lines:
+            connection_of(made.system, line).has_tls = True
+        for line in (*lines, plain):
+            line.send(question)
+        assert read == ["", "turn", ""], "who is behind the first waits, and who has no TLS never"
+        assert [len(line.receive_now()) for line in (*lines, plain)] == [1, 1, 1]
+
+
+def test_of_long_frames_one_piece_is_read_in_a_round_and_the_others_in_their_turn(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    read = noted_reads(monkeypatch)
     made = SimulatedBroker(1)  # the round of its loop is always the same one
     made.make_topic()
     question = RemotingCommand(RequestCode.GET_MAX_OFFSET, QueueHeader("Topic", 0).encode())

@@ -1,0 +1,140 @@
+"""The door of a port that speaks TLS, on the virtual clock, and those who stand before it."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from select import EPOLLIN, EPOLLOUT
+from socket import SHUT_WR, socket, socketpair
+from ssl import MemoryBIO, SSLObject, SSLWantReadError
+from typing import Any
+
+from actors.engine.address import Address
+from actors.engine.supervisor import ChildSpec
+from actors.network.accepted import Accepted
+from actors.network.entrance import Entrance
+from actors.network.handshakes import Handshakes
+from actors.network.service import Service
+from actors.network.tls_contexts import TlsContexts
+from actors.settings.tls_settings import TlsSettings
+from tests.support.certificates import Certificates
+from tests.support.peers import Told, simulated
+from tests.support.simulation import SimulatedSystem
+
+HELLO = bytes.fromhex("16030100050100000100")
+"""The beginning of a handshake that never goes on."""
+
+
+class Door:
+    """An entrance, and those who stand before it."""
+
+    def __init__(
+        self,
+        system: SimulatedSystem,
+        contexts: TlsContexts,
+        *,
+        handshakes: Address | None,
+        **of_entrance: Any,
+    ) -> None:
+        self.system, self.contexts = system, contexts
+        self.inside = Told("inside")
+        self._ends: list[socket] = []
+        self.entrances: list[Entrance] = []
+        to = handshakes or system.address("handshakes")
+
+        def make(_: Any) -> Entrance:
+            self.entrances.append(Entrance(self.inside.address, to, **of_entrance))
+            return self.entrances[-1]
+
+        system.start(
+            ChildSpec("handshakes", lambda _: Handshakes(contexts)), ChildSpec("entrance", make)
+        )
+
+    @property
+    def entrance(self) -> Entrance:
+        return self.entrances[-1]
+
+    def comes(self, host: str = "192.0.2.7", *, says: bytes = b"") -> "Guest":
+        """Somebody connects."""
+        near, far = socketpair()
+        near.setblocking(False)
+        far.setblocking(False)
+        self._ends += near, far
+        guest = Guest(self, near, far)
+        accepted = Accepted(far, (host, 40_000 + len(self._ends)), Service({}))
+        self.system.address("entrance").tell(accepted)
+        self.system.drain()
+        if says:
+            guest.says(says)
+        return guest
+
+    def let_in(self) -> list[Accepted]:
+        return self.inside.take()
+
+    def close(self) -> None:
+        for each in self._ends:
+            each.close()
+
+
+class Guest:
+    def __init__(self, door: Door, near: socket, far: socket) -> None:
+        self._door = door
+        self._near = near
+        self._far = far.fileno()
+
+    def says(self, data: bytes) -> None:
+        self._near.send(data)
+        self.is_seen()
+
+    def leaves(self) -> None:
+        self._near.shutdown(SHUT_WR)
+        self.is_seen()
+
+    def is_seen(self) -> None:
+        self._door.system.loop.make_ready(_Fd(self._far), EPOLLIN | EPOLLOUT)
+        self._door.system.drain()
+
+    def hears(self) -> bytes | None:
+        """What came; None: it is closed."""
+        try:
+            return self._near.recv(1 << 18) or None
+        except BlockingIOError:
+            return b""
+        except ConnectionResetError:
+            return None
+
+    @property
+    def is_out(self) -> bool:
+        return self.hears() is None
+
+    def shakes(self, end: SSLObject, incoming: MemoryBIO, outgoing: MemoryBIO) -> None:
+        while True:
+            try:
+                end.do_handshake()
+                over = True
+            except SSLWantReadError:
+                over = False
+            self.says(outgoing.read())
+            if over:
+                return
+            incoming.write(self.hears() or b"")
+
+
+class _Fd:
+    def __init__(self, number: int) -> None:
+        self._number = number
+
+    def fileno(self) -> int:
+        return self._number
+
+
+@contextmanager
+def door(folder: Path, *, handshakes: Address | None = None, **of_entrance: Any) -> Iterator[Door]:
+    """`handshakes`: who carries them out, if not who does; the rest is the entrance's."""
+    files = Certificates(folder).files()
+    settings = TlsSettings(tls_server_certificate=files.cert_path, tls_server_key=files.key_path)
+    with simulated() as system:
+        made = Door(system, TlsContexts(settings), handshakes=handshakes, **of_entrance)
+        try:
+            yield made
+        finally:
+            made.close()
