@@ -1,8 +1,9 @@
 """The gate of one connection: whose signature a request has, and whether it may.
 
 In this order, before a body is parsed: a white address; the key is there; it is known; the account
-may come from here; its signature; its age; the right that the code needs (`rights.py`). What a
-white address may without a key is judged first, so that nothing is hashed for it.
+may come from here; its signature; its age and its seal; the right that the code needs
+(`rights.py`). What a white address may without a key is judged first, so that nothing is hashed for
+it.
 """
 
 from collections.abc import Sequence
@@ -14,6 +15,7 @@ from actors.access.rights import Fields, Level
 from protocol.codes import RequestCode
 from protocol.command import RemotingCommand
 from protocol.headers.send import SendMessageHeader
+from protocol.send_tail import sealed_fields
 from protocol.send_values import LearntShape, Send, SendShape, SignedSend
 from protocol.signature import (
     ACCESS_KEY,
@@ -97,6 +99,7 @@ class Gate:
             fields.get(TIMESTAMP, ""),
             contents,
             command.body,
+            fields,
         )
 
     # --- sends, which come by the hundred
@@ -134,10 +137,16 @@ class Gate:
         asked = shape.code, {"producerGroup": shape.producer_group}
         if isinstance(send, SignedSend):
             grant = self._authenticated(
-                asked, send.access_key, send.signature, send.timestamp, (send.values,), send.body
+                asked,
+                send.access_key,
+                send.signature,
+                send.timestamp,
+                (send.values,),
+                send.body,
+                send,
             )
         else:
-            grant = self._authenticated(asked, "", b"", "", (), None)
+            grant = self._authenticated(asked, "", b"", "", (), None, {})
         topic = shape.topic
         perm = SUB if topic.startswith(RETRY_TOPIC_PREFIX) else PUB
         if grant.may_use_topic(topic, perm):
@@ -180,8 +189,9 @@ class Gate:
         timestamp: str,
         contents: Sequence[bytes],
         body: Buffer | None,
+        sealed: Fields | SignedSend,
     ) -> Grant:
-        """Raises AccessRefused, ShutOut."""
+        """`sealed`: its ext fields, or where they are. Raises AccessRefused, ShutOut."""
         account = self._known(access_key)
         name = "" if account is None else access_key
         if not self._is_proven and self._guard.tries.is_shut_out(self._host, name):
@@ -199,7 +209,10 @@ class Gate:
         if not is_right:
             text = f"Check signature failed for accessKey={access_key}"
             return self._without_signature(asked, account, text)
-        self._check_circumstances(asked, account, timestamp)
+        self._check_circumstances(asked, account)
+        if account.max_age_s:
+            self._check_age(asked, account, timestamp)
+            self._check_seal(asked, account, sealed, body)
         self._is_proven = True
         grant = self._grants.get(access_key)
         if grant is None:
@@ -222,7 +235,7 @@ class Gate:
             raise ShutOut(text)
         raise AccessRefused(text)
 
-    def _check_circumstances(self, asked: Asked, account: Account, timestamp: str) -> None:
+    def _check_circumstances(self, asked: Asked, account: Account) -> None:
         name = account.access_key
         if account.allowed is not None and (
             self._address is None or self._address not in account.allowed
@@ -230,12 +243,23 @@ class Gate:
             self._refuse(asked, account, f"accessKey={name} is not allowed from this address")
         if account.require_tls and not self._is_encrypted:
             self._refuse(asked, account, f"accessKey={name} is only allowed over TLS")
-        if account.max_age_s:
-            age_ms = self._guard.now_ms() - (int(timestamp) if _is_time(timestamp) else 0)
-            if abs(age_ms) > account.max_age_s * 1000:
-                self._refuse(
-                    asked, account, f"The request of accessKey={name} is too old or has no time"
-                )
+
+    def _check_age(self, asked: Asked, account: Account, timestamp: str) -> None:
+        age_ms = self._guard.now_ms() - (int(timestamp) if _is_time(timestamp) else 0)
+        if abs(age_ms) > account.max_age_s * 1000:
+            name = account.access_key
+            text = f"The request of accessKey={name} is too old or has no time"
+            self._refuse(asked, account, text)
+
+    def _check_seal(
+        self, asked: Asked, account: Account, sealed: Fields | SignedSend, body: Buffer | None
+    ) -> None:
+        """A signature says nothing of the code, nor of where one value ends; the seal does."""
+        code, _ = asked
+        fields = sealed_fields(sealed) if isinstance(sealed, SignedSend) else sealed
+        if not any(secret.has_sealed(code, fields, body) for secret in account.secrets):
+            text = f"Check signature failed for accessKey={account.access_key}"
+            self._refuse(asked, account, text)
 
     def _refuse(self, asked: Asked, account: Account, text: str) -> None:
         self._note(asked, account, text)

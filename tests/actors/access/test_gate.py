@@ -1,5 +1,7 @@
 """The gate of a connection: signatures, white addresses, circumstances, too many wrong tries."""
 
+from dataclasses import replace
+
 import pytest
 from structlog.testing import capture_logs
 
@@ -226,6 +228,18 @@ def test_an_account_may_want_fresh_signatures() -> None:
         for age_ms in (60_001, -60_001):
             old = signed(send_command(), "fresh-account", "secret-fresh", now_ms=now_ms - age_ms)
             assert "too old or has no time" in send_refusal(gate, old)
+
+
+def test_a_fresh_signature_is_for_one_request_only() -> None:
+    server = Server(ACCOUNTS + MORE.replace("secret-old,", "secret-old, aclMaxAgeSeconds: 60,"))
+    gate, text = server.gate(), "Check signature failed for accessKey=rotated-account"
+    for secret in ("secret-new", "secret-old"):
+        command = signed(ends(), "rotated-account", secret, now_ms=server.now_ms)
+        assert gate.grant(command)
+        assert refusal(gate, replace(command, code=Code.GET_MIN_OFFSET)) == text
+        send = signed(send_command(), "rotated-account", secret, now_ms=server.now_ms)
+        check_send(gate, send_of(send))
+        assert send_refusal(gate, replace(send, code=Code.SEND_BATCH_MESSAGE)) == text
 
 
 # --- how often
