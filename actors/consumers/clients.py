@@ -142,7 +142,8 @@ class Clients(Responder):
         data = HeartbeatData.decode(short_body(command))
         if request.grant is not None:
             request.grant.require_consumers(command.code, data.subscribed())
-        check_heartbeat(data, request.peer.peer_id, self._budget)
+        topics = self._topic_configs.value
+        check_heartbeat(data, request.peer.peer_id, self._budget, self._groups, topics)
         member = Member(
             request.peer,
             data.client_id,
@@ -151,7 +152,6 @@ class Clients(Responder):
             self.system.clock.monotonic_ms(),
         )
         consumers = data.consumer_data_set
-        topics = self._topic_configs.value
         waits = any(RETRY_TOPIC_PREFIX + each.group_name not in topics for each in consumers)
         changed = [each.group_name for each in consumers if self._register_consumer(each, member)]
         if not waits:
@@ -377,6 +377,7 @@ class Clients(Responder):
         """Locks queues for an orderly consumer; those of others are missing in the answer."""
         wanted = LockBatchRequest.decode(short_body(request.command))
         self._check_group(request, wanted.consumer_group)
+        self._groups.check(wanted.consumer_group or "")
         granted = self._locks.lock(
             wanted.consumer_group or "",
             wanted.client_id or "",
