@@ -45,7 +45,7 @@ def service(system: ActorSystem, config: NamesrvConfig, acl: AclStore | None = N
             acl.published,
             STRICT_NAMESRV_RIGHTS if config.acl_route_perm_enable else NAMESRV_RIGHTS,
             system.clock.now_ms,
-            Refusals(system.clock.now_ms),
+            Refusals(system.clock.now_ms, system.rarely),
             is_white_admin=config.is_white_admin,
         )
     routes = {code: system.address(name) for code, name in codes_of(RESPONDERS).items()}
@@ -56,7 +56,7 @@ def service(system: ActorSystem, config: NamesrvConfig, acl: AclStore | None = N
         frame_bytes_max=config.frame_bytes_max,
         cure=TOO_MANY_TOPICS,
         guard=guard,
-        administration=administration(NAMESRV_RIGHTS, config.admin_allowed, system.clock.now_ms),
+        administration=administration(NAMESRV_RIGHTS, config.admin_allowed, system.rarely),
     )
 
 

@@ -33,7 +33,6 @@ from actors.engine.actor import BatchEnd, handles
 from actors.engine.address import Address
 from actors.engine.published import Published
 from actors.network.client_calls import AskProducer, CallClient, NoProducer, next_opaque
-from actors.network.limits import Rarely
 from actors.network.request import Peer, PeerClosed, Request, Responder, serves, short_body
 from actors.pulling.compile_budget import CompileBudget
 from actors.pulling.property_filters import TAG_EXPRESSIONS, compiled, not_supported
@@ -125,7 +124,6 @@ class Clients(Responder):
 
     def on_start(self) -> None:
         self._stale: set[str] = set()
-        self._rarely = Rarely(self.system.clock.monotonic_ms)
         self._budget = CompileBudget(self.system.clock.monotonic_ms)
         if self._config.property_filter_enable:
             compiled(SQL92, "a IS NULL")  # the first one takes 60 ms: who starts waits, no client
@@ -175,7 +173,7 @@ class Clients(Responder):
         most = self._config.auto_groups_max
         has_none = group not in known and 0 < most <= len(known)
         if has_none:
-            self._rarely.warn("group not registered: maxAutoGroups", group=group, most=most)
+            self.system.rarely.warn("group not registered: maxAutoGroups", group=group, most=most)
         return has_none
 
     @handles(_RetryTopicsKnown)

@@ -12,9 +12,9 @@ from actors.tables.groups import GroupFinder
 from actors.tables.names import check_group_name, check_topic_name
 from protocol.bodies import HeartbeatData
 from protocol.codes import ResponseCode
-from protocol.errors import RemoteError
+from protocol.errors import LimitReached
 from protocol.sql92 import EXPRESSION_CHARS_MAX
-from protocol.tags import TAG_EXPRESSION_CHARS_MAX
+from protocol.tags import TAG_EXPRESSION_CHARS_MAX, tags_too_long
 from protocol.topic_names import RETRY_TOPIC_PREFIX
 
 GROUPS_MAX = 1000
@@ -31,7 +31,7 @@ def check_heartbeat(
     """Raises RemoteError; nothing of the heartbeat counts then."""
     if len(data.consumer_data_set) + len(data.producer_data_set) > GROUPS_MAX:
         remark = f"a client may be in {GROUPS_MAX} groups at the most"
-        raise RemoteError(ResponseCode.SYSTEM_ERROR, remark)
+        raise LimitReached(ResponseCode.SYSTEM_ERROR, remark, "a client is in too many groups")
     for producer in data.producer_data_set:
         check_group_name(producer.group_name)
     for group, subscribed in data.subscribed():
@@ -47,8 +47,4 @@ def check_heartbeat(
                 if len(each.sub_string) <= EXPRESSION_CHARS_MAX:  # a longer one is not compiled
                     budget.take(peer_id, each.sub_string)
             elif len(each.sub_string) > TAG_EXPRESSION_CHARS_MAX:
-                raise RemoteError(
-                    ResponseCode.SUBSCRIPTION_PARSE_FAILED,
-                    f"the tag expression has {len(each.sub_string)} characters:"
-                    f" {TAG_EXPRESSION_CHARS_MAX} are allowed",
-                )
+                raise tags_too_long(each.sub_string)

@@ -10,8 +10,11 @@ from re import ASCII
 from re import compile as compile_pattern
 
 from actors.access.grant import Grant
+from actors.engine.rarely import Rarely
+from actors.naming.ceilings import refuse
 from protocol.codes import ResponseCode
 from protocol.errors import RemoteError
+from protocol.headers.namesrv import RegisterBrokerHeader
 
 _ADDRESS = compile_pattern(r"(?:[\w.-]+|\[?[0-9A-Fa-f:.]+\]?):[0-9]{1,5}", ASCII)
 _HOLDERS_MAX = 100_000
@@ -54,7 +57,19 @@ class Holders:
 def check_address(address: str) -> None:
     """Raises RemoteError for what no client could connect to."""
     if not _ADDRESS.fullmatch(address):
-        raise RemoteError(ResponseCode.SYSTEM_ERROR, "brokerAddr is no host:port")
+        refuse("a broker's address is none", "brokerAddr is no host:port")
+
+
+def warn_of_rival(rarely: Rarely, header: RegisterBrokerHeader, rival: str) -> None:
+    """A broker registers with the name and id of one that is alive there."""
+    rarely.warn(
+        "two brokers have one name and id: clients see them in turn; give one another"
+        " brokerName or brokerId",
+        names=[header.broker_name],
+        broker=header.broker_name,
+        id=header.broker_id,
+        addresses=[rival, header.broker_address],
+    )
 
 
 def _holder(grant: Grant) -> Holder:

@@ -23,7 +23,6 @@ from actors.config import BrokerConfig
 from actors.engine.actor import Actor, handles
 from actors.engine.address import Address
 from actors.network.connections import Accepted
-from actors.network.limits import Rarely
 from actors.replication.ha_link import ColdReadForSlave, GoOn, SlaveLink, Unreadable
 from actors.sending.replicas import Acked, LogGrew, Replicas
 from actors.settings.access_settings import addresses_of
@@ -37,7 +36,6 @@ BELIEVED_MS = 5000
 """How long what was found in memory counts as being there."""
 LINKS_MAX = 64
 """Slaves of one master."""
-LOG_STRANGERS_MS = 60_000
 STRANGERS_MAX = 1000
 STOP_MS = 1000
 """At a stop the slaves get so long to take the rest."""
@@ -65,7 +63,6 @@ class HaMaster(Actor):
         self._config = config
         self._guard = guard
         self._allowed = addresses_of(config.ha_allowed_addresses)
-        self._turned_away: dict[str, float] = {}
         self._log = commit_log
         self._replicas = replicas
         self._probe = probe
@@ -80,7 +77,6 @@ class HaMaster(Actor):
         self.file_bytes = commit_log.config.commit_log_file_bytes
 
     def on_start(self) -> None:
-        self._rarely = Rarely(self.system.clock.monotonic_ms)
         config = self._config
         shortest_ms = min(config.ha_heartbeat_interval_ms, config.ha_housekeeping_interval_ms)
         self.every(min(TICK_MS, shortest_ms), _Tick())
@@ -165,16 +161,11 @@ class HaMaster(Actor):
         host = message.remote[0]
         if not self._may_follow(host):
             message.sock.close()
-            now_ms = self.system.clock.monotonic_ms()
-            if now_ms - self._turned_away.get(host, -LOG_STRANGERS_MS) >= LOG_STRANGERS_MS:
-                if len(self._turned_away) >= STRANGERS_MAX:
-                    self._turned_away.clear()
-                self._turned_away[host] = now_ms
-                log.warning("no slave is allowed from there", address=host)
+            self.system.rarely.warn("no slave is allowed from there", names=[host])
             return
         if len(self._links) >= LINKS_MAX:
             message.sock.close()
-            self._rarely.warn("too many slaves", address=host, most=LINKS_MAX)
+            self.system.rarely.warn("too many slaves", address=host, most=LINKS_MAX)
             return
         link = SlaveLink(self, message.sock, message.remote)
         self._links.append(link)

@@ -320,7 +320,7 @@ class ConsumerOffsets(TickedTable):
                 now_ms = self.system.clock.monotonic_ms()
                 place = group, topic, queue_id
                 if not guard.believes(*place, peer, now_ms, backward=backward):
-                    guard.ignored(*place, offset, stored, peer.remote, now_ms)
+                    guard.ignored(self.system.rarely, *place, offset, stored, peer.remote)
                     return
         self._store(group, topic, queue_id, offset)
 

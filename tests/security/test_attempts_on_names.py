@@ -32,6 +32,7 @@ from tests.support.brokers import (
 )
 from tests.support.fake_disk import FakeDisk
 from tests.support.sockets import paired_lines
+from tests.support.told import floods, times
 from troupemq.cli.admin.text import escaped, one_line
 from troupemq.logs import set_up_logs, shut_down_logs
 
@@ -262,8 +263,11 @@ def test_a18_topics_that_sends_make_have_a_ceiling() -> None:
     assert len(table) == 40
     assert codes.count(ResponseCode.TOPIC_NOT_EXIST) == 100 - codes.count(0) > 50
     assert codes == sorted(codes), "the first ones, and then none"
-    full = [each for each in logs if each["event"] == "topic not created: maxAutoTopics"]
-    assert len(full) == 1
+    with capture_logs() as more:
+        made.system.advance(60_000)
+    full = times([*logs, *more], "topic not created: maxAutoTopics")
+    assert len(full) == 2 and full[0] == 1
+    assert sum(full) == codes.count(ResponseCode.TOPIC_NOT_EXIST)
     made.make_topic("by-an-administrator")
     assert made.send(topic="by-an-administrator").code == 0
     assert made.send(topic="made-up-1").code == 0, "those that are there go on"
@@ -290,6 +294,7 @@ def test_a18_groups_that_consumers_make_have_a_ceiling() -> None:
         "group not created: maxAutoGroups",
         "group not registered: maxAutoGroups",
     ]
+    assert floods(logs) == []
     made.make_group("by-an-administrator")
     assert made.ask(heartbeat("by-an-administrator")).code == 0
     assert "by-an-administrator" in made.broker.tables.consumers.value
@@ -299,8 +304,13 @@ def test_a18_groups_that_consumers_make_have_a_ceiling() -> None:
 def test_a18_a_client_is_in_so_many_groups() -> None:
     made = SimulatedBroker(1)
     made.make_topic()
-    answer = made.ask(heartbeat(*(f"g{n}" for n in range(GROUPS_MAX + 1)), producers=True))
-    assert (answer.code, answer.remark) == (1, "a client may be in 1000 groups at the most")
+    with capture_logs() as logs:
+        for _ in range(10):
+            answer = made.ask(heartbeat(*(f"g{n}" for n in range(GROUPS_MAX + 1)), producers=True))
+            assert (answer.code, answer.remark) == (1, "a client may be in 1000 groups at the most")
+        assert times(logs, "a client is in too many groups") == [1]
+        made.system.advance(60_000)
+    assert times(logs, "a client is in too many groups") == [1, 9]
     assert made.ask(heartbeat(*(f"g{n}" for n in range(GROUPS_MAX)), producers=True)).code == 0
     made.stop()
 

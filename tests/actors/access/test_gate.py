@@ -11,6 +11,7 @@ from actors.access.guard import TRACE_BYTES_PER_SECOND, Guard, new_guard
 from actors.access.refusals import MINUTE_MS, TEXT_CHARS_MAX, TRIES_MAX, Refusals
 from actors.access.rights import BROKER_RIGHTS
 from actors.engine.published import Published
+from actors.engine.rarely import Rarely
 from protocol.codes import RequestCode as Code
 from protocol.command import RemotingCommand
 from protocol.send_values import Send
@@ -41,7 +42,7 @@ class Server:
             self.published,
             BROKER_RIGHTS,
             lambda: self.now_ms,
-            Refusals(lambda: self.now_ms),
+            Refusals(lambda: self.now_ms, Rarely(lambda: self.now_ms)),
             is_white_admin=is_white_admin,
             reply_topic="C_REPLY_TOPIC",
             trace_topic="RMQ_SYS_TRACE_TOPIC",
