@@ -154,6 +154,7 @@ def uses_of(group: str, made: SimulatedBroker) -> dict[str, RemotingCommand]:
         "41": RemotingCommand(Code.LOCK_BATCH_MQ, body=lock),
         "310": send_command(producer_group=group),
         "320": send_command(b"", producer_group=group, batch=True),
+        "310 to a new topic": send_command(topic="New", producer_group=group),
         "310 to a retry topic": send_command(topic="%RETRY%consumers", producer_group=group),
         "325": replace(reply, code=Code.SEND_REPLY_MESSAGE_V2),
     }
