@@ -54,7 +54,7 @@ def service(
             acl.published,
             STRICT_NAMESRV_RIGHTS if config.acl_route_perm_enable else NAMESRV_RIGHTS,
             system.clock.now_ms,
-            refusals or Refusals(system.clock.now_ms),
+            refusals or Refusals(system.clock.now_ms, system.rarely),
             is_white_admin=config.is_white_admin,
         )
     routes = {code: system.address(name) for code, name in codes_of(RESPONDERS).items()}
@@ -65,7 +65,7 @@ def service(
         frame_bytes_max=config.frame_bytes_max,
         cure=TOO_MANY_TOPICS,
         guard=guard,
-        administration=administration(NAMESRV_RIGHTS, config.admin_allowed, system.clock.now_ms),
+        administration=administration(NAMESRV_RIGHTS, config.admin_allowed, system.rarely),
     )
 
 
@@ -96,7 +96,7 @@ def children(
         ChildSpec("namesrv_settings", lambda _: NamesrvSettings(config)),
         ChildSpec(
             "namesrv_access_control",
-            lambda _: AclWatch(acl, refusals or Refusals(system.clock.now_ms)),
+            lambda _: AclWatch(acl, refusals or Refusals(system.clock.now_ms, system.rarely)),
         ),
         *door_children(system, tls, (door,), "namesrv_handshakes"),
         ChildSpec("namesrv_acceptor", lambda _: Acceptor(listeners, behind)),
@@ -137,7 +137,7 @@ def start_namesrv(
     warn_if_open(config, config.bind_address)
     warn_if_plain_needs_no_certificate(config)
     port = sock.getsockname()[1]
-    refusals = Refusals(system.clock.now_ms)
+    refusals = Refusals(system.clock.now_ms, system.rarely)
     serves = service(system, config, acl, refusals)
     listener = Listener("listenPort", config.bind_address, port, serves)
     metrics: MetricsServer | None = None

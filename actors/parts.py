@@ -97,14 +97,12 @@ class Parts:
         self.answer_stats, self.sync_ms = AnswerStats(), ClassCounts(SYNC_BOUNDS_MS)
         self.spans, self.random = _span_queue(config), random or Random()
         self.hooks = Hooks(hooks if self.spans is None else [*hooks, self.spans])
-        self.refusals = Refusals(system.clock.now_ms)
+        self.refusals = Refusals(system.clock.now_ms, system.rarely)
         self.acl: AclStore | None = None
         """The accounts; None where there is no access control."""
         self.guard: Guard | None = None
         """Who looks at requests, of all ports."""
-        self.administration = administration(
-            BROKER_RIGHTS, config.admin_allowed, system.clock.now_ms
-        )
+        self.administration = administration(BROKER_RIGHTS, config.admin_allowed, system.rarely)
         if config.acl_enable:
             self.acl = opened_acl(system, config, config.config_path)
             self.guard = self._new_guard(self.acl)

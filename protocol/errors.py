@@ -14,6 +14,14 @@ class RemoteError(ProtocolError):
     """The peer's fault: answered on the wire with `code` and `remark`."""
 
 
+class LimitReached(RemoteError):
+    """More than this side gives to anybody. `kind`, a name in the code, is for its operator."""
+
+    def __init__(self, code: int, remark: str, kind: str) -> None:
+        super().__init__(code, remark)
+        self.kind = kind
+
+
 class FrameError(RemoteError):
     """The stream cannot be trusted any more: close the connection, as 4.9.7 does."""
 

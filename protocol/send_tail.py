@@ -5,6 +5,7 @@
     ,"Signature":"dhWKtm6bxA/TgQrApw0oNdH+3X0="                     another one every time
     ,"AccessKey":"…"                                                and behind it, from our clients,
     ,"Timestamp":"1795189863439"
+    ,"Seal":"…"
 
 That is how Java clients write a signed send in JSON. In a binary header their encoder writes the
 fields of a send twice, before it and after it has put them together to be signed:
@@ -25,6 +26,7 @@ from typing import TypeVar
 from orjson import JSONDecodeError
 from orjson import loads as json_loads
 
+from protocol.header_json import decode_header
 from protocol.header_pattern import INT_DIGITS
 from protocol.send_values import SendTail, SignedSend, new_object
 from protocol.signature import ACCESS_KEY, SECURITY_TOKEN, SIGNATURE, TIMESTAMP, signed_values
@@ -47,6 +49,7 @@ _LAYOUTS_MAX = 1024
 _REST = compile_pattern(
     rb'","AccessKey":"([ !#-\[\]-~]*)"'
     rb'(?:,"Timestamp":"([0-9]{1,18})")?(?:,"SecurityToken":"([ !#-\[\]-~]*)")?'
+    rb'(?:,"Seal":"([0-9A-Za-z+/=]*)")?'
 )
 
 
@@ -57,7 +60,17 @@ def signed_by(tail: SendTail, fields: Mapping[str, str]) -> SignedSend | None:
     if access_key is None:
         return None
     signature = fields.get(SIGNATURE, "").encode("utf-8", "replace")
-    return _signed((tail, access_key, fields.get(TIMESTAMP, "")), signature, signed_values(fields))
+    timestamp = fields.get(TIMESTAMP, "")
+    send = _signed((tail, access_key, timestamp), signature, signed_values(fields))
+    if timestamp:
+        send.header = fields
+    return send
+
+
+def sealed_fields(send: SignedSend) -> Mapping[str, str]:
+    """All ext fields of a send that has a timestamp, under the names that they have in it."""
+    header = send.header
+    return (decode_header(header).fields or {}) if isinstance(header, bytes) else header
 
 
 def _signed(usual: tuple[SendTail, str, str], signature: bytes, values: bytes) -> SignedSend:
@@ -141,12 +154,14 @@ class JsonTails:
         return learnt
 
     def _learn_rest(self, rest: bytes) -> tuple[bytes, str, str, bytes] | None:
-        """The key, and what is signed behind it: a token here, the time."""
+        """The key with its seal, and what is signed behind it: a token here, the time."""
         found = _REST.fullmatch(rest)
         if found is None:
             return None
-        access_key, timestamp, token = found.groups(b"")
-        learnt = (access_key, access_key.decode(), timestamp.decode(), token + timestamp)
+        access_key, timestamp, token, seal = found.groups(b"")
+        if seal and not timestamp:
+            return None
+        learnt = (access_key + seal, access_key.decode(), timestamp.decode(), token + timestamp)
         if not timestamp:  # else it is another one every time
             keep(self._rests, rest, learnt)
         return learnt

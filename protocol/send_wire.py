@@ -248,6 +248,8 @@ class SendDecoder:
             send.tail = tail  # type: ignore[assignment]
         else:
             send = signed
+            if signed.timestamp:
+                signed.header = data[start:header_end]
         send.shape = shape
         send.opaque = opaque_number
         send.flag = flag_number

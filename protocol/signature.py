@@ -5,28 +5,44 @@ A signed request has these ext fields beside its own:
     AccessKey       the name of the account
     SecurityToken   only with accounts that a cloud has lent out; signed, and otherwise ignored
     Timestamp       ours alone: when it was signed, ms since 1970; others sign it without knowing it
-    Signature       Base64(HMAC-SHA1(secret key, content))
+    Seal            ours alone, as Timestamp: Base64(HMAC-SHA256(secret key, outline))
+    Signature       Base64(HMAC-SHA1(secret key, content)), made last
 
 The content is the values of all ext fields but Signature, in the order of their names (Java's, by
 UTF-16), joined with nothing between, as UTF-8, and then the body as it is sent. Nothing else is
 covered: not the code, not the opaque, not the names, and not where one value ends.
 
+That is in the outline, for servers that ask for it (aclMaxAgeSeconds). The opaque is nowhere.
+
+    [code,"Timestamp",bytes of the body,["name",…],[bytes of the value,…]]
+
+as JSON without blanks, in UTF-8, the names in the same order, Signature and Seal left out.
+
 Source: acl/common/AclClientRPCHook.java, AclUtils.java, AclSigner.java.
 """
 
 from binascii import b2a_base64
-from collections.abc import Mapping
+from bisect import bisect
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from hashlib import sha1
+from hashlib import sha1, sha256
 from hmac import compare_digest
+from typing import TYPE_CHECKING
 
+from orjson import JSONEncodeError, dumps
+
+from protocol.codes import SerializeType
 from protocol.command import RemotingCommand
+
+if TYPE_CHECKING:
+    from _hashlib import HASH
 
 ACCESS_KEY = "AccessKey"
 SECURITY_TOKEN = "SecurityToken"
 SIGNATURE = "Signature"
 TIMESTAMP = "Timestamp"
-CREDENTIALS = frozenset((ACCESS_KEY, SECURITY_TOKEN, SIGNATURE, TIMESTAMP))
+SEAL = "Seal"
+CREDENTIALS = frozenset((ACCESS_KEY, SECURITY_TOKEN, SIGNATURE, TIMESTAMP, SEAL))
 """Ext fields that say who asks: nobody passes them on."""
 
 UNIQUE_KEY_QUERY = "_UNIQUE_KEY_QUERY"
@@ -40,15 +56,12 @@ Buffer = bytes | bytearray | memoryview
 class SecretKey:
     """A secret, ready to sign with: both hashes have taken the key already."""
 
-    __slots__ = ("_inner", "_outer")
+    __slots__ = ("_inner", "_outer", "_seal_inner", "_seal_outer")
 
     def __init__(self, secret: str) -> None:
         key = secret.encode("utf-8", "replace")
-        if len(key) > _BLOCK_BYTES:
-            key = sha1(key, usedforsecurity=False).digest()
-        block = key.ljust(_BLOCK_BYTES, b"\0")
-        self._inner = sha1(bytes(byte ^ _INNER for byte in block), usedforsecurity=False)
-        self._outer = sha1(bytes(byte ^ _OUTER for byte in block), usedforsecurity=False)
+        self._inner, self._outer = _begun(sha1, key)
+        self._seal_inner, self._seal_outer = _begun(sha256, key)
 
     def sign(self, values: bytes, body: Buffer | None) -> bytes:
         """The signature of this content, in Base64."""
@@ -73,15 +86,62 @@ class SecretKey:
         outer.update(inner.digest())
         return compare_digest(b2a_base64(outer.digest(), newline=False), signature)
 
+    def seal(self, outline: bytes) -> bytes:
+        """The seal of a request with this outline, in Base64. Another hash than a signature's, so
+        that none stands for the other. `hmac.digest` takes 0.9 µs longer."""
+        inner = self._seal_inner.copy()
+        inner.update(outline)
+        outer = self._seal_outer.copy()
+        outer.update(inner.digest())
+        return b2a_base64(outer.digest(), newline=False)
+
+    def has_sealed(self, code: int, fields: Mapping[str, str], body: Buffer | None) -> bool:
+        """Whether the seal among these fields is its own; takes as long for each wrong one."""
+        names = [name for name in _in_order(fields) if name != SIGNATURE and name != SEAL]
+        values = [fields[name] for name in names]
+        outline = _outline(code, fields.get(TIMESTAMP, ""), body, names, values)
+        return compare_digest(self.seal(outline), fields.get(SEAL, "").encode("utf-8", "replace"))
+
+
+def _begun(new: Callable[..., "HASH"], key: bytes) -> tuple["HASH", "HASH"]:
+    """The two hashes of an HMAC, which have taken the key."""
+    if len(key) > _BLOCK_BYTES:
+        key = new(key, usedforsecurity=False).digest()
+    block = key.ljust(_BLOCK_BYTES, b"\0")
+    inner, outer = bytes(byte ^ _INNER for byte in block), bytes(byte ^ _OUTER for byte in block)
+    return new(inner, usedforsecurity=False), new(outer, usedforsecurity=False)
+
 
 def signed_values(fields: Mapping[str, str], *, without: str = "") -> bytes:
     """The values of these ext fields as they are signed; `without` leaves one more field out."""
+    return "".join(
+        [fields[name] for name in _in_order(fields) if name != SIGNATURE and name != without]
+    ).encode("utf-8", "replace")
+
+
+def _outline(
+    code: int, timestamp: str, body: Buffer | None, names: Sequence[str], values: Sequence[str]
+) -> bytes:
+    """What a seal covers: all about a request but the values, which are signed."""
+    sizes = [*map(len, values)]
+    if not "".join(values).isascii():
+        sizes = [len(value.encode("utf-8", "replace")) for value in values]
+    body_bytes = len(body or b"")
+    try:
+        return dumps((int(code), timestamp, body_bytes, names, sizes))
+    except JSONEncodeError:  # half a character, which is sent as a question mark
+        return dumps((int(code), timestamp, body_bytes, [*map(_as_sent, names)], sizes))
+
+
+def _as_sent(text: str) -> str:
+    return text.encode("utf-8", "replace").decode()
+
+
+def _in_order(fields: Mapping[str, str]) -> list[str]:
     names = sorted(fields)
     if not "".join(names).isascii():
         names.sort(key=lambda name: name.encode("utf-16-be", "surrogatepass"))
-    return "".join(
-        [fields[name] for name in names if name != SIGNATURE and name != without]
-    ).encode("utf-8", "replace")
+    return names
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,12 +162,19 @@ class Credentials:
 
     def sign(self, command: RemotingCommand, now_ms: int) -> None:
         """Signs a request, or signs it anew; its body must be what is sent."""
-        fields = dict(command.fields or {})
-        fields.pop(SIGNATURE, None)
-        signed = {**fields, ACCESS_KEY: self.access_key, TIMESTAMP: str(now_ms)}
+        given = command.fields or {}
+        own = {name: given[name] for name in given if name not in CREDENTIALS}
+        if command.serialize_type == SerializeType.ROCKETMQ:  # which has no empty values
+            own = {name: value for name, value in own.items() if value}
+        signed = {**own, ACCESS_KEY: self.access_key, TIMESTAMP: str(now_ms)}
         if self.security_token is not None:
             signed[SECURITY_TOKEN] = self.security_token
-        signature = self._key.sign(signed_values(signed), command.body)
-        own = {name: fields[name] for name in fields if name not in CREDENTIALS}
-        credentials = {name: signed[name] for name in signed if name in CREDENTIALS}
-        command.fields = {**own, SIGNATURE: signature.decode(), **credentials}
+        names = _in_order(signed)
+        values = [signed[name] for name in names]
+        outline = _outline(command.code, signed[TIMESTAMP], command.body, names, values)
+        signed[SEAL] = self._key.seal(outline).decode()
+        values.insert(bisect(names, SEAL), signed[SEAL])
+        content = "".join(values).encode("utf-8", "replace")
+        signature = self._key.sign(content, command.body)
+        shown = {name: signed[name] for name in signed if name in CREDENTIALS}
+        command.fields = {**own, SIGNATURE: signature.decode(), **shown}

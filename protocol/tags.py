@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from protocol.codes import ResponseCode
-from protocol.errors import RemoteError
+from protocol.errors import LimitReached, RemoteError
 
 ALL_TAGS = "*"
 _SEPARATOR = "||"
@@ -41,6 +41,16 @@ def tags_code(tags: str | None) -> int:
     return java_hash_code(tags) if tags else 0
 
 
+def tags_too_long(expression: str) -> LimitReached:
+    """The refusal of an expression of more than TAG_EXPRESSION_CHARS_MAX characters."""
+    return LimitReached(
+        ResponseCode.SUBSCRIPTION_PARSE_FAILED,
+        f"the tag expression has {len(expression)} characters:"
+        f" {TAG_EXPRESSION_CHARS_MAX} are allowed",
+        "a tag expression is too long",
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class TagFilter:
     """Which tags a consumer wants; `codes` is None when it wants all."""
@@ -58,11 +68,7 @@ class TagFilter:
         if not expression or expression == ALL_TAGS:
             return cls(frozenset(), None)
         if len(expression) > TAG_EXPRESSION_CHARS_MAX:
-            raise RemoteError(
-                ResponseCode.SUBSCRIPTION_PARSE_FAILED,
-                f"the tag expression has {len(expression)} characters:"
-                f" {TAG_EXPRESSION_CHARS_MAX} are allowed",
-            )
+            raise tags_too_long(expression)
         parts = expression.split(_SEPARATOR)
         if not any(parts):
             raise RemoteError(

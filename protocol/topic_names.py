@@ -73,6 +73,8 @@ def topic_name_fault(topic: str) -> str:
 
 def group_name_fault(group: str) -> str:
     """The same for a group, with the words of 4.9.7's clients: its broker takes any name."""
+    if not group.strip():
+        return "the specified group is blank"
     if len(group) > GROUP_CHARS_MAX:
         return f"the specified group is longer than group max length {GROUP_CHARS_MAX}."
     if not is_legal_name(group, GROUP_CHARS_MAX):

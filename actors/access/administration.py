@@ -4,21 +4,15 @@ The setting adminAllowedAddresses. It needs no accounts, so that also a server w
 control can be used by everybody and administered from a few machines only.
 """
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass
 from ipaddress import ip_address
 
-from structlog import get_logger
-
 from actors.access.rights import Right, admin_codes
+from actors.engine.rarely import Rarely
 from protocol.codes import ResponseCode
 from protocol.errors import RemoteError
 from storage.access.addresses import Addresses
-
-log = get_logger(__name__)
-
-LOG_EVERY_MS = 60_000
-STRANGERS_MAX = 1000
 
 
 @dataclass(frozen=True)
@@ -28,8 +22,7 @@ class Administration:
     codes: frozenset[int]
     """What only administrators ask."""
     allowed: Addresses
-    now_ms: Callable[[], int]
-    _told_ms: dict[str, int] = field(default_factory=dict)
+    rarely: Rarely
 
     def check(self, code: int, remote: str) -> None:
         """`remote`: address and port of who asks. Raises RemoteError for one from elsewhere."""
@@ -39,12 +32,7 @@ class Administration:
                 return
         except ValueError:  # no address at all
             pass
-        now_ms = self.now_ms()
-        if now_ms - self._told_ms.get(host, -LOG_EVERY_MS) >= LOG_EVERY_MS:
-            if len(self._told_ms) >= STRANGERS_MAX:
-                self._told_ms.clear()
-            self._told_ms[host] = now_ms
-            log.warning("administration refused", address=host, code=code)
+        self.rarely.warn("administration refused", address=host, code=code, names=[host])
         raise RemoteError(
             ResponseCode.NO_PERMISSION,
             f"request code={code} is not taken from {host}: see adminAllowedAddresses there",
@@ -52,7 +40,7 @@ class Administration:
 
 
 def administration(
-    rights: Mapping[int, Right], allowed: Addresses | None, now_ms: Callable[[], int]
+    rights: Mapping[int, Right], allowed: Addresses | None, rarely: Rarely
 ) -> Administration | None:
     """None where administrators may be everywhere."""
-    return None if allowed is None else Administration(admin_codes(rights), allowed, now_ms)
+    return None if allowed is None else Administration(admin_codes(rights), allowed, rarely)

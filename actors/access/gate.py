@@ -1,8 +1,9 @@
 """The gate of one connection: whose signature a request has, and whether it may.
 
 In this order, before a body is parsed: a white address; the key is there; it is known; the account
-may come from here; its signature; its age; the right that the code needs (`rights.py`). What a
-white address may without a key is judged first, so that nothing is hashed for it.
+may come from here; its signature; its age and its seal; the right that the code needs
+(`rights.py`). What a white address may without a key is judged first, so that nothing is hashed for
+it.
 """
 
 from collections.abc import Sequence
@@ -14,6 +15,7 @@ from actors.access.rights import Fields, Level
 from protocol.codes import RequestCode
 from protocol.command import RemotingCommand
 from protocol.headers.send import SendMessageHeader
+from protocol.send_tail import sealed_fields
 from protocol.send_values import LearntShape, Send, SendShape, SignedSend
 from protocol.signature import (
     ACCESS_KEY,
@@ -99,6 +101,7 @@ class Gate:
             fields.get(TIMESTAMP, ""),
             contents,
             command.body,
+            fields,
         )
 
     # --- sends, which come by the hundred
@@ -136,10 +139,16 @@ class Gate:
         asked = shape.code, {"producerGroup": shape.producer_group}
         if isinstance(send, SignedSend):
             grant = self._authenticated(
-                asked, send.access_key, send.signature, send.timestamp, (send.values,), send.body
+                asked,
+                send.access_key,
+                send.signature,
+                send.timestamp,
+                (send.values,),
+                send.body,
+                send,
             )
         else:
-            grant = self._authenticated(asked, "", b"", "", (), None)
+            grant = self._authenticated(asked, "", b"", "", (), None, {})
         topic = shape.topic
         if grant.may_send(topic):
             account = grant.account
@@ -188,8 +197,9 @@ class Gate:
         timestamp: str,
         contents: Sequence[bytes],
         body: Buffer | None,
+        sealed: Fields | SignedSend,
     ) -> Grant:
-        """Raises AccessRefused, ShutOut."""
+        """`sealed`: its ext fields, or where they are. Raises AccessRefused, ShutOut."""
         account = self._known(access_key)
         name = "" if account is None else access_key
         if name not in self._proven and self._guard.tries.is_shut_out(self._host, name):
@@ -208,11 +218,12 @@ class Gate:
             text = f"Check signature failed for accessKey={access_key}"
             return self._without_signature(asked, account, text)
         self._check_place(asked, account)
-        if account.max_age_s and not self._is_fresh(account, timestamp):
-            if self._is_in(account):  # where no signature is wanted an old one counts as none
+        if account.max_age_s:
+            why = self._why_not_fresh(asked[0], account, timestamp, sealed, body)
+            if why and self._is_in(account):  # where no signature is wanted an old one is none
                 return self._white_grant(account)
-            text = f"The request of accessKey={access_key} is too old or has no time"
-            self._refuse(asked, account, text)
+            if why:
+                self._refuse(asked, account, why)
         self._proven.add(access_key)
         grant = self._grants.get(access_key)
         if grant is None:
@@ -247,9 +258,24 @@ class Gate:
         if account.require_tls and not self._is_encrypted:
             self._refuse(asked, account, f"accessKey={name} is only allowed over TLS")
 
-    def _is_fresh(self, account: Account, timestamp: str) -> bool:
+    def _why_not_fresh(
+        self,
+        code: int,
+        account: Account,
+        timestamp: str,
+        sealed: Fields | SignedSend,
+        body: Buffer | None,
+    ) -> str:
+        """Empty if it is. A signature says nothing of the code, nor of where one value ends; the
+        seal does."""
+        name = account.access_key
         age_ms = self._guard.now_ms() - (int(timestamp) if _is_time(timestamp) else 0)
-        return abs(age_ms) <= account.max_age_s * 1000
+        if abs(age_ms) > account.max_age_s * 1000:
+            return f"The request of accessKey={name} is too old or has no time"
+        fields = sealed_fields(sealed) if isinstance(sealed, SignedSend) else sealed
+        if any(secret.has_sealed(code, fields, body) for secret in account.secrets):
+            return ""
+        return f"Check signature failed for accessKey={name}"
 
     def _refuse(self, asked: Asked, account: Account, text: str) -> NoReturn:
         self._note(asked, account, text)

@@ -138,7 +138,7 @@ def new_guard(
         rights,
         now_ms,
         refusals,
-        WrongTries(now_ms),
+        WrongTries(now_ms, refusals.rarely),
         is_white_admin=is_white_admin,
         reply_topic=reply_topic,
         trace_topic=trace_topic,

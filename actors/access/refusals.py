@@ -6,11 +6,9 @@ A count that two threads raise at the same moment may be one too low.
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from structlog import get_logger
-
+from actors.engine.rarely import Rarely
 from protocol.bodies_own import AclRefusal
-
-log = get_logger(__name__)
+from protocol.codes import RequestCode
 
 REFUSALS_MAX = 10_000
 """Groups and codes are what clients make of them; past it the oldest is forgotten."""
@@ -18,12 +16,12 @@ REFUSALS_MAX = 10_000
 TEXT_CHARS_MAX = 512
 """Of a group, and of what is said: both may be as long as a header. 512 has room for any group."""
 
-LOG_EVERY_MS = 60_000
 TRIES_MAX = 20
 """Wrong signatures of an account from one address in a minute; past it connections are closed."""
 
 MINUTE_MS = 60_000
 _ADDRESSES_MAX = 10_000
+_CODES = frozenset(RequestCode)
 
 
 @dataclass(slots=True)
@@ -40,8 +38,6 @@ class Refusal:
     remark: str = ""
     address: str = ""
     """Of the last one."""
-    logged_ms: int = -LOG_EVERY_MS
-    logged_count: int = 0
 
     def shown(self) -> AclRefusal:
         """As it is told to administrators."""
@@ -59,12 +55,13 @@ class Refusal:
 class Refusals:
     """Those of one server."""
 
-    def __init__(self, now_ms: Callable[[], int]) -> None:
-        self._now_ms = now_ms
+    def __init__(self, now_ms: Callable[[], int], rarely: Rarely) -> None:
+        self._now_ms, self.rarely = now_ms, rarely
         self._found: dict[tuple[str, str, int], Refusal] = {}
 
     def note(self, account: str, group: str, code: int, remark: str, address: str) -> None:
-        """Counts one, and says so once a minute."""
+        """Counts one, and says so once a minute for an account and code; groups are what the sender
+        makes of them, and so are other codes and the names of accounts that nobody knows."""
         group, remark = group[:TEXT_CHARS_MAX], remark[:TEXT_CHARS_MAX]
         key = account, group, code
         found = self._found.get(key)
@@ -74,17 +71,16 @@ class Refusals:
             found = self._found[key] = Refusal(account, group, code)
         found.count += 1
         found.last_ms, found.remark, found.address = self._now_ms(), remark, address
-        if found.last_ms - found.logged_ms >= LOG_EVERY_MS:
-            log.warning(
-                "request refused",
-                account=account,
-                group=group,
-                code=code,
-                peer=address,
-                why=remark,
-                times=found.count - found.logged_count,
-            )
-            found.logged_ms, found.logged_count = found.last_ms, found.count
+        kind = (account, code if code in _CODES else -1) if account else None
+        self.rarely.warn(
+            "request refused",
+            of=kind,
+            account=account,
+            group=group,
+            code=code,
+            peer=address,
+            why=remark,
+        )
 
     def all(self) -> Iterator[Refusal]:
         """Every one, the oldest first."""
@@ -109,8 +105,8 @@ class WrongTries:
     out with one who is wrong. All accounts that nobody knows count as one.
     """
 
-    def __init__(self, now_ms: Callable[[], int]) -> None:
-        self._now_ms = now_ms
+    def __init__(self, now_ms: Callable[[], int], rarely: Rarely) -> None:
+        self._now_ms, self._rarely = now_ms, rarely
         self._found: dict[tuple[str, str], _Tries] = {}
 
     def note(self, host: str, account: str) -> bool:
@@ -123,15 +119,17 @@ class WrongTries:
             tries = self._found[key] = _Tries(now_ms)
         if now_ms - tries.since_ms >= MINUTE_MS:
             if tries.count > TRIES_MAX:
-                log.warning(
-                    "wrong keys or signatures", address=host, account=account, times=tries.count
+                self._rarely.warn(
+                    "wrong keys or signatures", address=host, account=account, tries=tries.count
                 )
             tries.since_ms, tries.count = now_ms, 0
         tries.count += 1
         if tries.count <= TRIES_MAX:
             return False
         if tries.count == TRIES_MAX + 1:
-            log.warning("too many wrong keys or signatures", address=host, account=account)
+            self._rarely.warn(
+                "too many wrong keys or signatures", address=host, account=account, names=[host]
+            )
         tries.shut_until_ms = now_ms + MINUTE_MS
         return True
 

@@ -113,7 +113,9 @@ class AccessControl(AclWatch):
         try:
             what = self._change(self.store, command)
         except ChangeRefused as refused:
-            log.warning("access control not changed", peer=request.peer.remote, why=str(refused))
+            self.system.rarely.warn(
+                "access control not changed", peer=request.peer.remote, why=str(refused)
+            )
             raise RemoteError(failure, str(refused)) from None
         by = request.grant.account.access_key if request.grant is not None else ""
         log.info("access control changed", peer=request.peer.remote, by=by, **what)

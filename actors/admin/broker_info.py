@@ -116,8 +116,9 @@ class BrokerInfo(Responder):
 
     @handles(_Sample)
     def on_sample(self, _: _Sample) -> None:
-        """Notes the counters."""
+        """Notes the counters; tells the operator what was kept back for a minute."""
         self._take_sample()
+        self.system.rarely.tell_rest()
 
     @handles(_Minute)
     def on_minute(self, _: _Minute) -> None:

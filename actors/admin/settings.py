@@ -27,6 +27,7 @@ from structlog import get_logger
 from actors.config import BrokerConfig, NamesrvConfig, converted_settings, settings_of
 from actors.engine.actor import Where
 from actors.engine.address import Address
+from actors.engine.rarely import shown_names
 from actors.network.request import Request, Responder, serves
 from actors.settings.known_keys import BROKER_FILE_KEYS, NAMESRV_FILE_KEYS
 from actors.settings.properties_file import format_properties, parse_properties, updated_properties
@@ -135,7 +136,9 @@ class Settings(Responder):
             raise RemoteError(ResponseCode.SYSTEM_ERROR, "string2Properties error") from None
         refused = sorted(key for key in wanted if is_refused(key, self._black_list))
         if refused:
-            log.warning("settings not changed", peer=request.peer.remote, refused=refused)
+            self.system.rarely.warn(
+                "settings not changed", peer=request.peer.remote, refused=shown_names(refused)
+            )
             raise RemoteError(ResponseCode.NO_PERMISSION, REFUSED)
         taken = {key: value for key, value in wanted.items() if key in self.known_keys}
         values = {**self._changed, **taken}  # what waits for a restart counts for what comes now

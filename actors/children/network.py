@@ -26,7 +26,7 @@ def network_children(parts: Parts, listeners: Sequence[tuple[Listener, socket]])
     leaving = Published(False)
     for_clients, for_slaves = listeners[:CLIENT_PORTS], listeners[CLIENT_PORTS:]
     door = Door("entrance", address("connections"), parts.config.port_mode, parts.places)
-    followers = Followers(parts.config, parts.guard, parts.system.clock.monotonic_ms)
+    followers = Followers(parts.config, parts.guard, parts.system.rarely)
     ha_door = Door(
         "ha_entrance",
         address("ha_master"),

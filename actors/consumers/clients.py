@@ -33,7 +33,6 @@ from actors.engine.actor import BatchEnd, handles
 from actors.engine.address import Address
 from actors.engine.published import Published
 from actors.network.client_calls import AskProducer, CallClient, NoProducer, next_opaque
-from actors.network.limits import Rarely
 from actors.network.request import PeerClosed, Request, Responder, serves, short_body
 from actors.pulling.compile_budget import CompileBudget
 from actors.pulling.property_filters import TAG_EXPRESSIONS, compiled, not_supported
@@ -125,7 +124,6 @@ class Clients(Responder):
 
     def on_start(self) -> None:
         self._stale: set[str] = set()
-        self._rarely = Rarely(self.system.clock.monotonic_ms)
         self._budget = CompileBudget(self.system.clock.monotonic_ms)
         if self._config.property_filter_enable:
             compiled(SQL92, "a IS NULL")  # the first one takes 60 ms: who starts waits, no client
@@ -142,7 +140,8 @@ class Clients(Responder):
         data = HeartbeatData.decode(short_body(command))
         if request.grant is not None:
             request.grant.require_consumers(command.code, data.subscribed())
-        check_heartbeat(data, request.peer.peer_id, self._budget)
+        topics = self._topic_configs.value
+        check_heartbeat(data, request.peer.peer_id, self._budget, self._groups, topics)
         member = Member(
             request.peer,
             data.client_id,
@@ -152,7 +151,6 @@ class Clients(Responder):
             grant=request.grant,
         )
         consumers = data.consumer_data_set
-        topics = self._topic_configs.value
         waits = any(RETRY_TOPIC_PREFIX + each.group_name not in topics for each in consumers)
         changed = [each.group_name for each in consumers if self._register_consumer(each, member)]
         if not waits:
@@ -176,7 +174,7 @@ class Clients(Responder):
         most = self._config.auto_groups_max
         has_none = group not in known and 0 < most <= len(known)
         if has_none:
-            self._rarely.warn("group not registered: maxAutoGroups", group=group, most=most)
+            self.system.rarely.warn("group not registered: maxAutoGroups", group=group, most=most)
         return has_none
 
     @handles(_RetryTopicsKnown)
@@ -378,6 +376,7 @@ class Clients(Responder):
         """Locks queues for an orderly consumer; those of others are missing in the answer."""
         wanted = LockBatchRequest.decode(short_body(request.command))
         self._check_group(request, wanted.consumer_group)
+        self._groups.check(wanted.consumer_group or "")
         granted = self._locks.lock(
             wanted.consumer_group or "",
             wanted.client_id or "",

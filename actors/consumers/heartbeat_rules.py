@@ -1,30 +1,50 @@
-"""The limits of one heartbeat: in how many groups a client may be, what it may have compiled."""
+"""The limits of one heartbeat: in how many groups a client may be, under which names, and what it
+may have compiled.
+
+Names are those that 4.9.7's clients let through (Validators.java); its broker takes any.
+"""
+
+from collections.abc import Container
 
 from actors.pulling.compile_budget import CompileBudget
 from actors.pulling.property_filters import TAG_EXPRESSIONS
+from actors.tables.groups import GroupFinder
+from actors.tables.names import check_group_name, check_topic_name
 from protocol.bodies import HeartbeatData
 from protocol.codes import ResponseCode
-from protocol.errors import RemoteError
+from protocol.errors import LimitReached
 from protocol.sql92 import EXPRESSION_CHARS_MAX
-from protocol.tags import TAG_EXPRESSION_CHARS_MAX
+from protocol.tags import TAG_EXPRESSION_CHARS_MAX, tags_too_long
+from protocol.topic_names import RETRY_TOPIC_PREFIX
 
 GROUPS_MAX = 1000
 """Each of them costs 10 µs, and a change of its group tells others."""
 
 
-def check_heartbeat(data: HeartbeatData, peer_id: int, budget: CompileBudget) -> None:
+def check_heartbeat(
+    data: HeartbeatData,
+    peer_id: int,
+    budget: CompileBudget,
+    groups: GroupFinder,
+    topics: Container[str],
+) -> None:
     """Raises RemoteError; nothing of the heartbeat counts then."""
     if len(data.consumer_data_set) + len(data.producer_data_set) > GROUPS_MAX:
         remark = f"a client may be in {GROUPS_MAX} groups at the most"
-        raise RemoteError(ResponseCode.SYSTEM_ERROR, remark)
+        raise LimitReached(ResponseCode.SYSTEM_ERROR, remark, "a client is in too many groups")
+    for producer in data.producer_data_set:
+        check_group_name(producer.group_name)
+    for group, subscribed in data.subscribed():
+        groups.check(group)
+        for topic in subscribed:
+            if topic.startswith(RETRY_TOPIC_PREFIX):  # longer than other topics may be
+                groups.check(topic[len(RETRY_TOPIC_PREFIX) :])
+            elif topic not in topics:
+                check_topic_name(topic)
     for consumer in data.consumer_data_set:
         for each in consumer.subscription_data_set:
             if each.expression_type not in TAG_EXPRESSIONS:
                 if len(each.sub_string) <= EXPRESSION_CHARS_MAX:  # a longer one is not compiled
                     budget.take(peer_id, each.sub_string)
             elif len(each.sub_string) > TAG_EXPRESSION_CHARS_MAX:
-                raise RemoteError(
-                    ResponseCode.SUBSCRIPTION_PARSE_FAILED,
-                    f"the tag expression has {len(each.sub_string)} characters:"
-                    f" {TAG_EXPRESSION_CHARS_MAX} are allowed",
-                )
+                raise tags_too_long(each.sub_string)

@@ -8,6 +8,7 @@ from collections import Counter
 from typing import Any, Protocol
 
 from actors.engine.address import Address
+from actors.engine.rarely import Rarely
 from actors.engine.timer import TimerHandle
 from storage.clock import Clock
 from storage.files.disk import Disk
@@ -97,6 +98,8 @@ class System(Protocol):
     clock: Clock
     disk: Disk
     supervisor: Address
+    rarely: Rarely
+    """For warnings that strangers can cause."""
 
     @property
     def loop(self) -> LoopOfActors: ...

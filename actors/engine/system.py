@@ -20,6 +20,7 @@ from actors.engine.dispatchers import Stepper, ThreadDispatcher
 from actors.engine.future import Future, MessageRefused, Reply, assert_may_wait
 from actors.engine.interfaces import ActorDispatcher
 from actors.engine.loop import Loop
+from actors.engine.rarely import Rarely
 from actors.engine.supervisor import ChildSpec, Launch, Ping, Shut, Supervisor
 from storage.clock import Clock, SystemClock
 from storage.files.disk import Disk
@@ -63,6 +64,7 @@ class ActorSystem:
     def __init__(self, disk: Disk, clock: Clock, on_give_up: GiveUp | None) -> None:
         self.disk = disk
         self.clock = clock
+        self.rarely = Rarely(clock.monotonic_ms)
         self.live: set[Actor] = set()
         """The actors that have begun to start and have not ended."""
         self.gave_up: str | None = None

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from protocol.codes import ResponseCode
-from protocol.errors import RemoteError
+from protocol.errors import LimitReached
 from protocol.headers.namesrv import RegisterBrokerHeader
 
 NAME_CHARS_MAX = 1024
@@ -45,29 +45,40 @@ def check_names(header: RegisterBrokerHeader) -> None:
         ("haServerAddr", header.ha_server_address),
     ):
         if len(text) > NAME_CHARS_MAX:
-            refuse(f"{name} has {len(text)} characters: at most {NAME_CHARS_MAX}")
+            refuse(
+                "a name is too long", f"{name} has {len(text)} characters: at most {NAME_CHARS_MAX}"
+            )
 
 
 def check_brokers(brokers: int, of_peer: int) -> None:
     """A broker more, beside those that there are. Raises RemoteError."""
     if brokers >= BROKERS_MAX:
-        refuse(f"there are {brokers} brokers already: at most {BROKERS_MAX}")
+        refuse("too many brokers", f"there are {brokers} brokers already: at most {BROKERS_MAX}")
     if of_peer >= BROKERS_OF_PEER_MAX:
-        refuse(f"this connection has registered {of_peer} brokers: at most {BROKERS_OF_PEER_MAX}")
+        refuse(
+            "too many brokers of one connection",
+            f"this connection has registered {of_peer} brokers: at most {BROKERS_OF_PEER_MAX}",
+        )
 
 
 def check_topics(count: int) -> None:
     """Of one broker. Raises RemoteError."""
     if count > TOPICS_OF_BROKER_MAX:
-        refuse(f"a broker with {count} topics: at most {TOPICS_OF_BROKER_MAX}")
+        refuse(
+            "too many topics of one broker",
+            f"a broker with {count} topics: at most {TOPICS_OF_BROKER_MAX}",
+        )
 
 
 def check_filter_servers(servers: Sequence[str] | None) -> None:
     """Of one broker. Raises RemoteError."""
     if servers and (len(servers) > FILTER_SERVERS_MAX or max(map(len, servers)) > NAME_CHARS_MAX):
-        refuse(f"at most {FILTER_SERVERS_MAX} filter servers of {NAME_CHARS_MAX} characters")
+        refuse(
+            "too many filter servers",
+            f"at most {FILTER_SERVERS_MAX} filter servers of {NAME_CHARS_MAX} characters",
+        )
 
 
-def refuse(remark: str) -> NoReturn:
-    """Raises RemoteError."""
-    raise RemoteError(ResponseCode.SYSTEM_ERROR, remark)
+def refuse(kind: str, remark: str) -> NoReturn:
+    """Raises RemoteError; the operator is told of this kind of refusal."""
+    raise LimitReached(ResponseCode.SYSTEM_ERROR, remark, kind)

@@ -11,7 +11,8 @@ from re import ASCII
 from re import compile as compile_pattern
 
 from actors.access.grant import Grant
-from actors.naming.ceilings import check_names
+from actors.engine.rarely import Rarely
+from actors.naming.ceilings import check_names, refuse
 from actors.naming.route_table import Holder, RouteTable
 from actors.network.request import Request
 from protocol.codes import ResponseCode
@@ -21,6 +22,18 @@ from protocol.headers.namesrv import BrokerIdentityHeader, RegisterBrokerHeader
 _ADDRESS = compile_pattern(r"(?:[\w.-]+|\[?[0-9A-Fa-f:.]+\]?):[0-9]{1,5}", ASCII)
 
 Broker = RegisterBrokerHeader | BrokerIdentityHeader
+
+
+def warn_of_rival(rarely: Rarely, header: RegisterBrokerHeader, rival: str) -> None:
+    """A broker registers with the name and id of one that is alive there."""
+    rarely.warn(
+        "two brokers have one name and id: clients see them in turn; give one another"
+        " brokerName or brokerId",
+        names=[header.broker_name],
+        broker=header.broker_name,
+        id=header.broker_id,
+        addresses=[rival, header.broker_address],
+    )
 
 
 def holder_of(grant: Grant | None) -> Holder | None:
@@ -34,7 +47,7 @@ def holder_of(grant: Grant | None) -> Holder | None:
 def check_place(routes: RouteTable, request: Request, broker: RegisterBrokerHeader) -> None:
     """Raises RemoteError for a broker that cannot be where it says, or is one too many."""
     if not _ADDRESS.fullmatch(broker.broker_address):
-        raise RemoteError(ResponseCode.SYSTEM_ERROR, "brokerAddr is no host:port")
+        refuse("a broker's address is none", "brokerAddr is no host:port")
     check_names(broker)
     routes.check_room(broker, request.peer.peer_id)
     check_holder(routes, request.grant, broker)

@@ -17,6 +17,7 @@ from actors.naming.ceilings import (
 )
 from storage.tables.kv_config import KvTable, format_kv
 
+TOO_MUCH = "too much for the settings of clients"
 ORDER_TOPIC_CONFIG = "ORDER_TOPIC_CONFIG"
 
 
@@ -35,13 +36,18 @@ class KvConfig:
         chars = self._chars + len(value) - len(old or "")
         entries = self._entries + (old is None)
         if max(len(namespace), len(key)) > KV_KEY_CHARS_MAX:
-            refuse(f"namespace and key have at most {KV_KEY_CHARS_MAX} characters")
+            refuse(TOO_MUCH, f"namespace and key have at most {KV_KEY_CHARS_MAX} characters")
         if len(value) > KV_VALUE_CHARS_MAX:
-            refuse(f"a value has at most {KV_VALUE_CHARS_MAX} characters")
+            refuse(TOO_MUCH, f"a value has at most {KV_VALUE_CHARS_MAX} characters")
         if namespace not in self._table and len(self._table) >= KV_NAMESPACES_MAX:
-            refuse(f"there are {len(self._table)} namespaces already: at most {KV_NAMESPACES_MAX}")
+            refuse(
+                TOO_MUCH,
+                f"there are {len(self._table)} namespaces already: at most {KV_NAMESPACES_MAX}",
+            )
         if entries > KV_ENTRIES_MAX or chars > KV_CHARS_MAX:
-            refuse(f"at most {KV_ENTRIES_MAX} entries with {KV_CHARS_MAX} characters in all")
+            refuse(
+                TOO_MUCH, f"at most {KV_ENTRIES_MAX} entries with {KV_CHARS_MAX} characters in all"
+            )
         self._table.setdefault(namespace, {})[key] = value
         self._entries, self._chars = entries, chars
 

@@ -19,7 +19,13 @@ from actors.config import NamesrvConfig
 from actors.engine.actor import handles
 from actors.engine.address import Address
 from actors.naming.ceilings import READING_BYTES_MAX
-from actors.naming.holders import check_goodbye, check_holder, check_place, holder_of
+from actors.naming.holders import (
+    check_goodbye,
+    check_holder,
+    check_place,
+    holder_of,
+    warn_of_rival,
+)
 from actors.naming.kv_config import ORDER_TOPIC_CONFIG, KvConfig
 from actors.naming.registration_reader import (
     LARGE_BODY_BYTES,
@@ -39,7 +45,7 @@ from actors.tables.persisted import PersistedTable
 from protocol.bodies import DataVersion, KVTable, TopicConfigTable
 from protocol.codes import VERSION_STANDARD_JSON_ROUTE, RequestCode, ResponseCode
 from protocol.command import RemotingCommand
-from protocol.errors import RemoteError
+from protocol.errors import LimitReached, RemoteError
 from protocol.headers.namesrv import (
     AddWritePermResponseHeader,
     BrokerIdentityHeader,
@@ -108,9 +114,10 @@ class Namesrv(PersistedTable):
     @handles(_Scan)
     def on_scan(self, _: _Scan) -> None:
         """Forgets brokers that have not registered for two minutes."""
-        for address in self._routes.expire(self.system.clock.monotonic_ms()):
-            log.warning("broker expired", broker=address)
-            self.expired_count += 1
+        expired = [*self._routes.expire(self.system.clock.monotonic_ms())]
+        self.system.rarely.warn("broker expired", names=expired)
+        self.expired_count += len(expired)
+        self.system.rarely.tell_rest()
         self.after(SCAN_MS, _Scan())
 
     @handles(PeerClosed)
@@ -118,9 +125,9 @@ class Namesrv(PersistedTable):
         """A broker whose connection closes is gone at once."""
         if self._waits(message):
             return
-        for address in self._routes.peer_closed(message.peer.peer_id):
-            log.warning("broker gone with its connection", broker=address)
-            self.gone_count += 1
+        gone = [*self._routes.peer_closed(message.peer.peer_id)]
+        self.system.rarely.warn("broker gone with its connection", names=gone)
+        self.gone_count += len(gone)
 
     @serves(RequestCode.REGISTER_BROKER)
     def register(self, request: Request) -> RemotingCommand | None:
@@ -131,7 +138,8 @@ class Namesrv(PersistedTable):
         body = bytes(command.body or b"")
         if self._read_elsewhere or is_large(body, is_compressed=header.compressed):
             if self._reading_bytes + len(body) > READING_BYTES_MAX:
-                raise RemoteError(ResponseCode.SYSTEM_BUSY, "too many registrations at a time")
+                remark = "too many registrations at a time"
+                raise LimitReached(ResponseCode.SYSTEM_BUSY, remark, remark)
             self._reading_bytes += len(body)
             self._read_elsewhere += 1
             self._reader.tell(ReadRegistration(request, header, self.address))
@@ -150,13 +158,7 @@ class Namesrv(PersistedTable):
     def _warn_of_rival(self, header: RegisterBrokerHeader) -> None:
         rival = self._routes.rival(header)
         if rival is not None:
-            log.warning(
-                "two brokers have one name and id: clients see them in turn; give one another"
-                " brokerName or brokerId",
-                broker=header.broker_name,
-                id=header.broker_id,
-                addresses=[rival, header.broker_address],
-            )
+            warn_of_rival(self.system.rarely, header, rival)
 
     def _registered(
         self,
@@ -222,7 +224,8 @@ class Namesrv(PersistedTable):
     def on_unreadable(self, message: UnreadableRegistration) -> None:
         """It is refused, as a whole."""
         self._was_read(message.request)
-        log.warning("registration refused", peer=message.request.peer.remote, why=message.remark)
+        peer = message.request.peer.remote
+        self.system.rarely.warn("registration refused", peer=peer, why=message.remark)
         message.request.answer(message.code, remark=message.remark)
 
     def _was_read(self, request: Request) -> None:
@@ -265,7 +268,8 @@ class Namesrv(PersistedTable):
         check_holder(self._routes, request.grant, header)
         address = header.broker_address
         if len(request.command.body or b"") > LARGE_BODY_BYTES:  # reading it would hold up clients
-            raise RemoteError(ResponseCode.SYSTEM_ERROR, "the body is no data version")
+            remark = "the body is no data version"
+            raise LimitReached(ResponseCode.SYSTEM_ERROR, remark, "a body is too long")
         changed = self._routes.is_changed(address, DataVersion.decode(request.command.body))
         if not changed:
             self._routes.touch(address, self.system.clock.monotonic_ms())

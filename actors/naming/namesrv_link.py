@@ -33,7 +33,6 @@ from actors.engine.actor import Actor, BatchEnd, Where, handles
 from actors.engine.address import Address
 from actors.engine.published import Published
 from actors.naming.namesrv_client import NamesrvClient, NamesrvUnreachable
-from actors.network.limits import Rarely
 from actors.tables.registering import RegisterAll, RegisterTopic
 from protocol.bodies import DataVersion, RegisterBrokerBody, TopicConfig, TopicConfigTable
 from protocol.checksum import body_crc
@@ -148,9 +147,6 @@ class NamesrvLink(Actor):
         """That of the table with the last change that it was told of."""
         self._parts = count(1)
 
-    def on_start(self) -> None:
-        self._rarely = Rarely(self.system.clock.monotonic_ms)
-
     @handles(Listening)
     def on_listening(self, message: Listening) -> None:
         """The first registration, and the rhythm of the others."""
@@ -182,7 +178,9 @@ class NamesrvLink(Actor):
                 return
         except NamesrvUnreachable as error:
             where = self._client.address
-            self._rarely.warn("connection to name server closed", namesrv=where, reason=str(error))
+            self.system.rarely.warn(
+                "connection to name server closed", of=where, namesrv=where, reason=str(error)
+            )
         self._register(force=True)
 
     @handles(RegisterTopic)

@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 from socket import socket
 
-from actors.network.limits import ConnectionPlaces, Rarely
+from actors.engine.rarely import Rarely
+from actors.network.limits import ConnectionPlaces
 from actors.network.service import Service
 from remoting.tls_socket import TlsSocket
 

@@ -33,7 +33,6 @@ from actors.network.connection import Close, Connection, CopyOut, PeerLeft, Stop
 from actors.network.limits import (
     ConnectionPlaces,
     Limits,
-    Rarely,
     descriptors_for_peers,
     new_limits,
 )
@@ -280,7 +279,7 @@ class Acceptor(Actor):
         self._first_kept: int | None = None
 
     def on_start(self) -> None:
-        self._rarely = Rarely(self.system.clock.monotonic_ms)
+        self._rarely = self.system.rarely
         self._first_kept = descriptors_for_peers()
         self._watch()
 

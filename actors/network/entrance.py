@@ -23,7 +23,7 @@ from actors.engine.actor import Actor, handles
 from actors.engine.address import Address
 from actors.network.accepted import Accepted
 from actors.network.handshakes import Shake, Shaken
-from actors.network.limits import ConnectionPlaces, Rarely
+from actors.network.limits import ConnectionPlaces
 from remoting.tls import HANDSHAKE_BYTE
 from remoting.tls_socket import TlsSocket
 
@@ -123,7 +123,7 @@ class Entrance(Actor):
         """Those who speak TLS."""
 
     def on_start(self) -> None:
-        self._rarely = Rarely(self.system.clock.monotonic_ms)
+        self._rarely = self.system.rarely
         self.every(TICK_MS, _Tick())
 
     @property

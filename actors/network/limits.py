@@ -13,6 +13,7 @@ from typing import Protocol
 
 from structlog import get_logger
 
+from actors.engine.rarely import MINUTE_MS, Rarely
 from actors.network.turns import Turns
 
 log = get_logger(__name__)
@@ -38,7 +39,6 @@ that writes a byte a minute is not at work."""
 DESCRIPTORS_KEPT = 64
 """Of those that a process may have: for files, however many clients come."""
 
-MINUTE_MS = 60_000
 CLOSINGS_TOLD_MAX = 100
 """Of one address in a minute; the rest of them is one line."""
 _ADDRESSES_MAX = 10_000
@@ -55,23 +55,6 @@ class Holder(Protocol):
 
     def end(self, reason: str) -> None:
         """Closes it."""
-
-
-class Rarely:
-    """Warnings of which there may be thousands: one of each kind a minute, with their number."""
-
-    def __init__(self, now_ms: Callable[[], float]) -> None:
-        self._now_ms = now_ms
-        self._told_ms: dict[str, float] = {}
-        self._counts: Counter[str] = Counter()
-
-    def warn(self, event: str, **fields: object) -> None:
-        """Tells it, if it has not been told in this minute."""
-        now_ms = self._now_ms()
-        self._counts[event] += 1
-        if now_ms - self._told_ms.get(event, -MINUTE_MS) >= MINUTE_MS:
-            self._told_ms[event] = now_ms
-            log.warning(event, times=self._counts.pop(event), **fields)
 
 
 class Held:

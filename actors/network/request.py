@@ -14,7 +14,7 @@ from actors.engine.actor import Actor, handles
 from actors.network.answer_stats import AnswerStats
 from protocol.codes import RequestCode, ResponseCode
 from protocol.command import ONEWAY_FLAG, RemotingCommand
-from protocol.errors import RemoteError
+from protocol.errors import LimitReached, RemoteError
 from protocol.headers.fields import Header
 
 SHORT_BODY_BYTES_MAX = 1 << 20
@@ -153,12 +153,21 @@ class Responder(Actor):
         try:
             response = self.serves_codes[request.command.code](self, request)
         except RemoteError as error:
+            self.tell_of(error, request)
             request.answer(error.code, remark=error.remark)
             if request.command.is_oneway:
                 self.on_refused_oneway(request, error.remark)
             return
         if response is not None:
             request.respond(response)
+
+    def tell_of(self, error: RemoteError, request: Request) -> None:
+        """Tells the operator where a limit refuses."""
+        if isinstance(error, LimitReached):
+            peer = request.peer.remote
+            self.system.rarely.warn(
+                error.kind, peer=peer, code=int(request.command.code), why=error.remark
+            )
 
     def on_refused_oneway(self, request: Request, remark: str) -> None:
         """Nobody hears of this refusal; for those who have to tell the operator."""
@@ -169,7 +178,7 @@ def short_body(command: RemotingCommand) -> bytes | memoryview | None:
     that it would hold the loop up."""
     if len(command.body or b"") > SHORT_BODY_BYTES_MAX:
         remark = f"the body is longer than {SHORT_BODY_BYTES_MAX} bytes"
-        raise RemoteError(ResponseCode.SYSTEM_ERROR, remark)
+        raise LimitReached(ResponseCode.SYSTEM_ERROR, remark, "a body is too long")
     return command.body
 
 

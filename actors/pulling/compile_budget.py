@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from protocol.codes import ResponseCode
-from protocol.errors import RemoteError
+from protocol.errors import LimitReached
 
 BURST_CHARS = 64 << 10
 """A consumer of a hundred topics names a hundred expressions at once."""
@@ -48,7 +48,7 @@ class CompileBudget:
         purse.left_chars, purse.since_ms = min(left_chars, BURST_CHARS), now_ms
         if len(expression) > purse.left_chars:
             remark = "too many expressions of this connection in a second"
-            raise RemoteError(ResponseCode.SYSTEM_BUSY, remark)
+            raise LimitReached(ResponseCode.SYSTEM_BUSY, remark, "too many new expressions")
         purse.left_chars -= len(expression)
         if len(purse.known) >= KNOWN_MAX:
             del purse.known[next(iter(purse.known))]

@@ -29,6 +29,9 @@ HELD_MAX = 200_000
 HELD_OF_PEER_MAX = 10_000
 """The same of one connection: a consumer has one for each of its queues."""
 
+TOO_MANY_HELD = "too many pulls wait"
+"""The line for an operator where one is answered for that."""
+
 NEVER = 1 << 63
 """Beyond every queue: no message that arrives wakes a pull that waits for this offset."""
 

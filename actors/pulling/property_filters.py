@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping
 from typing import TypeAlias
 
 from protocol.codes import ResponseCode
-from protocol.errors import RemoteError
+from protocol.errors import LimitReached, RemoteError
 from protocol.properties import RETRY_TOPIC
-from protocol.sql92 import Filter, compile_filter
+from protocol.sql92 import EXPRESSION_CHARS_MAX, Filter, SqlError, compile_filter
 from protocol.topic_names import RETRY_TOPIC_PREFIX
 from storage.queues.message_filter import MessageFilter
 from storage.tables.consumer_filters import SQL92, ConsumerFilter, ConsumerFilters
@@ -32,7 +32,12 @@ def compiled(kind: str | None, expression: str) -> Filter:
     """The closure of an expression. Raises RemoteError(SUBSCRIPTION_PARSE_FAILED)."""
     if kind != SQL92:
         raise RemoteError(ResponseCode.SUBSCRIPTION_PARSE_FAILED, not_supported(kind).remark)
-    return compile_filter(expression)
+    try:
+        return compile_filter(expression)
+    except SqlError as error:
+        if len(expression) <= EXPRESSION_CHARS_MAX:
+            raise
+        raise LimitReached(error.code, error.remark, "an expression is too long") from None
 
 
 def check_registered(found: ConsumerFilter | None, sub_version: int) -> ConsumerFilter:

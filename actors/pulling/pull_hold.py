@@ -24,7 +24,7 @@ from actors.dispatching.verify_unit import UnitVerified
 from actors.engine.actor import Actor, handles
 from actors.engine.address import Address
 from actors.network.request import PeerClosed, Request
-from actors.pulling.held_pulls import TICK_MS, Hold, HoldTable
+from actors.pulling.held_pulls import TICK_MS, TOO_MANY_HELD, Hold, HoldTable
 from protocol.codes import ResponseCode
 from storage.queues.dispatch_entry import single_entries
 
@@ -114,7 +114,11 @@ class PullHold(Actor):
         A message may have arrived while this one was under way: then it goes straight back.
         """
         arrived = self._max_offset(*message.queue) > message.offset
-        if self._draining or not self._table.has_room(message.peer.peer_id):
+        if self._draining:
+            self._wake([message], is_over=True)
+        elif not self._table.has_room(message.peer.peer_id):
+            peer, held = message.peer.remote, self._table.count
+            self.system.rarely.warn(TOO_MANY_HELD, peer=peer, held=held)
             self._wake([message], is_over=True)
         elif arrived:
             self._wake([message])

@@ -25,7 +25,7 @@ from actors.network.hooks import Hooks, PullContext
 from actors.network.request import Request, Responder, serves
 from actors.network.sends import StreamPeer
 from actors.pulling.cold_read import ReadCold
-from actors.pulling.held_pulls import NEVER, HoldTable, hold_of
+from actors.pulling.held_pulls import NEVER, TOO_MANY_HELD, HoldTable, hold_of
 from actors.pulling.offset_moved import offset_moved_record
 from actors.pulling.pull_hold import BarrierForHolds, LastAnswered, Woken
 from actors.pulling.pull_rules import PullRules
@@ -183,6 +183,7 @@ class PullMessage(Responder):
             )
             self._answer(request, header, group, this)
         except RemoteError as error:
+            self.tell_of(error, request)
             request.answer(error.code, {}, remark=error.remark)
             self._show_answer(request, error.code, error.remark)
 
@@ -266,11 +267,12 @@ class PullMessage(Responder):
             code = self._moved(header, result)
             suggested = suggested if self._limits.correct_offsets else group.broker_id
         may_hold = this.may_hold and header.sys_flag & PULL_SUSPEND
-        has_room = self._held.has_room  # else it would come back from there
-        if code == ResponseCode.PULL_NOT_FOUND and may_hold and has_room(request.peer.peer_id):
-            self._hold(request, header, wanted)
-        else:
-            self._send(request, header, result, code, suggested)
+        if code == ResponseCode.PULL_NOT_FOUND and may_hold:
+            if self._held.has_room(request.peer.peer_id):  # else it would come back from there
+                self._hold(request, header, wanted)
+                return
+            self.system.rarely.warn(TOO_MANY_HELD, peer=request.peer.remote, held=self._held.count)
+        self._send(request, header, result, code, suggested)
 
     def _count(self, header: PullMessageHeader, result: GetResult, took_ms: float) -> None:
         stats = self.stats

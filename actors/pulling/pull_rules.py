@@ -24,7 +24,7 @@ from actors.sending.send_rules import FAQ
 from actors.tables.consumer_views import ConsumerView, Subscription
 from protocol.bodies import SubscriptionGroupConfig, TopicConfig
 from protocol.codes import ResponseCode
-from protocol.errors import RemoteError
+from protocol.errors import LimitReached, RemoteError
 from protocol.headers.pull import PullMessageHeader
 from protocol.sysflag import PULL_SUBSCRIPTION
 from protocol.tags import TagFilter
@@ -125,6 +125,8 @@ class PullRules:
         self._budget.take(peer_id, text)
         try:
             return MessageFilter(matches=compiled(kind, text))
+        except LimitReached as error:
+            raise LimitReached(error.code, PARSE_FAILED, error.kind) from None
         except RemoteError as error:
             raise RemoteError(error.code, PARSE_FAILED) from None
 

@@ -21,8 +21,8 @@ from actors.access.guard import Guard
 from actors.config import BrokerConfig
 from actors.engine.actor import Actor, handles
 from actors.engine.address import Address
+from actors.engine.rarely import MINUTE_MS
 from actors.network.accepted import Accepted
-from actors.network.limits import MINUTE_MS, Rarely
 from actors.replication.followers import Followers
 from actors.replication.ha_link import ColdReadForSlave, GoOn, SlaveLink, Unreadable
 from actors.sending.replicas import Acked, LogGrew, Replicas
@@ -81,9 +81,8 @@ class HaMaster(Actor):
         self.file_bytes = commit_log.config.commit_log_file_bytes
 
     def on_start(self) -> None:
-        now_ms, config = self.system.clock.monotonic_ms, self._config
-        self._rarely = Rarely(now_ms)
-        self._followers = Followers(config, self._guard, now_ms)
+        config = self._config
+        self._followers = Followers(config, self._guard, self.system.rarely)
         shortest_ms = min(config.ha_heartbeat_interval_ms, config.ha_housekeeping_interval_ms)
         self.every(min(TICK_MS, shortest_ms), _Tick())
 
@@ -161,7 +160,7 @@ class HaMaster(Actor):
             self._lines_since_ms, self._lines = now_ms, 0
         self._lines += 1
         if self._lines > LINES_MAX:
-            self._rarely.warn("many slaves come and go", address=link.host)
+            self.system.rarely.warn("many slaves come and go", address=link.host)
         return self._lines <= LINES_MAX
 
     def _forget(self, link: SlaveLink) -> None:
@@ -180,7 +179,7 @@ class HaMaster(Actor):
             return
         if len(self._links) >= LINKS_MAX:
             message.sock.close()
-            self._rarely.warn("too many slaves", address=host, most=LINKS_MAX)
+            self.system.rarely.warn("too many slaves", address=host, most=LINKS_MAX)
             return
         link = SlaveLink(self, message.sock, message.remote)
         self._links.append(link)

@@ -305,6 +305,7 @@ class Admission:
         rules = self._rules
         rules.check_accepting(self._clock.now_ms())
         config = rules.check_topic(send.shape.topic, self._topics.value)
+        rules.check_producers(send.shape.producer_group)
         if config is None:
             return
         state = self._appender.state_of(send.shape.topic, config)
@@ -338,6 +339,7 @@ class Admission:
         shape = send.shape
         self._rules.check_accepting(self._clock.now_ms())
         config = self._rules.check_topic(shape.topic, self._topics.value)
+        self._rules.check_producers(shape.producer_group)  # once for a head that is learnt
         if config is None or shape.topic in self._parking:
             self._park(shape.topic, sends, send, context)
             return None
@@ -383,11 +385,11 @@ class Admission:
         self,
         sends: Sends,
         send: Send,
-        error: RefusedError,
+        error: RefusedError | RemoteError,
         context: SendContext | None,
     ) -> None:
         try:
             self._check(sends, send)
-        except RefusedError as earlier:
+        except (RefusedError, RemoteError) as earlier:
             error = earlier
         self._answers.refused(sends, send, error, context)

@@ -110,6 +110,7 @@ class ReplyMessage(Responder):
         try:
             self._rules.check_accepting(self.system.clock.now_ms())
             config = self._rules.check_topic(header.topic, self._topics.value)
+            self._rules.check_producers(header.producer_group)
             if config is None or header.topic in self._parking:
                 self._park(reply)
             else:

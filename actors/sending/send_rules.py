@@ -23,6 +23,7 @@ from protocol.topic_names import (
     DLQ_TOPIC_PREFIX,
     REFUSED_TOPICS,
     RETRY_TOPIC_PREFIX,
+    group_name_fault,
     topic_name_fault,
 )
 
@@ -111,6 +112,11 @@ class SendRules:
                 ResponseCode.NO_PERMISSION, f"Sending message to topic[{topic}] is forbidden."
             )
         return config
+
+    def check_producers(self, group: str) -> None:
+        """Raises RefusedError for a name that no group may have; 4.9.7 takes any."""
+        if fault := group_name_fault(group):
+            raise RefusedError(ResponseCode.SYSTEM_ERROR, fault)
 
     def unknown_topic(self, topic: str) -> RefusedError:
         """The answer when a topic does not exist and may not be made."""

@@ -293,6 +293,8 @@ class ConsumerOffsets(TickedTable):
         header = QueryConsumerOffsetHeader.decode(request.command.fields)
         offset = self._offset(header.consumer_group, header.topic, header.queue_id)
         if offset < 0:
+            if header.consumer_group not in self._consumers.value:
+                check_group_name(header.consumer_group)
             if not self._starts_in_memory(header.topic, header.queue_id):
                 raise RemoteError(
                     ResponseCode.QUERY_NOT_FOUND,
@@ -318,7 +320,7 @@ class ConsumerOffsets(TickedTable):
                 now_ms = self.system.clock.monotonic_ms()
                 place = group, topic, queue_id
                 if not guard.believes(*place, peer, now_ms, backward=backward):
-                    guard.ignored(*place, offset, stored, peer.remote, now_ms)
+                    guard.ignored(self.system.rarely, *place, offset, stored, peer.remote)
                     return
         self._store(group, topic, queue_id, offset)
 

@@ -19,6 +19,7 @@ from actors.engine.address import Address
 from actors.engine.published import Published
 from actors.network.request import Request, serves, short_body
 from actors.tables.consumer_offsets import ForgetOffsets, GroupsGone
+from actors.tables.names import check_group_name
 from actors.tables.persisted import PersistedTable
 from actors.tables.topics import SLAVE_REFUSES
 from protocol.bodies import DataVersion, SubscriptionGroupConfig, SubscriptionGroupTable
@@ -67,13 +68,22 @@ class GroupFinder:
         self._config = config
 
     def find(self, group: str) -> SubscriptionGroupConfig | None:
-        """The group's settings; None when it does not exist and may not be made."""
+        """The group's settings; None when it does not exist and may not be made. Raises RemoteError
+        for a name that no group may have."""
         found = self._groups.value.get(group)
-        may_be_made = self._config.auto_create_group_enable or group.startswith(SYSTEM_GROUP_PREFIX)
-        if found is None and may_be_made:
+        if found is not None:
+            return found
+        check_group_name(group)
+        if self._config.auto_create_group_enable or group.startswith(SYSTEM_GROUP_PREFIX):
             self._table.tell(CreateGroup(group))
             return None if self.is_full else SubscriptionGroupConfig(group)
-        return found
+        return None
+
+    def check(self, group: str) -> None:
+        """Raises RemoteError for a name that no group may have; one that is there may, whatever it
+        is: 4.9.7 has taken any."""
+        if group not in self._groups.value:
+            check_group_name(group)
 
     @property
     def is_full(self) -> bool:

@@ -24,18 +24,13 @@ commits where it was sent.
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from structlog import get_logger
-
 from actors.engine.published import Published
+from actors.engine.rarely import Rarely
 from actors.network.request import Peer
 from actors.tables.consumer_views import ConsumerView, Member
 from protocol.host import address_part
 
-log = get_logger(__name__)
-
 RESET_MS = 10_000
-LOG_EVERY_MS = 60_000
-"""An ignored commit is logged once in so long for each group; all are counted."""
 
 
 @dataclass(slots=True)
@@ -54,7 +49,6 @@ class OffsetGuard:
         self._consumers = consumers
         self._stats = stats
         self._resets: dict[tuple[str, str, int], float] = {}
-        self._logged: dict[str, float] = {}
 
     def is_member(self, group: str, peer: Peer) -> bool:
         """Whether that connection is a live member's of the group."""
@@ -79,9 +73,8 @@ class OffsetGuard:
 
     def expire(self, now_ms: float) -> None:
         """Forgets what is over."""
-        resets, logged = self._resets, self._logged
+        resets = self._resets
         self._resets = {key: at for key, at in resets.items() if now_ms - at < RESET_MS}
-        self._logged = {name: at for name, at in logged.items() if now_ms - at < LOG_EVERY_MS}
 
     def concerns(self, group: str, topic: str, queue_id: int, *, backward: bool) -> bool:
         """Whether a commit has to be looked at; most do not."""
@@ -99,25 +92,24 @@ class OffsetGuard:
 
     def ignored(
         self,
+        rarely: Rarely,
         group: str,
         topic: str,
         queue_id: int,
         offset: int,
         stored: int,
         client: str,
-        now_ms: float,
     ) -> None:
         """Counts, and logs once in a while."""
         self._stats.ignored_count += 1
-        if now_ms - self._logged.get(group, -LOG_EVERY_MS) >= LOG_EVERY_MS:
-            self._logged[group] = now_ms
-            log.warning(
-                "offset commit ignored",
-                group=group,
-                topic=topic,
-                queue_id=queue_id,
-                offset=offset,
-                stored=stored,
-                peer=client,
-                ignored_in_all=self._stats.ignored_count,
-            )
+        rarely.warn(
+            "offset commit ignored",
+            names=[group],
+            group=group,
+            topic=topic,
+            queue_id=queue_id,
+            offset=offset,
+            stored=stored,
+            peer=client,
+            ignored_in_all=self._stats.ignored_count,
+        )

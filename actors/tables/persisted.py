@@ -13,8 +13,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import count
-from math import inf
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from structlog import get_logger
 
@@ -32,7 +31,6 @@ T = TypeVar("T")
 
 LEFT_OUT_LINES_MAX = 50
 """Lines about entries of one file; what comes after is counted."""
-DROPPED_EVERY_MS = 60_000
 _NOT_SAVED = "the change holds, but is not on the disk yet, which is tried again: %s"
 _serials = count(1)
 """Numbers of texts, never used twice: news for an actor of before the restart means nothing."""
@@ -58,7 +56,7 @@ class PersistedTable(Responder):
         self._left_out: tuple[LeftOut, ...] = ()
         """Until they are in the side file."""
         self._unwritten: deque[tuple[int, Callable[[str], None]]] = deque()
-        self._dropped_count, self._dropped_ms = 0, -inf
+        self._dropped_count = 0
 
     @property
     def path(self) -> str:
@@ -97,13 +95,10 @@ class PersistedTable(Responder):
             WriteFile(self._path, text, serial, self.address, broken, left_out)
         )
 
-    def log_dropped(self, event: str, **about: object) -> None:
-        """One line a minute for what is not taken and nobody waits for."""
-        now_ms = self.system.clock.monotonic_ms()
+    def log_dropped(self, event: str, **about: Any) -> None:
+        """One line a kind and minute for what is not taken and nobody waits for."""
         self._dropped_count += 1
-        if now_ms - self._dropped_ms >= DROPPED_EVERY_MS:
-            self._dropped_ms = now_ms
-            log.warning(event, **about, dropped_in_all=self._dropped_count)
+        self.system.rarely.warn(event, **about, dropped_in_all=self._dropped_count)
 
     def on_refused_oneway(self, request: Request, remark: str) -> None:
         """A change that was asked for does not happen, and nobody is told."""

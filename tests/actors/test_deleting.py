@@ -7,14 +7,19 @@ from random import Random
 
 import pytest
 
-from protocol.bodies import ConsumerOffsetTable, SubscriptionGroupConfig
+from protocol.bodies import (
+    ConsumerData,
+    ConsumerOffsetTable,
+    HeartbeatData,
+    SubscriptionGroupConfig,
+)
 from protocol.bodies_admin import TopicList
 from protocol.codes import RequestCode, ResponseCode
 from protocol.command import RemotingCommand
 from protocol.headers.admin import DeleteSubscriptionGroupHeader, TopicHeader
 from protocol.headers.offset import UpdateConsumerOffsetHeader
 from protocol.topic_names import is_legal_name
-from tests.support.brokers import BROKER, SimulatedBroker, send_command
+from tests.support.brokers import BROKER, SimulatedBroker, send_command, subscription
 from tests.support.fake_disk import FakeDisk
 
 SLAVE = (
@@ -152,14 +157,18 @@ BAD = ("../../etc/x", "a/b", ".", "..", "a b", "a@b", "a\0b", "ä", "a.b")
 def test_no_name_leads_out_of_a_directory(name: str) -> None:
     assert not is_legal_name(name)
     with broker() as made:
-        made.subscribe(group=name)
+        consumer = ConsumerData(name, subscription_data_set=[subscription("Topic")])
+        beat = HeartbeatData("client", consumer_data_set=[consumer]).encode()
+        answer = made.ask(RemotingCommand(RequestCode.HEART_BEAT, body=beat))
+        assert answer.code == ResponseCode.SYSTEM_ERROR
+        assert "illegal characters" in (answer.remark or "")
         made.make_topic("Fine")
         body = SubscriptionGroupConfig(name).encode()
         code = RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP
         answer = made.ask(RemotingCommand(code, body=body))
         assert answer.code == ResponseCode.SYSTEM_ERROR
         assert "illegal characters" in (answer.remark or "")
-        made.pull(consumer_group=name, expression=None)
+        assert made.pull(consumer_group=name, expression=None).code == ResponseCode.SYSTEM_ERROR
         commit(made, name, "G", code=1)
         commit(made, "Topic", name, code=1)
         made.send(topic=name)

@@ -1,7 +1,9 @@
 """Signatures: the recorded ones of the official clients, one made by hand, and what they cover."""
 
+from binascii import b2a_base64
 from collections.abc import Iterator
-from dataclasses import astuple
+from dataclasses import astuple, replace
+from hmac import digest
 from random import Random
 from re import compile as compile_pattern
 from typing import Any
@@ -12,6 +14,7 @@ from protocol.codes import RequestCode, SerializeType
 from protocol.command import RemotingCommand
 from protocol.frame import decode_frame, encode
 from protocol.headers.send import SendMessageHeader
+from protocol.send_tail import sealed_fields
 from protocol.send_values import Send, SignedSend
 from protocol.send_wire import SendDecoder, send_of
 from protocol.signature import Credentials, SecretKey, signed_values
@@ -82,7 +85,10 @@ ACCOUNT = Credentials("account1", SECRET)
 
 def fields_of(send: Send) -> tuple[Any, ...]:
     """All there is of it, with what is signed."""
-    signed = [getattr(send, name) for name in SignedSend.__slots__ if hasattr(send, name)]
+    names = [name for name in SignedSend.__slots__ if hasattr(send, name) and name != "header"]
+    signed: list[Any] = [getattr(send, name) for name in names]
+    if isinstance(send, SignedSend) and send.timestamp:
+        signed.append(sealed_fields(send))
     return type(send), *astuple(send), *signed
 
 
@@ -233,6 +239,73 @@ def test_what_our_client_signs_is_read_by_both_decoders(token: str | None) -> No
         assert isinstance(each, SignedSend)
         assert (each.access_key, each.timestamp) == ("account1", "1700000000001")
         assert SecretKey("secret12").has_signed(each.signature, each.values, each.body)
+
+
+# --- seals
+
+
+def sealed(kind: SerializeType = SerializeType.JSON, **fields: str) -> RemotingCommand:
+    """A request of ours as the server reads it."""
+    command = RemotingCommand(
+        310, {"a": "Gruppe", "b": "Topic", **fields}, b"body", serialize_type=kind
+    )
+    Credentials("account1", SECRET).sign(command, 1_700_000_000_000)
+    return decode_frame(encode(command)[4:])
+
+
+def is_sealed(command: RemotingCommand, secret: str = SECRET) -> bool:
+    return SecretKey(secret).has_sealed(command.code, command.fields or {}, command.body)
+
+
+def test_a_seal_by_hand() -> None:
+    """As `openssl dgst -sha256 -hmac 12345678 -binary | base64` makes it of this text."""
+    text = b'[310,"1700000000000",4,["AccessKey","Timestamp","a","b","x"],[8,13,6,5,4]]'
+    seal = "UsHyX/BwXgSTbOFbiQfj87tP/7sZ9kZ/vuZyV2ppmb0="
+    assert b2a_base64(digest(SECRET.encode(), text, "sha256"), newline=False).decode() == seal
+    assert (sealed(x="fü\u0001").fields or {})["Seal"] == seal, "a letter may be two bytes"
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
+@pytest.mark.parametrize("value", ["", "ü", "\U0001f600", "\ud800", "\x01\x02", "x" * 300])
+def test_a_server_finds_the_seal_that_the_client_made(kind: SerializeType, value: str) -> None:
+    for command in (sealed(kind, x=value), sealed(kind, **{f"x{value}": value, "\ufb01": "y"})):
+        assert is_sealed(command)
+        assert not is_sealed(command, "87654321")
+        values = signed_values(command.fields or {})
+        signature = (command.fields or {})["Signature"].encode()
+        assert SecretKey(SECRET).has_signed(signature, values, command.body)
+
+
+def test_a_seal_is_for_one_code_and_one_way_to_cut_the_values() -> None:
+    command = sealed(c="TBW102")
+    fields = command.fields or {}
+    assert is_sealed(command)
+    for changed in (
+        {**fields, "a": "GruppeT", "b": "opic"},
+        {**fields, "a": "Grupp"},
+        {name: fields[name] for name in fields if name != "c"},
+        {("d" if name == "c" else name): fields[name] for name in fields},
+        {**fields, "d": ""},
+        {**fields, "Timestamp": "1700000000001"},
+        {**fields, "Seal": ""},
+        {**fields, "Seal": "é"},
+        {name: fields[name] for name in fields if name != "Seal"},
+    ):
+        assert not is_sealed(replace(command, fields=changed)), changed
+    assert not is_sealed(replace(command, code=320))
+    assert not is_sealed(replace(command, body=b"bodybody"))
+    assert not is_sealed(replace(command, body=None))
+    assert is_sealed(replace(command, fields={**fields, "Signature": "x"})), "made before that"
+
+
+def test_a_request_that_is_signed_anew_has_one_seal_of_its_own() -> None:
+    command = RemotingCommand(310, {"a": "Gruppe"}, b"body")
+    Credentials("another-account", "87654321", "lent").sign(command, 1)
+    Credentials("account1", SECRET).sign(command, 2)
+    again = RemotingCommand(310, {"a": "Gruppe"}, b"body")
+    Credentials("account1", SECRET).sign(again, 2)
+    assert command.fields == again.fields
+    assert is_sealed(command)
 
 
 def test_secrets_are_not_shown() -> None:

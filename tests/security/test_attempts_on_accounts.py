@@ -4,11 +4,13 @@ All of them go over connections, as frames of both forms. What the codes have in
 tests of the holes (docs/security.md has both tables).
 """
 
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import replace
 
 import pytest
+from structlog.testing import capture_logs
 
 from protocol.batch import BatchMessage, encode_batch
 from protocol.codes import RequestCode as Code
@@ -27,6 +29,7 @@ from tests.support.brokers import send_command
 from tests.support.forging import forged_record, next_body_at
 from tests.support.guarded import ACL_PATH, GuardedBroker, signed
 from tests.support.sockets import PairedLine, paired_lines
+from tests.support.told import Lines, floods, refused, times
 
 PREFIX = "org.apache.rocketmq.acl.common.AclException: "
 DENIED, NEED_ADMIN = f"{PREFIX}No default permission for ", f"{PREFIX}Need admin permission for "
@@ -40,6 +43,7 @@ class Attacked:
 
     def __init__(self, stack: ExitStack) -> None:
         self.made = GuardedBroker(1)
+        self.logs: Lines = []
         self._lines = stack.enter_context(paired_lines(self.made, 0))
         self._line = self.line("198.51.100.1")
 
@@ -84,6 +88,14 @@ class Attacked:
         assert made.stored(sent).physical_offset == at - HEAD_V4.size
         return at
 
+    def refused(self) -> Counter[tuple[str, int]]:
+        """Of which account and code the log told how many, once a minute is over."""
+        before = len(self.logs)
+        self.made.system.advance(60_000)
+        found = refused(self.logs)
+        del self.logs[before:]  # type: ignore[attr-defined]
+        return found
+
     def stored_offset(self, **options: str) -> int:
         """Where a message of the administrator's lies."""
         answer = self.made.send(**options)  # type: ignore[arg-type]
@@ -92,8 +104,12 @@ class Attacked:
 
 @pytest.fixture
 def attacked() -> Iterator[Attacked]:
+    """Whatever is tried, it is one line a kind."""
     with ExitStack() as stack:
-        yield Attacked(stack)
+        made = Attacked(stack)
+        with capture_logs() as made.logs:
+            yield made
+            assert floods(made.logs) == []
 
 
 PATHS = (
@@ -123,6 +139,10 @@ def test_a21_53_writes_no_other_file(attacked: Attacked) -> None:
         text = "The globalWhiteAddresses[*] has been updated failed."
         assert (answer.code, answer.remark) == (211, text), path
     assert [disk.read_bytes(each) for each in (*others, ACL_PATH)] == [b"", b"", b"", before]
+    assert times(attacked.logs, "access control not changed") == [1]
+    attacked.made.system.advance(60_000)
+    assert times(attacked.logs, "access control not changed") == [1, 2 * len(PATHS) - 1]
+    attacked.logs = []
 
 
 @pytest.mark.parametrize("account", [READER, "broker-account"])
@@ -136,6 +156,9 @@ def test_a22_administration_needs_an_administrator(account: str, attacked: Attac
         attacked.refuses(account, RemotingCommand(code, dict(fields)), need)
     attacked.made.system.advance(10_000)
     assert attacked.made.disk.read_bytes(ACL_PATH) == before
+    assert attacked.refused() == dict.fromkeys(
+        [(account, n) for n in (50, 51, 53, 54, 222, 309)], 3
+    )
 
 
 def as_code_10(command: RemotingCommand) -> RemotingCommand:
@@ -163,6 +186,10 @@ def test_a23_no_code_leads_around_a_topics_permission(attacked: Attacked) -> Non
         what = "topic:Orders" if kind == "topic" else "group:shop"
         for account in (NOTHING, READER):
             attacked.refuses(account, command, DENIED + what)
+    counts = {320: 3, 310: 6, 10: 3}
+    assert attacked.refused() == {
+        (account, code): count for account in (NOTHING, READER) for code, count in counts.items()
+    }
 
 
 def test_a24_nobody_sends_himself_anothers_message(attacked: Attacked) -> None:
@@ -175,6 +202,7 @@ def test_a24_nobody_sends_himself_anothers_message(attacked: Attacked) -> None:
         attacked.refuses(READER, command, DENIED + "topic:Topic")
     topics = {record.topic for record in attacked.made.records()}
     assert not any("readers" in topic for topic in topics)
+    assert attacked.refused() == {(READER, 36): 9}
 
 
 FORGED = {
@@ -233,6 +261,7 @@ def test_a25_nobody_sees_anothers_message_by_its_id(attacked: Attacked) -> None:
         command = RemotingCommand(Code.VIEW_MESSAGE_BY_ID, ViewMessageHeader(offset).encode())
         attacked.refuses(READER, command, DENIED + "topic:Topic")
         assert attacked.ask("shop-account", command).code == 0
+    assert attacked.refused() == {(READER, 33): 9}
 
 
 def test_a25_nobody_is_sent_what_lies_between_his_own_messages(attacked: Attacked) -> None:
@@ -272,6 +301,7 @@ def test_a26_nobody_ends_anothers_transaction(end: int, attacked: Attacked) -> N
     count = len(made.records())
     assert made.ask_as("shop-account", asked).code == 0, "it was still open"
     assert len(made.records()) > count
+    assert attacked.refused() == {(READER, 37): 3}
 
 
 @pytest.mark.parametrize("end", [TRANSACTION_COMMIT, TRANSACTION_ROLLBACK])
@@ -332,6 +362,6 @@ def test_a30_a_consumer_is_not_shown_who_asks(code: Code, attacked: Attacked) ->
     made.system.advance(10)
     (passed_on,) = [each for each in consumer.receive_now() if each.code == code]
     shown = " ".join([*(passed_on.fields or {}), *(passed_on.fields or {}).values()])
-    for secret in ("AccessKey", "Signature", "SecurityToken", "Timestamp", "administrator"):
+    for secret in ("AccessKey", "Signature", "SecurityToken", "Timestamp", "Seal", "administrator"):
         assert secret not in shown
     assert (asked.fields or {})["Signature"] not in shown

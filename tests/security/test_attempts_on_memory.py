@@ -30,6 +30,7 @@ from protocol.stream import Stream
 from tests.support.brokers import BROKER, SimulatedBroker, pull_command, send_command
 from tests.support.certificates import Certificates
 from tests.support.sockets import HOST, PairedLine, frames_of, paired_lines
+from tests.support.told import times
 
 STRANGER, OTHER = "198.51.100.1", "198.51.100.2"
 
@@ -296,9 +297,13 @@ def test_a40_one_connection_holds_so_many_pulls_and_no_more(
     monkeypatch.setattr(held_pulls, "HELD_OF_PEER_MAX", 50)
     made = broker()
     with paired_lines(made, 2, STRANGER) as (greedy, neighbour):
-        greedy.send(*[pull_command(hold_ms=30_000) for _ in range(80)])
-        answers = greedy.receive_now()
-        assert [answer.code for answer in answers] == [ResponseCode.PULL_NOT_FOUND] * 30
+        with capture_logs() as logs:
+            greedy.send(*[pull_command(hold_ms=30_000) for _ in range(80)])
+            answers = greedy.receive_now()
+            assert [answer.code for answer in answers] == [ResponseCode.PULL_NOT_FOUND] * 30
+            assert times(logs, "too many pulls wait") == [1]
+        (first,) = [each for each in logs if each["event"] == "too many pulls wait"]
+        assert (first["peer"], first["held"]) == (greedy.local, 50)
         neighbour.send(pull_command(hold_ms=30_000))
         assert neighbour.receive_now() == []
         made.send(b"wakes them all")
@@ -308,3 +313,6 @@ def test_a40_one_connection_holds_so_many_pulls_and_no_more(
         assert len(neighbour.receive_now()) == 1
         greedy.send(*[pull_command(1, hold_ms=30_000) for _ in range(50)])
         assert greedy.receive_now() == [], "there is room again"
+        with capture_logs() as logs:
+            made.system.advance(60_000)
+        assert times(logs, "too many pulls wait") == [29]

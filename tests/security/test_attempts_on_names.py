@@ -8,13 +8,21 @@ from structlog import get_logger
 from structlog.testing import capture_logs
 
 from actors.consumers.heartbeat_rules import GROUPS_MAX
-from protocol.bodies import ConsumerData, HeartbeatData, ProducerData, SubscriptionGroupConfig
+from protocol.bodies import (
+    ConsumerData,
+    ConsumerOffsetTable,
+    HeartbeatData,
+    LockBatchRequest,
+    MessageQueue,
+    ProducerData,
+    SubscriptionGroupConfig,
+)
 from protocol.codes import RequestCode as Code
-from protocol.codes import ResponseCode
-from protocol.command import RemotingCommand
+from protocol.codes import ResponseCode, SerializeType
+from protocol.command import ONEWAY_FLAG, RemotingCommand
 from protocol.headers.admin import CreateTopicHeader
 from protocol.headers.client import ConsumerSendMsgBackHeader
-from protocol.headers.offset import UpdateConsumerOffsetHeader
+from protocol.headers.offset import QueryConsumerOffsetHeader, UpdateConsumerOffsetHeader
 from tests.support.brokers import (
     BROKER,
     SimulatedBroker,
@@ -23,19 +31,26 @@ from tests.support.brokers import (
     subscription,
 )
 from tests.support.fake_disk import FakeDisk
+from tests.support.sockets import paired_lines
+from tests.support.told import floods, times
 from troupemq.cli.admin.text import escaped, one_line
 from troupemq.logs import set_up_logs, shut_down_logs
 
+NO_GROUP = "java.lang.NullPointerException: groupName is null"
+LEGAL = "^[%|a-zA-Z0-9_-]+$"
 NAMES = {
     "dots": "../../x",
     "a slash": "a/b",
     "a NUL": "a\0b",
+    "128 characters": "x" * 128,
     "300 characters": "x" * 300,
     "a retry topic of dots": "%RETRY%../x",
     "dots alone": "..",
     "a newline": "a\nb",
     "nothing": "",
 }
+GROUP_NAMES = {name: text for name, text in NAMES.items() if name != "128 characters"}
+GROUP_NAMES["256 characters"] = "x" * 256
 
 
 def heartbeat(*groups: str, topic: str = "Topic", producers: bool = False) -> RemotingCommand:
@@ -57,6 +72,26 @@ def places_of(made: SimulatedBroker) -> set[str]:
     """Every file and folder there is, but for what grows with any traffic."""
     assert isinstance(made.disk, FakeDisk)
     return {path for path in made.disk.paths() if "/commitlog/" not in path}
+
+
+def tables_of(made: SimulatedBroker) -> list[set[str]]:
+    """The names in each table."""
+    tables = made.broker.tables
+    offsets = made.ask(RemotingCommand(Code.GET_ALL_CONSUMER_OFFSET)).body or b""
+    return [
+        *map(set, (tables.topics.value, tables.groups.value)),
+        *map(set, (tables.consumers.value, tables.producers.value)),
+        set(ConsumerOffsetTable.decode(offsets).offset_table),
+    ]
+
+
+def topic_text(name: str) -> str:
+    """What 4.9.7 says of such a topic."""
+    if not name:
+        return "The specified topic is blank."
+    if re.fullmatch(LEGAL, name):
+        return "The specified topic is longer than topic max length."
+    return f"The specified topic contains illegal characters, allowing only {LEGAL}"
 
 
 @pytest.mark.parametrize("name", NAMES.values(), ids=NAMES.keys())
@@ -85,34 +120,136 @@ def test_a17_a_topic_that_is_a_path_is_refused_and_makes_nothing(name: str) -> N
     made.stop()
 
 
-@pytest.mark.parametrize("name", NAMES.values(), ids=NAMES.keys())
-def test_a17_a_group_that_is_a_path_is_refused_or_forgotten_and_makes_nothing(name: str) -> None:
+def group_text(name: str) -> str:
+    """What 4.9.7's clients say of such a group."""
+    if not name:
+        return "the specified group is blank"
+    if len(name) > 255:
+        return "the specified group is longer than group max length 255."
+    return f"the specified group[{name}] contains illegal characters, allowing only {LEGAL}"
+
+
+def uses_of(group: str, made: SimulatedBroker) -> dict[str, RemotingCommand]:
+    """Every request by which this group might come into a table."""
+    stored = made.stored(made.send(b"body"))
+    back = ConsumerSendMsgBackHeader(stored.physical_offset, group, 0)
+    config = SubscriptionGroupConfig(group).encode()
+    queue = QueryConsumerOffsetHeader(group, "Topic", 0)
+    reply = send_command(producer_group=group)
+    lock = LockBatchRequest("client", group, [MessageQueue("Topic", "broker-a", 0)]).encode()
+    return {
+        "200": RemotingCommand(Code.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=config),
+        "36": RemotingCommand(Code.CONSUMER_SEND_MSG_BACK, back.encode()),
+        "11": pull_command(consumer_group=group),
+        "11 without a subscription": pull_command(consumer_group=group, expression=None),
+        "361": replace(pull_command(consumer_group=group), code=Code.LITE_PULL_MESSAGE),
+        "34": heartbeat(group),
+        "34 beside one that is": heartbeat("consumers", group),
+        "34 of a producer": heartbeat(group, producers=True),
+        "34 of its retry topic": heartbeat("consumers", topic=f"%RETRY%{group}"),
+        "15": RemotingCommand(
+            Code.UPDATE_CONSUMER_OFFSET, UpdateConsumerOffsetHeader(group, "Topic", 0, 1).encode()
+        ),
+        "14": RemotingCommand(Code.QUERY_CONSUMER_OFFSET, queue.encode()),
+        "41": RemotingCommand(Code.LOCK_BATCH_MQ, body=lock),
+        "310": send_command(producer_group=group),
+        "320": send_command(b"", producer_group=group, batch=True),
+        "310 to a new topic": send_command(topic="New", producer_group=group),
+        "310 to a retry topic": send_command(topic="%RETRY%consumers", producer_group=group),
+        "325": replace(reply, code=Code.SEND_REPLY_MESSAGE_V2),
+    }
+
+
+@pytest.mark.parametrize("name", GROUP_NAMES.values(), ids=GROUP_NAMES.keys())
+def test_a17_a_group_that_is_a_path_is_refused_by_text_and_makes_nothing(name: str) -> None:
     made = SimulatedBroker(1)
     made.make_topic()
-    stored = made.stored(made.send(b"body"))
+    made.make_group()
+    made.send(topic="%RETRY%consumers")
+    uses = uses_of(name, made)
     made.pull()
     made.system.advance(20_000)
-    groups, topics = {*made.broker.tables.groups.value}, {*made.broker.tables.topics.value}
-    before = places_of(made)
-    back = ConsumerSendMsgBackHeader(stored.physical_offset, name, 0)
-    commit = UpdateConsumerOffsetHeader(name, "Topic", 0, 1)
-    for command in (
-        RemotingCommand(
-            Code.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=SubscriptionGroupConfig(name).encode()
-        ),
-        RemotingCommand(Code.CONSUMER_SEND_MSG_BACK, back.encode()),
-        pull_command(consumer_group=name),
-        heartbeat(name),
-        RemotingCommand(Code.UPDATE_CONSUMER_OFFSET, commit.encode()),
-    ):
-        made.ask(command)
+    before, end = tables_of(made), made.broker.store.commit_log.end_offset
+    files = places_of(made)
+    for use, command in uses.items():
+        answer = made.ask(command)
+        text = NO_GROUP if use == "200" and not name else group_text(name)
+        assert (answer.code, answer.remark) == (1, text), use
+        made.client.start(replace(command, flag=ONEWAY_FLAG))
     made.system.advance(20_000)
-    assert {*made.broker.tables.groups.value} == groups
-    assert {*made.broker.tables.topics.value} == topics
-    assert {path for path in places_of(made) if ".." in path or "\0" in path} == set()
-    assert {path.rpartition("/")[0] for path in places_of(made)} == {
-        path.rpartition("/")[0] for path in before
-    }
+    assert tables_of(made) == before
+    assert made.broker.store.commit_log.end_offset == end
+    assert places_of(made) == files
+    made.stop()
+
+
+@pytest.mark.parametrize("kind", SerializeType, ids=lambda kind: kind.name)
+def test_a17_a_head_of_a_send_with_such_a_group_is_refused_each_time(kind: SerializeType) -> None:
+    made = SimulatedBroker(1)
+    made.make_topic()
+    sent = [
+        replace(send_command(producer_group=group), serialize_type=kind)
+        for group in ("../../x", "producers", "../../x", "../../x", "producers")
+    ]
+    with paired_lines(made, 1) as (line,):
+        line.send(*sent)
+        answers = sorted(line.receive_now(), key=lambda answer: answer.opaque)
+        refused = 1, group_text("../../x")
+        assert [(each.code, each.remark) for each in answers] == [
+            *(refused, (0, None), refused, refused, (0, None))
+        ]
+
+
+@pytest.mark.parametrize("name", NAMES.values(), ids=NAMES.keys())
+def test_a17_nobody_subscribes_a_topic_that_is_a_path_or_says_how_far_he_is_there(
+    name: str,
+) -> None:
+    made = SimulatedBroker(1)
+    made.make_topic()
+    made.system.advance(20_000)
+    before = tables_of(made)
+    retried = name.removeprefix("%RETRY%")
+    text = topic_text(name) if retried == name else group_text(retried)
+    answer = made.ask(heartbeat("consumers", topic=name))
+    assert (answer.code, answer.remark) == (1, text)
+    commit = UpdateConsumerOffsetHeader("consumers", name, 0, 1)
+    answer = made.ask(RemotingCommand(Code.UPDATE_CONSUMER_OFFSET, commit.encode()))
+    assert (answer.code, answer.remark) == (1, topic_text(name))
+    made.system.advance(20_000)
+    assert tables_of(made) == before
+    made.stop()
+
+
+def test_a17_every_name_that_official_clients_take_goes_on() -> None:
+    """With namespaces, the longest, the clients' own."""
+    made = SimulatedBroker(1)
+    for topic in ("NS%Topic", "a|b", "t" * 127):
+        made.make_topic(topic)
+    for group in ("NS%group", "a|b", "g" * 255, "%RETRY%x", "CLIENT_INNER_PRODUCER"):
+        for topic in ("NS%Topic", "a|b", "t" * 127, "NotYet", f"%RETRY%{group}"):
+            assert made.ask(heartbeat(group, topic=topic)).code == 0
+        assert group in made.broker.tables.consumers.value
+        assert made.pull(consumer_group=group, topic="a|b").code == ResponseCode.PULL_NOT_FOUND
+        assert made.ask(heartbeat(group, producers=True)).code == 0
+        assert made.send(topic="NS%Topic", producer_group=group).code == 0
+    made.stop()
+
+
+def test_a17_names_that_a_store_of_4_9_7_has_go_on() -> None:
+    made = SimulatedBroker(1)
+    made.make_topic()
+    tables = made.broker.tables
+    old = SubscriptionGroupConfig("old.group")
+    tables.groups.value = {**tables.groups.value, "old.group": old}
+    tables.topics.value = {**tables.topics.value, "old.topic": tables.topics.value["Topic"]}
+    for topic in ("old.topic", "%RETRY%old.group", "Topic"):
+        assert made.ask(heartbeat("old.group", topic=topic)).code == 0
+    assert "old.group" in tables.consumers.value
+    query = QueryConsumerOffsetHeader("old.group", "Topic", 0).encode()
+    assert made.ask(RemotingCommand(Code.QUERY_CONSUMER_OFFSET, query)).code == 0
+    lock = LockBatchRequest("client", "old.group", [MessageQueue("Topic", "broker-a", 0)])
+    assert made.ask(RemotingCommand(Code.LOCK_BATCH_MQ, body=lock.encode())).code == 0
+    assert made.pull(consumer_group="old.group").code == ResponseCode.PULL_NOT_FOUND
     made.stop()
 
 
@@ -127,8 +264,11 @@ def test_a18_topics_that_sends_make_have_a_ceiling() -> None:
     assert len(table) == 40
     assert codes.count(ResponseCode.TOPIC_NOT_EXIST) == 100 - codes.count(0) > 50
     assert codes == sorted(codes), "the first ones, and then none"
-    full = [each for each in logs if each["event"] == "topic not created: maxAutoTopics"]
-    assert len(full) == 1
+    with capture_logs() as more:
+        made.system.advance(60_000)
+    full = times([*logs, *more], "topic not created: maxAutoTopics")
+    assert len(full) == 2 and full[0] == 1
+    assert sum(full) == codes.count(ResponseCode.TOPIC_NOT_EXIST)
     made.make_topic("by-an-administrator")
     assert made.send(topic="by-an-administrator").code == 0
     assert made.send(topic="made-up-1").code == 0, "those that are there go on"
@@ -155,6 +295,7 @@ def test_a18_groups_that_consumers_make_have_a_ceiling() -> None:
         "group not created: maxAutoGroups",
         "group not registered: maxAutoGroups",
     ]
+    assert floods(logs) == []
     made.make_group("by-an-administrator")
     assert made.ask(heartbeat("by-an-administrator")).code == 0
     assert "by-an-administrator" in made.broker.tables.consumers.value
@@ -164,8 +305,13 @@ def test_a18_groups_that_consumers_make_have_a_ceiling() -> None:
 def test_a18_a_client_is_in_so_many_groups() -> None:
     made = SimulatedBroker(1)
     made.make_topic()
-    answer = made.ask(heartbeat(*(f"g{n}" for n in range(GROUPS_MAX + 1)), producers=True))
-    assert (answer.code, answer.remark) == (1, "a client may be in 1000 groups at the most")
+    with capture_logs() as logs:
+        for _ in range(10):
+            answer = made.ask(heartbeat(*(f"g{n}" for n in range(GROUPS_MAX + 1)), producers=True))
+            assert (answer.code, answer.remark) == (1, "a client may be in 1000 groups at the most")
+        assert times(logs, "a client is in too many groups") == [1]
+        made.system.advance(60_000)
+    assert times(logs, "a client is in too many groups") == [1, 9]
     assert made.ask(heartbeat(*(f"g{n}" for n in range(GROUPS_MAX)), producers=True)).code == 0
     made.stop()
 

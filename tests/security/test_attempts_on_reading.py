@@ -36,13 +36,14 @@ from protocol.properties import parse
 from protocol.pull_wire import PullDecoder
 from protocol.registration import read_registration
 from protocol.send_wire import SendDecoder
-from protocol.sql92 import SqlError, compile_filter
+from protocol.sql92 import EXPRESSION_CHARS_MAX, SqlError, compile_filter
 from protocol.sql92.compile import _compiled
 from protocol.stream import Stream
 from protocol.sysflag import COMPRESSED, COMPRESSION_LZ4, COMPRESSION_ZLIB, COMPRESSION_ZSTD
 from protocol.tags import TagFilter
 from tests.support.brokers import BROKER, SimulatedBroker, pull_command, send_command
 from tests.support.sockets import paired_lines
+from tests.support.told import floods, times
 
 LOOP_S = 0.05
 """What one of these may take of the loop."""
@@ -132,7 +133,8 @@ def test_a9_a_body_that_is_an_attack_is_refused(data: bytes) -> None:
         answer: list[RemotingCommand] = []
         assert cpu_s(lambda: answer.append(made.ask(command))) < LOOP_S * BUSY
     assert answer[0].code == ResponseCode.SYSTEM_ERROR
-    assert [each for each in logs if each["log_level"] in ("error", "warning")] == []
+    too_much = ["a client is in too many groups"] if data == REFUSED["many groups"] else []
+    assert [e["event"] for e in logs if e["log_level"] in ("error", "warning")] == too_much
     made.stop()
 
 
@@ -231,14 +233,24 @@ def test_a13_an_expression_that_is_an_attack_is_refused(expression: str) -> None
     made = filtering()
     # one of over 1 MiB does not fit into what is read while others wait
     expected = 1 if len(expression) > 1 << 20 else ResponseCode.SUBSCRIPTION_PARSE_FAILED
-    assert checked(made, expression).code == expected
+    with capture_logs() as logs:
+        for _ in range(5):
+            assert checked(made, expression).code == expected
+    kind = "a body is too long" if expected == 1 else "an expression is too long"
+    assert times(logs, kind) == ([1] if len(expression) > EXPRESSION_CHARS_MAX else [])
+    assert floods(logs) == []
     made.stop()
 
 
 @pytest.mark.heavy
 def test_a14_who_names_another_expression_all_the_time_has_a_budget() -> None:
     made = filtering()
-    codes = [checked(made, f"a = {n} AND b = '{'x' * 500}'").code for n in range(1000)]
+    with capture_logs() as logs:
+        codes = [checked(made, f"a = {n} AND b = '{'x' * 500}'").code for n in range(1000)]
+        assert times(logs, "too many new expressions") == [1]
+        made.system.advance(60_000)
+    told = times(logs, "too many new expressions")
+    assert (len(told), sum(told)) == (2, codes.count(ResponseCode.SYSTEM_BUSY))
     assert 100 < codes.count(0) < 300
     assert codes.count(ResponseCode.SYSTEM_BUSY) == 1000 - codes.count(0)
     pulled = [
@@ -282,14 +294,20 @@ def test_a15_a_tag_expression_has_a_limit() -> None:
     with pytest.raises(RemoteError) as error:
         TagFilter.parse(tags)
     assert error.value.code == ResponseCode.SUBSCRIPTION_PARSE_FAILED
-    assert made.pull(expression=tags).code == ResponseCode.SUBSCRIPTION_PARSE_FAILED
+    with capture_logs() as logs:
+        for _ in range(10):
+            assert made.pull(expression=tags).code == ResponseCode.SUBSCRIPTION_PARSE_FAILED
     shorter = tags[:200_000]
     consumer = ConsumerData(
         "consumers", "CONSUME_PASSIVELY", "CLUSTERING", None, [SubscriptionData("Topic", shorter)]
     )
     body = HeartbeatData("client", consumer_data_set=[consumer]).encode()
-    answer = made.ask(RemotingCommand(Code.HEART_BEAT, body=body))
-    assert answer.code == ResponseCode.SUBSCRIPTION_PARSE_FAILED
+    with capture_logs() as more:
+        answer = made.ask(RemotingCommand(Code.HEART_BEAT, body=body))
+        assert answer.code == ResponseCode.SUBSCRIPTION_PARSE_FAILED
+        made.system.advance(60_000)
+    assert times(logs, "a tag expression is too long") == [1]
+    assert times(more, "a tag expression is too long") == [10], "of pulls and heartbeats together"
     assert len(TagFilter.parse(tags[:50_000]).tags) > 4000, "thousands of tags are fine"
     made.stop()
 

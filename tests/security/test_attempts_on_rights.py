@@ -1,4 +1,4 @@
-"""Attempts on settings, rights and signatures: A19, A20, A27, A28, A31 to A34.
+"""Attempts on settings, rights and signatures: A19, A20, A27, A28, A31, A33, A34.
 
 Those of A21 to A26, A29 and A30 are in the tests of the holes of the same subject (docs/security.md
 has the table).
@@ -33,6 +33,7 @@ from tests.support.guarded import (
 from tests.support.peers import ask, request
 from tests.support.simulation import SimulatedSystem
 from tests.support.sockets import PairedLine, frames_of, paired_lines
+from tests.support.told import floods, refused, times
 
 READER = "reader-account"
 PAGES = (
@@ -87,6 +88,10 @@ def test_a19_no_request_changes_what_is_the_operators(key: str) -> None:
     assert made.disk.read_bytes(path) == FILE
     refused = [each for each in logs if each["event"] == "settings not changed"]
     assert {tuple(each["refused"]) for each in refused} == {(key,)}
+    assert times(logs, "settings not changed") == [1]
+    with capture_logs() as logs:
+        made.system.advance(60_000)
+    assert times(logs, "settings not changed") == [len(smuggled(key)) - 1]
     made.stop()
 
 
@@ -117,9 +122,15 @@ def test_a20_no_request_changes_what_is_a_name_servers_operators(key: str) -> No
     system = SimulatedSystem(1, disk_of(path), 1_700_000_000_000)
     config = NamesrvConfig(config_store_path=path)
     system.start(ChildSpec("settings", lambda _: NamesrvSettings(config)))
-    for text in smuggled(key):
-        answer = ask(system, "settings", request(Code.UPDATE_NAMESRV_CONFIG, body=text.encode()))
-        assert (answer.code, answer.remark) == (ResponseCode.NO_PERMISSION, REFUSED)
+    with capture_logs() as logs:
+        for text in smuggled(key):
+            update = request(Code.UPDATE_NAMESRV_CONFIG, body=text.encode())
+            answer = ask(system, "settings", update)
+            assert (answer.code, answer.remark) == (ResponseCode.NO_PERMISSION, REFUSED)
+        assert times(logs, "settings not changed") == [1]
+        system.advance(60_000)
+        system.rarely.tell_rest()
+    assert times(logs, "settings not changed") == [1, len(smuggled(key)) - 1]
     assert system.disk.read_bytes(path) == FILE
     assert system.stop(5)
 
@@ -139,7 +150,7 @@ def test_a27_offsets_and_queues_of_a_foreign_group_stay_as_they_are() -> None:
     queue = MessageQueue("Orders", "broker-a", 0)
     lock = LockBatchRequest("shop@1", "shop", [queue]).encode()
     reset = {"topic": "Orders", "group": "shop", "timestamp": "0", "isForce": "true"}
-    for command in (
+    asked_for = [
         RemotingCommand(
             Code.UPDATE_CONSUMER_OFFSET,
             UpdateConsumerOffsetHeader("shop", "Orders", 0, 5).encode(),
@@ -153,10 +164,15 @@ def test_a27_offsets_and_queues_of_a_foreign_group_stay_as_they_are() -> None:
         pull_command(
             topic="Orders", consumer_group="shop", sys_flag=PULL_COMMIT_OFFSET, commit_offset=5
         ),
-    ):
-        answer = made.ask_as(READER, command)
-        assert answer.code == 1
-        assert (answer.remark or "").startswith("org.apache.rocketmq.acl.common.AclException: ")
+    ]
+    with capture_logs() as logs:
+        for command in asked_for * 2:
+            answer = made.ask_as(READER, command)
+            assert answer.code == 1
+            assert (answer.remark or "").startswith("org.apache.rocketmq.acl.common.AclException: ")
+        assert floods(logs) == []
+        made.system.advance(60_000)
+    assert refused(logs) == {(READER, command.code): 2 for command in asked_for}
     asked = RemotingCommand(
         Code.QUERY_CONSUMER_OFFSET, QueryConsumerOffsetHeader("shop", "Orders", 0).encode()
     )
@@ -174,9 +190,7 @@ def test_a28_a_reply_without_the_right_is_refused_and_told() -> None:
     with capture_logs() as logs:
         answer = made.ask_as(READER, reply)
     assert answer.code == 1 and "No default permission" in (answer.remark or "")
-    assert any(each["event"] == "request refused" for each in logs), [
-        each["event"] for each in logs
-    ]
+    assert refused(logs) == {(READER, Code.SEND_REPLY_MESSAGE_V2): 1} and floods(logs) == []
     made.stop()
 
 
@@ -234,22 +248,35 @@ SIGNATURES = {
 @pytest.mark.parametrize("signature", SIGNATURES.values(), ids=SIGNATURES.keys())
 def test_a33_a_signature_that_is_none_has_failed(signature: str | None) -> None:
     made = GuardedBroker(1)
-    for command in (send_command(topic="Orders"), pull_command(topic="Orders")):
-        command.fields = {**(command.fields or {}), "AccessKey": "shop-account"}
-        if signature is not None:
-            command.fields["Signature"] = signature
-        answer = made.client_at("198.51.100.3").request(command)
-        text = "Check signature failed for accessKey=shop-account"
-        assert answer.code == 1 and (answer.remark or "").endswith(text)
+    with capture_logs() as logs:
+        for command in (send_command(topic="Orders"), pull_command(topic="Orders")) * 3:
+            command.fields = {**(command.fields or {}), "AccessKey": "shop-account"}
+            if signature is not None:
+                command.fields["Signature"] = signature
+            answer = made.client_at("198.51.100.3").request(command)
+            text = "Check signature failed for accessKey=shop-account"
+            assert answer.code == 1 and (answer.remark or "").endswith(text)
+        assert floods(logs) == []
+        made.system.advance(60_000)
+    assert refused(logs) == {("shop-account", 310): 3, ("shop-account", 11): 3}
     made.stop()
 
 
-def test_a32_a_signature_is_not_taken_for_another_body() -> None:
-    """For another code, or with the borders of fields moved, it is: that is 4.9.7's signature."""
+def test_a33_groups_codes_and_keys_that_somebody_makes_up_are_no_lines_of_their_own() -> None:
+    """They are counted, each of them, as far as there is room (aclRefusals)."""
     made = GuardedBroker(1)
-    command = signed(send_command(b"one", topic="Orders"), "shop-account")
-    assert made.client.request(replace(command)).code == 0
-    assert made.client.request(replace(command, body=b"two")).code == 1
+    with capture_logs() as logs:
+        for n in range(100):
+            pull = pull_command(topic="Orders", consumer_group=f"made-up-{n}")
+            assert made.ask_as(READER, pull).code == 1
+            assert made.ask_as(READER, RemotingCommand(20_000 + n)).code == 3
+            stranger = made.client_at(f"198.51.100.{n}")
+            assert stranger.request(signed(pull_command(), f"made-up-{n}")).code == 1
+        assert times(logs, "request refused") == [1, 1], "an account, and all that are none"
+        made.system.advance(60_000)
+    assert refused(logs) == {(READER, 11): 100, ("", 11): 100}
+    found = list(made.broker.refusals.all())
+    assert (len(found), sum(each.count for each in found)) == (101, 200)
     made.stop()
 
 
@@ -258,7 +285,10 @@ def test_a34_nobody_is_believed_to_come_from_elsewhere() -> None:
     header = {"X-Forwarded-For": "192.0.2.7", "Forwarded": "for=192.0.2.7"}
     command = send_command(topic="Orders")
     command.fields = {**(command.fields or {}), **header}
-    assert made.client_at("198.51.100.4").request(command).code == 1
+    with capture_logs() as logs:
+        for _ in range(10):
+            assert made.client_at("198.51.100.4").request(replace(command)).code == 1
+    assert times(logs, "request refused") == [1]
     with paired_lines(made, 1, "198.51.100.4") as (line,):
         proxied = b"PROXY TCP4 192.0.2.7 192.0.2.1 1 10911\r\n"
         line.send_bytes(proxied + frames_of([send_command(topic="Orders")]))

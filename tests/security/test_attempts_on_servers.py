@@ -37,6 +37,7 @@ from tests.support.fake_disk import FakeDisk
 from tests.support.local_client import LocalClient
 from tests.support.simulation import SimulatedSystem
 from tests.support.sockets import Line, serving_broker
+from tests.support.told import times
 
 
 class OpenNamesrv:
@@ -94,9 +95,16 @@ def test_a35_settings_for_clients_have_limits(
 ) -> None:
     monkeypatch.setattr(kv_config, "KV_NAMESPACES_MAX", 20)
     assert namesrv.put("n", "k", "v" * 1000) == 0
-    assert namesrv.put("n", "k" * 5000, "v") == 1
-    assert namesrv.put("n" * 5000, "k", "v") == 1
-    assert namesrv.put("n", "k", "v" * (ceilings.KV_VALUE_CHARS_MAX + 1)) == 1
+    with capture_logs() as logs:
+        assert namesrv.put("n", "k" * 5000, "v") == 1
+        assert namesrv.put("n" * 5000, "k", "v") == 1
+        assert namesrv.put("n", "k", "v" * (ceilings.KV_VALUE_CHARS_MAX + 1)) == 1
+        assert times(logs, kv_config.TOO_MUCH) == [1]
+        namesrv.system.advance(70_000)
+    assert times(logs, kv_config.TOO_MUCH) == [1, 2]
+    first, *_ = logs
+    assert (first["peer"], first["code"]) == (namesrv.peer.remote, Code.PUT_KV_CONFIG)
+    assert first["why"] == "namespace and key have at most 4096 characters"
     assert HEADER_BYTES_MAX <= ceilings.KV_VALUE_CHARS_MAX, "a value of 100 MB comes in no header"
     codes = [namesrv.put(f"n{number}", "k", "v") for number in range(30)]
     assert codes == [0] * 19 + [1] * 11
@@ -105,10 +113,15 @@ def test_a35_settings_for_clients_have_limits(
 
 
 def test_a35_what_is_no_address_is_refused(namesrv: OpenNamesrv) -> None:
-    for address in ("x\n:1", "x", "a b:1", "", "x:1;y:2", "x:1\n", "x" * 5000 + ":1"):
-        assert namesrv.register("broker-a", address).code == 1
-    for name in ("b" * 2000,):
-        assert namesrv.register(name, "10.0.0.1:10911").code == 1
+    with capture_logs() as logs:
+        for address in ("x\n:1", "x", "a b:1", "", "x:1;y:2", "x:1\n", "x" * 5000 + ":1"):
+            assert namesrv.register("broker-a", address).code == 1
+        for name in ("b" * 2000,):
+            assert namesrv.register(name, "10.0.0.1:10911").code == 1
+        assert times(logs, "a broker's address is none") == [1]
+        namesrv.system.advance(70_000)
+    assert sum(times(logs, "a broker's address is none")) == 6
+    assert sum(times(logs, "a name is too long")) == 2 and len(logs) == 4
     assert namesrv.brokers() == {} and namesrv.topics() == []
 
 
@@ -117,7 +130,13 @@ def test_a35_a_second_broker_of_a_name_is_told(namesrv: OpenNamesrv) -> None:
     assert namesrv.register("broker-a", "10.0.0.1:10911").code == 0
     with capture_logs() as logs:
         namesrv.register("broker-a", "10.0.0.2:10911")
-    assert any("two brokers have one name" in str(each["event"]) for each in logs)
+        for n in range(3, 90):
+            namesrv.register("broker-a", f"10.0.0.{n}:10911")
+        (first,) = [each for each in logs if each["log_level"] == "warning"]
+        namesrv.system.advance(70_000)
+    assert "two brokers have one name" in str(first["event"])
+    assert first["addresses"] == ["10.0.0.1:10911", "10.0.0.2:10911"]
+    assert times(logs, first["event"]) == [1, 87]
 
 
 def test_a35_without_accounts_an_address_is_anybodys_as_there(namesrv: OpenNamesrv) -> None:
@@ -139,15 +158,38 @@ def test_a35_administration_only_from_named_addresses() -> None:
 
 
 def test_a36_one_connection_invents_only_so_many_brokers(namesrv: OpenNamesrv) -> None:
-    codes = [namesrv.register(f"b{n}", f"10.0.0.1:{n}").code for n in range(1, 300)]
+    with capture_logs() as logs:
+        codes = [namesrv.register(f"b{n}", f"10.0.0.1:{n}").code for n in range(1, 300)]
+    assert times(logs, "too many brokers of one connection") == [1]
     assert codes.count(0) == ceilings.BROKERS_OF_PEER_MAX
     names = [namesrv.register(f"other-{n}", "10.0.0.1:1").code for n in range(300)]
     assert names.count(0) < ceilings.BROKERS_OF_PEER_MAX
     assert len(namesrv.brokers()) < 2 * ceilings.BROKERS_OF_PEER_MAX
-    namesrv.peer.close()
-    namesrv.system.drain()
+    with capture_logs() as logs:
+        namesrv.peer.close()
+        namesrv.system.drain()
     namesrv.peer = namesrv.client()
     assert namesrv.brokers() == {}, "they go with it"
+    (gone,) = [each for each in logs if each["log_level"] == "warning"]
+    assert gone["event"] == "broker gone with its connection"
+    assert gone["names"] == [f"10.0.0.1:{n}" for n in range(1, 11)]
+    assert gone["times"] == ceilings.BROKERS_OF_PEER_MAX
+
+
+def test_brokers_that_go_one_after_the_other_are_all_told(namesrv: OpenNamesrv) -> None:
+    """The first at once, the others as one line when its minute is over."""
+    brokers = []
+    for n in range(4):
+        namesrv.peer = namesrv.client(f"10.0.0.{n}")
+        assert namesrv.register(f"b{n}", f"10.0.0.{n}:1").code == 0
+        brokers.append(namesrv.peer)
+    with capture_logs() as logs:
+        for broker in brokers:
+            broker.close()
+            namesrv.system.advance(1000)
+        namesrv.system.advance(70_000)
+    told = [(each["names"], each["times"]) for each in logs if each["log_level"] == "warning"]
+    assert told == [(["10.0.0.0:1"], 1), (["10.0.0.1:1", "10.0.0.2:1", "10.0.0.3:1"], 3)]
 
 
 def test_a36_there_are_so_many_brokers_in_all(
@@ -155,9 +197,13 @@ def test_a36_there_are_so_many_brokers_in_all(
 ) -> None:
     monkeypatch.setattr(ceilings, "BROKERS_MAX", 30)
     codes = []
-    for number in range(50):
-        namesrv.peer = namesrv.client(f"198.51.100.{number}")
-        codes.append(namesrv.register(f"b{number}", f"10.0.0.1:{number + 1}").code)
+    with capture_logs() as logs:
+        for number in range(50):
+            namesrv.peer = namesrv.client(f"198.51.100.{number}")
+            codes.append(namesrv.register(f"b{number}", f"10.0.0.1:{number + 1}").code)
+        assert times(logs, "too many brokers") == [1]
+        namesrv.system.advance(70_000)
+    assert times(logs, "too many brokers") == [1, 19]
     assert codes == [0] * 30 + [1] * 20
     namesrv.peer = namesrv.client("198.51.100.3")
     assert namesrv.register("b3", "10.0.0.1:4").code == 0, "those that are there go on"
@@ -169,7 +215,10 @@ def test_a36_topics_have_a_ceiling(namesrv: OpenNamesrv, monkeypatch: pytest.Mon
     assert namesrv.register("a", "10.0.0.1:1", topics(*(f"a{n}" for n in range(300)))).code == 0
     namesrv.register("b", "10.0.0.2:1", topics(*(f"b{n}" for n in range(1000))))
     assert len(namesrv.topics()) == 500
-    many = namesrv.register("c", "10.0.0.3:1", topics(*(f"c{n}" for n in range(3000))))
+    with capture_logs() as logs:
+        for _ in range(5):
+            many = namesrv.register("c", "10.0.0.3:1", topics(*(f"c{n}" for n in range(3000))))
+    assert times(logs, "registration refused") == [1]
     assert (many.code, many.remark) == (1, "a broker with 3000 topics: at most 2000")
     assert "c" not in namesrv.brokers()
     assert namesrv.register("d", "10.0.0.4:1").code == 0

@@ -56,7 +56,7 @@ class GuardedNamesrv:
         config = config or NamesrvConfig(acl_enable=True, acl_file=ACL_PATH, kv_config_path="/kv")
         self.system = SimulatedSystem(1, disk_with(TWO_WHITE + MORE), 1_700_000_000_000)
         acl = opened_acl(self.system, config, "")
-        refusals = Refusals(self.system.clock.now_ms)
+        refusals = Refusals(self.system.clock.now_ms, self.system.rarely)
         self._service = service(self.system, config, acl, refusals)
         specs = [each for each in children(self.system, config, [], acl, None, refusals)]
         self.system.start(*(each for each in specs if each.name != "namesrv_acceptor"))

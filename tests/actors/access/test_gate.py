@@ -1,5 +1,7 @@
 """The gate of a connection: signatures, white addresses, circumstances, too many wrong tries."""
 
+from dataclasses import replace
+
 import pytest
 from structlog.testing import capture_logs
 
@@ -9,6 +11,7 @@ from actors.access.guard import TRACE_BYTES_PER_SECOND, Guard, new_guard
 from actors.access.refusals import MINUTE_MS, TEXT_CHARS_MAX, TRIES_MAX, Refusals
 from actors.access.rights import BROKER_RIGHTS
 from actors.engine.published import Published
+from actors.engine.rarely import Rarely
 from protocol.codes import RequestCode as Code
 from protocol.command import RemotingCommand
 from protocol.send_values import Send
@@ -39,7 +42,7 @@ class Server:
             self.published,
             BROKER_RIGHTS,
             lambda: self.now_ms,
-            Refusals(lambda: self.now_ms),
+            Refusals(lambda: self.now_ms, Rarely(lambda: self.now_ms)),
             is_white_admin=is_white_admin,
             reply_topic="C_REPLY_TOPIC",
             trace_topic="RMQ_SYS_TRACE_TOPIC",
@@ -261,6 +264,18 @@ def test_an_account_may_want_fresh_signatures() -> None:
         for age_ms in (60_001, -60_001):
             old = signed(send_command(), "fresh-account", "secret-fresh", now_ms=now_ms - age_ms)
             assert "too old or has no time" in send_refusal(gate, old)
+
+
+def test_a_fresh_signature_is_for_one_request_only() -> None:
+    server = Server(ACCOUNTS + MORE.replace("secret-old,", "secret-old, aclMaxAgeSeconds: 60,"))
+    gate, text = server.gate(), "Check signature failed for accessKey=rotated-account"
+    for secret in ("secret-new", "secret-old"):
+        command = signed(ends(), "rotated-account", secret, now_ms=server.now_ms)
+        assert gate.grant(command)
+        assert refusal(gate, replace(command, code=Code.GET_MIN_OFFSET)) == text
+        send = signed(send_command(), "rotated-account", secret, now_ms=server.now_ms)
+        check_send(gate, send_of(send))
+        assert send_refusal(gate, replace(send, code=Code.SEND_BATCH_MESSAGE)) == text
 
 
 # --- how often

@@ -14,6 +14,7 @@ from actors.access.guard import new_guard
 from actors.access.refusals import Refusals
 from actors.access.rights import BROKER_RIGHTS
 from actors.engine.published import Published
+from actors.engine.rarely import Rarely
 from protocol.bodies import HeartbeatData
 from protocol.codes import RequestCode as Code
 from protocol.command import RemotingCommand
@@ -74,7 +75,11 @@ def test_the_recorded_talk_goes_as_it_went_but_for_the_holes() -> None:
     differing = set()
     for command, theirs in talk():
         guard = new_guard(
-            Published(snapshot), BROKER_RIGHTS, lambda: 0, Refusals(lambda: 0), trace_topic="T"
+            Published(snapshot),
+            BROKER_RIGHTS,
+            lambda: 0,
+            Refusals(lambda: 0, Rarely(lambda: 0)),
+            trace_topic="T",
         )
         ours = said(Gate(guard, "127.0.0.1"), command)
         if ours != theirs:

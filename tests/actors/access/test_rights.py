@@ -12,6 +12,7 @@ from actors.access.rights import (
     Level,
 )
 from actors.broker import RESPONDERS
+from actors.engine.rarely import Rarely
 from actors.jobs.spark_jobs import SparkJobs
 from actors.namesrv_server import RESPONDERS as NAMESRV_RESPONDERS
 from actors.network.request import codes_of
@@ -31,7 +32,14 @@ FIELDS = {"topic": "T", "consumerGroup": "G", "group": "G", "compareGroup": "G"}
 
 
 def grant(account: Account, *, is_white: bool = False) -> Grant:
-    return Grant(account, is_white, account.admin, "host", Refusals(lambda: 0), "C_REPLY_TOPIC")
+    return Grant(
+        account,
+        is_white,
+        account.admin,
+        "host",
+        Refusals(lambda: 0, Rarely(lambda: 0)),
+        "C_REPLY_TOPIC",
+    )
 
 
 def passes(

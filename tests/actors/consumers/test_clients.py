@@ -111,7 +111,7 @@ def clients(**settings: Any) -> Iterator[Bench]:
                     group_table=bench.group_table.address,
                     filter_table=bench.system.address("consumer_filters"),
                     client_calls=bench.client_calls.address,
-                    refusals=Refusals(bench.system.clock.now_ms),
+                    refusals=Refusals(bench.system.clock.now_ms, bench.system.rarely),
                 ),
             ),
         )

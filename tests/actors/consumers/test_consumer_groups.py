@@ -6,6 +6,7 @@ from actors.access.refusals import Refusals
 from actors.access.rights import BROKER_RIGHTS
 from actors.consumers.consumer_groups import Producers
 from actors.engine.published import Published
+from actors.engine.rarely import Rarely
 from actors.network.request import PeerClosed
 from actors.tables.consumer_views import Member, Producing
 from protocol.bodies import HeartbeatData, ProducerData
@@ -16,7 +17,8 @@ from tests.support.peers import RecordingPeer
 
 
 def test_who_has_the_same_account_is_judged_once_however_many_connections_it_opens() -> None:
-    guard = new_guard(Published(AclSnapshot()), BROKER_RIGHTS, lambda: 0, Refusals(lambda: 0))
+    refusals = Refusals(lambda: 0, Rarely(lambda: 0))
+    guard = new_guard(Published(AclSnapshot()), BROKER_RIGHTS, lambda: 0, refusals)
 
     def grant(name: str, address: str, *, is_white: bool = False) -> Grant:
         account, seen = Account(name, ()), guard.accounts.value

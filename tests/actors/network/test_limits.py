@@ -3,6 +3,7 @@
 import pytest
 from structlog.testing import capture_logs
 
+from actors.engine.rarely import Rarely
 from actors.network import limits
 from actors.network.limits import (
     CLOSINGS_TOLD_MAX,
@@ -11,7 +12,6 @@ from actors.network.limits import (
     Closings,
     ConnectionPlaces,
     Held,
-    Rarely,
     descriptors_for_peers,
     half_frame_ms,
 )

@@ -9,6 +9,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from actors.engine.published import Published
+from actors.engine.rarely import MINUTE_MS
 from actors.engine.supervisor import ChildSpec
 from actors.network.request import Request
 from actors.tables.config_writer import ConfigWriter
@@ -21,8 +22,7 @@ from actors.tables.consumer_offsets import (
     TellOffsets,
 )
 from actors.tables.consumer_views import ConsumerView, Member, Subscription
-from actors.tables.offset_guard import LOG_EVERY_MS, RESET_MS, OffsetStats
-from actors.tables.persisted import DROPPED_EVERY_MS
+from actors.tables.offset_guard import RESET_MS, OffsetStats
 from protocol.bodies import SubscriptionData, TopicConfig
 from protocol.codes import RequestCode, ResponseCode
 from protocol.command import RemotingCommand
@@ -116,7 +116,7 @@ def test_what_cannot_be_kept_is_refused_or_dropped_with_a_line_a_minute() -> Non
         system.drain()
         dropped = [each for each in lines if each["event"] == "offset not taken"]
         assert [(each["queue_id"], each["dropped_in_all"]) for each in dropped] == [(-1, 1)]
-        system.advance(DROPPED_EVERY_MS)
+        system.advance(MINUTE_MS)
         tell(system, "consumer_offsets", update(7, -1), RecordingPeer())
         assert [each for each in lines if each["event"] == "offset not taken"][1:] != []
         answer = ask(system, "consumer_offsets", update(7, -1, oneway=False))
@@ -275,7 +275,7 @@ def test_ignored_commits_are_logged_once_in_a_while() -> None:
         for _ in range(2):
             for _ in range(5):
                 commit(system, stranger, 1, pulls=False)
-            system.advance(LOG_EVERY_MS)
+            system.advance(MINUTE_MS)
         lines = [each for each in logs if each["event"] == "offset commit ignored"]
         assert [each["ignored_in_all"] for each in lines] == [1, 6]
         assert stats.ignored_count == 10

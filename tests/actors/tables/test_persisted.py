@@ -2,7 +2,7 @@
 
 from structlog.testing import capture_logs
 
-from actors.tables.persisted import DROPPED_EVERY_MS
+from actors.engine.rarely import MINUTE_MS
 from protocol.codes import RequestCode
 from protocol.headers.admin import CreateTopicHeader
 from tests.actors.tables.test_topics import topic_table
@@ -18,7 +18,7 @@ def test_one_way_changes_that_are_refused_are_told_once_a_minute() -> None:
                 tell(bench.system, "topics", bad, RecordingPeer())
             said = [each for each in lines if each["event"] == "one-way request refused"]
             assert len(said) == minute + 1
-            bench.system.advance(DROPPED_EVERY_MS)
+            bench.system.advance(MINUTE_MS)
         assert said[1]["dropped_in_all"] == 4
         assert said[0]["reason"] == "readQueueNums is -4: it has to be from 0 to 2147483647"
         assert "T" not in bench.topics.value

@@ -1,0 +1,123 @@
+"""Attempts with a signature that somebody has heard: A32.
+
+Most are taken where an account does not want fresh ones: that is 4.9.7's signature.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import pytest
+from structlog.testing import capture_logs
+
+from protocol.codes import RequestCode as Code
+from protocol.codes import SerializeType
+from protocol.command import RemotingCommand
+from protocol.signature import SecretKey, signed_values
+from tests.support.brokers import send_command
+from tests.support.guarded import (
+    ACCOUNTS,
+    SECRETS,
+    STRANGE_HOST,
+    GuardedBroker,
+    signed,
+    with_accounts,
+)
+from tests.support.sockets import paired_lines
+from tests.support.told import refused
+
+
+def test_a32_a_signature_is_not_taken_for_another_body() -> None:
+    """The seal is for what 4.9.7's signature lacks."""
+    made = GuardedBroker(1)
+    command = signed(send_command(b"one", topic="Orders"), "shop-account")
+    assert made.client.request(replace(command)).code == 0
+    assert made.client.request(replace(command, body=b"two")).code == 1
+    made.stop()
+
+
+SEARCH = RemotingCommand(
+    Code.SEARCH_OFFSET_BY_TIMESTAMP,
+    {"queueId": "1", "timestamp": "1700000000000", "topic": "Orders"},
+)
+ENDS = RemotingCommand(Code.GET_MAX_OFFSET, {"queueId": "0", "topic": "Orders"})
+FRESH: dict[str, tuple[RemotingCommand, int | None, Mapping[str, str | None], bytes | None]] = {
+    # what is signed, what becomes of it, and its fields then
+    "another code": (ENDS, Code.GET_MIN_OFFSET, {}, None),
+    "a send that is a batch": (send_command(b"", topic="Orders"), 320, {}, None),
+    "bytes of a neighbour": (
+        SEARCH,
+        None,
+        {"queueId": "11", "timestamp": "700000000000"},
+        None,
+    ),
+    "bytes of a neighbour of a send": (
+        send_command(topic="Orders", queue_id=10),
+        None,
+        {"e": "1", "f": "00"},
+        None,
+    ),
+    "the end of a field in the body": (
+        send_command(b"ody", topic="Orders", broker_name="broker-ab"),
+        None,
+        {"n": "broker-a"},
+        b"body",
+    ),
+    "the beginning of the body in a field": (
+        send_command(b"abody", topic="Orders", broker_name="broker-"),
+        None,
+        {"n": "broker-a"},
+        b"body",
+    ),
+    "a field by another name": (ENDS, None, {"queueId": None, "queueName": "0"}, None),
+    "a field that is gone, its value before another's": (
+        SEARCH,
+        None,
+        {"queueId": None, "timestamp": "11700000000000"},
+        None,
+    ),
+    "a field more": (SEARCH, None, {"timestamp": "170000000000", "timestampX": "0"}, None),
+}
+
+
+@pytest.mark.parametrize("kind", SerializeType, ids=lambda kind: kind.name)
+@pytest.mark.parametrize("name", FRESH)
+def test_a32_a_fresh_signature_is_for_one_request_where_the_account_wants_fresh_ones(
+    name: str, kind: SerializeType
+) -> None:
+    """Without that it is for each that has the same values one behind the other, as in 4.9.7."""
+    command, code, fields, body = FRESH[name]
+    text = ACCOUNTS.replace("secret-shop,", "secret-shop, aclMaxAgeSeconds: 30,", 1)
+    for accounts, is_taken in ((ACCOUNTS, True), (text, False)):
+        made = with_accounts(1, accounts)
+        now_ms = made.clock.now_ms()
+        own = replace(command, fields=dict(command.fields or {}), serialize_type=kind)
+        signed(own, "shop-account", now_ms=now_ms)
+        stolen = replace(own, code=own.code if code is None else code)
+        changed = {**(own.fields or {}), **fields}
+        stolen.fields = {key: value for key, value in changed.items() if value is not None}
+        stolen.body = own.body if body is None else body
+        with paired_lines(made, 1, STRANGE_HOST) as (line,), capture_logs() as logs:
+            line.send(own)
+            line.send(stolen)
+            right, wrong = sorted(line.receive_now(), key=lambda answer: answer.opaque)
+            remark = wrong.remark or ""
+            failed = "Check signature failed for accessKey=shop-account"
+            assert "accessKey=" not in (right.remark or "")
+            assert ("accessKey=" not in remark) == is_taken
+            assert is_taken or (wrong.code == 1 and remark.endswith(failed))
+        assert sum(refused(logs).values()) == (0 if is_taken else 1)
+
+
+def test_a32_a_time_without_a_seal_is_not_enough() -> None:
+    """Of a client of ours from before there was one, or a stranger's that strips it."""
+    made = with_accounts(1, ACCOUNTS.replace("secret-shop,", "secret-shop, aclMaxAgeSeconds: 30,"))
+    for command in (send_command(topic="Orders"), replace(ENDS)):
+        own = command.fields or {}
+        shown = {"AccessKey": "shop-account", "Timestamp": str(made.clock.now_ms())}
+        content = signed_values({**own, **shown})
+        signature = SecretKey(SECRETS["shop-account"]).sign(content, command.body).decode()
+        command.fields = {**own, "Signature": signature, **shown}
+        answer = made.client.request(command)
+        text = "Check signature failed for accessKey=shop-account"
+        assert answer.code == 1 and (answer.remark or "").endswith(text)
+    made.stop()
