@@ -1,21 +1,18 @@
-"""Attempts on name servers, and with a store made by a stranger: A35, A36, A50.
+"""Attempts on name servers: A35, A36.
 
 Name servers here have no access control: these limits hold without it too. With it nobody but a
 broker comes so far (H14, H15).
 """
 
 import json
-import os
 import tracemalloc
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 from zlib import compress, decompress
 
 import pytest
 from structlog.testing import capture_logs
 
 from actors.config import NamesrvConfig
-from actors.engine.system import StartFailed
 from actors.namesrv_server import children, service
 from actors.naming import ceilings, kv_config, registration_reader, route_table
 from actors.naming import namesrv as namesrv_module
@@ -31,12 +28,9 @@ from protocol.codes import ResponseCode
 from protocol.command import RemotingCommand
 from protocol.frame import HEADER_BYTES_MAX
 from protocol.headers.namesrv import BrokerIdentityHeader, PutKvConfigHeader, RegisterBrokerHeader
-from storage.errors import StoreError
-from tests.support.brokers import send_command
 from tests.support.fake_disk import FakeDisk
 from tests.support.local_client import LocalClient
 from tests.support.simulation import SimulatedSystem
-from tests.support.sockets import Line, serving_broker
 from tests.support.told import times
 
 
@@ -356,73 +350,3 @@ def test_a36_a_registration_that_unfolds_without_end_is_refused(namesrv: OpenNam
     bomb = compress(bytes((64 << 20) + 1), 1)
     assert namesrv.register("a", "10.0.0.1:1", bomb, compressed=True).code == 1
     assert namesrv.brokers() == {}
-
-
-# --- A50: a store that somebody has prepared
-
-
-def pipe(path: Path) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    os.mkfifo(path)
-
-
-def device(path: Path) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.symlink_to("/dev/zero")
-
-
-def endless(path: Path) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("wb") as file:
-        file.truncate(10**12)
-
-
-def circle(path: Path) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.symlink_to(path)
-
-
-FIRST = f"{0:020}"
-
-
-@pytest.mark.parametrize(
-    ("make", "name"),
-    [
-        (pipe, "config/topics.json"),
-        (device, "config/topics.json"),
-        (endless, "config/subscriptionGroup.json"),
-        (circle, "config/consumerOffset.json"),
-        (pipe, f"commitlog/{FIRST}"),
-        (device, f"commitlog/{FIRST}"),
-        (endless, f"commitlog/{FIRST}"),
-        (pipe, f"consumequeue/T/0/{FIRST}"),
-        (device, f"consumequeue/T/0/{FIRST}"),
-        (pipe, "index/20260101000000000"),
-        (pipe, "checkpoint"),
-        (pipe, "abort"),
-    ],
-)
-def test_a50_a_store_that_a_stranger_has_prepared_is_refused_in_a_sentence(
-    tmp_path: Path, make: Callable[[Path], None], name: str
-) -> None:
-    path = tmp_path / name
-    make(path)
-    with pytest.raises((StoreError, StartFailed)) as refused, serving_broker(tmp_path):
-        pass
-    text = str(refused.value)
-    assert path.name in text and text.endswith(".") and "\n" not in text
-
-
-@pytest.mark.parametrize(
-    "text", ['{"topicConfigTable":' + "[" * 100_000, "{'a':1}" * 10, "\0" * 99]
-)
-def test_a50_a_table_that_is_none_is_told_and_left_aside(tmp_path: Path, text: str) -> None:
-    (tmp_path / "config").mkdir()
-    (tmp_path / "config" / "topics.json").write_text(text)
-    with (
-        capture_logs() as logs,
-        serving_broker(tmp_path) as running,
-        Line.to(running.ports.main) as line,
-    ):
-        assert line.ask(send_command()).code == 0
-    assert "config file damaged" in [each["event"] for each in logs]

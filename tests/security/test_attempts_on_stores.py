@@ -1,0 +1,80 @@
+"""Attempts with a store that a stranger has prepared: A50."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from structlog.testing import capture_logs
+
+from actors.engine.system import StartFailed
+from storage.errors import StoreError
+from tests.support.brokers import send_command
+from tests.support.sockets import Line, serving_broker
+
+
+def pipe(path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    os.mkfifo(path)
+
+
+def device(path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.symlink_to("/dev/zero")
+
+
+def endless(path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("wb") as file:
+        file.truncate(10**12)
+
+
+def circle(path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.symlink_to(path)
+
+
+FIRST = f"{0:020}"
+
+
+@pytest.mark.parametrize(
+    ("make", "name"),
+    [
+        (pipe, "config/topics.json"),
+        (device, "config/topics.json"),
+        (endless, "config/subscriptionGroup.json"),
+        (circle, "config/consumerOffset.json"),
+        (pipe, f"commitlog/{FIRST}"),
+        (device, f"commitlog/{FIRST}"),
+        (endless, f"commitlog/{FIRST}"),
+        (pipe, f"consumequeue/T/0/{FIRST}"),
+        (device, f"consumequeue/T/0/{FIRST}"),
+        (pipe, "index/20260101000000000"),
+        (pipe, "checkpoint"),
+        (pipe, "abort"),
+    ],
+)
+def test_a50_a_store_that_a_stranger_has_prepared_is_refused_in_a_sentence(
+    tmp_path: Path, make: Callable[[Path], None], name: str
+) -> None:
+    path = tmp_path / name
+    make(path)
+    with pytest.raises((StoreError, StartFailed)) as refused, serving_broker(tmp_path):
+        pass
+    text = str(refused.value)
+    assert path.name in text and text.endswith(".") and "\n" not in text
+
+
+@pytest.mark.parametrize(
+    "text", ['{"topicConfigTable":' + "[" * 100_000, "{'a':1}" * 10, "\0" * 99]
+)
+def test_a50_a_table_that_is_none_is_told_and_left_aside(tmp_path: Path, text: str) -> None:
+    (tmp_path / "config").mkdir()
+    (tmp_path / "config" / "topics.json").write_text(text)
+    with (
+        capture_logs() as logs,
+        serving_broker(tmp_path) as running,
+        Line.to(running.ports.main) as line,
+    ):
+        assert line.ask(send_command()).code == 0
+    assert "config file damaged" in [each["event"] for each in logs]
