@@ -7,7 +7,7 @@ Source: common/protocol/body/*.java, route/*.java, heartbeat/*.java, common/Topi
 common/DataVersion.java, common/subscription/SubscriptionGroupConfig.java.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from struct import Struct
 from struct import error as StructError
@@ -107,14 +107,25 @@ class RegisterBrokerBody(Body):
         return compress(b"".join(parts), _BEST_COMPRESSION)
 
     @classmethod
-    def decode(cls, data: bytes | memoryview | None, *, compressed: bool = False) -> Self:
-        """Raises RemoteError(SYSTEM_ERROR) for data that is not this."""
+    def decode(
+        cls,
+        data: bytes | memoryview | None,
+        *,
+        compressed: bool = False,
+        check_count: Callable[[int], None] = lambda _: None,
+    ) -> Self:
+        """Raises RemoteError(SYSTEM_ERROR) for data that is not this.
+
+        `check_count`: raises RemoteError for too many topics of a compressed one, of which 4 MiB
+        may hold millions, before they are read.
+        """
         if not compressed:
             return cls._decode(data)
         try:
             plain = inflate(bytes(data or b""))
             version, position = _take(plain, 0)
             (count,) = _LENGTH.unpack_from(plain, position)
+            check_count(count)
             position += _LENGTH.size
             table: dict[str, TopicConfig] = {}
             for _ in range(count):

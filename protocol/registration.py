@@ -5,7 +5,7 @@ a plain one the table of topics is cut out entry by entry; a text that cannot be
 keys, references) is read whole after all.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from re import compile as compile_pattern
 from typing import TypeAlias
@@ -35,13 +35,19 @@ class BrokerRegistration:
     slices: Iterator[Slice]
 
 
-def read_registration(body: bytes, broker_version: int, *, compressed: bool) -> BrokerRegistration:
+def read_registration(
+    body: bytes,
+    broker_version: int,
+    *,
+    compressed: bool,
+    check_count: Callable[[int], None] = lambda _: None,
+) -> BrokerRegistration:
     """The registration of a broker that speaks this version of the protocol.
 
     Raises RemoteError; so does the iterator, at a topic that cannot be read, or whose numbers no
-    client of Java's could read.
+    client of Java's could read. `check_count`: as of RegisterBrokerBody.decode.
     """
-    found = _read(body, broker_version, compressed=compressed)
+    found = _read(body, broker_version, compressed, check_count)
     return BrokerRegistration(found.version, found.filter_servers, map(_checked, found.slices))
 
 
@@ -59,14 +65,16 @@ def _checked(topics: Slice) -> Slice:
     return topics
 
 
-def _read(body: bytes, broker_version: int, *, compressed: bool) -> BrokerRegistration:
+def _read(
+    body: bytes, broker_version: int, compressed: bool, check_count: Callable[[int], None]
+) -> BrokerRegistration:
     if not body:
         return BrokerRegistration(DataVersion(), [], iter(()))
     if broker_version < VERSION_FILTER_SERVERS:
         table = TopicConfigTable.decode(body)
         return BrokerRegistration(table.data_version, None, _sliced(table))
     if compressed:
-        decoded = RegisterBrokerBody.decode(body, compressed=True)
+        decoded = RegisterBrokerBody.decode(body, compressed=True, check_count=check_count)
         table = decoded.topic_config_table
         return BrokerRegistration(table.data_version, decoded.filter_servers, _sliced(table))
     spans = _entry_spans(body)

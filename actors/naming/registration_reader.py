@@ -119,7 +119,9 @@ class RegistrationReader(Actor):
         body = bytes(command.body or b"")
         try:
             check_crc(header, body)
-            found = read_registration(body, command.version, compressed=header.compressed)
+            found = read_registration(
+                body, command.version, compressed=header.compressed, check_count=check_topics
+            )
             slices = [
                 TopicSlice(header.broker_name, queues_of(header.broker_name, topics.values()))
                 for topics in found.slices
