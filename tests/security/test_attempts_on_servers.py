@@ -6,8 +6,10 @@ broker comes so far (H14, H15).
 
 import json
 import os
+import tracemalloc
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from gc import collect
 from pathlib import Path
 from select import EPOLLIN, EPOLLOUT
 from socket import socketpair
@@ -37,6 +39,8 @@ from tests.support.fake_disk import FakeDisk
 from tests.support.local_client import LocalClient
 from tests.support.simulation import SimulatedSystem
 from tests.support.sockets import Line, serving_broker
+
+LETTERS = [f"-topic-{number}" for number in range(30)]
 
 
 class OpenNamesrv:
@@ -202,6 +206,38 @@ def test_a36_a_compressed_registration_of_millions_is_refused_before_it_is_read(
     answer = namesrv.register("a", "10.0.0.1:1", lines, compressed=True)
     assert (answer.code, answer.remark) == (1, "a broker with 2000000 topics: at most 500000")
     assert process_time() - worked_s < 1
+    assert namesrv.brokers() == {}
+
+
+def test_a36_what_is_refused_or_over_is_not_kept(
+    namesrv: OpenNamesrv, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ten times as many brokers and topics as there are places, and they take no more."""
+    monkeypatch.setattr(ceilings, "BROKERS_MAX", 6)
+    monkeypatch.setattr(route_table, "TOPICS_MAX", 100)
+
+    def invent(turn: int) -> None:
+        for number in range(8):
+            name = f"{turn}-{number}"
+            namesrv.register(name, f"10.0.0.1:{number + 1}", topics(*map(name.__add__, LETTERS)))
+        namesrv.peer.close()
+        namesrv.system.drain()
+        namesrv.peer = namesrv.client()
+
+    with capture_logs() as logs:
+        for turn in range(3):
+            invent(turn)
+        logs.clear()
+        tracemalloc.start()
+        try:
+            for turn in range(3, 13):
+                invent(turn)
+                logs.clear()
+            collect()
+            more_bytes, _ = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+    assert more_bytes < 1 << 18
     assert namesrv.brokers() == {}
 
 
