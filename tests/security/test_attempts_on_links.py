@@ -39,9 +39,8 @@ def test_a21_a_link_is_written_through_only_where_it_is_an_accounts_file(
     link.symlink_to(other)
     for each in (own, other):
         each.chmod(0o600)
-    settings = {"acl_enable": True, "acl_file": str(own)}
     with (
-        serving_broker(tmp_path / "store", **settings) as running,
+        serving_broker(tmp_path / "store", acl_enable=True, acl_file=str(own)) as running,
         Line.to(running.ports.main) as line,
     ):
         assert white_list(line, link) == (0 if is_loaded else 211)

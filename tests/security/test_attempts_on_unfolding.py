@@ -52,7 +52,7 @@ BOMBS: dict[str, tuple[int, Callable[[], bytes]]] = {
 """The kind and the body: zlib makes 1 GiB of 1 MB, zstd 10 GiB of 320 kB."""
 
 
-@pytest.fixture(params=BOMBS.values(), ids=BOMBS.keys())
+@pytest.fixture(params=BOMBS.values(), ids=[*BOMBS])
 def record(request: pytest.FixtureRequest) -> MessageRecord:
     kind, make = request.param
     body = make()
