@@ -52,7 +52,8 @@ def unfolds(unfolded_mib: int) -> bytes:
 
 
 def registration(name: str, body: bytes, *, compressed: bool) -> RemotingCommand:
-    header = RegisterBrokerHeader(name, "198.51.100.1:10911", "C", "198.51.100.1:10912", 0)
+    address = f"198.51.100.1:{next(_numbers) % 65_000 + 1}"
+    header = RegisterBrokerHeader(name, address, "C", address, 0)
     fields = header.encode() | {"compressed": str(compressed).lower()}
     return RemotingCommand(Code.REGISTER_BROKER, fields, body, version=407)
 
@@ -124,9 +125,9 @@ def a36_topics(port: int, stack: ExitStack) -> str:
 
 
 def a36_brokers(port: int, stack: ExitStack) -> str:
-    """More than in ten minutes, of each connection as many as it may have."""
+    """As in three minutes at 1,000 a minute; 10,000 in all: on the virtual clock."""
     refused = 0
-    for _ in range(120):
-        asked = (registration(invented("b"), b"", compressed=False) for _ in range(100))
+    for _ in range(20):
+        asked = (registration(invented("b"), b"", compressed=False) for _ in range(150))
         refused += refusals(port, asked, stack)
-    return f"12,000 brokers, 100 of a connection, refused: {refused}"
+    return f"3,000 brokers, 150 of a connection, refused: {refused}"
