@@ -25,6 +25,9 @@ COMPRESS_OVER_BYTES = 4096
 DECOMPRESSED_BYTES_MAX = 64 * 1024 * 1024
 """A few bytes may claim to be gigabytes; the largest message is 4 MiB by default."""
 
+_PIECE_BYTES = 4 << 20
+"""zlib joins what it has made in one call, so that it is there twice for a moment."""
+
 _NAMES = {0: "ZLIB", COMPRESSION_LZ4: "LZ4", COMPRESSION_ZSTD: "ZSTD", COMPRESSION_ZLIB: "ZLIB"}
 
 
@@ -55,14 +58,21 @@ def decompress(body: bytes, sys_flag: int, max_bytes: int = DECOMPRESSED_BYTES_M
 def inflate(data: bytes, max_bytes: int = DECOMPRESSED_BYTES_MAX) -> bytes:
     """What a zlib stream holds, up to `max_bytes`. Raises CompressionError."""
     stream = decompressobj()
-    try:
-        plain = stream.decompress(data, max_bytes)
-    except ZlibError as error:
-        raise CompressionError(f"broken zlib data: {error}") from None
-    if not stream.eof:
-        reason = f"longer than {max_bytes} bytes" if stream.unconsumed_tail else "cut off"
-        raise CompressionError(f"zlib data is {reason}")
-    return plain
+    parts: list[bytes] = []
+    made = 0
+    while not stream.eof and made <= max_bytes:
+        try:
+            part = stream.decompress(data, min(_PIECE_BYTES, max_bytes + 1 - made))
+        except ZlibError as error:
+            raise CompressionError(f"broken zlib data: {error}") from None
+        if not part and not stream.eof:
+            raise CompressionError("zlib data is cut off")
+        made += len(part)
+        parts.append(part)
+        data = stream.unconsumed_tail
+    if made > max_bytes:
+        raise CompressionError(f"zlib data is longer than {max_bytes} bytes")
+    return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
 def unfolds_beyond(data: bytes, max_bytes: int) -> bool:

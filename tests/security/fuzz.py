@@ -33,7 +33,7 @@ def seeds(wire: Path | None) -> Iterator[bytes]:
 
     lines = [*frames_by_hand()]
     for each in sorted(wire.glob("*.jsonl")) if wire is not None else ():
-        lines += (json.loads(line) for line in each.open(encoding="utf-8"))
+        lines += map(json.loads, each.read_text(encoding="utf-8").splitlines())
     seen = set()
     for number, line in enumerate(lines):
         frame = bytes.fromhex(line["frame_hex"]) if "frame_hex" in line else line["frame"]

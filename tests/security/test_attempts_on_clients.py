@@ -1,11 +1,15 @@
-"""Attempts of a hostile broker or name server on the Python client and the commands: A49."""
+"""Attempts of a hostile broker or name server on the Python client and the commands: A49.
 
+Those on consumers: test_attempts_on_consumers.py.
+"""
+
+import tracemalloc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from socket import create_server, socket
 from struct import pack
 from threading import Thread
-from time import monotonic
+from time import monotonic, process_time
 from zlib import Z_FULL_FLUSH, compressobj
 
 import pytest
@@ -31,15 +35,26 @@ from troupemq import (
     ProducerSettings,
 )
 from troupemq.cli.admin import admin
+from troupemq.client.connection import route
+from troupemq.client.errors import RequestTimeout
 
 Answer = Callable[[RemotingCommand], bytes]
 WAIT_S = 20.0
+WRONG_S = 1.0
+"""An answer that is wrong is one at once: of processor time, for this machine may be busy."""
+
+SHORT_MS = 200
+HELD_BYTES_MAX = 2 << 20
+"""What a flood may make a client hold: a read of 256 KiB, what it becomes, and what else it does
+meanwhile."""
+
+FLOOD_BYTES = 16 << 20
 UNUSABLE = (ConnectionFailed, BadAnswer)
 
 
 @contextmanager
-def hostile(answer: Answer) -> Iterator[str]:
-    """Listens, and answers every request with these bytes."""
+def hostile(answer: Answer, flood: memoryview | None = None) -> Iterator[str]:
+    """Listens, and answers every request with these bytes, behind the flood."""
     with create_server(("127.0.0.1", 0)) as listening:
         lines: list[socket] = []
 
@@ -57,7 +72,10 @@ def hostile(answer: Answer) -> Iterator[str]:
             try:
                 while data := line.recv(1 << 16):
                     for command in frames.receive(data):
-                        line.sendall(answer(command))
+                        said = answer(command)
+                        if flood is not None:
+                            line.sendall(flood)
+                        line.sendall(said)
             except OSError:
                 return
 
@@ -92,10 +110,76 @@ ANSWERS: dict[str, Answer] = {
 }
 
 
+def flood(count: int, body_bytes: int) -> bytes:
+    """Answers to what nobody has asked."""
+    other = RemotingCommand(0, opaque=1_000_000).answer(body=bytes(body_bytes))
+    return encode(other) * count
+
+
+FLOODS = {
+    "long answers to others": flood(FLOOD_BYTES >> 16, 1 << 16),
+    "short answers to others": flood(10_000, 10),
+}
+
+
 @pytest.mark.parametrize("answer", ANSWERS.values(), ids=ANSWERS.keys())
 def test_a49_a_hostile_name_server_is_an_error_in_time(answer: Answer) -> None:
-    with hostile(answer) as address, Admin(address) as admin, pytest.raises(ClientError):
-        admin.queues("Topic")
+    with hostile(answer) as address, Admin(address) as admin:
+        began_s, worked_s = monotonic(), process_time()
+        with pytest.raises(ClientError) as error:
+            admin.queues("Topic")
+        assert process_time() - worked_s < WRONG_S
+        assert monotonic() - began_s < route.LOOK_UP_TIMEOUT_MS / 1000, "it need not time out"
+    assert not isinstance(error.value, RequestTimeout)
+
+
+def test_a49_a_silent_name_server_is_an_error_by_the_timeout(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(route, "LOOK_UP_TIMEOUT_MS", SHORT_MS)
+    with hostile(lambda _: b"") as address, Admin(address) as admin:
+        began_s = monotonic()
+        with pytest.raises(RequestTimeout, match="did not answer in time"):
+            admin.queues("Topic")
+        assert SHORT_MS / 1000 <= monotonic() - began_s < WAIT_S
+
+
+@pytest.mark.parametrize("answers", FLOODS.values(), ids=FLOODS.keys())
+def test_a49_a_flood_of_answers_to_others_is_not_held(
+    answers: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The right one comes behind it: all of it has been read by then."""
+    remark = "No topic route info in name server for the topic: Topic"
+    monkeypatch.setattr(route, "LOOK_UP_TIMEOUT_MS", WAIT_S * 1000)
+    tracemalloc.start()
+    try:
+
+        def behind(command: RemotingCommand) -> bytes:
+            tracemalloc.reset_peak()
+            return encode(command.answer(17, remark=remark))
+
+        with hostile(behind, memoryview(answers)) as address, Admin(address) as admin:
+            before, _ = tracemalloc.get_traced_memory()
+            with pytest.raises(ClientError, match="does not know the topic Topic"):
+                admin.queues("Topic")
+            _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert most - before < HELD_BYTES_MAX
+
+
+def test_a49_a_route_of_billions_of_queues_is_an_error() -> None:
+    """Each queue is an object of the client's, and two numbers claim them."""
+
+    def answer(command: RemotingCommand) -> bytes:
+        many = endless_route("127.0.0.1:1").replace(b'Nums":4', b'Nums":2147483647')
+        return encode(command.answer(body=many))
+
+    with hostile(answer) as address, Admin(address) as admin:
+        worked_s = process_time()
+        with pytest.raises(BadAnswer, match="a route of 4294967294 queues"):
+            admin.queues("Topic")
+        assert process_time() - worked_s < WRONG_S
 
 
 def test_a49_an_answer_to_another_question_is_none() -> None:
@@ -126,6 +210,16 @@ def broker() -> Iterator[FakeServer]:
         yield server
 
 
+def test_a49_a_silent_broker_is_an_error_by_the_timeout(broker: FakeServer) -> None:
+    broker.on(SEND, lambda _: None)
+    settings = ProducerSettings(retries=0, send_timeout_ms=SHORT_MS)
+    with Producer("shop", broker.address, settings=settings) as producer:
+        began_s = monotonic()
+        with pytest.raises(RequestTimeout):
+            producer.send(Message("Topic", b"body"))
+        assert SHORT_MS / 1000 <= monotonic() - began_s < WAIT_S
+
+
 @pytest.mark.parametrize("answer", ANSWERS.values(), ids=ANSWERS.keys())
 def test_a49_a_hostile_broker_is_an_error_of_the_send(answer: Answer, broker: FakeServer) -> None:
     broker.on(SEND, answer)
@@ -145,11 +239,15 @@ def test_a49_a_broker_that_sends_a_producer_from_itself_to_itself_is_asked_three
     assert sends(broker) == 3
 
 
-def test_a49_a_message_that_unfolds_without_end_is_a_sentence(broker: FakeServer) -> None:
+def bomb() -> bytes:
+    """A body that unfolds to more than anybody unfolds."""
     packer, block = compressobj(1), bytes(1 << 20)
     first, next_one = (packer.compress(block) + packer.flush(Z_FULL_FLUSH) for _ in range(2))
-    body = first + next_one * (DECOMPRESSED_BYTES_MAX // len(block))
-    record = encode_record(MessageRecord("Topic", body, sys_flag=COMPRESSED))
+    return first + next_one * (DECOMPRESSED_BYTES_MAX // len(block))
+
+
+def test_a49_a_message_that_unfolds_without_end_is_a_sentence(broker: FakeServer) -> None:
+    record = encode_record(MessageRecord("Topic", bomb(), sys_flag=COMPRESSED))
     header = PullMessageResponseHeader(0, 1, 0, 1).encode()
     nobody = b'{"groupList":[]}'
     broker.on(Code.QUERY_TOPIC_CONSUME_BY_WHO, lambda command: command.answer(body=nobody))

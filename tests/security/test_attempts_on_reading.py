@@ -6,7 +6,7 @@ best of five is within 50 ms.
 """
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import cache, partial
 from struct import pack
@@ -31,6 +31,7 @@ from protocol.compression import DECOMPRESSED_BYTES_MAX, CompressionError, decom
 from protocol.end_wire import EndDecoder
 from protocol.errors import FrameError, RemoteError
 from protocol.frame import encode
+from protocol.message import decode_records, encode_record
 from protocol.properties import format as format_properties
 from protocol.properties import parse
 from protocol.pull_wire import PullDecoder
@@ -44,6 +45,7 @@ from protocol.tags import TagFilter
 from tests.support.brokers import BROKER, SimulatedBroker, pull_command, send_command
 from tests.support.sockets import paired_lines
 from tests.support.told import floods, times
+from troupemq.client.message import MessageQueue, view_of
 
 LOOP_S = 0.05
 """What one of these may take of the loop."""
@@ -74,11 +76,16 @@ def fields_of(count: int) -> bytes:
 
 
 DEEP = b"[" * 100_000
+SHORT_FIELDS = ",".join(f'"{n:x}":1' for n in range(100_000)).encode()
 CLOSED = {
     "a9 deep": frame(b'{"code":34,"extFields":{"a":' + DEEP + b"]" * 100_000 + b"}}"),
     "a9 deep and open": frame(b'{"code":34,"extFields":{"a":' + DEEP),
     "a9 deep in the dialect": frame(b"{'code':34,'extFields':{'a':" + b"[" * 10_000),
     "a10 many fields": frame(fields_of(50_000)),
+    "a10 100,000 fields": frame(fields_of(100_000)),
+    "a10 100,000 fields in 1 MiB": frame(b'{"code":34,"extFields":{' + SHORT_FIELDS + b"}}"),
+    "a10 a value of 15 MiB": frame(b'{"code":34,"extFields":{"a":"' + b"x" * (15 << 20) + b'"}}'),
+    "a10 a value of 16 MiB": frame(b'{"code":34,"extFields":{"a":"' + b"x" * (16 << 20) + b'"}}'),
     "a10 many short fields": frame(b"{'code':34,'extFields':{" + b"'a':1," * 100_000 + b"}}"),
     "a10 commas": frame(b"{" + b"," * 1_000_000 + b"'code':34}"),
     "a10 comments": frame(b"{" + b"/**/" * 250_000 + b"'code':34}"),
@@ -320,6 +327,8 @@ PROPERTIES = {
     "names of separators": "\x01\x02" * 10_000,
     "no separators": "x" * 32_000,
     "empty names": "\x01v\x02" * 8_000,
+    "16,000 entries": "x\x01\x02" * 10_000 + "\x01\x02" * 1_360,
+    "6,500 of two letters": "\x02".join(f"{n:>02x}\x01v" for n in range(256, 6_000))[:32_700],
 }
 
 
@@ -334,9 +343,36 @@ def test_a16_odd_properties_are_stored_as_they_are_read(properties: str) -> None
     sent = parse(f"{properties}\x02KEYS\x01k".encode())
     assert found == {**sent, "CLUSTER": "DefaultCluster"}
     assert parse(format_properties(found)) == found
+    (read,) = decode_records(encode_record(record))
+    assert view_of(read, MessageQueue("Topic", "broker-a", 0)).properties == found
+    assert read.properties == record.properties
     too_long = made.send(b"body", properties="k\x01" + "y" * 32_768)
     assert too_long.code == ResponseCode.MESSAGE_ILLEGAL
     made.stop()
+
+
+def test_a16_32_767_bytes_of_properties_are_stored_whole_and_no_more() -> None:
+    """With the CLUSTER that the broker adds."""
+    made = SimulatedBroker(1)
+    added = len("\x02CLUSTER\x01DefaultCluster")
+    texts = [f"k\x01{'y' * (32_767 - added - 2)}", "".join(many(32_767 - added))]
+    for text in texts:
+        assert len(text) == 32_767 - added
+        assert made.send(b"body", properties=text).code == 0
+        assert made.send(b"body", properties=text + "y").code == ResponseCode.MESSAGE_ILLEGAL
+    for record, text in zip(made.messages(), texts, strict=True):
+        assert len(record.properties) == 32_767
+        sent = {**parse(text.encode()), "CLUSTER": "DefaultCluster"}
+        assert view_of(record, MessageQueue("Topic", "broker-a", 0)).properties == sent
+    made.stop()
+
+
+def many(total: int) -> Iterator[str]:
+    """As many properties as there is room for, to the last byte."""
+    names, rest = total // 7 - 1, total % 7
+    for number in range(names):
+        yield f"{number:04x}\x01v\x02"
+    yield f"last\x01v{'v' * (rest + 1)}"
 
 
 @pytest.mark.trial(short=0, long=1)

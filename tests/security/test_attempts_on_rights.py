@@ -4,6 +4,7 @@ Those of A21 to A26, A29 and A30 are in the tests of the holes of the same subje
 has the table).
 """
 
+import re
 from dataclasses import replace
 from urllib.parse import quote
 
@@ -34,6 +35,7 @@ from tests.support.peers import ask, request
 from tests.support.simulation import SimulatedSystem
 from tests.support.sockets import PairedLine, frames_of, paired_lines
 from tests.support.told import floods, refused, times
+from troupemq.logs import set_up_logs, shut_down_logs
 
 READER = "reader-account"
 PAGES = (
@@ -199,20 +201,26 @@ def test_a28_a_reply_without_the_right_is_refused_and_told() -> None:
 
 @pytest.mark.trial(short=1, long=2)
 def test_a31_wrong_signatures_close_and_are_one_line_a_minute(seed: int) -> None:
-    """1,000 of them, 50 of a connection; 100,000 in `make trials`."""
+    """1,000 of them, 50 of a connection; 100,000 in `make trials`. The first ones are answered."""
     made = GuardedBroker(1)
     tries = (1000, 100_000)[seed % 2]
     wrong = signed(send_command(topic="Orders"), "shop-account", "another-secret")
     frame = frames_of([wrong])
     with capture_logs() as logs, paired_lines(made, 0, "198.51.100.1") as lines:
-        answered = 0
+        line = PairedLine(made, "198.51.100.1")
+        for _ in range(TRIES_MAX):
+            line.send_bytes(frame)
+            (answer,) = line.receive_now()
+            assert (answer.remark or "").endswith(
+                "Check signature failed for accessKey=shop-account"
+            )
         for _ in range(tries // 50):
-            line = PairedLine(made, "198.51.100.1")
             line.send_bytes(frame * 50)
-            answered += len(line.receive_now())
+            assert line.receive_now() == []
             assert line.is_closed()
             line.close()
-        assert answered <= TRIES_MAX
+            line = PairedLine(made, "198.51.100.1")
+        line.close()
         other = PairedLine(made, "198.51.100.2")
         lines.append(other)
         other.send(signed(send_command(topic="Orders"), "shop-account"))
@@ -220,6 +228,41 @@ def test_a31_wrong_signatures_close_and_are_one_line_a_minute(seed: int) -> None
     told = [each["event"] for each in logs if each["log_level"] == "warning"]
     assert told.count("too many wrong keys or signatures") == 1
     assert len([each for each in told if each != "late"]) <= 4
+
+
+def test_a31_keys_that_nobody_knows_count_as_one_account() -> None:
+    made = GuardedBroker(1)
+    with capture_logs() as logs, paired_lines(made, 0) as lines:
+        answers = []
+        for number in range(200):
+            line = PairedLine(made, "198.51.100.1")
+            line.send(signed(send_command(topic="Orders"), f"unknown-{number}", "a-secret"))
+            answers += line.receive_now()
+            line.close()
+        assert [each.code for each in answers] == [1] * TRIES_MAX
+        assert all("No acl config for unknown-" in (each.remark or "") for each in answers)
+        lines.append(PairedLine(made, "198.51.100.1"))
+        lines[0].send(signed(send_command(topic="Orders"), "shop-account"))
+        assert [each.code for each in lines[0].receive_now()] == [0], "whom the broker knows"
+    told = [each for each in logs if each["event"] == "too many wrong keys or signatures"]
+    assert [each["account"] for each in told] == [""]
+    assert len([each for each in logs if each["event"] == "request refused"]) == 1
+
+
+def test_a31_a_key_is_quoted_in_the_log(capsys: pytest.CaptureFixture[str]) -> None:
+    key = "\x1b[2J\n[error] forged \u202eyek"
+    try:
+        for as_json in (False, True):
+            set_up_logs(as_json=as_json)
+            made = GuardedBroker(1)
+            command = send_command(topic="Orders")
+            command.fields = {**(command.fields or {}), "AccessKey": key, "Signature": "x"}
+            assert made.client_at("198.51.100.9").request(command).code == 1
+            made.stop()
+            (said,) = [line for line in capsys.readouterr().err.splitlines() if "forged" in line]
+            assert not re.search("[\x00-\x09\x0b-\x1f\x7f\u202e]", said), repr(said)
+    finally:
+        shut_down_logs()
 
 
 def test_a31_a_key_of_a_megabyte_is_neither_hashed_for_long_nor_shown_whole() -> None:
@@ -260,6 +303,26 @@ def test_a33_a_signature_that_is_none_has_failed(signature: str | None) -> None:
         made.system.advance(60_000)
     assert refused(logs) == {("shop-account", 310): 3, ("shop-account", 11): 3}
     made.stop()
+
+
+@pytest.mark.parametrize("code", [310, 11])
+def test_a33_of_two_signatures_the_last_one_counts(code: int) -> None:
+    """As of any key that is there twice; a right one in front of a wrong one is wrong."""
+    send = send_command if code == 310 else pull_command
+    right = frames_of([signed(send(topic="Orders"), "shop-account")])
+    (field,) = re.findall(rb'"Signature":"([^"]+)"', right)
+    for first, last, codes in (
+        (field, b"A" * len(field), [1]),
+        (b"A" * len(field), field, [0] if code == 310 else [17]),
+    ):
+        twice = b'"Signature":"%b","Signature":"%b"' % (first, last)
+        frame = right.replace(b'"Signature":"%b"' % field, twice)
+        more = len(frame) - len(right)
+        head = (int.from_bytes(frame[:4]) + more).to_bytes(4)
+        head += (int.from_bytes(frame[4:8]) + more).to_bytes(4)
+        with paired_lines(GuardedBroker(1), 1, "198.51.100.3") as (line,):
+            line.send_bytes(head + frame[8:])
+            assert [each.code for each in line.receive_now()] == codes
 
 
 def test_a33_groups_codes_and_keys_that_somebody_makes_up_are_no_lines_of_their_own() -> None:

@@ -7,6 +7,8 @@ broker comes so far (H14, H15).
 import json
 import tracemalloc
 from collections.abc import Callable, Iterator, Sequence
+from gc import collect
+from time import process_time
 from zlib import compress, decompress
 
 import pytest
@@ -32,6 +34,8 @@ from tests.support.fake_disk import FakeDisk
 from tests.support.local_client import LocalClient
 from tests.support.simulation import SimulatedSystem
 from tests.support.told import times
+
+LETTERS = [f"-topic-{number}" for number in range(30)]
 
 
 class OpenNamesrv:
@@ -349,4 +353,48 @@ def test_a36_what_waits_to_be_read_has_a_limit(
 def test_a36_a_registration_that_unfolds_without_end_is_refused(namesrv: OpenNamesrv) -> None:
     bomb = compress(bytes((64 << 20) + 1), 1)
     assert namesrv.register("a", "10.0.0.1:1", bomb, compressed=True).code == 1
+    assert namesrv.brokers() == {}
+
+
+def test_a36_a_compressed_registration_of_millions_is_refused_before_it_is_read(
+    namesrv: OpenNamesrv,
+) -> None:
+    """Of 4 MiB, it took 25 s of processor and 250 MiB."""
+    lines = compress(b"\0\0\0\x02{}" + (2_000_000).to_bytes(4) + bytes(8 << 20), 1)
+    worked_s = process_time()
+    answer = namesrv.register("a", "10.0.0.1:1", lines, compressed=True)
+    assert (answer.code, answer.remark) == (1, "a broker with 2000000 topics: at most 500000")
+    assert process_time() - worked_s < 1
+    assert namesrv.brokers() == {}
+
+
+def test_a36_what_is_refused_or_over_is_not_kept(
+    namesrv: OpenNamesrv, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ten times as many brokers and topics as there are places, and they take no more."""
+    monkeypatch.setattr(ceilings, "BROKERS_MAX", 6)
+    monkeypatch.setattr(route_table, "TOPICS_MAX", 100)
+
+    def invent(turn: int) -> None:
+        for number in range(8):
+            name = f"{turn}-{number}"
+            namesrv.register(name, f"10.0.0.1:{number + 1}", topics(*map(name.__add__, LETTERS)))
+        namesrv.peer.close()
+        namesrv.system.drain()
+        namesrv.peer = namesrv.client()
+
+    with capture_logs() as logs:
+        for turn in range(3):
+            invent(turn)
+        logs.clear()
+        tracemalloc.start()
+        try:
+            for turn in range(3, 13):
+                invent(turn)
+                logs.clear()
+            collect()
+            more_bytes, _ = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+    assert more_bytes < 1 << 18
     assert namesrv.brokers() == {}

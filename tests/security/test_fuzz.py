@@ -1,17 +1,23 @@
 """Bytes of strangers: what a fuzzer has found, and a fuzz run of its own from recorded frames.
 
-`make test` has some thousand damaged frames, `make trials` more, and, where atheris is installed, a
-run that is guided by coverage; a longer one is `python -m tests.security.fuzz`.
+`make test` has some thousand damaged frames, `make trials` more, and a run that is guided by
+coverage; a longer one is `python -m tests.security.fuzz`. They begin with the golden frames, and
+with those made by hand where there are none. Where atheris has no wheel, hypothesis draws as many
+inputs as take as long.
 """
 
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from random import Random
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import seed as drawn_from
+from hypothesis import strategies as st
 
 from protocol.end_wire import EndDecoder
 from protocol.errors import FrameError
@@ -20,8 +26,14 @@ from tests.security.fuzz import TARGETS, seeds
 from tests.support.fuzz_connections import end as end_connections
 from tests.support.fuzz_connections import take as take_connection
 from tests.support.fuzz_target import take
+from tests.support.golden import wire_if_there
 
 GUIDED_S = 20
+DAMAGED = 230
+"""Frames of one seed."""
+
+DRAWN = {"frames": 2000, "connections": 1000}
+"""Inputs where there is no run guided by coverage."""
 SIGNED = (
     b'{"code":310,"extFields":{"a":"g","b":"T","c":"TBW102","d":"4","e":"1","f":"0",'
     b'"g":"1795189863527","h":"0","i":"","j":"0","k":"false","m":"false","n":"broker-a",'
@@ -64,12 +76,25 @@ def test_tags_without_any_are_refused() -> None:
     take(b"\x06||")
 
 
+@cache
+def recorded() -> list[bytes]:
+    """Where each run begins."""
+    return [*seeds(wire_if_there())]
+
+
+def some(seed: int) -> list[bytes]:
+    """Those whose turn it is: all of them in a few seeds."""
+    found = recorded()
+    parts = -(-len(found) // DAMAGED)
+    return found[seed % parts :: parts]
+
+
 @pytest.mark.trial(short=10, long=3000)
 def test_damaged_frames_are_refused_and_nothing_else_happens(seed: int) -> None:
-    """Each seed damages every recorded frame once: bits, bytes, pieces doubled, cut and moved."""
+    """Each seed damages recorded frames once: bits, bytes, pieces doubled, cut and moved."""
     random = Random(seed)
-    found = [*seeds(None)]
-    for data in found:
+    found = recorded()
+    for data in some(seed):
         take(damaged(data, random.choice(found), random))
 
 
@@ -77,9 +102,9 @@ def test_damaged_frames_are_refused_and_nothing_else_happens(seed: int) -> None:
 def test_damaged_frames_over_connections_are_nobody_elses_trouble(seed: int) -> None:
     """The same to a whole broker, with access control and without, in pieces or at once."""
     random = Random(seed)
-    found = [*seeds(None)]
+    found = recorded()
     try:
-        for data in found:
+        for data in some(seed):
             how = bytes((random.randrange(256), random.randrange(256)))
             take_connection(how + damaged(data, random.choice(found), random)[1:])
     finally:
@@ -107,6 +132,52 @@ def damaged(data: bytes, other: bytes, random: Random) -> bytes:
     return bytes(out)
 
 
+PIECES = st.lists(
+    st.tuples(
+        *(st.integers(0, 4096),) * 3,  # where, of which frame, from where there
+        st.integers(0, 200),
+        st.binary(max_size=8),
+    ),
+    max_size=4,
+)
+Drawn = tuple[int, list[tuple[int, int, int, int, bytes]]]
+INPUTS: st.SearchStrategy[Drawn] = st.tuples(st.integers(0, 4096), PIECES)
+
+
+def input_of(drawn: Drawn) -> bytes:
+    """A recorded frame with bytes and pieces of others in place of some of its own."""
+    found = recorded()
+    number, pieces = drawn
+    data = bytearray(found[number % len(found)])
+    for at, number, begin, length, own in pieces:
+        at, other = 1 + at % len(data), found[number % len(found)]
+        data[at : at + length] = own + other[begin : begin + length]
+    return bytes(data)
+
+
+def run_drawn(target: str, seed: int, examples: int) -> None:
+    """The same from this seed; hypothesis makes what fails as short as it can be."""
+    taking = take if target == "frames" else take_connection
+
+    @drawn_from(seed)
+    @settings(max_examples=examples, database=None, suppress_health_check=list(HealthCheck))
+    @given(INPUTS)
+    def run(drawn: Drawn) -> None:
+        taking(input_of(drawn))
+
+    try:
+        run()
+    finally:
+        end_connections()
+
+
+@pytest.mark.trial(short=1, long=30)
+@pytest.mark.parametrize("target", TARGETS)
+def test_drawn_inputs_are_refused_and_nothing_else_happens(target: str, seed: int) -> None:
+    """As where there is no atheris, but fewer."""
+    run_drawn(target, seed, DRAWN[target] // 100)
+
+
 @pytest.mark.slow(seconds=GUIDED_S)
 @pytest.mark.trial(short=0, long=1, every=4)
 @pytest.mark.parametrize("target", TARGETS)
@@ -114,9 +185,13 @@ def test_a_run_that_is_guided_by_coverage_finds_nothing(
     target: str, seed: int, tmp_path: Path, tell: Callable[[str], None]
 ) -> None:
     if find_spec("atheris") is None:
-        pytest.skip("atheris has no wheel for this platform: no run guided by coverage")
+        run_drawn(target, seed, DRAWN[target])
+        tell(f"fuzz, {target}: no atheris here, {DRAWN[target]:,} inputs drawn by hypothesis")
+        return
+    begins = str(wire_if_there() or "-")
+    command = [sys.executable, "-m", "tests.security.fuzz", str(tmp_path), str(GUIDED_S), begins]
     done = subprocess.run(
-        [sys.executable, "-m", "tests.security.fuzz", str(tmp_path), str(GUIDED_S), "-", target],
+        [*command, target],
         capture_output=True,
         text=True,
         timeout=GUIDED_S * 5,

@@ -1,12 +1,13 @@
 """TLS of brokers and name servers that really listen: who gets in, what is refused, and what is
-stored of it. A6 and A8 of docs/security.md."""
+stored of it. A5, A6 and A8 of docs/security.md."""
 
+import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from random import Random
-from shutil import copyfile
+from shutil import copyfile, which
 from socket import create_connection, socket
 from ssl import OP_NO_RENEGOTIATION, SSLError, TLSVersion
 from threading import Event
@@ -153,16 +154,40 @@ def test_who_speaks_tls_to_a_server_without_is_told_in_the_log(
         comes_true(lambda: "no certificate" in str(logs))
 
 
-@pytest.mark.filterwarnings("ignore:.*TLSv1:DeprecationWarning")
-def test_a8_old_versions_are_refused_and_nobody_renegotiates(
+def test_a5_tls_at_a_port_where_it_is_disabled_is_closed_at_once(
     made: Certificates, tmp_path: Path
+) -> None:
+    settings = tls_settings(made.files(), "disabled")
+    with serving_broker(tmp_path / "store", **settings) as running, capture_logs() as logs:
+        for says in (
+            b"\x16" + bytes(7),
+            b"\x16\x03\x01\x02\x00\x01\x00\x01",
+            b"\x16" + b"\xff" * 50,
+        ):
+            with create_connection((HOST, running.ports.main), WAIT_S) as sock:
+                sock.sendall(says)
+                with suppress(ConnectionResetError):
+                    assert sock.recv(100) == b""
+        with pytest.raises(OSError):
+            made_tls_socket(made, running.ports.main)
+        with Line.to(running.ports.main) as plain:
+            assert plain.ask(send_command()).code == 0
+        comes_true(lambda: "connection closed" in str(logs))
+    assert not [each for each in logs if each["log_level"] == "error"]
+
+
+@pytest.mark.filterwarnings("ignore:.*TLSv1:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:.*TLSv1_1:DeprecationWarning")
+@pytest.mark.parametrize("version", [TLSVersion.TLSv1, TLSVersion.TLSv1_1])
+def test_a8_old_versions_are_refused_and_nobody_renegotiates(
+    made: Certificates, tmp_path: Path, version: TLSVersion
 ) -> None:
     assert server_context(made.files()).options & OP_NO_RENEGOTIATION
     with serving_broker(tmp_path / "store", **tls_settings(made.files())) as running:
         calls = made.calls()
         calls.set_ciphers("ALL:@SECLEVEL=0")
         calls.minimum_version = TLSVersion.MINIMUM_SUPPORTED
-        calls.maximum_version = TLSVersion.TLSv1
+        calls.maximum_version = version
         sock = create_connection((HOST, running.ports.main), WAIT_S)
         with sock, pytest.raises((SSLError, ConnectionError)):
             calls.wrap_socket(sock, server_hostname=HOST)
@@ -186,6 +211,40 @@ def test_a_flood_of_new_keys_ends_its_connection_and_no_other(
                         assert flood.recv(1) == b""
             assert neighbour.ask(send_command()).code == 0
         comes_true(lambda: str(logs).count("read failed: it sends records without data") == 2)
+
+
+@pytest.mark.parametrize(
+    "ciphers", ["kRSA", "DHE-RSA-AES128-SHA", "ECDHE-ECDSA-AES128-SHA", "aNULL"]
+)
+def test_a8_ciphers_without_forward_secrecy_or_authentication_are_refused(
+    made: Certificates, tmp_path: Path, ciphers: str
+) -> None:
+    with serving_broker(tmp_path / "store", **tls_settings(made.files())) as running:
+        calls = made.calls()
+        calls.maximum_version = TLSVersion.TLSv1_2
+        calls.set_ciphers(f"{ciphers}:@SECLEVEL=0")
+        sock = create_connection((HOST, running.ports.main), WAIT_S)
+        with sock, pytest.raises((SSLError, ConnectionError)):
+            calls.wrap_socket(sock, server_hostname=HOST)
+        with Line(made_tls_socket(made, running.ports.main)) as other:
+            assert other.ask(send_command()).code == 0
+
+
+@pytest.mark.skipif(which("openssl") is None, reason="no openssl here")
+@pytest.mark.slow(seconds=2)
+def test_a8_who_wants_to_renegotiate_gets_nothing(made: Certificates, tmp_path: Path) -> None:
+    with serving_broker(tmp_path / "store", **tls_settings(made.files())) as running:
+        target = f"{HOST}:{running.ports.main}"
+        done = subprocess.run(
+            ["openssl", "s_client", "-tls1_2", "-msg", "-connect", target],
+            input=b"R\n",
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            timeout=WAIT_S,
+        )
+        said = done.stdout.partition(b"RENEGOTIATING")[2]
+        assert said and b"ServerHello" not in said, done.stdout[-2000:]
+        assert b"no renegotiation" in said
 
 
 def test_our_client_sends_and_consumes_with_a_certificate_of_its_own(

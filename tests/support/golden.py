@@ -38,14 +38,28 @@ def golden_root() -> Path:
     """
     if "PYTEST_CURRENT_TEST" not in os.environ:
         raise RuntimeError("golden data is for running tests, not for modules that are imported")
-    named = os.environ.get("TROUPEMQ_GOLDEN")
-    root = Path(named) if named else REPOSITORY.parent / "shared" / "golden"
-    if (root / "wire").is_dir() and (root / "store").is_dir():
+    root = _looked_for()
+    if _is_there(root):
         return root
     sentence = f"{NO_GOLDEN_DATA}{root} (set TROUPEMQ_GOLDEN to its folder)"
     if os.environ.get("TROUPEMQ_CI") == "1":
         pytest.fail(sentence, pytrace=False)
     pytest.skip(sentence)
+
+
+def wire_if_there() -> Path | None:
+    """The folder of recorded frames, for who can begin with those made by hand where it is not."""
+    root = _looked_for()
+    return root / "wire" if _is_there(root) else None
+
+
+def _looked_for() -> Path:
+    named = os.environ.get("TROUPEMQ_GOLDEN")
+    return Path(named) if named else REPOSITORY.parent / "shared" / "golden"
+
+
+def _is_there(root: Path) -> bool:
+    return (root / "wire").is_dir() and (root / "store").is_dir()
 
 
 def frames(name: str) -> Iterator[dict[str, Any]]:

@@ -1,6 +1,7 @@
 """Tests of actors/naming/route_table.py: what a name server remembers."""
 
 from dataclasses import replace
+from typing import Any
 
 from actors.naming.route_table import BROKER_EXPIRES_MS, RouteTable
 from protocol.bodies import DataVersion, QueueData, TopicConfig, TopicConfigTable
@@ -110,6 +111,35 @@ def test_a_name_leaves_no_cluster_behind_when_its_brokers_are_gone() -> None:
     assert routes.peer_closed(2) == ["10.0.0.1:10911"]
     assert routes.cluster_info().cluster_addr_table == {}
     assert routes.system_topics() == ([], None)
+
+
+class Counted(dict[str, Any]):
+    """How often all of it was gone through."""
+
+    times = 0
+
+    def items(self) -> Any:
+        self.times += 1
+        return super().items()
+
+    def values(self) -> Any:
+        self.times += 1
+        return super().values()
+
+
+def test_the_brokers_of_a_connection_leave_in_one_pass_over_what_there_is() -> None:
+    """A hundred of 10,000 took 0.4 s of a handler, and each went through all topics."""
+    routes = RouteTable()
+    register(routes, MASTER, table("t", "stays"))
+    for number in range(100):
+        broker = replace(OTHER, broker_name=f"b{number}", broker_address=f"10.0.0.9:{number + 1}")
+        register(routes, broker, table("t", f"own-{number}"), peer_id=2)
+    routes._brokers, routes._queues = Counted(routes._brokers), Counted(routes._queues)
+    assert len(routes.peer_closed(2)) == 100
+    assert (routes._brokers.times, routes._queues.times) == (1, 1)
+    assert brokers_of(routes, "t") == {"broker-a": {0: "10.0.0.1:10911"}}
+    assert {*routes.topics()} == {"t", "stays"}
+    assert routes.sizes() == (2, 1, 1)
 
 
 def test_the_same_version_keeps_a_broker_alive() -> None:

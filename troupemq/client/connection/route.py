@@ -13,6 +13,7 @@ from troupemq.client.connection.connection import split_address
 from troupemq.client.connection.remoting import Remoting
 from troupemq.client.errors import (
     ArgumentIllegal,
+    BadAnswer,
     BrokerError,
     ClientError,
     RouteNotFound,
@@ -28,6 +29,10 @@ DEFAULT_TOPIC = "TBW102"
 """The topic whose route stands in for one that does not exist yet: sending to it creates it."""
 
 DEFAULT_TOPIC_QUEUE_COUNT = 4
+QUEUES_MAX = 1 << 18
+"""Of a topic at all its brokers, to read and to write: each is an object here, and two numbers in
+an answer may claim billions."""
+
 PERM_READ = 4
 PERM_WRITE = 2
 LOOK_UP_TIMEOUT_MS = 3000
@@ -68,9 +73,18 @@ class Route:
 
 
 def route_of(topic: str, data: TopicRouteData, queue_count_max: int | None = None) -> Route:
-    """The route of `topic`, told by a name server; at most `queue_count_max` queues a broker."""
+    """The route of `topic`, told by a name server; at most `queue_count_max` queues a broker.
+
+    Raises BadAnswer for more than QUEUES_MAX.
+    """
     addresses = {each.broker_name: dict(each.broker_addrs) for each in data.broker_datas}
     limit = queue_count_max if queue_count_max is not None else 1 << 31
+    claimed = sum(
+        min(max(each.read_queue_nums, 0), limit) + min(max(each.write_queue_nums, 0), limit)
+        for each in data.queue_datas
+    )
+    if claimed > QUEUES_MAX:
+        raise BadAnswer(f"a route of {claimed} queues for {topic}: {QUEUES_MAX} at the most")
 
     def queues(count: Callable[[QueueData], int], perm: int) -> tuple[MessageQueue, ...]:
         return tuple(

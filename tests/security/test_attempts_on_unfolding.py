@@ -1,0 +1,134 @@
+"""Attempts with bodies that unfold without end: A12, by every reader of ours and every codec.
+
+The memory is what Python allocates: zlib's and Arrow's readers hand over what they have unfolded.
+"""
+
+import tracemalloc
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cache
+from struct import pack
+from zlib import compress
+
+import pyarrow as pa  # type: ignore[import-untyped]
+import pytest
+
+from protocol.compression import DECOMPRESSED_BYTES_MAX, CompressionError, decompress, inflate
+from protocol.message import MessageRecord, decode_records, encode_record
+from protocol.sysflag import COMPRESSED, COMPRESSION_LZ4, COMPRESSION_ZLIB, COMPRESSION_ZSTD
+from spark.decoding.bodies import plain_body
+from storage.dump.log import record_fields
+from tests.security.inventors import unfolds
+from tests.support.brokers import STORE, SimulatedBroker
+from troupemq.client.message import MessageQueue, view_of
+
+UNFOLDED_BYTES = 10 << 30
+MADE_BYTES_MAX = DECOMPRESSED_BYTES_MAX + (8 << 20)
+"""With the packed body, and the piece that is being made."""
+
+
+def zstd(window_log: int, unfolded_bytes: int) -> bytes:
+    """A frame of blocks that repeat one byte: four bytes for 128 KiB."""
+    block_bytes = 128 << 10
+    head = pack("<IBB", 0xFD2FB528, 0, (window_log - 10) << 3)
+    block = pack("<I", block_bytes << 3 | 1 << 1)[:3] + b"\0"
+    last = pack("<I", block_bytes << 3 | 1 << 1 | 1)[:3] + b"\0"
+    return head + block * (unfolded_bytes // block_bytes - 1) + last
+
+
+@cache
+def lz4() -> bytes:
+    """Of 1 MB: this codec makes 255 bytes of one at most."""
+    packed: bytes = pa.compress(bytes(250_000_000), codec="lz4", asbytes=True)
+    return packed
+
+
+BOMBS: dict[str, tuple[int, Callable[[], bytes]]] = {
+    "zlib": (COMPRESSION_ZLIB, cache(lambda: unfolds(1 << 10))),
+    "lz4": (COMPRESSION_LZ4, lz4),
+    "zstd": (COMPRESSION_ZSTD, lambda: zstd(20, UNFOLDED_BYTES)),
+    "zstd with a window of 2 GiB": (COMPRESSION_ZSTD, lambda: zstd(31, UNFOLDED_BYTES)),
+}
+"""The kind and the body: zlib makes 1 GiB of 1 MB, zstd 10 GiB of 320 kB."""
+
+
+@pytest.fixture(params=BOMBS.values(), ids=[*BOMBS])
+def record(request: pytest.FixtureRequest) -> MessageRecord:
+    kind, make = request.param
+    body = make()
+    assert len(body) < 2 << 20
+    return MessageRecord("Topic", body, sys_flag=COMPRESSED | kind)
+
+
+def made_bytes(read: Callable[[], object]) -> int:
+    """The most that there was at once."""
+    tracemalloc.start()
+    try:
+        read()
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    return most
+
+
+@pytest.mark.heavy
+def test_a12_a_client_is_told_and_unfolds_so_much_and_no_more(record: MessageRecord) -> None:
+    """The console and the commands read bodies as clients do."""
+    view = view_of(record, MessageQueue("Topic", "broker-a", 0))
+
+    def read() -> None:
+        with pytest.raises(CompressionError, match=r"longer than 67108864 bytes|cannot be read"):
+            view.body  # noqa: B018
+
+    assert made_bytes(read) < MADE_BYTES_MAX
+
+
+@pytest.mark.heavy
+def test_a12_a_dump_shows_the_body_as_it_is_stored(record: MessageRecord) -> None:
+    (stored,) = decode_records(encode_record(record))
+    assert made_bytes(lambda: record_fields(stored, 0)) < 16 << 20
+
+
+@pytest.mark.heavy
+def test_a12_spark_leaves_the_body_out(record: MessageRecord) -> None:
+    def read() -> None:
+        assert plain_body(record.body, record.sys_flag) is None
+
+    assert made_bytes(read) < MADE_BYTES_MAX
+
+
+def test_a12_a_broker_hands_a_body_on_as_it_came(record: MessageRecord) -> None:
+    store = replace(STORE, commit_log_file_bytes=4 << 20)
+    made = SimulatedBroker(1, store_config=store)
+    made.make_topic()
+
+    def attempt() -> None:
+        assert made.send(record.body, sys_flag=record.sys_flag).code == 0
+        made.system.advance(1000)
+        (answer,) = decode_records(bytes(made.pull().body or b""))
+        assert answer.body == record.body
+
+    assert made_bytes(attempt) < 32 << 20
+    made.stop()
+
+
+def test_a12_what_these_codecs_unfold_within_the_limit_is_read() -> None:
+    """So that the attempts above are refused for their length."""
+    body = bytes(1 << 20)
+    assert plain_body(zstd(20, len(body)), COMPRESSED | COMPRESSION_ZSTD) == body
+    packed: bytes = pa.compress(body, codec="lz4", asbytes=True)
+    assert plain_body(packed, COMPRESSED | COMPRESSION_LZ4) == body
+    assert decompress(compress(body), COMPRESSED | COMPRESSION_ZLIB) == body
+
+
+@pytest.mark.parametrize("size", [0, 1, (4 << 20) - 1, 4 << 20, (4 << 20) + 1, 9 << 20])
+def test_a12_a_body_as_long_as_the_limit_is_whole_and_one_byte_more_is_too_long(size: int) -> None:
+    body = bytes(range(256)) * (size // 256) + bytes(size % 256)
+    packed = compress(body, 1)
+    assert inflate(packed, size) == body
+    for cut in (packed[:-1], packed[:-4], packed[:2]):
+        with pytest.raises(CompressionError, match="cut off"):
+            inflate(cut, size + 1)
+    if size:
+        with pytest.raises(CompressionError, match=f"longer than {size - 1} bytes"):
+            inflate(packed, size - 1)
