@@ -27,9 +27,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha1, sha256
 from hmac import compare_digest
+from json import JSONEncoder
 from typing import TYPE_CHECKING
-
-from orjson import JSONEncodeError, dumps
 
 from protocol.codes import SerializeType
 from protocol.command import RemotingCommand
@@ -48,6 +47,8 @@ CREDENTIALS = frozenset((ACCESS_KEY, SECURITY_TOKEN, SIGNATURE, TIMESTAMP, SEAL)
 UNIQUE_KEY_QUERY = "_UNIQUE_KEY_QUERY"
 """A field of QUERY_MESSAGE that the client of 4.9.7 signs and the broker of 4.9.7 leaves out."""
 
+_as_json = JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
+"""Not orjson's, which takes 3 µs less: tasks of Spark have pyarrow and numpy only."""
 _BLOCK_BYTES = 64
 _INNER, _OUTER = 0x36, 0x5C
 Buffer = bytes | bytearray | memoryview
@@ -126,15 +127,8 @@ def _outline(
     sizes = [*map(len, values)]
     if not "".join(values).isascii():
         sizes = [len(value.encode("utf-8", "replace")) for value in values]
-    body_bytes = len(body or b"")
-    try:
-        return dumps((int(code), timestamp, body_bytes, names, sizes))
-    except JSONEncodeError:  # half a character, which is sent as a question mark
-        return dumps((int(code), timestamp, body_bytes, [*map(_as_sent, names)], sizes))
-
-
-def _as_sent(text: str) -> str:
-    return text.encode("utf-8", "replace").decode()
+    text = _as_json((int(code), timestamp, len(body or b""), names, sizes))
+    return text.encode("utf-8", "replace")  # half a character is sent as a question mark
 
 
 def _in_order(fields: Mapping[str, str]) -> list[str]:

@@ -126,6 +126,8 @@ LONG_FILES = {
     "remoting/tls_socket.py": "one object of OpenSSL, both ways: what it reads it may answer",
     "storage/queues/consume_queues.py": "the path of every unit, from a send and from recovery",
     "tests/security/test_attempts_on_console.py": "a file for each family of attempts",
+    "tests/security/test_attempts_on_reading.py": "the same",
+    "tests/security/test_tls_of_servers.py": "the same",
     "troupemq/masters/supervisor.py": "its process imports nothing of ours: it is one file",
 }
 """Files above FILE_LINES, and why they are not split."""

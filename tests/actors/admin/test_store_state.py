@@ -16,6 +16,7 @@ def test_what_the_store_holds_is_told_with_every_damaged_place() -> None:
     made = SimulatedBroker(3)
     made.make_topic(queues=2)
     made.send()
+    made.system.drain()  # until it is dispatched
     store = made.broker.store
     store.damage.add(10, 30, "its CRC is wrong")
     store.damage.add(50, 60, "no record begins there")
