@@ -10,6 +10,7 @@ from click.testing import CliRunner, Result
 
 from protocol.bodies_admin import TopicList
 from protocol.codes import RequestCode, ResponseCode
+from tests.compat.patience import wait_until
 from tests.support.sockets import serving_broker, serving_namesrv
 from tests.troupemq.fake_server import FakeServer, serve_routes
 from troupemq.cli import cli
@@ -32,7 +33,9 @@ def run(tmp_path: Path) -> Iterator[Run]:
     """Commands against a broker that has messages in two topics."""
     with serving_namesrv(tmp_path / "names") as names:
         address = f"127.0.0.1:{names.port}"
-        with serving_broker(tmp_path / "store", namesrv_address=address):
+        with serving_broker(tmp_path / "store", namesrv_address=address) as served:
+            registered = served.broker.attachment.registered
+            wait_until(lambda: registered.value == 1, "the broker is registered")
             with Producer("pg", address) as producer:
                 producer.send(Message("Other", b"another one"))
             yield running(address)

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.compat.patience import wait_until
 from tests.support.sockets import serving_broker, serving_namesrv
 from troupemq.client.admin import Admin
 from troupemq.client.errors import BrokerError, MessageIllegal, RouteNotFound
@@ -18,11 +19,22 @@ def cluster(tmp_path: Path) -> Iterator[tuple[Admin, Producer]]:
     with serving_namesrv(tmp_path / "names") as names:
         address = f"127.0.0.1:{names.port}"
         with (
-            serving_broker(tmp_path / "store", namesrv_address=address),
+            serving_broker(tmp_path / "store", namesrv_address=address) as running,
             Admin(address) as admin,
             Producer("pg", address) as producer,
         ):
+            registered = running.broker.attachment.registered
+            wait_until(lambda: registered.value == 1, "the broker is registered")
+            admin.create_topic("T")
+            wait_until(lambda: is_known(admin, "T"), "the name server knows the topic")
             yield admin, producer
+
+
+def is_known(admin: Admin, topic: str) -> bool:
+    try:
+        return bool(admin.queues(topic))
+    except RouteNotFound:
+        return False
 
 
 def sent(producer: Producer, count: int, key: str) -> list[SendResult]:
