@@ -201,6 +201,7 @@ class SendBack(Responder):
         self._put_message.tell(InternalAppend([own], self.address, token, topics=wanted))
 
     def _checked_group(self, name: str) -> SubscriptionGroupConfig:
+        self._groups.check(name)
         group = self._groups.find(name)
         if group is None:
             raise RemoteError(

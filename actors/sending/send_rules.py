@@ -114,8 +114,9 @@ class SendRules:
         return config
 
     def check_producers(self, group: str) -> None:
-        """Raises RefusedError for a name that no group may have; 4.9.7 takes any."""
-        if fault := group_name_fault(group):
+        """Raises RefusedError for a name that no group may have; 4.9.7 takes any. None at all, as
+        some clients have it, is no harm."""
+        if group and (fault := group_name_fault(group)):
             raise RefusedError(ResponseCode.SYSTEM_ERROR, fault)
 
     def unknown_topic(self, topic: str) -> RefusedError:

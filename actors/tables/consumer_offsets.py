@@ -293,8 +293,6 @@ class ConsumerOffsets(TickedTable):
         header = QueryConsumerOffsetHeader.decode(request.command.fields)
         offset = self._offset(header.consumer_group, header.topic, header.queue_id)
         if offset < 0:
-            if header.consumer_group not in self._consumers.value:
-                check_group_name(header.consumer_group)
             if not self._starts_in_memory(header.topic, header.queue_id):
                 raise RemoteError(
                     ResponseCode.QUERY_NOT_FOUND,

@@ -68,16 +68,13 @@ class GroupFinder:
         self._config = config
 
     def find(self, group: str) -> SubscriptionGroupConfig | None:
-        """The group's settings; None when it does not exist and may not be made. Raises RemoteError
-        for a name that no group may have."""
+        """The group's settings; None when it does not exist and may not be made."""
         found = self._groups.value.get(group)
-        if found is not None:
-            return found
-        check_group_name(group)
-        if self._config.auto_create_group_enable or group.startswith(SYSTEM_GROUP_PREFIX):
+        may_be_made = self._config.auto_create_group_enable or group.startswith(SYSTEM_GROUP_PREFIX)
+        if found is None and may_be_made:
             self._table.tell(CreateGroup(group))
             return None if self.is_full else SubscriptionGroupConfig(group)
-        return None
+        return found
 
     def check(self, group: str) -> None:
         """Raises RemoteError for a name that no group may have; one that is there may, whatever it

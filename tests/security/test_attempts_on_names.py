@@ -134,15 +134,10 @@ def uses_of(group: str, made: SimulatedBroker) -> dict[str, RemotingCommand]:
     stored = made.stored(made.send(b"body"))
     back = ConsumerSendMsgBackHeader(stored.physical_offset, group, 0)
     config = SubscriptionGroupConfig(group).encode()
-    queue = QueryConsumerOffsetHeader(group, "Topic", 0)
     reply = send_command(producer_group=group)
-    lock = LockBatchRequest("client", group, [MessageQueue("Topic", "broker-a", 0)]).encode()
-    return {
+    found = {
         "200": RemotingCommand(Code.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=config),
         "36": RemotingCommand(Code.CONSUMER_SEND_MSG_BACK, back.encode()),
-        "11": pull_command(consumer_group=group),
-        "11 without a subscription": pull_command(consumer_group=group, expression=None),
-        "361": replace(pull_command(consumer_group=group), code=Code.LITE_PULL_MESSAGE),
         "34": heartbeat(group),
         "34 beside one that is": heartbeat("consumers", group),
         "34 of a producer": heartbeat(group, producers=True),
@@ -150,14 +145,17 @@ def uses_of(group: str, made: SimulatedBroker) -> dict[str, RemotingCommand]:
         "15": RemotingCommand(
             Code.UPDATE_CONSUMER_OFFSET, UpdateConsumerOffsetHeader(group, "Topic", 0, 1).encode()
         ),
-        "14": RemotingCommand(Code.QUERY_CONSUMER_OFFSET, queue.encode()),
-        "41": RemotingCommand(Code.LOCK_BATCH_MQ, body=lock),
         "310": send_command(producer_group=group),
         "320": send_command(b"", producer_group=group, batch=True),
         "310 to a new topic": send_command(topic="New", producer_group=group),
         "310 to a retry topic": send_command(topic="%RETRY%consumers", producer_group=group),
         "325": replace(reply, code=Code.SEND_REPLY_MESSAGE_V2),
     }
+    return (
+        found
+        if group
+        else {use: found[use] for use in found if use[:2] != "31" and use[:2] != "32"}
+    )
 
 
 @pytest.mark.parametrize("name", GROUP_NAMES.values(), ids=GROUP_NAMES.keys())
@@ -180,6 +178,37 @@ def test_a17_a_group_that_is_a_path_is_refused_by_text_and_makes_nothing(name: s
     assert tables_of(made) == before
     assert made.broker.store.commit_log.end_offset == end
     assert places_of(made) == files
+    made.stop()
+
+
+@pytest.mark.parametrize("name", GROUP_NAMES.values(), ids=GROUP_NAMES.keys())
+def test_a17_a_group_that_is_a_path_reads_as_there_and_makes_nothing(name: str) -> None:
+    made = SimulatedBroker(1)
+    made.make_topic()
+    made.send()
+    made.pull()
+    made.system.advance(20_000)
+    before, files = tables_of(made), places_of(made)
+    lock = LockBatchRequest("client", name, [MessageQueue("Topic", "broker-a", 0)]).encode()
+    query = QueryConsumerOffsetHeader(name, "Topic", 0)
+    pull = pull_command(consumer_group=name)
+    for command, code in (
+        (pull, ResponseCode.SUCCESS),
+        (replace(pull, code=Code.LITE_PULL_MESSAGE), ResponseCode.SUCCESS),
+        (pull_command(consumer_group=name, expression=None), 24),
+        (RemotingCommand(Code.QUERY_CONSUMER_OFFSET, query.encode()), ResponseCode.SUCCESS),
+        (RemotingCommand(Code.LOCK_BATCH_MQ, body=lock), ResponseCode.SUCCESS),
+    ):
+        assert made.ask(command).code == code, command
+    made.system.advance(20_000)
+    assert tables_of(made) == before
+    assert places_of(made) == files
+    made.stop()
+
+
+def test_a17_a_send_without_a_group_goes_on() -> None:
+    made = SimulatedBroker(1)
+    assert made.send(producer_group="").code == 0
     made.stop()
 
 
