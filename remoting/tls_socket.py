@@ -242,11 +242,33 @@ class TlsSocket:
 
     def _few(self, scratch: _Scratch, size: int) -> bytes:
         """What is found with these bytes, which begin with a record: nearly always the whole."""
-        given, incoming = scratch.given, self._incoming
+        self._incoming.write(scratch.taken[:size])
+        found, with_data, is_whole = self._drained(scratch.given, 0)
+        if not is_whole or (size > LEAST_BYTES and 2 * found < size):
+            at = begun = 0
+            while at < size:
+                at, more = self._part(scratch.bytes, at, size)
+                begun += more
+            self._note(size, begun, with_data)
+        return bytes(scratch.given[:found])
+
+    def _decrypted(self, scratch: _Scratch, size: int, found: int) -> tuple[int, int]:
+        """How much is found with these bytes, and how many records had any of it."""
+        at = records = 0
+        while at < size and not self._is_over:
+            at, begun = self._part(scratch.bytes, begin := at, size)
+            self._incoming.write(scratch.taken[begin:at])
+            found, with_data, _ = self._drained(scratch.given, found)
+            self._note(at - begin, begun, with_data)
+            records += with_data
+        return found, records
+
+    def _drained(self, given: memoryview, found: int) -> tuple[int, int, bool]:
+        """How much is found once OpenSSL has told all it can, in how many records, and False where
+        the rest of a record has not come, or the last was empty."""
+        incoming = self._incoming
         read: Any = self._tls.read  # its buffer need not be a bytearray
-        incoming.write(scratch.taken[:size])
-        found = with_data = 0
-        is_whole = True
+        with_data = 0
         try:
             while incoming.pending:
                 count = read(RECORD_BYTES, given[found:])
@@ -255,38 +277,9 @@ class TlsSocket:
                     break
                 found += count
                 with_data += 1
-        except SSLWantReadError:  # the rest of a record has not come, or the last was empty
-            is_whole = False
-        if not is_whole or (size > LEAST_BYTES and 2 * found < size):
-            at = begun = 0
-            while at < size:
-                at, more = self._part(scratch.bytes, at, size)
-                begun += more
-            self._note(size, begun, with_data)
-        return bytes(given[:found])
-
-    def _decrypted(self, scratch: _Scratch, size: int, found: int) -> tuple[int, int]:
-        """How much is found with these bytes, and how many records had any of it."""
-        taken, given, incoming = scratch.taken, scratch.given, self._incoming
-        read: Any = self._tls.read
-        at = records = 0
-        while at < size and not self._is_over:
-            at, begun = self._part(scratch.bytes, begin := at, size)
-            incoming.write(taken[begin:at])
-            with_data = 0
-            try:
-                while incoming.pending:
-                    count = read(RECORD_BYTES, given[found:])
-                    if not count:
-                        self._end()
-                        break
-                    found += count
-                    with_data += 1
-            except SSLWantReadError:
-                pass
-            self._note(at - begin, begun, with_data)
-            records += with_data
-        return found, records
+        except SSLWantReadError:
+            return found, with_data, False
+        return found, with_data, True
 
     def _part(self, taken: bytearray, at: int, size: int) -> tuple[int, int]:
         """The end of the next PART_RECORDS at most, and how many of them begin in it."""
