@@ -385,11 +385,11 @@ class Admission:
         self,
         sends: Sends,
         send: Send,
-        error: RefusedError | RemoteError,
+        error: RefusedError,
         context: SendContext | None,
     ) -> None:
         try:
             self._check(sends, send)
-        except (RefusedError, RemoteError) as earlier:
+        except RefusedError as earlier:
             error = earlier
         self._answers.refused(sends, send, error, context)
