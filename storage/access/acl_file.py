@@ -37,6 +37,8 @@ from storage.errors import StoreError
 
 FILE_BYTES_MAX = 1 << 20
 _DEPTH_MAX = 8
+_DEPTH_WORDS = "maximum nesting depth"
+"""libyaml's, of a thousand and more."""
 _DIGITS_MAX = 18
 """A longer number stays text: nobody counts so far, and JSON has no room for it."""
 
@@ -281,6 +283,8 @@ class _Reader:
         except (yaml.YAMLError, ValueError, OverflowError) as error:
             mark = getattr(error, "problem_mark", None)
             line = f" in line {mark.line + 1}" if mark is not None else ""
+            if _DEPTH_WORDS in str(error):  # libyaml 0.2.6 looks so far ahead
+                raise AclFileError(f"{self._path}: it lies too deep{line}.") from None
             raise AclFileError(f"{self._path}: it is no YAML{line}.") from None
 
     def whole(self) -> dict[str, Any]:
