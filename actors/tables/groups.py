@@ -8,7 +8,7 @@ Tells: config_writer, ConsumerOffsets (`ForgetOffsets`; of a slave `GroupsGone`)
 Source: broker/subscription/SubscriptionGroupManager.java.
 """
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from structlog import get_logger
@@ -20,7 +20,7 @@ from actors.engine.published import Published
 from actors.network.request import Request, serves, short_body
 from actors.tables.consumer_offsets import ForgetOffsets, GroupsGone
 from actors.tables.names import check_group_name
-from actors.tables.persisted import PersistedTable
+from actors.tables.persisted import BatchedTable, Then
 from actors.tables.topics import SLAVE_REFUSES
 from protocol.bodies import DataVersion, SubscriptionGroupConfig, SubscriptionGroupTable
 from protocol.codes import RequestCode, ResponseCode
@@ -88,7 +88,7 @@ class GroupFinder:
         return 0 < self._config.auto_groups_max <= len(self._groups.value)
 
 
-class GroupTable(PersistedTable):
+class GroupTable(BatchedTable):
     """Lives on the loop."""
 
     def __init__(
@@ -126,7 +126,8 @@ class GroupTable(PersistedTable):
         self._taken = SubscriptionGroupTable(dict(self._groups), self._version)
         self._published.value = dict(self._groups)
         if found or loaded.is_to_be_saved:
-            self._save()
+            self.changed()
+            self.save_changes()
 
     @handles(CreateGroup)
     def on_create(self, message: CreateGroup) -> None:
@@ -160,8 +161,7 @@ class GroupTable(PersistedTable):
             self._groups = dict(table.subscription_group_table)
             self._version = table.data_version
             log.info("groups taken over from the master", groups=len(self._groups))
-            self._published.value = dict(self._groups)
-            self._save()
+            self.changed()
 
     @serves(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP)
     def update_and_create(self, request: Request) -> RemotingCommand | None:
@@ -199,17 +199,16 @@ class GroupTable(PersistedTable):
         table = SubscriptionGroupTable(self._groups, self._version)
         return request.command.answer(body=table.encode())
 
-    def _put(
-        self, config: SubscriptionGroupConfig, then: Callable[[str], None] | None = None
-    ) -> None:
+    def _put(self, config: SubscriptionGroupConfig, *thens: Then) -> None:
         self._groups[config.group_name] = config
-        self._changed(then)
+        self._changed(*thens)
 
-    def _changed(self, then: Callable[[str], None] | None = None) -> None:
+    def _changed(self, *thens: Then) -> None:
         self._version = self._version.next(self.system.clock.now_ms())
-        self._published.value = dict(self._groups)
-        self._save(then)
+        self.changed(*thens)
 
-    def _save(self, then: Callable[[str], None] | None = None) -> None:
+    def write(self, thens: Sequence[Then]) -> None:
+        """The next pull finds the new groups, on disk or not."""
         table = SubscriptionGroupTable(dict(self._groups), self._version)
-        self.save(lambda: format_groups(table), then)
+        self._published.value = table.subscription_group_table
+        self.save(lambda: format_groups(table), *thens)

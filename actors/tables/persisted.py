@@ -10,14 +10,14 @@ holds all the same, whoever asked for it gets an error, and the ConfigWriter tri
 """
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import count
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from structlog import get_logger
 
-from actors.engine.actor import handles
+from actors.engine.actor import BatchEnd, handles
 from actors.engine.address import Address
 from actors.network.request import Request, Responder
 from actors.tables.config_writer import FileWritten, WriteFile
@@ -28,6 +28,8 @@ from storage.tables.left_out import LeftOut, Parse
 log = get_logger(__name__)
 
 T = TypeVar("T")
+Then: TypeAlias = Callable[[str], None]
+"""What is to be done when a change is on disk; it is told why it is not there, or nothing."""
 
 LEFT_OUT_LINES_MAX = 50
 """Lines about entries of one file; what comes after is counted."""
@@ -55,7 +57,7 @@ class PersistedTable(Responder):
         """Of the two of this table, found so at the start."""
         self._left_out: tuple[LeftOut, ...] = ()
         """Until they are in the side file."""
-        self._unwritten: deque[tuple[int, Callable[[str], None]]] = deque()
+        self._unwritten: deque[tuple[int, Then]] = deque()
         self._dropped_count = 0
 
     @property
@@ -81,15 +83,13 @@ class PersistedTable(Responder):
         self._broken, self._left_out = loaded.broken, loaded.left_out
         return loaded
 
-    def save(self, text: Callable[[], str], then: Callable[[str], None] | None = None) -> None:
+    def save(self, text: Callable[[], str], *thens: Then) -> None:
         """Writes what `text` returns, in another thread: it may look at nothing that changes.
 
-        `then` is called here once it is on disk, with nothing to say, or once the disk has refused
-        it, with its reason.
+        `thens` are called here, one after another, when it is on disk or the disk has refused it.
         """
         self._serial = next(_serials)
-        if then is not None:
-            self._unwritten.append((self._serial, then))
+        self._unwritten.extend((self._serial, then) for then in thens)
         serial, broken, left_out = self._serial, self._broken, self._left_out
         self._config_writer.tell(
             WriteFile(self._path, text, serial, self.address, broken, left_out)
@@ -130,6 +130,57 @@ class PersistedTable(Responder):
     def can_stop(self) -> bool:
         """Not before everything is written: what is told last may otherwise come too late."""
         return self._written_serial >= self._serial
+
+
+class BatchedTable(PersistedTable):
+    """Base of those whose file follows at the end of each batch: whoever brings a thousand changes
+    at once has the whole table copied and written once."""
+
+    def __init__(self, path: str, config_writer: Address) -> None:
+        super().__init__(path, config_writer)
+        self._is_changed = False
+        self._thens: list[Then] = []
+        """Of the changes that are not on their way to the disk yet."""
+
+    def write(self, thens: Sequence[Then]) -> None:
+        """Calls `save` with the text of the table as it is now, and these."""
+        raise NotImplementedError
+
+    def changed(self, *thens: Then) -> None:
+        """The table is another one."""
+        self._is_changed = True
+        self._thens += thens
+
+    def when_saved(self, then: Callable[[], None]) -> None:
+        """At once, or when the changes that have been made until now are on disk."""
+        if self._is_changed:
+            self._thens.append(lambda _: then())
+        elif self._unwritten:
+            self._unwritten.append((self._serial, lambda _: then()))
+        else:
+            then()
+
+    def save_changes(self) -> None:
+        """Saves the table if something has changed."""
+        if self._is_changed:
+            thens, self._thens = self._thens, []
+            self._is_changed = False
+            self.write(thens)
+
+    @handles(BatchEnd)
+    def on_batch_end(self, _: BatchEnd) -> None:
+        """The file follows."""
+        self.save_changes()
+
+    def on_failure(self, *reason: object) -> None:
+        """What had changed before goes to the disk, too."""
+        self.save_changes()
+        super().on_failure(*reason)
+
+    def can_stop(self) -> bool:
+        """Once the last changes are in the file."""
+        self.save_changes()
+        return super().can_stop()
 
 
 class TickedTable(PersistedTable):

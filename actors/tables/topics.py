@@ -13,7 +13,7 @@ was told of.
 Source: broker/topic/TopicConfigManager.java, AdminBrokerProcessor.updateAndCreateTopic.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from structlog import get_logger
@@ -24,7 +24,7 @@ from actors.engine.address import Address
 from actors.engine.published import Published
 from actors.network.request import Request, serves
 from actors.tables.names import check_topic_name
-from actors.tables.persisted import PersistedTable
+from actors.tables.persisted import BatchedTable, Then
 from actors.tables.registering import (
     NameServersTold,
     RegisterAll,
@@ -137,7 +137,7 @@ class PermissionChanged:
     """The broker as a whole may be read or written otherwise than before."""
 
 
-class TopicTable(PersistedTable):
+class TopicTable(BatchedTable):
     """Lives on the loop."""
 
     def __init__(
@@ -183,11 +183,12 @@ class TopicTable(PersistedTable):
         self._taken = self._topics.table()
         self._publish(self._taken)
         if found or loaded.is_to_be_saved:
-            self._changed(self._completed)
+            self.changed(self._completed)
+            self.save_changes()
         else:
-            self._completed(self._taken, "")
+            self._completed("")
 
-    def _completed(self, _: TopicConfigTable, refusal: str) -> None:
+    def _completed(self, refusal: str) -> None:
         """What is in the log is in the file, too."""
         if not refusal and not self._config.is_slave:
             self._clean_files.tell(TablesComplete())
@@ -199,7 +200,7 @@ class TopicTable(PersistedTable):
         """Makes the topic, or says that it may not be made."""
         config = self._topics.configs.get(message.topic)
         if config is not None:
-            self._when_saved(lambda: message.reply_to.tell(TopicReady(message.topic, config)))
+            self.when_saved(lambda: message.reply_to.tell(TopicReady(message.topic, config)))
             return
         made = self._topics.made_from_default(
             message.topic, message.default_topic, message.queue_nums, unit_mode=message.unit_mode
@@ -227,20 +228,20 @@ class TopicTable(PersistedTable):
             self._create(made, message.reply_to)
         elif message.reply_to is not None:
             reply_to = message.reply_to
-            self._when_saved(lambda: reply_to.tell(TopicReady(message.topic, config)))
+            self.when_saved(lambda: reply_to.tell(TopicReady(message.topic, config)))
 
     @handles(WhenRegistered)
     def on_when_registered(self, message: WhenRegistered) -> None:
         """By then they are in the file, and the name servers come next, if there are any."""
         to = self._registration
-        self._when_saved(lambda: to.tell(message) if to.is_up else message.pass_on())
+        self.when_saved(lambda: to.tell(message) if to.is_up else message.pass_on())
 
     @handles(SetOrderTopics)
     def on_set_order_topics(self, message: SetOrderTopics) -> None:
         """Takes over which topics are ordered."""
         if self._topics.set_order(message.topics, self.system.clock.now_ms()):
             log.info("ordered topics changed", topics=sorted(message.topics))
-            self._changed()
+            self.changed()
 
     @handles(TakeTopics)
     def on_take_topics(self, message: TakeTopics) -> None:
@@ -260,7 +261,7 @@ class TopicTable(PersistedTable):
         self._taken = table
         self._topics.replace(table)
         log.info("topics taken over from the master", topics=len(table.topic_configs))
-        self._changed(lambda *_: self._remove_gone(message))
+        self.changed(lambda *_: self._remove_gone(message))
 
     def _remove_gone(self, message: TakeTopics) -> None:
         """Again and again until no record of before the deletion can come any more."""
@@ -277,7 +278,7 @@ class TopicTable(PersistedTable):
     def on_permission_changed(self, _: PermissionChanged) -> None:
         """Every topic is registered anew, as another version of the table."""
         self._topics.version = self._topics.version.next(self.system.clock.now_ms())
-        self._changed(lambda *_: self._registration.tell(RegisterAll()))
+        self.changed(lambda *_: self._registration.tell(RegisterAll()))
 
     # --- asked by administrators
 
@@ -302,16 +303,18 @@ class TopicTable(PersistedTable):
         log.info("topic updated", topic=header.topic, peer=request.peer.remote)
         self._topics.put(config, self.system.clock.now_ms())
 
-        def answer(table: TopicConfigTable, refusal: str) -> None:
+        version = self._topics.version
+
+        def answer(refusal: str) -> None:
             """When the name servers know, as in 4.9.7: who was answered may ask for the route."""
-            self._registration.tell(RegisterTopic(config, table.data_version))
+            self._registration.tell(RegisterTopic(config, version))
             told = WhenRegistered(NameServersTold(request, refusal), self.address)
             if self._registration.is_up:
                 self._registration.tell(told)
             else:
                 told.pass_on()
 
-        self._changed(answer)
+        self.changed(answer)
         return None
 
     @handles(NameServersTold)
@@ -338,13 +341,13 @@ class TopicTable(PersistedTable):
             self._clean_files.tell(RemoveTopic(topic, request))
             return None
 
-        def remove(_: TopicConfigTable, refusal: str) -> None:
+        def remove(refusal: str) -> None:
             if refusal:
                 self.answer_saved(request, refusal)
             else:
                 self._clean_files.tell(RemoveTopic(topic, request))
 
-        self._changed(remove)
+        self.changed(remove)
         return None
 
     @serves(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER)
@@ -367,33 +370,17 @@ class TopicTable(PersistedTable):
     def _create(self, config: TopicConfig, reply_to: Address | None) -> None:
         self._topics.put(config, self.system.clock.now_ms())
 
-        def announce(*_: object) -> None:
+        def announce(_: str) -> None:
             self._registration.tell(RegisterAll())
             if reply_to is not None:
                 reply_to.tell(TopicReady(config.topic_name, config))
 
-        self._changed(announce)
+        self.changed(announce)
 
-    def _changed(self, then: Callable[[TopicConfigTable, str], None] | None = None) -> None:
-        """Saves the table as it is now, then publishes that, then does `then`.
-
-        That gets the table, and why the disk has refused it, if it has.
-        """
+    def write(self, thens: Sequence[Then]) -> None:
+        """Saves the table as it is now, then publishes that, then does the rest."""
         table = self._topics.table()
-
-        def saved(refusal: str) -> None:
-            self._publish(table)
-            if then is not None:
-                then(table, refusal)
-
-        self.save(lambda: format_topics(table), saved)
-
-    def _when_saved(self, then: Callable[[], None]) -> None:
-        """At once, or when the changes that are on their way to the disk have arrived."""
-        if self._unwritten:
-            self._unwritten.append((self._serial, lambda _: then()))
-        else:
-            then()
+        self.save(lambda: format_topics(table), lambda _: self._publish(table), *thens)
 
     def _publish(self, table: TopicConfigTable) -> None:
         self._published_table.value = table

@@ -10,16 +10,17 @@ import pytest
 from actors.config import BrokerConfig
 from actors.engine.published import Published
 from actors.engine.supervisor import ChildSpec
+from actors.network.request import Request
 from actors.tables.config_writer import ConfigWriter
 from actors.tables.groups import CreateGroup, GroupConfigs, GroupFinder, GroupTable
 from protocol.bodies import SubscriptionGroupConfig, SubscriptionGroupTable
 from protocol.codes import RequestCode, ResponseCode
 from protocol.frame import decode_frame
 from storage.files.disk import Disk
-from storage.tables.groups import ALWAYS_PRESENT
+from storage.tables.groups import ALWAYS_PRESENT, parse_groups
 from tests.support.fake_disk import FakeDisk
 from tests.support.golden import frames
-from tests.support.peers import Told, ask, request, simulated
+from tests.support.peers import RecordingPeer, Told, ask, request, simulated
 from tests.support.simulation import SimulatedSystem
 
 PATH = "/store/config/subscriptionGroup.json"
@@ -68,6 +69,44 @@ def test_a_group_that_somebody_uses_is_made_once_and_kept() -> None:
         assert SubscriptionGroupTable.decode(answer.body).data_version.counter == 1
     with group_table(disk) as (_, groups):
         assert "G" in groups.value
+
+
+def test_groups_that_come_together_are_copied_and_written_once_a_batch() -> None:
+    """A heartbeat may bring a thousand: a copy of the table for each held everybody up."""
+    writer, offsets = Told("config_writer"), Told("consumer_offsets")
+    groups: Published[GroupConfigs] = Published({})
+
+    def made(_: object) -> GroupTable:
+        config, to = BrokerConfig(broker_name="b"), writer.address
+        return GroupTable(
+            config, PATH, groups=groups, config_writer=to, consumer_offsets=offsets.address
+        )
+
+    with simulated() as system:
+        system.start(ChildSpec("groups", made))
+        table, peer = system.address("groups"), RecordingPeer()
+        table.tell(Request(request(UPDATE, body=b'{"groupName":"asked"}'), peer))
+        for number in range(1000):
+            table.tell(CreateGroup(f"G{number}"))
+        system.drain()
+        *earlier, write = writer.take()
+        assert len(earlier) < 50, "one for each batch, whose lengths are drawn"
+        assert len(groups.value) == len(ALWAYS_PRESENT) + 1001
+        assert parse_groups(write.text()).subscription_group_table == groups.value
+        assert peer.received == [], "it is not on disk yet"
+        write.done()
+        system.drain()
+        assert [answer.code for answer in peer.received] == [0]
+
+
+def test_groups_made_before_a_failure_are_written_all_the_same() -> None:
+    for _ in range(20):  # each draws where batches end
+        disk = FakeDisk()
+        with group_table(disk) as (system, _):
+            system.address("groups").tell(CreateGroup("G"))
+            system.address("groups").tell("nothing that it knows")
+            system.drain()
+        assert b'"G"' in disk.read_bytes(PATH)
 
 
 def test_a_group_is_found_before_it_is_made() -> None:

@@ -1,11 +1,15 @@
-"""Tests of actors/tables/persisted.py: what nobody waits for is named, but not every time."""
+"""Tests of actors/tables/persisted.py: a batch is on disk before anybody is told; what nobody waits
+for is named, but not every time."""
 
 from structlog.testing import capture_logs
 
 from actors.engine.rarely import MINUTE_MS
+from actors.tables.topics import CreateTopicOnSend
 from protocol.codes import RequestCode
 from protocol.headers.admin import CreateTopicHeader
-from tests.actors.tables.test_topics import topic_table
+from storage.tables.topics import parse_topics
+from tests.actors.tables.test_topics import PATH, topic_table
+from tests.support.fake_disk import FakeDisk
 from tests.support.peers import RecordingPeer, request, tell
 
 
@@ -22,3 +26,18 @@ def test_one_way_changes_that_are_refused_are_told_once_a_minute() -> None:
         assert said[1]["dropped_in_all"] == 4
         assert said[0]["reason"] == "readQueueNums is -4: it has to be from 0 to 2147483647"
         assert "T" not in bench.topics.value
+
+
+def test_topics_that_come_together_are_all_on_disk_when_their_senders_are_told() -> None:
+    disk = FakeDisk()
+    with topic_table(disk) as bench:
+        written = bench.table.value.data_version.counter
+        for number in range(100):
+            message = CreateTopicOnSend(f"T{number}", "TBW102", 4, False, "p", bench.sender.address)
+            bench.system.address("topics").tell(message)
+            bench.system.address("topics").tell(message)  # it is there, and not on disk yet
+        bench.system.drain()
+        told = {ready.topic for ready in bench.sender.take()}
+        assert told == {f"T{number}" for number in range(100)} <= bench.topics.value.keys()
+        assert bench.table.value.data_version.counter == written + 100
+        assert told <= parse_topics(disk.read_bytes(PATH).decode()).topic_configs.keys()
