@@ -68,6 +68,8 @@ __all__ = ["Clients", "ConsumerView", "Subscription"]
 
 log = get_logger(__name__)
 
+_MANY = "many clients come and go"
+
 SCAN_MS = 10_000
 
 
@@ -159,8 +161,7 @@ class Clients(Responder):
             if self._has_no_room(name, self.producers.groups):
                 continue
             if self.producers.register(name, member):
-                client, peer = member.client_id, request.peer.remote
-                log.info("producer joined", group=name, client=client, peer=peer)
+                self._tell("producer joined", name, member)
         filtering = [each for each in consumers if self._filters_properties(each)]
         if filtering:
             self._filter_table.tell(RegisterFilters(filtering, request))
@@ -205,13 +206,8 @@ class Clients(Responder):
             self._log_mismatches(name)
         if done.rebalance:
             self._note(name, member, GroupEvent.JOINED if done.joined else GroupEvent.SUBSCRIBED)
-            log.info(
-                "consumer group changed",
-                group=name,
-                client=member.client_id,
-                peer=member.peer.remote,
-                members=len(self._consumers.groups[name].members),
-            )
+            members = len(self._consumers.groups[name].members)
+            self._tell("consumer group changed", name, member, members=members)
         return done.rebalance and (config is None or config.notify_consumer_ids_changed_enable)
 
     def _make_retry_topic(
@@ -272,7 +268,7 @@ class Clients(Responder):
 
     def _left(self, left: Left, why: str) -> None:
         name = left.group
-        log.info("consumer left", group=name, client=left.member.client_id, why=why)
+        self._tell("consumer left", name, left.member, why=why)
         self._stale.add(name)
         if left.is_gone:
             self._filter_table.tell(UnregisterFilters(name))
@@ -287,7 +283,13 @@ class Clients(Responder):
 
     def _log_mismatches(self, name: str) -> None:
         group = self._consumers.groups.get(name)
-        log_mismatches(name, () if group is None else group.mismatches)
+        if self.system.rarely.may_tell(_MANY, group=name):
+            log_mismatches(name, () if group is None else group.mismatches)
+
+    def _tell(self, event: str, name: str, member: Member, **about: object) -> None:
+        if self.system.rarely.may_tell(_MANY, group=name):
+            client, peer = member.client_id, member.peer.remote
+            log.info(event, group=name, client=client, peer=peer, **about)
 
     @handles(BatchEnd)
     def on_batch_end(self, _: BatchEnd) -> None:

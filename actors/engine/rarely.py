@@ -4,6 +4,8 @@ The first of a kind is told at once. What follows within a minute is counted, an
 by the first one after that minute, or by `tell_rest`, whichever comes sooner: with the fields of
 the last one as an example, `times`, and the first few `names`, if they have any.
 
+What an operator wants each of, such as clients that join, has a ceiling (`may_tell`).
+
 A kind is a name in the code, and perhaps something that an operator has set up, such as an account;
 never a text of who is warned of. So there are few of them.
 """
@@ -20,6 +22,8 @@ NAMES_MAX = 10
 """Of one line."""
 KINDS_MAX = 1000
 """Past them all of one event are one kind."""
+LINES_MAX = 200
+"""Of one kind in a minute where each has a line of its own."""
 TEXT_CHARS_MAX = 512
 """Of one field: strangers' texts may be as long as a header."""
 
@@ -45,6 +49,8 @@ class Rarely:
         """`now_ms` is a monotonic clock."""
         self._now_ms = now_ms
         self._kinds: dict[tuple[str, Hashable], _Kind] = {}
+        self._lines: dict[str, tuple[float, int]] = {}
+        """Of what `may_tell`: since when, how many."""
 
     def warn(
         self,
@@ -69,6 +75,18 @@ class Rarely:
             for name, each in fields.items()
         }
         self._tell_due(event, kind)
+
+    def may_tell(self, flood: str, **fields: str) -> bool:
+        """Whether there is room for one more line in this minute; past LINES_MAX `flood` is warned
+        of in its place. `flood` is a name in the code."""
+        now_ms = self._now_ms()
+        since_ms, count = self._lines.get(flood, (now_ms, 0))
+        if now_ms - since_ms >= MINUTE_MS:
+            since_ms, count = now_ms, 0
+        self._lines[flood] = since_ms, count + 1
+        if count >= LINES_MAX:
+            self.warn(flood, names=None, **fields)
+        return count < LINES_MAX
 
     def tell_rest(self) -> None:
         """Tells what was counted in minutes that are over, and forgets what is quiet."""

@@ -19,13 +19,7 @@ from actors.config import NamesrvConfig
 from actors.engine.actor import handles
 from actors.engine.address import Address
 from actors.naming.ceilings import READING_BYTES_MAX
-from actors.naming.holders import (
-    check_goodbye,
-    check_holder,
-    check_place,
-    holder_of,
-    warn_of_rival,
-)
+from actors.naming.holders import check_goodbye, check_holder, check_place, holder_of, warn_of_rival
 from actors.naming.kv_config import ORDER_TOPIC_CONFIG, KvConfig
 from actors.naming.registration_reader import (
     LARGE_BODY_BYTES,
@@ -170,7 +164,7 @@ class Namesrv(PersistedTable):
     ) -> RemotingCommand:
         self.registered_count += 1
         if is_new:
-            log.info("broker registered", broker=header.broker_address, name=header.broker_name)
+            self._tell("broker registered", header)
         ordered = self._kv.namespace(ORDER_TOPIC_CONFIG)
         return command.answer(
             fields=answer.encode(),
@@ -256,8 +250,12 @@ class Namesrv(PersistedTable):
         header = BrokerIdentityHeader.decode(request.command.fields)
         check_goodbye(self._routes, request.grant, header)
         self._routes.unregister(header.broker_name, header.broker_address, header.broker_id)
-        log.info("broker unregistered", broker=header.broker_address, name=header.broker_name)
+        self._tell("broker unregistered", header)
         return request.command.answer()
+
+    def _tell(self, event: str, header: RegisterBrokerHeader | BrokerIdentityHeader) -> None:
+        if self.system.rarely.may_tell("many brokers come and go", name=header.broker_name):
+            log.info(event, broker=header.broker_address, name=header.broker_name)
 
     @serves(RequestCode.QUERY_DATA_VERSION)
     def query_data_version(self, request: Request) -> RemotingCommand | None:

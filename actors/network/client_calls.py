@@ -152,7 +152,9 @@ class ClientCalls(Actor):
             message.done(CallEnd.CLOSED, f"send request to <{peer.remote}> failed")
             return
         if len(self._waiting) >= WAITING_MAX:
-            log.warning("too many calls to clients wait", waiting=WAITING_MAX, peer=peer.remote)
+            self.system.rarely.warn(
+                "too many calls to clients wait", waiting=WAITING_MAX, peer=peer.remote
+            )
             message.done(CallEnd.NOT_ASKED, f"more than {WAITING_MAX} calls to clients wait")
             return
         message.command.opaque = next_opaque()

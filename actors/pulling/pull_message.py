@@ -300,15 +300,16 @@ class PullMessage(Responder):
         """The answer to an offset that is out of range; a slave may only say: come again."""
         if not self._limits.correct_offsets:
             return ResponseCode.PULL_RETRY_IMMEDIATELY
-        log.info(
-            "pull offset moved",
-            group=header.consumer_group,
-            topic=header.topic,
-            queue_id=header.queue_id,
-            asked=header.queue_offset,
-            corrected=result.next_offset,
-            status=result.status.value,
-        )
+        if self.system.rarely.may_tell("many pull offsets moved", group=header.consumer_group):
+            log.info(
+                "pull offset moved",
+                group=header.consumer_group,
+                topic=header.topic,
+                queue_id=header.queue_id,
+                asked=header.queue_offset,
+                corrected=result.next_offset,
+                status=result.status.value,
+            )
         self._note_moved(header, result)
         return ResponseCode.PULL_OFFSET_MOVED
 

@@ -221,7 +221,7 @@ class ReplyMessage(Responder):
             return
         if not reply.is_pushed:
             why = message.why if message.answer is None else message.answer.remark
-            log.warning("reply not taken", client=reply.client_id, reason=why)
+            self.system.rarely.warn("reply not taken", client=reply.client_id, reason=why)
         self._pushed(reply, f"push reply message to {reply.client_id}fail.")
 
     # --- to the log
@@ -242,7 +242,8 @@ class ReplyMessage(Responder):
         record = self._record(reply)
         too_long = len(record.body) > self._store_config.max_message_bytes
         if too_long or len(record.properties) > PROPERTIES_BYTES_MAX:
-            log.warning("reply not stored", reason="MESSAGE_ILLEGAL", topic=record.topic)
+            reason = "MESSAGE_ILLEGAL"
+            self.system.rarely.warn("reply not stored", reason=reason, topic=record.topic)
             self._answer(reply)
             return
         waits = reply.properties.get(WAIT, "true").lower() == "true"
@@ -288,7 +289,8 @@ class ReplyMessage(Responder):
                 reply.context.queue_offset = result.queue_offset
                 reply.context.record_bytes = result.record_bytes
         else:
-            log.warning("reply not stored", reason=message.remark, topic=reply.header.topic)
+            topic = reply.header.topic
+            self.system.rarely.warn("reply not stored", reason=message.remark, topic=topic)
         self._answer(reply)
 
     def _place(self, reply: _Reply, message_id: str, queue_offset: int) -> None:

@@ -102,7 +102,10 @@ class Ends:
         delays_ms: Sequence[int],
         now_ms: Callable[[], int],
         stats: TransactionStats,
+        warn: Callable[..., None],
     ) -> None:
+        """`warn`: Rarely's."""
+        self._warn = warn
         self._log, self._config = commit_log, config
         self._standings = standings
         self._delays_ms = delays_ms
@@ -137,7 +140,7 @@ class Ends:
         settle = self.operation(standing.queue_offset, record.queue_id)
         if not end.is_commit or state == COMMITTING:
             if state == COMMITTING and not end.is_commit:
-                log.warning("rollback of what is committed", **_names(end))
+                self._warn("rollback of what is committed", **_names(end))
             records = [settle]
         else:
             committed = half.committed(standing.physical_offset, self._delays_ms)
@@ -175,7 +178,7 @@ class Ends:
         return InternalAppend(records, None, token, waits=half.waits, is_chain=True)
 
     def _contradicts(self, end: End, standing: Standing) -> None:
-        log.warning("transaction has ended otherwise", state=standing.state, **_names(end))
+        self._warn("transaction has ended otherwise", state=standing.state, **_names(end))
         end.answer(ResponseCode.SYSTEM_ERROR, NOT_FOUND)
 
     def operation(self, queue_offset: int, queue_id: int) -> InternalRecord:

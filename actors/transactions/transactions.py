@@ -133,6 +133,7 @@ class Transactions(Responder):
             delays_ms=delay_levels_ms(store.config.message_delay_level),
             now_ms=lambda: self.system.clock.now_ms(),
             stats=stats,
+            warn=lambda *event, **about: self.system.rarely.warn(*event, **about),
         )
         self._checks = Checks(store, config, probe, self._standings)
         self._puts: list[InternalAppend] = []

@@ -11,9 +11,9 @@ from socket import socketpair
 import pytest
 from structlog.testing import capture_logs
 
+from actors.engine import rarely
 from actors.network.accepted import Accepted
 from actors.network.service import Service
-from actors.replication import ha_master
 from protocol.codes import ResponseCode
 from protocol.ha import encode_report
 from tests.support.brokers import BROKER, SimulatedBroker, send_command
@@ -97,7 +97,7 @@ def test_a37_strangers_have_a_limit_and_cost_one_line_each(slaves: list[Slave]) 
 def test_a37_slaves_that_come_and_go_cost_few_lines(
     slaves: list[Slave], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ha_master, "LINES_MAX", 10)
+    monkeypatch.setattr(rarely, "LINES_MAX", 10)
     made = SimulatedBroker(1)
     with capture_logs() as logs:
         for number in range(40):
