@@ -39,7 +39,7 @@ from actors.tables.groups import GroupFinder
 from actors.tables.offset_guard import OffsetStats
 from actors.tables.tables import Tables
 from protocol.host import pack_host
-from protocol.topic_names import REPLY_TOPIC_SUFFIX
+from protocol.topic_names import REPLY_TOPIC_SUFFIX, TRACE_TOPIC
 from storage.config import StoreConfig
 from storage.dispatching.dispatch import delay_levels_ms
 from storage.files.disk import RealDisk
@@ -152,7 +152,7 @@ class Parts:
             self.refusals,
             is_white_admin=self.config.is_white_admin,
             reply_topic=self.config.broker_cluster_name + REPLY_TOPIC_SUFFIX,
-            trace_topic=self.config.trace_topic_name,
+            trace_topic=TRACE_TOPIC,
         )
 
     def group_finder(self) -> GroupFinder:

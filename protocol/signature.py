@@ -64,6 +64,10 @@ class SecretKey:
         self._inner, self._outer = _begun(sha1, key)
         self._seal_inner, self._seal_outer = _begun(sha256, key)
 
+    def is_as(self, other: "SecretKey") -> bool:
+        """Whether it is the same secret."""
+        return compare_digest(self._inner.digest(), other._inner.digest())
+
     def sign(self, values: bytes, body: Buffer | None) -> bytes:
         """The signature of this content, in Base64."""
         inner = self._inner.copy()

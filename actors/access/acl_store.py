@@ -28,6 +28,7 @@ from storage.access.acl_file import (
 from storage.access.acl_files import (
     AclSnapshot,
     Texts,
+    locked_files,
     parse_texts,
     read_texts,
     save_acl_file,
@@ -46,6 +47,7 @@ log = get_logger(__name__)
 _FINGERPRINT_DIGITS = 4
 MASK = "******"
 _FAILED = "The accesskey[%s] corresponding to accessConfig has been %s failed."
+_AS_THEY_ARE = "The files of access control stay as they are."
 _KEY_CHARS_MIN = 7
 _SECRETS = ("secretKey", "previousSecretKey")
 
@@ -70,6 +72,12 @@ class AclStore:
         self._seen: Texts = {}
         """Those of the last look: the same again say nothing new, be they right or wrong."""
         self._versions: dict[str, DataVersion] = {}
+        self._fault = ""
+        """Why the last look changed nothing."""
+        self._gone: frozenset[str] = frozenset()
+        """Accounts that were there before the last change by somebody else."""
+        self._admin_count = 0
+        """Before the change that is being made."""
 
     def load(self) -> None:
         """At the start; makes the default file if it is missing. Raises StoreError."""
@@ -79,20 +87,22 @@ class AclStore:
         snapshot = parse_texts(self._seen, takes_samples=self._takes_samples)
         versions = {path: file.version for path, file in snapshot.files.items()}
         self._take(self._seen, snapshot, versions)
-        if not snapshot.accounts:
-            log.warning("access control knows no account: nobody may do anything", file=self.path)
 
     def look(self) -> None:
         """Takes over what has changed, if it can be used."""
+        texts: Texts = {}
         try:
             texts = read_texts(self._disk, self.path)
             if texts == self._seen:
                 return
-            self._seen = texts
             snapshot = parse_texts(texts, takes_samples=self._takes_samples)
         except StoreError as error:
-            log.error("access control stays as it was", reason=str(error))
+            if str(error) != self._fault:
+                log.error("access control stays as it was", reason=str(error))
+            self._seen, self._fault = texts, str(error)
             return
+        self._seen, self._fault = texts, ""
+        self._gone = frozenset(self.published.value.accounts) - frozenset(snapshot.accounts)
         now_ms = self._now_ms()
         versions = {}
         for path, file in snapshot.files.items():
@@ -109,13 +119,27 @@ class AclStore:
         self.published.value = with_versions(snapshot, versions)
         for warning in snapshot.warnings:
             log.warning("access control", about=warning)
+        if not snapshot.accounts:
+            log.warning("access control knows no account: nobody may do anything", file=self.path)
         log.info("access control read", accounts=len(snapshot.accounts), files=len(texts))
 
     # --- changes
 
+    @contextmanager
+    def changing(self) -> Iterator[None]:
+        """For a change of the files as they are now, by hand or by another server of the same
+        files, which waits meanwhile. Raises ChangeRefused."""
+        with _refusing(_AS_THEY_ARE):
+            self._admin_count = self.published.value.admin_count
+            with locked_files(self._disk, self.path):
+                self.look()
+                if self._fault:
+                    raise ChangeRefused(f"{_AS_THEY_ARE} {self._fault}")
+                yield
+
     def update_account(self, header: CreateAccessConfigHeader, *, keeps_previous: bool) -> None:
-        """Makes or changes an account. Raises ChangeRefused."""
-        snapshot = self._newest()
+        """Makes or changes an account, while `changing`. Raises ChangeRefused."""
+        snapshot = self.published.value
         file = snapshot.file_of(header.access_key)
         secret = header.secret_key or ""
         if file is None and min(len(header.access_key), len(secret)) < _KEY_CHARS_MIN:
@@ -126,8 +150,8 @@ class AclStore:
         if secret and len(secret) < _KEY_CHARS_MIN:
             raise ChangeRefused("The secretKey value length should longer than 6")
         values = _values_of(header)
-        if secret:
-            before = None if file is None else _entry(file, header.access_key).get("secretKey")
+        before = None if file is None else _entry(file, header.access_key).get("secretKey")
+        if secret and not (keeps_previous and str(before) == secret):  # asked twice, it is done
             values["previousSecretKey"] = before if keeps_previous else None
         failed = _FAILED % (header.access_key, "updated")
         with _refusing(failed):
@@ -135,10 +159,14 @@ class AclStore:
             self._write(target.path, with_account(target, header.access_key, values))
 
     def delete_account(self, access_key: str) -> None:
-        """Raises ChangeRefused."""
+        """Raises ChangeRefused. One that another server of the same files has deleted a moment ago,
+        asked by the same command, is no mistake."""
         failed = _FAILED % (access_key, "deleted")
-        file = self._newest().file_of(access_key)
+        file = self.published.value.file_of(access_key)
         if file is None:
+            if access_key in self._gone:
+                self._gone -= {access_key}
+                return
             raise ChangeRefused(failed)
         with _refusing(failed):
             self._write(file.path, without_account(file, access_key))
@@ -147,24 +175,19 @@ class AclStore:
         """`path` empty: of the default file; nothing but the files that are read. Raises
         ChangeRefused."""
         failed = f"The globalWhiteAddresses[{addresses}] has been updated failed."
-        file = self._newest().files.get(path or self.path)
+        file = self.published.value.files.get(path or self.path)
         if file is None:
             raise ChangeRefused(failed)
         texts = [text for text in _split_addresses(addresses) if text]
         with _refusing(failed):
             self._write(file.path, with_white_list(file, texts))
 
-    def _newest(self) -> AclSnapshot:
-        """With what somebody has written by hand a moment ago."""
-        self.look()
-        return self.published.value
-
     def _write(self, path: str, raw: Mapping[str, Any]) -> None:
         """Raises StoreError, ChangeRefused; then nothing has changed."""
         version = self._versions.get(path, DataVersion(0, 0)).next(self._now_ms())
         texts = {**self._texts, path: encode_acl_file(with_version(raw, version))}
         snapshot = parse_texts(texts, takes_samples=self._takes_samples)
-        if self.published.value.admin_count and not snapshot.admin_count:
+        if (self._admin_count or self.published.value.admin_count) and not snapshot.admin_count:
             raise ChangeRefused("The last admin account cannot be deleted or changed to another")
         save_acl_file(self._disk, path, texts[path])
         self._seen = texts

@@ -11,6 +11,7 @@ from typing import NoReturn
 from actors.access.refusals import Refusals
 from protocol.codes import ResponseCode
 from protocol.errors import RemoteError
+from protocol.signature import SecretKey
 from protocol.topic_names import REFUSED_TOPICS, RETRY_TOPIC_PREFIX
 from storage.access.acl_file import DENY, PUB, SUB, Account
 
@@ -40,8 +41,10 @@ class Grant:
     address: str
     refusals: Refusals
     reply_topic: str
-    is_proven: bool = False
-    """By a signature."""
+    secret: SecretKey | None = None
+    """Which has proven it, by a signature."""
+    is_encrypted: bool = False
+    """It came over TLS."""
     seen: object = None
     """The accounts that it was found out under."""
     renewed: Callable[["Grant"], "Grant"] | None = None
@@ -70,12 +73,19 @@ class Grant:
         if topic.startswith(RETRY_TOPIC_PREFIX):
             return self.may_use_group(topic[len(RETRY_TOPIC_PREFIX) :], perm)
         listed = self.account.topic_perms.get(topic)
-        if listed is None and topic in REFUSED_TOPICS and not self.is_admin:
-            return False  # others' messages wait there, also of topics that it is denied
+        if listed is None and not self.is_admin and self._holds_others(topic, perm):
+            return False
         found = self.account.default_topic_perm if listed is None else listed
-        if topic == self.reply_topic and listed != DENY:
-            found |= PUB
         return found & perm == perm
+
+    def _holds_others(self, topic: str, perm: int) -> bool:
+        """Whether others' messages lie there, also of topics that it is denied."""
+        return topic in REFUSED_TOPICS or (topic == self.reply_topic and perm != PUB)
+
+    def may_reply(self, topic: str) -> bool:
+        """Whether it may answer requests there; everybody may where the broker keeps replies."""
+        is_open = topic == self.reply_topic and self.account.topic_perms.get(topic) != DENY
+        return is_open or self.may_send(topic)
 
     def may_send(self, topic: str) -> bool:
         """Whether it may send to a topic; to a retry topic sends who consumes with its group."""

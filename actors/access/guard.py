@@ -50,32 +50,40 @@ class Guard:
     nobody: SecretKey = field(default_factory=lambda: SecretKey(token_hex()))
     """The secret of accounts that do not exist: a wrong name takes as long as a wrong secret."""
     traced: dict[str, TraceRate] = field(default_factory=dict)
-    broker_hosts: dict[str, int] = field(default_factory=dict)
-    """From where a broker's account has asked something, and when: its slaves are there."""
+    broker_hosts: dict[str, tuple[int, str]] = field(default_factory=dict)
+    """From where a broker's account has asked something, when, and which: its slaves are there."""
 
     def takes_trace(self, access_key: str, size_bytes: int) -> bool:
         """Whether the account may send so much more to the trace topic in this second."""
         rate = self.traced.setdefault(access_key, TraceRate())
         now_ms = self.now_ms()
-        if now_ms - rate.since_ms >= 1000 or now_ms < rate.since_ms:
-            rate.since_ms, rate.left_bytes = now_ms, TRACE_BYTES_PER_SECOND
+        if now_ms < rate.since_ms:  # the clock was set back
+            rate.since_ms = now_ms
+        if seconds := (now_ms - rate.since_ms) // 1000:
+            given = rate.left_bytes + seconds * TRACE_BYTES_PER_SECOND
+            rate.since_ms, rate.left_bytes = now_ms, min(given, TRACE_BYTES_PER_SECOND)
         if rate.left_bytes <= 0:
             return False
         rate.left_bytes -= size_bytes
         return True
 
-    def note_broker(self, host: str) -> None:
+    def note_broker(self, host: str, access_key: str) -> None:
         """A broker has shown itself."""
         if host not in self.broker_hosts and len(self.broker_hosts) >= BROKERS_MAX:
             del self.broker_hosts[min(self.broker_hosts, key=self.broker_hosts.__getitem__)]
-        self.broker_hosts[host] = self.now_ms()
+        self.broker_hosts[host] = self.now_ms(), access_key
 
-    def may_replicate(self, host: str) -> bool:
-        """Whether a slave may be there: a white address, or one where a broker is."""
-        if self.now_ms() - self.broker_hosts.get(host, -BROKER_KNOWN_MS) < BROKER_KNOWN_MS:
-            return True
+    def may_replicate(self, host: str, *, follows: bool = False) -> bool:
+        """Whether a slave may be there: a white address, or one where a broker is whose account is
+        still one. A slave that follows already has no need to show itself again."""
         address = address_of(host)
-        return address is not None and address in self.accounts.value.white
+        if address is not None and address in self.accounts.value.white:
+            return True
+        seen_ms, access_key = self.broker_hosts.get(host, (-BROKER_KNOWN_MS, ""))
+        account = self.accounts.value.accounts.get(access_key)
+        if account is None or not account.broker or not may_come_from(account, address):
+            return False
+        return follows or self.now_ms() - seen_ms < BROKER_KNOWN_MS
 
     def granted(
         self,
@@ -83,11 +91,12 @@ class Guard:
         seen: AclSnapshot,
         *,
         is_white: bool,
-        is_proven: bool,
+        secret: SecretKey | None,
         address: str,
+        is_encrypted: bool,
     ) -> Grant:
         """What it may do, as `seen` says; only a signature makes an administrator."""
-        is_admin = (is_proven and account.admin) or (is_white and self.is_white_admin)
+        is_admin = (secret is not None and account.admin) or (is_white and self.is_white_admin)
         return Grant(
             account,
             is_white,
@@ -95,23 +104,44 @@ class Guard:
             address,
             self.refusals,
             self.reply_topic,
-            is_proven,
+            secret,
+            is_encrypted,
             seen,
             self.renewed,
         )
 
     def renewed(self, grant: Grant) -> Grant:
-        """The same of the accounts in force; one that is deleted may do nothing."""
+        """The same of the accounts in force. One that is deleted may do nothing, nor one whose
+        secret is no longer that one, or that may not come from there or without TLS any more."""
         snapshot = self.accounts.value
         if snapshot is grant.seen:
             return grant
-        name = grant.account.access_key
-        account = snapshot.accounts.get(name) or Account(name, ())
-        address = address_of(grant.address)
-        is_white = address is not None and (address in snapshot.white or address in account.white)
-        return self.granted(
-            account, snapshot, is_white=is_white, is_proven=grant.is_proven, address=grant.address
+        name, address = grant.account.access_key, address_of(grant.address)
+        secret, account = grant.secret, snapshot.accounts.get(name)
+        if secret is not None and account is not None:
+            is_its_own = any(secret.is_as(each) for each in account.secrets)
+            secret = secret if is_its_own else None
+        is_let_in = account is not None and (
+            may_come_from(account, address) and (grant.is_encrypted or not account.require_tls)
         )
+        if account is None or not is_let_in:
+            account, secret = Account(name, ()), None
+        is_white = address is not None and (address in snapshot.white or address in account.white)
+        if secret is None and not is_white:
+            account = Account(name, ())
+        return self.granted(
+            account,
+            snapshot,
+            is_white=is_white,
+            secret=secret,
+            address=grant.address,
+            is_encrypted=grant.is_encrypted,
+        )
+
+
+def may_come_from(account: Account, address: IPv4Address | IPv6Address | None) -> bool:
+    """Whether it is not bound to other addresses."""
+    return account.allowed is None or (address is not None and address in account.allowed)
 
 
 def address_of(host: str) -> IPv4Address | IPv6Address | None:

@@ -3,6 +3,7 @@
 A count that two threads raise at the same moment may be one too low.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
@@ -12,6 +13,9 @@ from protocol.codes import RequestCode
 
 REFUSALS_MAX = 10_000
 """Groups and codes are what clients make of them; past it the oldest is forgotten."""
+
+REFUSALS_OF_ACCOUNT_MAX = 1000
+"""Past them its other groups count as none, so that it drives no other account out."""
 
 TEXT_CHARS_MAX = 512
 """Of a group, and of what is said: both may be as long as a header. 512 has room for any group."""
@@ -58,17 +62,24 @@ class Refusals:
     def __init__(self, now_ms: Callable[[], int], rarely: Rarely) -> None:
         self._now_ms, self.rarely = now_ms, rarely
         self._found: dict[tuple[str, str, int], Refusal] = {}
+        self._count_of: Counter[str] = Counter()
+        """Entries of each account."""
 
     def note(self, account: str, group: str, code: int, remark: str, address: str) -> None:
         """Counts one, and says so once a minute for an account and code; groups are what the sender
         makes of them, and so are other codes and the names of accounts that nobody knows."""
         group, remark = group[:TEXT_CHARS_MAX], remark[:TEXT_CHARS_MAX]
-        key = account, group, code
-        found = self._found.get(key)
+        found = self._found.get((account, group, code))
+        if found is None and self._count_of[account] >= REFUSALS_OF_ACCOUNT_MAX:
+            group = ""
+            found = self._found.get((account, group, code))
         if found is None:
             if len(self._found) >= REFUSALS_MAX:
-                self._found.pop(next(iter(self._found)), None)
-            found = self._found[key] = Refusal(account, group, code)
+                oldest = self._found.pop(next(iter(self._found)), None)
+                if oldest is not None:
+                    self._count_of[oldest.account] -= 1
+            found = self._found[account, group, code] = Refusal(account, group, code)
+            self._count_of[account] += 1
         found.count += 1
         found.last_ms, found.remark, found.address = self._now_ms(), remark, address
         kind = (account, code if code in _CODES else -1) if account else None

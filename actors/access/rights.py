@@ -68,6 +68,11 @@ class Right:
                     grant.refuse_administration(code, group)
                 grant.require_group(code, group, perm)
 
+    @property
+    def is_administration(self) -> bool:
+        """Whether nothing but being an administrator helps."""
+        return self.level is Level.ADMIN and not (self.topics or self.groups)
+
     def _has_level(self, grant: Grant) -> bool:
         account = grant.account
         if self.level is Level.SIGNED:

@@ -111,7 +111,9 @@ class AccessControl(AclWatch):
         if self.store is None:
             raise RemoteError(failure, ACL_IS_OFF)
         try:
-            what = self._change(self.store, command)
+            with self.store.changing():
+                self._check_asker(request)
+                what = self._change(self.store, command)
         except ChangeRefused as refused:
             self.system.rarely.warn(
                 "access control not changed", peer=request.peer.remote, why=str(refused)
@@ -120,6 +122,14 @@ class AccessControl(AclWatch):
         by = request.grant.account.access_key if request.grant is not None else ""
         log.info("access control changed", peer=request.peer.remote, by=by, **what)
         return command.answer()
+
+    @staticmethod
+    def _check_asker(request: Request) -> None:
+        """As the files say now: whoever has been taken out of them must not put himself back.
+        Raises AccessRefused."""
+        grant = request.grant.current() if request.grant is not None else None
+        if grant is not None and not grant.is_admin:
+            grant.refuse_administration(request.command.code)
 
     def _change(self, store: AclStore, command: RemotingCommand) -> dict[str, str]:
         if command.code == RequestCode.UPDATE_AND_CREATE_ACL_CONFIG:

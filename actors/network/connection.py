@@ -21,7 +21,7 @@ from structlog import get_logger
 from actors.access.gate import Gate, ShutOut
 from actors.engine.actor import Actor, BatchEnd, handles
 from actors.engine.address import Address
-from actors.network.gatekeeping import admitted
+from actors.network.gatekeeping import admits, admitted
 from actors.network.limits import Limits, half_frame_ms
 from actors.network.request import PeerClosed, Request
 from actors.network.sends import Buffer, Sends
@@ -237,9 +237,12 @@ class Connection(Actor):
 
     def _take(self, event: RemotingCommand | UnreadableSend | FrameError) -> None:
         if isinstance(event, RemotingCommand):
-            self._service.pass_on(event, self, gate=self._gate)
+            if not self._service.pass_on(event, self, gate=self._gate):
+                self._limits.rarely.warn("unsupported request", peer=self.remote, code=event.code)
         elif isinstance(event, UnreadableSend):
-            Request(event.command, self).answer(event.error.code, remark=event.error.remark)
+            request = Request(event.command, self)
+            if self._gate is None or admits(self._gate, request):
+                request.answer(event.error.code, remark=event.error.remark)
         else:
             self._refuse(event)
 
@@ -258,12 +261,9 @@ class Connection(Actor):
             self.end("it speaks TLS, and this server has no certificate for it")
             return
         if isinstance(error, FrameTooLong) and self._service.cure:
-            log.warning(
-                "frame too long",
-                peer=self.remote,
-                bytes=error.frame_bytes,
-                most=self._service.frame_bytes_max,
-                cure=self._service.cure,
+            size, most = error.frame_bytes, self._service.frame_bytes_max
+            self._limits.rarely.warn(
+                "frame too long", peer=self.remote, bytes=size, most=most, cure=self._service.cure
             )
         if self._service.stats is not None:
             self._service.stats.note_bad_frame("long" if isinstance(error, FrameTooLong) else "bad")

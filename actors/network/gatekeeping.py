@@ -11,10 +11,11 @@ from protocol.errors import RemoteError
 from protocol.send_values import Send
 
 
-def admits(gate: Gate, request: Request) -> bool:
-    """Whether it may go on, with its grant. Raises ShutOut where the connection is to be closed."""
+def admits(gate: Gate, request: Request, *, is_served: bool = True) -> bool:
+    """Whether it may go on, with its grant; where nobody serves its code, whether its sender is
+    known here. Raises ShutOut where the connection is to be closed."""
     try:
-        request.grant = gate.grant(request.command)
+        request.grant = (gate.grant if is_served else gate.identify)(request.command)
     except ShutOut:
         raise
     except RemoteError as error:

@@ -4,8 +4,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from time import perf_counter
 
-from structlog import get_logger
-
 from actors.access.administration import Administration
 from actors.access.gate import Gate
 from actors.access.guard import Guard
@@ -20,8 +18,6 @@ from protocol.errors import RemoteError
 from protocol.frame import FRAME_BYTES_MAX
 from protocol.headers.fields import Header
 from protocol.send_heads import LearntHeads
-
-log = get_logger(__name__)
 
 _END = int(RequestCode.END_TRANSACTION)
 
@@ -71,15 +67,16 @@ class Service:
         peer: Peer,
         header: Header | None = None,
         gate: Gate | None = None,
-    ) -> None:
+    ) -> bool:
         """Tells a request, with its header if that is known, to who serves it; an answer, too.
 
-        Raises ShutOut where `gate` wants the connection closed.
+        False where nobody does, though its sender is known here. Raises ShutOut where `gate` wants
+        the connection closed.
         """
         if command.flag & RESPONSE_FLAG:
             if self.answers_to is not None:
                 self.answers_to.tell(ClientAnswer(command, peer))
-            return
+            return True
         address = self.routes.get(command.code)
         if address is not None:
             if self.stats is None or header is not None:
@@ -92,13 +89,14 @@ class Service:
                     self.administration.check(command.code, peer.remote)
                 except RemoteError as error:
                     request.answer(error.code, remark=error.remark)
-                    return
+                    return True
             if gate is None or admits(gate, request):
                 address.tell(request)
-        elif self.answer_unknown:
+            return True
+        if gate is not None and not admits(gate, Request(command, peer), is_served=False):
+            return True
+        if self.answer_unknown:
             remark = f" request type {command.code} not supported"
             code = ResponseCode.REQUEST_CODE_NOT_SUPPORTED
             Request(command, peer).answer(code, remark=remark)
-            log.warning("unsupported request", peer=peer.remote, code=command.code)
-        else:
-            log.warning("unsupported request, not answered", peer=peer.remote, code=command.code)
+        return False

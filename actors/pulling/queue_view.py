@@ -23,6 +23,7 @@ from protocol.command import RemotingCommand
 from protocol.errors import RemoteError
 from protocol.fastjson import dumps
 from protocol.headers.admin import QueryConsumeQueueHeader
+from storage.access.acl_file import SUB
 from storage.message_store import MessageStore
 from storage.queues.consume_queue import UNIT, ConsumeQueue
 from storage.queues.consume_queue_ext import ExtUnit, is_address
@@ -59,18 +60,23 @@ class QueueView(Responder):
         view = ConsumeQueueView(max_queue_index=queue.max_offset, min_queue_index=queue.min_offset)
         wanted = None
         if header.consumer_group is not None:
-            wanted = self._show_group(view, header.topic or "", header.consumer_group)
+            wanted = self._show_group(view, header.topic or "", header.consumer_group, request)
         if not queue.min_offset <= header.index < queue.max_offset:
             return request.command.answer(remark=f"Index {header.index} of {place} is not exist!")
         units = queue.units(header.index, max(0, min(header.count, UNITS_MAX)))
         view.queue_data = [_shown(unit, queue, wanted) for unit in UNIT.iter_unpack(units)]
         return request.command.answer(remark=NO_RESPONSE_CODE, body=view.encode())
 
-    def _show_group(self, view: ConsumeQueueView, topic: str, group: str) -> MessageFilter | None:
-        """Fills in what is known of the group; gives what it wants, None: every message."""
+    def _show_group(
+        self, view: ConsumeQueueView, topic: str, group: str, request: Request
+    ) -> MessageFilter | None:
+        """Fills in what is known of the group; gives what it wants, None: every message. Whoever
+        may not look at it is told the same as of one that is not there."""
         consumer = self._consumers.value.get(group)
         subscription = None if consumer is None else consumer.subscriptions.get(topic)
-        if subscription is None:
+        grant = request.grant
+        may_look = grant is None or grant.is_admin or grant.may_use_group(group, SUB)
+        if subscription is None or not may_look:
             view.filter_data = f"{group}@{topic} is not online!"
             return None
         view.subscription_data = subscription.data

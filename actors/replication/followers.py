@@ -27,10 +27,14 @@ class Followers:
         self._rarely.warn("no slave is allowed from there", names=[host])
         return False
 
-    def _is_known(self, host: str) -> bool:
+    def may_stay(self, host: str) -> bool:
+        """Whether one that follows still may: accounts and white addresses may have gone."""
+        return self._is_known(host, follows=True)
+
+    def _is_known(self, host: str, *, follows: bool = False) -> bool:
         if self._allowed:
             try:
                 return ip_address(host) in self._allowed
             except ValueError:
                 return False
-        return self._guard is None or self._guard.may_replicate(host)
+        return self._guard is None or self._guard.may_replicate(host, follows=follows)

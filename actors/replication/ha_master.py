@@ -21,7 +21,6 @@ from actors.access.guard import Guard
 from actors.config import BrokerConfig
 from actors.engine.actor import Actor, handles
 from actors.engine.address import Address
-from actors.engine.rarely import MINUTE_MS
 from actors.network.accepted import Accepted
 from actors.replication.followers import Followers
 from actors.replication.ha_link import ColdReadForSlave, GoOn, SlaveLink, Unreadable
@@ -38,8 +37,6 @@ LINKS_MAX = 64
 """Slaves of one master."""
 REFUSED_MAX = 1000
 """Slaves of which is known why they were refused."""
-LINES_MAX = 200
-"""Of slaves that come and go, in a minute: a flood of strangers is none of lines."""
 STOP_MS = 1000
 """At a stop the slaves get so long to take the rest."""
 
@@ -65,8 +62,6 @@ class HaMaster(Actor):
         super().__init__()
         self._config = config
         self._guard = guard
-        self._lines_since_ms: float = -MINUTE_MS
-        self._lines = 0
         self._log = commit_log
         self._replicas = replicas
         self._probe = probe
@@ -155,13 +150,7 @@ class HaMaster(Actor):
                 self._group_commit.tell(Acked())
 
     def _may_tell(self, link: SlaveLink) -> bool:
-        now_ms = self.system.clock.monotonic_ms()
-        if now_ms - self._lines_since_ms >= MINUTE_MS:
-            self._lines_since_ms, self._lines = now_ms, 0
-        self._lines += 1
-        if self._lines > LINES_MAX:
-            self.system.rarely.warn("many slaves come and go", address=link.host)
-        return self._lines <= LINES_MAX
+        return self.system.rarely.may_tell("many slaves come and go", address=link.host)
 
     def _forget(self, link: SlaveLink) -> None:
         if link in self._links:
@@ -214,6 +203,9 @@ class HaMaster(Actor):
             self._probe.forget()
         config = self._config
         for link in list(self._links):
+            if not self._followers.may_stay(link.host):
+                link.end("its account or address is let in no more")
+                continue
             link.look_at_clock(
                 now_ms, config.ha_heartbeat_interval_ms, config.ha_housekeeping_interval_ms
             )

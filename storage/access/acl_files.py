@@ -2,10 +2,12 @@
 
 The files below `acl/` come first, by their names, then the default file; an account that is in two
 of them is the one of the first. Writing makes NAME.new, which only its owner may read, syncs it and
-renames it over NAME: a power cut leaves the old file or the new one.
+renames it over NAME: a power cut leaves the old file or the new one. Servers that share the files
+(several masters of one process do) change them one after the other: DEFAULT.lock.
 """
 
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -66,10 +68,9 @@ def read_texts(disk: Disk, default_path: str) -> Texts:
     for path in [*paths, default_path]:
         try:
             found[path] = disk.read_bytes(path)
-        except FileNotFoundError:
-            if path == default_path:
-                found[path] = b""
         except OSError as error:
+            if isinstance(error, FileNotFoundError) and path != default_path:
+                continue  # it has gone since the folder was read
             raise store_error(f"cannot read {path}", error) from error
     return found
 
@@ -141,6 +142,25 @@ def with_version(raw: Mapping[str, Any], version: DataVersion) -> dict[str, Any]
     """The file with this version."""
     counted = {"counter": version.counter, "timestamp": version.timestamp}
     return {**{key: raw[key] for key in raw if key != VERSION}, VERSION: [counted]}
+
+
+@contextmanager
+def locked_files(disk: Disk, default_path: str) -> Iterator[None]:
+    """Nobody else changes them meanwhile; waits for whoever does. Raises StoreError."""
+    path = f"{disk.real_path(default_path)}.lock"
+    try:
+        file = disk.open(path, create=True)
+    except OSError as error:
+        raise store_error(f"cannot open {path}", error) from error
+    try:
+        try:
+            disk.make_private(path)
+            file.lock_byte(wait=True)
+        except OSError as error:
+            raise store_error(f"cannot lock {path}", error) from error
+        yield
+    finally:
+        file.close()
 
 
 def save_acl_file(disk: Disk, path: str, data: bytes) -> None:

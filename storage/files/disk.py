@@ -81,8 +81,8 @@ class DiskFile(Protocol):
     def sync(self) -> None:
         """Everything written so far is on disk when this returns (fdatasync). Any thread."""
 
-    def lock_byte(self) -> bool:
-        """Locks byte 0 against other processes, without waiting; False if one of them has it.
+    def lock_byte(self, *, wait: bool = False) -> bool:
+        """Locks byte 0 against other processes; False if one of them has it and we do not wait.
 
         A POSIX record lock, as Java's `tryLock(0, 1)`: closing any descriptor of the file in this
         process gives it up.
@@ -256,9 +256,9 @@ class RealFile:
     def sync(self) -> None:
         os.fdatasync(self._fd)
 
-    def lock_byte(self) -> bool:
+    def lock_byte(self, *, wait: bool = False) -> bool:
         try:
-            fcntl.lockf(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0)
+            fcntl.lockf(self._fd, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB), 1, 0)
         except (BlockingIOError, PermissionError):
             return False
         return True

@@ -114,7 +114,7 @@ class OverlayFile:
     def sync(self) -> None:
         """Nothing."""
 
-    def lock_byte(self) -> bool:
+    def lock_byte(self, *, wait: bool = False) -> bool:
         return True
 
     def close(self) -> None:

@@ -26,6 +26,7 @@ from tests.support.fake_disk import FakeDisk
 from tests.support.guarded import (
     ACCOUNTS,
     GUARDED,
+    STRANGE_HOST,
     GuardedBroker,
     disk_with,
     signed,
@@ -335,12 +336,22 @@ def test_a33_groups_codes_and_keys_that_somebody_makes_up_are_no_lines_of_their_
             assert made.ask_as(READER, RemotingCommand(20_000 + n)).code == 3
             stranger = made.client_at(f"198.51.100.{n}")
             assert stranger.request(signed(pull_command(), f"made-up-{n}")).code == 1
+            assert stranger.request(RemotingCommand(20_000)).code == 1, "it learns nothing"
         assert times(logs, "request refused") == [1, 1], "an account, and all that are none"
         made.system.advance(60_000)
-    assert refused(logs) == {(READER, 11): 100, ("", 11): 100}
+    assert refused(logs) == {(READER, 11): 100, ("", 11): 1, ("", 20_000): 199}
     found = list(made.broker.refusals.all())
-    assert (len(found), sum(each.count for each in found)) == (101, 200)
+    assert (len(found), sum(each.count for each in found)) == (102, 300)
     made.stop()
+
+
+def test_a33_codes_that_nobody_serves_are_one_line_a_minute() -> None:
+    made = GuardedBroker(1)
+    with capture_logs() as logs, paired_lines(made, 1, STRANGE_HOST) as (line,):
+        for n in range(50):
+            line.send(signed(RemotingCommand(20_000 + n), READER))
+        assert [each.code for each in line.receive_now()] == [3] * 50
+    assert times(logs, "unsupported request") == [1]
 
 
 def test_a34_nobody_is_believed_to_come_from_elsewhere() -> None:

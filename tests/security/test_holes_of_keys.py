@@ -6,6 +6,7 @@ The numbers and what 4.9.7 does: docs/security.md.
 import hmac
 import json
 from collections.abc import Iterator
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from socket import create_connection, socket
 
@@ -28,12 +29,15 @@ from tests.support.guarded import (
     ACCOUNTS,
     SECRETS,
     STRANGE_HOST,
+    WHITE_HOST,
     GuardedBroker,
     signed,
     with_accounts,
     write_accounts,
 )
 from troupemq.servers import Servers
+
+WHITE_OF_ADMIN = "whiteRemoteAddress: 192.0.2.9"
 
 
 def test_h8_signatures_are_compared_in_constant_time(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -147,6 +151,28 @@ def test_h13_an_account_that_is_proven_opens_no_door_to_guesses_at_another() -> 
     made.stop()
 
 
+@pytest.mark.parametrize("host", [WHITE_HOST, "192.0.2.9"], ids=["global", "of the account"])
+def test_h13_secrets_are_not_tried_out_from_a_white_address_either(host: str) -> None:
+    """What needs no key goes on meanwhile, whatever key is shown with it."""
+    made = with_accounts(1, ACCOUNTS.replace("admin: true", f"admin: true, {WHITE_OF_ADMIN}"))
+    guard = made.broker.guard
+    assert guard is not None
+    show = Code.GET_BROKER_CLUSTER_ACL_CONFIG
+    gate = Gate(guard, host)
+    with pytest.raises(ShutOut):
+        for number in range(TRIES_MAX + 1):
+            with suppress(AccessRefused) if number < TRIES_MAX else nullcontext():
+                gate.grant(signed(RemotingCommand(show), "administrator", f"guess-{number}"))
+    with pytest.raises(ShutOut):
+        Gate(guard, host).grant(signed(RemotingCommand(show), "administrator"))
+    told = [each for each in guard.refusals.all() if each.account == "administrator"]
+    assert [(each.code, each.count) for each in told] == [(show, TRIES_MAX + 1)]
+    looked = RemotingCommand(Code.GET_MAX_OFFSET, {"topic": "Orders"})
+    grant = Gate(guard, host).grant(signed(looked, "administrator", "another"))
+    assert grant.is_white and not grant.is_admin
+    made.stop()
+
+
 def test_h18_a_file_makes_no_objects() -> None:
     for text in (
         b"accounts: !!python/object/apply:os.system [id]",
@@ -166,14 +192,30 @@ def test_h19_no_name_is_a_path_whoever_sends(topic: str) -> None:
     made.stop()
 
 
-def test_h20_traces_need_no_permission_and_have_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("part", ["body", "properties"])
+def test_h20_traces_need_no_permission_and_have_a_limit(
+    part: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(guard_module, "TRACE_BYTES_PER_SECOND", 20_000)
     made = with_accounts(1, ACCOUNTS, {"trace_topic_enable": True})
-    trace = send_command(b"x" * 10_000, topic="RMQ_SYS_TRACE_TOPIC")
+    topic = "RMQ_SYS_TRACE_TOPIC"
+    trace = send_command(b"x" * 15_000, topic=topic)
+    if part == "properties":
+        trace = send_command(b"x", topic=topic, properties="k\x01" + "v" * 15_000)
     codes = [made.ask_as("nothing-account", trace).code for _ in range(3)]
     assert codes == [0, 0, 1]
     made.system.advance(1000)
-    assert made.ask_as("nothing-account", trace).code == 0
+    codes = [made.ask_as("nothing-account", trace).code for _ in range(2)]
+    assert codes == [0, 1], "what was too much is missing from the next second"
+    made.system.advance(3_600_000)
+    codes = [made.ask_as("nothing-account", trace).code for _ in range(3)]
+    assert codes == [0, 0, 1], "an hour without traces saves nothing up"
+    made.stop()
+
+
+def test_h20_traces_go_to_the_topic_of_clients_whatever_the_brokers_is_called() -> None:
+    made = with_accounts(1, ACCOUNTS, {"trace_topic_enable": True, "trace_topic_name": "Payroll"})
+    assert made.ask_as("nothing-account", send_command(topic="Payroll")).code == 1
     made.stop()
 
 

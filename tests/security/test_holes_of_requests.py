@@ -237,6 +237,7 @@ def test_h1_the_reply_topic_takes_replies_unless_it_is_listed_as_denied() -> Non
     made.ask_as(READER, replace(command, code=Code.SEND_REPLY_MESSAGE_V2))
     made.system.drain()
     assert [record.body for record in made.records()] == [b"reply"]
+    assert refused(made, READER, command) == "topic:DefaultCluster_REPLY_TOPIC", "as a send"
     made.stop()
 
 

@@ -105,8 +105,9 @@ class FakeFile:
         if not self._disk.without_sync:
             inode.make_durable()
 
-    def lock_byte(self) -> bool:
+    def lock_byte(self, *, wait: bool = False) -> bool:
         inode = self._open_inode()
+        assert not (wait and inode.locked and not self._has_lock), "nobody would give it free"
         if inode.locked and not self._has_lock:
             return False
         inode.locked = self._has_lock = True

@@ -8,7 +8,14 @@ from structlog.testing import capture_logs
 from actors.access.gate import Gate, ShutOut
 from actors.access.grant import PREFIX, AccessRefused
 from actors.access.guard import TRACE_BYTES_PER_SECOND, Guard, new_guard
-from actors.access.refusals import MINUTE_MS, TEXT_CHARS_MAX, TRIES_MAX, Refusals
+from actors.access.refusals import (
+    MINUTE_MS,
+    REFUSALS_MAX,
+    REFUSALS_OF_ACCOUNT_MAX,
+    TEXT_CHARS_MAX,
+    TRIES_MAX,
+    Refusals,
+)
 from actors.access.rights import BROKER_RIGHTS
 from actors.engine.published import Published
 from actors.engine.rarely import Rarely
@@ -54,6 +61,30 @@ class Server:
 
 def read(text: str) -> AclSnapshot:
     return parse_texts({"file": text.encode()}, takes_samples=False)
+
+
+def test_nobody_drives_the_refusals_of_others_out() -> None:
+    server = Server()
+    refusals = server.guard.refusals
+    refusals.note("shop-account", "shop", 11, "first", "192.0.2.1")
+    for number in range(REFUSALS_MAX + REFUSALS_OF_ACCOUNT_MAX):
+        refusals.note("nothing-account", f"made-up-{number}", 11, "no", "192.0.2.2")
+    (kept,) = refusals.of_group("shop")
+    assert (kept.account, kept.count) == ("shop-account", 1)
+    assert len([*refusals.all()]) == REFUSALS_OF_ACCOUNT_MAX + 2
+    (rest,) = refusals.of_group("")
+    assert rest.count == REFUSALS_MAX
+    for number in range(2 * REFUSALS_MAX):
+        refusals.note(f"account-{number}", "", 11, "no", "192.0.2.2")
+    assert len([*refusals.all()]) == REFUSALS_MAX
+
+
+def test_a_code_that_the_table_does_not_have_is_refused() -> None:
+    server = Server()
+    gate = Gate(replace(server.guard, rights={}), STRANGE_HOST)
+    for account in ("administrator", "broker-account"):
+        with pytest.raises(AccessRefused, match="Need admin permission"):
+            gate.grant(signed(ends(), account))
 
 
 def ends(topic: str = "Orders") -> RemotingCommand:

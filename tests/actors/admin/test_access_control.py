@@ -262,3 +262,22 @@ def test_a_broker_does_not_start_with_accounts_that_cannot_be_used() -> None:
     with pytest.raises(StoreError, match="everybody knows its secret"):
         with_accounts(1, sample)
     with_accounts(1, sample, {"takes_samples": True}).stop()
+
+
+def test_files_that_cannot_be_read_are_told_once_and_change_nothing() -> None:
+    made = GuardedBroker(1)
+    text = made.disk.read_bytes(ACL_PATH).decode()
+    with capture_logs() as logs:
+        made.disk.unlink(ACL_PATH)
+        made.system.advance(4 * WATCH_MS)
+        assert made.ask_as("shop-account", send_command(topic="Orders")).code == 0
+        told = [each for each in logs if each["event"] == "access control stays as it was"]
+        assert len(told) == 1 and ACL_PATH in told[0]["reason"]
+        write_accounts(made.disk, text)
+        made.system.advance(WATCH_MS)
+        write_accounts(made.disk, "")
+        made.system.advance(WATCH_MS)
+    assert made.ask_as("shop-account", send_command(topic="Orders")).code == 1
+    known = "access control knows no account: nobody may do anything"
+    assert [each["event"] for each in logs].count(known) == 1
+    made.stop()

@@ -22,7 +22,14 @@ def test_who_has_the_same_account_is_judged_once_however_many_connections_it_ope
 
     def grant(name: str, address: str, *, is_white: bool = False) -> Grant:
         account, seen = Account(name, ()), guard.accounts.value
-        return guard.granted(account, seen, is_white=is_white, is_proven=True, address=address)
+        return guard.granted(
+            account,
+            seen,
+            is_white=is_white,
+            secret=account.secrets[0] if account.secrets else None,
+            address=address,
+            is_encrypted=False,
+        )
 
     producers = Producers()
     for number in range(300):

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from actors.pulling.queue_view import bits_text
+from protocol.bodies import ConsumerData, HeartbeatData, SubscriptionData
 from protocol.bodies_admin import ConsumeQueueView
 from protocol.codes import RequestCode, ResponseCode
 from protocol.command import RemotingCommand
@@ -15,6 +16,7 @@ from protocol.fastjson import loads
 from protocol.headers.admin import QueryConsumeQueueHeader
 from protocol.tags import java_hash_code
 from tests.support.brokers import BROKER, STORE, SimulatedBroker
+from tests.support.guarded import GuardedBroker
 
 
 @contextmanager
@@ -52,6 +54,30 @@ def test_units_are_shown_with_the_ends_of_their_queue() -> None:
         assert not unit.eval
         assert (view.subscription_data, view.filter_data) == (None, None)
         assert len(ConsumeQueueView.decode(query(made, count=100).body).queue_data) == 3
+
+
+def test_a_group_is_shown_to_who_may_use_it_only() -> None:
+    made = GuardedBroker(1)
+    made.make_topic("Orders")
+    made.make_group("shop")
+    made.send(topic="Orders", queue_id=0)
+    subscribed = [SubscriptionData("Orders", "secret-tag")]
+    data = [ConsumerData("shop", "CONSUME_PASSIVELY", "CLUSTERING", None, subscribed)]
+    beat = RemotingCommand(
+        RequestCode.HEART_BEAT, body=HeartbeatData("c", consumer_data_set=data).encode()
+    )
+    assert made.ask_as("shop-account", beat).code == 0
+    header = QueryConsumeQueueHeader("Orders", 0, 0, 1, consumer_group="shop")
+    for account, sees in (
+        ("shop-account", True),
+        ("administrator", True),
+        ("reader-account", False),
+    ):
+        asked = RemotingCommand(RequestCode.QUERY_CONSUME_QUEUE, header.encode())
+        view = ConsumeQueueView.decode(made.ask_as(account, asked).body)
+        assert (view.subscription_data is not None) is sees
+        assert (view.filter_data == "shop@Orders is not online!") is not sees
+    made.stop()
 
 
 def test_a_group_is_shown_with_its_subscription() -> None:

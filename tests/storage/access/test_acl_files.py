@@ -56,8 +56,10 @@ def test_well_known_accounts_are_refused_unless_they_are_wanted() -> None:
     assert parse_texts(texts, takes_samples=True).accounts
 
 
-def test_a_missing_default_file_is_an_empty_one() -> None:
-    assert read_texts(FakeDisk(), DEFAULT) == {DEFAULT: b""}
+def test_a_default_file_that_has_gone_is_no_empty_one() -> None:
+    """An editor may take it away for a moment; everybody would be refused meanwhile."""
+    with pytest.raises(StoreError, match="cannot read"):
+        read_texts(FakeDisk(), DEFAULT)
 
 
 def test_a_file_that_is_written_is_for_its_owner_alone(tmp_path: Path) -> None:
