@@ -26,6 +26,18 @@ def pack_host(ip: str, port: int) -> bytes:
     return ip_address(ip.partition("%")[0]).packed + _PORT.pack(port)
 
 
+def network_of(ip: str) -> str:
+    """What a limit of one address counts: of IPv6 its first 64 bits, for whoever has one of these
+    addresses has all of them. What is no IPv6 literal counts as it is."""
+    if ":" not in ip:
+        return ip
+    try:
+        packed = IPv6Address(ip.partition("%")[0]).packed
+    except ValueError:
+        return ip
+    return f"{IPv6Address(packed[:8] + bytes(8))}/64"
+
+
 def address_part(packed: bytes) -> bytes:
     """A packed host without its port."""
     return packed[: -_PORT.size]

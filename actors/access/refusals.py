@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from actors.engine.rarely import Rarely
 from protocol.bodies_own import AclRefusal
 from protocol.codes import RequestCode
+from protocol.host import network_of
 
 REFUSALS_MAX = 10_000
 """Groups and codes are what clients make of them; past it the oldest is forgotten."""
@@ -122,7 +123,7 @@ class WrongTries:
 
     def note(self, host: str, account: str) -> bool:
         """Counts one; whether it was one too many, so that the connection is to be closed."""
-        now_ms, key = self._now_ms(), (host, account)
+        now_ms, key = self._now_ms(), (network_of(host), account)
         tries = self._found.get(key)
         if tries is None:
             if len(self._found) >= _ADDRESSES_MAX:
@@ -146,5 +147,5 @@ class WrongTries:
 
     def is_shut_out(self, host: str, account: str) -> bool:
         """Whether nobody new may come in from there with this account."""
-        tries = self._found.get((host, account))
+        tries = self._found.get((network_of(host), account))
         return tries is not None and self._now_ms() < tries.shut_until_ms

@@ -24,6 +24,7 @@ from actors.engine.address import Address
 from actors.network.accepted import Accepted
 from actors.network.handshakes import Shake, Shaken
 from actors.network.limits import ConnectionPlaces
+from protocol.host import network_of
 from remoting.tls import HANDSHAKE_BYTE
 from remoting.tls_socket import TlsSocket
 
@@ -69,7 +70,17 @@ _numbers = count(1)
 class _Newcomer:
     """Somebody at the door. Called by the loop."""
 
-    __slots__ = ("_entrance", "accepted", "host", "number", "shake", "since_ms", "sock", "state")
+    __slots__ = (
+        "_entrance",
+        "accepted",
+        "host",
+        "network",
+        "number",
+        "shake",
+        "since_ms",
+        "sock",
+        "state",
+    )
 
     def __init__(
         self, entrance: "Entrance", number: int, accepted: Accepted, sock: socket, since_ms: float
@@ -78,6 +89,7 @@ class _Newcomer:
         self.number = number
         self.accepted = accepted
         self.host = accepted.remote[0]
+        self.network = network_of(self.host)
         self.sock: socket | TlsSocket | None = sock
         """None while a handshake is at it."""
         self.shake: Shake | None = None
@@ -176,14 +188,14 @@ class Entrance(Actor):
     # --- handshakes
 
     def _take_tls(self, newcomer: _Newcomer) -> None:
-        if len(self._waiting) >= WAITING_MAX or self._of_host[newcomer.host] >= HOST_MAX:
+        if len(self._waiting) >= WAITING_MAX or self._of_host[newcomer.network] >= HOST_MAX:
             self._results[TOO_MANY] += 1
             self._close(newcomer)
             self._rarely.warn(
                 "a TLS connection is closed: too many handshakes wait", address=newcomer.host
             )
             return
-        self._of_host[newcomer.host] += 1
+        self._of_host[newcomer.network] += 1
         newcomer.state = _State.WAITING
         self._waiting[newcomer.number] = newcomer
         self._begin_some()
@@ -193,11 +205,11 @@ class Entrance(Actor):
         for newcomer in [*self._waiting.values()]:
             if self._shaking >= SHAKING_MAX:
                 return
-            if self._host_shaking[newcomer.host] < HOST_SHAKING_MAX:
+            if self._host_shaking[newcomer.network] < HOST_SHAKING_MAX:
                 del self._waiting[newcomer.number]
                 newcomer.state = _State.SHAKING
                 self._shaking += 1
-                self._host_shaking[newcomer.host] += 1
+                self._host_shaking[newcomer.network] += 1
                 self._shake(newcomer)
 
     def _go_on(self, newcomer: _Newcomer) -> None:
@@ -280,7 +292,7 @@ class Entrance(Actor):
 
     def _free(self, newcomer: _Newcomer) -> None:
         """Gives back its places among those that shake hands, or wait for it."""
-        host = newcomer.host
+        host = newcomer.network
         if newcomer.state is _State.SHAKING:
             self._shaking -= 1
             self._less(self._host_shaking, host)

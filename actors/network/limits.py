@@ -15,6 +15,7 @@ from structlog import get_logger
 
 from actors.engine.rarely import MINUTE_MS, Rarely
 from actors.network.turns import Turns
+from protocol.host import network_of
 
 log = get_logger(__name__)
 
@@ -82,7 +83,7 @@ class Held:
             self._held[holder] = held_bytes
         more = held_bytes - before
         self.total_bytes += more
-        host = holder.remote_host
+        host = network_of(holder.remote_host)
         self._by_host[host] += more
         if not self._by_host[host]:
             del self._by_host[host]
@@ -94,7 +95,7 @@ class Held:
             self._close(next(iter(self._held)), self._bytes_max)
         most = self._of_address_max
         while most is not None and self._by_host[host] > most:
-            oldest = next(each for each in self._held if each.remote_host == host)
+            oldest = next(each for each in self._held if network_of(each.remote_host) == host)
             self._close(oldest, most)
 
     def _close(self, holder: Holder, bytes_max: int) -> None:
@@ -123,7 +124,7 @@ class ConnectionPlaces:
         """Takes one; the setting that is in the way, if there is none left."""
         if is_loopback(host):
             return None
-        setting = None
+        setting, host = None, network_of(host)
         if self._most and self._count >= self._most:
             setting = "maxConnections"
         elif self._most_of_address and self._by_host[host] >= self._most_of_address:
@@ -140,6 +141,7 @@ class ConnectionPlaces:
         if is_loopback(host):
             return
         self._count -= 1
+        host = network_of(host)
         self._by_host[host] -= 1
         if not self._by_host[host]:
             del self._by_host[host]

@@ -3,6 +3,7 @@
 import pytest
 from structlog.testing import capture_logs
 
+from actors.access.refusals import TRIES_MAX, WrongTries
 from actors.engine.rarely import Rarely
 from actors.network import limits
 from actors.network.limits import (
@@ -15,6 +16,7 @@ from actors.network.limits import (
     descriptors_for_peers,
     half_frame_ms,
 )
+from protocol.host import network_of
 
 
 class Peer:
@@ -149,3 +151,36 @@ def test_a_frame_has_half_a_minute_and_a_second_for_each_64_kib() -> None:
 def test_some_descriptors_are_kept_for_files() -> None:
     first = descriptors_for_peers()
     assert first is None or first >= DESCRIPTORS_KEPT
+
+
+def test_whoever_has_a_network_of_ipv6_counts_as_one_address() -> None:
+    """He has 2 to the 64th of them, and every limit of an address would be open to him."""
+    one, another = "2001:db8:0:1::1", "2001:db8:0:1:ffff::2"
+    elsewhere = "2001:db8:0:2::1"
+    places = ConnectionPlaces(0, 1)
+    assert places.take(one) is None and places.take(elsewhere) is None
+    assert places.take(another) == "maxConnectionsPerAddress"
+    places.leave(one)
+    assert places.take(another) is None
+    made = held()
+    peers = [Peer(host, 1, made) for host in (one, elsewhere, another)]
+    for peer in peers:
+        made.note(peer, 30, is_moving=False)
+    assert [bool(peer.reason) for peer in peers] == [True, False, False]
+    tries = WrongTries(lambda: 0, Rarely(lambda: 0))
+    shut = [tries.note(f"2001:db8:0:1::{number}", "account") for number in range(TRIES_MAX + 1)]
+    assert shut == [False] * TRIES_MAX + [True]
+    assert tries.is_shut_out(another, "account") and not tries.is_shut_out(elsewhere, "account")
+
+
+@pytest.mark.parametrize(
+    ("host", "network"),
+    [
+        ("192.0.2.1", "192.0.2.1"),
+        ("2001:db8:1:2:3:4:5:6", "2001:db8:1:2::/64"),
+        ("fe80::1%eth0", "fe80::/64"),
+        ("not:an:address", "not:an:address"),
+    ],
+)
+def test_what_counts_as_one_address(host: str, network: str) -> None:
+    assert network_of(host) == network
