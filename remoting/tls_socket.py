@@ -52,6 +52,9 @@ SERVER_HANDSHAKE_BYTES_MAX = 128 << 10
 """The same of a server; OpenSSL takes 100 KiB of certificates."""
 HANDSHAKE_RECORDS_MAX = 128
 """Of either. They may be of one byte each."""
+FINISHED_BYTES_MAX = 64
+"""The last record of a handshake by TLS 1.2; it takes 40. What else is in it the first read would
+have to work through, on a thread that serves others."""
 
 PIECE_BYTES = 64 << 10
 """Encrypted before the socket is asked whether it takes any of it."""
@@ -90,6 +93,7 @@ class TlsSocket:
         "_is_over",
         "_kept_bytes",
         "_outgoing",
+        "_record_bytes",
         "_record_left",
         "_shaken_bytes_max",
         "_shaken_records",
@@ -123,6 +127,8 @@ class TlsSocket:
         """Of a record of which less has come."""
         self._record_left = 0
         """Of one that has begun."""
+        self._record_bytes = 0
+        """Of the last one of the handshake."""
         self._empty_records = 0
         self._shaken_records = 0
         self._shaken_bytes_max = (
@@ -162,7 +168,9 @@ class TlsSocket:
                 raise
             else:
                 if not self._outgoing.pending:
-                    return
+                    break
+        if self._record_bytes > FINISHED_BYTES_MAX and self._tls.version() == "TLSv1.2":
+            raise OSError("more behind the end of a handshake")
 
     def _take_of_record(self) -> None:
         """Never more than a record: what is behind the last one is not the handshake's."""
@@ -181,7 +189,7 @@ class TlsSocket:
             return
         self._head += data
         if len(self._head) == _HEAD_BYTES:
-            self._record_left = int.from_bytes(self._head[3:])
+            self._record_left = self._record_bytes = int.from_bytes(self._head[3:])
             self._head = b""
             self._note_shaken()
 

@@ -463,6 +463,29 @@ def test_a_server_cannot_ask_its_client_for_another_one(tmp_path: Path) -> None:
     client.close()
 
 
+@pytest.mark.parametrize("again", [100, 3800])
+def test_the_last_record_of_a_handshake_holds_no_other(tmp_path: Path, again: int) -> None:
+    """It is over with the first of its messages; the first read worked through the rest, 29 ms."""
+    made, keys = Certificates(tmp_path), tmp_path / "keys"
+    near, far = socketpair()
+    with near, far:
+        near.settimeout(WAIT_S)
+        far.settimeout(WAIT_S)
+        server = TlsSocket(near, server_context(made.files()))
+        said: list[str] = []
+
+        def shake() -> None:
+            with pytest.raises(OSError, match="behind the end") as error:
+                server.do_handshake()
+            said.append(str(error.value))
+
+        shaking = Thread(target=shake)
+        shaking.start()
+        shaken_old(writes_keys(made.calls(), keys), far, keys, AGAIN * again)
+        shaking.join(WAIT_S)
+        assert said
+
+
 # --- handshakes
 
 
