@@ -52,11 +52,18 @@ SERVER_HANDSHAKE_BYTES_MAX = 128 << 10
 """The same of a server; OpenSSL takes 100 KiB of certificates."""
 HANDSHAKE_RECORDS_MAX = 128
 """Of either. They may be of one byte each."""
+FINISHED_BYTES_MAX = 64
+"""The last record of a handshake by TLS 1.2; it takes 40. What else is in it the first read would
+have to work through, on a thread that serves others."""
 
 PIECE_BYTES = 64 << 10
 """Encrypted before the socket is asked whether it takes any of it."""
 
 _HEAD_BYTES = 5
+_HANDSHAKE = 22
+"""The type that a record's head begins with. It may hold 4,096 messages, each of which costs
+OpenSSL 4 µs and an answer. Behind the handshake nobody needs it: TLS 1.3 shows another type from
+then on, and in TLS 1.2 nobody handshakes again."""
 _KEPT_ANSWERS_MAX = 64 << 10
 """Of what OpenSSL has to say by itself (new keys) to a peer that does not read."""
 
@@ -86,6 +93,7 @@ class TlsSocket:
         "_is_over",
         "_kept_bytes",
         "_outgoing",
+        "_record_bytes",
         "_record_left",
         "_shaken_bytes_max",
         "_shaken_records",
@@ -119,6 +127,8 @@ class TlsSocket:
         """Of a record of which less has come."""
         self._record_left = 0
         """Of one that has begun."""
+        self._record_bytes = 0
+        """Of the last one of the handshake."""
         self._empty_records = 0
         self._shaken_records = 0
         self._shaken_bytes_max = (
@@ -158,7 +168,9 @@ class TlsSocket:
                 raise
             else:
                 if not self._outgoing.pending:
-                    return
+                    break
+        if self._record_bytes > FINISHED_BYTES_MAX and self._tls.version() == "TLSv1.2":
+            raise OSError("more behind the end of a handshake")
 
     def _take_of_record(self) -> None:
         """Never more than a record: what is behind the last one is not the handshake's."""
@@ -177,7 +189,7 @@ class TlsSocket:
             return
         self._head += data
         if len(self._head) == _HEAD_BYTES:
-            self._record_left = int.from_bytes(self._head[3:])
+            self._record_left = self._record_bytes = int.from_bytes(self._head[3:])
             self._head = b""
             self._note_shaken()
 
@@ -242,13 +254,19 @@ class TlsSocket:
 
     def _few(self, scratch: _Scratch, size: int) -> bytes:
         """What is found with these bytes, which begin with a record: nearly always the whole."""
-        self._incoming.write(scratch.taken[:size])
-        found, with_data, is_whole = self._drained(scratch.given, 0)
-        if not is_whole or (size > LEAST_BYTES and 2 * found < size):
+        taken = scratch.bytes
+        at = begun = 0
+        while at < size and taken[at] != _HANDSHAKE:
+            at += _HEAD_BYTES + (taken[at + 3] << 8) + taken[at + 4]
+            begun += 1
+        if at != size:
             at = begun = 0
             while at < size:
-                at, more = self._part(scratch.bytes, at, size)
+                at, more = self._part(taken, at, size)
                 begun += more
+        self._incoming.write(scratch.taken[:size])
+        found, with_data = self._drained(scratch.given, 0)
+        if begun != with_data or size < SHORT_BYTES * begun:
             self._note(size, begun, with_data)
         return bytes(scratch.given[:found])
 
@@ -258,14 +276,13 @@ class TlsSocket:
         while at < size and not self._is_over:
             at, begun = self._part(scratch.bytes, begin := at, size)
             self._incoming.write(scratch.taken[begin:at])
-            found, with_data, _ = self._drained(scratch.given, found)
+            found, with_data = self._drained(scratch.given, found)
             self._note(at - begin, begun, with_data)
             records += with_data
         return found, records
 
-    def _drained(self, given: memoryview, found: int) -> tuple[int, int, bool]:
-        """How much is found once OpenSSL has told all it can, in how many records, and False where
-        the rest of a record has not come, or the last was empty."""
+    def _drained(self, given: memoryview, found: int) -> tuple[int, int]:
+        """How much is found once OpenSSL has told all it can, and in how many records."""
         incoming = self._incoming
         read: Any = self._tls.read  # its buffer need not be a bytearray
         with_data = 0
@@ -278,11 +295,14 @@ class TlsSocket:
                 found += count
                 with_data += 1
         except SSLWantReadError:
-            return found, with_data, False
-        return found, with_data, True
+            pass  # the rest of a record has not come, or the last was empty
+        return found, with_data
 
     def _part(self, taken: bytearray, at: int, size: int) -> tuple[int, int]:
-        """The end of the next PART_RECORDS at most, and how many of them begin in it."""
+        """The end of the next PART_RECORDS at most, and how many of them begin in it.
+
+        Raises OSError where one of them is a handshake's.
+        """
         begun = 0
         if self._head:
             head = self._head + taken[at : min(at + _HEAD_BYTES - len(self._head), size)]
@@ -293,13 +313,15 @@ class TlsSocket:
             self._head, begun = b"", 1
         at += self._record_left
         last = size - _HEAD_BYTES
-        while at <= last and begun < PART_RECORDS:
+        while at <= last and begun < PART_RECORDS and taken[at] != _HANDSHAKE:
             at += _HEAD_BYTES + (taken[at + 3] << 8) + taken[at + 4]
             begun += 1
         if at >= size:
             self._record_left = at - size
             return size, begun
         self._record_left = 0
+        if taken[at] == _HANDSHAKE:
+            raise OSError("it begins a handshake in TLS")
         if begun == PART_RECORDS:
             return at, begun
         self._head = bytes(taken[at:size])

@@ -125,6 +125,7 @@ LONG_FILES = {
     "actors/transactions/transactions.py": "verdicts, checks and progress share its puts",
     "remoting/tls_socket.py": "one object of OpenSSL, both ways: what it reads it may answer",
     "storage/queues/consume_queues.py": "the path of every unit, from a send and from recovery",
+    "tests/remoting/test_tls_socket.py": "the tests of one that is long: both ways, each record",
     "tests/security/test_attempts_on_console.py": "a file for each family of attempts",
     "tests/security/test_attempts_on_reading.py": "the same",
     "tests/security/test_tls_of_servers.py": "the same",

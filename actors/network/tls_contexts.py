@@ -28,8 +28,8 @@ _MADE_HERE = (
     *("-days", "365", "-subj", "/CN=localhost"),
     *("-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"),
 )
-_Seen = tuple[tuple[str, int, int, int, int], ...]
-"""Path, mtime, size, inode and mode of each file."""
+_Seen = tuple[tuple[str, int, int, int, int, int], ...]
+"""Path, mtime, ctime, size, inode and mode of each file."""
 
 
 class TlsContexts:
@@ -48,6 +48,9 @@ class TlsContexts:
         """When the certificates are over that it shows as `server` and as `client`, seconds since
         1970; not that of test mode, which is made at each start."""
         self._seen = self._state()
+        """Of what is in force."""
+        self._told = ""
+        """Why what is there now is not."""
         try:
             self.server, self.client = self._made()
         except TlsUnusable as error:
@@ -58,16 +61,20 @@ class TlsContexts:
         self._warn_of_open_keys()
 
     def look(self) -> None:
-        """Takes over what has changed, if it can be used."""
+        """Takes over what has changed, if it can be used; what cannot is tried at each look, for
+        why it cannot need not be in the files: there were too many open ones."""
         state = self._state()
         if state == self._seen:
+            self._told = ""
             return
-        self._seen = state
         try:
             self.server, self.client = self._made()
         except TlsUnusable as error:
-            log.error("TLS stays as it was", reason=str(error))
+            if str(error) != self._told:
+                self._told = str(error)
+                log.error("TLS stays as it was", reason=self._told)
             return
+        self._seen, self._told = state, ""
         self.not_after_s = self._ends()
         log.info("TLS certificates read again")
         self._warn_of_open_keys()
@@ -138,10 +145,10 @@ class TlsContexts:
         for path in self._paths:
             try:
                 status = os.stat(path)
-            except OSError:
+            except (OSError, ValueError):  # whoever reads it says why
                 continue
-            times = status.st_mtime_ns, status.st_size
-            found.append((path, *times, status.st_ino, status.st_mode))
+            times = status.st_mtime_ns, status.st_ctime_ns
+            found.append((path, *times, status.st_size, status.st_ino, status.st_mode))
         return tuple(found)
 
     def _warn_of_open_keys(self) -> None:
@@ -149,7 +156,7 @@ class TlsContexts:
         keys = [settings.tls_server_key]
         if isinstance(settings, BrokerTlsSettings):
             keys.append(settings.tls_client_key)
-        for path, _, _, _, mode in self._seen:
+        for path, *_, mode in self._seen:
             if path in keys and mode & _OTHERS_READ:
                 log.warning("everybody on this machine can read a TLS key", file=path)
 

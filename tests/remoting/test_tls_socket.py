@@ -26,7 +26,7 @@ from remoting.tls_socket import (
 )
 from tests.support.actors import new_seed
 from tests.support.certificates import Certificates
-from tests.support.tls_records import CIPHER, Records, writes_keys
+from tests.support.tls_records import CIPHER, OldRecords, Records, shaken_old, writes_keys
 
 WAIT_S = 20.0
 BUFFERED_BYTES = 4 << 20
@@ -352,6 +352,138 @@ def test_however_records_are_cut_none_of_them_counts_as_empty(sealed: Sealed) ->
         assert server._empty_records <= 1, "one that is not whole yet"
     assert found == b"".join(sent)
     assert server._empty_records == 0
+
+
+def test_new_keys_in_small_reads_are_counted_as_in_large_ones(sealed: Sealed) -> None:
+    """18 of them and a byte are no more than 512 bytes; each time they took half a millisecond."""
+    server, _, far, records = sealed
+    far.sendall(b"".join(records.new_keys() for _ in range(18)) + records.data(b"x"))
+    assert server.recv(1 << 18) == b"x"
+    far.sendall(b"".join(records.new_keys() for _ in range(18)) + records.data(b"x"))
+    with pytest.raises(OSError, match="records without data"):
+        server.recv(1 << 18)
+
+
+def test_small_reads_of_data_are_never_too_many(sealed: Sealed) -> None:
+    """Heartbeats and questions: one at a time, some at once, some cut."""
+    server, _, far, records = sealed
+    for number in range(1000):
+        sent = [bytes([number % 256]) * size for size in (1, 20, 90)[: 1 + number % 3]]
+        stream = b"".join(map(records.data, sent))
+        cut = number % len(stream) if number % 5 == 0 else len(stream)
+        found = b""
+        for part in (stream[:cut], stream[cut:]):
+            far.sendall(part)
+            with suppress(BlockingIOError):
+                found += server.recv(1 << 18)
+        assert found == b"".join(sent)
+        assert server._empty_records == 0
+
+
+# --- a handshake behind the handshake
+
+AGAIN = b"\x01\0\0\0"
+"""A ClientHello with nothing in it."""
+
+
+@pytest.fixture
+def old(tmp_path: Path) -> Iterator[tuple[TlsSocket, Fed, socket, OldRecords]]:
+    """As `sealed`, by TLS 1.2."""
+    made, keys = Certificates(tmp_path), tmp_path / "keys"
+    near, far = socketpair()
+    for sock in (near, far):
+        sock.setsockopt(SOL_SOCKET, SO_SNDBUF, 1 << 20)
+        sock.settimeout(WAIT_S)
+    server = TlsSocket(near, server_context(made.files()))
+    shaking = Thread(target=server.do_handshake)
+    shaking.start()
+    records = shaken_old(writes_keys(made.calls(), keys), far, keys)
+    shaking.join(WAIT_S)
+    near.setblocking(False)
+    fed = Fed(server._incoming)
+    server._incoming = fed  # type: ignore[assignment]
+    yield server, fed, far, records
+    server.close()
+    far.close()
+
+
+@pytest.mark.parametrize(
+    "before", [(), (1,), (300,) * 5, (2000, 2000), (1,) * 500, (RECORD_BYTES,)]
+)
+@pytest.mark.parametrize("again", [1, 10, 4096])
+def test_who_handshakes_again_is_given_up_before_openssl_hears_of_it(
+    old: tuple[TlsSocket, Fed, socket, OldRecords], before: tuple[int, ...], again: int
+) -> None:
+    """A record holds 4,096 times the four bytes; each was answered, 20 ms in one read."""
+    server, fed, far, records = old
+    first = b"".join(records.data(bytes(size)) for size in before)
+    far.sendall(first + records.of_handshake(AGAIN * again) + records.data(b"x"))
+    with pytest.raises(OSError, match="begins a handshake"):
+        while True:
+            server.recv(1 << 18)
+    assert fed.bytes <= len(first)
+    far.setblocking(False)
+    with pytest.raises(BlockingIOError):
+        far.recv(1)
+
+
+@pytest.mark.parametrize("cut", [*range(1, 7), -9, -1])
+@pytest.mark.parametrize("before", [0, 300, 5000])
+def test_it_is_known_wherever_reads_end(
+    old: tuple[TlsSocket, Fed, socket, OldRecords], before: int, cut: int
+) -> None:
+    """`cut`: in its head, or in the data before it."""
+    server, fed, far, records = old
+    first = records.data(bytes(before)) if before else b""
+    stream = first + records.of_handshake(AGAIN * 4096)
+    at = max(0, len(first) + cut)
+    with pytest.raises(OSError, match="begins a handshake"):
+        for part in (stream[:at], stream[at:]):
+            far.sendall(part)
+            with suppress(BlockingIOError):
+                server.recv(1 << 18)
+    assert fed.bytes <= len(first)
+
+
+def test_a_server_cannot_ask_its_client_for_another_one(tmp_path: Path) -> None:
+    made = Certificates(tmp_path)
+    near, far = socketpair()
+    near.settimeout(WAIT_S)
+    far.settimeout(WAIT_S)
+    client = TlsSocket(near, made.calls(), server_hostname="127.0.0.1")
+    shaking = Thread(target=client.do_handshake)
+    shaking.start()
+    server = server_context(made.files()).wrap_socket(far, server_side=True)
+    shaking.join(WAIT_S)
+    near.setblocking(False)
+    with socket(fileno=server.detach()) as plain:
+        plain.sendall(b"\x16\3\3\x40\0" + bytes(RECORD_BYTES))
+        with pytest.raises(OSError, match="begins a handshake"):
+            client.recv(1 << 18)
+    client.close()
+
+
+@pytest.mark.parametrize("again", [100, 3800])
+def test_the_last_record_of_a_handshake_holds_no_other(tmp_path: Path, again: int) -> None:
+    """It is over with the first of its messages; the first read worked through the rest, 29 ms."""
+    made, keys = Certificates(tmp_path), tmp_path / "keys"
+    near, far = socketpair()
+    with near, far:
+        near.settimeout(WAIT_S)
+        far.settimeout(WAIT_S)
+        server = TlsSocket(near, server_context(made.files()))
+        said: list[str] = []
+
+        def shake() -> None:
+            with pytest.raises(OSError, match="behind the end") as error:
+                server.do_handshake()
+            said.append(str(error.value))
+
+        shaking = Thread(target=shake)
+        shaking.start()
+        shaken_old(writes_keys(made.calls(), keys), far, keys, AGAIN * again)
+        shaking.join(WAIT_S)
+        assert said
 
 
 # --- handshakes

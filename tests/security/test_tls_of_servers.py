@@ -25,7 +25,7 @@ from storage.config import StoreConfig
 from tests.support.brokers import send_command
 from tests.support.certificates import Certificates
 from tests.support.sockets import HOST, WAIT_S, Line, frames_of, serving_broker
-from tests.support.tls_records import Records, writes_keys
+from tests.support.tls_records import Records, shaken_old, writes_keys
 from troupemq import (
     Admin,
     ConnectionFailed,
@@ -244,7 +244,32 @@ def test_a8_who_wants_to_renegotiate_gets_nothing(made: Certificates, tmp_path: 
         )
         said = done.stdout.partition(b"RENEGOTIATING")[2]
         assert said and b"ServerHello" not in said, done.stdout[-2000:]
-        assert b"no renegotiation" in said
+
+
+@pytest.mark.parametrize("before", [0, 1, 20])
+def test_a8_handshakes_by_the_thousand_end_their_connection_and_no_other(
+    made: Certificates, tmp_path: Path, before: int
+) -> None:
+    """A record holds 4,096 beginnings of one; each was answered, 20 ms a record."""
+    settings = tls_settings(made.files()) | {"tls_ha_mode": "enforcing"}
+    with serving_broker(tmp_path / "store", **settings) as running, capture_logs() as logs:
+        with Line(made_tls_socket(made, running.ports.main)) as neighbour:
+            asked = {running.ports.main: frames_of([send_command()]), running.ports.ha: bytes(8)}
+            for port, data in asked.items():
+                context = writes_keys(made.calls(), keys := tmp_path / f"keys-{port}")
+                with create_connection((HOST, port), WAIT_S) as flood:
+                    records = shaken_old(context, flood, keys)
+                    stream = b"".join(records.data(data) for _ in range(before))
+                    for _ in range(32):
+                        stream += records.of_handshake(b"\x01\0\0\0" * 4096)
+                    came = 0
+                    with suppress(ConnectionError):
+                        flood.sendall(stream)
+                        while data := flood.recv(1 << 16):
+                            came += len(data)
+                    assert came < 20_000, "to what was asked, and to no more"
+            assert neighbour.ask(send_command()).code == 0
+        comes_true(lambda: str(logs).count("begins a handshake in TLS") == 2)
 
 
 def test_our_client_sends_and_consumes_with_a_certificate_of_its_own(

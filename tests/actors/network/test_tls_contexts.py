@@ -1,6 +1,7 @@
 """Tests of actors/network/tls_contexts.py: certificates that change while a server serves."""
 
 import os
+from errno import EACCES, EMFILE
 from pathlib import Path
 from shutil import copyfile, which
 from ssl import MemoryBIO, SSLContext, SSLWantReadError
@@ -93,6 +94,60 @@ def test_what_cannot_be_used_is_said_once_and_changes_nothing(made: Certificates
     with capture_logs() as logs:
         found.look()
     assert "cannot be read: No such file or directory" in logs[0]["reason"]
+
+
+def test_what_could_not_be_read_once_is_tried_at_each_look(
+    made: Certificates, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The files may be as they shall be, and only the moment was wrong: the old certificate stayed
+    until they changed once more."""
+    found = contexts(made)
+    replace_files(made, "192.0.2.7")
+
+    def refuse_with(number: int) -> None:
+        def refuse(*_: object, **__: object) -> None:
+            raise OSError(number, os.strerror(number))
+
+        monkeypatch.setattr(tls_module, "open", refuse, raising=False)
+
+    with capture_logs() as logs:
+        for number in (EMFILE, EMFILE, EACCES, EACCES):
+            refuse_with(number)
+            found.look()
+    assert [line["event"] for line in logs] == ["TLS stays as it was"] * 2, "once for each reason"
+    assert "Too many open files" in logs[0]["reason"]
+    assert "Permission denied" in logs[1]["reason"]
+    monkeypatch.undo()
+    found.look()
+    assert found.server is not None and shown_by(found.server, made) == "192.0.2.7"
+
+
+def test_files_that_come_back_are_told_of_when_they_go_again(made: Certificates) -> None:
+    found = contexts(made)
+    key, aside = made.folder / "server.key", made.folder / "aside"
+    with capture_logs() as logs:
+        for _ in range(2):
+            key.rename(aside)
+            found.look()
+            aside.rename(key)
+            found.look()
+    assert [line["event"] for line in logs if line["log_level"] == "error"] == [
+        "TLS stays as it was"
+    ] * 2
+
+
+def test_a_file_of_the_same_size_and_time_is_seen_to_be_another(made: Certificates) -> None:
+    """As `cp -p` may leave it."""
+    found = contexts(made)
+    before = found.server
+    path = made.folder / "server.pem"
+    status, text = os.stat(path), path.read_bytes()
+    path.write_bytes(text)
+    while os.stat(path).st_ctime_ns == status.st_ctime_ns:  # a tick of the file system's clock
+        os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+    found.look()
+    assert found.server is not before
 
 
 def test_a_file_that_vanishes_while_it_is_read_changes_nothing(
