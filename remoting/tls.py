@@ -8,6 +8,7 @@ import re
 from binascii import Error as NotBase64
 from binascii import a2b_base64
 from dataclasses import dataclass, field
+from os import stat
 from ssl import (
     CERT_NONE,
     CERT_OPTIONAL,
@@ -20,6 +21,7 @@ from ssl import (
     SSLError,
     TLSVersion,
 )
+from stat import S_ISREG
 
 CIPHERS = "ECDHE+AESGCM:ECDHE+CHACHA20"
 """Of TLS 1.2; those of 1.3 are all of this kind."""
@@ -127,6 +129,7 @@ def _harden(context: SSLContext) -> None:
 
 
 def _load_trust(context: SSLContext, path: str) -> None:
+    _check(path)
     try:
         context.load_verify_locations(path)
     except SSLError:
@@ -148,6 +151,11 @@ def _load_pair(context: SSLContext, files: TlsFiles) -> None:
         context.load_cert_chain(files.cert_path, files.key_path, password)
     except SSLError:
         raise TlsUnusable(_why_not(files, key_text, is_encrypted=bool(asked))) from None
+    except ValueError:
+        raise TlsUnusable(
+            f"{files.key_path} is not opened: its password has more than 1,024 bytes, or is no text"
+            " (keyPassword)."
+        ) from None
     except OSError as error:  # gone since it was read; which of the two is not told
         raise _unreadable(f"{files.cert_path} or {files.key_path}", error) from None
 
@@ -178,7 +186,20 @@ def _is_old(key_text: str) -> bool:
         return False
 
 
+def _check(path: str) -> None:
+    """A pipe would be waited for, and gone by the second time that it is read."""
+    try:
+        mode = stat(path).st_mode
+    except OSError as error:
+        raise _unreadable(path, error) from None
+    except ValueError:
+        raise TlsUnusable(f"{path!r} is no path: it has a NUL or no text in it.") from None
+    if not S_ISREG(mode):
+        raise TlsUnusable(f"{path} cannot be read: it is no regular file.")
+
+
 def _read(path: str) -> str:
+    _check(path)
     try:
         with open(path, encoding="latin-1") as file:
             return file.read()

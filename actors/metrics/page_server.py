@@ -10,8 +10,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from http import HTTPStatus
 from itertools import chain
+from select import POLLIN, POLLOUT, poll
 from socket import MSG_PEEK, SHUT_RDWR, socket
-from ssl import SSLSocket
+from ssl import SSLContext, SSLWantReadError, SSLWantWriteError
 from threading import BoundedSemaphore, Lock, Thread
 from time import monotonic
 
@@ -26,6 +27,7 @@ from actors.metrics.http_text import (
 from actors.metrics.packed import Packed
 from actors.network.tls_contexts import TlsContexts
 from remoting.tls import HANDSHAKE_BYTE
+from remoting.tls_socket import TlsSocket
 
 BROKER_PATH, EXPORTER_PATH = "/metrics", "/metrics/exporter"
 CONNECTIONS_MAX = 32
@@ -60,7 +62,7 @@ class PageTls:
         self._lock = Lock()
         self._looked_s = monotonic()
 
-    def wrap(self, sock: socket) -> SSLSocket:
+    def wrap(self, sock: socket) -> "_WaitingTls":
         """The socket with the newest certificate; its handshake is to come."""
         with self._lock:
             if monotonic() - self._looked_s >= LOOK_S:
@@ -68,7 +70,52 @@ class PageTls:
                 self._contexts.look()
             context = self._contexts.server
         assert context is not None
-        return context.wrap_socket(sock, server_side=True, do_handshake_on_connect=False)
+        return _WaitingTls(sock, context)
+
+
+class _WaitingTls:
+    """TLS with the calls of a socket that waits, and a time for each call that holds whatever
+    comes: OpenSSL itself would read on as long as there are records without data."""
+
+    def __init__(self, sock: socket, context: SSLContext) -> None:
+        sock.setblocking(False)
+        self._sock = TlsSocket(sock, context)
+        self._end_s = monotonic()
+
+    def settimeout(self, timeout_s: float) -> None:
+        """From now on."""
+        self._end_s = monotonic() + timeout_s
+
+    def do_handshake(self) -> None:
+        """Raises OSError, as the others do; TimeoutError."""
+        while True:
+            try:
+                return self._sock.do_handshake()
+            except SSLWantReadError:
+                self._wait(POLLIN)
+            except SSLWantWriteError:
+                self._wait(POLLOUT)
+
+    def recv(self, size_bytes: int) -> bytes:
+        """Little more than that at most."""
+        while True:
+            try:
+                return self._sock.recv(size_bytes)
+            except BlockingIOError:
+                self._wait(POLLIN)
+
+    def send(self, data: memoryview) -> int:
+        """How much of it was taken; the rest has to come with the next call."""
+        while True:
+            try:
+                return self._sock.sendmsg((data,))
+            except BlockingIOError:
+                self._wait(POLLOUT)
+
+    def _wait(self, events: int) -> None:
+        waiting = poll()
+        waiting.register(self._sock.fileno(), events)
+        waiting.poll(_left(self._end_s) * 1000)
 
 
 class PageServer:
@@ -128,10 +175,10 @@ class PageServer:
             if self._tls is not None:
                 first = sock.recv(1, MSG_PEEK)
                 if first and first[0] == HANDSHAKE_BYTE:
-                    with self._tls.wrap(sock) as talking:
-                        talking.settimeout(_left(deadline_s))
-                        talking.do_handshake()
-                        self._talk(talking, deadline_s)
+                    talking = self._tls.wrap(sock)
+                    talking.settimeout(_left(deadline_s))
+                    talking.do_handshake()
+                    self._talk(talking, deadline_s)
                     return
                 if not self._tls.takes_plain:
                     return
@@ -139,10 +186,10 @@ class PageServer:
         except TimeoutError:
             self.late_count += 1
 
-    def _talk(self, sock: socket, deadline_s: float) -> None:
+    def _talk(self, sock: socket | _WaitingTls, deadline_s: float) -> None:
         _send(sock, self._buffers(sock, deadline_s), monotonic() + SEND_S)
 
-    def _buffers(self, sock: socket, deadline_s: float) -> Iterable[bytes]:
+    def _buffers(self, sock: socket | _WaitingTls, deadline_s: float) -> Iterable[bytes]:
         """What to send; nothing to who closes."""
         data = b""
         try:
@@ -170,7 +217,7 @@ class PageServer:
         return (head,) if request.method == "HEAD" else chain((head,), buffers)
 
 
-def _send(sock: socket, buffers: Iterable[bytes], deadline_s: float) -> None:
+def _send(sock: socket | _WaitingTls, buffers: Iterable[bytes], deadline_s: float) -> None:
     for buffer in buffers:
         left = memoryview(buffer)
         while left:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from os import mkfifo
 from pathlib import Path
 from shlex import split
 from shutil import which
@@ -219,6 +220,31 @@ def test_files_that_cannot_be_used_are_named(made: Certificates, tmp_path: Path)
         lambda: server_context(replace(files, trust_path=""), "require")
     )
     assert "belong together" in said(lambda: client_context(replace(files, key_path="")))
+
+
+@pytest.mark.parametrize("which_one", ["cert_path", "key_path", "trust_path"])
+def test_what_is_no_file_is_refused_and_not_waited_for(
+    made: Certificates, tmp_path: Path, which_one: str
+) -> None:
+    pipe = str(tmp_path / "pipe")
+    mkfifo(pipe)
+    for path, words in (
+        (pipe, f"{pipe} cannot be read: it is no regular file."),
+        (str(tmp_path), f"{tmp_path} cannot be read: it is no regular file."),
+        ("a\0b", r"'a\x00b' is no path: it has a NUL or no text in it."),
+    ):
+        wrong = replace(made.files(), **{which_one: path})
+        assert said(lambda wrong=wrong: server_context(wrong, "require")) == words  # type: ignore[misc]
+        assert said(lambda wrong=wrong: client_context(wrong)) == words  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("password", ["x" * 1025, "\udcff"])
+def test_a_password_that_cannot_be_one_is_told_as_such(made: Certificates, password: str) -> None:
+    files = replace(made.files(), key_path=made.encrypted_key(), key_password=password)
+    assert said(lambda: server_context(files)) == (
+        f"{files.key_path} is not opened: its password has more than 1,024 bytes, or is no text"
+        " (keyPassword)."
+    )
 
 
 def test_errors_are_told_in_words() -> None:

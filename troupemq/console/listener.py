@@ -12,6 +12,7 @@ from typing import Any
 
 from actors.network.connections import PortTaken
 from storage.errors import reason_of
+from troupemq.console.watched_socket import WatchedSocket
 
 HANDSHAKE_S = 10.0
 PENDING_MAX = 256
@@ -27,6 +28,8 @@ class PatientListener(socket):
     def __init__(self, family: int) -> None:
         super().__init__(family)
         self.clock: Callable[[], float] = monotonic
+        self.has_tls = False
+        """What is accepted speaks TLS and nothing else."""
         self._pending: dict[int, tuple[socket, float]] = {}
 
     @classmethod
@@ -52,6 +55,8 @@ class PatientListener(socket):
             if len(self._pending) >= PENDING_MAX:
                 taken.close()
                 raise BlockingIOError
+        if self.has_tls:
+            taken = WatchedSocket(taken)
         self._pending[taken.fileno()] = taken, self.clock()
         return taken, address
 

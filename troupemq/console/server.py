@@ -1,6 +1,7 @@
 """The server of the console: uvicorn on a thread, with limits for peers that hang or are many.
 
 a handshake of TLS              HANDSHAKE_S, PENDING_MAX at once (listener.py)
+records of TLS                  by their type and size (watched_socket.py)
 a request's head and body       HEAD_S after the connection, or after the answer before
 an answer, and its being read   ANSWER_S, then the connection is cut
 connections and requests        CONNECTIONS_MAX at once; others get 503
@@ -76,6 +77,7 @@ class ConsoleServer:
         self._certificate: FollowedCertificate | None = None
         try:
             if settings.tls is not None and settings.tls.has_certificate:
+                self._socket.has_tls = True
                 self._certificate = FollowedCertificate(settings.tls, self._socket.end_late)
             self.console = Console(settings)
         except BaseException:

@@ -21,6 +21,7 @@ from actors.network.tls_contexts import TlsContexts
 from actors.settings.tls_settings import TlsSettings
 from tests.compat.patience import wait_until
 from tests.support.certificates import Certificates
+from tests.support.tls_records import Records, writes_keys
 
 HOST = "127.0.0.1"
 WAIT_S = 30
@@ -228,3 +229,37 @@ def test_a_half_handshake_has_its_time(made: Certificates, monkeypatch: pytest.M
         sock.sendall(b"\x16\x03\x01\x02\x00\x01")
         assert is_closed(sock)
         wait_until(lambda: server.late_count == 1, "its time is over")
+
+
+@pytest.mark.parametrize("data_bytes", [0, 10])
+def test_records_that_ask_for_nothing_do_not_hold_a_place(
+    made: Certificates, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, data_bytes: int
+) -> None:
+    """OpenSSL on a socket went on reading while new keys came, past any time that was set."""
+    monkeypatch.setattr(page_server, "HEAD_S", 0.5)
+    keys = tmp_path / "keys"
+    context = writes_keys(made.calls(), keys)
+    with serving(text_page(b"x"), tls_of(made, takes_plain=False)) as server:
+        shaken = context.wrap_socket(create_connection((HOST, server.port)), server_hostname=HOST)
+        with socket(fileno=shaken.detach()) as flood:
+            flood.settimeout(WAIT_S)
+            records, sent = Records(keys), 0
+            with pytest.raises(ConnectionError):
+                while sent < 1_000_000:
+                    flood.sendall(records.new_keys() + records.data(b"G" * data_bytes))
+                    sent += 1
+            assert sent < 1_000_000
+        wait_until(lambda: server._free._value == CONNECTIONS_MAX, "its place is free")
+
+
+def test_a_long_page_with_tls_that_is_not_taken_has_its_time(
+    made: Certificates, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(page_server, "SEND_S", 0.3)
+    with serving(text_page(b"x" * (32 << 20)), tls_of(made, takes_plain=False)) as server:
+        sock = create_connection((HOST, server.port), WAIT_S)
+        with made.calls().wrap_socket(sock, server_hostname=HOST) as lazy:
+            lazy.sendall(b"GET /page HTTP/1.1\r\n\r\n")
+            wait_until(lambda: server.late_count == 1, "its time is over")
+        monkeypatch.setattr(page_server, "SEND_S", 30.0)
+        assert get_with_tls(server.port, made.calls())[1] == b"x" * (32 << 20)

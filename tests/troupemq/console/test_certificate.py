@@ -2,14 +2,16 @@
 
 import ssl
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
-from socket import create_connection
+from socket import create_connection, socket
 
 import pytest
 
 from actors.settings.tls_settings import TlsSettings
 from storage.errors import StoreError
 from tests.support.certificates import Certificates
+from tests.support.tls_records import Records, shaken_old, writes_keys
 from tests.troupemq.console.conftest import GONE
 from troupemq.console import listener
 from troupemq.console.asking import ConsoleSettings
@@ -112,3 +114,32 @@ def test_a_certificate_that_is_not_there_is_one_sentence(tmp_path: Path) -> None
     )
     with pytest.raises(StoreError, match=r"a\.key cannot be read"):
         FollowedCertificate(missing, lambda: None)
+
+
+@pytest.mark.parametrize("version", ["1.2", "1.3"])
+def test_records_that_ask_for_nothing_end_their_connection_and_no_other(
+    server: ConsoleServer, certificates: Certificates, tmp_path: Path, version: str
+) -> None:
+    """One client's handshakes behind the handshake made others wait for 4.6 s."""
+    keys = tmp_path / "keys"
+    context = writes_keys(certificates.calls(), keys)
+    plain = create_connection(("127.0.0.1", server.port), WAIT_S)
+    if version == "1.2":
+        old = shaken_old(context, plain, keys)
+        stream = old.data(b"GET") + b"".join(
+            old.of_handshake(b"\x01\0\0\0" * 4096) for _ in range(16)
+        )
+    else:
+        shaken = context.wrap_socket(plain, server_hostname="127.0.0.1")
+        plain = socket(fileno=shaken.detach())
+        plain.settimeout(WAIT_S)
+        records = Records(keys)
+        stream = b"".join(records.new_keys() for _ in range(10_000))
+    came = 0
+    with plain, suppress(ConnectionError):
+        plain.sendall(stream)
+        while data := plain.recv(1 << 16):
+            came += len(data)
+    assert came < 1000
+    page = b"GET /login HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+    assert b" 200 OK" in exchange(server, trusting(certificates), page)
