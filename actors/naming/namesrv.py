@@ -18,11 +18,11 @@ from structlog import get_logger
 from actors.config import NamesrvConfig
 from actors.engine.actor import handles
 from actors.engine.address import Address
-from actors.naming.ceilings import READING_BYTES_MAX
 from actors.naming.holders import check_goodbye, check_holder, check_place, holder_of, warn_of_rival
 from actors.naming.kv_config import ORDER_TOPIC_CONFIG, KvConfig
 from actors.naming.registration_reader import (
     LARGE_BODY_BYTES,
+    AtReader,
     Began,
     Ended,
     PassedOn,
@@ -31,6 +31,7 @@ from actors.naming.registration_reader import (
     TopicSlice,
     UnreadableRegistration,
     check_crc,
+    held_bytes,
     is_large,
 )
 from actors.naming.route_table import RouteTable, topics_body
@@ -81,9 +82,7 @@ class Namesrv(PersistedTable):
     def __init__(self, config: NamesrvConfig, config_writer: Address, reader: Address) -> None:
         super().__init__(config.kv_config_path, config_writer)
         self._reader = reader
-        self._read_elsewhere = 0
-        """Messages that are at the reader's."""
-        self._reading_bytes = 0
+        self._at_reader = AtReader()
         self._is_passed_on = self._takes_topics = False
         self._refusal: RemoteError | None = None
         self._config = config
@@ -130,12 +129,8 @@ class Namesrv(PersistedTable):
         header = RegisterBrokerHeader.decode(command.fields)
         check_place(self._routes, request, header)
         body = bytes(command.body or b"")
-        if self._read_elsewhere or is_large(body, is_compressed=header.compressed):
-            if self._reading_bytes + len(body) > READING_BYTES_MAX:
-                remark = "too many registrations at a time"
-                raise LimitReached(ResponseCode.SYSTEM_BUSY, remark, remark)
-            self._reading_bytes += len(body)
-            self._read_elsewhere += 1
+        if self._at_reader.count or is_large(body, is_compressed=header.compressed):
+            self._at_reader.gives(held_bytes(command))
             self._reader.tell(ReadRegistration(request, header, self.address))
             return None
         check_crc(header, body)
@@ -196,7 +191,7 @@ class Namesrv(PersistedTable):
     @handles(Ended)
     def on_ended(self, message: Ended) -> None:
         """It is complete."""
-        self._was_read(message.request)
+        self._at_reader.has_back(held_bytes(message.request.command))
         if self._refusal is not None:
             message.request.answer(self._refusal.code, remark=self._refusal.remark)
             return
@@ -217,27 +212,27 @@ class Namesrv(PersistedTable):
     @handles(UnreadableRegistration)
     def on_unreadable(self, message: UnreadableRegistration) -> None:
         """It is refused, as a whole."""
-        self._was_read(message.request)
+        self._at_reader.has_back(held_bytes(message.request.command))
         peer = message.request.peer.remote
         self.system.rarely.warn("registration refused", peer=peer, why=message.remark)
         message.request.answer(message.code, remark=message.remark)
 
-    def _was_read(self, request: Request) -> None:
-        self._read_elsewhere = max(0, self._read_elsewhere - 1)
-        self._reading_bytes = max(0, self._reading_bytes - len(request.command.body or b""))
+    def _waits(self, message: Request | PeerClosed) -> bool:
+        """Whether this has to wait for a registration that is being read; then it comes again.
 
-    def _waits(self, message: object) -> bool:
-        """Whether this has to wait for a registration that is being read; then it comes again."""
-        if not self._read_elsewhere or self._is_passed_on:
+        Raises LimitReached where too much waits already; the end of a connection always may.
+        """
+        if not self._at_reader.count or self._is_passed_on:
             return False
-        self._read_elsewhere += 1
-        self._reader.tell(PassOn(message, self.address))
+        held = held_bytes(message.command) if isinstance(message, Request) else 0
+        self._at_reader.gives(held)
+        self._reader.tell(PassOn(message, self.address, held))
         return True
 
     @handles(PassedOn)
     def on_passed_on(self, message: PassedOn) -> None:
         """It has waited long enough."""
-        self._read_elsewhere = max(0, self._read_elsewhere - 1)
+        self._at_reader.has_back(message.held_bytes)
         self._is_passed_on = True
         self.handler_of(message.message)(self, message.message)
         self._is_passed_on = False
@@ -245,6 +240,7 @@ class Namesrv(PersistedTable):
     @serves(RequestCode.UNREGISTER_BROKER)
     def unregister(self, request: Request) -> RemotingCommand | None:
         """A broker stops."""
+        request.command.body = None  # nobody reads it, and it would wait with the rest
         if self._waits(request):
             return None
         header = BrokerIdentityHeader.decode(request.command.fields)
@@ -260,14 +256,14 @@ class Namesrv(PersistedTable):
     @serves(RequestCode.QUERY_DATA_VERSION)
     def query_data_version(self, request: Request) -> RemotingCommand | None:
         """Whether a broker has to register again; when not, it counts as alive."""
+        if len(request.command.body or b"") > LARGE_BODY_BYTES:  # reading it would hold up clients
+            remark = "the body is no data version"
+            raise LimitReached(ResponseCode.SYSTEM_ERROR, remark, "a body is too long")
         if self._waits(request):
             return None
         header = BrokerIdentityHeader.decode(request.command.fields)
         check_holder(self._routes, request.grant, header)
         address = header.broker_address
-        if len(request.command.body or b"") > LARGE_BODY_BYTES:  # reading it would hold up clients
-            remark = "the body is no data version"
-            raise LimitReached(ResponseCode.SYSTEM_ERROR, remark, "a body is too long")
         changed = self._routes.is_changed(address, DataVersion.decode(request.command.body))
         if not changed:
             self._routes.touch(address, self.system.clock.monotonic_ms())
