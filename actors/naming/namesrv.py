@@ -245,8 +245,9 @@ class Namesrv(PersistedTable):
             return None
         header = BrokerIdentityHeader.decode(request.command.fields)
         check_goodbye(self._routes, request.grant, header)
-        self._routes.unregister(header.broker_name, header.broker_address, header.broker_id)
-        self._tell("broker unregistered", header)
+        name, address = header.broker_name, header.broker_address
+        if self._routes.unregister(name, address, header.broker_id):
+            self._tell("broker unregistered", header)
         return request.command.answer()
 
     def _tell(self, event: str, header: RegisterBrokerHeader | BrokerIdentityHeader) -> None:

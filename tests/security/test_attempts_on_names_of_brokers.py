@@ -3,8 +3,9 @@
 from collections.abc import Iterator
 
 import pytest
+from structlog.testing import capture_logs
 
-from actors.naming import registration_reader
+from actors.naming import ceilings, registration_reader
 from protocol.codes import RequestCode as Code
 from protocol.codes import ResponseCode
 from protocol.command import RemotingCommand
@@ -78,3 +79,38 @@ def test_a36_a_question_with_a_long_body_does_not_wait_at_all(namesrv: OpenNames
     namesrv.system.drain()
     namesrv.system.advance(60_000)
     assert answers == ["the body is no data version", None]
+
+
+def test_a36_names_at_an_address_that_has_said_goodbye_take_no_places(
+    namesrv: OpenNamesrv, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """10,000 of them stayed until a restart, and no broker could register any more."""
+    monkeypatch.setattr(ceilings, "BROKERS_MAX", 60)
+    for number in range(4):
+        namesrv.peer = namesrv.client(f"198.51.100.{number}")
+        at = f"10.0.0.1:{number + 1}"
+        names = [f"n{number}-{each}" for each in range(20)]
+        assert {namesrv.register(name, at).code for name in names} == {0}
+        assert namesrv.ask(Code.UNREGISTER_BROKER, identity("another", at)).code == 0
+    assert namesrv.brokers() == {} and namesrv.topics() == []
+    assert namesrv.register("real", AT).code == 0
+
+
+def test_goodbyes_of_brokers_that_never_were_are_not_told(namesrv: OpenNamesrv) -> None:
+    with capture_logs() as logs:
+        for number in range(1000):
+            fields = identity(f"invented-{number}", f"10.0.0.1:{number}")
+            assert namesrv.ask(Code.UNREGISTER_BROKER, fields).code == 0
+        assert logs == []
+        namesrv.register("real", AT)
+        namesrv.ask(Code.UNREGISTER_BROKER, identity("real"))
+    assert [each["event"] for each in logs] == ["broker registered", "broker unregistered"]
+
+
+def test_a36_a_broker_of_ever_new_clusters_leaves_nothing_in_them(namesrv: OpenNamesrv) -> None:
+    """Three thousand of a thousand letters were all kept, and told to whoever asked for them."""
+    for number in range(300):
+        header = RegisterBrokerHeader("b", AT, f"{number}".ljust(1000, "c"), AT, 0)
+        assert namesrv.ask(Code.REGISTER_BROKER, header.encode(), topics("T")).code == 0
+    answer = namesrv.ask(Code.GET_BROKER_CLUSTER_INFO, {})
+    assert len(answer.body or b"") < 5000
