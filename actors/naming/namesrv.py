@@ -1,6 +1,6 @@
 """The name server: tells clients which broker holds which topic.
 
-Owns: the RouteTable, the KvConfig.
+Owns: the RouteTable, and by its base, KvServer, the KvConfig.
 Told by: connections (`Request`, `PeerClosed`), its own tick, config_writer; RegistrationReader
 (`Began`, `TopicSlice`, `Ended`, `UnreadableRegistration`; `PassedOn`).
 Tells: config_writer; RegistrationReader (`ReadRegistration`, `PassOn`).
@@ -19,7 +19,8 @@ from actors.config import NamesrvConfig
 from actors.engine.actor import handles
 from actors.engine.address import Address
 from actors.naming.holders import check_goodbye, check_holder, check_place, holder_of, warn_of_rival
-from actors.naming.kv_config import ORDER_TOPIC_CONFIG, KvConfig
+from actors.naming.kv_config import ORDER_TOPIC_CONFIG
+from actors.naming.kv_server import KvServer
 from actors.naming.registration_reader import (
     LARGE_BODY_BYTES,
     AtReader,
@@ -36,8 +37,7 @@ from actors.naming.registration_reader import (
 )
 from actors.naming.route_table import RouteTable, topics_body
 from actors.network.request import PeerClosed, Request, serves
-from actors.tables.persisted import PersistedTable
-from protocol.bodies import DataVersion, KVTable, TopicConfigTable
+from protocol.bodies import DataVersion, TopicConfigTable
 from protocol.codes import VERSION_STANDARD_JSON_ROUTE, RequestCode, ResponseCode
 from protocol.command import RemotingCommand
 from protocol.errors import LimitReached, RemoteError
@@ -46,20 +46,14 @@ from protocol.headers.namesrv import (
     BrokerIdentityHeader,
     BrokerNameHeader,
     DeleteTopicInNamesrvHeader,
-    GetKvConfigResponseHeader,
     GetRouteInfoHeader,
     GetTopicsByClusterHeader,
-    KvConfigHeader,
-    KvNamespaceHeader,
-    PutKvConfigHeader,
     QueryDataVersionResponseHeader,
     RegisterBrokerHeader,
     RegisterBrokerResponseHeader,
     WipeWritePermResponseHeader,
 )
 from protocol.registration import read_registration
-from protocol.table_rules import key_fault
-from storage.tables.kv_config import parse_kv
 
 log = get_logger(__name__)
 
@@ -76,7 +70,7 @@ class _Scan:
     """Look for brokers that are silent."""
 
 
-class Namesrv(PersistedTable):
+class Namesrv(KvServer):
     """Lives on the loop."""
 
     def __init__(self, config: NamesrvConfig, config_writer: Address, reader: Address) -> None:
@@ -88,14 +82,9 @@ class Namesrv(PersistedTable):
         self._config = config
         self._routes = RouteTable()
         self.registered_count = self.expired_count = self.gone_count = 0  # of brokers
-        self._kv = KvConfig()
 
     def on_start(self) -> None:
-        loaded = self.load(parse_kv)
-        self._kv = KvConfig(loaded.value)
-        if loaded.is_to_be_saved:
-            text = self._kv.text()
-            self.save(lambda: text)
+        self.load_kv()
         self.after(FIRST_SCAN_MS, _Scan())
 
     def sizes(self) -> tuple[int, int, int]:
@@ -160,11 +149,7 @@ class Namesrv(PersistedTable):
         self.registered_count += 1
         if is_new:
             self._tell("broker registered", header)
-        ordered = self._kv.namespace(ORDER_TOPIC_CONFIG)
-        return command.answer(
-            fields=answer.encode(),
-            body=KVTable(dict(ordered)).encode() if ordered is not None else None,
-        )
+        return command.answer(fields=answer.encode(), body=self.kv.ordered())
 
     @handles(Began)
     def on_began(self, message: Began) -> None:
@@ -302,7 +287,7 @@ class Namesrv(PersistedTable):
                 f"No topic route info in name server for the topic: {header.topic}{FAQ}",
             )
         if self._config.order_message_enable:
-            order = self._kv.get(ORDER_TOPIC_CONFIG, header.topic)
+            order = self.kv.get(ORDER_TOPIC_CONFIG, header.topic)
             route = replace(route, order_topic_conf=order)
         standard = command.version >= VERSION_STANDARD_JSON_ROUTE
         return command.answer(
@@ -349,46 +334,3 @@ class Namesrv(PersistedTable):
         self._routes.delete_topic(header.topic, header.cluster_name)
         log.info("topic deleted", topic=header.topic, cluster=header.cluster_name)
         return request.command.answer()
-
-    # --- settings for clients
-
-    @serves(RequestCode.PUT_KV_CONFIG)
-    def put_kv(self, request: Request) -> None:
-        fields = request.command.fields or {}
-        if "namespace" not in fields or "key" not in fields:
-            raise RemoteError(ResponseCode.SYSTEM_ERROR, "namespace or key is null")
-        header = PutKvConfigHeader.decode(fields)
-        if fault := key_fault(header.namespace) or key_fault(header.key):
-            raise RemoteError(ResponseCode.SYSTEM_ERROR, fault)
-        self._kv.put(header.namespace, header.key, header.value)
-        self._save_kv(request)
-
-    @serves(RequestCode.GET_KV_CONFIG)
-    def get_kv(self, request: Request) -> RemotingCommand:
-        header = KvConfigHeader.decode(request.command.fields)
-        value = self._kv.get(header.namespace, header.key)
-        if value is None:
-            remark = f"No config item, Namespace: {header.namespace} Key: {header.key}"
-            return request.command.answer(ResponseCode.QUERY_NOT_FOUND, {}, remark=remark)
-        return request.command.answer(fields=GetKvConfigResponseHeader(value).encode())
-
-    @serves(RequestCode.DELETE_KV_CONFIG)
-    def delete_kv(self, request: Request) -> None:
-        header = KvConfigHeader.decode(request.command.fields)
-        self._kv.delete(header.namespace, header.key)
-        self._save_kv(request)
-
-    @serves(RequestCode.GET_KVLIST_BY_NAMESPACE)
-    def kv_namespace(self, request: Request) -> RemotingCommand:
-        namespace = KvNamespaceHeader.decode(request.command.fields).namespace
-        entries = self._kv.namespace(namespace)
-        if entries is None:
-            raise RemoteError(
-                ResponseCode.QUERY_NOT_FOUND, f"No config item, Namespace: {namespace}"
-            )
-        return request.command.answer(body=KVTable(dict(entries)).encode())
-
-    def _save_kv(self, request: Request) -> None:
-        """Answers when the change is on disk."""
-        text = self._kv.text()
-        self.save(lambda: text, lambda refusal: self.answer_saved(request, refusal))
