@@ -1,14 +1,18 @@
 """More attempts on name servers: A35, A36; the first are in test_attempts_on_servers.py."""
 
 from collections.abc import Iterator
+from contextlib import ExitStack
 
 import pytest
 from structlog.testing import capture_logs
 
+from actors.config import NamesrvConfig
 from actors.naming import ceilings, registration_reader
+from actors.network import limits
 from protocol.codes import RequestCode as Code
 from protocol.codes import ResponseCode
 from protocol.command import RemotingCommand
+from protocol.frame import encode
 from protocol.headers.namesrv import BrokerIdentityHeader, RegisterBrokerHeader
 from tests.support.open_namesrv import OpenNamesrv, topics
 
@@ -114,3 +118,38 @@ def test_a36_a_broker_of_ever_new_clusters_leaves_nothing_in_them(namesrv: OpenN
         assert namesrv.ask(Code.REGISTER_BROKER, header.encode(), topics("T")).code == 0
     answer = namesrv.ask(Code.GET_BROKER_CLUSTER_INFO, {})
     assert len(answer.body or b"") < 5000
+
+
+def test_a_name_server_takes_frames_as_long_as_its_setting_says(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Above 32 MiB they were more than one address may hold, whatever the setting."""
+    assert NamesrvConfig().frame_bytes_max == 2 * limits.HALF_BYTES_OF_ADDRESS_MAX
+    monkeypatch.setattr(limits, "HALF_BYTES_OF_ADDRESS_MAX", 64 << 10)
+    header = RegisterBrokerHeader("b", AT, "DefaultCluster", AT, 0)
+    body = topics(*(f"topic-{n:0200}" for n in range(1000)))
+    frame = encode(RemotingCommand(Code.REGISTER_BROKER, header.encode(), body, version=407))
+    made = OpenNamesrv(frame_bytes_max=len(frame))
+    with made.socket() as one, made.socket() as other:
+        one.send(frame[:-1])
+        assert one.received() is None
+        one.send(frame[-1:])
+        assert b'"code":0' in (one.received() or b"")
+        assert len(made.topics()) == 1000
+        one.send(frame[:-10])
+        other.send(frame[:100])
+        assert one.received() == b"", "not two of them from one address"
+        assert made.system.stop(30)
+
+
+def test_a38_a_name_server_has_as_many_connections_as_it_is_set() -> None:
+    made = OpenNamesrv(connections_max=3, connections_of_address_max=2)
+    hosts = ["198.51.100.1"] * 3 + ["198.51.100.2"] * 2 + ["127.0.0.1"] * 5
+    with capture_logs() as logs, ExitStack() as opened:
+        lines = [opened.enter_context(made.socket(host)) for host in hosts]
+        found = [line.received() for line in lines]
+        assert made.system.stop(30)
+    assert found == [None, None, b"", None, b"", *[None] * 5]
+    told = [each["event"] for each in logs if each["log_level"] == "warning"]
+    settings = "maxConnectionsPerAddress", "maxConnections"
+    assert told == [f"too many connections: {setting}" for setting in settings]
