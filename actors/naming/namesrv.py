@@ -18,6 +18,7 @@ from structlog import get_logger
 from actors.config import NamesrvConfig
 from actors.engine.actor import handles
 from actors.engine.address import Address
+from actors.engine.rarely import TEXT_CHARS_MAX
 from actors.naming.holders import check_goodbye, check_holder, check_place, holder_of, warn_of_rival
 from actors.naming.kv_config import ORDER_TOPIC_CONFIG
 from actors.naming.kv_server import KvServer
@@ -263,15 +264,25 @@ class Namesrv(KvServer):
     def wipe_write_perm(self, request: Request) -> RemotingCommand:
         name = BrokerNameHeader.decode(request.command.fields).broker_name
         count = self._routes.wipe_write_perm(name)
-        log.info("write permission wiped", broker=name, topics=count, peer=request.peer.remote)
+        self._tell_change(request, "write permission wiped", broker=name, topics=count)
         return request.command.answer(fields=WipeWritePermResponseHeader(count).encode())
 
     @serves(RequestCode.ADD_WRITE_PERM_OF_BROKER)
     def add_write_perm(self, request: Request) -> RemotingCommand:
         name = BrokerNameHeader.decode(request.command.fields).broker_name
         count = self._routes.add_write_perm(name)
-        log.info("write permission added", broker=name, topics=count, peer=request.peer.remote)
+        self._tell_change(request, "write permission added", broker=name, topics=count)
         return request.command.answer(fields=AddWritePermResponseHeader(count).encode())
+
+    def _tell_change(self, request: Request, event: str, **about: str | int | None) -> None:
+        """Of an administrator's; without access control that is anybody."""
+        peer = request.peer.remote
+        if self.system.rarely.may_tell("many changes of routes", peer=peer):
+            texts = {
+                name: each[:TEXT_CHARS_MAX] if isinstance(each, str) else each
+                for name, each in about.items()
+            }
+            log.info(event, **texts, peer=peer)
 
     # --- routes and topics
 
@@ -332,5 +343,5 @@ class Namesrv(KvServer):
     def delete_topic(self, request: Request) -> RemotingCommand:
         header = DeleteTopicInNamesrvHeader.decode(request.command.fields)
         self._routes.delete_topic(header.topic, header.cluster_name)
-        log.info("topic deleted", topic=header.topic, cluster=header.cluster_name)
+        self._tell_change(request, "topic deleted", topic=header.topic, cluster=header.cluster_name)
         return request.command.answer()

@@ -1,5 +1,6 @@
 """More attempts on name servers: A35, A36; the first are in test_attempts_on_servers.py."""
 
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack
 
@@ -7,6 +8,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from actors.config import NamesrvConfig
+from actors.engine.rarely import LINES_MAX
 from actors.naming import ceilings, registration_reader
 from actors.network import limits
 from protocol.codes import RequestCode as Code
@@ -153,3 +155,25 @@ def test_a38_a_name_server_has_as_many_connections_as_it_is_set() -> None:
     told = [each["event"] for each in logs if each["log_level"] == "warning"]
     settings = "maxConnectionsPerAddress", "maxConnections"
     assert told == [f"too many connections: {setting}" for setting in settings]
+
+
+@pytest.mark.parametrize(
+    ("code", "fields", "body"),
+    [
+        (Code.WIPE_WRITE_PERM_OF_BROKER, {"brokerName": "b" * 5000}, None),
+        (Code.ADD_WRITE_PERM_OF_BROKER, {"brokerName": "b" * 5000}, None),
+        (Code.DELETE_TOPIC_IN_NAMESRV, {"topic": "t" * 5000}, None),
+        (Code.UPDATE_NAMESRV_CONFIG, {}, b"orderMessageEnable=true"),
+    ],
+)
+def test_a_flood_of_administration_is_none_of_lines(
+    namesrv: OpenNamesrv, code: Code, fields: dict[str, str], body: bytes | None
+) -> None:
+    """Without access control anybody may, some thousand times a second."""
+    with capture_logs() as logs:
+        for _ in range(LINES_MAX + 50):
+            assert namesrv.ask(code, fields, body).code == 0
+        namesrv.system.advance(70_000)
+    counts = Counter(each["event"] for each in logs)
+    assert sorted(counts.values()) in ([1, LINES_MAX], [2, LINES_MAX]), counts
+    assert sum(len(str(each)) for each in logs) < 1000 * LINES_MAX
