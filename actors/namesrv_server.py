@@ -87,7 +87,9 @@ def children(
     door = Door("namesrv_entrance", connections, config.port_mode, places)
     behind = door.leads_to(system)
     return [
-        ChildSpec("namesrv_connections", lambda _: Connections(idle_ms, places)),
+        ChildSpec(
+            "namesrv_connections", lambda _: Connections(idle_ms, places, config.frame_bytes_max)
+        ),
         ChildSpec("namesrv_config_writer", lambda _: ConfigWriter()),
         ChildSpec("registration_reader", lambda _: RegistrationReader()),
         ChildSpec(

@@ -154,7 +154,9 @@ class Settings(Responder):
             _set_live(config, new, taken)
         self._changed.update(taken)
         self._version = self._version.next(self.system.clock.now_ms())
-        log.info("settings changed", peer=request.peer.remote, keys=sorted(taken))
+        peer = request.peer.remote
+        if self.system.rarely.may_tell("many changes of settings", peer=peer):
+            log.info("settings changed", peer=peer, keys=sorted(taken))
         return command.answer(remark=self._what_waits(wanted, taken)), taken
 
     def _what_waits(self, wanted: Mapping[str, str], taken: Mapping[str, str]) -> str | None:

@@ -1,6 +1,6 @@
 """The name server: tells clients which broker holds which topic.
 
-Owns: the RouteTable, the KvConfig.
+Owns: the RouteTable, and by its base, KvServer, the KvConfig.
 Told by: connections (`Request`, `PeerClosed`), its own tick, config_writer; RegistrationReader
 (`Began`, `TopicSlice`, `Ended`, `UnreadableRegistration`; `PassedOn`).
 Tells: config_writer; RegistrationReader (`ReadRegistration`, `PassOn`).
@@ -18,11 +18,13 @@ from structlog import get_logger
 from actors.config import NamesrvConfig
 from actors.engine.actor import handles
 from actors.engine.address import Address
-from actors.naming.ceilings import READING_BYTES_MAX
+from actors.engine.rarely import TEXT_CHARS_MAX
 from actors.naming.holders import check_goodbye, check_holder, check_place, holder_of, warn_of_rival
-from actors.naming.kv_config import ORDER_TOPIC_CONFIG, KvConfig
+from actors.naming.kv_config import ORDER_TOPIC_CONFIG
+from actors.naming.kv_server import KvServer
 from actors.naming.registration_reader import (
     LARGE_BODY_BYTES,
+    AtReader,
     Began,
     Ended,
     PassedOn,
@@ -31,12 +33,12 @@ from actors.naming.registration_reader import (
     TopicSlice,
     UnreadableRegistration,
     check_crc,
+    held_bytes,
     is_large,
 )
 from actors.naming.route_table import RouteTable, topics_body
 from actors.network.request import PeerClosed, Request, serves
-from actors.tables.persisted import PersistedTable
-from protocol.bodies import DataVersion, KVTable, TopicConfigTable
+from protocol.bodies import DataVersion, TopicConfigTable
 from protocol.codes import VERSION_STANDARD_JSON_ROUTE, RequestCode, ResponseCode
 from protocol.command import RemotingCommand
 from protocol.errors import LimitReached, RemoteError
@@ -45,20 +47,14 @@ from protocol.headers.namesrv import (
     BrokerIdentityHeader,
     BrokerNameHeader,
     DeleteTopicInNamesrvHeader,
-    GetKvConfigResponseHeader,
     GetRouteInfoHeader,
     GetTopicsByClusterHeader,
-    KvConfigHeader,
-    KvNamespaceHeader,
-    PutKvConfigHeader,
     QueryDataVersionResponseHeader,
     RegisterBrokerHeader,
     RegisterBrokerResponseHeader,
     WipeWritePermResponseHeader,
 )
 from protocol.registration import read_registration
-from protocol.table_rules import key_fault
-from storage.tables.kv_config import parse_kv
 
 log = get_logger(__name__)
 
@@ -75,28 +71,21 @@ class _Scan:
     """Look for brokers that are silent."""
 
 
-class Namesrv(PersistedTable):
+class Namesrv(KvServer):
     """Lives on the loop."""
 
     def __init__(self, config: NamesrvConfig, config_writer: Address, reader: Address) -> None:
         super().__init__(config.kv_config_path, config_writer)
         self._reader = reader
-        self._read_elsewhere = 0
-        """Messages that are at the reader's."""
-        self._reading_bytes = 0
+        self._at_reader = AtReader()
         self._is_passed_on = self._takes_topics = False
         self._refusal: RemoteError | None = None
         self._config = config
         self._routes = RouteTable()
         self.registered_count = self.expired_count = self.gone_count = 0  # of brokers
-        self._kv = KvConfig()
 
     def on_start(self) -> None:
-        loaded = self.load(parse_kv)
-        self._kv = KvConfig(loaded.value)
-        if loaded.is_to_be_saved:
-            text = self._kv.text()
-            self.save(lambda: text)
+        self.load_kv()
         self.after(FIRST_SCAN_MS, _Scan())
 
     def sizes(self) -> tuple[int, int, int]:
@@ -130,12 +119,8 @@ class Namesrv(PersistedTable):
         header = RegisterBrokerHeader.decode(command.fields)
         check_place(self._routes, request, header)
         body = bytes(command.body or b"")
-        if self._read_elsewhere or is_large(body, is_compressed=header.compressed):
-            if self._reading_bytes + len(body) > READING_BYTES_MAX:
-                remark = "too many registrations at a time"
-                raise LimitReached(ResponseCode.SYSTEM_BUSY, remark, remark)
-            self._reading_bytes += len(body)
-            self._read_elsewhere += 1
+        if self._at_reader.count or is_large(body, is_compressed=header.compressed):
+            self._at_reader.gives(held_bytes(command))
             self._reader.tell(ReadRegistration(request, header, self.address))
             return None
         check_crc(header, body)
@@ -165,11 +150,7 @@ class Namesrv(PersistedTable):
         self.registered_count += 1
         if is_new:
             self._tell("broker registered", header)
-        ordered = self._kv.namespace(ORDER_TOPIC_CONFIG)
-        return command.answer(
-            fields=answer.encode(),
-            body=KVTable(dict(ordered)).encode() if ordered is not None else None,
-        )
+        return command.answer(fields=answer.encode(), body=self.kv.ordered())
 
     @handles(Began)
     def on_began(self, message: Began) -> None:
@@ -196,7 +177,7 @@ class Namesrv(PersistedTable):
     @handles(Ended)
     def on_ended(self, message: Ended) -> None:
         """It is complete."""
-        self._was_read(message.request)
+        self._at_reader.has_back(held_bytes(message.request.command))
         if self._refusal is not None:
             message.request.answer(self._refusal.code, remark=self._refusal.remark)
             return
@@ -217,27 +198,27 @@ class Namesrv(PersistedTable):
     @handles(UnreadableRegistration)
     def on_unreadable(self, message: UnreadableRegistration) -> None:
         """It is refused, as a whole."""
-        self._was_read(message.request)
+        self._at_reader.has_back(held_bytes(message.request.command))
         peer = message.request.peer.remote
         self.system.rarely.warn("registration refused", peer=peer, why=message.remark)
         message.request.answer(message.code, remark=message.remark)
 
-    def _was_read(self, request: Request) -> None:
-        self._read_elsewhere = max(0, self._read_elsewhere - 1)
-        self._reading_bytes = max(0, self._reading_bytes - len(request.command.body or b""))
+    def _waits(self, message: Request | PeerClosed) -> bool:
+        """Whether this has to wait for a registration that is being read; then it comes again.
 
-    def _waits(self, message: object) -> bool:
-        """Whether this has to wait for a registration that is being read; then it comes again."""
-        if not self._read_elsewhere or self._is_passed_on:
+        Raises LimitReached where too much waits already; the end of a connection always may.
+        """
+        if not self._at_reader.count or self._is_passed_on:
             return False
-        self._read_elsewhere += 1
-        self._reader.tell(PassOn(message, self.address))
+        held = held_bytes(message.command) if isinstance(message, Request) else 0
+        self._at_reader.gives(held)
+        self._reader.tell(PassOn(message, self.address, held))
         return True
 
     @handles(PassedOn)
     def on_passed_on(self, message: PassedOn) -> None:
         """It has waited long enough."""
-        self._read_elsewhere = max(0, self._read_elsewhere - 1)
+        self._at_reader.has_back(message.held_bytes)
         self._is_passed_on = True
         self.handler_of(message.message)(self, message.message)
         self._is_passed_on = False
@@ -245,12 +226,14 @@ class Namesrv(PersistedTable):
     @serves(RequestCode.UNREGISTER_BROKER)
     def unregister(self, request: Request) -> RemotingCommand | None:
         """A broker stops."""
+        request.command.body = None  # nobody reads it, and it would wait with the rest
         if self._waits(request):
             return None
         header = BrokerIdentityHeader.decode(request.command.fields)
         check_goodbye(self._routes, request.grant, header)
-        self._routes.unregister(header.broker_name, header.broker_address, header.broker_id)
-        self._tell("broker unregistered", header)
+        name, address = header.broker_name, header.broker_address
+        if self._routes.unregister(name, address, header.broker_id):
+            self._tell("broker unregistered", header)
         return request.command.answer()
 
     def _tell(self, event: str, header: RegisterBrokerHeader | BrokerIdentityHeader) -> None:
@@ -260,14 +243,14 @@ class Namesrv(PersistedTable):
     @serves(RequestCode.QUERY_DATA_VERSION)
     def query_data_version(self, request: Request) -> RemotingCommand | None:
         """Whether a broker has to register again; when not, it counts as alive."""
+        if len(request.command.body or b"") > LARGE_BODY_BYTES:  # reading it would hold up clients
+            remark = "the body is no data version"
+            raise LimitReached(ResponseCode.SYSTEM_ERROR, remark, "a body is too long")
         if self._waits(request):
             return None
         header = BrokerIdentityHeader.decode(request.command.fields)
         check_holder(self._routes, request.grant, header)
         address = header.broker_address
-        if len(request.command.body or b"") > LARGE_BODY_BYTES:  # reading it would hold up clients
-            remark = "the body is no data version"
-            raise LimitReached(ResponseCode.SYSTEM_ERROR, remark, "a body is too long")
         changed = self._routes.is_changed(address, DataVersion.decode(request.command.body))
         if not changed:
             self._routes.touch(address, self.system.clock.monotonic_ms())
@@ -281,15 +264,25 @@ class Namesrv(PersistedTable):
     def wipe_write_perm(self, request: Request) -> RemotingCommand:
         name = BrokerNameHeader.decode(request.command.fields).broker_name
         count = self._routes.wipe_write_perm(name)
-        log.info("write permission wiped", broker=name, topics=count, peer=request.peer.remote)
+        self._tell_change(request, "write permission wiped", broker=name, topics=count)
         return request.command.answer(fields=WipeWritePermResponseHeader(count).encode())
 
     @serves(RequestCode.ADD_WRITE_PERM_OF_BROKER)
     def add_write_perm(self, request: Request) -> RemotingCommand:
         name = BrokerNameHeader.decode(request.command.fields).broker_name
         count = self._routes.add_write_perm(name)
-        log.info("write permission added", broker=name, topics=count, peer=request.peer.remote)
+        self._tell_change(request, "write permission added", broker=name, topics=count)
         return request.command.answer(fields=AddWritePermResponseHeader(count).encode())
+
+    def _tell_change(self, request: Request, event: str, **about: str | int | None) -> None:
+        """Of an administrator's; without access control that is anybody."""
+        peer = request.peer.remote
+        if self.system.rarely.may_tell("many changes of routes", peer=peer):
+            texts = {
+                name: each[:TEXT_CHARS_MAX] if isinstance(each, str) else each
+                for name, each in about.items()
+            }
+            log.info(event, **texts, peer=peer)
 
     # --- routes and topics
 
@@ -305,7 +298,7 @@ class Namesrv(PersistedTable):
                 f"No topic route info in name server for the topic: {header.topic}{FAQ}",
             )
         if self._config.order_message_enable:
-            order = self._kv.get(ORDER_TOPIC_CONFIG, header.topic)
+            order = self.kv.get(ORDER_TOPIC_CONFIG, header.topic)
             route = replace(route, order_topic_conf=order)
         standard = command.version >= VERSION_STANDARD_JSON_ROUTE
         return command.answer(
@@ -350,48 +343,5 @@ class Namesrv(PersistedTable):
     def delete_topic(self, request: Request) -> RemotingCommand:
         header = DeleteTopicInNamesrvHeader.decode(request.command.fields)
         self._routes.delete_topic(header.topic, header.cluster_name)
-        log.info("topic deleted", topic=header.topic, cluster=header.cluster_name)
+        self._tell_change(request, "topic deleted", topic=header.topic, cluster=header.cluster_name)
         return request.command.answer()
-
-    # --- settings for clients
-
-    @serves(RequestCode.PUT_KV_CONFIG)
-    def put_kv(self, request: Request) -> None:
-        fields = request.command.fields or {}
-        if "namespace" not in fields or "key" not in fields:
-            raise RemoteError(ResponseCode.SYSTEM_ERROR, "namespace or key is null")
-        header = PutKvConfigHeader.decode(fields)
-        if fault := key_fault(header.namespace) or key_fault(header.key):
-            raise RemoteError(ResponseCode.SYSTEM_ERROR, fault)
-        self._kv.put(header.namespace, header.key, header.value)
-        self._save_kv(request)
-
-    @serves(RequestCode.GET_KV_CONFIG)
-    def get_kv(self, request: Request) -> RemotingCommand:
-        header = KvConfigHeader.decode(request.command.fields)
-        value = self._kv.get(header.namespace, header.key)
-        if value is None:
-            remark = f"No config item, Namespace: {header.namespace} Key: {header.key}"
-            return request.command.answer(ResponseCode.QUERY_NOT_FOUND, {}, remark=remark)
-        return request.command.answer(fields=GetKvConfigResponseHeader(value).encode())
-
-    @serves(RequestCode.DELETE_KV_CONFIG)
-    def delete_kv(self, request: Request) -> None:
-        header = KvConfigHeader.decode(request.command.fields)
-        self._kv.delete(header.namespace, header.key)
-        self._save_kv(request)
-
-    @serves(RequestCode.GET_KVLIST_BY_NAMESPACE)
-    def kv_namespace(self, request: Request) -> RemotingCommand:
-        namespace = KvNamespaceHeader.decode(request.command.fields).namespace
-        entries = self._kv.namespace(namespace)
-        if entries is None:
-            raise RemoteError(
-                ResponseCode.QUERY_NOT_FOUND, f"No config item, Namespace: {namespace}"
-            )
-        return request.command.answer(body=KVTable(dict(entries)).encode())
-
-    def _save_kv(self, request: Request) -> None:
-        """Answers when the change is on disk."""
-        text = self._kv.text()
-        self.save(lambda: text, lambda refusal: self.answer_saved(request, refusal))

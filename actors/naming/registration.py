@@ -16,8 +16,8 @@ Source: BrokerController.registerBrokerAll, which takes whichever answer comes f
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
-
-from structlog import get_logger
+from re import ASCII
+from re import compile as compile_pattern
 
 from actors.config import BrokerConfig
 from actors.engine.actor import Actor, handles
@@ -26,15 +26,17 @@ from actors.engine.published import Published
 from actors.naming.messages import MasterClientAddress, MasterHaAddress
 from actors.naming.namesrv_link import BarrierForRegistrations, Listening, Registered, Sent
 from actors.tables.registering import RegisterAll, RegisterTopic, SetOrderTopics, WhenRegistered
-from protocol.bodies import KVTable
+from protocol.codes import ResponseCode
 from protocol.command import RemotingCommand
 from protocol.errors import RemoteError
 from protocol.headers.namesrv import RegisterBrokerResponseHeader
 
-log = get_logger(__name__)
-
 SENT_WITHIN_MS = 2000
 """So long at the most who asks waits for name servers; a client waits 3 s for its heartbeat."""
+
+_PORT = "6553[0-5]|655[0-2][0-9]|65[0-4][0-9]{2}|6[0-4][0-9]{3}|[1-5][0-9]{4}|[1-9][0-9]{0,3}"
+_ADDRESS = compile_pattern(rf"[\w.:\[\]%-]+:({_PORT})", ASCII)
+"""Where a master may be: whoever calls there relies on the port being one."""
 
 
 @dataclass(slots=True)
@@ -155,8 +157,8 @@ class Registration(Actor):
         first = next((answer for answer in found if answer is not None), None)
         if first is None or first is not message.answer:
             return
-        if first.body:
-            self._take_order(first)
+        if message.ordered is not None:
+            self._to["topics"].tell(SetOrderTopics(message.ordered))
         if self._config.is_slave:
             self._take_master(first)
 
@@ -164,17 +166,12 @@ class Registration(Actor):
         """A slave learns from the first answer where its master is, or that there is none."""
         try:
             header = RegisterBrokerResponseHeader.decode(answer.fields)
+            for address in (header.ha_server_address, header.master_address):
+                if address and not _ADDRESS.fullmatch(address):
+                    raise RemoteError(ResponseCode.SYSTEM_ERROR, f"{address} is no host:port")
         except RemoteError as error:
-            log.warning("master not understood", reason=error.remark)
+            self.system.rarely.warn("master not understood", reason=error.remark)
             return
         if header.ha_server_address:
             self._to["ha_slave"].tell(MasterHaAddress(header.ha_server_address))
         self._to["slave_sync"].tell(MasterClientAddress(header.master_address or None))
-
-    def _take_order(self, answer: RemotingCommand) -> None:
-        try:
-            ordered = KVTable.decode(bytes(answer.body or b"")).table
-        except RemoteError as error:
-            log.warning("ordered topics not understood", reason=error.remark)
-            return
-        self._to["topics"].tell(SetOrderTopics(frozenset(ordered)))

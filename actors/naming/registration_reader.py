@@ -15,14 +15,15 @@ from typing import ClassVar
 from actors.engine.actor import Actor, Where, handles
 from actors.engine.address import Address
 from actors.engine.inbox import refuse
-from actors.naming.ceilings import check_filter_servers, check_topics
+from actors.naming.ceilings import READING_BYTES_MAX, check_filter_servers, check_topics
 from actors.naming.route_table import queues_of
 from actors.network.request import Request
 from protocol.bodies import DataVersion, QueueData
 from protocol.checksum import body_crc
 from protocol.codes import ResponseCode
+from protocol.command import RemotingCommand
 from protocol.compression import unfolds_beyond
-from protocol.errors import RemoteError
+from protocol.errors import LimitReached, RemoteError
 from protocol.headers.namesrv import RegisterBrokerHeader
 from protocol.registration import read_registration
 
@@ -30,6 +31,9 @@ LARGE_BODY_BYTES = 64 << 10
 """Registrations from here on, some 400 topics, are read elsewhere: that takes longer than 5 ms."""
 LARGE_COMPRESSED_BYTES = 2 << 10
 LARGE_UNFOLDED_BYTES = 32 << 10
+
+WAITING_REQUEST_BYTES = 4 << 10
+"""What a request takes besides its texts, some 2 KiB, and its answer."""
 
 
 @dataclass(slots=True)
@@ -51,10 +55,11 @@ class PassOn:
 
     message: object
     reply_to: Address
+    held_bytes: int = 0
 
     def refuse(self, _remark: str) -> None:
         """The reader died with it."""
-        self.reply_to.tell(PassedOn(self.message))
+        self.reply_to.tell(PassedOn(self.message, self.held_bytes))
 
 
 @dataclass(slots=True)
@@ -62,6 +67,7 @@ class PassedOn:
     """What came before this has been told."""
 
     message: object
+    held_bytes: int = 0
 
     def refuse(self, remark: str) -> None:
         """It was for who is gone."""
@@ -112,6 +118,27 @@ class UnreadableRegistration:
         self.request.refuse(remark)
 
 
+@dataclass(slots=True)
+class AtReader:
+    """What the name server has given to the reader, and not got back."""
+
+    count: int = 0
+    _bytes: int = 0
+
+    def gives(self, held_bytes: int) -> None:
+        """One more. Raises LimitReached where so much waits that there is no room for it."""
+        if self._bytes + held_bytes > READING_BYTES_MAX:
+            remark = "too many registrations at a time"
+            raise LimitReached(ResponseCode.SYSTEM_BUSY, remark, remark)
+        self._bytes += held_bytes
+        self.count += 1
+
+    def has_back(self, held_bytes: int) -> None:
+        """One less; those of before a restart of the name server were never counted."""
+        self._bytes = max(0, self._bytes - held_bytes)
+        self.count = max(0, self.count - 1)
+
+
 class RegistrationReader(Actor):
     """Runs on a thread."""
 
@@ -144,7 +171,14 @@ class RegistrationReader(Actor):
     @handles(PassOn)
     def on_pass_on(self, message: PassOn) -> None:
         """Now it is its turn."""
-        message.reply_to.tell(PassedOn(message.message))
+        message.reply_to.tell(PassedOn(message.message, message.held_bytes))
+
+
+def held_bytes(command: RemotingCommand) -> int:
+    """Some more than a request takes while it waits."""
+    texts = command.fields or {}
+    chars = sum(map(len, texts)) + sum(map(len, texts.values()))
+    return WAITING_REQUEST_BYTES + chars + len(command.remark or "") + len(command.body or b"")
 
 
 def check_crc(header: RegisterBrokerHeader, body: bytes) -> None:

@@ -2,7 +2,7 @@
 
     queues      topic → broker name → queues and permission
     brokers     broker name → cluster, and broker id → address
-    clusters    cluster → broker names
+    clusters    cluster → broker names, each of them in one
     live        broker address → when it registered last, over which connection, whose, data version
 
 Topics come from masters only, are added and changed by registrations, and leave only with the last
@@ -92,9 +92,9 @@ class RouteTable:
     def begin(self, broker: RegisterBrokerHeader, version: DataVersion, now_ms: float) -> bool:
         """A broker is alive; whether its topics are to be taken over, before `finish`."""
         name, address, broker_id = broker.broker_name, broker.broker_address, broker.broker_id
-        self._clusters.setdefault(broker.cluster_name, set()).add(name)
         data = self._brokers.setdefault(name, BrokerData(broker.cluster_name, name, {}))
         addresses = data.broker_addrs
+        self._join(data, broker)
         for other_id in [own for own, at in addresses.items() if at == address]:
             if other_id != broker_id:
                 del addresses[other_id]  # the broker has changed its role
@@ -102,6 +102,25 @@ class RouteTable:
         addresses[broker_id] = address
         self.touch(address, now_ms)
         return broker_id == MASTER_ID and (is_first or self.is_changed(address, version))
+
+    def _join(self, data: BrokerData, broker: RegisterBrokerHeader) -> None:
+        """A name is in one cluster: its master's, or, without one, that of whoever came last.
+
+        4.9.7 keeps it in all that it ever named.
+        """
+        cluster = broker.cluster_name
+        if data.cluster != cluster:
+            if broker.broker_id != MASTER_ID and MASTER_ID in data.broker_addrs:
+                return
+            self._leave(data)
+            data.cluster = cluster
+        self._clusters.setdefault(cluster, set()).add(data.broker_name)
+
+    def _leave(self, data: BrokerData) -> None:
+        names = self._clusters.get(data.cluster, set())
+        names.discard(data.broker_name)
+        if not names:
+            self._clusters.pop(data.cluster, None)
 
     def rival(self, broker: RegisterBrokerHeader) -> str | None:
         """The address of a live broker that has the name and id of this one, and another place."""
@@ -177,14 +196,22 @@ class RouteTable:
             return RegisterBrokerResponseHeader()
         return RegisterBrokerResponseHeader(live.ha_server_address, address)
 
-    def unregister(self, broker_name: str, address: str, broker_id: int) -> None:
-        """A broker says that it stops; its id counts, whatever address it has now."""
-        self._live.pop(address, None)
-        self._filter_servers.pop(address, None)
+    def unregister(self, broker_name: str, address: str, broker_id: int) -> bool:
+        """A broker says that it stops; its id counts, whatever address it has now. Whether anything
+        of it was there.
+
+        Nothing is left at its address, under other names either: without a life there they would
+        never expire. 4.9.7 keeps them for good.
+        """
+        found = address in self._live
+        if found:
+            self._remove([address])
         data = self._brokers.get(broker_name)
-        if data is not None:
-            data.broker_addrs.pop(broker_id, None)
-            self._forget_if_empty(data)
+        if data is not None and data.broker_addrs.pop(broker_id, None) is not None:
+            found = True
+            if not data.broker_addrs:
+                self._forget([broker_name])
+        return found
 
     def peer_closed(self, peer_id: int) -> list[str]:
         """A connection is gone: its brokers leave at once. Returns their addresses."""
@@ -214,24 +241,13 @@ class RouteTable:
         self._forget(empty)
         return gone
 
-    def _forget_if_empty(self, data: BrokerData) -> None:
-        if not data.broker_addrs:
-            self._forget([data.broker_name])
-
     def _forget(self, broker_names: list[str]) -> None:
-        """The last broker of a name takes the name along, out of every cluster it ever named.
-
-        4.9.7 looks in one cluster, and keeps a name without a broker in the others for good.
-        """
+        """The last broker of a name takes the name along."""
         if not broker_names:
             return
         gone = {*broker_names}
         for name in broker_names:
-            del self._brokers[name]
-        for cluster, names in self._clusters.copy().items():
-            names.difference_update(gone)
-            if not names:
-                del self._clusters[cluster]
+            self._leave(self._brokers.pop(name))
         for topic in [topic for topic, own in self._queues.items() if not gone.isdisjoint(own)]:
             self._forget_topic(topic, gone.intersection(self._queues[topic]))
 

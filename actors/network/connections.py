@@ -90,8 +90,12 @@ class _CopyOutAgain:
 class Connections(Actor):
     """Lives on the loop."""
 
-    def __init__(self, idle_ms: float, places: ConnectionPlaces | None = None) -> None:
+    def __init__(
+        self, idle_ms: float, places: ConnectionPlaces | None = None, frame_bytes_max: int = 0
+    ) -> None:
+        """`frame_bytes_max`: the longest that its ports take, if that is more than usual."""
         super().__init__()
+        self._frame_bytes_max = frame_bytes_max
         self._idle_ms = idle_ms
         self._live: dict[int, Connection] = {}
         self._closing = False
@@ -111,7 +115,10 @@ class Connections(Actor):
         """Of this server."""
         if self._limits is None:
             self._limits = new_limits(
-                self.system.clock.monotonic_ms, self._turn_later, self._places
+                self.system.clock.monotonic_ms,
+                self._turn_later,
+                self._places,
+                self._frame_bytes_max,
             )
         return self._limits
 

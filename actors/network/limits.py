@@ -23,7 +23,8 @@ HALF_BYTES_MAX = 256 << 20
 """Of frames that have come in part, of all peers: sixteen of the longest."""
 
 HALF_BYTES_OF_ADDRESS_MAX = 32 << 20
-"""The same of one address: two of the longest, and as much again while they become whole."""
+"""The same of one address: two of the longest, and as much again while they become whole. At least
+one of the longest that the server takes: a name server takes 64 MiB."""
 
 UNSENT_BYTES_OF_ALL_MAX = 512 << 20
 """Answers that peers do not take, of all of them; that of one is in connection.py."""
@@ -202,13 +203,16 @@ def new_limits(
     now_ms: Callable[[], float],
     in_next_round: Callable[[], None],
     places: ConnectionPlaces | None = None,
+    frame_bytes_max: int = 0,
 ) -> Limits:
     """Those of a server to which nobody has come yet; `now_ms` is a monotonic clock, for
-    `in_next_round` see Turns."""
+    `in_next_round` see Turns. No frame is longer than `frame_bytes_max`."""
     rarely = Rarely(now_ms)
+    of_all = max(HALF_BYTES_MAX, frame_bytes_max)
+    of_address = max(HALF_BYTES_OF_ADDRESS_MAX, frame_bytes_max)
     return Limits(
         rarely,
-        Held("half frames", HALF_BYTES_MAX, HALF_BYTES_OF_ADDRESS_MAX, rarely),
+        Held("half frames", of_all, of_address, rarely),
         Held("answers that nobody takes", UNSENT_BYTES_OF_ALL_MAX, None, rarely),
         Closings(now_ms),
         Turns(in_next_round),

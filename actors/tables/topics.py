@@ -22,6 +22,7 @@ from actors.config import BrokerConfig
 from actors.engine.actor import handles
 from actors.engine.address import Address
 from actors.engine.published import Published
+from actors.engine.rarely import shown_names
 from actors.network.request import Request, serves
 from actors.tables.names import check_topic_name
 from actors.tables.persisted import BatchedTable, Then
@@ -240,7 +241,8 @@ class TopicTable(BatchedTable):
     def on_set_order_topics(self, message: SetOrderTopics) -> None:
         """Takes over which topics are ordered."""
         if self._topics.set_order(message.topics, self.system.clock.now_ms()):
-            log.info("ordered topics changed", topics=sorted(message.topics))
+            names = shown_names(sorted(message.topics))
+            log.info("ordered topics changed", count=len(message.topics), topics=names)
             self.changed()
 
     @handles(TakeTopics)

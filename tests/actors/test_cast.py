@@ -13,7 +13,15 @@ from actors.engine.actor import Actor
 from actors.naming.registration_reader import Began
 
 ACTORS = Path(__file__).parents[2] / "actors"
-BASES = {"BatchedTable", "PersistedTable", "QueueWorker", "Responder", "Settings", "TickedTable"}
+BASES = {
+    "BatchedTable",
+    "KvServer",
+    "PersistedTable",
+    "QueueWorker",
+    "Responder",
+    "Settings",
+    "TickedTable",
+}
 """No actors, but what some are made of."""
 
 

@@ -4,9 +4,8 @@ Name servers here have no access control: these limits hold without it too. With
 broker comes so far (H14, H15).
 """
 
-import json
 import tracemalloc
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from gc import collect
 from time import process_time
 from zlib import compress, decompress
@@ -14,71 +13,17 @@ from zlib import compress, decompress
 import pytest
 from structlog.testing import capture_logs
 
-from actors.config import NamesrvConfig
-from actors.namesrv_server import children, service
 from actors.naming import ceilings, kv_config, registration_reader, route_table
-from actors.naming import namesrv as namesrv_module
-from protocol.bodies import (
-    ClusterInfo,
-    RegisterBrokerBody,
-    TopicConfig,
-    TopicConfigTable,
-    TopicRouteData,
-)
+from protocol.bodies import TopicRouteData
 from protocol.codes import RequestCode as Code
 from protocol.codes import ResponseCode
 from protocol.command import RemotingCommand
 from protocol.frame import HEADER_BYTES_MAX
-from protocol.headers.namesrv import BrokerIdentityHeader, PutKvConfigHeader, RegisterBrokerHeader
-from tests.support.fake_disk import FakeDisk
-from tests.support.local_client import LocalClient
-from tests.support.simulation import SimulatedSystem
+from protocol.headers.namesrv import BrokerIdentityHeader, RegisterBrokerHeader
+from tests.support.open_namesrv import OpenNamesrv, topics
 from tests.support.told import times
 
 LETTERS = [f"-topic-{number}" for number in range(30)]
-
-
-class OpenNamesrv:
-    """A name server without access control and without sockets."""
-
-    def __init__(self, **settings: str) -> None:
-        config = NamesrvConfig(kv_config_path="/n/kv.json", **settings)  # type: ignore[arg-type]
-        self.system = SimulatedSystem(1, FakeDisk(), 1_700_000_000_000)
-        self._service = service(self.system, config)
-        specs = children(self.system, config, [])
-        self.system.start(*(each for each in specs if each.name != "namesrv_acceptor"))
-        self.peer = self.client()
-
-    def client(self, host: str = "198.51.100.1") -> LocalClient:
-        return LocalClient(self.system, self._service, host=host)
-
-    def ask(self, code: int, fields: dict[str, str], body: bytes | None = None) -> RemotingCommand:
-        return self.peer.request(RemotingCommand(code, fields, body, version=407), timeout_s=60)
-
-    def put(self, namespace: str, key: str, value: str) -> int:
-        header = PutKvConfigHeader(namespace, key, value)
-        return self.ask(Code.PUT_KV_CONFIG, header.encode()).code
-
-    def register(
-        self, name: str, address: str, body: bytes | None = None, *, compressed: bool = False
-    ) -> RemotingCommand:
-        header = RegisterBrokerHeader(name, address, "DefaultCluster", address, 0)
-        fields = header.encode() | {"compressed": str(compressed).lower()}
-        return self.ask(Code.REGISTER_BROKER, fields, body or topics("Orders"))
-
-    def topics(self) -> list[str]:
-        answer = self.ask(Code.GET_ALL_TOPIC_LIST_FROM_NAMESERVER, {})
-        found: list[str] = json.loads(bytes(answer.body or b"{}"))["topicList"]
-        return found
-
-    def brokers(self) -> dict[str, object]:
-        answer = self.ask(Code.GET_BROKER_CLUSTER_INFO, {})
-        return dict(ClusterInfo.decode(answer.body).broker_addr_table)
-
-
-def topics(*names: str, compressed: bool = False, servers: Sequence[str] = ()) -> bytes:
-    table = TopicConfigTable({name: TopicConfig(name) for name in names})
-    return RegisterBrokerBody(table, list(servers)).encode(compressed=compressed)
 
 
 @pytest.fixture
@@ -334,7 +279,7 @@ def test_a36_what_waits_to_be_read_has_a_limit(
     namesrv: OpenNamesrv, monkeypatch: pytest.MonkeyPatch
 ) -> None:
 
-    monkeypatch.setattr(namesrv_module, "READING_BYTES_MAX", 1 << 20)
+    monkeypatch.setattr(registration_reader, "READING_BYTES_MAX", 1 << 20)
     body = topics(*(f"topic-{n:0200}" for n in range(1000)))
     codes: list[int] = []
     for number in range(10):

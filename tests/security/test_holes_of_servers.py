@@ -9,35 +9,34 @@ from socket import socketpair
 import pytest
 
 from actors.access.guard import BROKER_KNOWN_MS
-from actors.access.refusals import Refusals
 from actors.admin.settings import REFUSED
 from actors.config import NamesrvConfig
-from actors.namesrv_server import children, service
 from actors.network.accepted import Accepted
 from actors.network.service import Service
-from actors.network.start_access import opened_acl
-from protocol.bodies import DataVersion, RegisterBrokerBody, TopicConfig, TopicConfigTable
+from protocol.bodies import DataVersion
 from protocol.bodies_own import AclRefusals
 from protocol.codes import RequestCode as Code
 from protocol.command import RemotingCommand
-from protocol.headers.namesrv import BrokerIdentityHeader, RegisterBrokerHeader
+from protocol.headers.namesrv import BrokerIdentityHeader
 from tests.support.guarded import (
     ACCOUNTS,
     ACL_PATH,
     GuardedBroker,
-    disk_with,
     signed,
     with_accounts,
     write_accounts,
 )
-from tests.support.local_client import LocalClient
-from tests.support.simulation import SimulatedSystem
+from tests.support.guarded_namesrv import (
+    HERE,
+    OTHER_WHITE,
+    WHITE,
+    GuardedNamesrv,
+    as_account,
+    registration,
+)
 
 ACL_EXCEPTION = "org.apache.rocketmq.acl.common.AclException: "
-MORE = "- {accessKey: other-broker, secretKey: secret-other, broker: true}\n"
-WHITE, OTHER_WHITE = "192.0.2.7", "192.0.2.8"
-TWO_WHITE = ACCOUNTS.replace(f"[{WHITE}]", f"[{WHITE}, {OTHER_WHITE}, 'fd00::7']")
-HERE, THERE = "10.0.0.1:10911", "10.0.0.2:10911"
+THERE = "10.0.0.2:10911"
 Asker = tuple[str | None, str]
 """Account, or None for a white address; host."""
 TAKERS: list[tuple[Asker, Asker]] = [
@@ -47,42 +46,6 @@ TAKERS: list[tuple[Asker, Asker]] = [
     ((None, WHITE), ("other-broker", "198.51.100.9")),
 ]
 """Whose a broker is, and who wants to take it over."""
-
-
-class GuardedNamesrv:
-    """A name server with access control, without sockets."""
-
-    def __init__(self, config: NamesrvConfig | None = None) -> None:
-        config = config or NamesrvConfig(acl_enable=True, acl_file=ACL_PATH, kv_config_path="/kv")
-        self.system = SimulatedSystem(1, disk_with(TWO_WHITE + MORE), 1_700_000_000_000)
-        acl = opened_acl(self.system, config, "")
-        refusals = Refusals(self.system.clock.now_ms, self.system.rarely)
-        self._service = service(self.system, config, acl, refusals)
-        specs = [each for each in children(self.system, config, [], acl, None, refusals)]
-        self.system.start(*(each for each in specs if each.name != "namesrv_acceptor"))
-
-    def client(self, host: str = "192.0.2.50") -> LocalClient:
-        return LocalClient(self.system, self._service, host=host)
-
-    def ask(
-        self, account: str | None, command: RemotingCommand, *, host: str = "192.0.2.50"
-    ) -> RemotingCommand:
-        return self.client(host).request(as_account(command, account))
-
-
-def as_account(command: RemotingCommand, account: str | None) -> RemotingCommand:
-    if account is not None:
-        signed(command, account, "secret-other" if account == "other-broker" else None)
-    return command
-
-
-def registration(
-    address: str = HERE, name: str = "broker-a", broker_id: int = 0, topics: int = 1
-) -> RemotingCommand:
-    header = RegisterBrokerHeader(name, address, "DefaultCluster", address, broker_id)
-    more = {f"more-{number}": TopicConfig(f"more-{number}") for number in range(1, topics)}
-    body = RegisterBrokerBody(TopicConfigTable({"Orders": TopicConfig("Orders"), **more}))
-    return RemotingCommand(Code.REGISTER_BROKER, header.encode(), body.encode())
 
 
 def goodbye(address: str = HERE, name: str = "broker-a") -> RemotingCommand:
@@ -132,12 +95,64 @@ def test_h14_its_accounts_are_looked_at_every_five_seconds() -> None:
     assert "No acl config for other-broker" in (refused.remark or "")
 
 
-@pytest.mark.parametrize("code", [100, 102, 205, 216, 318, 319, 327])
+KEPT = {"namespace": "ORDER_TOPIC_CONFIG", "key": "Kept", "value": "x:1"}
+CHANGES: dict[int, tuple[dict[str, str], bytes | None]] = {
+    Code.PUT_KV_CONFIG: (
+        {"namespace": "ORDER_TOPIC_CONFIG", "key": "Orders", "value": "x:1"},
+        None,
+    ),
+    Code.DELETE_KV_CONFIG: ({"namespace": "ORDER_TOPIC_CONFIG", "key": "Kept"}, None),
+    Code.WIPE_WRITE_PERM_OF_BROKER: ({"brokerName": "broker-a"}, None),
+    Code.ADD_WRITE_PERM_OF_BROKER: ({"brokerName": "broker-a"}, None),
+    Code.DELETE_TOPIC_IN_NAMESRV: ({"topic": "Orders"}, None),
+    Code.UPDATE_NAMESRV_CONFIG: ({}, b"orderMessageEnable=true"),
+}
+
+
+def state_of(namesrv: GuardedNamesrv) -> list[tuple[int, bytes]]:
+    """Routes, brokers, topics, settings for clients and of its own, as an administrator sees."""
+    asked: list[tuple[int, dict[str, str]]] = [
+        (Code.GET_ROUTEINFO_BY_TOPIC, {"topic": "Orders"}),
+        (Code.GET_BROKER_CLUSTER_INFO, {}),
+        (Code.GET_ALL_TOPIC_LIST_FROM_NAMESERVER, {}),
+        (Code.GET_KVLIST_BY_NAMESPACE, {"namespace": "ORDER_TOPIC_CONFIG"}),
+        (Code.GET_NAMESRV_CONFIG, {}),
+    ]
+    answers = [
+        namesrv.ask("administrator", RemotingCommand(code, fields, version=407))
+        for code, fields in asked
+    ]
+    return [(answer.code, bytes(answer.body or b"")) for answer in answers]
+
+
+@pytest.mark.parametrize("code", CHANGES)
 def test_h14_only_administrators_change_a_name_server(code: int) -> None:
     namesrv = GuardedNamesrv()
-    for account, host in (("broker-account", "192.0.2.50"), (None, "192.0.2.7")):
-        answer = namesrv.ask(account, RemotingCommand(code, {}), host=host)
+    assert namesrv.ask("administrator", RemotingCommand(Code.PUT_KV_CONFIG, KEPT)).code == 0
+    broker = namesrv.client()
+    assert broker.request(as_account(registration(perm=7), "broker-account")).code == 0
+    before, (fields, body) = state_of(namesrv), CHANGES[code]
+    assert {code for code, _ in before} == {0}
+    for account, host in (
+        ("broker-account", "192.0.2.50"),
+        ("shop-account", "192.0.2.50"),
+        (None, WHITE),
+    ):
+        answer = namesrv.ask(account, RemotingCommand(code, fields, body), host=host)
         assert "Need admin permission" in (answer.remark or "")
+        assert state_of(namesrv) == before
+    assert namesrv.ask("administrator", RemotingCommand(code, fields, body)).code == 0
+    assert state_of(namesrv) != before
+
+
+@pytest.mark.parametrize("account", ["broker-account", None])
+def test_h14_settings_of_a_name_server_are_shown_to_administrators_only(
+    account: str | None,
+) -> None:
+    host = "192.0.2.50" if account else WHITE
+    asked = RemotingCommand(Code.GET_NAMESRV_CONFIG, {})
+    answer = GuardedNamesrv().ask(account, asked, host=host)
+    assert "Need admin permission" in (answer.remark or "") and not answer.body
 
 
 def test_h14_who_was_refused_what_is_shown_to_administrators() -> None:

@@ -26,7 +26,7 @@ from protocol.command import RemotingCommand
 from protocol.fastjson import loads
 from protocol.frame import decode_frame
 from protocol.headers.namesrv import RegisterBrokerHeader
-from storage.tables.kv_config import parse_kv
+from storage.tables.kv_config import format_kv, parse_kv
 from tests.support.fake_disk import FakeDisk
 from tests.support.golden import frames
 from tests.support.name_servers import KV_PATH, TOPIC, name_server, registration, route
@@ -213,7 +213,7 @@ def test_a_topic_with_a_number_that_no_java_client_reads_refuses_the_registratio
 def test_the_file_of_the_settings_is_that_of_4_9_7() -> None:
     kv = KvConfig(parse_kv('{"configTable":{"N":{"k":"v"}}}'))
     kv.put("M", "a", "1")
-    assert loads(kv.text()) == {"configTable": {"N": {"k": "v"}, "M": {"a": "1"}}}
+    assert loads(format_kv(kv.copy())) == {"configTable": {"N": {"k": "v"}, "M": {"a": "1"}}}
 
 
 def test_a_name_server_starts_with_a_damaged_file_and_keeps_it_aside() -> None:

@@ -103,6 +103,27 @@ def test_the_last_broker_of_a_name_takes_the_topics_along() -> None:
     routes.unregister("broker-a", SLAVE.broker_address, 1)  # once more does no harm
 
 
+def test_a_broker_that_says_goodbye_leaves_no_other_names_at_its_address() -> None:
+    """They had no life there any more, and so never expired."""
+    routes = RouteTable()
+    register(routes, MASTER, table("t"))
+    register(routes, replace(MASTER, broker_name="before"), table("t", "u"))
+    register(routes, OTHER, table("t"), peer_id=2)
+    assert routes.unregister("before", MASTER.broker_address, 0)
+    assert brokers_of(routes, "t") == {"broker-b": {0: "10.0.0.3:10911"}}
+    assert routes.topics() == ["t"] and routes.sizes() == (1, 1, 1)
+    assert not routes.unregister("broker-a", MASTER.broker_address, 0)
+    assert not routes.unregister("broker-b", "10.0.0.4:10911", 7), "there is none"
+
+
+def test_a_goodbye_takes_the_id_along_whatever_address_it_has_now() -> None:
+    routes = RouteTable()
+    register(routes, MASTER, table("t"))
+    register(routes, replace(MASTER, broker_address="10.0.0.9:10911"), table("t"), peer_id=2)
+    assert routes.unregister("broker-a", MASTER.broker_address, 0)
+    assert routes.route("t") is None, "as in 4.9.7; it registers again"
+
+
 def test_a_name_leaves_no_cluster_behind_when_its_brokers_are_gone() -> None:
     """4.9.7 goes on naming it in the cluster that it was in before, and mqadmin fails over that."""
     routes = RouteTable()
@@ -111,6 +132,34 @@ def test_a_name_leaves_no_cluster_behind_when_its_brokers_are_gone() -> None:
     assert routes.peer_closed(2) == ["10.0.0.1:10911"]
     assert routes.cluster_info().cluster_addr_table == {}
     assert routes.system_topics() == ([], None)
+
+
+def clusters(routes: RouteTable) -> dict[str, list[str]]:
+    return routes.cluster_info().cluster_addr_table
+
+
+def test_a_broker_that_changes_its_cluster_is_only_in_the_new_one() -> None:
+    """4.9.7 keeps it in both; ever new ones of a stranger were all kept, however long."""
+    routes = RouteTable()
+    register(routes, OTHER, table("t"), peer_id=2)
+    for number in range(100):
+        register(routes, replace(MASTER, cluster_name=f"C{number}"), table("t"))
+    assert clusters(routes) == {"C1": ["broker-b"], "C99": ["broker-a"]}
+    assert routes.cluster_info().broker_addr_table["broker-a"].cluster == "C99"
+    assert routes.topics_of_cluster("C99") == ["t"] and routes.topics_of_cluster("C98") == []
+    assert routes.sizes() == (1, 2, 2)
+
+
+def test_a_slave_of_another_cluster_does_not_take_its_master_along() -> None:
+    routes = RouteTable()
+    register(routes, replace(SLAVE, cluster_name="C2"), table())
+    assert clusters(routes) == {"C2": ["broker-a"]}
+    register(routes, MASTER, table("t"), peer_id=2)
+    register(routes, replace(SLAVE, cluster_name="C2"), table())
+    assert clusters(routes) == {"C1": ["broker-a"]}
+    routes.peer_closed(2)
+    register(routes, replace(SLAVE, cluster_name="C2"), table())
+    assert clusters(routes) == {"C2": ["broker-a"]}
 
 
 class Counted(dict[str, Any]):

@@ -1,11 +1,13 @@
 """An administrator's new topic, and what the name servers know when that is answered."""
 
+from structlog.testing import capture_logs
+
 from actors.engine.actor import Actor, handles
 from actors.engine.interfaces import System
 from actors.engine.supervisor import ChildSpec
 from actors.naming.namesrv_link import BarrierForRegistrations, Listening, NamesrvLink
 from actors.naming.registration import SENT_WITHIN_MS
-from actors.tables.registering import RegisterTopic
+from actors.tables.registering import RegisterTopic, SetOrderTopics
 from protocol.codes import RequestCode
 from protocol.command import RemotingCommand
 from protocol.headers.admin import CreateTopicHeader
@@ -71,4 +73,17 @@ def test_a_name_server_that_takes_its_time_does_not_keep_an_administrator_waitin
     assert answered == []
     made.system.advance(600)
     assert answered == [0]
+    made.stop()
+
+
+def test_the_line_of_ordered_topics_has_their_number_and_the_first_ten() -> None:
+    made = SimulatedBroker(1)
+    names = [f"T{number:02}" for number in range(30)]
+    for name in names:
+        made.make_topic(name)
+    with capture_logs() as logs:
+        made.system.address("topics").tell(SetOrderTopics(frozenset(names)))
+        made.system.drain()
+    (line,) = [each for each in logs if each["event"] == "ordered topics changed"]
+    assert (line["count"], line["topics"]) == (30, names[:10])
     made.stop()

@@ -1,0 +1,106 @@
+"""The part of the name server that serves its settings for clients; Namesrv is one of these.
+
+Owns: the KvConfig.
+Told by: connections (`Request`), config_writer.   Tells: config_writer.
+
+Source: namesrv/processor/DefaultRequestProcessor.java.
+"""
+
+from collections.abc import Sequence
+
+from structlog import get_logger
+
+from actors.engine.address import Address
+from actors.naming.kv_config import ORDER_TOPIC_CONFIG, KvConfig
+from actors.network.request import Request, serves
+from actors.tables.persisted import BatchedTable, Then
+from protocol.bodies import KVTable
+from protocol.codes import RequestCode, ResponseCode
+from protocol.command import RemotingCommand
+from protocol.errors import RemoteError
+from protocol.headers.namesrv import (
+    GetKvConfigResponseHeader,
+    KvConfigHeader,
+    KvNamespaceHeader,
+    PutKvConfigHeader,
+)
+from protocol.table_rules import key_fault
+from storage.tables.kv_config import format_kv, parse_kv
+
+log = get_logger(__name__)
+
+
+class KvServer(BatchedTable):
+    """Lives on the loop."""
+
+    def __init__(self, path: str, config_writer: Address) -> None:
+        super().__init__(path, config_writer)
+        self.kv = KvConfig()
+
+    def load_kv(self) -> None:
+        """What the file holds, for `on_start`."""
+        loaded = self.load(parse_kv)
+        self.kv = KvConfig(loaded.value)
+        if self.kv.has_too_much_order:
+            log.warning("too many ordered topics to tell brokers of", namespace=ORDER_TOPIC_CONFIG)
+        if loaded.is_to_be_saved:
+            self.changed()
+            self.save_changes()
+
+    @serves(RequestCode.PUT_KV_CONFIG)
+    def put_kv(self, request: Request) -> None:
+        fields = request.command.fields or {}
+        if "namespace" not in fields or "key" not in fields:
+            raise RemoteError(ResponseCode.SYSTEM_ERROR, "namespace or key is null")
+        header = PutKvConfigHeader.decode(fields)
+        if fault := key_fault(header.namespace) or key_fault(header.key):
+            raise RemoteError(ResponseCode.SYSTEM_ERROR, fault)
+        self.kv.put(header.namespace, header.key, header.value)
+        self._is_put(request)
+
+    @serves(RequestCode.GET_KV_CONFIG)
+    def get_kv(self, request: Request) -> RemotingCommand:
+        header = KvConfigHeader.decode(request.command.fields)
+        value = self.kv.get(header.namespace, header.key)
+        if value is None:
+            remark = f"No config item, Namespace: {header.namespace} Key: {header.key}"
+            return request.command.answer(ResponseCode.QUERY_NOT_FOUND, {}, remark=remark)
+        return request.command.answer(fields=GetKvConfigResponseHeader(value).encode())
+
+    @serves(RequestCode.DELETE_KV_CONFIG)
+    def delete_kv(self, request: Request) -> None:
+        header = KvConfigHeader.decode(request.command.fields)
+        self.kv.delete(header.namespace, header.key)
+        self._is_put(request)
+
+    @serves(RequestCode.GET_KVLIST_BY_NAMESPACE)
+    def kv_namespace(self, request: Request) -> RemotingCommand:
+        namespace = KvNamespaceHeader.decode(request.command.fields).namespace
+        entries = self.kv.namespace(namespace)
+        if entries is None:
+            raise RemoteError(
+                ResponseCode.QUERY_NOT_FOUND, f"No config item, Namespace: {namespace}"
+            )
+        return request.command.answer(body=KVTable(dict(entries)).encode())
+
+    # --- the file
+
+    def _is_put(self, request: Request) -> None:
+        """Answers when the change is on disk."""
+        self.changed(lambda refusal: self.answer_saved(request, refusal))
+
+    def write(self, thens: Sequence[Then]) -> None:
+        """A text of 64 MiB takes half a second: the writer makes it."""
+        table = self.kv.copy()
+        self.save(lambda: format_kv(table), *thens)
+
+    def save_changes(self) -> None:
+        """Only once the last text is on disk: copies of 100,000 entries do not pile up before the
+        writer. What changes meanwhile is one text more."""
+        if self._written_serial >= self._serial:
+            super().save_changes()
+
+    def on_failure(self, *reason: object) -> None:
+        """Now, whatever is on its way."""
+        super().save_changes()
+        super().on_failure(*reason)

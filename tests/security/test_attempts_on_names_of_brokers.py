@@ -1,0 +1,179 @@
+"""More attempts on name servers: A35, A36; the first are in test_attempts_on_servers.py."""
+
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import ExitStack
+
+import pytest
+from structlog.testing import capture_logs
+
+from actors.config import NamesrvConfig
+from actors.engine.rarely import LINES_MAX
+from actors.naming import ceilings, registration_reader
+from actors.network import limits
+from protocol.codes import RequestCode as Code
+from protocol.codes import ResponseCode
+from protocol.command import RemotingCommand
+from protocol.frame import encode
+from protocol.headers.namesrv import BrokerIdentityHeader, RegisterBrokerHeader
+from tests.support.open_namesrv import OpenNamesrv, topics
+
+AT = "10.0.0.1:10911"
+
+
+@pytest.fixture
+def namesrv() -> Iterator[OpenNamesrv]:
+    made = OpenNamesrv()
+    yield made
+    assert made.system.stop(30)
+
+
+def identity(name: str, address: str = AT, broker_id: int = 0) -> dict[str, str]:
+    return BrokerIdentityHeader(name, address, "DefaultCluster", broker_id).encode()
+
+
+@pytest.mark.parametrize("code", [Code.QUERY_DATA_VERSION, Code.UNREGISTER_BROKER])
+@pytest.mark.parametrize("of_what", ["bodies", "fields", "requests"])
+def test_a36_what_waits_behind_a_registration_is_counted_with_it(
+    namesrv: OpenNamesrv, monkeypatch: pytest.MonkeyPatch, code: Code, of_what: str
+) -> None:
+    """Forty questions with 28 MiB each behind a few registrations were 1.2 GiB."""
+    monkeypatch.setattr(registration_reader, "READING_BYTES_MAX", 1 << 20)
+    many = topics(*(f"topic-{n:0200}" for n in range(1000)))
+    header = RegisterBrokerHeader("b", AT, "DefaultCluster", AT, 0)
+    body, fields = b"{}", identity("b")
+    if of_what == "bodies":
+        body = body.ljust(registration_reader.LARGE_BODY_BYTES)
+    elif of_what == "fields":
+        fields["more"] = "x" * (64 << 10)
+    codes: list[int] = []
+
+    def send(code: Code, fields: dict[str, str], body: bytes) -> None:
+        command = RemotingCommand(code, fields, body, version=407)
+        namesrv.client().start(command, lambda answer: codes.append(answer.code))
+
+    def send_all(questions: int) -> None:
+        send(Code.REGISTER_BROKER, header.encode(), many)
+        for _ in range(questions):
+            send(code, fields, body)
+        namesrv.system.drain()
+        namesrv.system.advance(60_000)
+
+    send_all(300)
+    refused = codes.count(ResponseCode.SYSTEM_BUSY)
+    assert codes.count(0) == 301 - refused
+    if of_what == "bodies" and code == Code.UNREGISTER_BROKER:
+        assert refused < 100, "nobody keeps what nobody reads"
+    else:
+        assert refused > (40 if of_what == "requests" else 250)
+    codes.clear()
+    send_all(4)
+    assert codes == [0] * 5, "there is room again"
+
+
+def test_a36_a_question_with_a_long_body_does_not_wait_at_all(namesrv: OpenNamesrv) -> None:
+    many = topics(*(f"topic-{n:0200}" for n in range(1000)))
+    header = RegisterBrokerHeader("b", AT, "DefaultCluster", AT, 0)
+    answers: list[str | None] = []
+    body = bytes(registration_reader.LARGE_BODY_BYTES + 1)
+    for code, fields, sent in (
+        (Code.REGISTER_BROKER, header.encode(), many),
+        (Code.QUERY_DATA_VERSION, identity("b"), body),
+    ):
+        command = RemotingCommand(code, fields, sent, version=407)
+        namesrv.client().start(command, lambda answer: answers.append(answer.remark))
+    namesrv.system.drain()
+    namesrv.system.advance(60_000)
+    assert answers == ["the body is no data version", None]
+
+
+def test_a36_names_at_an_address_that_has_said_goodbye_take_no_places(
+    namesrv: OpenNamesrv, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """10,000 of them stayed until a restart, and no broker could register any more."""
+    monkeypatch.setattr(ceilings, "BROKERS_MAX", 60)
+    for number in range(4):
+        namesrv.peer = namesrv.client(f"198.51.100.{number}")
+        at = f"10.0.0.1:{number + 1}"
+        names = [f"n{number}-{each}" for each in range(20)]
+        assert {namesrv.register(name, at).code for name in names} == {0}
+        assert namesrv.ask(Code.UNREGISTER_BROKER, identity("another", at)).code == 0
+    assert namesrv.brokers() == {} and namesrv.topics() == []
+    assert namesrv.register("real", AT).code == 0
+
+
+def test_goodbyes_of_brokers_that_never_were_are_not_told(namesrv: OpenNamesrv) -> None:
+    with capture_logs() as logs:
+        for number in range(1000):
+            fields = identity(f"invented-{number}", f"10.0.0.1:{number}")
+            assert namesrv.ask(Code.UNREGISTER_BROKER, fields).code == 0
+        assert logs == []
+        namesrv.register("real", AT)
+        namesrv.ask(Code.UNREGISTER_BROKER, identity("real"))
+    assert [each["event"] for each in logs] == ["broker registered", "broker unregistered"]
+
+
+def test_a36_a_broker_of_ever_new_clusters_leaves_nothing_in_them(namesrv: OpenNamesrv) -> None:
+    """Three thousand of a thousand letters were all kept, and told to whoever asked for them."""
+    for number in range(300):
+        header = RegisterBrokerHeader("b", AT, f"{number}".ljust(1000, "c"), AT, 0)
+        assert namesrv.ask(Code.REGISTER_BROKER, header.encode(), topics("T")).code == 0
+    answer = namesrv.ask(Code.GET_BROKER_CLUSTER_INFO, {})
+    assert len(answer.body or b"") < 5000
+
+
+def test_a_name_server_takes_frames_as_long_as_its_setting_says(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Above 32 MiB they were more than one address may hold, whatever the setting."""
+    assert NamesrvConfig().frame_bytes_max == 2 * limits.HALF_BYTES_OF_ADDRESS_MAX
+    monkeypatch.setattr(limits, "HALF_BYTES_OF_ADDRESS_MAX", 64 << 10)
+    header = RegisterBrokerHeader("b", AT, "DefaultCluster", AT, 0)
+    body = topics(*(f"topic-{n:0200}" for n in range(1000)))
+    frame = encode(RemotingCommand(Code.REGISTER_BROKER, header.encode(), body, version=407))
+    made = OpenNamesrv(frame_bytes_max=len(frame))
+    with made.socket() as one, made.socket() as other:
+        one.send(frame[:-1])
+        assert one.received() is None
+        one.send(frame[-1:])
+        assert b'"code":0' in (one.received() or b"")
+        assert len(made.topics()) == 1000
+        one.send(frame[:-10])
+        other.send(frame[:100])
+        assert one.received() == b"", "not two of them from one address"
+        assert made.system.stop(30)
+
+
+def test_a38_a_name_server_has_as_many_connections_as_it_is_set() -> None:
+    made = OpenNamesrv(connections_max=3, connections_of_address_max=2)
+    hosts = ["198.51.100.1"] * 3 + ["198.51.100.2"] * 2 + ["127.0.0.1"] * 5
+    with capture_logs() as logs, ExitStack() as opened:
+        lines = [opened.enter_context(made.socket(host)) for host in hosts]
+        found = [line.received() for line in lines]
+        assert made.system.stop(30)
+    assert found == [None, None, b"", None, b"", *[None] * 5]
+    told = [each["event"] for each in logs if each["log_level"] == "warning"]
+    settings = "maxConnectionsPerAddress", "maxConnections"
+    assert told == [f"too many connections: {setting}" for setting in settings]
+
+
+@pytest.mark.parametrize(
+    ("code", "fields", "body"),
+    [
+        (Code.WIPE_WRITE_PERM_OF_BROKER, {"brokerName": "b" * 5000}, None),
+        (Code.ADD_WRITE_PERM_OF_BROKER, {"brokerName": "b" * 5000}, None),
+        (Code.DELETE_TOPIC_IN_NAMESRV, {"topic": "t" * 5000}, None),
+        (Code.UPDATE_NAMESRV_CONFIG, {}, b"orderMessageEnable=true"),
+    ],
+)
+def test_a_flood_of_administration_is_none_of_lines(
+    namesrv: OpenNamesrv, code: Code, fields: dict[str, str], body: bytes | None
+) -> None:
+    """Without access control anybody may, some thousand times a second."""
+    with capture_logs() as logs:
+        for _ in range(LINES_MAX + 50):
+            assert namesrv.ask(code, fields, body).code == 0
+        namesrv.system.advance(70_000)
+    counts = Counter(each["event"] for each in logs)
+    assert sorted(counts.values()) in ([1, LINES_MAX], [2, LINES_MAX]), counts
+    assert sum(len(str(each)) for each in logs) < 1000 * LINES_MAX
