@@ -18,9 +18,9 @@ from protocol.compression import CompressionError
 from protocol.errors import ProtocolError
 from troupemq.cli.admin.output import Output
 from troupemq.cli.admin.session import Session
-from troupemq.cli.admin.text import one_line
 from troupemq.cli.options import acl_option, json_option, leave, namesrv_option, tls_options
 from troupemq.client.errors import ClientError
+from troupemq.text import one_line
 
 INTERRUPTED = 130
 """The exit code of what Ctrl-C has ended, as shells have it."""
