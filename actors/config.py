@@ -45,6 +45,8 @@ _FILTERS_MAX = 10_000
 
 _HA_BATCH_MAX = TRANSFER_BYTES_MAX - TRANSFER_HEAD_BYTES
 """What the buffer of an official slave takes."""
+_YEAR_9999_MS = 253_370_764_800_000
+"""Who sends before that moment is told it as a date; there are none behind that year."""
 NAMESRV_FILE = os.path.expanduser("~/namesrv/namesrv.properties")
 
 _HOST = compile_pattern(r"[\w.:%-]*", ASCII)
@@ -194,6 +196,7 @@ class BrokerConfig(
             ("haHousekeepingInterval", self.ha_housekeeping_interval_ms),
             ("slaveTimeout", self.slave_timeout_ms),
             ("transactionCheckInterval", self.transaction_check_interval_ms),
+            ("flushConsumerOffsetInterval", self.flush_consumer_offset_interval_ms),
             ("defaultTopicQueueNums", self.default_topic_queue_nums),
         ):
             if value <= 0:
@@ -214,6 +217,12 @@ class BrokerConfig(
         ):
             if value < 0:
                 raise ConfigError(f"{name} is {value}: it must be 0, for none, or greater.")
+
+        if self.start_accept_send_request_timestamp_ms > _YEAR_9999_MS:
+            raise ConfigError(
+                f"startAcceptSendRequestTimeStamp is {self.start_accept_send_request_timestamp_ms}:"
+                " it must be a time in ms, before the year 9999."
+            )
 
     def _check_further_ports(self) -> None:
         _check_port("monitoringPort", self.monitoring_port)

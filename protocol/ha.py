@@ -23,6 +23,9 @@ from protocol.errors import FrameError
 TRANSFER_BYTES_MAX = 4 << 20
 """A longer transfer never ends in the buffer of an official slave, with its head."""
 
+LOG_OFFSET_MAX = 1 << 62
+"""No log comes so far. One that began near 2⁶³ could not be reported, nor have a next file."""
+
 _REPORT = Struct(
     ">q"  # offset
 )
@@ -76,7 +79,7 @@ class TransferBuffer:
     def receive(self, data: bytes) -> list[Transfer]:
         """Adds `data`; the transfers that are whole now, in order.
 
-        Raises FrameError for a length that cannot be: close the connection then.
+        Raises FrameError for a length or place that cannot be: close the connection then.
         """
         waiting = self._waiting
         if waiting:
@@ -89,7 +92,8 @@ class TransferBuffer:
         start, data_bytes = 0, len(data)
         while data_bytes - start >= TRANSFER_HEAD_BYTES:
             offset, body_bytes = _TRANSFER.unpack_from(data, start)
-            if offset < 0 or not 0 <= body_bytes <= TRANSFER_BYTES_MAX - TRANSFER_HEAD_BYTES:
+            is_length = 0 <= body_bytes <= TRANSFER_BYTES_MAX - TRANSFER_HEAD_BYTES
+            if not is_length or not 0 <= offset <= LOG_OFFSET_MAX:
                 raise FrameError(
                     ResponseCode.SYSTEM_ERROR, f"a transfer of {body_bytes} bytes at {offset}"
                 )

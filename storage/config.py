@@ -9,6 +9,17 @@ from storage.errors import WrongSetting
 
 CONSUME_QUEUE_UNIT_BYTES = 20
 _HOURS_PER_DAY = 24
+_INT_MAX = (1 << 31) - 1
+"""The largest Java int, which these settings are there; no position in a file is more."""
+_INDEX_ENTRIES_MIN = 2
+"""The first of a file is never used."""
+_AT_LEAST_1 = frozenset(
+    (
+        *("commit_log_file_bytes", "consume_queue_file_bytes", "consume_queue_ext_file_bytes"),
+        *("max_hash_slots", "max_index_entries", "max_message_bytes"),
+        *("flush_interval_ms", "flush_queue_interval_ms", "flush_delay_offset_interval_ms"),
+    )
+)
 _DISK_MAX_USED_PERCENT = (10, 95)
 _WRONG_HOURS = "deleteWhen is %s: write hours of the day from 00 to 23, several with ; between."
 
@@ -143,20 +154,9 @@ class StoreConfig:
             )
         set_value = object.__setattr__
         set_value(self, "commit_log_dir", self.commit_log_dir or f"{self.root}/commitlog")
+        self._check_sizes()
         units = -(-self.consume_queue_file_bytes // CONSUME_QUEUE_UNIT_BYTES)
         set_value(self, "consume_queue_file_bytes", units * CONSUME_QUEUE_UNIT_BYTES)
-        for name in (
-            "commit_log_file_bytes",
-            "consume_queue_file_bytes",
-            "consume_queue_ext_file_bytes",
-            "max_hash_slots",
-            "max_message_bytes",
-        ):
-            if getattr(self, name) <= 0:
-                external = next(
-                    own for own, field_name in keys_of(type(self)).items() if field_name == name
-                )
-                raise WrongSetting(f"{external} must be greater than 0.")
         if self.file_reserved_hours < 0:
             raise WrongSetting(
                 f"fileReservedTime is {self.file_reserved_hours}: it must not be less than 0."
@@ -186,6 +186,18 @@ class StoreConfig:
             raise WrongSetting(
                 f"flushDiskType is {self.flush_disk_type}: it may be ASYNC_FLUSH or SYNC_FLUSH."
             )
+
+    def _check_sizes(self) -> None:
+        for external, name in keys_of(type(self)).items():
+            if name not in _AT_LEAST_1:
+                continue
+            value = getattr(self, name)
+            if value <= 0:
+                raise WrongSetting(f"{external} must be greater than 0.")
+            if name == "max_index_entries" and value < _INDEX_ENTRIES_MIN:
+                raise WrongSetting(f"{external} must be {_INDEX_ENTRIES_MIN} or more.")
+            if value > _INT_MAX:
+                raise WrongSetting(f"{external} is {value}: it must be at most {_INT_MAX}.")
 
     @property
     def is_sync_flush(self) -> bool:

@@ -24,12 +24,16 @@ from structlog.typing import Processor
 
 from storage.errors import StoreError, reason_of
 from troupemq.client.log import plain_line
+from troupemq.text import escaped_lines
 
 FILE_BYTES_MAX = 10 << 20
 FILES_KEPT = 5
 _handlers: list[logging.Handler] = []
 """What `set_up_logs` added to the root logger: one, or none."""
 
+_GOES_ON = "\n  "
+"""Before what follows a line break, such as a traceback: nothing in a line begins one that looks
+like a line of its own."""
 _TIME = TimeStamper(fmt="%Y-%m-%dT%H:%M:%S.%fZ", utc=True)
 
 
@@ -95,15 +99,24 @@ def shut_down_logs() -> None:
 
 
 _JSON = JSONRenderer(ensure_ascii=False)
-_BIDI = {code: f"\\u{code:04x}" for code in (*range(0x202A, 0x202F), *range(0x2066, 0x206A))}
-"""What turns the direction of all that follows: whoever reads the line would see another."""
+_RAW_IN_JSON = {
+    code: f"\\u{code:04x}"
+    for code in (
+        *range(0x7F, 0xA0),  # control characters; JSON escapes those below
+        *(0x2028, 0x2029),  # they break a line
+        *(*range(0x202A, 0x202F), *range(0x2066, 0x206A)),  # they turn the direction
+        *range(0xD800, 0xE000),  # halves of pairs, which no file takes
+    )
+}
+"""With these whoever reads the line would see another."""
 
 
 def _for_machines(logger: Any, method: str, event: MutableMapping[str, Any]) -> str:
-    return str(_JSON(logger, method, event)).translate(_BIDI)
+    return str(_JSON(logger, method, event)).translate(_RAW_IN_JSON)
 
 
 def _for_people(logger: object, method: str, event: MutableMapping[str, Any]) -> str:
     moment, level = event.pop("timestamp"), event.pop("level")
     milliseconds = f"{moment[:-4]}Z"
-    return f"{milliseconds} {level:7} {plain_line(logger, method, event)}"
+    line = f"{milliseconds} {level:7} {plain_line(logger, method, event)}"
+    return escaped_lines(line).replace("\n", _GOES_ON)

@@ -3,6 +3,8 @@
 import os
 import sys
 
+from troupemq.text import one_line
+
 FAILED = 1
 """The exit code of anything that has none of its own (exit_codes.py)."""
 
@@ -18,5 +20,5 @@ def tell(text: str) -> None:
 
 
 def say(sentence: str) -> None:
-    """One line for the operator."""
-    print(f"troupemq: {sentence}", file=sys.stderr, flush=True)
+    """One line for the operator, whatever others put into it."""
+    print(f"troupemq: {one_line(sentence)}", file=sys.stderr, flush=True)

@@ -50,24 +50,31 @@ def updated_properties(text: str, changes: Mapping[str, str]) -> str:
     """`text` with these settings in it: comments, order and all other lines stay as they are.
 
     The last line of a key gets the new value, for it is the one that counts; a key that is not
-    there comes at the end.
+    there comes at the end. Raises ValueError where the text then said anything else than before,
+    but for these settings.
     """
     lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
     spans: dict[str, tuple[int, int]] = {}
-    start = 0
+    start = last = end = 0
     while start < len(lines):
         end = _last_line(lines, start)
         for key in parse_properties("\n".join(lines[start : end + 1])):
             spans[key] = (start, end)
-        start = end + 1
-    if lines and not lines[-1].strip():
+        last, start = start, end + 1
+    if _ends_open(lines[end]) and _last_line([*lines, ""], last) > end:
+        lines.append("")  # what is added would belong to it
+    elif last == end and not lines[-1].strip():
         lines.pop()
     added = [_line(key, value) for key, value in changes.items() if key not in spans]
     for key in changes.keys() & spans.keys():
         first, last = spans[key]
         spaced = " = " if " = " in lines[first] else "="
         lines[first : last + 1] = [_line(key, changes[key], spaced)] + [""] * (last - first)
-    return "\n".join([*lines, *added, ""])
+    updated = "\n".join([*lines, *added, ""])
+    wanted = {key: value.rstrip(_BLANKS) for key, value in changes.items()}
+    if parse_properties(updated) != {**parse_properties(text), **wanted}:
+        raise ValueError("the settings file has lines that no setting can be added to")
+    return updated
 
 
 def _last_line(lines: list[str], start: int) -> int:

@@ -98,7 +98,8 @@ class Disk(Protocol):
     def open(self, path: str, create: bool = False, *, read_only: bool = False) -> DiskFile:
         """Opens a file for reading and writing; makes an empty one if told to and none is there.
 
-        Raises FileNotFoundError when it is missing and `create` is False.
+        Raises FileNotFoundError when it is missing and `create` is False; with `create` OSError
+        where a link has the name: what it leads to is not ours to write to.
         """
 
     def exists(self, path: str) -> bool: ...
@@ -158,7 +159,11 @@ class Disk(Protocol):
 
 def _open_regular(path: str, flags: int) -> int:
     """The descriptor of a file that is one. Raises OSError for pipes, which would have us wait for
-    ever, for devices, which have no end, and for folders."""
+    ever, for devices, which have no end, and for folders; where it may be made, for links."""
+    if flags & os.O_CREAT and os.path.islink(path):
+        raise OSError(
+            errno.ELOOP, "it is a link, and what is made here is none: take it away", path
+        )
     fd = os.open(path, flags | os.O_CLOEXEC | os.O_NONBLOCK, FILE_MODE)
     mode = os.fstat(fd).st_mode
     if stat.S_ISREG(mode):
@@ -293,7 +298,7 @@ class RealDisk:
 
     def open(self, path: str, create: bool = False, *, read_only: bool = False) -> DiskFile:
         flags = os.O_RDONLY if read_only else os.O_RDWR
-        return RealFile(path, flags | (os.O_CREAT if create else 0))
+        return RealFile(path, flags | (os.O_CREAT | os.O_NOFOLLOW if create else 0))
 
     def exists(self, path: str) -> bool:
         return os.path.exists(path)

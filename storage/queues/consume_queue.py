@@ -16,6 +16,7 @@ Source: store/ConsumeQueue.java, MappedFileQueue.java.
 from collections.abc import Iterator
 from typing import Final
 
+from storage.errors import StoreError
 from storage.files.disk import Disk
 from storage.queues.consume_queue_ext import ExtUnit
 from storage.queues.queue_files import QueueFiles
@@ -37,6 +38,8 @@ from storage.queues.time_search import StoreTime, UnitAt, nearest_in_time
 __all__ = ["FILLER_BYTES", "UNIT", "UNIT_BYTES", "ConsumeQueue", "Unit"]
 
 _PACK: Final = UNIT.pack
+QUEUE_OFFSET_MAX: Final = ((1 << 63) - 1) // UNIT_BYTES
+"""Of a queue's first message: where its unit lies is an i64 for Java, and a file's name here."""
 _LOOKED_AT_UNITS: Final = 8
 """At a file's beginning or a queue's end, to find one that can be believed."""
 _SCAN_UNITS: Final = 3276
@@ -83,6 +86,10 @@ class ConsumeQueue(StoredUnits):
         """Where the queue's files lie."""
         return (self.directory,)
 
+    def takes(self, queue_offset: int) -> bool:
+        """Whether a message of this number can be added: a queue begins where a unit can lie."""
+        return not self.is_empty or 0 <= queue_offset <= QUEUE_OFFSET_MAX
+
     # -- adding -------------------------------------------------------------------------------
 
     def append(
@@ -117,6 +124,7 @@ class ConsumeQueue(StoredUnits):
         """A duplicate, the first unit of a queue that begins late, or a hole in the numbering.
 
         As in RocketMQ, a unit after a hole goes to the end of the queue, not to its own place.
+        Raises StoreError for a number that no queue can begin with.
         """
         if self.min_offset <= queue_offset < self.max_offset and self._mend_unit(
             queue_offset, _PACK(physical_offset, record_bytes, tags_code)
@@ -124,6 +132,12 @@ class ConsumeQueue(StoredUnits):
             return False
         if physical_offset + record_bytes <= self.max_physical_offset:
             return False
+        if not self.takes(queue_offset):
+            raise StoreError(
+                f"the record at {physical_offset} of the commit log is message {queue_offset} of "
+                f"queue {self.queue_id} of topic {self.topic!r}, which cannot be its first: the "
+                "record is damaged or forged."
+            )
         if self.is_empty:
             self.min_offset = self.max_offset = queue_offset
             self.tail_first = self.written_offset = self.synced_offset = queue_offset

@@ -133,7 +133,7 @@ class QueueNumbers:
             due = queue.max_offset
             if key in self._doubtful and entry[2] > due:
                 self.lost[key] = f"units from {due} on were missing"
-            elif queue.is_empty and self._from_the_first:
+            elif (queue.is_empty and self._from_the_first) or not queue.takes(entry[2]):
                 self._is_damaged(entry, "its topic, queue or number is not right")
             elif key not in self._closed_up and _is_one_bit_off(entry[2], due):
                 self._put_instead(entry, due)
@@ -171,9 +171,11 @@ class QueueNumbers:
             self._queues.append([first])
         due = queue.max_offset
         fits = number == due  # What a queue has already is not in `odd`.
-        begins_late = queue.is_empty and self._may_begin_late
+        begins_late = queue.is_empty and self._may_begin_late and queue.takes(number)
         if fits or begins_late or (number > due and self._fill(queue, number, start)):
             self._queues.append([entry])
+        elif not self._from_the_first and not queue.takes(number):
+            self._keep_stray(entry)
         elif queue.is_empty and not self._from_the_first:
             self.lost[key] = NO_UNITS
         elif key in self._known_doubtful and number > due:
@@ -231,7 +233,7 @@ class QueueNumbers:
             self._queues.append([waiting])
         elif number == due + 1:
             self._put_instead(waiting, due)
-        elif number == due:
+        elif number == due or not queue.takes(waiting[2]):
             self._keep_stray(waiting)
         elif (waiting[0], waiting[1]) in self._doubtful:
             self.lost[waiting[0], waiting[1]] = f"units from {due} on were missing"

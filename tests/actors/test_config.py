@@ -171,6 +171,15 @@ def test_unknown_keys_and_old_spellings_are_named_in_one_line() -> None:
             "flushDiskType=NEVER",
             "flushDiskType is NEVER: it may be ASYNC_FLUSH or SYNC_FLUSH.",
         ),
+        (
+            "flushConsumerOffsetInterval=0",
+            "flushConsumerOffsetInterval is 0: it must be greater than 0.",
+        ),
+        (
+            "startAcceptSendRequestTimeStamp=9223372036854775807",
+            "startAcceptSendRequestTimeStamp is 9223372036854775807: it must be a time in ms,"
+            " before the year 9999.",
+        ),
         ("maxAutoTopics=-1", "maxAutoTopics is -1: it must be 0, for none, or greater."),
         ("maxAutoGroups=-1", "maxAutoGroups is -1: it must be 0, for none, or greater."),
         ("maxConnections=-1", "maxConnections is -1: it must be 0, for none, or greater."),

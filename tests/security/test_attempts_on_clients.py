@@ -6,6 +6,7 @@ Those on consumers: test_attempts_on_consumers.py.
 import tracemalloc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from math import inf
 from socket import create_server, socket
 from struct import pack
 from threading import Thread
@@ -35,6 +36,8 @@ from troupemq import (
     ProducerSettings,
 )
 from troupemq.cli.admin import admin
+from troupemq.cli.admin import session as asking
+from troupemq.cli.admin.session import SILENT_S, Session
 from troupemq.client.connection import route
 from troupemq.client.errors import RequestTimeout
 
@@ -218,6 +221,22 @@ def test_a49_a_silent_broker_is_an_error_by_the_timeout(broker: FakeServer) -> N
         with pytest.raises(RequestTimeout):
             producer.send(Message("Topic", b"body"))
         assert SHORT_MS / 1000 <= monotonic() - began_s < WAIT_S
+
+
+@pytest.mark.parametrize(("silent_s", "asked"), [(inf, 1), (SILENT_S, 2)])
+def test_a49_a_command_asks_a_silent_broker_once_and_who_looks_for_long_now_and_then(
+    broker: FakeServer, monkeypatch: pytest.MonkeyPatch, silent_s: float, asked: int
+) -> None:
+    """With eight of them `statsAll` began anew with each of 200 topics, after 20 s."""
+    heard: list[RemotingCommand] = []
+    broker.on(Code.GET_BROKER_RUNTIME_INFO, heard.append)
+    now_s = [0.0]
+    monkeypatch.setattr(asking, "monotonic", lambda: now_s[0])
+    with Session(broker.address, silent_s=silent_s) as session:
+        for now_s[0] in (0, SILENT_S - 1, SILENT_S + 1, 2 * SILENT_S):
+            with pytest.raises(RequestTimeout):
+                session.ask(broker.address, Code.GET_BROKER_RUNTIME_INFO, timeout_ms=SHORT_MS)
+    assert len(heard) == asked
 
 
 @pytest.mark.parametrize("answer", ANSWERS.values(), ids=ANSWERS.keys())

@@ -1,10 +1,9 @@
-"""Attempts with names of topics and groups, and with what is shown of them: A17, A18, A41."""
+"""Attempts with names of topics and groups: A17, A18."""
 
 import re
 from dataclasses import replace
 
 import pytest
-from structlog import get_logger
 from structlog.testing import capture_logs
 
 from actors.consumers.heartbeat_rules import GROUPS_MAX
@@ -33,8 +32,6 @@ from tests.support.brokers import (
 from tests.support.fake_disk import FakeDisk
 from tests.support.sockets import paired_lines
 from tests.support.told import floods, times
-from troupemq.cli.admin.text import escaped, one_line
-from troupemq.logs import set_up_logs, shut_down_logs
 
 NO_GROUP = "java.lang.NullPointerException: groupName is null"
 LEGAL = "^[%|a-zA-Z0-9_-]+$"
@@ -343,27 +340,3 @@ def test_a18_a_client_is_in_so_many_groups() -> None:
     assert times(logs, "a client is in too many groups") == [1, 9]
     assert made.ask(heartbeat(*(f"g{n}" for n in range(GROUPS_MAX)), producers=True)).code == 0
     made.stop()
-
-
-# --- A41: what is shown
-
-NASTY = "\x1b[2J\x1b]0;owned\x07 \r\n[error] a line of its own \u202egnp.exe"
-
-
-def test_a41_a_log_line_stays_one_line_whatever_clients_call_themselves(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    try:
-        for as_json in (False, True):
-            set_up_logs(as_json=as_json)
-            get_logger("test").warning("group changed", group=NASTY, client=NASTY, key=NASTY)
-            said = capsys.readouterr().err
-            assert said.count("\n") == 1
-            assert not re.search("[\x00-\x09\x0b-\x1f\x7f\u202e]", said), repr(said)
-    finally:
-        shut_down_logs()
-
-
-def test_a41_tables_of_commands_show_such_characters_escaped() -> None:
-    for found in (escaped(NASTY), one_line(NASTY)):
-        assert not re.search("[\x00-\x1f\x7f\u202e]", found)

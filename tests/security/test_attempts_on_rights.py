@@ -1,8 +1,6 @@
 """Attempts on settings, rights and signatures: A19, A20, A27, A28, A31, A33, A34.
 
-Those of A21 to A26, A29 and A30 are in the tests of the holes of the same subject (docs/security.md
-has the table).
-"""
+A21 to A26, A29 and A30 are in the tests of holes of the same subject (table: docs/security.md)."""
 
 import re
 from dataclasses import replace
@@ -15,6 +13,7 @@ from actors.access.refusals import TRIES_MAX
 from actors.admin.settings import REFUSED, NamesrvSettings
 from actors.config import NamesrvConfig
 from actors.engine.supervisor import ChildSpec
+from actors.settings.properties_file import parse_properties
 from protocol.bodies import LockBatchRequest, MessageQueue
 from protocol.codes import RequestCode as Code
 from protocol.codes import ResponseCode
@@ -98,18 +97,21 @@ def test_a19_no_request_changes_what_is_the_operators(key: str) -> None:
     made.stop()
 
 
-@pytest.mark.parametrize("value", ["1\nbrokerRole=SLAVE", "1\\nbrokerRole=SLAVE", "1\\u000aa=b"])
-def test_a19_a_value_brings_no_key_along(value: str) -> None:
+@pytest.mark.parametrize("value", ["1\nnamesrvAddr=a:1", "1\\nnamesrvAddr=a:1", "1\\u000aa=b"])
+@pytest.mark.parametrize("end", [b"", b"brokerIP1=127.0.0.1\\\n", b"brokerIP1=127.0.0.1\\"])
+def test_a19_a_value_brings_no_key_along_and_joins_none(value: str, end: bytes) -> None:
     path = "/etc/broker.conf"
     made = SimulatedBroker(1, disk=disk_of(path), config=replace(GUARDED, acl_enable=False))
+    made.disk.open(path).pwrite(end, len(FILE))  # of a line that goes on the rest is its value
     made.stop()
     made.config = replace(made.config, config_path=path)
     made.start()
-    asked = RemotingCommand(Code.UPDATE_BROKER_CONFIG, body=f"regionId={value}\n".encode())
-    made.ask(asked)
-    lines = made.disk.read_bytes(path).decode().splitlines()
-    kept = {line.partition("=")[0] for line in lines if not line.startswith("#")}
-    assert kept <= {"fileReservedTime", "regionId", *(() if "\n" not in value else ("brokerRole",))}
+    before, body = parse_properties((FILE + end).decode()), f"regionId={value}\n".encode()
+    answer = made.ask(RemotingCommand(Code.UPDATE_BROKER_CONFIG, body=body))
+    found = parse_properties(made.disk.read_bytes(path).decode())
+    assert found.items() >= before.items()
+    added = (0, {"regionId"}) if "\n" not in value else (ResponseCode.NO_PERMISSION, set())
+    assert (answer.code, found.keys() - before.keys()) == added
     made.stop()
 
 

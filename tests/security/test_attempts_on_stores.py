@@ -8,7 +8,9 @@ import pytest
 from structlog.testing import capture_logs
 
 from actors.engine.system import StartFailed
+from storage.access.acl_files import locked_files, save_acl_file
 from storage.errors import StoreError
+from storage.files.disk import RealDisk
 from tests.support.brokers import send_command
 from tests.support.sockets import Line, serving_broker
 
@@ -35,6 +37,8 @@ def circle(path: Path) -> None:
 
 
 FIRST = f"{0:020}"
+VICTIM = b"somebody else's"
+MODE = 0o644
 
 
 @pytest.mark.parametrize(
@@ -63,6 +67,59 @@ def test_a50_a_store_that_a_stranger_has_prepared_is_refused_in_a_sentence(
         pass
     text = str(refused.value)
     assert path.name in text and text.endswith(".") and "\n" not in text
+
+
+@pytest.mark.parametrize("name", ["lock", "abort", "checkpoint"])
+def test_a50_a_start_writes_through_no_link(tmp_path: Path, name: str) -> None:
+    (victim := tmp_path / "victim").write_bytes(VICTIM)
+    root = tmp_path / "store"
+    root.mkdir()
+    (root / name).symlink_to(victim)
+    with pytest.raises((StoreError, StartFailed), match="it is a link"), serving_broker(root):
+        pass
+    assert victim.read_bytes() == VICTIM
+
+
+@pytest.mark.parametrize("name", ["topics.json.tmp", "topics.json.crc.tmp", "topics.json.bak.tmp"])
+def test_a50_a_table_is_written_through_no_link(tmp_path: Path, name: str) -> None:
+    (victim := tmp_path / "victim").write_bytes(VICTIM)
+    config = tmp_path / "store" / "config"
+    config.mkdir(parents=True)
+    (config / "topics.json").write_text("{}")
+    (config / name).symlink_to(victim)
+    with (
+        capture_logs() as logs,
+        serving_broker(config.parent) as running,
+        Line.to(running.ports.main) as line,
+    ):
+        assert line.ask(send_command()).code == 0
+    assert victim.read_bytes() == VICTIM
+    assert any("it is a link" in str(each) for each in logs)
+
+
+def test_a50_a_folder_that_is_a_link_stays_one(tmp_path: Path) -> None:
+    """An operator's."""
+    config = tmp_path / "store" / "config"
+    config.parent.mkdir()
+    (tmp_path / "elsewhere").mkdir()
+    config.symlink_to(tmp_path / "elsewhere")
+    with serving_broker(config.parent) as running, Line.to(running.ports.main) as line:
+        assert line.ask(send_command()).code == 0
+    assert config.is_symlink() and (config / "topics.json").exists()
+
+
+@pytest.mark.parametrize("name", ["lock", "new"])
+def test_a50_an_accounts_file_is_changed_through_no_link_beside_it(
+    tmp_path: Path, name: str
+) -> None:
+    (victim := tmp_path / "victim").write_bytes(VICTIM)
+    victim.chmod(MODE)
+    path = tmp_path / "plain_acl.yml"
+    path.write_text("accounts: []\n")
+    (tmp_path / f"plain_acl.yml.{name}").symlink_to(victim)
+    with pytest.raises(StoreError, match="it is a link"), locked_files(RealDisk(), str(path)):
+        save_acl_file(RealDisk(), str(path), b"accounts: []\n")
+    assert victim.read_bytes() == VICTIM and victim.stat().st_mode & 0o777 == MODE
 
 
 @pytest.mark.parametrize(

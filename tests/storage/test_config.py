@@ -42,6 +42,16 @@ def test_each_key_fills_one_field() -> None:
     [
         ({"commit_log_dir": "/a,/b"}, "names several directories"),
         ({"commit_log_file_bytes": 0}, "mappedFileSizeCommitLog must be greater than 0"),
+        (
+            {"commit_log_file_bytes": 1 << 31},
+            "mappedFileSizeCommitLog is 2147483648: it must be at",
+        ),
+        ({"consume_queue_file_bytes": (1 << 63) - 1}, "mappedFileSizeConsumeQueue is 92233720368"),
+        ({"flush_interval_ms": 0}, "flushIntervalCommitLog must be greater than 0"),
+        ({"flush_queue_interval_ms": -1}, "flushIntervalConsumeQueue must be greater than 0"),
+        ({"flush_delay_offset_interval_ms": 0}, "flushDelayOffsetInterval must be greater than 0"),
+        ({"max_index_entries": 0}, "maxIndexNum must be greater than 0"),
+        ({"max_index_entries": 1}, "maxIndexNum must be 2 or more"),
         ({"flush_disk_type": "SOMETIMES"}, "it may be ASYNC_FLUSH or SYNC_FLUSH"),
         ({"message_delay_level": "1s 5x"}, "messageDelayLevel is 1s 5x: 5x is not a number"),
         ({"message_delay_level": "1s -5s"}, "messageDelayLevel is 1s -5s: -5s is not a number"),

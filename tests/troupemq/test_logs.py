@@ -46,8 +46,8 @@ def test_a_failure_comes_with_its_traceback(tmp_path: Path) -> None:
         client_logger("client").error("listener failed", exc_info=True)
     lines = written(tmp_path / "log")
     assert lines[0].endswith("error   task failed name=x")
-    assert lines[1].startswith("Traceback") and lines[-1] == "ValueError: broken"
-    assert lines.count("ValueError: broken") == 2
+    assert lines[1].startswith("  Traceback") and lines[-1] == "  ValueError: broken"
+    assert lines.count("  ValueError: broken") == 2
 
 
 def test_what_is_below_the_level_is_left_out(tmp_path: Path) -> None:

@@ -14,10 +14,10 @@ from protocol.codes import RequestCode
 from protocol.headers.jobs import GetJobsHeader, JobLogHeader, JobRunHeader, RunJobHeader
 from troupemq.cli.admin.output import Output, Row, Time
 from troupemq.cli.admin.session import Session
-from troupemq.cli.admin.text import one_line
 from troupemq.cli.options import Command, json_option, leave
 from troupemq.client.errors import ClientError, understood
 from troupemq.job_line import job_line
+from troupemq.text import escaped, escaped_lines, one_line
 
 BROKER = "127.0.0.1:10911"
 LOOK_AGAIN_S = 0.5
@@ -100,7 +100,7 @@ def status(run: str | None, broker: str, as_json: bool) -> None:
         return
     out.fields({**_short(found), **further})
     if text:
-        click.echo(f"\n{text}")
+        click.echo(f"\n{escaped_lines(text)}")
 
 
 @click.command()
@@ -122,9 +122,9 @@ def logs(run: str, lines: int, broker: str, as_json: bool) -> None:
         click.echo(json.dumps({"run": run, "lines": found.lines, "progress": progress}))
         return
     for line in found.lines:
-        click.echo(line)
+        click.echo(escaped(line))
     if here is not None and here.state not in ENDED:
-        click.echo(f"{run}: {job_line(here)}", err=True)
+        click.echo(escaped(f"{run}: {job_line(here)}"), err=True)
 
 
 @click.command()
@@ -153,7 +153,7 @@ def run_there(
     if ended.state != "finished":
         leave(f"The job {name} {ended.state}: {ended.sentence or 'somebody ended it'}")
     report = ended.report
-    click.echo(json.dumps(report) if as_json else report.get("text", ""))
+    click.echo(json.dumps(report) if as_json else escaped_lines(str(report.get("text", ""))))
 
 
 def _wait_for(session: Session, broker: str, run: str) -> JobRun:
@@ -167,7 +167,7 @@ def _wait_for(session: Session, broker: str, run: str) -> JobRun:
             if found.state in ENDED:
                 return found
             if shown != (shown := f"{run}: {job_line(found)}"):
-                click.echo(shown, err=True)
+                click.echo(escaped(shown), err=True)
             Event().wait(LOOK_AGAIN_S)
     except KeyboardInterrupt:
         session.ask(broker, RequestCode.CANCEL_JOB, JobRunHeader(run))

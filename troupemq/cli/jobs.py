@@ -26,6 +26,7 @@ from troupemq.job_line import job_line
 from troupemq.jobs_beside import SPARK_JOBS
 from troupemq.logs import set_up_logs
 from troupemq.servers import Servers
+from troupemq.text import escaped, escaped_lines
 
 JOBS_DIRECTORY = "jobs"
 WAIT_S = 7 * 86_400.0
@@ -139,7 +140,8 @@ def run_job(
             find_java(os.environ)  # without one that is the reason, and has a code of its own
             where = f" (log: {state.log_path})" if state.log_path else ""
             raise JobFailed(f"The job {name} {state.state}: {state.sentence}{where}")
-        click.echo(json.dumps(dict(state.report)) if as_json else state.report["text"])
+        report = dict(state.report)
+        click.echo(json.dumps(report) if as_json else escaped_lines(report["text"]))
 
     sys.exit(serve(start, work=work, once=True))
 
@@ -151,7 +153,7 @@ def _run_to_end(servers: Servers, name: str, arguments: dict[str, Any]) -> JobSt
         text = f"{name}: {job_line(state)}"
         if text not in shown[-1:]:
             shown.append(text)
-            click.echo(text, err=True)
+            click.echo(escaped(text), err=True)
 
     system = servers.system
     future = system.ask(

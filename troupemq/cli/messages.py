@@ -21,6 +21,7 @@ from troupemq.client.errors import ClientError, MessageIllegal
 from troupemq.client.message import Message, MessageView, SendResult
 from troupemq.client.producing.producer import Producer
 from troupemq.saying import say
+from troupemq.text import escaped
 
 IN_FLIGHT_MAX = 1000
 """Lines of a pipe that are sent before the first of them is answered."""
@@ -121,7 +122,8 @@ def _print_result(result: SendResult, as_json: bool) -> None:
         click.echo(json.dumps(fields))
     else:
         status = result.status.value
-        click.echo(f"{status} {result.message_id} in {result.queue} at {result.queue_offset}")
+        where = f"{result.message_id} in {result.queue} at {result.queue_offset}"
+        click.echo(escaped(f"{status} {where}"))
 
 
 @click.command()
@@ -170,7 +172,8 @@ def consume(
 ) -> None:
     """Consumes messages in a group and prints them.
 
-    A message is printed before it counts as consumed: it may be printed again, never lost.
+    A message is printed before it counts as consumed: it may be printed again, never lost. A pipe
+    or file gets bodies as they are; on a terminal what would move its cursor is shown as \\x1b.
     """
     printer = _Printer(count, as_json)
     position = ConsumeFrom.FIRST_OFFSET if begin == "first" else ConsumeFrom.LAST_OFFSET
@@ -240,7 +243,9 @@ def as_object(view: MessageView) -> dict[str, Any]:
 
 def _line(view: MessageView) -> str:
     tags = f" [{view.tags}]" if view.tags else ""
-    return f"{view.queue}+{view.queue_offset}{tags} {view.body.decode(errors='replace')}"
+    body = view.body.decode(errors="replace")
+    shown = escaped(body) if sys.stdout.isatty() else body
+    return f"{escaped(f'{view.queue}+{view.queue_offset}{tags}')} {shown}"
 
 
 @contextmanager

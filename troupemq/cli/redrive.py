@@ -5,10 +5,10 @@ from threading import Event
 import click
 
 from troupemq.cli.admin.output import Output
-from troupemq.cli.admin.text import one_line
 from troupemq.cli.options import acl_option, json_option, leave, namesrv_option, tls_options
 from troupemq.client.errors import ClientError
 from troupemq.redrive import Redrive, Redriven, redrive_one
+from troupemq.text import one_line
 
 
 @click.command()

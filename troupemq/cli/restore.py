@@ -8,11 +8,11 @@ import click
 
 from storage.errors import StoreError
 from troupemq.cli.admin.output import Output
-from troupemq.cli.admin.text import one_line
 from troupemq.cli.admin.times import NEWEST, parse_time
 from troupemq.cli.options import acl_option, json_option, leave, namesrv_option, tls_options
 from troupemq.client.errors import ClientError
 from troupemq.restore import Restore, wanted_of
+from troupemq.text import one_line
 
 SHOWN_MAX = 20
 

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 import click
 
 from troupemq.cli.admin.session import Session
-from troupemq.cli.admin.text import one_line
 from troupemq.cli.options import acl_option, leave, namesrv_option
 from troupemq.client.errors import ClientError
 from troupemq.cluster_picture import Photographer, Picture
+from troupemq.text import one_line
 
 if TYPE_CHECKING:
     from rich.console import Group

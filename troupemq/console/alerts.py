@@ -22,10 +22,10 @@ from urllib.error import URLError
 from urllib.request import Request, urlopen
 
 from storage.errors import StoreError, reason_of
-from troupemq.cli.admin.text import one_line
 from troupemq.client.log import client_logger
 from troupemq.console.findings import Thresholds, Worry, findings_of
 from troupemq.console.snapshot import Snapshot
+from troupemq.text import one_line
 
 log = client_logger(__name__)
 

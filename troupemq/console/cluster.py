@@ -21,10 +21,10 @@ from troupemq.cli.admin import admin
 from troupemq.cli.admin.command import ACTIONS
 from troupemq.cli.admin.output import Output, Row
 from troupemq.cli.admin.session import Session
-from troupemq.cli.admin.text import one_line
 from troupemq.cli.options import HELP_OPTIONS
 from troupemq.client.connection.connection import Answer
 from troupemq.client.errors import ArgumentIllegal, ClientError, RequestTimeout
+from troupemq.text import one_line
 
 DEADLINE_S = 4.0
 """For all that a page asks; what has not come then is marked as missing."""

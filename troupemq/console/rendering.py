@@ -13,10 +13,10 @@ from jinja2.runtime import Context
 from markupsafe import Markup, escape
 
 from troupemq.cli.admin.output import Time
-from troupemq.cli.admin.text import escaped
 from troupemq.console.accounts import Viewer
 from troupemq.console.findings import spoken
 from troupemq.console.parts import Cells, Link, Page, Share, Size, Span
+from troupemq.text import escaped
 
 HERE = Path(__file__).parent
 STATIC = HERE / "static"

@@ -25,9 +25,9 @@ from protocol.headers.transaction import OpenTransactionsHeader
 from protocol.json_body import Body
 from protocol.topic_names import DLQ_TOPIC_PREFIX, RETRY_TOPIC_PREFIX
 from troupemq.cli.admin.session import BrokerPlace
-from troupemq.cli.admin.text import one_line
 from troupemq.client.errors import BrokerError, ClientError, understood
 from troupemq.console.cluster import Asker, Later
+from troupemq.text import one_line
 
 ROUND_S = 3.0
 """For the first round; the second gets what is left of SNAPSHOT_S."""

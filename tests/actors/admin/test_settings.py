@@ -158,6 +158,8 @@ def test_the_operator_may_forbid_more() -> None:
         ("fileReservedTime=soon", "fileReservedTime is soon"),
         ("brokerPermission=9", "brokerPermission is 9"),
         ("deleteWhen=25", "deleteWhen is 25"),
+        ("flushIntervalCommitLog=0", "flushIntervalCommitLog must be greater than 0"),
+        ("mappedFileSizeCommitLog=2147483648", "must be at most 2147483647"),
         ("a=\\u12", "string2Properties error"),
     ],
 )

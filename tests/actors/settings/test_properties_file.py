@@ -60,6 +60,12 @@ def test_a_value_comes_back_as_it_was_written(value: str) -> None:
         ("k=1\na=2\nk:3\n\n# end", "k=1\na=2\nk=v\n\n# end\n"),
         ("k=1\\\n  2\na=3\n", "k=v\n\na=3\n"),
         ("# k=1\\\nk=2\n", "# k=1\\\nk=v\n"),
+        ("a=1;\\\n", "a=1;\\\n\nk=v\n"),
+        ("a=1;\\\n  ", "a=1;\\\n  \nk=v\n"),
+        ("a=1;\\", "a=1;\\\n\nk=v\n"),
+        ("a=1\\\\\n", "a=1\\\\\nk=v\n"),
+        ("k=1\\\n", "k=v\n\n"),
+        ("# a\\", "# a\\\nk=v\n"),
     ],
 )
 def test_a_setting_is_changed_where_it_stands(text: str, updated: str) -> None:

@@ -8,7 +8,7 @@ import pytest
 from storage.errors import DiskFull, StoreError
 from storage.queues.consume_queue import UNIT
 from storage.queues.consume_queues import ConsumeQueues
-from storage.queues.queue_files import OPEN_FILES_MAX
+from storage.queues.queue_files import OPEN_FILES_MAX, UNIT_BYTES
 from storage.queues.unsynced import sync_files
 from tests.storage.derived import RECORD_BYTES, START_MS, config, entry
 from tests.support.fake_disk import FakeDisk
@@ -195,6 +195,25 @@ def test_a_topic_that_is_no_name_is_refused(topic: bytes) -> None:
     queues = ConsumeQueues(config(), FakeDisk())
     with pytest.raises(StoreError, match="cannot be a directory"):
         queues.append([entry(0, topic=topic)])
+
+
+@pytest.mark.parametrize("number", [-1, -(1 << 63), 1 << 62, (1 << 63) - 1])
+def test_a_queue_begins_with_no_number_that_has_no_place(number: int) -> None:
+    queues = ConsumeQueues(config(), FakeDisk())
+    with pytest.raises(StoreError, match=f"is message {number} of queue 0 of topic 'T'"):
+        queues.append([entry(0, queue_offset=number)])
+    queues.append([entry(1, queue_offset=0), entry(2, queue_offset=number)])
+    queues.sync_all()
+    assert queues.next_offsets() == {("T", 0): 2}, "at the end, as any number that does not fit"
+
+
+def test_a_queue_may_begin_with_the_last_number_that_has_a_place() -> None:
+    disk = FakeDisk()
+    last = ((1 << 63) - 1) // UNIT_BYTES
+    queues = ConsumeQueues(config(), disk)
+    queues.append([entry(0, queue_offset=last), entry(1, queue_offset=last + 1)])
+    queues.sync_all()
+    assert reloaded(disk).next_offsets() == {("T", 0): last + 2}
 
 
 def filled(disk: FakeDisk) -> ConsumeQueues:

@@ -124,6 +124,20 @@ def test_a_queue_may_begin_late_where_the_log_does() -> None:
     assert made.places() == [5, 6] and not made.damage
 
 
+@pytest.mark.parametrize("number", [-5, (1 << 63) - 1])
+@pytest.mark.parametrize("behind", [(), (1,), (7, 8)])
+@pytest.mark.parametrize("late", [False, True])
+def test_a_queue_begins_with_no_number_that_has_no_place(
+    number: int, behind: tuple[int, ...], late: bool
+) -> None:
+    """It is damage; the start goes on with the others."""
+    made = Pass(may_begin_late=late)
+    made.feed(entry(0, queue_offset=number), *(entry(each) for each in behind))
+    made.feed(entry(20, topic=b"U", queue_offset=0))
+    made.numbers.finish()
+    assert 0 in made.damaged() and made.places("U") == [20]
+
+
 def test_a_queue_that_lacks_units_is_to_be_made_anew() -> None:
     made = Pass(may_lack_units=True)
     made.feed(entry(5), entry(6))

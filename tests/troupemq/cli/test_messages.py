@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
+from click.testing import CliRunner, _NamedTextIOWrapper
 
 from protocol.codes import RequestCode, ResponseCode
 from protocol.command import RemotingCommand
@@ -118,6 +118,33 @@ def test_consume_takes_no_more_than_it_was_asked_for(broker: FakeBroker) -> None
         assert code == 0
         lines += out.splitlines()
     assert [line.split()[-1] for line in lines] == [f"{number:02}" for number in range(20)]
+
+
+NASTY = b"\x1b]0;owned\x07\rx\ny\xc2\x9b2J"
+
+
+def test_a_pipe_gets_a_body_as_it_is(broker: FakeBroker) -> None:
+    broker.add(0, NASTY, TAGS="a\x1bb")
+    _, out, _ = invoke(broker, "consume", "-g", "g", "--count", "1")
+    assert out.endswith(f"+0 [a\\x1bb] {NASTY.decode()}\n"), "what is around it is escaped"
+
+
+def test_a_terminal_gets_nothing_that_moves_its_cursor(
+    broker: FakeBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker.add(0, NASTY, TAGS="a\x1bb")
+    monkeypatch.setattr(_NamedTextIOWrapper, "isatty", lambda _: True)
+    _, out, _ = invoke(broker, "consume", "-g", "g", "--count", "1")
+    assert out.endswith("+0 [a\\x1bb] \\x1b]0;owned\\x07\\rx\\ny\\x9b2J\n")
+
+
+def test_what_a_broker_says_is_a_line_on_stderr(broker: FakeBroker) -> None:
+    def refused(command: RemotingCommand) -> RemotingCommand:
+        return command.answer(ResponseCode.NO_PERMISSION, remark="no\x1b[2J\r\nsent \u202eok")
+
+    broker.server.on(RequestCode.SEND_MESSAGE_V2, refused)
+    code, _, err = invoke(broker, "send", "-b", "x")
+    assert code == 1 and err.count("\n") == 1 and "no\\x1b[2J sent \\u202eok" in err
 
 
 def test_a_body_that_is_no_text_is_shown_in_base64(broker: FakeBroker) -> None:

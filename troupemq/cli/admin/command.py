@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Sequence
 from difflib import get_close_matches
 from errno import EPIPE
+from math import inf
 from typing import Any
 
 import click
@@ -17,10 +18,10 @@ from click.shell_completion import CompletionItem
 from protocol.compression import CompressionError
 from protocol.errors import ProtocolError
 from troupemq.cli.admin.output import Output
-from troupemq.cli.admin.session import Session
-from troupemq.cli.admin.text import one_line
+from troupemq.cli.admin.session import SILENT_S, Session
 from troupemq.cli.options import acl_option, json_option, leave, namesrv_option, tls_options
 from troupemq.client.errors import ClientError
+from troupemq.text import one_line
 
 INTERRUPTED = 130
 """The exit code of what Ctrl-C has ended, as shells have it."""
@@ -87,7 +88,7 @@ def command(
             out = Output(as_json=as_json)
             try:
                 _check_text(given)
-                with Session(namesrv) as session:
+                with Session(namesrv, silent_s=SILENT_S if until_interrupted else inf) as session:
                     action(session, out, **given)
             except ClientError as error:
                 leave(one_line(str(error)))

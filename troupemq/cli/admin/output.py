@@ -12,9 +12,9 @@ from datetime import datetime
 
 import click
 
-from troupemq.cli.admin.text import escaped, one_line, padded, width_of
 from troupemq.client.errors import ClientError
 from troupemq.saying import say
+from troupemq.text import escaped, one_line, padded, width_of
 
 Row = Mapping[str, object]
 GAP = "  "

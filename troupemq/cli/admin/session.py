@@ -43,7 +43,8 @@ QUERIED_MAX = 64
 """Messages of one answer: as many as 4.9.7 gives."""
 
 SILENT_S = 20.0
-"""How long a server that did not answer is not asked again: a command asks for each group."""
+"""How long a server that did not answer is not asked again, by what goes on for as long as one
+looks. A command that ends by itself does not ask it again at all: it may ask for each topic."""
 
 ORDER_CONFIGURATION = "ORDER_TOPIC_CONFIG"
 """The name servers' namespace that says which topics are ordered across brokers."""
@@ -71,8 +72,12 @@ class BrokerPlace:
 class Session(Admin):
     """One command's connections. All calls block and raise ClientError."""
 
-    def __init__(self, namesrv: str | Sequence[str] | None = None) -> None:
+    def __init__(
+        self, namesrv: str | Sequence[str] | None = None, *, silent_s: float = SILENT_S
+    ) -> None:
+        """`silent_s`: how long a server that did not answer is not asked again."""
         super().__init__(namesrv)
+        self._silent_s = silent_s
         self.namesrv = namesrv
         self.namesrvs = namesrv_addresses(namesrv)
         self._silent: dict[str, tuple[float, ClientError]] = {}
@@ -96,7 +101,7 @@ class Session(Admin):
 
     def _ask(self, address: str, command: RemotingCommand, timeout_ms: float) -> RemotingCommand:
         since_s, silent = self._silent.get(address, (0.0, None))
-        if silent is not None and monotonic() - since_s < SILENT_S:
+        if silent is not None and monotonic() - since_s < self._silent_s:
             raise silent
         try:
             return super()._ask(address, command, timeout_ms)

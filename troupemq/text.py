@@ -27,6 +27,11 @@ def one_line(text: str) -> str:
     return escaped(" ".join(text.split()))
 
 
+def escaped_lines(text: str) -> str:
+    """A text of several lines, each of them escaped."""
+    return "\n".join(map(escaped, text.split("\n")))
+
+
 def width_of(text: str) -> int:
     """Columns of a terminal: Chinese characters take two, accents none."""
     if text.isascii():

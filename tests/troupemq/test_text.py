@@ -1,0 +1,22 @@
+"""Text on a terminal: what is escaped, how wide it is."""
+
+import pytest
+
+from troupemq.text import escaped, escaped_lines, one_line, padded, width_of
+
+
+def test_what_moves_a_cursor_or_turns_a_line_is_escaped() -> None:
+    assert escaped("a\x1b[2J\x85\u2028\u202eb\ud800") == r"a\x1b[2J\x85\u2028\u202eb\ud800"
+    assert escaped("née 名\u200d") == "née 名\u200d"
+
+
+def test_a_sentence_has_one_line_and_a_report_those_that_it_had() -> None:
+    assert one_line("no\r\n  more\x07") == r"no more\x07"
+    assert escaped_lines("a\rb\n\x9bc\n") == "a\\rb\n\\x9bc\n"
+
+
+@pytest.mark.parametrize(("text", "width"), [("abc", 3), ("名", 2), ("e\u0301", 1)])
+def test_columns_are_those_of_a_terminal(text: str, width: int) -> None:
+    assert width_of(text) == width
+    assert padded(text, 4) == text + " " * (4 - width)
+    assert padded(text, 4, right=True) == " " * (4 - width) + text
