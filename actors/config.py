@@ -22,7 +22,7 @@ from actors.settings.known_keys import BROKER_FILE_KEYS, NAMESRV_FILE_KEYS, OLD_
 from actors.settings.local_address import address_of, local_address, local_host_name
 from actors.settings.metrics_settings import MetricsSettings, NamesrvMetricsSettings
 from actors.settings.properties_file import parse_properties
-from actors.settings.span_settings import SpanSettings
+from actors.settings.span_settings import SpanSettings, without_user
 from actors.settings.tls_settings import ENFORCING, BrokerTlsSettings, TlsSettings, with_tls_file
 from protocol.bloom import BloomFilter
 from protocol.ha import TRANSFER_BYTES_MAX, TRANSFER_HEAD_BYTES
@@ -383,7 +383,8 @@ def settings_of(*configs: Any) -> dict[str, str]:
             if external in secret_keys_of(type(config)):
                 continue
             value = getattr(config, name)
-            found[external] = str(value).lower() if isinstance(value, bool) else str(value)
+            text = str(value).lower() if isinstance(value, bool) else str(value)
+            found[external] = without_user(text) if name == "otel_endpoint" else text
     return found
 
 

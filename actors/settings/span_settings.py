@@ -1,6 +1,7 @@
 """The settings of the spans that a broker sends to an OpenTelemetry collector; all are ours."""
 
 from dataclasses import dataclass
+from re import compile as compile_pattern
 from urllib.parse import urlsplit
 
 from storage.config import key
@@ -9,6 +10,14 @@ from storage.errors import StoreError
 QUEUE_MIN = 16
 TIMEOUT_MS_MAX = 10_000
 """A stop waits that long for a collector that hangs."""
+
+
+_USER = compile_pattern(r"((?<=://)|^)[^/?#\s]*@")
+
+
+def without_user(text: str) -> str:
+    """An address as it may be shown: without the name and password that may stand in it."""
+    return _USER.sub("***@", text)
 
 
 @dataclass(frozen=True)
@@ -30,8 +39,8 @@ class SpanSettings:
         parts = urlsplit(self.otel_endpoint)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise StoreError(
-                f"otelTracesEndpoint is {self.otel_endpoint}: it is an address of HTTP, such as"
-                " http://127.0.0.1:4318/v1/traces."
+                f"otelTracesEndpoint is {without_user(self.otel_endpoint)}: it is an"
+                " address of HTTP, such as http://127.0.0.1:4318/v1/traces."
             )
         if not 0.0 <= self.otel_sample_ratio <= 1.0:
             raise StoreError(

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, ClassVar
 from structlog import get_logger
 
 from actors.engine.actor import Actor, Where, handles
-from actors.settings.span_settings import SpanSettings
+from actors.settings.span_settings import SpanSettings, without_user
 from actors.spans.span_queue import MARK, DeliveredNote, SpanQueue, StoredNote, carried
 from protocol import span_names as names
 from protocol.message import RecordError, decode_records
@@ -88,6 +88,7 @@ class SpanExport(Actor):
         self, queue: SpanQueue, store: MessageStore, settings: SpanSettings, broker_name: str
     ) -> None:
         super().__init__()
+        self._shown = without_user(settings.otel_endpoint)
         self._queue, self._store = queue, store
         self._settings, self._broker_name = settings, broker_name
         self._pause_ms, self._again_at_ms = 0.0, 0.0
@@ -122,13 +123,13 @@ class SpanExport(Actor):
             return False
         if self._collector.send(made):
             if self._pause_ms:
-                log.info("the collector takes spans again", endpoint=self._settings.otel_endpoint)
+                log.info("the collector takes spans again", endpoint=self._shown)
             self._pause_ms = 0.0
             self._queue.sent_count += len(made)
             return True
         self._queue.lost_count += len(made)
         if not self._pause_ms:
-            log.warning("the collector does not take spans", endpoint=self._settings.otel_endpoint)
+            log.warning("the collector does not take spans", endpoint=self._shown)
         self._pause_ms = min(max(2 * self._pause_ms, TICK_MS), PAUSE_MS_MAX)
         self._again_at_ms = self.system.clock.monotonic_ms() + self._pause_ms
         return False

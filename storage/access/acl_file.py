@@ -55,6 +55,8 @@ ACCOUNT_KEYS = {
     *("allowedRemoteAddresses", "aclMaxAgeSeconds", "defaultTopicPerm", "defaultGroupPerm"),
     *("topicPerms", "groupPerms"),
 }
+_SHOWN_KEYS = ACCOUNT_KEYS | _FILE_KEYS
+"""What a sentence may quote: a secret may have slipped into the place of any other text."""
 _SINGLE_KEYS = ACCOUNT_KEYS - {"allowedRemoteAddresses", "topicPerms", "groupPerms"}
 _EXACT_TEXTS = {"accessKey", "secretKey", "previousSecretKey"}
 """Keys whose value must mean the same to every reader of YAML."""
@@ -181,7 +183,7 @@ def _account(path: str, number: int, entry: dict[str, Any]) -> Account:
     flags = {flag: _flag(path, where, entry, flag) for flag in _FLAGS}
     max_age_s = entry.get("aclMaxAgeSeconds") or 0
     if not isinstance(max_age_s, int) or max_age_s < 0:
-        raise _error(path, where, f"aclMaxAgeSeconds is {max_age_s}: it is a number of seconds")
+        raise _error(path, where, "aclMaxAgeSeconds is wrong: it is a number of seconds")
     white = _addresses(path, where, [_text(entry.get("whiteRemoteAddress"))])
     allowed = _texts(path, where, entry, "allowedRemoteAddresses")
     topics = _perms(path, where, entry, "topicPerms")
@@ -208,16 +210,16 @@ def _account(path: str, number: int, entry: dict[str, Any]) -> Account:
 def _flag(path: str, where: str, entry: dict[str, Any], key: str) -> bool:
     text = _text(entry.get(key, False)).lower()
     if text not in ("true", "false", ""):
-        raise _error(path, where, f"{key} is {entry[key]}: it may be true or false")
+        raise _error(path, where, f"{key} is wrong: it may be true or false")
     return text == "true"
 
 
 def _perms(path: str, where: str, entry: dict[str, Any], key: str) -> dict[str, int]:
     found = {}
-    for text in _texts(path, where, entry, key):
+    for number, text in enumerate(_texts(path, where, entry, key), 1):
         split = split_perm(text)
         if split is None:
-            raise _error(path, where, f"{key} holds {text!r}: write NAME=PERM")
+            raise _error(path, where, f"entry {number} of {key} is wrong: write NAME=PERM")
         found[split[0]] = split[1]
     return found
 
@@ -318,9 +320,10 @@ class _Reader:
         for each in self._inside():
             name = self._value(each, "", depth + 1)
             if not isinstance(name, str):
-                raise _error(self._path, where, f"{name!r} is no key")
+                raise _error(self._path, where, "one of its keys is no text")
             if name in found:
-                raise _error(self._path, where, f"{name} is there twice")
+                shown = name if name in _SHOWN_KEYS else "one of its keys"
+                raise _error(self._path, where, f"{shown} is there twice")
             found[name] = self._value(next(self._events), name, depth + 1)
         return found
 

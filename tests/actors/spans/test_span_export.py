@@ -17,6 +17,7 @@ from structlog.testing import capture_logs
 
 from actors import parts
 from actors.broker_server import start_broker
+from actors.config import settings_of
 from actors.engine.system import ActorSystem
 from actors.settings.span_settings import SpanSettings
 from actors.spans import span_export
@@ -94,7 +95,7 @@ def broker(collector: Collector, **settings: object) -> SimulatedBroker:
     config = replace(
         BROKER,
         otel_traces=True,
-        otel_endpoint=collector.url,
+        otel_endpoint=collector.url.replace("://", "://me:secret@"),
         **settings,  # type: ignore[arg-type]
     )
     made = SimulatedBroker(1, config=config)
@@ -183,6 +184,7 @@ def test_what_the_collector_refuses_is_lost_and_it_is_left_alone_for_a_while(
         made.system.advance(10_000)
     told = [each["event"] for each in logs if "collector" in each["event"]]
     assert told == ["the collector does not take spans", "the collector takes spans again"]
+    assert "secret" not in str(logs) and "***@" in str(logs)
     queue = made.broker.spans
     assert queue is not None and queue.lost_count > 0
     assert queue.lost_count + queue.sent_count == 5 and queue.sent_count == len(collector.spans)
@@ -307,11 +309,19 @@ def test_where_it_is_off_nobody_looks_at_sends_and_pulls() -> None:
     made.stop()
 
 
+def test_a_password_of_the_collector_is_shown_nowhere() -> None:
+    url = "http://me:secret@192.0.2.7:4318/v1/traces"
+    config = replace(BROKER, otel_endpoint=url)
+    assert settings_of(config)["otelTracesEndpoint"] == "http://***@192.0.2.7:4318/v1/traces"
+    assert config.otel_endpoint == url
+
+
 @pytest.mark.parametrize(
     ("settings", "sentence"),
     [
         ({"otel_endpoint": "collector:4317"}, "otelTracesEndpoint is collector:4317: it is an"),
         ({"otel_endpoint": "grpc://c:4317"}, "otelTracesEndpoint is grpc://c:4317"),
+        ({"otel_endpoint": "me:secret@c:4317"}, r"otelTracesEndpoint is \*\*\*@c:4317"),
         ({"otel_sample_ratio": 1.5}, "otelTracesSampleRatio is 1.5: it must be from 0 to 1."),
         ({"otel_queue_max": 1}, "otelTracesQueueSize is 1: it must be 16 or more."),
         ({"otel_timeout_ms": 0}, "otelTracesTimeoutMillis is 0: it must be from 1 to 10000."),

@@ -107,6 +107,22 @@ def test_the_accounts_that_everybody_knows_are_named() -> None:
 
 
 @pytest.mark.parametrize(
+    "lines",
+    [
+        "  topicPerms: [my-own-secret]\n",
+        "  my-own-secret: 1\n  my-own-secret: 2\n",
+        "  admin: my-own-secret\n",
+        "  aclMaxAgeSeconds: my-own-secret\n",
+        "  ? [my-own-secret]\n  : 1\n",
+    ],
+)
+def test_a_secret_in_a_wrong_place_is_not_quoted(lines: str) -> None:
+    with pytest.raises(AclFileError) as refused:
+        parse(account(lines))
+    assert "my-own-secret" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
     ("text", "named"),
     [
         ("accounts: [{accessKey: short, secretKey: secret12}]", "account short"),
@@ -116,13 +132,13 @@ def test_the_accounts_that_everybody_knows_are_named() -> None:
         ("accounts: [account1]", "account 1"),
         (account("  previousSecretKey: short\n"), "account account1"),
         (account("- accessKey: account1\n  secretKey: secret12\n"), "is there twice"),
-        (account("  topicPerms: [noEquals]\n"), "topicPerms holds 'noEquals'"),
-        (account("  topicPerms: [a=b=SUB]\n"), "topicPerms holds 'a=b=SUB'"),
-        (account("  groupPerms: ['=SUB']\n"), "groupPerms holds '=SUB'"),
-        (account("  groupPerms: ['a=']\n"), "groupPerms holds 'a='"),
-        (account("  admin: maybe\n"), "admin is maybe"),
-        (account("  aclMaxAgeSeconds: soon\n"), "aclMaxAgeSeconds is soon"),
-        (account("  aclMaxAgeSeconds: -1\n"), "aclMaxAgeSeconds is -1"),
+        (account("  topicPerms: [noEquals]\n"), "entry 1 of topicPerms is wrong"),
+        (account("  topicPerms: [a=b=SUB]\n"), "entry 1 of topicPerms"),
+        (account("  groupPerms: ['=SUB']\n"), "entry 1 of groupPerms"),
+        (account("  groupPerms: ['a=']\n"), "entry 1 of groupPerms"),
+        (account("  admin: maybe\n"), "admin is wrong"),
+        (account("  aclMaxAgeSeconds: soon\n"), "aclMaxAgeSeconds is wrong"),
+        (account("  aclMaxAgeSeconds: -1\n"), "aclMaxAgeSeconds is wrong"),
         (account("  whiteRemoteAddress: 10.*.1.1\n"), "netaddress is 10.*.1.1"),
         (account("  allowedRemoteAddresses: [x.y]\n"), "netaddress is x.y"),
         ("globalWhiteRemoteAddresses: ['10.0.0.4-0']", "globalWhiteRemoteAddresses"),
@@ -136,7 +152,7 @@ def test_the_accounts_that_everybody_knows_are_named() -> None:
         ("accounts: !!set {a}", "tags are not taken"),
         ("accounts: []\naccounts: []", "accounts is there twice"),
         (account("  admin: true\n  admin: false\n"), "admin is there twice"),
-        ("? [a]\n: b", "is no key"),
+        ("? [a]\n: b", "line 1: one of its keys is no text"),
         ("accounts: " + "[" * 20 + "]" * 20, "too deep"),
         ("accounts: {accessKey: account1, secretKey: secret12}", "accounts: it is no list"),
         ("accounts: {account1: {secretKey: secret12}}", "accounts: it is no list"),
@@ -183,7 +199,7 @@ def test_a_number_of_any_length_is_a_text() -> None:
     digits = "9" * 5000
     (found,) = parse(f"accounts: [{{accessKey: {digits}, secretKey: {digits}}}]").accounts
     assert found.access_key == digits
-    with pytest.raises(AclFileError, match="aclMaxAgeSeconds is 9"):
+    with pytest.raises(AclFileError, match="aclMaxAgeSeconds is wrong"):
         parse(account(f"  aclMaxAgeSeconds: {digits}\n"))
     with pytest.raises(AclFileError, match="put it in quotes"):
         parse(account("  previousSecretKey: -0\n"))

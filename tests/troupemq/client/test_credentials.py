@@ -211,6 +211,26 @@ def test_a_denied_consumer_is_seen_in_its_status(
     assert "refused a stranger from 127.0.0.1" in done.output
 
 
+def test_a_consumer_that_gets_no_route_is_seen_in_its_status_too(
+    namesrv: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It reaches no broker: only the name server knows of it."""
+    wrong = Credentials("shop-account", "its-old-secret")
+    with PullConsumer("billing", namesrv, credentials=wrong) as denied:
+        denied.subscribe("Orders")
+        assert not denied.poll(100)
+    monkeypatch.setenv("TROUPEMQ_ACCESS_KEY", "administrator")
+    monkeypatch.setenv("TROUPEMQ_SECRET_KEY", "secret-admin")
+    done = CliRunner().invoke(admin, ["consumerStatus", "-g", "billing", "-n", namesrv])
+    assert done.exit_code == 1
+    assert f"{namesrv} refused the account shop-account from 127.0.0.1" in done.output
+    assert "with code 105 at 20" in done.output
+    assert "Check signature failed for accessKey=shop-account" in done.output
+    assert "no broker knows the group billing" in done.output
+    done = CliRunner().invoke(admin, ["aclRefusals", "-c", "DefaultCluster", "-n", namesrv])
+    assert "Name servers are asked with -b" in done.output
+
+
 def test_every_request_is_signed_anew_and_its_body_with_it(cluster: Cluster) -> None:
     asked: list[RemotingCommand] = []
 

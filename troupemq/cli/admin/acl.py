@@ -232,4 +232,5 @@ def acl_refusals(
                 for each in found.refusals
             )
     if rows or not out.failed:
-        out.table(rows, "Nobody was refused anything.")
+        further = "" if broker_addr else " Name servers are asked with -b and their address."
+        out.table(rows, f"Nobody was refused anything.{further}")

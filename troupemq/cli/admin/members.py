@@ -13,14 +13,14 @@ from protocol.bodies_admin import (
     ProducerConnection,
     ProducerTable,
 )
-from protocol.bodies_own import GroupChanges
+from protocol.bodies_own import AclRefusal, AclRefusals, GroupChanges
 from protocol.codes import RequestCode
 from protocol.headers.admin import ConsumerGroupHeader, ProducerGroupHeader
 from protocol.headers.client import GetConsumerRunningInfoHeader
 from troupemq.cli.admin.command import BROKER, TOPIC, command, flag, option
 from troupemq.cli.admin.output import Output, Row, Time
 from troupemq.cli.admin.session import Session, json_object
-from troupemq.client.errors import ClientError
+from troupemq.client.errors import ClientError, RouteNotFound
 
 SECTION, PRODUCERS = "Consumer groups", "Producers"
 MEMBERS_OF = option("g", "consumerGroup", "The consumer group.", required=True)
@@ -115,6 +115,9 @@ def members_of(session: Session, group: str, address: str | None = None) -> Cons
 DENIED_MS = 600_000
 """A consumer tries again every 30 s: older refusals are of one that has been helped, or is gone."""
 
+DENIED_SHOWN_MAX = 10
+"""Of those that asked a name server, the newest ones: any of them may be the one looked for."""
+
 
 @command(
     "consumerStatus",
@@ -141,7 +144,13 @@ def consumer_status(
         out.fail(sentence)
     rows: list[Row] = []
     stacks: dict[str, object] = {}
-    for member in members_of(session, consumer_group, broker_addr).connection_set:
+    try:
+        members = members_of(session, consumer_group, broker_addr).connection_set
+    except RouteNotFound:
+        for sentence in denied_routes(session):
+            out.fail(sentence)
+        raise
+    for member in members:
         client = member.client_id
         try:
             info = running_info(session, consumer_group, client, broker_addr, jstack)
@@ -174,14 +183,40 @@ def denied(session: Session, group: str, broker_addr: str | None) -> list[str]:
             seen = session.read(GroupChanges, address, RequestCode.GET_GROUP_CHANGES, header)
         except ClientError:
             continue  # an official broker, or one that is gone: others say so
-        found += [
-            f"{address} refused {f'the account {each.account}' if each.account else 'a stranger'}"
-            f" from {each.address} {each.count} times, the last time with code {each.code}:"
-            f" {each.remark}."
-            for each in seen.refusals
-            if time_ns() // 1_000_000 - each.last_timestamp < DENIED_MS
-        ]
+        found += [_refused(address, each) for each in seen.refusals if _is_recent(each)]
     return found
+
+
+def denied_routes(session: Session) -> list[str]:
+    """Who asked name servers for a route and got none: he reaches no broker, which knows his group.
+
+    Of our name servers only, and for who may ask them.
+    """
+    found: list[tuple[int, str]] = []
+    for address in session.namesrvs:
+        try:
+            seen = session.read(AclRefusals, address, RequestCode.GET_ACL_REFUSALS)
+        except ClientError:
+            continue
+        found += (
+            (each.last_timestamp, _refused(address, each))
+            for each in seen.refusals
+            if each.code == RequestCode.GET_ROUTEINFO_BY_TOPIC and _is_recent(each)
+        )
+    newest = sorted(found, reverse=True)[:DENIED_SHOWN_MAX]
+    return [sentence for _, sentence in newest]
+
+
+def _is_recent(refusal: AclRefusal) -> bool:
+    return time_ns() // 1_000_000 - refusal.last_timestamp < DENIED_MS
+
+
+def _refused(address: str, refusal: AclRefusal) -> str:
+    who = f"the account {refusal.account}" if refusal.account else "a stranger"
+    return (
+        f"{address} refused {who} from {refusal.address} {refusal.count} times, the last time with"
+        f" code {refusal.code} at {Time(refusal.last_timestamp)}: {refusal.remark}."
+    )
 
 
 def _said_by(info: Mapping[str, object]) -> dict[str, object]:
