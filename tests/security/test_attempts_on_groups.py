@@ -1,9 +1,13 @@
-"""Attempts with what a broker keeps of consumer groups: A17, A18, offsets of what nobody knows."""
+"""Attempts with what a broker keeps of groups: offsets and locks by the ten thousand (A18)."""
 
 from dataclasses import replace
 
+import pytest
 from structlog.testing import capture_logs
 
+from actors.consumers import queue_locks
+from actors.consumers.queue_locks import REQUEST_QUEUES_MAX
+from protocol.bodies import LockBatchRequest, LockBatchResponse, MessageQueue
 from protocol.codes import RequestCode as Code
 from protocol.codes import ResponseCode
 from protocol.command import ONEWAY_FLAG, RemotingCommand
@@ -67,4 +71,52 @@ def test_a18_a_save_copies_only_the_offsets_that_have_changed() -> None:
     same = {key for key in before if after[key] is before[key]}
     assert same == {"Topic@group-0", "Topic@group-2"}
     assert len(before) == 3 and len(after) == 4
+    made.stop()
+
+
+def locking(count: int, group: str = "consumers", topic: str = "Topic") -> RemotingCommand:
+    queues = [MessageQueue(topic, "broker-a", number) for number in range(count)]
+    body = LockBatchRequest("client", group, queues).encode()
+    return RemotingCommand(Code.LOCK_BATCH_MQ, body=body)
+
+
+def locked(answer: RemotingCommand) -> int:
+    return len(LockBatchResponse.decode(answer.body).lock_ok_mq_set)
+
+
+def test_a18_a_request_locks_so_many_queues_and_more_are_not_even_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made = SimulatedBroker(1)
+    assert locked(made.ask(locking(REQUEST_QUEUES_MAX))) == REQUEST_QUEUES_MAX
+    too_many = locking(REQUEST_QUEUES_MAX + 1)
+    with monkeypatch.context() as patched, capture_logs() as logs:
+        patched.setattr(LockBatchRequest, "decode", None)
+        for code in (Code.LOCK_BATCH_MQ, Code.UNLOCK_BATCH_MQ):
+            answer = made.ask(replace(too_many, code=code))
+            assert answer.code == ResponseCode.SYSTEM_ERROR
+            assert answer.remark == "a request locks or unlocks 4096 queues at the most"
+    assert times(logs, "too many queues to lock") == [1]
+    made.stop()
+
+
+def test_a18_so_many_queues_are_locked_in_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(queue_locks, "LOCKS_MAX", 100)
+    made = SimulatedBroker(1)
+    with capture_logs() as logs:
+        counts = [locked(made.ask(locking(8, f"made-up-{n}"))) for n in range(20)]
+    assert sum(counts) == 100
+    assert times(logs, "too many queues are locked") == [1]
+    assert locked(made.ask(locking(8, "made-up-1"))) == 8, "who holds some renews them"
+    made.system.advance(queue_locks.LOCK_LIVES_MS + 20_000)
+    assert locked(made.ask(locking(8))) == 8
+    made.stop()
+
+
+@pytest.mark.parametrize("where", ["group", "topic"])
+def test_a18_a_lock_keeps_no_long_names(where: str) -> None:
+    made = SimulatedBroker(1)
+    answer = made.ask(locking(1, **{where: "x" * 2000}))
+    assert answer.code == ResponseCode.SYSTEM_ERROR
+    assert answer.remark == "names of more than 1024 characters lock no queues"
     made.stop()
