@@ -149,3 +149,11 @@ def test_a_frame_has_half_a_minute_and_a_second_for_each_64_kib() -> None:
 def test_some_descriptors_are_kept_for_files() -> None:
     first = descriptors_for_peers()
     assert first is None or first >= DESCRIPTORS_KEPT
+
+
+@pytest.mark.parametrize(("most", "first"), [(300, 236), (1024, 960), (100, 50), (-1, None)])
+def test_the_last_64_descriptors_are_for_files_or_half_where_there_are_few(
+    most: int, first: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "getrlimit", lambda _: (most, most))
+    assert descriptors_for_peers() == first
