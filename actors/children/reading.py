@@ -39,8 +39,8 @@ def reading_children(parts: Parts) -> list[ChildSpec]:
     correct_offsets = not config.is_slave or store.config.offset_check_in_slave
     limits = GetLimits.of(store.config, physical_memory_bytes(), correct_offsets)
     probe = PageProbe(store.commit_log, physical_memory_bytes() // 10)
-    names = ("consumer_offsets", "pull_hold", "cold_read", "scrubber", "put_message")
-    to = {name: address(name) for name in names}
+    names = ("consumer_offsets", "consumer_filters", "pull_hold", "cold_read", "scrubber")
+    to = {name: address(name) for name in (*names, "put_message")}
     return [
         ChildSpec(
             "pull_message",

@@ -12,6 +12,7 @@ from actors.tables.config_writer import ConfigWriter
 from actors.tables.consumer_filters import FilterTable
 from actors.tables.consumer_offsets import ConsumerOffsets
 from actors.tables.groups import GroupTable
+from actors.tables.offset_ceiling import OffsetCeiling
 from actors.tables.table_encoder import TableEncoder
 from actors.tables.topics import TopicTable
 from storage.replica.replica_mark import retried_groups
@@ -64,6 +65,7 @@ def table_children(parts: Parts) -> list[ChildSpec]:
                 topics=tables.topics,
                 guards=config.consumer_offset_guard_enable,
                 stats=parts.offset_stats,
+                ceiling=OffsetCeiling(tables.groups, tables.topics, config.auto_groups_max),
             ),
         ),
         ChildSpec("consumer_filters", lambda _: _filter_table(parts)),
@@ -72,10 +74,7 @@ def table_children(parts: Parts) -> list[ChildSpec]:
             "settings", lambda _: BrokerSettings(config, parts.store.config, address("topics"))
         ),
         ChildSpec("access_control", lambda _: _access_control(parts)),
-        ChildSpec(
-            "clients",
-            lambda _: _clients(parts),
-        ),
+        ChildSpec("clients", lambda _: _clients(parts)),
     ]
 
 

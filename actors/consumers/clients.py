@@ -5,7 +5,7 @@ Told by: connections (`Request`, `PeerClosed`), its own tick.
 Told by others: ReplyMessage (`AskProducer`, which goes on to client_calls or comes back).
 Tells: the members of a group (one-way: it has changed, rebalance); groups (`CreateGroup`); topics
 (`CreateSystemTopic`, for retries; `WhenRegistered`); consumer_filters (`RegisterFilters`, which
-answers the heartbeat then, `UnregisterFilters`).
+answers the heartbeat then, `UnregisterFilters`, `CompileFirst`).
 
 What PullMessage needs of a consumer group is published, and who is in each producer group.
 
@@ -28,7 +28,7 @@ from actors.consumers.client_lists import (
 from actors.consumers.consumer_groups import Consumers, Left, Producers, renewed
 from actors.consumers.group_changes import GroupEvent, GroupHistory, change_of, log_mismatches
 from actors.consumers.heartbeat_rules import check_heartbeat
-from actors.consumers.queue_locks import QueueLocks
+from actors.consumers.queue_locks import QueueLocks, wanted_locks
 from actors.engine.actor import BatchEnd, handles
 from actors.engine.address import Address
 from actors.engine.published import Published
@@ -36,7 +36,7 @@ from actors.network.client_calls import AskProducer, CallClient, NoProducer, nex
 from actors.network.request import PeerClosed, Request, Responder, serves, short_body
 from actors.pulling.compile_budget import CompileBudget
 from actors.pulling.property_filters import TAG_EXPRESSIONS, compiled, not_supported
-from actors.tables.consumer_filters import RegisterFilters, UnregisterFilters
+from actors.tables.consumer_filters import CompileFirst, RegisterFilters, UnregisterFilters
 from actors.tables.consumer_views import ConsumerView, Member, Producing, Subscription
 from actors.tables.groups import GroupConfigs, GroupFinder
 from actors.tables.registering import WhenRegistered
@@ -47,8 +47,8 @@ from protocol.bodies import (
     ConsumerData,
     ConsumerList,
     HeartbeatData,
-    LockBatchRequest,
     LockBatchResponse,
+    MessageQueue,
     SubscriptionGroupConfig,
     TopicConfig,
 )
@@ -69,7 +69,6 @@ __all__ = ["Clients", "ConsumerView", "Subscription"]
 log = get_logger(__name__)
 
 _MANY = "many clients come and go"
-
 SCAN_MS = 10_000
 
 
@@ -143,7 +142,7 @@ class Clients(Responder):
         if request.grant is not None:
             request.grant.require_consumers(command.code, data.subscribed())
         topics = self._topic_configs.value
-        check_heartbeat(data, request.peer.peer_id, self._budget, self._groups, topics)
+        check_heartbeat(data, request.peer, self._budget, self._groups, topics)
         member = Member(
             request.peer,
             data.client_id,
@@ -158,9 +157,8 @@ class Clients(Responder):
         if not waits:
             self._notify(*changed)
         for name in [each.group_name for each in data.producer_data_set]:
-            if self._has_no_room(name, self.producers.groups):
-                continue
-            if self.producers.register(name, member):
+            has_room = not self._has_no_room(name, self.producers.groups)
+            if has_room and self.producers.register(name, member):
                 self._tell("producer joined", name, member)
         filtering = [each for each in consumers if self._filters_properties(each)]
         if filtering:
@@ -361,7 +359,7 @@ class Clients(Responder):
         return request.command.answer(fields={}, body=ConsumerList(client_ids).encode())
 
     @serves(RequestCode.CHECK_CLIENT_CONFIG)
-    def check_config(self, request: Request) -> RemotingCommand:
+    def check_config(self, request: Request) -> RemotingCommand | None:
         """Whether a subscription can work here: its expression, if it has one, must compile."""
         asked = CheckClientRequest.decode(short_body(request.command))
         self._check_group(request, asked.group)
@@ -369,30 +367,32 @@ class Clients(Responder):
         if data is not None and data.expression_type not in TAG_EXPRESSIONS:
             if not self._config.property_filter_enable:
                 raise not_supported(data.expression_type)
-            self._budget.take(request.peer.peer_id, data.sub_string)
+            if self._budget.take(request.peer, data.expression_type, data.sub_string):
+                self._filter_table.tell(CompileFirst(data.sub_string, request, self.address))
+                return None
             compiled(data.expression_type, data.sub_string)
         return request.command.answer()
 
     @serves(RequestCode.LOCK_BATCH_MQ)
     def lock(self, request: Request) -> RemotingCommand:
         """Locks queues for an orderly consumer; those of others are missing in the answer."""
-        wanted = LockBatchRequest.decode(short_body(request.command))
-        self._check_group(request, wanted.consumer_group)
-        granted = self._locks.lock(
-            wanted.consumer_group or "",
-            wanted.client_id or "",
-            wanted.mq_set,
-            self.system.clock.monotonic_ms(),
-        )
+        wanted = self._wanted_locks(request)
+        granted = self._locks.lock(*wanted, self.system.clock.monotonic_ms())
+        if self._locks.is_full:
+            self.system.rarely.warn("too many queues are locked", peer=request.peer.remote)
         return request.command.answer(body=LockBatchResponse(granted).encode())
 
     @serves(RequestCode.UNLOCK_BATCH_MQ)
     def unlock(self, request: Request) -> RemotingCommand:
         """Gives queues back."""
-        wanted = LockBatchRequest.decode(short_body(request.command))
-        self._check_group(request, wanted.consumer_group)
-        self._locks.unlock(wanted.consumer_group or "", wanted.client_id or "", wanted.mq_set)
+        self._locks.unlock(*self._wanted_locks(request))
         return request.command.answer()
+
+    def _wanted_locks(self, request: Request) -> tuple[str, str, Sequence[MessageQueue]]:
+        """Of which group, for which client, which queues."""
+        wanted = wanted_locks(short_body(request.command))
+        self._check_group(request, wanted.consumer_group)
+        return wanted.consumer_group or "", wanted.client_id or "", wanted.mq_set
 
     def _check_group(self, request: Request, group: str | None) -> None:
         """Raises AccessRefused for who may not consume with this group."""

@@ -6,6 +6,7 @@ Names are those that 4.9.7's clients let through (Validators.java); its broker t
 
 from collections.abc import Container
 
+from actors.network.request import Peer
 from actors.pulling.compile_budget import CompileBudget
 from actors.pulling.property_filters import TAG_EXPRESSIONS
 from actors.tables.groups import GroupFinder
@@ -13,7 +14,6 @@ from actors.tables.names import check_group_name, check_topic_name
 from protocol.bodies import HeartbeatData
 from protocol.codes import ResponseCode
 from protocol.errors import LimitReached
-from protocol.sql92 import EXPRESSION_CHARS_MAX
 from protocol.tags import TAG_EXPRESSION_CHARS_MAX, tags_too_long
 from protocol.topic_names import RETRY_TOPIC_PREFIX
 
@@ -23,7 +23,7 @@ GROUPS_MAX = 1000
 
 def check_heartbeat(
     data: HeartbeatData,
-    peer_id: int,
+    peer: Peer,
     budget: CompileBudget,
     groups: GroupFinder,
     topics: Container[str],
@@ -44,7 +44,6 @@ def check_heartbeat(
     for consumer in data.consumer_data_set:
         for each in consumer.subscription_data_set:
             if each.expression_type not in TAG_EXPRESSIONS:
-                if len(each.sub_string) <= EXPRESSION_CHARS_MAX:  # a longer one is not compiled
-                    budget.take(peer_id, each.sub_string)
+                budget.take(peer, each.expression_type, each.sub_string)
             elif len(each.sub_string) > TAG_EXPRESSION_CHARS_MAX:
                 raise tags_too_long(each.sub_string)

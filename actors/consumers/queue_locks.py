@@ -8,9 +8,34 @@ Source: broker/client/rebalance/RebalanceLockManager.java.
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from protocol.bodies import MessageQueue
+from protocol.bodies import LockBatchRequest, MessageQueue
+from protocol.codes import ResponseCode
+from protocol.errors import LimitReached, RemoteError
 
 LOCK_LIVES_MS = 60_000
+REQUEST_QUEUES_MAX = 4096
+"""Each takes 7 µs, and everybody waits."""
+LOCKS_MAX = 150_000
+"""Of all groups; 0.3 KiB each, 45 MiB with usual names."""
+NAME_CHARS_MAX = 1024
+"""Of a group, a client, or topic and broker; twice what any of them may have."""
+EXPIRE_MS = 5000
+"""So often the whole table is looked through where it is full."""
+
+
+def wanted_locks(body: bytes | memoryview | None) -> LockBatchRequest:
+    """The request in a body. Raises RemoteError for one of too many queues, before they are read,
+    and for names that nobody has."""
+    if body is not None and bytes(body).count(b"{") - 1 > REQUEST_QUEUES_MAX:
+        remark = f"a request locks or unlocks {REQUEST_QUEUES_MAX} queues at the most"
+        raise LimitReached(ResponseCode.SYSTEM_ERROR, remark, "too many queues to lock")
+    wanted = LockBatchRequest.decode(body)
+    names = [wanted.consumer_group or "", wanted.client_id or ""]
+    names += [each.topic + each.broker_name for each in wanted.mq_set]
+    if max(map(len, names)) > NAME_CHARS_MAX:
+        remark = f"names of more than {NAME_CHARS_MAX} characters lock no queues"
+        raise RemoteError(ResponseCode.SYSTEM_ERROR, remark)
+    return wanted
 
 
 @dataclass(slots=True)
@@ -24,23 +49,42 @@ class QueueLocks:
 
     def __init__(self) -> None:
         self._locks: dict[str, dict[MessageQueue, _Lock]] = {}
+        self._count = 0
+        self._expired_ms = 0.0
 
     def lock(
         self, group: str, client_id: str, queues: Iterable[MessageQueue], now_ms: float
     ) -> list[MessageQueue]:
-        """Those of `queues` that the client holds now: free, expired, or its own already."""
-        held = self._locks.setdefault(group, {})
+        """Those of `queues` that the client holds now: free, expired, or its own already.
+
+        Where there are LOCKS_MAX, no free ones.
+        """
+        held = self._locks.get(group, {})
         granted = []
         for queue in dict.fromkeys(queues):
             lock = held.get(queue)
-            if (
-                lock is None
-                or lock.client_id == client_id
-                or now_ms - lock.renewed_ms > LOCK_LIVES_MS
-            ):
+            if lock is None:
+                if self.is_full and not self._makes_room(now_ms):
+                    continue
                 held[queue] = _Lock(client_id, now_ms)
+                self._count += 1
                 granted.append(queue)
+            elif lock.client_id == client_id or now_ms - lock.renewed_ms > LOCK_LIVES_MS:
+                lock.client_id, lock.renewed_ms = client_id, now_ms
+                granted.append(queue)
+        if held:
+            self._locks[group] = held
         return granted
+
+    @property
+    def is_full(self) -> bool:
+        """Whether no more queues are locked."""
+        return self._count >= LOCKS_MAX
+
+    def _makes_room(self, now_ms: float) -> bool:
+        if now_ms - self._expired_ms >= EXPIRE_MS:
+            self.expire(now_ms)
+        return not self.is_full
 
     def unlock(self, group: str, client_id: str, queues: Iterable[MessageQueue]) -> None:
         """Gives back what the client holds of `queues`."""
@@ -49,15 +93,18 @@ class QueueLocks:
             lock = held.get(queue)
             if lock is not None and lock.client_id == client_id:
                 del held[queue]
+                self._count -= 1
         if not held:
             self._locks.pop(group, None)
 
     def expire(self, now_ms: float) -> None:
         """Forgets what nobody renews, so that the table does not grow for ever."""
+        self._expired_ms = now_ms
         for group, held in self._locks.copy().items():
             for queue in [
                 queue for queue, own in held.items() if now_ms - own.renewed_ms > LOCK_LIVES_MS
             ]:
                 del held[queue]
+                self._count -= 1
             if not held:
                 del self._locks[group]

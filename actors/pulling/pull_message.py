@@ -2,10 +2,10 @@
 
 Owns: nothing; it reads the published tables and, below the watermark, the store.
 Told by: connections (`Request`), PullHold (`Woken`, `BarrierForHolds`), ColdRead
-(`ColdReadForPull`).
+(`ColdReadForPull`, and consumer_filters gives it back).
 Tells: the connection (header and views of the log), PullHold (`Hold`, when there is nothing yet, or
-the first message is in doubt; `LastAnswered`), the scrubber (`VerifyUnit`), ColdRead (`ReadCold`,
-when what is wanted is not in memory), ConsumerOffsets (`CommitOffset`, piggybacked on a pull),
+the first message is in doubt; `LastAnswered`), the scrubber (`VerifyUnit`), ColdRead (`ReadCold`),
+ConsumerOffsets (`CommitOffset`, piggybacked on a pull), consumer_filters (`CompileFirst`),
 PutMessage (`InternalAppend`, about a pull outside of its queue).
 
 Source: PullMessageProcessor.
@@ -28,10 +28,11 @@ from actors.pulling.cold_read import ReadCold
 from actors.pulling.held_pulls import NEVER, TOO_MANY_HELD, HoldTable, hold_of
 from actors.pulling.offset_moved import offset_moved_record
 from actors.pulling.pull_hold import BarrierForHolds, LastAnswered, Woken
-from actors.pulling.pull_rules import PullRules
+from actors.pulling.pull_rules import NotCompiled, PullRules
 from actors.sending.internal_append import InternalAppend
 from actors.statistics.counts import GroupCounts
 from actors.statistics.pull_stats import PullStats
+from actors.tables.consumer_filters import CompileFirst
 from actors.tables.consumer_offsets import CommitOffset
 from actors.tables.consumer_views import ConsumerView
 from actors.tables.groups import GroupFinder
@@ -90,7 +91,7 @@ _FIRST = _Pass()
 
 @dataclass(slots=True)
 class ColdReadForPull:
-    """Look at a pull again: what it wanted has been read from the disk."""
+    """Look at a pull again: what it wanted has been read from the disk, or compiled."""
 
     request: Request
     again: _Pass
@@ -125,13 +126,11 @@ class PullMessage(Responder):
         addresses: Mapping[str, Address],
     ) -> None:
         super().__init__()
-        self._store = store
-        self._config = config
+        self._store, self._config = store, config
         self._limits, self._probe = limits, probe
         self._topics, self._groups = topics, groups
         self._consumers, self._filters = consumers, filters
-        self._hooks, self.stats, self._held = hooks, stats, held
-        self._to = addresses
+        self._hooks, self.stats, self._held, self._to = hooks, stats, held, addresses
         self._rules = PullRules(config, lambda: self.system.clock.monotonic_ms())
         self._replies = PullReplies()
 
@@ -182,6 +181,9 @@ class PullMessage(Responder):
                 header.consumer_group, self._groups.find(header.consumer_group)
             )
             self._answer(request, header, group, this)
+        except NotCompiled as error:
+            again = ColdReadForPull(request, this)
+            self._to["consumer_filters"].tell(CompileFirst(str(error), again, self.address))
         except RemoteError as error:
             self.tell_of(error, request)
             request.answer(error.code, {}, remark=error.remark)

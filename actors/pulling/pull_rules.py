@@ -10,8 +10,8 @@ from dataclasses import replace
 from typing import Protocol
 
 from actors.config import PERM_READ, BrokerConfig
-from actors.network.request import Request
-from actors.pulling.compile_budget import CompileBudget
+from actors.network.request import Peer, Request
+from actors.pulling.compile_budget import CompileBudget, is_to_be_compiled
 from actors.pulling.property_filters import (
     TAG_EXPRESSIONS,
     check_registered,
@@ -40,6 +40,10 @@ class NamesQueue(Protocol):
 
     topic: str
     queue_id: int
+
+
+class NotCompiled(Exception):
+    """The pull's expression, which is its text, has to be compiled first."""
 
 
 class PullRules:
@@ -103,7 +107,7 @@ class PullRules:
     ) -> MessageFilter | None:
         """Which messages the consumer wants; None: all."""
         if header.sys_flag & PULL_SUBSCRIPTION:
-            wanted = self._of_request(header, request.peer.peer_id)
+            wanted = self._of_request(header, request.peer)
         else:
             wanted = self._of_group(header, group, consumers, filters)
         if self._config.filter_support_retry:
@@ -112,7 +116,7 @@ class PullRules:
                 wanted = replace(wanted or MessageFilter(), matches=matches)
         return wanted
 
-    def _of_request(self, header: PullMessageHeader, peer_id: int) -> MessageFilter | None:
+    def _of_request(self, header: PullMessageHeader, peer: Peer) -> MessageFilter | None:
         """By the subscription that the pull brings along."""
         kind, text = header.expression_type, header.subscription
         if kind in TAG_EXPRESSIONS:
@@ -122,7 +126,8 @@ class PullRules:
             raise RemoteError(ResponseCode.SUBSCRIPTION_PARSE_FAILED, PARSE_FAILED)
         if not self._config.property_filter_enable:
             raise not_supported(kind)
-        self._budget.take(peer_id, text)
+        if self._budget.take(peer, kind, text):
+            raise NotCompiled(text)
         try:
             return MessageFilter(matches=compiled(kind, text))
         except LimitReached as error:
@@ -148,6 +153,8 @@ class PullRules:
             raise not_supported(kind)
         if subscription.data.class_filter_mode:
             return None
+        if is_to_be_compiled(found.expression_type, found.expression):  # no longer
+            raise NotCompiled(found.expression)
         return registered_filter(found, filters)
 
     def _subscription(

@@ -7,7 +7,8 @@ know how far groups are (`TellOffsets`), its own tick.
 Tells: config_writer; who asked (`OffsetsTold`).
 
 What a consumer commits one-way or with a pull is stored unless it goes back and should not
-(offset_guard.py); what somebody asks for is stored as it comes.  The file follows every few
+(offset_guard.py); what somebody asks for is stored as it comes.  Neither past the ceiling of what
+nobody knows (offset_ceiling.py).  The file follows every few
 seconds, after a reset and at the stop; what a crash loses is consumed again.
 
 Source: broker/offset/ConsumerOffsetManager.java, ConsumerManageProcessor.java.
@@ -24,12 +25,13 @@ from actors.engine.published import Published
 from actors.network.request import Peer, Request, serves
 from actors.tables.consumer_views import ConsumerView
 from actors.tables.names import check_group_name, check_topic_name
+from actors.tables.offset_ceiling import OffsetCeiling
 from actors.tables.offset_guard import OffsetGuard, OffsetStats
 from actors.tables.persisted import TickedTable
 from protocol.bodies import ConsumerOffsetTable, TopicConfig
 from protocol.codes import RequestCode, ResponseCode
 from protocol.command import RemotingCommand
-from protocol.errors import RemoteError
+from protocol.errors import LimitReached, RemoteError
 from protocol.headers.admin import CloneGroupOffsetHeader
 from protocol.headers.offset import (
     OffsetResponseHeader,
@@ -145,6 +147,7 @@ class ConsumerOffsets(TickedTable):
         topics: Published[Mapping[str, TopicConfig]],
         guards: bool = True,
         stats: OffsetStats | None = None,
+        ceiling: OffsetCeiling | None = None,
     ) -> None:
         """`starts_in_memory(topic, queue_id)`: whether the queue is young, that is, its minimum is
         0 and its first message is recent enough to lie in memory still.
@@ -158,8 +161,13 @@ class ConsumerOffsets(TickedTable):
         self._starts_in_memory = starts_in_memory
         self._published, self._live = offsets, live_offsets
         self._offsets: dict[str, dict[int, int]] = {}
+        self._copy: dict[str, dict[int, int]] = {}
+        """As published last; nothing in it ever changes."""
         self._changed = False
+        self._unpublished: dict[str, None] = {}
+        """Keys whose queues are not as they were published."""
         self._consumers, self._topics = consumers, topics
+        self._ceiling = ceiling
         self._gone: frozenset[str] = frozenset()
         """Of a slave: groups that its master has deleted, perhaps with their offsets."""
         self._guard = OffsetGuard(consumers, stats or OffsetStats()) if guards else None
@@ -169,7 +177,10 @@ class ConsumerOffsets(TickedTable):
         self._offsets = loaded.value.offset_table if loaded.value is not None else {}
         self._changed = loaded.is_to_be_saved
         self._live.value = self._offsets
+        self._unpublished = dict.fromkeys(self._offsets)
         self._publish()
+        if self._ceiling is not None:
+            self._ceiling.begin(self._offsets)
         self.save_every(self._interval_ms)
 
     @handles(CommitOffset)
@@ -188,7 +199,7 @@ class ConsumerOffsets(TickedTable):
         for key, queues in table.items():
             if self._offsets.get(key) != queues:
                 self._offsets[key] = dict(queues)
-                self._changed = True
+                self._note_changed(key)
         if self._gone:
             forgotten = self._gone - {group_of(key) for key in table}
             self._gone -= forgotten
@@ -206,9 +217,9 @@ class ConsumerOffsets(TickedTable):
         gone = [key for key in self._offsets if group_of(key) == message.group]
         for key in gone:
             del self._offsets[key]
+            self._note_changed(key)
         if gone:
             log.info("offsets deleted", group=message.group, topics=len(gone))
-            self._changed = True
             self._publish()
 
     @serves(RequestCode.UPDATE_CONSUMER_OFFSET)
@@ -226,6 +237,8 @@ class ConsumerOffsets(TickedTable):
             check_group_name(group)
             if fault := queue_id_fault(queue_id):
                 raise RemoteError(ResponseCode.SYSTEM_ERROR, fault)
+            if refusal := self._refusal(group, topic, queue_id):
+                raise refusal
             guard, peer = self._guard, request.peer
             moved = header.commit_offset != self._offset(group, topic, queue_id)
             if guard is not None and moved and not guard.is_member(group, peer):
@@ -263,8 +276,9 @@ class ConsumerOffsets(TickedTable):
             if not is_known or (not header.offline and subscribed and topic not in subscribed):
                 log.warning("offsets not cloned", topic=topic, known=is_known, to=header.dest_group)
             elif offsets is not None:
-                self._offsets[offset_key(topic, header.dest_group)] = dict(offsets)
-                self._changed = True
+                key = offset_key(topic, header.dest_group)
+                self._offsets[key] = dict(offsets)
+                self._note_changed(key)
         log.info("offsets cloned", group=header.src_group, to=header.dest_group, topics=topics)
         return request.command.answer()
 
@@ -332,19 +346,40 @@ class ConsumerOffsets(TickedTable):
             fault = queue_id_fault(queue_id)
             if queues is None:  # a name that came with the file is good enough
                 fault = fault or topic_name_fault(topic) or group_name_fault(group)
+            event = "offset not taken"
+            if not fault and (refusal := self._refusal(group, topic, queue_id)):
+                event, fault = refusal.kind, refusal.remark
             if fault:
                 place = {"topic": topic[:TOPIC_CHARS_MAX], "group": group[:GROUP_CHARS_MAX]}
-                self.log_dropped("offset not taken", **place, queue_id=queue_id, reason=fault)
+                self.log_dropped(event, **place, queue_id=queue_id, reason=fault)
                 return
             if queues is None:
                 queues = self._offsets[key] = {}
         queues[queue_id] = offset
-        self._changed = True
+        self._note_changed(key)
 
-    def _publish(self) -> Offsets:
-        offsets = {key: dict(queues) for key, queues in self._offsets.items()}
-        self._published.value = offsets
-        return offsets
+    def _refusal(self, group: str, topic: str, queue_id: int) -> LimitReached | None:
+        """Why this offset cannot be kept; one that is there can."""
+        queues = self._offsets.get(offset_key(topic, group), {})
+        if self._ceiling is None or queue_id in queues:
+            return None
+        return self._ceiling.count(group, topic, queue_id, len(self._offsets))
+
+    def _note_changed(self, key: str) -> None:
+        self._changed = True
+        self._unpublished[key] = None
+
+    def _publish(self) -> dict[str, dict[int, int]]:
+        """Copies what has changed, not the rest."""
+        own, copied = self._offsets, self._copy.copy()
+        for key in self._unpublished:
+            if key in own:
+                copied[key] = own[key].copy()
+            else:
+                copied.pop(key, None)
+        self._unpublished.clear()
+        self._published.value = self._copy = copied
+        return copied
 
     def save_changes(self) -> None:
         """A snapshot, published with it."""
@@ -353,5 +388,7 @@ class ConsumerOffsets(TickedTable):
         if not self._changed:
             return
         self._changed = False
-        table = ConsumerOffsetTable({key: dict(own) for key, own in self._publish().items()})
+        if self._ceiling is not None:
+            self._ceiling.count_again(self._offsets)
+        table = ConsumerOffsetTable(self._publish())
         self.save(lambda: format_offsets(table))

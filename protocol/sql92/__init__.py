@@ -17,7 +17,14 @@ An expression of more than EXPRESSION_CHARS_MAX characters is an error here.
 Source: filter/parser/SelectorParser.jj, filter/expression.
 """
 
-from protocol.sql92.compile import EXPRESSION_CHARS_MAX, Filter, compile_filter
+from protocol.sql92.compile import EXPRESSION_CHARS_MAX, Filter, compile_filter, is_compiled
 from protocol.sql92.errors import EvaluationError, SqlError
 
-__all__ = ["EXPRESSION_CHARS_MAX", "EvaluationError", "Filter", "SqlError", "compile_filter"]
+__all__ = [
+    "EXPRESSION_CHARS_MAX",
+    "EvaluationError",
+    "Filter",
+    "SqlError",
+    "compile_filter",
+    "is_compiled",
+]

@@ -13,6 +13,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from protocol.batch import BatchMessage, encode_batch
+from protocol.bodies import HeartbeatData, ProducerData
 from protocol.codes import RequestCode as Code
 from protocol.codes import SerializeType
 from protocol.command import ONEWAY_FLAG, RemotingCommand
@@ -27,7 +28,7 @@ from protocol.message_id import offset_message_id
 from protocol.sysflag import TRANSACTION_COMMIT, TRANSACTION_ROLLBACK
 from tests.support.brokers import send_command
 from tests.support.forging import forged_record, next_body_at
-from tests.support.guarded import ACL_PATH, GuardedBroker, signed
+from tests.support.guarded import ACCOUNTS, ACL_PATH, GuardedBroker, signed, with_accounts
 from tests.support.sockets import PairedLine, paired_lines
 from tests.support.told import Lines, floods, refused, times
 
@@ -365,3 +366,24 @@ def test_a30_a_consumer_is_not_shown_who_asks(code: Code, attacked: Attacked) ->
     for secret in ("AccessKey", "Signature", "SecurityToken", "Timestamp", "Seal", "administrator"):
         assert secret not in shown
     assert (asked.fields or {})["Signature"] not in shown
+
+
+# --- A28: replies to others' questions
+
+
+def test_a28_who_waits_for_a_reply_gets_none_of_who_may_not_reply() -> None:
+    listed = "topicPerms: [Orders=SUB, DefaultCluster_REPLY_TOPIC=DENY]"
+    made = with_accounts(1, ACCOUNTS.replace("topicPerms: [Orders=SUB]", listed))
+    properties = "CORRELATION_ID\x01guessed\x02REPLY_TO_CLIENT\x01victim\x02"
+    command = send_command(b"r", topic="DefaultCluster_REPLY_TOPIC", properties=properties)
+    reply = replace(command, code=Code.SEND_REPLY_MESSAGE_V2)
+    asks = HeartbeatData("victim", producer_data_set=[ProducerData("askers")]).encode()
+    with paired_lines(made, 0) as lines:
+        lines += (victim := PairedLine(made, "198.51.100.7")), PairedLine(made, "198.51.100.8")
+        victim.send(signed(RemotingCommand(Code.HEART_BEAT, body=asks), "shop-account"))
+        assert [each.code for each in victim.receive_now()] == [0]
+        lines[1].send(signed(reply, READER))
+        assert [each.code for each in lines[1].receive_now()] == [1]
+        assert victim.receive_now() == []
+        lines[1].send(signed(reply, "shop-account"))
+        assert [each.body for each in victim.receive_now()] == [b"r"], "he does hear others"

@@ -6,7 +6,7 @@ The table of them all: docs/security.md.
 
 import tracemalloc
 from collections import Counter
-from collections.abc import MutableMapping
+from collections.abc import Callable, MutableMapping
 from dataclasses import replace
 from pathlib import Path
 from struct import pack
@@ -149,7 +149,9 @@ def test_a2_a_frame_that_becomes_whole_is_held_no_more() -> None:
 
 
 @pytest.mark.trial(short=1, long=3)
-def test_a3_a_frame_in_pieces_of_two_bytes_is_no_heap_of_objects(seed: int) -> None:
+def test_a3_a_frame_in_pieces_of_two_bytes_is_no_heap_of_objects(
+    seed: int, tell: Callable[[str], None]
+) -> None:
     """One of 128 KiB in `make test`, one of 4 and one of 16 MiB in `make trials`."""
     size = (1 << 17, 1 << 22, FRAME_BYTES_MAX)[seed % 3]
     frame = half_frame(size, size)
@@ -163,6 +165,7 @@ def test_a3_a_frame_in_pieces_of_two_bytes_is_no_heap_of_objects(seed: int) -> N
     finally:
         tracemalloc.stop()
     assert stream.half_bytes > size - 4
+    tell(f"A3: a frame of {size >> 10} KiB in pieces of 2 bytes, at most {most_bytes >> 10} KiB")
     assert most_bytes <= 2 * size
 
 

@@ -38,7 +38,7 @@ from protocol.pull_wire import PullDecoder
 from protocol.registration import read_registration
 from protocol.send_wire import SendDecoder
 from protocol.sql92 import EXPRESSION_CHARS_MAX, SqlError, compile_filter
-from protocol.sql92.compile import _compiled
+from protocol.sql92.compile import _cache
 from protocol.stream import Stream
 from protocol.sysflag import COMPRESSED, COMPRESSION_LZ4, COMPRESSION_ZLIB, COMPRESSION_ZSTD
 from protocol.tags import TagFilter
@@ -401,6 +401,6 @@ def _read(data: bytes) -> None:
 
 
 def _compile(expression: str) -> None:
-    _compiled.cache_clear()
+    _cache.clear()
     with pytest.raises(SqlError):
         compile_filter(expression)

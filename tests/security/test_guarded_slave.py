@@ -53,6 +53,14 @@ def config(tmp_path: Path) -> Iterator[BrokerConfig]:
     assert made.stop(20)
 
 
+@pytest.fixture
+def servers(config: BrokerConfig) -> Iterator[tuple[Servers, Servers]]:
+    """For a master and a slave; they end before the name server, whatever became of the test."""
+    made = Servers(pytest.fail), Servers(pytest.fail)
+    yield made
+    assert [each.stop(20) for each in reversed(made)] == [True, True]
+
+
 def store(root: Path) -> StoreConfig:
     return StoreConfig(
         root=str(root), commit_log_file_bytes=1 << 20, max_hash_slots=100, max_index_entries=400
@@ -69,9 +77,9 @@ def gets_nothing(line: socket) -> bool:
 
 @pytest.mark.slow(12)
 def test_h16_our_slave_shows_itself_and_follows_and_a_stranger_does_not(
-    config: BrokerConfig, tmp_path: Path
+    config: BrokerConfig, servers: tuple[Servers, Servers], tmp_path: Path
 ) -> None:
-    master, slave = Servers(pytest.fail), Servers(pytest.fail)
+    master, slave = servers
     master.start_broker(config, store(tmp_path / "master"))
     with create_connection(("127.0.0.1", master.ports["ha"]), DEADLINE_S) as stranger:
         stranger.sendall(encode_report(0))
@@ -88,5 +96,3 @@ def test_h16_our_slave_shows_itself_and_follows_and_a_stranger_does_not(
         assert monotonic() < end_s
         with Admin(config.namesrv_address, credentials=ADMINISTRATOR) as admin:
             admin.offsets(sent.queue)  # something to do meanwhile
-    assert slave.stop(20)
-    assert master.stop(20)

@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives.serialization import (
     PrivateFormat,
     load_pem_private_key,
 )
-from trustme import CA, LeafCert
+from trustme import CA, KeyType, LeafCert
 
 from remoting.tls import TlsFiles
 
@@ -41,10 +41,13 @@ def _authority(name: str) -> CA:
 
 
 @cache
-def _leaf(authority: str, host: str, *, is_over: bool) -> LeafCert:
+def _leaf(authority: str, host: str, *, is_over: bool, is_rsa: bool) -> LeafCert:
     until = OVER.replace(year=2021) if is_over else None
     return _authority(authority).issue_cert(
-        host, not_before=OVER if is_over else None, not_after=until
+        host,
+        not_before=OVER if is_over else None,
+        not_after=until,
+        key_type=KeyType.RSA if is_rsa else KeyType.ECDSA,
     )
 
 
@@ -59,10 +62,15 @@ class Certificates:
         _authority(authority).cert_pem.write_to_path(self.trust)
 
     def files(
-        self, name: str = "server", host: str = "127.0.0.1", *, is_over: bool = False
+        self,
+        name: str = "server",
+        host: str = "127.0.0.1",
+        *,
+        is_over: bool = False,
+        is_rsa: bool = False,
     ) -> TlsFiles:
         """A certificate for that host with its key, and who has signed it."""
-        leaf = _leaf(self._authority, host, is_over=is_over)
+        leaf = _leaf(self._authority, host, is_over=is_over, is_rsa=is_rsa)
         certificate, key = self.folder / f"{name}.pem", self.folder / f"{name}.key"
         certificate.write_bytes(leaf.cert_chain_pems[0].bytes())
         own = load_pem_private_key(leaf.private_key_pem.bytes(), None)

@@ -1,5 +1,8 @@
 """Tests of actors/consumers/queue_locks.py: who holds which queue."""
 
+import pytest
+
+from actors.consumers import queue_locks
 from actors.consumers.queue_locks import LOCK_LIVES_MS, QueueLocks
 from protocol.bodies import MessageQueue
 
@@ -38,3 +41,26 @@ def test_what_nobody_renews_is_forgotten() -> None:
     locks.lock("G", "a", [Q1], LOCK_LIVES_MS)
     locks.expire(LOCK_LIVES_MS + 1)
     assert locks.lock("G", "b", [Q0, Q1], LOCK_LIVES_MS + 1) == [Q0]
+
+
+def test_so_many_are_locked_and_those_that_expire_make_room(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(queue_locks, "LOCKS_MAX", 3)
+    locks = QueueLocks()
+    many = [MessageQueue("T", "broker-a", number) for number in range(5)]
+    assert locks.lock("G", "a", many, 0) == many[:3]
+    assert locks.is_full
+    assert locks.lock("H", "b", [Q0], 1000) == []
+    assert locks.lock("G", "a", [Q0, Q1], 50_000) == [Q0, Q1], "renewed all the same"
+    assert locks.lock("H", "b", [Q0, Q1], LOCK_LIVES_MS + 1) == [Q0], "one has expired"
+    locks.unlock("G", "a", [Q0])
+    assert locks.lock("H", "b", [Q1], LOCK_LIVES_MS + 2) == [Q1], "and one is given back"
+    assert locks.lock("G", "a", [Q0], LOCK_LIVES_MS + 3) == []
+
+
+def test_groups_that_hold_nothing_are_not_kept() -> None:
+    locks = QueueLocks()
+    for number in range(10):
+        locks.lock(f"made-up-{number}", "a", [], 0)
+    assert not locks._locks

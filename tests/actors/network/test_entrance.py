@@ -9,18 +9,21 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
+from actors.network import entrance as entrance_module
 from actors.network import handshakes as handshakes_module
 from actors.network.entrance import (
     HOST_MAX,
     HOST_SHAKING_MAX,
     SHAKING_MAX,
     TIME_MS,
+    WAITING_MAX,
 )
 from actors.network.handshakes import Handshakes, Shake
 from remoting.tls_socket import HANDSHAKE_BYTES_MAX, TlsSocket
 from tests.support.certificates import Certificates
 from tests.support.doors import HELLO, door
 from tests.support.peers import Told
+from tests.support.told import times
 
 
 @pytest.mark.parametrize("takes_plain", [True, False])
@@ -125,6 +128,20 @@ def test_a7_all_together_have_so_many_handshakes_and_the_next_wait(tmp_path: Pat
         assert made.entrance.shaking_count == SHAKING_MAX, "the one that waited has its place"
         made.system.advance(TIME_MS + 2000)
         assert made.entrance.shaking_count == 0
+
+
+def test_a7_so_many_wait_for_a_place_and_who_comes_then_is_closed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert WAITING_MAX == 1024
+    monkeypatch.setattr(entrance_module, "WAITING_MAX", 5)
+    monkeypatch.setattr(entrance_module, "SHAKING_MAX", 2)
+    with door(tmp_path, takes_plain=True) as made, capture_logs() as logs:
+        guests = [made.comes(f"198.51.100.{number}", says=HELLO[:6]) for number in range(9)]
+        assert [guest.is_out for guest in guests] == [False] * 7 + [True] * 2
+        made.comes("192.0.2.8", says=b"\0\0\0\5plain")
+        assert len(made.let_in()) == 1, "who speaks no TLS does not wait"
+        assert times(logs, "a TLS connection is closed: too many handshakes wait") == [1]
 
 
 def test_a7_a_place_is_free_when_the_handshake_says_so_not_when_its_time_is_over(

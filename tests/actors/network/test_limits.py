@@ -184,3 +184,11 @@ def test_whoever_has_a_network_of_ipv6_counts_as_one_address() -> None:
 )
 def test_what_counts_as_one_address(host: str, network: str) -> None:
     assert network_of(host) == network
+
+
+@pytest.mark.parametrize(("most", "first"), [(300, 236), (1024, 960), (100, 50), (-1, None)])
+def test_the_last_64_descriptors_are_for_files_or_half_where_there_are_few(
+    most: int, first: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "getrlimit", lambda _: (most, most))
+    assert descriptors_for_peers() == first

@@ -6,7 +6,13 @@ import pytest
 from structlog.testing import capture_logs
 
 from actors.config import BrokerConfig, NamesrvConfig
-from actors.network.start_access import warn_if_open, warn_if_plain_needs_no_certificate
+from actors.network.start_access import (
+    opened_acl,
+    warn_if_open,
+    warn_if_plain_needs_no_certificate,
+)
+from tests.support.guarded import ACL_PATH, disk_with
+from tests.support.simulation import SimulatedSystem
 
 CERTIFICATE = {"tls_server_certificate": "c", "tls_server_key": "k", "tls_server_trust": "t"}
 
@@ -21,6 +27,17 @@ def test_a_port_for_everybody_without_accounts_is_warned_of(
     with capture_logs() as logs:
         warn_if_open(NamesrvConfig(acl_enable=is_guarded), address)
     assert [each["listens_at"] for each in logs] == [address] * warnings
+
+
+@pytest.mark.parametrize("is_white_admin", [True, False])
+def test_white_addresses_that_may_administer_are_warned_of_at_a_start(is_white_admin: bool) -> None:
+    system = SimulatedSystem(1, disk_with(), 1_700_000_000_000)
+    settings = NamesrvConfig(acl_enable=True, acl_file=ACL_PATH, is_white_admin=is_white_admin)
+    with capture_logs() as logs:
+        opened_acl(system, settings, "")
+    told = [each["because"] for each in logs if each["event"] == "white addresses may administer"]
+    assert told == ["aclWhiteListAdmin=true"] * is_white_admin
+    system.stop()
 
 
 CLIENTS, REPLICATION = "tls.server.mode", "tls.ha.mode"

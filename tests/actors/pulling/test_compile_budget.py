@@ -1,16 +1,18 @@
-"""What is compiled for one connection in a second, and what is not."""
+"""What is compiled for one connection or address in a second, and what is not."""
 
 import pytest
 
 from actors.pulling.compile_budget import (
+    ADDRESS_TIMES,
     BURST_CHARS,
     CHARS_PER_MS,
-    KNOWN_MAX,
     PEERS_MAX,
     CompileBudget,
 )
 from protocol.codes import ResponseCode
 from protocol.errors import RemoteError
+from protocol.sql92 import EXPRESSION_CHARS_MAX, compile_filter
+from tests.support.peers import RecordingPeer
 
 
 class Clock:
@@ -22,11 +24,17 @@ class Clock:
         return self.now_ms
 
 
-def taken(budget: CompileBudget, peer_id: int, expressions: list[str]) -> int:
+def of(peer_id: int, address: str = "127.0.0.1") -> RecordingPeer:
+    peer = RecordingPeer()
+    peer.peer_id, peer.remote = peer_id, f"{address}:{peer_id}"
+    return peer
+
+
+def taken(budget: CompileBudget, peer: RecordingPeer, expressions: list[str]) -> int:
     """How many of them are compiled before one is refused."""
     for count, expression in enumerate(expressions):
         try:
-            budget.take(peer_id, expression)
+            budget.take(peer, "SQL92", expression)
         except RemoteError as error:
             assert error.code == ResponseCode.SYSTEM_BUSY
             return count
@@ -39,32 +47,41 @@ def expressions(count: int, chars: int = 1000) -> list[str]:
 
 def test_who_names_others_all_the_time_is_refused_and_nobody_else() -> None:
     budget = CompileBudget(Clock())
-    assert taken(budget, 1, expressions(100)) == BURST_CHARS // 1000
-    assert taken(budget, 2, expressions(3)) == 3
+    assert taken(budget, of(1), expressions(100)) == BURST_CHARS // 1000
+    assert taken(budget, of(2), expressions(3)) == 3
+
+
+def test_connections_of_one_address_share_what_four_may() -> None:
+    budget = CompileBudget(Clock())
+    counts = [taken(budget, of(n, "10.0.0.1"), expressions(60)) for n in range(8)]
+    assert sum(counts) == ADDRESS_TIMES * BURST_CHARS // 1000
+    assert counts[:4] == [60] * 4 and counts[5:] == [0] * 3
+    assert taken(budget, of(9, "10.0.0.2"), expressions(3)) == 3
+    assert [taken(budget, of(10 + n), expressions(60)) for n in range(8)] == [60] * 8
 
 
 def test_it_fills_again() -> None:
     clock = Clock()
     budget = CompileBudget(clock)
-    taken(budget, 1, expressions(100))
+    taken(budget, of(1), expressions(100))
     clock.now_ms += 1000
-    assert taken(budget, 1, expressions(200)[100:]) >= CHARS_PER_MS - 1
+    assert taken(budget, of(1), expressions(200)[100:]) >= CHARS_PER_MS - 1
 
 
-def test_what_was_named_before_is_free() -> None:
+def test_what_is_compiled_is_free_whoever_named_it() -> None:
     budget = CompileBudget(Clock())
-    same = expressions(60)
-    for _ in range(50):
-        assert taken(budget, 1, same) == 60
+    compile_filter("a = 'compiled'")
+    for peer_id in range(50):
+        assert not budget.take(of(peer_id), "SQL92", "a = 'compiled'")
+    assert taken(budget, of(1), ["a = 'compiled'"] * 10_000) == 10_000
+    assert not budget.take(of(1), "SQL92", "x" * (EXPRESSION_CHARS_MAX + 1)), "refused without"
+    assert not budget.take(of(1), "CLASS", "x")
 
 
-def test_only_so_much_is_remembered() -> None:
-    clock = Clock()
-    budget = CompileBudget(clock)
-    many = expressions(KNOWN_MAX + 1, 20)
-    assert taken(budget, 1, many) == len(many)
+def test_only_so_many_are_remembered() -> None:
+    budget = CompileBudget(Clock())
     for peer_id in range(PEERS_MAX + 5):
-        budget.take(peer_id, "a = 1")
-    clock.now_ms += 3_600_000
+        budget.take(of(peer_id), "SQL92", "a = 'nobody compiled it'")
     with pytest.raises(RemoteError):
-        budget.take(7, "x" * (BURST_CHARS + 1))
+        for each in expressions(100):
+            budget.take(of(PEERS_MAX), "SQL92", each)

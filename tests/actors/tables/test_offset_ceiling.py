@@ -1,0 +1,70 @@
+"""Tests of actors/tables/offset_ceiling.py: how many offsets are kept of what nobody knows."""
+
+from collections.abc import Mapping
+
+import pytest
+
+from actors.engine.published import Published
+from actors.tables import offset_ceiling
+from actors.tables.offset_ceiling import OffsetCeiling
+from protocol.bodies import SubscriptionGroupConfig, TopicConfig
+from protocol.codes import ResponseCode
+from storage.tables.groups import TRANSACTION_GROUP
+
+
+class Case:
+    """A ceiling of `most`, a group G and a topic T with four queues."""
+
+    def __init__(self, most: int = 3) -> None:
+        self.groups: Published[Mapping[str, SubscriptionGroupConfig]] = Published({})
+        self.make_groups("G")
+        self.topics: Published[Mapping[str, TopicConfig]] = Published({"T": TopicConfig("T", 4, 4)})
+        self.ceiling = OffsetCeiling(self.groups, self.topics, most)
+
+    def make_groups(self, *names: str) -> None:
+        self.groups.value = {name: SubscriptionGroupConfig(name) for name in names}
+
+    def count(self, group: str, topic: str = "T", queue_id: int = 0, keys: int = 0) -> int:
+        """0, or with which code it would be refused."""
+        refusal = self.ceiling.count(group, topic, queue_id, keys)
+        return 0 if refusal is None else refusal.code
+
+
+def test_what_is_there_passes_always_and_the_rest_until_it_is_full() -> None:
+    case = Case(3)
+    assert [case.count(f"made-up-{n}") for n in range(5)] == [0, 0, 0, 26, 26]
+    assert [case.count("G", queue_id=n) for n in range(4)] == [0] * 4
+    assert case.count("G", queue_id=4) == case.count("G", "U") == ResponseCode.TOPIC_NOT_EXIST
+    assert case.count("made-up-1") == 0, "one that counts already"
+    assert case.count(TRANSACTION_GROUP) == 0
+
+
+def test_a_group_that_is_made_and_offsets_that_go_make_room() -> None:
+    case = Case(2)
+    assert [case.count("A"), case.count("B"), case.count("C")] == [0, 0, 26]
+    offsets = {"T@A": {0: 1}, "T@B": {0: 1}}
+    case.ceiling.count_again(offsets)
+    assert case.count("C") == 26
+    case.make_groups("G", "A")
+    case.ceiling.count_again(offsets)
+    assert [case.count("C"), case.count("D")] == [0, 26]
+    case.ceiling.count_again({"T@C": {0: 1}})
+    assert [case.count("D"), case.count("E")] == [0, 26]
+
+
+def test_what_the_file_has_counts() -> None:
+    case = Case(2)
+    case.ceiling.begin({"T@G": {0: 1, 3: 1}, "T@A": {0: 1, 1: 1}})
+    assert (case.count("B"), case.count("G")) == (26, 0)
+
+
+def test_there_are_so_many_in_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(offset_ceiling, "KEYS_MAX", 10)
+    case = Case()
+    assert case.count("G", keys=9) == 0
+    assert case.count("G", keys=10) == ResponseCode.SYSTEM_ERROR
+
+
+def test_without_max_auto_groups_there_is_no_ceiling() -> None:
+    case = Case(0)
+    assert [case.count(f"made-up-{n}") for n in range(100)] == [0] * 100

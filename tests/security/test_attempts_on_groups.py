@@ -1,0 +1,122 @@
+"""Attempts with what a broker keeps of groups: offsets and locks by the ten thousand (A18)."""
+
+from dataclasses import replace
+
+import pytest
+from structlog.testing import capture_logs
+
+from actors.consumers import queue_locks
+from actors.consumers.queue_locks import REQUEST_QUEUES_MAX
+from protocol.bodies import LockBatchRequest, LockBatchResponse, MessageQueue
+from protocol.codes import RequestCode as Code
+from protocol.codes import ResponseCode
+from protocol.command import ONEWAY_FLAG, RemotingCommand
+from protocol.headers.offset import UpdateConsumerOffsetHeader
+from protocol.sysflag import PULL_COMMIT_OFFSET
+from tests.support.brokers import BROKER, SimulatedBroker, pull_command
+from tests.support.told import times
+
+
+def commit(group: str, topic: str = "Topic", queue_id: int = 0) -> RemotingCommand:
+    header = UpdateConsumerOffsetHeader(group, topic, queue_id, 1)
+    return RemotingCommand(Code.UPDATE_CONSUMER_OFFSET, header.encode())
+
+
+def oneway(made: SimulatedBroker, *commands: RemotingCommand) -> None:
+    for command in commands:
+        made.client.start(replace(command, flag=ONEWAY_FLAG))
+    made.system.drain()
+
+
+def test_a18_offsets_of_groups_topics_and_queues_that_are_none_have_a_ceiling() -> None:
+    made = SimulatedBroker(1, config=replace(BROKER, auto_groups_max=20))
+    made.make_topic()
+    made.make_group()
+    offsets = made.broker.tables.live_offsets
+    with capture_logs() as logs:
+        oneway(made, *(commit(f"made-up-{n}") for n in range(10)))
+        oneway(made, *(commit("consumers", f"made-up-{n}") for n in range(5)))
+        oneway(made, *(commit("consumers", queue_id=1000 + n) for n in range(100)))
+        assert sum(map(len, offsets.value.values())) == 20
+        answer = made.ask(commit("one-more"))
+        assert answer.code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
+        assert "one-more" in (answer.remark or "") and "maxAutoGroups" in (answer.remark or "")
+        assert made.ask(commit("consumers", "another")).code == ResponseCode.TOPIC_NOT_EXIST
+        assert times(logs, "offset not kept: maxAutoGroups") == [1]
+        made.system.advance(60_000)
+    assert times(logs, "offset not kept: maxAutoGroups") == [1, 96]
+    assert made.ask(commit("consumers")).code == 0, "what is there goes on"
+    assert made.ask(commit("made-up-1")).code == 0, "what is kept is moved"
+    made.make_group("others")
+    made.ask(pull_command(consumer_group="others", sys_flag=PULL_COMMIT_OFFSET))
+    made.system.drain()
+    assert offsets.value["Topic@others"] == {0: 0}
+    for name in (f"made-up-{n}" for n in range(5)):
+        made.make_group(name)
+    made.system.advance(10_000)
+    assert made.ask(commit("one-more")).code == 0, "five of them are known now"
+    made.stop()
+
+
+def test_a18_a_save_copies_only_the_offsets_that_have_changed() -> None:
+    """Of 20,000 groups with four queues all were copied twice: 6 to 40 ms, for nothing."""
+    made = SimulatedBroker(1)
+    made.make_topic()
+    oneway(made, *(commit(f"group-{n}") for n in range(3)))
+    made.system.advance(6000)
+    before = made.broker.tables.offsets.value
+    oneway(made, commit("group-1"), commit("group-3"))
+    made.system.advance(6000)
+    after = made.broker.tables.offsets.value
+    same = {key for key in before if after[key] is before[key]}
+    assert same == {"Topic@group-0", "Topic@group-2"}
+    assert len(before) == 3 and len(after) == 4
+    made.stop()
+
+
+def locking(count: int, group: str = "consumers", topic: str = "Topic") -> RemotingCommand:
+    queues = [MessageQueue(topic, "broker-a", number) for number in range(count)]
+    body = LockBatchRequest("client", group, queues).encode()
+    return RemotingCommand(Code.LOCK_BATCH_MQ, body=body)
+
+
+def locked(answer: RemotingCommand) -> int:
+    return len(LockBatchResponse.decode(answer.body).lock_ok_mq_set)
+
+
+def test_a18_a_request_locks_so_many_queues_and_more_are_not_even_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made = SimulatedBroker(1)
+    assert locked(made.ask(locking(REQUEST_QUEUES_MAX))) == REQUEST_QUEUES_MAX
+    too_many = locking(REQUEST_QUEUES_MAX + 1)
+    with monkeypatch.context() as patched, capture_logs() as logs:
+        patched.setattr(LockBatchRequest, "decode", None)
+        for code in (Code.LOCK_BATCH_MQ, Code.UNLOCK_BATCH_MQ):
+            answer = made.ask(replace(too_many, code=code))
+            assert answer.code == ResponseCode.SYSTEM_ERROR
+            assert answer.remark == "a request locks or unlocks 4096 queues at the most"
+    assert times(logs, "too many queues to lock") == [1]
+    made.stop()
+
+
+def test_a18_so_many_queues_are_locked_in_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(queue_locks, "LOCKS_MAX", 100)
+    made = SimulatedBroker(1)
+    with capture_logs() as logs:
+        counts = [locked(made.ask(locking(8, f"made-up-{n}"))) for n in range(20)]
+    assert sum(counts) == 100
+    assert times(logs, "too many queues are locked") == [1]
+    assert locked(made.ask(locking(8, "made-up-1"))) == 8, "who holds some renews them"
+    made.system.advance(queue_locks.LOCK_LIVES_MS + 20_000)
+    assert locked(made.ask(locking(8))) == 8
+    made.stop()
+
+
+@pytest.mark.parametrize("where", ["group", "topic"])
+def test_a18_a_lock_keeps_no_long_names(where: str) -> None:
+    made = SimulatedBroker(1)
+    answer = made.ask(locking(1, **{where: "x" * 2000}))
+    assert answer.code == ResponseCode.SYSTEM_ERROR
+    assert answer.remark == "names of more than 1024 characters lock no queues"
+    made.stop()
