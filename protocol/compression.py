@@ -25,6 +25,8 @@ COMPRESS_OVER_BYTES = 4096
 DECOMPRESSED_BYTES_MAX = 64 * 1024 * 1024
 """A few bytes may claim to be gigabytes; the largest message is 4 MiB by default."""
 
+_FED_BYTES = 64 << 10
+"""zlib copies what it has not come to with each piece, and no other thread runs meanwhile."""
 _PIECE_BYTES = 4 << 20
 """zlib joins what it has made in one call, so that it is there twice for a moment."""
 
@@ -59,17 +61,21 @@ def inflate(data: bytes, max_bytes: int = DECOMPRESSED_BYTES_MAX) -> bytes:
     """What a zlib stream holds, up to `max_bytes`. Raises CompressionError."""
     stream = decompressobj()
     parts: list[bytes] = []
-    made = 0
+    view, at, made = memoryview(data), 0, 0
+    left: bytes | memoryview = b""
     while not stream.eof and made <= max_bytes:
+        if not left:
+            left, at = view[at : at + _FED_BYTES], at + _FED_BYTES
+        has_ended = not left
         try:
-            part = stream.decompress(data, min(_PIECE_BYTES, max_bytes + 1 - made))
+            part = stream.decompress(left, min(_PIECE_BYTES, max_bytes + 1 - made))
         except ZlibError as error:
             raise CompressionError(f"broken zlib data: {error}") from None
-        if not part and not stream.eof:
+        if has_ended and not part and not stream.eof:
             raise CompressionError("zlib data is cut off")
         made += len(part)
         parts.append(part)
-        data = stream.unconsumed_tail
+        left = stream.unconsumed_tail
     if made > max_bytes:
         raise CompressionError(f"zlib data is longer than {max_bytes} bytes")
     return parts[0] if len(parts) == 1 else b"".join(parts)

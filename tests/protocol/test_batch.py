@@ -1,5 +1,6 @@
 """Batch bodies, compressed bodies and checksums."""
 
+from random import Random
 from struct import pack
 from zlib import compress as zlib_compress
 
@@ -137,6 +138,16 @@ def test_bodies_of_other_codecs_and_broken_ones_say_so() -> None:
         decompress(b"not zlib", 0x301)
     with pytest.raises(CompressionError, match="cut off"):
         inflate(zlib_compress(b"x" * 1000)[:-5])
+
+
+@pytest.mark.parametrize("size", [0, 1, 64 << 10, (64 << 10) + 1, 300_000, 5 << 20])
+def test_what_is_longer_than_a_piece_is_unfolded_whole(size: int) -> None:
+    for body in (Random(1).randbytes(size), bytes(size), b"ab" * (size // 2)):
+        packed = zlib_compress(body)
+        assert inflate(packed) == body and inflate(packed + b"behind it") == body
+        for cut in (1, len(packed) // 2, len(packed) - 1):
+            with pytest.raises(CompressionError, match="cut off"):
+                inflate(packed[:cut])
 
 
 def test_a_few_bytes_cannot_become_gigabytes() -> None:
