@@ -35,6 +35,8 @@ _HEAD: Final = Struct(
 _HEAD_BYTES: Final = _HEAD.size
 _LENGTH_BYTES: Final = 4
 _SHORT_PIECE_BYTES: Final = 4096
+_LONG_FRAME_BYTES: Final = 256 << 10
+"""Cut out without a copy, for that of 10 MiB takes 1.2 ms; its body is one in any case."""
 _NO_LIMIT: Final = 1 << 62
 assert _HEAD_BYTES == 8
 _JSON, _ROCKETMQ = int(SerializeType.JSON), int(SerializeType.ROCKETMQ)
@@ -234,7 +236,10 @@ class Stream:
                 else:
                     events.append(EndGroup([found]))
                 return None
-        command = decode_frame(data[start - 4 : end])
+        if end - start < _LONG_FRAME_BYTES:
+            command = decode_frame(data[start - 4 : end])
+        else:
+            command = decode_frame(memoryview(data)[start - 4 : end])
         if (
             self._sends is not None
             and command.code in self._sends.CODES
