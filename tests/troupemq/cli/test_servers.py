@@ -240,8 +240,11 @@ def test_a_start_is_a_few_lines_that_an_operator_needs(
     lines: list[str] = []
 
     def look(serving: Serving) -> None:
-        with Producer("pg", f"127.0.0.1:{serving.ports['namesrv']}") as producer:
-            producer.send(Message("T", b"x"))  # so the broker is registered
+        address = f"127.0.0.1:{serving.ports['namesrv']}"
+        with Admin(address) as admin:
+            wait_until(lambda: is_registered(admin), "the broker is registered")
+        with Producer("pg", address) as producer:
+            producer.send(Message("T", b"x"))
         told = [line.split(" ", 1)[1] for line in log.read_text().splitlines()]
         lines[:] = [line for line in told if not line.startswith(CROWDED)]
 
