@@ -180,14 +180,17 @@ class Loop(Stepper):
         ended: dict[Receiver, None] = {}
         before = perf_counter()
         for _ in range(min(len(items), PASS_MESSAGES_MAX)):
-            address, message = popleft()
+            try:
+                address, message = popleft()
+            except IndexError:  # a handler took mail out: that of an actor that began, or ended
+                break
             receiver = address.receiver
             try:
                 receiver.handlers[type(message)](receiver, message)
             except BaseException as error:
                 self._failed(receiver, error, message)
                 before = perf_counter()
-                break  # mail was taken out: what is left is for the next pass
+                break  # what is left is for the next pass
             address.handled += 1
             if receiver.wants_batch_end:
                 ended[receiver] = None

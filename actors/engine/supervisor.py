@@ -17,6 +17,7 @@ from structlog import get_logger
 
 from actors.engine.actor import Actor, Drain, Exited, Started, Stop, TimerHandle, Where, handles
 from actors.engine.address import Address
+from actors.engine.inbox import refuse
 from actors.engine.interfaces import System
 
 log = get_logger(__name__)
@@ -128,7 +129,7 @@ class Supervisor(Actor):
         self._serial = 0
         self._failures_ms: deque[float] = deque()
         self._launches: list[Launch] = []
-        self._shutting = False
+        self._shut: Shut | None = None
         self._gave_up: BaseException | None = None
         self._unclean: list[str] = []
 
@@ -137,7 +138,7 @@ class Supervisor(Actor):
     @handles(Launch)
     def launch(self, message: Launch) -> None:
         """Adds children behind those that are there."""
-        if self._shutting or self._gave_up is not None:
+        if self._shut is not None or self._gave_up is not None:
             message.reply(self._gave_up or RuntimeError("the system is stopping"))
             return
         for spec in message.specs:
@@ -159,7 +160,7 @@ class Supervisor(Actor):
     @handles(Shut)
     def shut(self, message: Shut) -> None:
         """Drains and stops all children in reverse; ends whatever else was planned."""
-        self._shutting = True
+        self._shut = message
         self._plan.clear()
         self._refuse_launches(RuntimeError("the system is stopping"))
         running = [child for child in self.children.values() if child.is_running]
@@ -197,9 +198,9 @@ class Supervisor(Actor):
         child.failure = message.failure
         if message.failure is None:
             log.debug("stopped", actor=child.spec.name)
-        elif self._shutting:
+        elif self._shut is not None:
             self._unclean.append(child.spec.name)
-        if self._shutting:
+        if self._shut is not None:
             child.address.close(f"{child.spec.name} has stopped")
         elif was == "stopping":
             pass  # for its group's sake: it is in the plan already
@@ -232,7 +233,7 @@ class Supervisor(Actor):
         self._unclean.append(child.spec.name)
         child.state = "down"
         child.actor = None
-        if not self._shutting:
+        if self._shut is None:
             # a second owner beside the one that is stuck would be worse than none
             self._stop_trying(RuntimeError(f"{child.spec.name} did not stop in time"))
         self._done(child)
@@ -361,3 +362,10 @@ class Supervisor(Actor):
 
     def on_failure(self, *_: object) -> None:
         self._give_up(f"the supervisor failed: {self.remark()}")
+        self.on_stop()
+
+    def on_stop(self) -> None:
+        """Who still waits for an answer is told that there will be none."""
+        failure = self.failure or RuntimeError("the loop has ended")
+        self._refuse_launches(failure)
+        refuse(self._shut, f"{type(failure).__name__}: {failure}")

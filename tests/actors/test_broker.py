@@ -25,7 +25,14 @@ from protocol.send_wire import SEND_CODES
 from storage.errors import StoreError, StoreLocked
 from storage.files.disk import RealDisk
 from tests.support.actors import Arrivals
-from tests.support.brokers import BROKER, STORE, SimulatedBroker, pull_command, send_command
+from tests.support.brokers import (
+    BROKER,
+    STORE,
+    SimulatedBroker,
+    pull_command,
+    send_command,
+    store_in,
+)
 from tests.support.local_client import LocalClient
 
 STOP_S = 20.0
@@ -115,7 +122,7 @@ def test_sends_of_the_last_moment_are_answered_before_the_stop() -> None:
 def start(
     root: Path, system: ActorSystem, make_more: Callable[[Broker], Any] = lambda _: ()
 ) -> Any:
-    config = replace(STORE, root=str(root), commit_log_dir="")
+    config = store_in(root)
     return start_broker(ON_FREE_PORTS, config, system=system, make_more=make_more)
 
 
@@ -164,7 +171,7 @@ def longest_of_a_burst(root: Path) -> LongestHandler:
     """The handler that took most processor time while 2,000 sends and pulls came at once."""
     system = ActorSystem.real(disk=RealDisk())
     try:
-        config = replace(STORE, root=str(root), commit_log_dir="", commit_log_file_bytes=1 << 20)
+        config = store_in(root, commit_log_file_bytes=1 << 20)
         running = start_broker(ON_FREE_PORTS, config, system=system)
         client = LocalClient(system, running.broker.service())
         assert client.request(send_command()).code == ResponseCode.SUCCESS

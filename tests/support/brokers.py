@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -44,6 +45,13 @@ STORE = StoreConfig(
     max_hash_slots=64,
     max_index_entries=200,
 )
+
+
+def store_in(root: Path, config: StoreConfig = STORE, **changed: Any) -> StoreConfig:
+    """The same settings for a store at a real `root`, its CommitLog below that, too."""
+    return replace(config, root=str(root), commit_log_dir="", **changed)
+
+
 BROKER = BrokerConfig(broker_name="broker-a", broker_ip1="127.0.0.1", broker_ip2="127.0.0.1")
 
 

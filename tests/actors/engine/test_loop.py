@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from actors.engine.actor import Actor, Exited, Started, handles
+from actors.engine.actor import Actor, Exited, Started, Stop, handles
 from actors.engine.loop import Loop
 from actors.engine.supervisor import ChildSpec
-from actors.engine.system import ActorSystem
-from tests.support.actors import Arrivals, addresses
+from actors.engine.system import ActorSystem, StartFailed
+from storage.files.disk import RealDisk
+from tests.support.actors import WAIT_S, Arrivals, addresses
 from tests.support.cast import Batcher, Boom, Diary, Do, Recorder, Say, boom, look, said
 
 
@@ -344,3 +345,47 @@ def test_actors_that_nobody_stops_are_ended_with_the_loop(real_system: ActorSyst
     diary.wait_for(real_system, "orphan started")
     real_system.stop(10)
     assert diary.events.all() == ["orphan stopped"]
+
+
+def test_a_pass_goes_on_when_a_handler_has_taken_out_mail_of_an_actor_that_begins(
+    real_system: ActorSystem,
+) -> None:
+    news = Arrivals()
+    real_system.start(ChildSpec("parent", lambda _: Parent(news)))
+    late = real_system.address("late")
+
+    def begin(parent: Parent) -> None:
+        for number in range(3):
+            late.tell(Say(number))
+        parent.system.launch(Recorder(), late, "thread", parent=parent.address)
+
+    def tell_before_it_is_there(parent: Parent) -> None:
+        parent.address.tell(Do(begin))
+        for number in range(3):
+            late.tell(Say(number))  # in the same pass as `begin`
+
+    real_system.address("parent").tell(Do(tell_before_it_is_there))
+    assert news.take() == "started late"
+    assert said(real_system, "late") == [0, 1, 2, 0, 1, 2]
+    late.tell(Stop())
+    assert real_system.why_not_alive(10) == ""
+
+
+def test_who_waits_for_a_start_is_told_at_once_that_the_loop_has_failed() -> None:
+    system = ActorSystem.real(disk=RealDisk())
+    loop = loop_of(system)
+
+    def fail() -> float:
+        raise Boom("in the loop")
+
+    class LastOne(Recorder):
+        def on_start(self) -> None:
+            loop._tell_due = fail  # type: ignore[method-assign]
+            self.system.address("nobody").tell(Say("another round"))
+            loop._thread.join(WAIT_S)
+
+    with pytest.raises(StartFailed, match="the loop has ended"):
+        system.start(ChildSpec("last", lambda _: LastOne(), where="thread"), timeout_s=2 * WAIT_S)
+    assert system.gave_up == "the loop failed: Boom: in the loop"
+    assert system.stop(WAIT_S) is False
+    system.address("last").tell(Stop())

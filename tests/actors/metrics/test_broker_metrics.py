@@ -27,7 +27,7 @@ from tests.actors.metrics.names import (
     NATIVE,
 )
 from tests.compat.patience import wait_until
-from tests.support.brokers import BROKER, STORE, SimulatedBroker, send_command
+from tests.support.brokers import BROKER, SimulatedBroker, send_command, store_in
 from tests.support.certificates import Certificates
 from tests.support.metrics import Scraper, families, samples, text_of, value
 from tests.support.peers import request
@@ -303,7 +303,7 @@ def test_the_text_is_one_the_library_reads() -> None:
 
 def test_a_broker_with_sockets_serves_both_pages(tmp_path: Path) -> None:
     config = replace(BROKER, listen_port=0, metrics_type="PROM", metrics_port=0)
-    store = replace(STORE, root=str(tmp_path / "store"))
+    store = store_in(tmp_path / "store")
     running = start_broker(config, store, system=ActorSystem.real(disk=RealDisk()))
     try:
         for path, name in (
@@ -331,7 +331,7 @@ def test_tls_is_counted_and_a_certificate_has_its_end(tmp_path: Path) -> None:
         tls_server_certificate=files.cert_path,
         tls_server_key=files.key_path,
     )
-    store = replace(STORE, root=str(tmp_path / "store"))
+    store = store_in(tmp_path / "store")
     running = start_broker(config, store, system=ActorSystem.real(disk=RealDisk()))
     context = made.calls()
     try:

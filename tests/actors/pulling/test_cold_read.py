@@ -4,7 +4,7 @@ import errno
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -19,7 +19,7 @@ from storage.files.disk import RealDisk
 from storage.reading.page_probe import ColdPart
 from tests.compat.patience import wait_until
 from tests.support.actors import Arrivals
-from tests.support.brokers import STORE, SimulatedBroker, pull_command
+from tests.support.brokers import SimulatedBroker, pull_command, store_in
 from tests.support.fake_disk import FakeDisk
 from tests.support.pulls import broker, code_and_bodies, fill
 
@@ -219,7 +219,7 @@ def test_a_real_disk_knows_what_is_cold_and_reading_makes_it_warm(
 
 
 def test_a_real_broker_serves_what_is_cold(tmp_path: Path) -> None:
-    config = replace(STORE, root=str(tmp_path), commit_log_dir="")
+    config = store_in(tmp_path)
     made = SimulatedBroker(1, RealDisk(), store_config=config)
     made.make_topic()
     fill(made, COUNT)

@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,7 +14,7 @@ from protocol.codes import RequestCode, ResponseCode
 from protocol.command import RemotingCommand
 from protocol.message import decode_records
 from storage.files.disk import RealDisk
-from tests.support.brokers import STORE, SimulatedBroker, pull_command
+from tests.support.brokers import SimulatedBroker, pull_command, store_in
 from tests.support.sockets import PairedLine, connection_of, paired_lines
 
 HOUR_MS = 3_600_000
@@ -66,12 +65,7 @@ class Held:
 @pytest.fixture
 def held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Held]:
     monkeypatch.setattr(clean_files, "FIRST_ROUND_MS", 5000)
-    store = replace(
-        STORE,
-        root=str(tmp_path / "store"),
-        commit_log_dir="",
-        flush_queue_thorough_interval_ms=1000,
-    )
+    store = store_in(tmp_path / "store", flush_queue_thorough_interval_ms=1000)
     made = SimulatedBroker(1, RealDisk(), store_config=store)
     with paired_lines(made, lines=1) as (slow,):
         yield Held(tmp_path / "store", made, slow)

@@ -26,7 +26,7 @@ from protocol.batch import BatchMessage, encode_batch
 from remoting.line import Line
 from storage.errors import StoreError
 from storage.files.disk import RealDisk
-from tests.support.brokers import BROKER, STORE, SimulatedBroker, send_command
+from tests.support.brokers import BROKER, SimulatedBroker, send_command, store_in
 from tests.support.metrics import Scraper, value
 
 PARENT = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
@@ -205,7 +205,7 @@ def test_a_collector_that_hangs_costs_no_send_and_no_stop(
         otel_timeout_ms=300,
         otel_queue_max=16,
     )
-    store = replace(STORE, root=str(tmp_path / "store"))
+    store = store_in(tmp_path / "store")
     running = start_broker(config, store, system=ActorSystem.real(disk=RealDisk()))
     with ProducerOf(running.ports.main) as send:
         for _ in range(10):

@@ -1,7 +1,6 @@
 """The log of a slave: bytes as they come, records as they become whole."""
 
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,16 +12,14 @@ from storage.files.disk import RealDisk
 from storage.log.commit_log import PutRecord, prepare_file
 from storage.message_store import MessageStore
 from storage.replica.replica_log import ReplicaLog
-from tests.support.brokers import STORE
+from tests.support.brokers import STORE, store_in
 from tests.support.golden import manifest, replication, store, transfers
 
 FILE_BYTES = 65_536
 
 
 def open_store(root: Path, config: StoreConfig = STORE) -> MessageStore:
-    opened = MessageStore(
-        replace(config, root=str(root), commit_log_dir=""), RealDisk(), SystemClock()
-    )
+    opened = MessageStore(store_in(root, config), RealDisk(), SystemClock())
     opened.open()
     return opened
 
