@@ -28,6 +28,7 @@ import os
 from collections import Counter
 from collections.abc import Generator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -51,6 +52,16 @@ def pytest_configure() -> None:
 def pytest_xdist_auto_num_workers() -> int:
     """What `-n auto` means, but for --maxprocesses."""
     return len(os.sched_getaffinity(0)) + 1
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_handlecrashitem(crashitem: str, sched: Any) -> None:
+    """A process of the run has ended, as after `faulthandler_timeout`: so does the run.
+
+    Another process would begin with the same test. .ci/again.py is told that not all tests ran.
+    """
+    sched.config.cache.set("troupemq/ended_in", crashitem)
+    pytest.exit(f"a process of the run ended in {crashitem}", returncode=1)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
