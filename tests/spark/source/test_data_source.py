@@ -18,9 +18,10 @@ def test_a_worker_needs_nothing_but_pyarrow_and_numpy() -> None:
     orjson is used where it is there (protocol/standard_json.py), so it is made not to be.
     """
     program = (
-        f"import sys; sys.modules['orjson'] = None; import {source.__name__};"
-        "there = {name.partition('.')[0] for name, each in sys.modules.items() if each};"
-        "there -= sys.stdlib_module_names;"
+        "import sys; before = {*sys.modules}; sys.modules['orjson'] = None;"
+        f"import {source.__name__};"
+        "new = {name for name, each in sys.modules.items() if each and name not in before};"
+        "there = {name.partition('.')[0] for name in new} - sys.stdlib_module_names;"
         "print(*(name for name in there if not name.startswith(('_', 'cython_runtime'))))"
     )
     done = subprocess.run(
