@@ -52,8 +52,16 @@ def only(done: Result) -> dict[str, Any]:
     return found
 
 
-def test_both_ids_that_send_prints_find_the_message(run: Run) -> None:
+def sent_by(run: Run) -> dict[str, Any]:
+    """What `send` said of a message; it is in the index, which follows the answer."""
     sent = only(run("send", "-t", "Orders", "-b", "one book", "--json"))
+    query = ("admin", "queryMsgById", "-i", sent["message_id"], "-t", "Orders")
+    wait_until(lambda: run(*query).exit_code == 0, "the message is in the index")
+    return sent
+
+
+def test_both_ids_that_send_prints_find_the_message(run: Run) -> None:
+    sent = sent_by(run)
     both = sent["message_id"], sent["offset_message_id"]
     for each in (*both, f" {both[0]} "):
         for where in ((), ("-t", "Orders")):
@@ -65,7 +73,7 @@ def test_both_ids_that_send_prints_find_the_message(run: Run) -> None:
 
 
 def test_an_id_that_nobody_has_is_one_sentence(run: Run) -> None:
-    sent = only(run("send", "-t", "Orders", "-b", "one book", "--json"))
+    sent = sent_by(run)
     for each, text in (
         (UNIQUE_ID, f"no message with the id {UNIQUE_ID} is in any topic: it was not stored, or"),
         ("nonsense", "no message with the id nonsense is in any topic"),
