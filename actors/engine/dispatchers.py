@@ -190,7 +190,8 @@ class Stepper:
 
     def _end_all(self) -> None:
         """Ends whoever is left here: orphans of a parent that did not stop them, the supervisor."""
-        left = [actor for actor in self.system.live if actor.dispatcher is self]
+        live = [*self.system.live]  # threads may leave it meanwhile
+        left = [actor for actor in live if actor.dispatcher is self]
         for actor in sorted(left, key=lambda actor: actor is self.system.supervisor.receiver):
             if actor.address is not self.system.supervisor:
                 log.warning("left behind", actor=actor.name)
