@@ -145,7 +145,7 @@ def _python() -> Diagnosis:
 
 def _files() -> Diagnosis:
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    found = "no limit" if hard < 0 else f"{hard} at most"
+    found = "no limit" if hard == resource.RLIM_INFINITY else f"{hard} at most"
     try:
         require_files(hard)
     except StoreError as error:

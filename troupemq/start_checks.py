@@ -30,7 +30,7 @@ def raise_file_limit() -> int:
 
 
 def require_files(allowed: int) -> None:
-    """Raises TooManyFiles if so many open files are too few; -1 is no limit."""
+    """Raises TooManyFiles for too few; no limit is -1, or a large number (Python 3.15)."""
     if 0 <= allowed < FILES_MIN:
         raise TooManyFiles(
             f"this process may open {allowed} files, and a broker needs {FILES_MIN} at least:"

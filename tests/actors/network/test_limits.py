@@ -1,5 +1,7 @@
 """The limits of what all connections hold: who is closed, who is not, what the log says."""
 
+from resource import RLIM_INFINITY
+
 import pytest
 from structlog.testing import capture_logs
 
@@ -186,7 +188,9 @@ def test_what_counts_as_one_address(host: str, network: str) -> None:
     assert network_of(host) == network
 
 
-@pytest.mark.parametrize(("most", "first"), [(300, 236), (1024, 960), (100, 50), (-1, None)])
+@pytest.mark.parametrize(
+    ("most", "first"), [(300, 236), (1024, 960), (100, 50), (RLIM_INFINITY, None)]
+)
 def test_the_last_64_descriptors_are_for_files_or_half_where_there_are_few(
     most: int, first: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
