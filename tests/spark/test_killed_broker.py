@@ -21,13 +21,20 @@ from storage.tables.json_config import save
 from tests.compat.patience import wait_until
 from tests.spark.probe import QUICK
 from tests.spark.store_writer import StoreWriter
-from tests.spark.test_killed_job import SHARE_MAX, are_gone, processes_of
+from tests.spark.test_killed_job import (
+    BODY_BYTES,
+    MESSAGES,
+    RANGE_BYTES,
+    SHARE_MAX,
+    are_gone,
+    processes_of,
+    wait_until_writing,
+)
 from tests.support.golden import REPOSITORY
 from troupemq.cli.admin.session import Session
 
 pytestmark = pytest.mark.slow(seconds=40)
 
-MESSAGES = 2_500
 WAIT_S = 180
 LOG_FILE_BYTES = 8 << 20
 DUE_MS = 1_795_132_800_000
@@ -39,7 +46,7 @@ memory = 512m
 master = local[2]
 argument.range_bytes = {range_bytes}
 """
-MANY_TASKS, FEW_TASKS = 65_536, 8 << 20
+FEW_TASKS = 8 << 20
 
 
 @contextmanager
@@ -89,22 +96,16 @@ def test_a_killed_broker_leaves_no_process_and_no_half_archive_and_goes_on(
 ) -> None:
     writer = StoreWriter(tmp_path / "store", log_file_bytes=LOG_FILE_BYTES, queue_file_bytes=60_000)
     for number in range(MESSAGES):
-        writer.append("t", 0, number.to_bytes(16_384, "big"))
+        writer.append("t", 0, number.to_bytes(BODY_BYTES, "big"))
     writer.close()
-    (tmp_path / "jobs.conf").write_text(CONF.format(range_bytes=MANY_TASKS))
+    (tmp_path / "jobs.conf").write_text(CONF.format(range_bytes=RANGE_BYTES))
     line = TimetableLine(Occasions("0 0 1 1 *", ZoneInfo("UTC")), DUE_MS)
     line.begin(DUE_MS, DUE_MS)  # as if a start before had been interrupted
     state = json.dumps(timetable_json({"nightly": line}))
     save(RealDisk(), str(tmp_path / "store" / "troupemq" / "jobs.json"), state)
     archive = Archive(str(tmp_path / "archive"))
     with broker(tmp_path) as (process, address), Session("127.0.0.1:1") as session:
-        share = Random(seed).random() * SHARE_MAX
-
-        def is_writing() -> bool:
-            run = run_of(session, address)
-            return run.done > share * run.tasks
-
-        wait_until(is_writing, "a job that writes", WAIT_S)
+        wait_until_writing(archive, Random(seed).random() * SHARE_MAX)
         run = run_of(session, address)
         assert (run.entry, run.state) == ("nightly", "running")
         processes = processes_of(run.run)

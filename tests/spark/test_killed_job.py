@@ -11,7 +11,7 @@ import pytest
 
 from actors.engine.supervisor import ChildSpec
 from actors.engine.system import ActorSystem
-from actors.jobs.messages import JobOrder, JobState, JobStates, RunJob
+from actors.jobs.messages import JobOrder, JobStates, RunJob
 from actors.jobs.spark_job import JobCommand
 from actors.jobs.spark_jobs import SparkJobs
 from spark.archive.files import Archive
@@ -25,9 +25,12 @@ from troupemq.java import find_java, packaged_java
 pytestmark = pytest.mark.slow(seconds=40)
 
 MESSAGES = 2_500
+BODY_BYTES = 16_384
+RANGE_BYTES = 4 * BODY_BYTES
+FILES = MESSAGES * BODY_BYTES // RANGE_BYTES
 JOB_TIMEOUT_S = 240
 SHARE_MAX = 0.3
-"""Of the tasks, that are done before something is killed: a second of work is left."""
+"""Of the files, that are written before something is killed: a second of work is left."""
 
 
 class Jobs:
@@ -94,13 +97,19 @@ def are_gone(run: str, processes: Iterable[int]) -> bool:
     return not processes_of(run) and not any(Path(f"/proc/{pid}/exe").exists() for pid in processes)
 
 
-def take_until_writing(progress: Arrivals, share: float = 0.0) -> JobState:
-    """The first state in which more than this share of the tasks is done, and many are not."""
-    while True:
-        state: JobState = progress.get(timeout=JOB_TIMEOUT_S)
-        if state.done > share * state.tasks:
-            assert state.done < state.tasks
-            return state
+def wait_until_writing(archive: Archive, share: float) -> None:
+    """Until more than this share of the files of MESSAGES is there, and many are not.
+
+    What a job says of itself it looks at twice a second, and then a quick one may be at its end.
+    """
+    wanted = share * FILES
+
+    def is_writing() -> bool:
+        found = sum(1 for _ in archive.output.rglob("*.parquet"))
+        assert found < FILES
+        return found > wanted
+
+    wait_until(is_writing, f"{share:.0%} of the files", JOB_TIMEOUT_S)
 
 
 @pytest.mark.trial(short=0, long=30, every=3, turn=1)
@@ -109,14 +118,14 @@ def test_a_killed_jvm_leaves_nothing_behind_and_the_next_run_is_whole(
 ) -> None:
     writer = StoreWriter(tmp_path / "store", log_file_bytes=8 << 20, queue_file_bytes=60_000)
     for number in range(MESSAGES):
-        writer.append("t", 0, number.to_bytes(16_384, "big"))
+        writer.append("t", 0, number.to_bytes(BODY_BYTES, "big"))
     writer.close()
     jobs = Jobs(real_system, tmp_path)
     archive = Archive(str(tmp_path / "archive"))
 
-    progress, ended = jobs.start(range_bytes=65_536)
-    state = take_until_writing(progress, Random(seed).random() * SHARE_MAX)
-    assert list(archive.output.rglob("*.parquet"))
+    progress, ended = jobs.start(range_bytes=RANGE_BYTES)
+    wait_until_writing(archive, Random(seed).random() * SHARE_MAX)
+    state = progress.get_nowait()
     processes = processes_of(state.run)
     (java,) = [pid for pid, name in processes.items() if name == "java"]
     assert len(processes) > 2, "no Python worker"

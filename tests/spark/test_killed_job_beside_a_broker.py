@@ -17,12 +17,15 @@ from spark.archive.files import Archive
 from tests.compat.patience import wait_until
 from tests.spark.probe import QUICK
 from tests.spark.test_killed_job import (
+    BODY_BYTES,
     JOB_TIMEOUT_S,
+    MESSAGES,
+    RANGE_BYTES,
     SHARE_MAX,
     are_gone,
     child_of,
     processes_of,
-    take_until_writing,
+    wait_until_writing,
 )
 from tests.support.actors import WAIT_S, Arrivals
 from troupemq.client.consuming.consumer import PushConsumer
@@ -35,8 +38,6 @@ from troupemq.servers import Servers
 pytestmark = pytest.mark.slow(seconds=40)
 
 HOST = "127.0.0.1"
-STORED_BEFORE = 3_200
-BODY_BYTES = 16_384
 PAUSE_S = 0.002
 STOP_S = 20.0
 
@@ -117,10 +118,10 @@ class Load:
 
 
 def fill(namesrv: str) -> None:
-    """Enough for the job to be at work for a while."""
+    """Enough for the job to be at work for a while; what can be compressed would be far less."""
     with Producer("before", namesrv) as producer:
-        body = bytes(BODY_BYTES - 1) + b"x"
-        sends = [producer.send_async(Message("Before", body)) for _ in range(STORED_BEFORE)]
+        body = Random(0).randbytes(BODY_BYTES)
+        sends = [producer.send_async(Message("Before", body)) for _ in range(MESSAGES)]
         assert all(each.result(WAIT_S).status is SendStatus.OK for each in sends)
 
 
@@ -131,12 +132,13 @@ def test_clients_notice_nothing_of_a_killed_job_and_nothing_of_it_is_left(
     namesrv = f"{HOST}:{servers.ports['namesrv']}"
     fill(namesrv)
     progress, ended = Arrivals(), Arrivals()
-    arguments = {"output": str(tmp_path / "archive"), "range_bytes": 65_536}
+    arguments = {"output": str(tmp_path / "archive"), "range_bytes": RANGE_BYTES}
     archive = Archive(str(tmp_path / "archive"))
     with Load(namesrv) as load:
         jobs = servers.system.address(SPARK_JOBS)
         jobs.tell(RunJob("archive", arguments, ended, progress, QUICK))
-        running = take_until_writing(progress, Random(seed).random() * SHARE_MAX)
+        wait_until_writing(archive, Random(seed).random() * SHARE_MAX)
+        running: JobState = progress.get_nowait()
         processes = processes_of(running.run)
         os.kill(child_of(running.run), SIGKILL)
         failed: JobState = ended.get(timeout=JOB_TIMEOUT_S)
