@@ -196,6 +196,7 @@ class Stepper:
             if actor.address is not self.system.supervisor:
                 log.warning("left behind", actor=actor.name)
             self._end_now(actor)
+            actor.address.close(f"{actor.name} has stopped")  # nobody is restarted any more
 
     def gone(self, actor: Actor) -> None:
         live = self.system.live

@@ -11,8 +11,9 @@ import pytest
 from structlog.testing import capture_logs
 
 from actors.engine.actor import Actor, Exited, Started, Stop, handles
+from actors.engine.future import Future, MessageRefused
 from actors.engine.loop import Loop
-from actors.engine.supervisor import ChildSpec
+from actors.engine.supervisor import ChildSpec, Shut
 from actors.engine.system import ActorSystem, StartFailed
 from storage.files.disk import RealDisk
 from tests.support.actors import WAIT_S, Arrivals, addresses
@@ -371,8 +372,11 @@ def test_a_pass_goes_on_when_a_handler_has_taken_out_mail_of_an_actor_that_begin
     assert real_system.why_not_alive(10) == ""
 
 
-def test_who_waits_for_a_start_is_told_at_once_that_the_loop_has_failed() -> None:
-    system = ActorSystem.real(disk=RealDisk())
+def test_who_waits_for_a_start_or_a_stop_is_told_at_once_that_the_loop_has_failed() -> None:
+    stops: list[Future[Any]] = []
+    system = ActorSystem.real(
+        disk=RealDisk(), on_give_up=lambda _: stops.append(system.ask(system.supervisor, Shut))
+    )
     loop = loop_of(system)
 
     def fail() -> float:
@@ -387,5 +391,7 @@ def test_who_waits_for_a_start_is_told_at_once_that_the_loop_has_failed() -> Non
     with pytest.raises(StartFailed, match="the loop has ended"):
         system.start(ChildSpec("last", lambda _: LastOne(), where="thread"), timeout_s=2 * WAIT_S)
     assert system.gave_up == "the loop failed: Boom: in the loop"
+    with pytest.raises(MessageRefused, match="supervisor has stopped"):
+        stops[0].result(WAIT_S)
     assert system.stop(WAIT_S) is False
     system.address("last").tell(Stop())
