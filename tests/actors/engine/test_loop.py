@@ -368,8 +368,9 @@ def test_a_pass_goes_on_when_a_handler_has_taken_out_mail_of_an_actor_that_begin
     real_system.address("parent").tell(Do(tell_before_it_is_there))
     assert news.take() == "started late"
     assert said(real_system, "late") == [0, 1, 2, 0, 1, 2]
-    late.tell(Stop())
     assert real_system.why_not_alive(10) == ""
+    late.tell(Stop())
+    assert news.take() == ("late", None, None)
 
 
 def test_who_waits_for_a_start_or_a_stop_is_told_at_once_that_the_loop_has_failed() -> None:
