@@ -5,6 +5,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from random import Random
 from threading import Event, Lock
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -21,8 +23,13 @@ from tests.troupemq.client.consuming.test_consumer import (
 from tests.troupemq.fake_broker import TOPIC, FakeBroker
 from tests.troupemq.fake_server import WAIT_S, FakeServer
 from troupemq.client.consuming.consumer import PushConsumer
-from troupemq.client.consuming.consumer_offsets import ConsumeFrom, timestamp_ms, timestamp_text
-from troupemq.client.message import MessageView
+from troupemq.client.consuming.consumer_offsets import (
+    ConsumeFrom,
+    GroupOffsets,
+    timestamp_ms,
+    timestamp_text,
+)
+from troupemq.client.message import MessageQueue, MessageView
 
 
 @pytest.fixture
@@ -180,3 +187,39 @@ def test_a_commit_that_came_to_nothing_is_made_good_by_the_next(broker: FakeBrok
         broker.wait_committed("g", 0, 2)
         broker.committed["g", 0] = 1  # as if it had not arrived
         broker.wait_committed("g", 0, 2)
+
+
+class Wire:
+    """Routes and remoting of a client: what is asked, and when it is waited for."""
+
+    def __init__(self) -> None:
+        self.events: list[str] = []
+
+    def address(self, broker_name: str) -> str:
+        return broker_name
+
+    def call_async(self, address: str, command: RemotingCommand, timeout_ms: float) -> Any:
+        assert command.fields is not None and 0 < timeout_ms <= 1000
+        fields = command.fields
+        told = f"{fields['topic']}/{fields['queueId']}={fields['commitOffset']}"
+        self.events.append(told)
+
+        def result() -> RemotingCommand:
+            self.events.append(f"waits for {told}")
+            return command.answer()
+
+        return SimpleNamespace(result=result)
+
+
+def test_of_the_last_commits_one_of_each_topic_goes_before_the_others() -> None:
+    """4.9.7 loses one of a group's first commits of a topic when two of them come in at once."""
+    wire = Wire()
+    client: Any = SimpleNamespace(routes=wire, remoting=wire)
+    nobody: Any = None
+    queues = [MessageQueue(topic, "a", number) for topic in "TU" for number in range(3)]
+    offsets = {queue: 10 + number for number, queue in enumerate(queues)}
+    GroupOffsets(client, "g", nobody).commit_last(offsets, 1.0)
+    for first in ("T/2=12", "U/2=15"):
+        for other in ("T/0=10", "T/1=11", "U/0=13", "U/1=14"):
+            assert wire.events.index(f"waits for {first}") < wire.events.index(other)
+    assert len(wire.events) == 2 * len(offsets)
