@@ -179,7 +179,7 @@ class GroupOffsets(Offsets):
     def commit_last(self, offsets: Mapping[MessageQueue, int], timeout_s: float) -> None:
         """One of each topic goes before the others, which go at once: nothing comes after these
         that would make good what 4.9.7 loses of first ones."""
-        first = {(queue.topic, queue.broker_name): queue for queue in offsets}.values()
+        first = {*{(queue.topic, queue.broker_name): queue for queue in offsets}.values()}
         deadline_s = monotonic() + min(OFFSET_TIMEOUT_MS / 1000, timeout_s)
         self._commit_at_once({queue: offsets[queue] for queue in first}, deadline_s)
         others = {queue: offset for queue, offset in offsets.items() if queue not in first}
