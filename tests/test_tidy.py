@@ -13,9 +13,6 @@ ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ("protocol", "storage", "remoting", "actors", "spark", "troupemq")
 FOLDERS = (*PACKAGES, "tests", "docs", "conf", ".ci")
 
-FILE_LINES = 400
-"""Where one asks whether to split a file: a longer one says in LONG_FILES why it is one."""
-
 FILE_LINES_MAX, FUNCTION_LINES_MAX = 600, 60
 
 CATCHES_EVERYTHING = {
@@ -119,20 +116,6 @@ NAME_OTHER_FILES = {
     "tests/compat/test_wheel.py": "files of a wheel",
 }
 
-LONG_FILES = {
-    "actors/config.py": "all settings of a broker and of a name server, to be seen at once",
-    "actors/dispatching/reput.py": "all that the one writer of queues is asked for",
-    "actors/transactions/transactions.py": "verdicts, checks and progress share its puts",
-    "remoting/tls_socket.py": "one object of OpenSSL, both ways: what it reads it may answer",
-    "storage/queues/consume_queues.py": "the path of every unit, from a send and from recovery",
-    "tests/remoting/test_tls_socket.py": "the tests of one that is long: both ways, each record",
-    "tests/security/test_attempts_on_console.py": "a file for each family of attempts",
-    "tests/security/test_attempts_on_reading.py": "the same",
-    "tests/security/test_tls_of_servers.py": "the same",
-    "troupemq/masters/supervisor.py": "its process imports nothing of ours: it is one file",
-}
-"""Files above FILE_LINES, and why they are not split."""
-
 LONG_FUNCTIONS = {
     "actors/sending/admission.py:put_of": "the path of every send: a call saved is 0.1 µs of its 7",
     "storage/recovery/log_parts.py:take": "a start waits for it: millions of records, 1.5 µs each",
@@ -211,9 +194,6 @@ def found(files: list[Path], pattern: str) -> list[str]:
 def test_no_module_is_too_long_to_read_in_one_go() -> None:
     sizes = {name(path): len(path.read_text(encoding="utf-8").splitlines()) for path in MODULES}
     assert {path: lines for path, lines in sizes.items() if lines > FILE_LINES_MAX} == {}
-    long = {path: lines for path, lines in sizes.items() if lines > FILE_LINES}
-    assert {path: lines for path, lines in long.items() if path not in LONG_FILES} == {}
-    assert [path for path in LONG_FILES if path not in long] == [], "no longer needed"
 
 
 def test_no_function_is_too_long_to_see_at_once() -> None:

@@ -113,6 +113,7 @@ class AccessControl(AclWatch):
         try:
             with self.store.changing():
                 self._check_asker(request)
+                self.begin_change()
                 what = self._change(self.store, command)
         except ChangeRefused as refused:
             self.system.rarely.warn(

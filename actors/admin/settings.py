@@ -146,6 +146,7 @@ class Settings(Responder):
             checked = [
                 replace(config, **converted_settings(config, values)) for config in self._configs
             ]
+            self.begin_change()
             if self._path and taken:
                 save_settings(self.system.disk, self._path, updated_properties(self._text(), taken))
         except (StoreError, ValueError) as error:  # of the former ConfigError is one

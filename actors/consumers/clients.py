@@ -152,6 +152,7 @@ class Clients(Responder):
             grant=request.grant,
         )
         consumers = data.consumer_data_set
+        self.begin_change()
         waits = any(RETRY_TOPIC_PREFIX + each.group_name not in topics for each in consumers)
         changed = [each.group_name for each in consumers if self._register_consumer(each, member)]
         if not waits:
@@ -223,6 +224,7 @@ class Clients(Responder):
         """A client leaves a producer group or a consumer group."""
         header = UnregisterClientHeader.decode(request.command.fields)
         peer_id = request.peer.peer_id
+        self.begin_change()
         if header.producer_group is not None:
             self.producers.unregister(header.producer_group, peer_id)
         if header.consumer_group is not None:
@@ -377,6 +379,7 @@ class Clients(Responder):
     def lock(self, request: Request) -> RemotingCommand:
         """Locks queues for an orderly consumer; those of others are missing in the answer."""
         wanted = self._wanted_locks(request)
+        self.begin_change()
         granted = self._locks.lock(*wanted, self.system.clock.monotonic_ms())
         if self._locks.is_full:
             self.system.rarely.warn("too many queues are locked", peer=request.peer.remote)
@@ -385,7 +388,9 @@ class Clients(Responder):
     @serves(RequestCode.UNLOCK_BATCH_MQ)
     def unlock(self, request: Request) -> RemotingCommand:
         """Gives queues back."""
-        self._locks.unlock(*self._wanted_locks(request))
+        wanted = self._wanted_locks(request)
+        self.begin_change()
+        self._locks.unlock(*wanted)
         return request.command.answer()
 
     def _wanted_locks(self, request: Request) -> tuple[str, str, Sequence[MessageQueue]]:

@@ -140,7 +140,7 @@ class ConsumeStats(QueueWorker):
     def _ask(self, request: Request, group: str | None = None, topic: str | None = None) -> None:
         self._to["consumer_offsets"].tell(TellOffsets(request, self.address, group, topic))
 
-    @handles(OffsetsTold)
+    @handles(OffsetsTold, reads_only=True)
     def on_offsets(self, message: OffsetsTold) -> None:
         """Now the question can be answered."""
         request = message.request

@@ -152,7 +152,7 @@ class ConsumerCalls(Responder):
         place = place_of(decode_record(data, check_crc=False))
         self._record_checker.tell(CheckRecord(place, found, self.address))
 
-    @handles(RecordChecked)
+    @handles(RecordChecked, reads_only=True)
     def on_checked(self, message: RecordChecked) -> None:
         """It is known whether it is a message at all."""
         found = message.token
@@ -227,7 +227,7 @@ class ConsumerCalls(Responder):
 
     # --- answers
 
-    @handles(CallDone)
+    @handles(CallDone, reads_only=True)
     def on_done(self, done: CallDone) -> None:
         """A consumer has answered, or will not."""
         if isinstance(done.context, _PassedOn):

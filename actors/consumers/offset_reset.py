@@ -81,7 +81,7 @@ class OffsetReset(QueueWorker):
         ask = TellOffsets(request, self.address, header.group, header.topic)
         self._consumer_offsets.tell(ask)
 
-    @handles(OffsetsTold)
+    @handles(OffsetsTold, reads_only=True)
     def on_offsets(self, message: OffsetsTold) -> None:
         """Now it is known from where; where to is looked for in each queue."""
         request = message.request

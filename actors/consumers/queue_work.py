@@ -52,7 +52,7 @@ class QueueWorker(Responder):
         self._times = QueueTimes(store.commit_log, store.damage, probe)
         self._patient_times = QueueTimes(store.commit_log, store.damage)
 
-    @handles(QueueWork)
+    @handles(QueueWork, reads_only=True)
     def work_on(self, work: QueueWork) -> None:
         """Does some of the jobs; the last of them answers."""
         try:

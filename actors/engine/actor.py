@@ -19,6 +19,8 @@ thousand connections would each pay for all the others. A system knows all of it
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
+from traceback import extract_tb
 from types import TracebackType
 from typing import Any, ClassVar, Literal, TypeAlias, TypeVar
 
@@ -28,7 +30,7 @@ from structlog import get_logger
 
 from actors.engine.address import Address, Handler
 from actors.engine.future import GuardedFuture
-from actors.engine.inbox import BatchEnd, Inbox, Refusable, Stop, refuse
+from actors.engine.inbox import BatchEnd, Inbox, Refusable, Stop, asker_of, refuse
 from actors.engine.interfaces import ActorDispatcher, System
 from actors.engine.timer import TimerHandle
 from storage.errors import StoreError
@@ -76,21 +78,35 @@ class Exited:
     failure: BaseException | None = None
     message_type: type | None = None
     """What it was handling when it failed; None for on_start, on_stop and sockets."""
+    serves_peer: bool = False
+    """Whether that message carried a peer's request or answer."""
 
     @property
     def name(self) -> str:
         return self.address.name
 
 
+FRAMES_SHOWN = 4
+REMARK_CHARS_MAX = 1000
+"""An exception's text may quote all that a peer sent."""
+
+
 class Interrupted(Exception):
     """Stands for a BaseException of a handler, which Pykka would take as the end of everything."""
 
 
-def handles(message_type: type[M]) -> Callable[[Callable[[A, M], None]], Callable[[A, M], None]]:
-    """Marks a method as the handler of exactly this type of message (not of its subclasses)."""
+def handles(
+    message_type: type[M], *, reads_only: bool = False
+) -> Callable[[Callable[[A, M], None]], Callable[[A, M], None]]:
+    """Mark a method as the handler of exactly this type of message (not of its subclasses).
+
+    `reads_only` promises that it changes nothing of its actor: if it fails, its message is refused
+    and the actor goes on (docs/decisions/0047).
+    """
 
     def mark(method: Callable[[A, M], None]) -> Callable[[A, M], None]:
         method.handles = message_type  # type: ignore[attr-defined]
+        method.reads_only = reads_only  # type: ignore[attr-defined]
         return method
 
     return mark
@@ -110,6 +126,8 @@ class Actor(ThreadingActor):
 
     handlers: ClassVar[dict[type, Handler]] = {}
     wants_batch_end: ClassVar[bool] = False
+    reading_handlers: ClassVar[frozenset[type]] = frozenset()
+    """The message types whose handlers change nothing of the actor."""
     _handler_names: ClassVar[dict[type, str]] = {}
 
     system: System
@@ -125,6 +143,7 @@ class Actor(ThreadingActor):
     """`can_stop` is not asked any more."""
     failure: BaseException | None = None
     failed_on: type | None = None
+    failed_for_peer: bool = False
     watched: tuple[()] | tuple[int] | set[int] = ()
     """File descriptors that the loop watches for this actor, a set if there are more than one; kept
     by the loop."""
@@ -140,6 +159,8 @@ class Actor(ThreadingActor):
         # by name, so that a method overridden without @handles is the one that is called
         cls.handlers = {kind: getattr(cls, name) for kind, name in cls._handler_names.items()}
         cls.wants_batch_end = BatchEnd in cls.handlers
+        reading = {kind for kind, name in own.items() if vars(cls)[name].reads_only}
+        cls.reading_handlers = (cls.reading_handlers - own.keys()) | reading
 
     # --- what an actor may override, besides its handlers
 
@@ -182,6 +203,29 @@ class Actor(ThreadingActor):
     def must_stop(self) -> bool:
         """Whether a stopping actor has come to its end. For dispatchers."""
         return self.stop_at_once or self.can_stop()
+
+    # --- failures
+
+    def survives(self, message: object) -> bool:
+        """Return whether a handler that failed on `message` cannot have changed this actor."""
+        return type(message) in self.reading_handlers
+
+    def fail_message(self, message: object, error: Exception) -> None:
+        """Refuse `message`, whose handler failed; log the bug. The actor goes on."""
+        self.address.failed += 1
+        remark, peer, kind = failure_text(error), asker_of(message), type(message).__name__
+        self.system.rarely.warn(
+            "request handler failed",
+            of=(self.name, kind),
+            actor=self.name,
+            message=kind,
+            peer=getattr(peer, "remote", None),
+            error=remark,
+            at=raised_at(error),
+            hint="this is a bug: report this line",
+        )
+        refuse(message, remark)
+        blame(peer)
 
     # --- messages every actor knows
 
@@ -266,9 +310,14 @@ class Actor(ThreadingActor):
             if self.stopping and not self.actor_stopped.is_set() and self.must_stop():
                 self._stop()
         except BaseException as error:
+            if isinstance(error, Exception) and self.survives(message):
+                self.fail_message(message, error)
+                return None
             self.failed_on = type(message)
+            self.failed_for_peer = asker_of(message) is not None
             self._handle_failure(type(error), error, error.__traceback__)
             refuse(message, self.remark())
+            blame(asker_of(message))
             if isinstance(error, Exception):
                 raise
             raise Interrupted(self.remark()) from error
@@ -304,7 +353,25 @@ class Actor(ThreadingActor):
         """What those are told whose messages this actor can no longer handle."""
         if self.failure is None:
             return f"{self.name} has stopped"
-        return f"{type(self.failure).__name__}: {self.failure}"
+        return failure_text(self.failure)
+
+
+def failure_text(error: BaseException) -> str:
+    """Return the type and the text of `error`, REMARK_CHARS_MAX characters at most."""
+    return f"{type(error).__name__}: {error}"[:REMARK_CHARS_MAX]
+
+
+def raised_at(error: BaseException) -> str:
+    """Return file and line of the innermost frames of `error`, the one that raised it first."""
+    frames = extract_tb(error.__traceback__)[-FRAMES_SHOWN:]
+    return " < ".join(f"{Path(each.filename).name}:{each.lineno}" for each in reversed(frames))
+
+
+def blame(peer: Any) -> None:
+    """Tell a peer's connection that a handler failed on what it sent; None: no peer sent it."""
+    note = getattr(peer, "note_failure", None)
+    if note is not None:
+        note()
 
 
 def _base_handlers() -> dict[type, str]:

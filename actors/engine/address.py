@@ -92,6 +92,7 @@ class Address:
         "__weakref__",
         "_append",
         "_mail",
+        "failed",
         "handled",
         "incarnation",
         "name",
@@ -104,6 +105,8 @@ class Address:
         self.name = name
         self.handled = 0
         """Messages handled under this name, over all restarts; without BatchEnd."""
+        self.failed = 0
+        """Messages refused because their handlers failed, while the actor went on."""
         self.incarnation = 0
         self.parent: Address | None = None
         """Who is told Started and Exited."""

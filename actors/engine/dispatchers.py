@@ -13,9 +13,9 @@ from typing import ClassVar, NamedTuple
 from pykka import ActorRegistry
 from structlog import get_logger
 
-from actors.engine.actor import Actor, Exited
+from actors.engine.actor import Actor, Exited, blame
 from actors.engine.address import Address, Receiver
-from actors.engine.inbox import Mail, refuse
+from actors.engine.inbox import Mail, asker_of, refuse
 from actors.engine.interfaces import HasFileno, SocketHandler, System
 from actors.engine.timer import TimerHandle, Timers
 
@@ -88,7 +88,11 @@ def report_exit(actor: Actor) -> None:
     if address.temporary:
         address.close(actor.remark())
     if address.parent is not None:
-        address.parent.tell(Exited(address, actor.incarnation, actor.failure, actor.failed_on))
+        address.parent.tell(
+            Exited(
+                address, actor.incarnation, actor.failure, actor.failed_on, actor.failed_for_peer
+            )
+        )
 
 
 @dataclass(slots=True)
@@ -229,6 +233,10 @@ class Stepper:
             self.system.give_up(f"the dispatcher failed: {type(error).__name__}: {error}")
             return
         if message is not None:
+            if isinstance(error, Exception) and receiver.survives(message):
+                receiver.fail_message(message, error)
+                return
+            receiver.failed_for_peer = asker_of(message) is not None
             if type(message) not in receiver.handlers:
                 error = TypeError(
                     f"{type(receiver).__name__} does not handle {type(message).__name__}"
@@ -240,6 +248,7 @@ class Stepper:
             receiver.on_failure(type(error), error, error.__traceback__)
         except Exception:  # it is dead already; the rest must be answered all the same
             log.exception("on_failure failed", actor=receiver.name)
+        blame(asker_of(message))
         self.gone(receiver)
 
     def must_raise(self, error: BaseException | None) -> bool:

@@ -104,6 +104,20 @@ def _refuse_envelope(envelope: Envelope[Any], remark: str) -> None:
             envelope.reply_to.set_exception((ActorDeadError, error, None))
 
 
+def asker_of(message: object) -> Any:
+    """Return the peer whose request or answer `message` carries; None if it serves no peer.
+
+    That peer is the message's own `peer`, or that of the request which it, or the context that
+    travels with it, keeps in a field `request`.
+    """
+    for name in ("request", "token", "context", "then", "message"):
+        peer = getattr(message, "peer", None)
+        if peer is not None:
+            return peer
+        message = getattr(message, name, message)
+    return getattr(message, "peer", None)
+
+
 class LoopMail:
     """The mail of all actors of the loop, in the order in which it was told."""
 

@@ -206,8 +206,8 @@ class Supervisor(Actor):
             pass  # for its group's sake: it is in the plan already
         elif not self._wants_restart(child):
             child.address.close(f"{child.spec.name} has stopped")
-        elif self._may_restart(child):
-            self._plan_restart(child, first=was == "starting")
+        elif self._may_restart(child, serves_peer=message.serves_peer):
+            self._plan_restart(child, first=was == "starting", serves_peer=message.serves_peer)
         self._done(child)
 
     @handles(Proceed)
@@ -313,8 +313,17 @@ class Supervisor(Actor):
         restart = child.spec.restart
         return restart == "permanent" or (restart == "transient" and child.failure is not None)
 
-    def _may_restart(self, child: Child) -> bool:
-        """Counts the failure; False if it was one too many."""
+    def _may_restart(self, child: Child, *, serves_peer: bool) -> bool:
+        """Count the failure; return False if there were too many.
+
+        A failure on what a peer sent counts for nothing: no peer may end this process, nor make
+        the pauses longer. That peer loses its connection (docs/decisions/0047).
+        """
+        if isinstance(child.failure, child.spec.fatal):
+            self._stop_trying(child.failure)
+            return False
+        if serves_peer:
+            return True
         now_ms = self.system.clock.monotonic_ms()
         if now_ms - child.failed_at_ms > FAILURES_WITHIN_MS:
             child.back_off_ms = BACK_OFF_FIRST_MS
@@ -323,17 +332,18 @@ class Supervisor(Actor):
         failures.append(now_ms)
         while failures[0] < now_ms - FAILURES_WITHIN_MS:
             failures.popleft()
-        failure = child.failure
-        if len(failures) > FAILURES_MAX or isinstance(failure, child.spec.fatal):
-            self._stop_trying(failure or RuntimeError(f"{child.spec.name} keeps ending"))
+        if len(failures) > FAILURES_MAX:
+            self._stop_trying(child.failure or RuntimeError(f"{child.spec.name} keeps ending"))
             return False
         return True
 
-    def _plan_restart(self, child: Child, *, first: bool) -> None:
+    def _plan_restart(self, child: Child, *, first: bool, serves_peer: bool) -> None:
         """Plans to stop the group, to pause, and to start it; at once or behind the plan."""
-        log.warning("restarting", actor=child.spec.name, in_ms=child.back_off_ms)
-        pause = self._pause_step(child.back_off_ms)
-        child.back_off_ms = min(child.back_off_ms * 2, BACK_OFF_MAX_MS)
+        pause_ms = BACK_OFF_FIRST_MS if serves_peer else child.back_off_ms
+        log.warning("restarting", actor=child.spec.name, in_ms=pause_ms)
+        pause = self._pause_step(pause_ms)
+        if not serves_peer:
+            child.back_off_ms = min(child.back_off_ms * 2, BACK_OFF_MAX_MS)
         if first:  # it was being started: everything behind it in the plan waits for it
             self._plan.extendleft([self._start_step(child), pause])
             return

@@ -52,6 +52,8 @@ class ActorFigures(NamedTuple):
     """Messages handled under this name, over all restarts."""
     incarnation: int
     """How often it has been started."""
+    failed_count: int = 0
+    """Messages refused because their handlers failed, while the actor went on."""
 
 
 class ActorSystem:
@@ -153,6 +155,7 @@ class ActorSystem:
                 queue.qsize() if (queue := address.own_queue()) is not None else depths[address],
                 address.handled,
                 address.incarnation,
+                address.failed,
             )
             for address in list(self._addresses.values())
         ]

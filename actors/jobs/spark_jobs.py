@@ -326,12 +326,15 @@ class SparkJobs(Responder):
         if header.name not in known:
             remark = f"there is no job {header.name}; there is {', '.join(known)}"
             raise RemoteError(ResponseCode.SYSTEM_ERROR, remark)
-        state = self._put(self._resolved(RunJob(header.name, arguments, lambda state: None)))
+        job = self._resolved(RunJob(header.name, arguments, lambda state: None))
+        self.begin_change()
+        state = self._put(job)
         return request.command.answer(body=body_of(state).encode())
 
     @serves(RequestCode.CANCEL_JOB)
     def on_cancel(self, request: Request) -> RemotingCommand:
         header = JobRunHeader.decode(request.command.fields)
+        self.begin_change()
         if not self._cancel(header.run):
             remark = f"there is no run {header.run} that waits or runs"
             raise RemoteError(ResponseCode.SYSTEM_ERROR, remark)

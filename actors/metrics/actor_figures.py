@@ -76,6 +76,11 @@ class ActorFamilies:
             "How often an actor was started again",
             [(text, max(0, each.incarnation - 1)) for text, each in named],
         )
+        page.counter(
+            "troupemq_request_handler_failures_total",
+            "Requests refused because of a bug in their handler, by actor",
+            [(text, each.failed_count) for text, each in named],
+        )
         self._loop(page)
 
     def _loop(self, page: MetricsPage) -> None:

@@ -123,7 +123,7 @@ class ClientFigures(Actor):
         else:
             self._done(serial)
 
-    @handles(CallDone)
+    @handles(CallDone, reads_only=True)
     def on_done(self, message: CallDone) -> None:
         """One has answered, or will not."""
         asked: _Asked = message.context

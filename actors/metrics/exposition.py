@@ -59,7 +59,7 @@ class Exposition(Actor):
         self._actors.look()
         self._port.tell(TakeTime(perf_counter()))
 
-    @handles(MakePage)
+    @handles(MakePage, reads_only=True)
     def on_make_page(self, message: MakePage) -> None:
         """Makes it, unless it was made a moment ago."""
         path, collect = message.key

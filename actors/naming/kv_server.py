@@ -55,6 +55,7 @@ class KvServer(BatchedTable):
         header = PutKvConfigHeader.decode(fields)
         if fault := key_fault(header.namespace) or key_fault(header.key):
             raise RemoteError(ResponseCode.SYSTEM_ERROR, fault)
+        self.begin_change()
         self.kv.put(header.namespace, header.key, header.value)
         self._is_put(request)
 
@@ -70,6 +71,7 @@ class KvServer(BatchedTable):
     @serves(RequestCode.DELETE_KV_CONFIG)
     def delete_kv(self, request: Request) -> None:
         header = KvConfigHeader.decode(request.command.fields)
+        self.begin_change()
         self.kv.delete(header.namespace, header.key)
         self._is_put(request)
 

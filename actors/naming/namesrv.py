@@ -131,6 +131,7 @@ class Namesrv(KvServer):
         is_new = self._routes.data_version(header.broker_address) is None
         now_ms = self.system.clock.monotonic_ms()
         origin = request.peer.peer_id, now_ms, holder_of(request.grant)
+        self.begin_change()
         answer = self._routes.register(header, topics, found.filter_servers, *origin)
         return self._registered(command, header, answer, is_new=is_new)
 
@@ -220,8 +221,10 @@ class Namesrv(KvServer):
         """It has waited long enough."""
         self._at_reader.has_back(message.held_bytes)
         self._is_passed_on = True
-        self.handler_of(message.message)(self, message.message)
-        self._is_passed_on = False
+        try:
+            self.handler_of(message.message)(self, message.message)
+        finally:
+            self._is_passed_on = False
 
     @serves(RequestCode.UNREGISTER_BROKER)
     def unregister(self, request: Request) -> RemotingCommand | None:
@@ -232,6 +235,7 @@ class Namesrv(KvServer):
         header = BrokerIdentityHeader.decode(request.command.fields)
         check_goodbye(self._routes, request.grant, header)
         name, address = header.broker_name, header.broker_address
+        self.begin_change()
         if self._routes.unregister(name, address, header.broker_id):
             self._tell("broker unregistered", header)
         return request.command.answer()
@@ -252,6 +256,7 @@ class Namesrv(KvServer):
         check_holder(self._routes, request.grant, header)
         address = header.broker_address
         changed = self._routes.is_changed(address, DataVersion.decode(request.command.body))
+        self.begin_change()
         if not changed:
             self._routes.touch(address, self.system.clock.monotonic_ms())
         known = self._routes.data_version(address)
@@ -263,6 +268,7 @@ class Namesrv(KvServer):
     @serves(RequestCode.WIPE_WRITE_PERM_OF_BROKER)
     def wipe_write_perm(self, request: Request) -> RemotingCommand:
         name = BrokerNameHeader.decode(request.command.fields).broker_name
+        self.begin_change()
         count = self._routes.wipe_write_perm(name)
         self._tell_change(request, "write permission wiped", broker=name, topics=count)
         return request.command.answer(fields=WipeWritePermResponseHeader(count).encode())
@@ -270,6 +276,7 @@ class Namesrv(KvServer):
     @serves(RequestCode.ADD_WRITE_PERM_OF_BROKER)
     def add_write_perm(self, request: Request) -> RemotingCommand:
         name = BrokerNameHeader.decode(request.command.fields).broker_name
+        self.begin_change()
         count = self._routes.add_write_perm(name)
         self._tell_change(request, "write permission added", broker=name, topics=count)
         return request.command.answer(fields=AddWritePermResponseHeader(count).encode())
@@ -342,6 +349,7 @@ class Namesrv(KvServer):
     @serves(RequestCode.DELETE_TOPIC_IN_NAMESRV)
     def delete_topic(self, request: Request) -> RemotingCommand:
         header = DeleteTopicInNamesrvHeader.decode(request.command.fields)
+        self.begin_change()
         self._routes.delete_topic(header.topic, header.cluster_name)
         self._tell_change(request, "topic deleted", topic=header.topic, cluster=header.cluster_name)
         return request.command.answer()

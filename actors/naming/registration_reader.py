@@ -144,7 +144,7 @@ class RegistrationReader(Actor):
 
     where: ClassVar[Where] = "thread"
 
-    @handles(ReadRegistration)
+    @handles(ReadRegistration, reads_only=True)
     def on_read(self, message: ReadRegistration) -> None:
         """Tells what it holds, in order."""
         request, header, to = message.request, message.header, message.reply_to

@@ -51,6 +51,10 @@ UNSENT_BYTES_MAX = 64 << 20
 COPIED_BYTES_MAX = 8 << 20
 """Of answers that a peer has not taken when their log file is deleted; past it, it is closed."""
 
+REQUEST_FAILURES_MAX = 5
+REQUEST_FAILURES_WITHIN_MS = 60_000.0
+"""A peer whose requests fail more often than this within that time loses its connection."""
+
 peer_ids = count(1)
 """Numbers for peers of every kind, connections and callers in this process."""
 
@@ -80,6 +84,11 @@ class CopyOut:
 @dataclass(slots=True)
 class StopReading:
     """The server is stopping: take no new requests, but send what is answered."""
+
+
+@dataclass(slots=True)
+class RequestFailed:
+    """A handler failed on what this peer sent: a bug that the peer has found."""
 
 
 @dataclass(slots=True)
@@ -137,6 +146,7 @@ class Connection(Actor):
         self._waits_for_turn = False
         self._has_left = False
         self._closed = False
+        self._failures_ms: tuple[float, ...] = ()
 
     # --- the peer's side
 
@@ -339,6 +349,21 @@ class Connection(Actor):
         self._close_reason = message.reason
         if not self._closed:
             self._flush()
+
+    def note_failure(self) -> None:
+        """Count a handler's failure on what this peer sent; any thread."""
+        self.address.tell(RequestFailed())
+
+    @handles(RequestFailed)
+    def on_request_failed(self, _: RequestFailed) -> None:
+        """Close the connection, behind its answers, if requests of it fail again and again."""
+        now_ms = self.system.clock.monotonic_ms()
+        oldest_ms = now_ms - REQUEST_FAILURES_WITHIN_MS
+        recent = [each for each in self._failures_ms if each > oldest_ms]
+        self._failures_ms = (*recent[-REQUEST_FAILURES_MAX:], now_ms)
+        if len(self._failures_ms) > REQUEST_FAILURES_MAX:
+            self._stopping = True  # what it has sent meanwhile is not read any more
+            self.on_close(Close("its requests fail again and again"))
 
     @property
     def is_open(self) -> bool:

@@ -32,7 +32,7 @@ class LongAnswers(Actor):
 
     where: ClassVar[Where] = "thread"
 
-    @handles(LongAnswer)
+    @handles(LongAnswer, reads_only=True)
     def on_answer(self, message: LongAnswer) -> None:
         """Encodes and answers."""
         answer_with(message.request, message.body)

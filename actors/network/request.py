@@ -44,6 +44,9 @@ class Peer(Protocol):
     def send(self, command: RemotingCommand) -> None:
         """Queues one command for this peer (a response, or a request of ours). Any thread."""
 
+    def note_failure(self) -> None:
+        """Count a handler's failure on what this peer sent; too many close it. Any thread."""
+
 
 @dataclass(slots=True)
 class Request:
@@ -99,6 +102,11 @@ class RequestGroup:
     handled_count: int = 0
     """How many of them are in good hands; the others are refused if their actor dies."""
 
+    @property
+    def peer(self) -> Peer:
+        """The peer that sent them all."""
+        return self.requests[0].peer
+
     def refuse(self, remark: str) -> None:
         """Answers those that are left with an error."""
         for request in self.requests[self.handled_count :]:
@@ -137,6 +145,9 @@ class Responder(Actor):
     """An actor that answers requests: one method per request code."""
 
     serves_codes: ClassVar[dict[int, Callable[[Any, Request], RemotingCommand | None]]] = {}
+    request_types: ClassVar[frozenset[type]]
+    """The messages whose handlers only pass a request to `on_request`."""
+    _is_changing = False
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -150,6 +161,7 @@ class Responder(Actor):
     @handles(Request)
     def on_request(self, request: Request) -> None:
         """Answers one request; the peer's mistakes become responses here."""
+        self._is_changing = False
         try:
             response = self.serves_codes[request.command.code](self, request)
         except RemoteError as error:
@@ -161,6 +173,19 @@ class Responder(Actor):
         if response is not None:
             request.respond(response)
 
+    def begin_change(self) -> None:
+        """Declare that a request's handler changes this actor's state from here on.
+
+        Until then a failure is the request's alone; afterwards it restarts the actor.
+        """
+        self._is_changing = True
+
+    def survives(self, message: object) -> bool:
+        """Return whether a handler failed before it changed anything."""
+        if type(message) in self.request_types:
+            return not self._is_changing
+        return super().survives(message)
+
     def tell_of(self, error: RemoteError, request: Request) -> None:
         """Tells the operator where a limit refuses."""
         if isinstance(error, LimitReached):
@@ -171,6 +196,9 @@ class Responder(Actor):
 
     def on_refused_oneway(self, request: Request, remark: str) -> None:
         """Nobody hears of this refusal; for those who have to tell the operator."""
+
+
+Responder.request_types = frozenset((Request,))
 
 
 def short_body(command: RemotingCommand) -> bytes | memoryview | None:

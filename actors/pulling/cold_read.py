@@ -46,7 +46,7 @@ class ColdRead(Actor):
 
     where: ClassVar[Where] = "thread"
 
-    @handles(ReadCold)
+    @handles(ReadCold, reads_only=True)
     def on_read(self, message: ReadCold) -> None:
         """Reads; the page cache keeps it."""
         started_ms = self.system.clock.monotonic_ms()

@@ -149,14 +149,14 @@ class PullMessage(Responder):
         self._pull(request, _FIRST)
         return None
 
-    @handles(Woken)
+    @handles(Woken, reads_only=True)
     def on_woken(self, message: Woken) -> None:
         """A held pull again; it is answered now, unless its first message is in doubt."""
         hold = message.hold
         again = _Pass(False, True, message.is_verified, hold.deadline_ms, message.is_over)
         self._pull(hold.request(), again)
 
-    @handles(ColdReadForPull)
+    @handles(ColdReadForPull, reads_only=True)
     def on_warm(self, message: ColdReadForPull) -> None:
         """A pull that had to wait for the disk."""
         self._pull(message.request, message.again)

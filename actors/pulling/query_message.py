@@ -91,7 +91,7 @@ class QueryMessage(Responder):
             raise RemoteError(ResponseCode.SYSTEM_ERROR, _NOTHING_AT % offset)
         return data
 
-    @handles(RecordChecked)
+    @handles(RecordChecked, reads_only=True)
     def on_checked(self, message: RecordChecked) -> None:
         """It is known whether it is a message at all."""
         viewed = message.token
@@ -110,7 +110,7 @@ class QueryMessage(Responder):
         self._reput.tell(WriteOutIndex(request, self.address))
         return None
 
-    @handles(IndexWritten)
+    @handles(IndexWritten, reads_only=True)
     def on_index_written(self, message: IndexWritten) -> None:
         """Now everything that was dispatched before the question can be found."""
         message.request.respond(self._found(message.request))

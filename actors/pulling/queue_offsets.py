@@ -73,7 +73,7 @@ class QueueOffsets(Responder):
         """When the first message that is still there was stored, ms; -1 for none."""
         return self._ask(request, self._earliest, 0)
 
-    @handles(AskAgain)
+    @handles(AskAgain, reads_only=True)
     def on_ask_again(self, message: AskAgain) -> None:
         """A question whose next step had to be read from the disk."""
         response = self._ask(message.request, message.question, message.step)

@@ -83,7 +83,7 @@ class RawRead(Responder):
         """Units alone: where records lie and how long they are."""
         self._read(request, ReadUnitsHeader.decode(request.command.fields), TRIES_MAX)
 
-    @handles(ReadAgain)
+    @handles(ReadAgain, reads_only=True)
     def on_again(self, message: ReadAgain) -> None:
         """The disk has been read."""
         try:

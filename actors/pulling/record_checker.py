@@ -31,7 +31,7 @@ class RecordChecker(Actor):
         self._units = UnitsOfRecords(store.consume_queues, store.dispatcher, probe)
         self._reput, self._cold_read = reput, cold_read
 
-    @handles(CheckRecord)
+    @handles(CheckRecord, reads_only=True)
     def on_check(self, message: CheckRecord) -> None:
         """Waits once for dispatch and once for the disk; then what there is counts."""
         units, place = self._units, message.place

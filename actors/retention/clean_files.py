@@ -283,6 +283,7 @@ class CleanFiles(Responder):
     @serves(RequestCode.DELETE_EXPIRED_COMMITLOG)
     def on_delete_expired(self, request: Request) -> RemotingCommand:
         """Old files go in the next rounds, whatever the hour."""
+        self.begin_change()
         self._cleaning.request()
         log.info("old log files go on request", peer=request.peer.remote)
         return request.command.answer()
@@ -290,6 +291,7 @@ class CleanFiles(Responder):
     @serves(RequestCode.LEASE_LOG)
     def on_lease(self, request: Request) -> RemotingCommand:
         """A reader needs old files for a while."""
+        self.begin_change()
         return self._keeping.answer(request.command)
 
     @serves(RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE)
@@ -314,6 +316,7 @@ class CleanFiles(Responder):
         )
 
     def _remove_queues(self, request: Request, topics: frozenset[str] | None) -> None:
+        self.begin_change()
         self._asked.append(request)
         self._to["reput"].tell(RemoveQueues(topics, self.address))
 

@@ -106,6 +106,7 @@ class ReplyMessage(Responder):
         header = SendMessageHeader.of_command(request.command)
         context = self._context(request, header)
         reply = _Reply(request, header, dict(self._constant_fields), context)
+        self.begin_change()
         self._under_way += 1
         try:
             self._rules.check_accepting(self.system.clock.now_ms())

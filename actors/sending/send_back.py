@@ -194,6 +194,7 @@ class SendBack(Responder):
         elif level == 0:
             level = _FIRST_LEVEL + record.reconsume_times
         own = self._copy(record, topic, queue_id, level)
+        self.begin_change()
         self._under_way += 1
         pairs = dict(find_pairs(record.properties))
         origin = pairs.get(RETRY_TOPIC.encode(), record.topic.encode()).decode("utf-8", "replace")

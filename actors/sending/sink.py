@@ -162,6 +162,7 @@ class Sink(Responder):
         except RefusedError as error:
             raise RemoteError(error.code, error.remark) from None
         put = _Put(request, lane, known)
+        self.begin_change()
         self._busy[lane] = put
         self._put_message.tell(
             InternalAppend(records, self.address, put, waits=True, is_chain=True)

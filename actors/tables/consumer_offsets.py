@@ -231,6 +231,7 @@ class ConsumerOffsets(TickedTable):
         header = UpdateConsumerOffsetHeader.decode(request.command.fields)
         group, topic, queue_id = header.consumer_group, header.topic, header.queue_id
         if request.command.is_oneway:
+            self.begin_change()
             self._commit(group, topic, queue_id, header.commit_offset, request.peer)
         else:
             check_topic_name(topic)  # 4.9.7 keeps them under any name and of any queue
@@ -239,6 +240,7 @@ class ConsumerOffsets(TickedTable):
                 raise RemoteError(ResponseCode.SYSTEM_ERROR, fault)
             if refusal := self._refusal(group, topic, queue_id):
                 raise refusal
+            self.begin_change()
             guard, peer = self._guard, request.peer
             moved = header.commit_offset != self._offset(group, topic, queue_id)
             if guard is not None and moved and not guard.is_member(group, peer):
@@ -269,6 +271,7 @@ class ConsumerOffsets(TickedTable):
             topics = [topic for topic, _ in self._keys(header.src_group)]
         view = self._consumers.value.get(header.src_group)
         subscribed = {} if view is None else view.subscriptions
+        self.begin_change()
         for topic in topics:
             assert topic is not None
             offsets = self._offsets.get(offset_key(topic, header.src_group))
@@ -282,7 +285,7 @@ class ConsumerOffsets(TickedTable):
         log.info("offsets cloned", group=header.src_group, to=header.dest_group, topics=topics)
         return request.command.answer()
 
-    @handles(TellOffsets)
+    @handles(TellOffsets, reads_only=True)
     def on_tell_offsets(self, message: TellOffsets) -> None:
         """Somebody counts how far groups are behind."""
         group, topic = message.group, message.topic

@@ -176,6 +176,7 @@ class GroupTable(BatchedTable):
         if fault := asked_group_fault(config):
             raise RemoteError(ResponseCode.SYSTEM_ERROR, fault)
         log.info("group updated", group=config.group_name, peer=request.peer.remote)
+        self.begin_change()
         self._put(config, lambda refusal: self.answer_saved(request, refusal))
         return None
 
@@ -186,6 +187,7 @@ class GroupTable(BatchedTable):
             raise RemoteError(ResponseCode.SYSTEM_ERROR, SLAVE_REFUSES)
         header = DeleteSubscriptionGroupHeader.decode(request.command.fields)
         log.info("group deleted", group=header.group_name, peer=request.peer.remote)
+        self.begin_change()
         if header.remove_offset:
             self._consumer_offsets.tell(ForgetOffsets(header.group_name))
         if self._groups.pop(header.group_name, None) is None:

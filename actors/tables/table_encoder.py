@@ -30,7 +30,7 @@ class TableEncoder(Actor):
 
     where: ClassVar[Where] = "thread"
 
-    @handles(EncodeAnswer)
+    @handles(EncodeAnswer, reads_only=True)
     def on_encode(self, message: EncodeAnswer) -> None:
         """Encodes and answers."""
         answer_with(message.request, message.body, message.fields)

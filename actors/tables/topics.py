@@ -303,6 +303,7 @@ class TopicTable(BatchedTable):
         if fault := asked_topic_fault(config):
             raise RemoteError(ResponseCode.SYSTEM_ERROR, fault)
         log.info("topic updated", topic=header.topic, peer=request.peer.remote)
+        self.begin_change()
         self._topics.put(config, self.system.clock.now_ms())
 
         version = self._topics.version
@@ -339,6 +340,7 @@ class TopicTable(BatchedTable):
         topic = TopicHeader.decode({"topic": "", **(request.command.fields or {})}).topic
         self._check_new(topic)
         log.info("topic deleted", topic=topic, peer=request.peer.remote)
+        self.begin_change()
         if not self._topics.delete(topic, self.system.clock.now_ms()):
             self._clean_files.tell(RemoveTopic(topic, request))
             return None

@@ -67,7 +67,7 @@ class HalfMessageList(Actor):
         super().__init__()
         self._store = store
 
-    @handles(ListOpen)
+    @handles(ListOpen, reads_only=True)
     def on_list(self, message: ListOpen) -> None:
         """What cannot be read any more is left out."""
         found = map(self._read, message.offsets)

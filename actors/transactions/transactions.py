@@ -158,6 +158,7 @@ class Transactions(Responder):
             header = EndTransactionHeader.decode(request.command.fields)
         if self._config.is_slave:
             return request.command.answer(ResponseCode.SLAVE_NOT_AVAILABLE, remark=NOT_SET)
+        self.begin_change()
         if header.commit_or_rollback != TRANSACTION_NONE:
             self._look_up(header.commit_log_offset, End(request, header))
         return None
@@ -179,6 +180,7 @@ class Transactions(Responder):
             _, offset = parse_message_id(header.msg_id or "")
         except ValueError:
             return request.command.answer(ResponseCode.SYSTEM_ERROR, remark=_RESUME_EXCEPTION)
+        self.begin_change()
         self._look_up(offset, _Resume(request))
         return None
 

@@ -42,6 +42,7 @@ class LocalClient:
         self.is_open = True
         self.received: list[RemotingCommand] = []
         """Requests that the broker sent to this client (notices)."""
+        self.failures = 0
 
         self._system = system
         self._service = service
@@ -49,6 +50,9 @@ class LocalClient:
         self._waiting: dict[int, Callable[[RemotingCommand], None]] = {}
 
     # --- the peer's side
+
+    def note_failure(self) -> None:
+        self.failures += 1
 
     def send(self, command: RemotingCommand) -> None:
         """Takes one answer or request of the broker."""

@@ -31,6 +31,10 @@ class RecordingPeer:
         self.host = pack_host(host, port)
         self.is_open = True
         self.received: list[RemotingCommand] = []
+        self.failures = 0
+
+    def note_failure(self) -> None:
+        self.failures += 1
 
     def send(self, command: RemotingCommand) -> None:
         self.received.append(command)
