@@ -93,6 +93,10 @@ FIRING: Mapping[str, tuple[int, Mapping[str, str]]] = {
         9,
         {'troupemq_actor_restarts_total{node_id="b",actor="a"}': "0+2x20"},
     ),
+    "RequestHandlerFailed": (
+        5,
+        {'troupemq_request_handler_failures_total{node_id="b",actor="a"}': "0 0 1x20"},
+    ),
     "SlaveBehind": (5, {'troupemq_slave_follows{node_id="b"}': "0x20"}),
     "Damage": (2, {'troupemq_damaged_ranges{node_id="b"}': "0 1x20"}),
     "AccessRefusedOften": (6, {'troupemq_auth_failures_total{node_id="b",reason="r"}': "0+50x20"}),
@@ -129,6 +133,7 @@ CALM = {
     'rocketmq_send_to_dlq_messages_total{topic="T",consumer_group="g"}': "7x600",
     'troupemq_handler_longest_seconds{node_id="b",actor="a",message="M"}': "0.01x600",
     'troupemq_actor_restarts_total{node_id="b",actor="a"}': "3x600",
+    'troupemq_request_handler_failures_total{node_id="b",actor="a"}': "2x600",
     'troupemq_slave_follows{node_id="b"}': "1x600",
     'troupemq_replica_lag_bytes{node_id="b",slave="s"}': "1000x600",
     'troupemq_damaged_ranges{node_id="b"}': "0x600",

@@ -156,7 +156,9 @@ def test_a9_to_a11_nobody_else_notices() -> None:
             assert line.is_closed()
             neighbour.send(pull_command())
             assert [answer.code for answer in neighbour.receive_now()] == [19]
-    assert [each for each in logs if each["event"] == "actor failed"] == []
+    assert [
+        each for each in logs if each["event"] in ("actor failed", "request handler failed")
+    ] == []
     reasons = [each["reason"] for each in logs if each["event"] == "connection closed"]
     assert len([each for each in reasons if each.startswith("bad frame: ")]) == len(CLOSED)
 

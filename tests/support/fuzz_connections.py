@@ -50,7 +50,9 @@ class AttackedBroker:
                 line.wind()
             self.made.system.advance(20)
             self._ask()
-        failed = [each for each in logs if each["event"] == "actor failed"]
+        failed = [
+            each for each in logs if each["event"] in ("actor failed", "request handler failed")
+        ]
         assert not failed, failed
 
     def _ask(self) -> None:

@@ -72,6 +72,7 @@ DAMAGE = (
     "topics found by their queues",
     "groups found by their topics and offsets",
     "actor failed",
+    "request handler failed",
 )
 MAKING = {
     Code.UPDATE_AND_CREATE_TOPIC,
