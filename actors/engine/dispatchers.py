@@ -224,6 +224,11 @@ class Stepper:
                 refuse(message, actor.remark())
         report_exit(actor)
 
+    def _socket_failed(self, owner: Actor, error: BaseException) -> None:
+        """Fail the actor that owns a socket: what its peer sent cannot end the process."""
+        owner.failed_for_peer = True
+        self._failed(owner, error, None)
+
     def _failed(self, receiver: Receiver, error: BaseException, message: object) -> None:
         """An exception came out of `receiver`; `message` is what it had in hand, or None."""
         if self.must_raise(error):

@@ -167,7 +167,7 @@ class Loop(Stepper):
                 if mask & EPOLLOUT and watches.get(fd) is watch:
                     watch.handler.on_writable()
             except BaseException as error:
-                self._failed(watch.owner, error, None)
+                self._socket_failed(watch.owner, error)
             after = perf_counter()
             if after - before > self._longest_s:
                 self._slow(watch.owner, "socket", (after - before) * 1000)

@@ -4,6 +4,8 @@ import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from select import EPOLLIN
+from socket import socket, socketpair
 from typing import Any
 
 import pytest
@@ -168,6 +170,36 @@ def test_failed_requests_are_counted_in_the_metrics(simulated_system: SimulatedS
     page = MetricsPage({})
     ActorFamilies(simulated_system).write(page)
     assert 'troupemq_request_handler_failures_total{actor="a"} 2' in text_of(page.packed())
+
+
+class Listening(Actor):
+    """Fails whenever its socket has something."""
+
+    def __init__(self, sock: socket) -> None:
+        super().__init__()
+        self._sock = sock
+
+    def on_start(self) -> None:
+        self.system.loop.watch(self._sock, EPOLLIN, self)
+
+    def on_readable(self) -> None:
+        raise Boom
+
+    def on_writable(self) -> None:
+        raise AssertionError("never asked for")
+
+
+def test_what_a_peer_sends_to_a_socket_does_not_end_the_process(
+    simulated_system: SimulatedSystem,
+) -> None:
+    near, far = socketpair()
+    with near, far:
+        simulated_system.start(ChildSpec("a", lambda _: Listening(near)))
+        for number in range(2 * FAILURES_MAX):
+            simulated_system.loop.make_ready(near, EPOLLIN)
+            simulated_system.advance(10)
+            assert simulated_system.address("a").incarnation == number + 2
+        assert simulated_system.gave_up is None
 
 
 # --- every handler

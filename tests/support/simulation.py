@@ -282,7 +282,7 @@ class Simulation(Stepper):
             if mask & EPOLLOUT and self._watches.get(fd) is watch:
                 watch.handler.on_writable()
         except BaseException as error:
-            self._failed(watch.owner, error, None)
+            self._socket_failed(watch.owner, error)
 
     def modify(self, sock: HasFileno, events: int) -> None:
         self._events[sock.fileno()] = events
