@@ -18,6 +18,10 @@ from protocol.message import (
 )
 from protocol.properties import PROPERTIES_BYTES_MAX
 from protocol.sysflag import BORN_HOST_V6, STORE_HOST_V6
+from protocol.topic_names import HALF_TOPIC, SCHEDULE_TOPIC
+
+CLOCK_TOPICS = frozenset((SCHEDULE_TOPIC.encode(), HALF_TOPIC.encode()))
+"""Topics whose messages wait for a time: their store timestamp is the clock's, not the log's."""
 
 
 @dataclass(slots=True, eq=False)
@@ -179,9 +183,11 @@ def encode_groups(
     store_timestamp: int,
     store_host: bytes,
     placed: list[Placed],
+    clock_ms: int | None = None,
 ) -> tuple[list[bytes], int, int]:
     """Encodes `groups[first:]`, as many as may lie between `offset` and `file_end`.
 
+    Messages of `CLOCK_TOPICS` get `clock_ms` as their store timestamp, if that is another one.
     Adds where each group lies to `placed`. Returns the pieces to be joined, the number of the
     first group that was left out, and the offset behind the last record. Callers have checked
     topic and properties against their limits: ValueError or IndexError is our own mistake.
@@ -194,7 +200,7 @@ def encode_groups(
     fixed_bytes_v4 = head_v4.size + PROPERTIES_LENGTH.size
     v6_more_bytes = head_v6.size - head_v4.size
     lengths, limit = _LENGTHS, file_end - BLANK_BYTES
-    topic, topic_piece = None, b""
+    topic, topic_piece, stored_ms = None, b"", store_timestamp
     pieces: list[bytes] = []
     add = pieces.append
     for number in range(first, len(groups)):
@@ -207,6 +213,9 @@ def encode_groups(
         if record.topic is not topic:
             topic = record.topic
             topic_piece = _with_length(topic)
+            stored_ms = store_timestamp
+            if clock_ms is not None and topic in CLOCK_TOPICS:
+                stored_ms = clock_ms
         body, properties, born_host = record.body, record.properties, record.born_host
         body_bytes = len(body)
         size = fixed_bytes_v4 + body_bytes + len(topic_piece) + len(properties)
@@ -221,7 +230,7 @@ def encode_groups(
         add(pack(
             size, RECORD_MAGIC, record.body_crc, record.queue_id, record.flag,
             record.queue_offset, offset, sys_flag, record.born_timestamp, born_host,
-            store_timestamp, store_host, record.reconsume_times, record.prepared_offset,
+            stored_ms, store_host, record.reconsume_times, record.prepared_offset,
             body_bytes,
         ))  # fmt: skip
         add(body)

@@ -71,7 +71,9 @@ class CommitLog:
         self.flushed_offset = 0
         """Everything below is on disk."""
         self.last_store_timestamp = 0
-        """Of the newest record, ms; the next one is not older."""
+        """The latest of all records, ms; no later record is older, but for `CLOCK_TOPICS`."""
+        self.last_clock_ms = 0
+        """The wall clock at the last append: the store timestamp of records of `CLOCK_TOPICS`."""
         self.flushed_store_timestamp = 0
         """Of the newest record known to be on disk, ms; for the checkpoint."""
         self.next_file_needed: int | None = None
@@ -134,7 +136,7 @@ class CommitLog:
         A group is one message, or a batch that must lie in one file. Fewer than asked: the next
         file is not there yet, `next_file_needed` says where it begins, and the caller keeps the
         rest. All records of a call have the same store timestamp, `last_store_timestamp`: `now_ms`,
-        or the log's newest if the clock has gone back.
+        or the log's latest if the clock has gone back. Records of `CLOCK_TOPICS` get `now_ms`.
 
         Raises StoreError when the disk fails: then nothing of this call is in the log.
         Raises ValueError for a group over `group_bytes_max`.
@@ -144,26 +146,28 @@ class CommitLog:
         timestamp = max(now_ms, self.last_store_timestamp)
         placed: list[Placed] = []
         try:
-            end = self._write(groups, timestamp, placed)
+            end = self._write(groups, timestamp, now_ms, placed)
         except BaseException as error:
             self._dirty_behind_end = True
             if isinstance(error, OSError):
                 raise store_error("cannot write to the commit log", error) from error
             raise
         if placed:
-            self.last_store_timestamp = timestamp
+            self.last_store_timestamp, self.last_clock_ms = timestamp, now_ms
             self._published = (end, timestamp)
             self.end_offset = end
         return placed
 
-    def _write(self, groups: Sequence[Group], timestamp: int, placed: list[Placed]) -> int:
+    def _write(
+        self, groups: Sequence[Group], timestamp: int, now_ms: int, placed: list[Placed]
+    ) -> int:
         """Writes one chunk per file and BLANK where it leaves one; returns the new end."""
         offset, number = self.end_offset, 0
         file = self.queue.find(offset)
         while file is not None:
             position = offset - file.first_offset
             pieces, number, end = encode_groups(
-                groups, number, offset, file.end_offset, timestamp, self.store_host, placed
+                groups, number, offset, file.end_offset, timestamp, self.store_host, placed, now_ms
             )
             if number == len(groups):
                 file.write(b"".join(pieces), position)
