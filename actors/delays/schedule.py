@@ -120,16 +120,23 @@ class Schedule(Actor):
             self._to["delay_offsets"].tell(WhereWasI(self._level, self.address))
             return
         self._offset = message.offset
-        self._note_missing_level()
+        self._note_start(is_known=message.is_known)
         self._look()
 
-    def _note_missing_level(self) -> None:
-        """Log that messages of a level are delivered that no setting names."""
+    def _note_start(self, *, is_known: bool) -> None:
+        """Log what the operator does not expect of the messages that wait."""
         queue = self._queues.get(SCHEDULE_TOPIC, self._level - 1)
-        if queue is None or self._level <= self._level_count:
+        if queue is None:
             return
         count = queue.max_offset - max(self._offset, queue.min_offset)
-        if count > 0:
+        if count > 0 and not is_known:
+            log.warning(
+                "delay offset unknown, level delivered from its first message",
+                level=self._level,
+                messages=count,
+                hint="delayOffset.json does not have the level: delivered messages may come again",
+            )
+        if count > 0 and self._level > self._level_count:
             log.warning(
                 "delay level not configured, its messages are delivered when due",
                 level=self._level,

@@ -13,6 +13,7 @@ from actors.dispatching.reput import WritesForbidden
 from protocol.codes import RequestCode
 from protocol.command import RemotingCommand
 from protocol.message import MessageRecord, decode_record, encode_record
+from storage.checking.store_check import StoreCheck
 from storage.dispatching.dispatch import delay_levels_ms
 from storage.errors import SyncFailed
 from storage.log.commit_log import PutRecord
@@ -94,11 +95,15 @@ def step(made: SimulatedBroker, ms: int) -> None:
     made.clock.set_wall(made.clock.now_ms() + ms)
 
 
+def started(made: SimulatedBroker) -> None:
+    made.start_ms = made.clock.now_ms()
+    made.start()
+
+
 def restarted(made: SimulatedBroker, levels: str) -> None:
     made.stop()
-    made.start_ms = made.clock.now_ms()
     made.store_config = replace(made.store_config, message_delay_level=levels)
-    made.start()
+    started(made)
 
 
 @pytest.mark.parametrize("step_ms", [2_000, 300_000, YEAR_MS])
@@ -229,6 +234,41 @@ def test_messages_of_a_removed_level_are_served_and_reported() -> None:
         made.system.advance(2_000)
     assert not [each for each in logs if each["log_level"] in ("warning", "error")]
     assert saved(made)[7] == 3
+    made.stop()
+
+
+def test_store_check_reports_messages_of_a_removed_level() -> None:
+    made = broker(message_delay_level=SHORT)
+    for _ in range(2):
+        delayed(made, b"gone", 7)
+    delayed(made, b"kept", 3)
+    made.system.advance(1_000)
+    made.stop()
+    assert not StoreCheck(made.disk, made.store_config).run().findings
+    report = StoreCheck(
+        made.disk, replace(made.store_config, message_delay_level="1s 5s 20s")
+    ).run()
+    assert report.is_clean
+    assert [each.text for each in report.findings] == [
+        "2 messages wait in level 7, which messageDelayLevel does not have (3 levels):"
+        " they are delivered when they are due"
+    ]
+
+
+def test_level_without_a_stored_offset_is_delivered_from_its_first_message_and_reported() -> None:
+    made = broker(message_delay_level=SHORT)
+    delayed(made, b"once", 1)
+    made.system.advance(2_000)
+    made.stop()
+    for path in (OFFSETS, f"{OFFSETS}.bak"):
+        if made.disk.exists(path):
+            made.disk.unlink(path)
+    with capture_logs() as logs:
+        started(made)
+        made.system.advance(1_000)
+    told = [each for each in logs if each["event"].startswith("delay offset unknown")]
+    assert [(each["level"], each["messages"]) for each in told] == [(1, 1)]
+    assert bodies(made) == [b"once", b"once"]
     made.stop()
 
 
