@@ -7,6 +7,7 @@ laid out as in protocol/message.py. What lies behind the end of the log is zeros
 Source: store/CommitLog.java.
 """
 
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 
 from protocol.message import MessageRecord, RecordHead, decode_record
@@ -30,6 +31,9 @@ from storage.log.reader import ONE_RECORD_BYTES, WINDOW_BYTES, LogReader, record
 __all__ = ["CommitLog", "Placed", "PutRecord", "prepare_file"]
 
 _NO_HOST = bytes(8)
+SET_BACK_STEP_MS = 1000
+SET_BACK_COUNT_MAX = 4096
+"""More than an hour of a clock that is behind."""
 
 
 def prepare_file(offset: int, config: StoreConfig, disk: Disk) -> MappedFile:
@@ -76,6 +80,8 @@ class CommitLog:
         """The wall clock at the last append: the store timestamp of records of `CLOCK_TOPICS`."""
         self.flushed_store_timestamp = 0
         """Of the newest record known to be on disk, ms; for the checkpoint."""
+        self.set_back: tuple[tuple[int, int], ...] = ()
+        """By offset, how far the clock was behind `last_store_timestamp` from there on, ms."""
         self.next_file_needed: int | None = None
         """Set when `append` stopped for want of a file: where that file begins."""
         self._published = (0, 0)
@@ -153,10 +159,25 @@ class CommitLog:
                 raise store_error("cannot write to the commit log", error) from error
             raise
         if placed:
+            if timestamp != now_ms or (self.set_back and self.set_back[-1][1]):
+                self._note_set_back(placed[0][0], timestamp - now_ms)
             self.last_store_timestamp, self.last_clock_ms = timestamp, now_ms
             self._published = (end, timestamp)
             self.end_offset = end
         return placed
+
+    def _note_set_back(self, offset: int, ms: int) -> None:
+        known_ms = self.set_back[-1][1] if self.set_back else 0
+        if abs(ms - known_ms) >= SET_BACK_STEP_MS or not ms:
+            self.set_back = (*self.set_back[1 - SET_BACK_COUNT_MAX :], (offset, ms))
+
+    def came_at(self, offset: int, store_timestamp: int) -> int:
+        """Return what the clock said when a record was stored, which may be before its time.
+
+        It is known of records that this process has appended.
+        """
+        number = bisect_right(self.set_back, (offset, 1 << 63)) if self.set_back else 0
+        return store_timestamp - self.set_back[number - 1][1] if number else store_timestamp
 
     def _write(
         self, groups: Sequence[Group], timestamp: int, now_ms: int, placed: list[Placed]

@@ -86,12 +86,24 @@ class QueueTimes:
 
     def stored_at(self, queue: ConsumeQueue | None, offset: int) -> int:
         """When the message at a queue offset was stored, ms; -1 where none is."""
+        return self._placed_at(queue, offset)[1]
+
+    def came_at(self, queue: ConsumeQueue | None, offset: int) -> int:
+        """Return what the clock said then, ms; -1 where no message is.
+
+        The store timestamp is later while the clock is behind that of the message before.
+        """
+        place, stored = self._placed_at(queue, offset)
+        return stored if stored < 0 else self._log.came_at(place, stored)
+
+    def _placed_at(self, queue: ConsumeQueue | None, offset: int) -> tuple[int, int]:
+        """Return physical offset and store timestamp; -1 where no message is."""
         unit = None
         if queue is not None and queue.min_offset <= offset < queue.max_offset:
             unit = self._unit_at(queue)(offset)
         if queue is None or unit is None:
-            return -1
-        return self._store_time(queue)(unit[0], unit[1], offset)
+            return -1, -1
+        return unit[0], self._store_time(queue)(unit[0], unit[1], offset)
 
     def _unit_at(self, queue: ConsumeQueue) -> UnitAt:
         probe = self._probe
