@@ -331,20 +331,6 @@ def test_a_wrong_key_too_often_closes_and_shuts_the_address_out_for_a_minute() -
     assert server.gate().grant(right)
 
 
-def test_address_is_shut_out_for_a_minute_although_the_clock_is_set() -> None:
-    wall, monotonic = [0], [0.0]
-    refusals = Refusals(lambda: wall[0], Rarely(lambda: monotonic[0]))
-    tries = new_guard(
-        Published(parse_texts({}, takes_samples=False)), {}, lambda: wall[0], refusals
-    ).tries
-    for _ in range(TRIES_MAX + 1):
-        tries.note("203.0.113.9", "shop")
-    wall[0] = 300_000
-    assert tries.is_shut_out("203.0.113.9", "shop")
-    wall[0], monotonic[0] = -300_000, MINUTE_MS + 1
-    assert not tries.is_shut_out("203.0.113.9", "shop")
-
-
 def test_refusals_are_counted_by_account_group_and_code() -> None:
     server = Server()
     pull = {"topic": "Secret", "consumerGroup": "shop"}
