@@ -65,6 +65,29 @@ def test_delay_is_counted_from_the_clock_after_it_was_ahead_for_one_send(step_ms
     made.stop()
 
 
+def test_queue_rebuilt_from_the_commit_log_has_the_same_due_times() -> None:
+    made = broker(message_delay_level=SHORT)
+    step(made, 300_000)
+    assert made.send(b"ahead", queue_id=1).code == 0
+    step(made, -300_000)
+    for _ in range(3):
+        delayed(made, b"late", 3)
+        made.system.advance(1_000)
+
+    def units() -> bytes:
+        queue = made.broker.store.consume_queues.get("SCHEDULE_TOPIC_XXXX", 2)
+        return b"" if queue is None else bytes(queue.units(0, 10))
+
+    before = units()
+    made.stop()
+    directory = f"{made.store_config.root}/consumequeue/SCHEDULE_TOPIC_XXXX/2"
+    for file in made.disk.listdir(directory):
+        made.disk.unlink(f"{directory}/{file}")
+    started(made)
+    assert len(before) == 60 and units() == before
+    made.stop()
+
+
 def test_retries_keep_their_delays_while_the_clock_steps_forth_and_back() -> None:
     """Sixteen of them took 15.5 s and ended in the dead letters."""
     made = broker(message_delay_level=SHORT)
