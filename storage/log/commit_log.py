@@ -11,6 +11,7 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 
 from protocol.message import MessageRecord, RecordHead, decode_record
+from storage.clock import later_time
 from storage.config import StoreConfig
 from storage.errors import OffsetError, SyncFailed, store_error
 from storage.files.disk import Disk
@@ -75,7 +76,7 @@ class CommitLog:
         self.flushed_offset = 0
         """Everything below is on disk."""
         self.last_store_timestamp = 0
-        """The latest of all records, ms; no later record is older, but for `CLOCK_TOPICS`."""
+        """Of the newest record, ms; the next one is not older (`later_time`)."""
         self.last_clock_ms = 0
         """The wall clock at the last append: the store timestamp of records of `CLOCK_TOPICS`."""
         self.flushed_store_timestamp = 0
@@ -142,14 +143,15 @@ class CommitLog:
         A group is one message, or a batch that must lie in one file. Fewer than asked: the next
         file is not there yet, `next_file_needed` says where it begins, and the caller keeps the
         rest. All records of a call have the same store timestamp, `last_store_timestamp`: `now_ms`,
-        or the log's latest if the clock has gone back. Records of `CLOCK_TOPICS` get `now_ms`.
+        or the log's newest if the clock has gone back by less than an hour. Records of
+        `CLOCK_TOPICS` get `now_ms`.
 
         Raises StoreError when the disk fails: then nothing of this call is in the log.
         Raises ValueError for a group over `group_bytes_max`.
         """
         if self._dirty_behind_end:
             self._clear_behind_end()
-        timestamp = max(now_ms, self.last_store_timestamp)
+        timestamp = later_time(self.last_store_timestamp, now_ms)
         placed: list[Placed] = []
         try:
             end = self._write(groups, timestamp, now_ms, placed)

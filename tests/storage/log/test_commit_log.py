@@ -152,6 +152,16 @@ def test_the_store_time_does_not_follow_a_clock_that_goes_back(log: Log) -> None
     assert log.log.last_store_timestamp == NOW_MS + 5
 
 
+def test_one_send_from_a_clock_far_ahead_does_not_stop_stored_times(log: Log) -> None:
+    """They stood still until the clock had caught up, which may be years."""
+    log.append(1, NOW_MS + 366 * 86_400_000)
+    log.append(1, NOW_MS)
+    log.append(1, NOW_MS + 5)
+    times = [head.store_timestamp for head in log.log.walk(0)]
+    assert times[1:] == [NOW_MS, NOW_MS + 5]
+    assert log.log.last_store_timestamp == NOW_MS + 5
+
+
 def test_time_at_which_a_record_came_is_known_while_the_clock_is_behind(log: Log) -> None:
     log.adopt_next()
     log.append(1, NOW_MS)
