@@ -5,7 +5,15 @@ deadlines, and never goes backwards.
 """
 
 from time import monotonic_ns, time_ns
-from typing import Protocol
+from typing import Final, Protocol
+
+SET_BACK_MS_MAX: Final = 3_600_000
+"""A clock that goes back further was wrong before, and its time is not kept."""
+
+
+def later_time(known_ms: int, now_ms: int) -> int:
+    """Return the time that follows `known_ms`: the later one, unless the clock was far ahead."""
+    return now_ms if known_ms - now_ms > SET_BACK_MS_MAX else max(known_ms, now_ms)
 
 
 class Clock(Protocol):

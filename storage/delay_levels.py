@@ -7,6 +7,9 @@ from re import ASCII
 from re import compile as compile_pattern
 
 _UNIT_MS = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+_SECOND_MS = 1000
+DELAY_MS_MAX = 366 * 86_400 * _SECOND_MS
+"""The longest delay that a due time may have by settings of before."""
 _LEVEL = compile_pattern(r"(\d+)([smhd])", ASCII)
 
 
@@ -19,3 +22,12 @@ def delay_levels_ms(text: str) -> tuple[int, ...]:
             raise ValueError(f"{word} is not a number and one of s, m, h, d")
         found.append(int(level[1]) * _UNIT_MS[level[2]])
     return tuple(found)
+
+
+def is_due_time(store_timestamp: int, code: int) -> bool:
+    """Return whether a tags code may be a due time by an earlier messageDelayLevel.
+
+    Delays are whole seconds, and no flipped bit makes one of another.
+    """
+    delay_ms = code - store_timestamp
+    return delay_ms % _SECOND_MS == 0 and 0 <= delay_ms <= DELAY_MS_MAX

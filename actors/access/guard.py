@@ -30,7 +30,8 @@ BROKER_KNOWN_MS = 600_000
 class TraceRate:
     """How much an account has left of its traces of this second."""
 
-    since_ms: int = 0
+    since_ms: float = -1000.0
+    """On the monotonic clock."""
     left_bytes: int = 0
 
 
@@ -50,16 +51,14 @@ class Guard:
     nobody: SecretKey = field(default_factory=lambda: SecretKey(token_hex()))
     """The secret of accounts that do not exist: a wrong name takes as long as a wrong secret."""
     traced: dict[str, TraceRate] = field(default_factory=dict)
-    broker_hosts: dict[str, tuple[int, str]] = field(default_factory=dict)
+    broker_hosts: dict[str, tuple[float, str]] = field(default_factory=dict)
     """From where a broker's account has asked something, when, and which: its slaves are there."""
 
     def takes_trace(self, access_key: str, size_bytes: int) -> bool:
         """Whether the account may send so much more to the trace topic in this second."""
         rate = self.traced.setdefault(access_key, TraceRate())
-        now_ms = self.now_ms()
-        if now_ms < rate.since_ms:  # the clock was set back
-            rate.since_ms = now_ms
-        if seconds := (now_ms - rate.since_ms) // 1000:
+        now_ms = self.refusals.rarely.now_ms()
+        if seconds := int(now_ms - rate.since_ms) // 1000:
             given = rate.left_bytes + seconds * TRACE_BYTES_PER_SECOND
             rate.since_ms, rate.left_bytes = now_ms, min(given, TRACE_BYTES_PER_SECOND)
         if rate.left_bytes <= 0:
@@ -71,7 +70,7 @@ class Guard:
         """A broker has shown itself."""
         if host not in self.broker_hosts and len(self.broker_hosts) >= BROKERS_MAX:
             del self.broker_hosts[min(self.broker_hosts, key=self.broker_hosts.__getitem__)]
-        self.broker_hosts[host] = self.now_ms(), access_key
+        self.broker_hosts[host] = self.refusals.rarely.now_ms(), access_key
 
     def may_replicate(self, host: str, *, follows: bool = False) -> bool:
         """Whether a slave may be there: a white address, or one where a broker is whose account is
@@ -83,7 +82,7 @@ class Guard:
         account = self.accounts.value.accounts.get(access_key)
         if account is None or not account.broker or not may_come_from(account, address):
             return False
-        return follows or self.now_ms() - seen_ms < BROKER_KNOWN_MS
+        return follows or self.refusals.rarely.now_ms() - seen_ms < BROKER_KNOWN_MS
 
     def granted(
         self,
@@ -168,7 +167,7 @@ def new_guard(
         rights,
         now_ms,
         refusals,
-        WrongTries(now_ms, refusals.rarely),
+        WrongTries(refusals.rarely.now_ms, refusals.rarely),
         is_white_admin=is_white_admin,
         reply_topic=reply_topic,
         trace_topic=trace_topic,

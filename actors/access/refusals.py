@@ -105,9 +105,9 @@ class Refusals:
 
 @dataclass(slots=True)
 class _Tries:
-    since_ms: int
+    since_ms: float
     count: int = 0
-    shut_until_ms: int = 0
+    shut_until_ms: float = 0
 
 
 class WrongTries:
@@ -117,7 +117,8 @@ class WrongTries:
     out with one who is wrong. All accounts that nobody knows count as one.
     """
 
-    def __init__(self, now_ms: Callable[[], int], rarely: Rarely) -> None:
+    def __init__(self, now_ms: Callable[[], float], rarely: Rarely) -> None:
+        """`now_ms` is a monotonic clock."""
         self._now_ms, self._rarely = now_ms, rarely
         self._found: dict[tuple[str, str], _Tries] = {}
 

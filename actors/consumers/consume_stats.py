@@ -247,7 +247,7 @@ class ConsumeStats(QueueWorker):
         consumed = times.stored_at(queue, offset - 1) if offset > 0 else first
         delay_ms = 0
         if offset < max_offset:
-            delay_ms = self.system.clock.now_ms() - times.stored_at(queue, offset)
+            delay_ms = max(0, self.system.clock.now_ms() - times.came_at(queue, offset))
         return QueueTimeSpan(
             self._name(config, queue_id),
             first,

@@ -44,6 +44,8 @@ class StartAt:
     """The answer to WhereWasI; None: nobody could say, ask again."""
 
     offset: int | None
+    is_known: bool = True
+    """The table has an offset for the level."""
 
 
 @dataclass(slots=True)
@@ -105,7 +107,8 @@ class DelayOffsets(TickedTable):
     @handles(WhereWasI)
     def on_where_was_i(self, message: WhereWasI) -> None:
         """A level begins, perhaps again."""
-        message.reply_to.tell(StartAt(self._offsets.get(message.level, 0)))
+        known = self._offsets.get(message.level)
+        message.reply_to.tell(StartAt(known or 0, known is not None))
 
     @handles(Delivered)
     def on_delivered(self, message: Delivered) -> None:

@@ -34,7 +34,7 @@ from protocol.topic_names import SCHEDULE_TOPIC
 from storage.dispatching.dispatch import delay_levels_ms
 from storage.message_store import MessageStore
 from storage.queues.consume_queue import ConsumeQueue
-from storage.reading.delayed import Due, DueMessage, DueReader
+from storage.reading.delayed import Due, DueMessage, DueReader, Far
 from storage.reading.page_probe import PageProbe
 
 log = get_logger(__name__)
@@ -50,6 +50,12 @@ that was due. Small ones wake every consumer for a message or two: 8,000 a secon
 RETRY_MS = 500.0
 VERIFY_MS = 5000.0
 """How long a doubt may take; then a message that cannot be read is skipped."""
+
+
+_FAR: Mapping[Far, str] = {
+    "clock": "the clock was set back after it was stored",
+    "settings": "messageDelayLevel had another delay for its level when it was stored",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +97,7 @@ class Schedule(Actor):
     ) -> None:
         super().__init__()
         self._queues = store.consume_queues
+        self._level_count = len(delay_levels_ms(store.config.message_delay_level))
         self._level, self._delay_ms = level, delay_ms
         self._probe = probe
         self._reader = DueReader(store.commit_log, store.damage, probe, level, delay_ms)
@@ -101,6 +108,7 @@ class Schedule(Actor):
         self._verified = -1
         self._verifying = -1
         self._failing = False
+        self._far: Far = ""
 
     def on_start(self) -> None:
         self._to["delay_offsets"].tell(WhereWasI(self._level, self.address))
@@ -112,7 +120,29 @@ class Schedule(Actor):
             self._to["delay_offsets"].tell(WhereWasI(self._level, self.address))
             return
         self._offset = message.offset
+        self._note_start(is_known=message.is_known)
         self._look()
+
+    def _note_start(self, *, is_known: bool) -> None:
+        """Log what the operator does not expect of the messages that wait."""
+        queue = self._queues.get(SCHEDULE_TOPIC, self._level - 1)
+        if queue is None:
+            return
+        count = queue.max_offset - max(self._offset, queue.min_offset)
+        if count > 0 and not is_known:
+            log.warning(
+                "delay offset unknown, level delivered from its first message",
+                level=self._level,
+                messages=count,
+                hint="delayOffset.json does not have the level: delivered messages may come again",
+            )
+        if count > 0 and self._level > self._level_count:
+            log.warning(
+                "delay level not configured, its messages are delivered when due",
+                level=self._level,
+                messages=count,
+                hint="messageDelayLevel has fewer levels than when they were stored",
+            )
 
     @handles(_Look)
     def on_look(self, _: _Look) -> None:
@@ -136,10 +166,16 @@ class Schedule(Actor):
         if queue is None or not self._is_inside(queue):
             self._sleep(None)
             return
-        now_ms = self.system.clock.now_ms()
+        clock = self.system.clock
         due = self._reader.read(
-            queue, self._offset, now_ms, verified=self._verified, cold_reads=cold_reads
+            queue,
+            self._offset,
+            clock.now_ms(),
+            clock.monotonic_ms(),
+            verified=self._verified,
+            cold_reads=cold_reads,
         )
+        self._note_far(due)
         if due.cold:
             again = _ColdReadForSchedule(self.address, cold_reads + 1)
             self._to["cold_read"].tell(ReadCold(due.cold, again, self.address))
@@ -241,6 +277,19 @@ class Schedule(Actor):
             self._offset = next_offset
             self._to["delay_offsets"].tell(Delivered(self._level, next_offset, end))
 
+    def _note_far(self, due: Due) -> None:
+        """Log once why messages are due later than their level says."""
+        if due.far and due.far != self._far:
+            log.warning(
+                "delayed message due late",
+                level=self._level,
+                offset=due.next_offset,
+                wait_ms=due.wait_ms,
+                reason=_FAR[due.far],
+            )
+        if due.far or due.wait_ms is None:
+            self._far = due.far
+
     def _note_failing(self, remark: str | None, *, is_failing: bool) -> None:
         if is_failing == self._failing:
             return
@@ -258,7 +307,7 @@ class Schedule(Actor):
 def schedule_children(
     store: MessageStore, recent_bytes: int, address: Callable[[str], Address]
 ) -> list[ChildSpec]:
-    """One for each delay level of the settings."""
+    """Return one for each delay level of the settings, and for each other level with messages."""
     names = ("put_message", "delay_offsets", "cold_read", "scrubber")
     to = {name: address(name) for name in names}
 
@@ -266,9 +315,13 @@ def schedule_children(
         return Schedule(store, level, delay_ms, PageProbe(store.commit_log, recent_bytes), to)
 
     delays_ms = delay_levels_ms(store.config.message_delay_level)
+    levels = dict(enumerate(delays_ms, 1))
+    for queue in store.consume_queues:
+        if queue.topic == SCHEDULE_TOPIC and not queue.is_empty:
+            levels.setdefault(queue.queue_id + 1, 0)
     return [
         ChildSpec(f"schedule_{level}", partial(new, level, delay_ms))
-        for level, delay_ms in enumerate(delays_ms, 1)
+        for level, delay_ms in sorted(levels.items())
     ]
 
 

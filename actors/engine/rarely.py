@@ -52,6 +52,10 @@ class Rarely:
         self._lines: dict[str, tuple[float, int]] = {}
         """Of what `may_tell`: since when, how many."""
 
+    def now_ms(self) -> float:
+        """Return the monotonic clock that lines are counted by."""
+        return self._now_ms()
+
     def warn(
         self,
         event: str,

@@ -293,7 +293,10 @@ class BrokerPage:
         where = labels({"storage_type": "local", "storage_medium": "disk"})
         first, end = log.min_offset(), log.end_offset
         record = log.read_record(first) if end > first else None
-        kept_ms = 0 if record is None else system.clock.now_ms() - record.store_timestamp
+        stored_ms = now_ms = system.clock.now_ms()
+        if record is not None:
+            stored_ms = log.came_at(first, record.store_timestamp)
+        kept_ms = max(0, now_ms - stored_ms)
         behind = max(0, end - self._from.following.dispatched_offset)
         for name, meaning, value in (
             ("storage_size_bytes", "Bytes of the log", end - first),

@@ -103,7 +103,7 @@ class Ages:
     def _stored_at(self, queue: ConsumeQueue, offset: int) -> int:
         for _ in range(COLD_TRIES):
             try:
-                return self._times.stored_at(queue, offset)
+                return self._times.came_at(queue, offset)
             except ColdPages as cold:
                 for part in cold.parts:
                     if not self._warm(part):

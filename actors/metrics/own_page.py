@@ -235,7 +235,8 @@ class OwnPage:
         waiting: list[tuple[str, float]] = []
         late: list[tuple[str, float]] = []
         offsets = self._from.tables.delay_offsets.value
-        for level in range(1, len(delay_levels_ms(store.config.message_delay_level)) + 1):
+        configured = range(1, len(delay_levels_ms(store.config.message_delay_level)) + 1)
+        for level in sorted({*configured, *offsets}):
             queue = store.consume_queues.get(SCHEDULE_TOPIC, level - 1)
             if queue is None:
                 continue

@@ -65,7 +65,7 @@ class QueueOffsets(Responder):
 
     @serves(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP)
     def on_search(self, request: Request) -> RemotingCommand | None:
-        """The offset of the message stored nearest to a time."""
+        """Answer with the first message stored at a time or later; the max offset without one."""
         return self._ask(request, self._search, 0)
 
     @serves(RequestCode.GET_EARLIEST_MSG_STORETIME)
@@ -83,7 +83,7 @@ class QueueOffsets(Responder):
     def _ask(self, request: Request, question: Question, step: int) -> RemotingCommand | None:
         """The answer; None when something has to be read first: then the question comes again.
 
-        A search needs some twenty steps; one that still meets the disk after so many more waits.
+        A search needs some forty steps; one that still meets the disk after so many more waits.
         """
         try:
             return question(request, self._times if step < STEPS_MAX else self._patient_times)

@@ -15,7 +15,7 @@ from actors.statistics.counts import SMALL_BYTES
 from actors.statistics.put_stats import PutStats
 from protocol.bodies import TopicConfig
 from protocol.sysflag import TRANSACTION_PREPARED
-from storage.log.append import AlikeParts, PutBatch, PutRecord
+from storage.log.append import CLOCK_TOPICS, AlikeParts, PutBatch, PutRecord
 from storage.log.commit_log import CommitLog
 from storage.queues.dispatch_entry import Dispatched, EntryRun, MixedEntries
 
@@ -28,7 +28,7 @@ class Record(PutRecord):
     keys: tuple[bytes, ...]
     """What the index gets: UNIQ_KEY, then the words of KEYS."""
     delay_ms: int = 0
-    """Above 0 the tags code is the store time and so much more: when the message is due."""
+    """Above 0 the tags code is the clock's time and so much more: when the message is due."""
     physical_offset: int = -1
     record_bytes: int = 0
 
@@ -120,7 +120,7 @@ class Appender:
         except BaseException:
             self._take_back(puts)
             raise
-        store_timestamp = self._log.last_store_timestamp
+        store_timestamp, clock_ms = self._log.last_store_timestamp, self._log.last_clock_ms
         entries: list[Dispatched] = []
         done = stored_bytes = 0
         for put, (offset, size) in zip(puts, placed, strict=False):
@@ -140,8 +140,8 @@ class Appender:
                         group.queue_offset,
                         offset,
                         size,
-                        store_timestamp + group.delay_ms if group.delay_ms else group.tags_code,
-                        store_timestamp,
+                        clock_ms + group.delay_ms if group.delay_ms else group.tags_code,
+                        clock_ms if group.topic in CLOCK_TOPICS else store_timestamp,
                         group.sys_flag,
                         group.keys,
                     )

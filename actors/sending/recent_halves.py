@@ -50,7 +50,7 @@ class RecentHalves:
 
     def stored(self) -> None:
         """The last append had the expected ones in it; one that found no room is not kept."""
-        stored_ms = self._log.last_store_timestamp
+        stored_ms = self._log.last_clock_ms
         for record in self.expected:
             if record.physical_offset < 0:
                 continue

@@ -187,7 +187,7 @@ class Statistics(Responder):
     @handles(_Tick)
     def on_tick(self, tick: _Tick) -> None:
         """Notes every counter."""
-        now_ms, zero = self.system.clock.now_ms(), Counts()
+        now_ms, zero = int(self.system.clock.monotonic_ms()), Counts()
         for key, counts in self._counted():
             history = self._history.get(key)
             if history is None:

@@ -78,7 +78,6 @@ class Round:
     """How far a round has come."""
 
     candidates: Sequence[PendingTransaction]
-    started_ms: int
     deadline_ms: float
     next: int = 0
     holds: bool = False
@@ -112,7 +111,7 @@ class Checks:
     def _reserved_ms(self) -> int:
         return self._store_config.file_reserved_hours * _MS_PER_HOUR
 
-    def begin(self, table: TransactionTable, now_ms: int, monotonic_ms: float) -> Round:
+    def begin(self, table: TransactionTable, monotonic_ms: float) -> Round:
         """A round over what is pending now."""
         candidates = table.pending(CANDIDATES_MAX)
         offsets = {pending.physical_offset for pending in candidates}
@@ -123,7 +122,7 @@ class Checks:
         }
         self.unreadable &= offsets
         self._probe.forget()
-        return Round(candidates, now_ms, monotonic_ms + ROUND_MS)
+        return Round(candidates, monotonic_ms + ROUND_MS)
 
     def is_over(self, checks: Round, monotonic_ms: float) -> bool:
         """Whether a round has come to its end, or to one of its limits."""
@@ -182,8 +181,7 @@ class Checks:
         if half is None:
             return
         is_given_up = self._is_too_old(half, now_ms)
-        is_older = half.record.store_timestamp < checks.started_ms
-        if not is_given_up and not (is_older and self._is_due(half, now_ms)):
+        if not is_given_up and not self._is_due(half, now_ms):
             checks.holds = True
             return
         own = half.given_up() if is_given_up else half.checked()

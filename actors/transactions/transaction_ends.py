@@ -205,7 +205,7 @@ class Ends:
         return waiting
 
     def _count(self, token: EndPut, *, is_commit: bool) -> None:
-        after_ms = self._now_ms() - token.stored_ms
+        after_ms = max(0, self._now_ms() - token.stored_ms)
         self._stats.ended(token.topic, is_commit=is_commit, after_ms=after_ms)
 
     def _refusal(self, result: InternalRecord, remark: str | None) -> tuple[int, str | None]:

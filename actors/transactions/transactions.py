@@ -267,7 +267,7 @@ class Transactions(Responder):
             return
         self._to["topics"].tell(CreateSystemTopic(HALF_TOPIC, 1))
         clock = self.system.clock
-        self._round = self._checks.begin(table, clock.now_ms(), clock.monotonic_ms())
+        self._round = self._checks.begin(table, clock.monotonic_ms())
         self._step()
 
     @handles(_NextStep)

@@ -1,6 +1,7 @@
 """The queues of a cluster, as name servers and brokers tell them: routes, ends, places by time."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping
+from functools import partial
 from time import monotonic
 from typing import TypeVar
 
@@ -14,13 +15,14 @@ from protocol.headers.offset import OffsetResponseHeader, QueueHeader, SearchOff
 from protocol.message import RecordError, decode_records
 from protocol.topic_names import REPLY_TOPIC_SUFFIX
 from remoting.line import ConnectionBroken, Line, NoAnswer, Refused, RemotingFailed
-from spark.source.offsets import Bounds, first_at_time, is_ordinary, no_topic, wants_topic
+from spark.source.offsets import Bounds, is_ordinary, no_topic, wants_topic
 from spark.source.options import Options, QueueName, broker_of, queue_text
 from spark.source.plan import QueueRange
 from spark.source.pulling import pull
 from spark.source.raw import NotServed, units
 from spark.source.splits import Units, offset_at_bytes, queue_bytes, tasks, tasks_by_rows
 from storage.errors import StoreError
+from storage.queues.time_search import first_at_time
 
 TASK_ROWS = 65_536
 """Of one task, where maxRecordsPerPartition says nothing."""
@@ -80,21 +82,13 @@ class Cluster:
         return max(0, self._offset(RequestCode.GET_MAX_OFFSET, name))
 
     def first_stored_at(self, name: QueueName, there: Bounds, timestamp_ms: int) -> int:
-        """As for a store. A broker names the nearest message, which may be the one before."""
+        """As for a store. 4.9.7 names the nearest message, which may be the one before."""
         header = SearchOffsetHeader(name[0], name[1], timestamp_ms, broker_of(name))
         command = RemotingCommand(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, header.encode())
         answer = self._ask(self._line(name), command)
         near = understood(OffsetResponseHeader.decode, answer.fields).offset
-        # Nearly always it is this message or the next: a few pulls instead of one for each halving.
-        first, end = max(there.first, near - 1), min(there.end, near + 2)
-        if first < end:
-            before = self._time_from(name, first, end)
-            behind = self._time_from(name, end - 1, end)
-            if (first == there.first or (before is not None and before[1] < timestamp_ms)) and (
-                end == there.end or (behind is not None and behind[1] >= timestamp_ms)
-            ):
-                there = Bounds(first, end)
-        return first_at_time(there, timestamp_ms, lambda at, end: self._time_from(name, at, end))
+        time_from = partial(self._time_from, name)
+        return first_at_time(time_from, timestamp_ms, there.first, there.end, near)
 
     @property
     def bulk(self) -> Collection[str]:

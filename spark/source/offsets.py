@@ -7,6 +7,7 @@ with that; what they ask for and the store has no more is a loss, which failOnDa
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from protocol.topic_names import DLQ_TOPIC_PREFIX, RETRY_TOPIC_PREFIX, is_system_topic
@@ -14,6 +15,7 @@ from spark.decoding.records import Queue
 from spark.decoding.store_files import Store
 from spark.source.options import EARLIEST, LATEST, Options, Position, QueueName, queue_text
 from storage.errors import StoreError
+from storage.queues.time_search import first_at_time
 
 _BACKWARDS = 64
 """Units looked at for the last whole one; four times as many at each further step."""
@@ -107,28 +109,8 @@ def queue_end(queue: Queue, known_end: int = 0) -> int:
 
 
 def first_stored_at(queue: Queue, there: Bounds, timestamp_ms: int) -> int:
-    """The first message stored then or later, the end if there is none.
-
-    Supposes that store timestamps rise along the queue, as the broker's clock does.
-    """
-    return first_at_time(there, timestamp_ms, lambda first, end: _time_from(queue, first, end))
-
-
-def first_at_time(
-    there: Bounds,
-    timestamp_ms: int,
-    time_from: Callable[[int, int], tuple[int, int] | None],
-) -> int:
-    """By halves; `time_from` tells offset and time of the first message of a range."""
-    low, high = there.first, there.end
-    while low < high:
-        middle = (low + high) // 2
-        found = time_from(middle, high)
-        if found is None or found[1] >= timestamp_ms:
-            high = middle
-        else:
-            low = found[0] + 1
-    return low
+    """The first message stored then or later, the end if there is none."""
+    return first_at_time(partial(_time_from, queue), timestamp_ms, there.first, there.end)
 
 
 def _time_from(queue: Queue, first: int, end: int) -> tuple[int, int] | None:

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from protocol.message import RecordHead
+from protocol.topic_names import SCHEDULE_TOPIC
 from storage.checking.index_check import checks_of
 from storage.checking.store_layout import LogExtent, index_names, log_extent, queue_extents
 from storage.checking.table_check import TableSettings, table_findings
@@ -36,6 +37,7 @@ from storage.recovery.recovery_report import RecoveryReport
 from storage.recovery.start_findings import made_anew
 from storage.scrub.round import Scrub
 from storage.scrub.units import Findings, QueueKey, ScrubCounts
+from storage.tables.delay_offsets import parse_delay_offsets
 from storage.tables.json_config import load, parsed_object
 from storage.transactions.table import TransactionTable
 
@@ -169,7 +171,21 @@ class StoreCheck:
         if extent.stale_bytes and report.log_end == extent.end:
             report.note("commit log", f"behind its end, {extent.end}, not all is zeros")
         self._sum_up(self._compare(queues.ends))
+        self._missing_levels(queues.ends)
         return extent
+
+    def _missing_levels(self, queue_ends: Mapping[QueueKey, int]) -> None:
+        """Note the messages that wait in delay levels which messageDelayLevel does not name."""
+        path = f"{self._config.config_dir}/delayOffset.json"
+        table = load(self._disk, path, parse_delay_offsets).value
+        offsets = {} if table is None else table.offset_table
+        count = len(delay_levels_ms(self._config.message_delay_level))
+        for (topic, queue_id), end in sorted(queue_ends.items()):
+            waiting = end - offsets.get(queue_id + 1, 0)
+            if topic == SCHEDULE_TOPIC.encode() and queue_id >= count and waiting > 0:
+                text = f"{waiting} messages wait in level {queue_id + 1}, which messageDelayLevel"
+                text += f" does not have ({count} levels): they are delivered when they are due"
+                self.report.note("delayed messages", text)
 
     def _compare(self, queue_ends: Mapping[QueueKey, int]) -> ScrubCounts:
         """Log and queues against each other; notes what is wrong, fills the damage."""

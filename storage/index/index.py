@@ -15,7 +15,7 @@ from storage.clock import Clock
 from storage.config import StoreConfig
 from storage.errors import StoreError
 from storage.files.disk import Disk
-from storage.index.index_file import IndexFile
+from storage.index.index_file import CLOCK_STEP_MS, IndexFile
 from storage.index.key_columns import KeyColumns, KeyPart
 from storage.index.key_hash import TopicHashes
 from storage.queues.dispatch_entry import Dispatched, DispatchEntry, single_entries
@@ -331,9 +331,9 @@ class Index:
         wanted = min(max_count, self._config.max_query_count)
         found = result.physical_offsets
         for file in reversed(files):
-            if file.overlaps(begin_ms, end_ms):
+            if file.overlaps(begin_ms - CLOCK_STEP_MS, end_ms + CLOCK_STEP_MS):
                 found += file.find(key_hash, wanted - len(found), begin_ms, end_ms)
-            if file.begin_timestamp < begin_ms or len(found) >= wanted:
+            if file.begin_timestamp < begin_ms - CLOCK_STEP_MS or len(found) >= wanted:
                 break
         return result
 

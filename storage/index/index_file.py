@@ -30,6 +30,8 @@ from storage.index.index_layout import (
 _ENTRY_WORDS = ENTRY_BYTES // 4
 _MUST_SWAP = byteorder == "little"
 assert array("I").itemsize == 4 and array("Q").itemsize == 8
+CLOCK_STEP_MS = 600_000
+"""How far the clock may have been set back: so much older entries may follow a newer one."""
 
 
 def _in_file_order(words: "array[int]") -> "array[int]":
@@ -307,7 +309,7 @@ class IndexFile:
                 break
             if entry_hash == key_hash and begin_ms <= stored_ms <= end_ms:
                 found.append(physical_offset)
-            if stored_ms < begin_ms:
+            if stored_ms < begin_ms - CLOCK_STEP_MS:
                 break
             number, limit = previous, number  # a chain only leads back: no loop in a broken file
         return found

@@ -1,6 +1,6 @@
 """Turns messages into the bytes of a log, a chunk at a time: the hot half of an append."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import repeat
@@ -18,6 +18,10 @@ from protocol.message import (
 )
 from protocol.properties import PROPERTIES_BYTES_MAX
 from protocol.sysflag import BORN_HOST_V6, STORE_HOST_V6
+from protocol.topic_names import HALF_TOPIC, SCHEDULE_TOPIC
+
+CLOCK_TOPICS = frozenset((SCHEDULE_TOPIC.encode(), HALF_TOPIC.encode()))
+"""Topics whose messages wait for a time: their store timestamp is the clock's, not the log's."""
 
 
 @dataclass(slots=True, eq=False)
@@ -171,6 +175,16 @@ def _with_length(topic: bytes) -> bytes:
     return bytes((len(topic),)) + topic
 
 
+@lru_cache(maxsize=2)
+def _heads_of(store_host_bytes: int) -> tuple[int, Struct, int, Callable[..., bytes]]:
+    """Return the store host's flag, the head for a born host of IPv4, and for one of IPv6 how many
+    bytes longer its head is, and what packs it."""
+    store_v6 = store_host_bytes == HOST_V6_BYTES
+    head_v4, head_v6 = HEADS[2:] if store_v6 else HEADS[:2]
+    flag = STORE_HOST_V6 if store_v6 else 0
+    return flag, head_v4, head_v6.size - head_v4.size, head_v6.pack
+
+
 def encode_groups(
     groups: Sequence[Group],
     first: int,
@@ -179,22 +193,20 @@ def encode_groups(
     store_timestamp: int,
     store_host: bytes,
     placed: list[Placed],
+    clock_ms: int = 0,
 ) -> tuple[list[bytes], int, int]:
     """Encodes `groups[first:]`, as many as may lie between `offset` and `file_end`.
 
+    Messages of `CLOCK_TOPICS` get `clock_ms` as their store timestamp, if it is told.
     Adds where each group lies to `placed`. Returns the pieces to be joined, the number of the
     first group that was left out, and the offset behind the last record. Callers have checked
     topic and properties against their limits: ValueError or IndexError is our own mistake.
     """
     # One loop with local names, all pieces in one flat list: 0.5 µs a record of 300 bytes.
-    store_v6 = len(store_host) == HOST_V6_BYTES
-    store_flag = STORE_HOST_V6 if store_v6 else 0
-    head_v4, head_v6 = HEADS[2:] if store_v6 else HEADS[:2]
-    pack_v4, pack_v6 = head_v4.pack, head_v6.pack
-    fixed_bytes_v4 = head_v4.size + PROPERTIES_LENGTH.size
-    v6_more_bytes = head_v6.size - head_v4.size
+    store_flag, head_v4, v6_more_bytes, pack_v6 = _heads_of(len(store_host))
+    pack_v4, fixed_bytes_v4 = head_v4.pack, head_v4.size + PROPERTIES_LENGTH.size
     lengths, limit = _LENGTHS, file_end - BLANK_BYTES
-    topic, topic_piece = None, b""
+    topic, topic_piece, stored_ms = None, b"", store_timestamp
     pieces: list[bytes] = []
     add = pieces.append
     for number in range(first, len(groups)):
@@ -207,6 +219,8 @@ def encode_groups(
         if record.topic is not topic:
             topic = record.topic
             topic_piece = _with_length(topic)
+            is_timed = clock_ms > 0 and topic in CLOCK_TOPICS
+            stored_ms = clock_ms if is_timed else store_timestamp
         body, properties, born_host = record.body, record.properties, record.born_host
         body_bytes = len(body)
         size = fixed_bytes_v4 + body_bytes + len(topic_piece) + len(properties)
@@ -221,7 +235,7 @@ def encode_groups(
         add(pack(
             size, RECORD_MAGIC, record.body_crc, record.queue_id, record.flag,
             record.queue_offset, offset, sys_flag, record.born_timestamp, born_host,
-            store_timestamp, store_host, record.reconsume_times, record.prepared_offset,
+            stored_ms, store_host, record.reconsume_times, record.prepared_offset,
             body_bytes,
         ))  # fmt: skip
         add(body)

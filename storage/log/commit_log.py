@@ -7,9 +7,11 @@ laid out as in protocol/message.py. What lies behind the end of the log is zeros
 Source: store/CommitLog.java.
 """
 
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 
 from protocol.message import MessageRecord, RecordHead, decode_record
+from storage.clock import later_time
 from storage.config import StoreConfig
 from storage.errors import OffsetError, SyncFailed, store_error
 from storage.files.disk import Disk
@@ -30,6 +32,9 @@ from storage.log.reader import ONE_RECORD_BYTES, WINDOW_BYTES, LogReader, record
 __all__ = ["CommitLog", "Placed", "PutRecord", "prepare_file"]
 
 _NO_HOST = bytes(8)
+SET_BACK_STEP_MS = 1000
+SET_BACK_COUNT_MAX = 4096
+"""More than an hour of a clock that is behind."""
 
 
 def prepare_file(offset: int, config: StoreConfig, disk: Disk) -> MappedFile:
@@ -71,9 +76,13 @@ class CommitLog:
         self.flushed_offset = 0
         """Everything below is on disk."""
         self.last_store_timestamp = 0
-        """Of the newest record, ms; the next one is not older."""
+        """Of the newest record, ms; the next one is not older (`later_time`)."""
+        self.last_clock_ms = 0
+        """The wall clock at the last append: the store timestamp of records of `CLOCK_TOPICS`."""
         self.flushed_store_timestamp = 0
         """Of the newest record known to be on disk, ms; for the checkpoint."""
+        self.set_back: tuple[tuple[int, int], ...] = ()
+        """By offset, how far the clock was behind `last_store_timestamp` from there on, ms."""
         self.next_file_needed: int | None = None
         """Set when `append` stopped for want of a file: where that file begins."""
         self._published = (0, 0)
@@ -134,36 +143,54 @@ class CommitLog:
         A group is one message, or a batch that must lie in one file. Fewer than asked: the next
         file is not there yet, `next_file_needed` says where it begins, and the caller keeps the
         rest. All records of a call have the same store timestamp, `last_store_timestamp`: `now_ms`,
-        or the log's newest if the clock has gone back.
+        or the log's newest if the clock has gone back by less than an hour. Records of
+        `CLOCK_TOPICS` get `now_ms`.
 
         Raises StoreError when the disk fails: then nothing of this call is in the log.
         Raises ValueError for a group over `group_bytes_max`.
         """
         if self._dirty_behind_end:
             self._clear_behind_end()
-        timestamp = max(now_ms, self.last_store_timestamp)
+        timestamp = later_time(self.last_store_timestamp, now_ms)
         placed: list[Placed] = []
         try:
-            end = self._write(groups, timestamp, placed)
+            end = self._write(groups, timestamp, now_ms, placed)
         except BaseException as error:
             self._dirty_behind_end = True
             if isinstance(error, OSError):
                 raise store_error("cannot write to the commit log", error) from error
             raise
         if placed:
-            self.last_store_timestamp = timestamp
+            if timestamp != now_ms or (self.set_back and self.set_back[-1][1]):
+                self._note_set_back(placed[0][0], timestamp - now_ms)
+            self.last_store_timestamp, self.last_clock_ms = timestamp, now_ms
             self._published = (end, timestamp)
             self.end_offset = end
         return placed
 
-    def _write(self, groups: Sequence[Group], timestamp: int, placed: list[Placed]) -> int:
+    def _note_set_back(self, offset: int, ms: int) -> None:
+        known_ms = self.set_back[-1][1] if self.set_back else 0
+        if abs(ms - known_ms) >= SET_BACK_STEP_MS or not ms:
+            self.set_back = (*self.set_back[1 - SET_BACK_COUNT_MAX :], (offset, ms))
+
+    def came_at(self, offset: int, store_timestamp: int) -> int:
+        """Return what the clock said when a record was stored, which may be before its time.
+
+        It is known of records that this process has appended.
+        """
+        number = bisect_right(self.set_back, (offset, 1 << 63)) if self.set_back else 0
+        return store_timestamp - self.set_back[number - 1][1] if number else store_timestamp
+
+    def _write(
+        self, groups: Sequence[Group], timestamp: int, now_ms: int, placed: list[Placed]
+    ) -> int:
         """Writes one chunk per file and BLANK where it leaves one; returns the new end."""
         offset, number = self.end_offset, 0
         file = self.queue.find(offset)
         while file is not None:
             position = offset - file.first_offset
             pieces, number, end = encode_groups(
-                groups, number, offset, file.end_offset, timestamp, self.store_host, placed
+                groups, number, offset, file.end_offset, timestamp, self.store_host, placed, now_ms
             )
             if number == len(groups):
                 file.write(b"".join(pieces), position)

@@ -33,7 +33,6 @@ from storage.queues.queue_units import (
     voted_first_behind,
 )
 from storage.queues.stored_units import StoredUnits
-from storage.queues.time_search import StoreTime, UnitAt, nearest_in_time
 
 __all__ = ["FILLER_BYTES", "UNIT", "UNIT_BYTES", "ConsumeQueue", "Unit"]
 
@@ -182,36 +181,6 @@ class ConsumeQueue(StoredUnits):
         if queue_offset == self.max_offset - 1:
             self.max_physical_offset = physical_offset + record_bytes
         self._overwrite(queue_offset, _PACK(physical_offset, record_bytes, tags_code))
-
-    # -- reading ------------------------------------------------------------------------------
-
-    def offset_by_time(
-        self,
-        timestamp: int,
-        store_time: StoreTime,
-        min_physical: int,
-        unit_at: UnitAt | None = None,
-    ) -> int:
-        """The queue offset whose message was stored nearest to `timestamp` (ms).
-
-        Only the first file changed at or after `timestamp` is searched, the last one if none was:
-        so times of change of files matter. 0 without units, and where a record cannot be read.
-        """
-        firsts = self.file_firsts()
-        if not firsts:
-            return 0
-        chosen = firsts[-1]
-        for first in firsts[:-1]:
-            if first not in self._file_firsts:
-                self.write_out()
-            if self._files.disk.modified_ms(self._path(first)) >= timestamp:
-                chosen = first
-                break
-        low = max(self.min_offset, chosen)
-        high = min(chosen + self._file_units, self.max_offset) - 1
-        unit_at = unit_at or self.unit
-        found = nearest_in_time(unit_at, store_time, timestamp, min_physical, low, high)
-        return self.min_offset if found is None else found
 
     # -- start-up -----------------------------------------------------------------------------
 

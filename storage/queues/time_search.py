@@ -1,70 +1,74 @@
-"""Finds the message of one queue file that was stored nearest to a moment.
+"""Find the first message of a queue that was stored at a time or later.
 
-RocketMQ takes the first unit that it cannot follow for the end of its search; here it is passed
-over: a hole, or a damaged record, says nothing about its neighbours.
+Stored times rise along a queue of ours.  4.9.7 stores what the clock says, and repeats times where
+that was set back: a search by halves alone could then skip messages, so it looks behind itself.
 
-Source: store/ConsumeQueue.java (getOffsetInQueueByTime).
+Source: store/ConsumeQueue.java (getOffsetInQueueByTime), which finds the nearest message.
 """
 
 from collections.abc import Callable
 from typing import Final, TypeAlias
 
-StoreTime: TypeAlias = Callable[[int, int, int], int]
-"""Store timestamp (ms) of the record at (physical offset, size) that has this queue offset;
+TimeFrom: TypeAlias = Callable[[int, int], tuple[int, int] | None]
+"""Queue offset and store timestamp (ms) of the first readable message of [first, end).
 
-negative if it is not there."""
+None if none near `first` can be read; (end, `NEVER`) if none of all can."""
 
-UnitAt: TypeAlias = Callable[[int], tuple[int, int, int] | None]
-"""(physical offset, record size, tags code) of a queue offset."""
-
-PASSED_OVER_MAX: Final = 4096
-"""Units looked at for one that can be followed, at each step."""
-
-_GONE: Final = -2
+NEVER: Final = 1 << 63
+"""Later than every store timestamp."""
 
 
-def nearest_in_time(
-    unit_at: UnitAt, store_time: StoreTime, timestamp: int, min_physical: int, low: int, high: int
-) -> int | None:
-    """The queue offset in [low, high] whose message was stored nearest to `timestamp`.
+def first_at_time(
+    time_from: TimeFrom, timestamp: int, first: int, end: int, near: int | None = None
+) -> int:
+    """Return the queue offset of the first message in [first, end) stored at `timestamp` or later.
 
-    An exact match wins; between two messages the nearer one, the earlier if both are as near.
-    Records below `min_physical` are gone: None if all are, or if none can be followed. 0 if there
-    is no unit where one should be.
+    Return `end` if there is none. Where messages right before it cannot be read, return the first
+    of these, for it may be the one. `near` is the answer of a broker to the same question: 4.9.7
+    names the nearest message, or any of those of that millisecond.
     """
-    left = right = left_time = right_time = -1
-    while low <= high:
+    if near is not None:
+        first, end = _around(time_from, timestamp, near, first, end)
+    found = _by_halves(time_from, timestamp, first, end)
+    while (earlier := _earlier(time_from, timestamp, first, found)) is not None:
+        found = _by_halves(time_from, timestamp, first, earlier)
+    return found
+
+
+def _around(
+    time_from: TimeFrom, timestamp: int, near: int, first: int, end: int
+) -> tuple[int, int]:
+    """Return the part to search: the messages beside `near` where these are the right ones."""
+    low, high = max(first, near - 1), min(end, near + 2)
+    if low < high:
+        before, behind = time_from(low, high), time_from(high - 1, high)
+        if (low == first or (before is not None and before[1] < timestamp)) and (
+            high == end or (behind is not None and behind[1] >= timestamp)
+        ):
+            return low, high
+    return first, end
+
+
+def _by_halves(time_from: TimeFrom, timestamp: int, low: int, high: int) -> int:
+    while low < high:
         middle = (low + high) // 2
-        stored, offset = -1, middle
-        for offset in range(middle, min(high, middle + PASSED_OVER_MAX) + 1):
-            unit = unit_at(offset)
-            if unit is None:
-                return 0
-            if _is_gone(unit, min_physical):
-                if _is_gone(unit_at(offset + 1), min_physical):
-                    stored = _GONE
-                    break
-                continue
-            stored = store_time(unit[0], unit[1], offset)
-            if stored >= 0:
-                break
-        if stored == _GONE:
-            low, left = offset + 1, offset
-        elif stored == timestamp:
-            return offset
-        elif stored < 0 or stored > timestamp:
-            high = middle - 1
-            if stored >= 0:
-                right, right_time = offset, stored
+        found = time_from(middle, high)
+        if found is None or found[1] >= timestamp:
+            high = middle
         else:
-            low, left, left_time = offset + 1, offset, stored
-    if left_time == -1:
-        return right if right >= 0 else None
-    if right_time == -1:
-        return left
-    return right if timestamp - left_time > right_time - timestamp else left
+            low = found[0] + 1
+    return low
 
 
-def _is_gone(unit: tuple[int, int, int] | None, min_physical: int) -> bool:
-    """Whether a unit's record was deleted; one alone that points before the log is damaged."""
-    return unit is None or (unit[0] < min_physical and unit[1] > 0)
+def _earlier(time_from: TimeFrom, timestamp: int, first: int, end: int) -> int | None:
+    """Return a message before `end` that was stored as late, in ever longer steps back."""
+    step = 1
+    while first < end:
+        at = max(first, end - step)
+        found = time_from(at, end)
+        if found is not None and found[0] < end and found[1] >= timestamp:
+            return found[0]
+        if at == first:
+            break
+        step *= 2
+    return None

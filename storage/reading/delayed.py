@@ -1,8 +1,17 @@
 """The delayed messages of one level that are due, read from SCHEDULE_TOPIC_XXXX.
 
-Queue n holds the messages of level n + 1, in the order in which they are due; the tags code of a
-unit is the moment in ms.  A moment further away than the level's delay cannot be true, and counts
-as now.
+Queue n holds the messages of level n + 1 in the order in which they came. The tags code of a unit
+is the moment in ms at which its message is due: its store timestamp and the level's delay.
+
+A message that is due further ahead than the level's delay is waited for, never delivered early:
+
+* If its store timestamp is not in the future, the level had another delay when the message came,
+  or is no longer configured. The message waits until the moment in its unit.
+* If its store timestamp is in the future, the clock was set back. The message came before it is
+  seen here and before those behind it, so it waits until one of these is due: at most for its
+  delay, measured on the monotonic clock.
+
+4.9.7 delivers such messages at once.
 
 A unit that does not agree with its record is in doubt: somebody has to look into it before it may
 be skipped, for the message may lie beside a flipped bit.
@@ -12,16 +21,17 @@ Source: store/schedule/ScheduleMessageService.java (DeliverDelayedMessageTimerTa
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import Final, Literal, NamedTuple, TypeAlias
 
 from protocol.message import MessageRecord, RecordError
 from protocol.property_shapes import pairs_of
 from protocol.topic_names import HALF_TOPIC, SCHEDULE_TOPIC
+from storage.delay_levels import is_due_time
 from storage.dispatching.dispatch import index_keys_of, tags_code
 from storage.errors import OffsetError
 from storage.log.commit_log import CommitLog
 from storage.log.damage import Damage
-from storage.log.reader import message_of
+from storage.log.reader import head_of, message_of
 from storage.queues.consume_queue import UNIT, ConsumeQueue
 from storage.queues.consume_queue_ext import is_address
 from storage.reading.page_probe import ColdPart, PageProbe
@@ -32,6 +42,9 @@ BATCH_BYTES: Final = 1 << 20
 """Of records read at a time, the first aside."""
 
 _INT_MAX: Final = (1 << 31) - 1
+
+Far: TypeAlias = Literal["", "clock", "settings"]
+"""Why a message is due further ahead than its level's delay."""
 
 
 class DueMessage(NamedTuple):
@@ -61,6 +74,27 @@ class Due:
     """Not in memory: it has to be read first; the rest is as if nothing was due."""
     in_doubt: bool = False
     """The unit at `next_offset` does not agree with its record."""
+    far: Far = ""
+    """Why the message at `next_offset` is due so late."""
+
+
+@dataclass(slots=True)
+class _Seen:
+    """When messages whose store timestamp lies in the future were first seen."""
+
+    end: int = 0
+    """The queue's end then: those below had come."""
+    monotonic_ms: float = 0.0
+
+
+class _Moment(NamedTuple):
+    """One look at a level."""
+
+    now_ms: int
+    monotonic_ms: float
+    verified: int
+    is_patient: bool
+    """Read what is not in memory, too."""
 
 
 class DueReader:
@@ -69,17 +103,20 @@ class DueReader:
     def __init__(
         self, log: CommitLog, damage: Damage, probe: PageProbe, level: int, delay_ms: int
     ) -> None:
+        """`delay_ms` is 0 for a level that is not configured."""
         self._log = log
         self._damage = damage
         self._probe = probe
         self._queue_id = level - 1
         self._delay_ms = delay_ms
+        self._seen = _Seen()
 
     def read(
         self,
         queue: ConsumeQueue,
         offset: int,
         now_ms: int,
+        monotonic_ms: float,
         *,
         verified: int = -1,
         cold_reads: int = 0,
@@ -96,8 +133,14 @@ class DueReader:
             if due.cold:
                 return due
         units = bytes(queue.units(offset, BATCH_COUNT))
-        chosen = self._choose(queue, units, due, now_ms)
-        if cold_reads < 2:
+        moment = _Moment(now_ms, monotonic_ms, verified, cold_reads >= 2)
+        chosen = self._choose(queue, units, due, moment)
+        if due.cold:
+            return Due(offset, cold=due.cold)
+        if due.in_doubt and not chosen:
+            return due
+        due.in_doubt = False
+        if not moment.is_patient:
             due.cold = self._probe.cold_records(
                 [(start, start + size) for _, start, size in chosen]
             )
@@ -116,15 +159,20 @@ class DueReader:
         return due
 
     def _choose(
-        self, queue: ConsumeQueue, units: bytes, due: Due, now_ms: int
+        self, queue: ConsumeQueue, units: bytes, due: Due, moment: _Moment
     ) -> list[tuple[int, int, int]]:
         """Queue offset, place and size of those that are due; notes in `due` what follows them."""
         chosen: list[tuple[int, int, int]] = []
         number, total = due.next_offset, 0
         for start, size, code in UNIT.iter_unpack(units):
-            wait_ms = self._due_ms(queue, code, start) - now_ms
-            if 0 < wait_ms <= self._delay_ms:
-                due.wait_ms = wait_ms
+            due_ms = self._due_ms(queue, code, start)
+            wait_ms: float = due_ms - moment.now_ms
+            if wait_ms > self._delay_ms:
+                behind = units[(number - due.next_offset + 1) * UNIT.size :]
+                place = number, start, size
+                wait_ms = self._far_wait_ms(queue, place, due_ms, behind, due, moment)
+            if wait_ms > 0 or due.cold or due.in_doubt:
+                due.wait_ms = int(wait_ms) + (wait_ms % 1 > 0)
                 break
             if chosen and total + size > BATCH_BYTES:
                 break
@@ -137,6 +185,47 @@ class DueReader:
             due.wait_ms = 0 if number < queue.max_offset else None
         due.next_offset = number
         return chosen
+
+    def _far_wait_ms(
+        self,
+        queue: ConsumeQueue,
+        place: tuple[int, int, int],
+        due_ms: int,
+        behind: bytes,
+        due: Due,
+        moment: _Moment,
+    ) -> float:
+        """Return how long to wait for a message that is due further ahead than the level's delay.
+
+        `place` is its queue offset, physical offset and size; `behind` are the units behind its
+        own. Notes in `due` why it is due so late, or what keeps that from being known.
+        """
+        (number, start, size), now_ms = place, moment.now_ms
+        if not moment.is_patient and size > 0:
+            due.cold = self._probe.cold_records([(start, start + size)])
+            if due.cold:
+                return 0
+        try:
+            stored_ms = head_of(self._log.view(start, size), start).store_timestamp
+        except (OffsetError, RecordError):
+            return 0  # `_take` says what is wrong
+        delay_ms = due_ms - stored_ms
+        if not is_due_time(stored_ms, due_ms):
+            if number != moment.verified:
+                due.in_doubt = True
+                return 0
+            delay_ms = self._delay_ms
+        due.far = "settings" if stored_ms <= now_ms else "clock"
+        if stored_ms <= now_ms:
+            return stored_ms + delay_ms - now_ms
+        if number >= self._seen.end:
+            self._seen = _Seen(queue.max_offset, moment.monotonic_ms)
+        waits: list[int] = [code - now_ms for _, _, code in UNIT.iter_unpack(behind)]
+        return min(
+            stored_ms + delay_ms - now_ms,
+            self._seen.monotonic_ms + delay_ms - moment.monotonic_ms,
+            *(wait_ms for wait_ms in waits if 0 <= wait_ms <= self._delay_ms),
+        )
 
     def _due_ms(self, queue: ConsumeQueue, code: int, start: int) -> int:
         """When a message is due, wall time; 0 where that cannot be known."""

@@ -5,8 +5,9 @@ Units and records that do not agree, or are damaged, are passed over.
 Source: store/DefaultMessageStore.java (getOffsetInQueueByTime, getEarliestMessageTime).
 """
 
-from collections.abc import Sequence
-from typing import Final
+from bisect import bisect_left
+from collections.abc import Callable, Sequence
+from typing import Final, TypeAlias
 
 from protocol.message import RecordError
 from storage.errors import OffsetError
@@ -14,11 +15,19 @@ from storage.log.commit_log import CommitLog
 from storage.log.damage import Damage
 from storage.log.reader import head_of
 from storage.queues.consume_queue import ConsumeQueue
-from storage.queues.time_search import StoreTime, UnitAt
+from storage.queues.time_search import NEVER, first_at_time
 from storage.reading.page_probe import ColdPart, PageProbe
 
+StoreTime: TypeAlias = Callable[[int, int, int], int]
+"""Store timestamp (ms) of the record at (physical offset, size) that has this queue offset;
+
+negative if it is not there."""
+
+UnitAt: TypeAlias = Callable[[int], tuple[int, int, int] | None]
+"""(physical offset, record size, tags code) of a queue offset."""
+
 PASSED_OVER_MAX: Final = 4096
-"""Units looked at for the earliest message."""
+"""Units looked at for one whose message can be read."""
 
 
 class ColdPages(Exception):
@@ -38,12 +47,27 @@ class QueueTimes:
         self._probe = probe
 
     def offset_at(self, queue: ConsumeQueue | None, timestamp: int) -> int:
-        """The queue offset stored nearest to a time (ms); 0 for a queue that does not exist."""
+        """Return the offset of the first message stored at a time (ms) or later.
+
+        That is the queue's end if there is none, and 0 for a queue that does not exist.
+        """
         if queue is None:
             return 0
-        return queue.offset_by_time(
-            timestamp, self._store_time(queue), self._log.min_offset(), self._unit_at(queue)
-        )
+        unit_at, store_time = self._unit_at(queue), self._store_time(queue)
+
+        def time_from(first: int, end: int) -> tuple[int, int] | None:
+            for offset in range(first, min(end, first + PASSED_OVER_MAX)):
+                unit = unit_at(offset)
+                stored = -1 if unit is None else store_time(unit[0], unit[1], offset)
+                if stored >= 0:
+                    return offset, stored
+            return (end, NEVER) if end <= first + PASSED_OVER_MAX else None
+
+        end = queue.max_offset
+        first = _first_kept(unit_at, self._log.min_offset(), queue.min_offset, end)
+        found = first_at_time(time_from, timestamp, first, end)
+        readable = time_from(found, end)
+        return found if readable is None else readable[0]
 
     def earliest(self, queue: ConsumeQueue | None) -> int:
         """When the first message that is still there was stored, ms; -1 for none."""
@@ -62,12 +86,24 @@ class QueueTimes:
 
     def stored_at(self, queue: ConsumeQueue | None, offset: int) -> int:
         """When the message at a queue offset was stored, ms; -1 where none is."""
+        return self._placed_at(queue, offset)[1]
+
+    def came_at(self, queue: ConsumeQueue | None, offset: int) -> int:
+        """Return what the clock said then, ms; -1 where no message is.
+
+        The store timestamp is later while the clock is behind that of the message before.
+        """
+        place, stored = self._placed_at(queue, offset)
+        return stored if stored < 0 else self._log.came_at(place, stored)
+
+    def _placed_at(self, queue: ConsumeQueue | None, offset: int) -> tuple[int, int]:
+        """Return physical offset and store timestamp; -1 where no message is."""
         unit = None
         if queue is not None and queue.min_offset <= offset < queue.max_offset:
             unit = self._unit_at(queue)(offset)
         if queue is None or unit is None:
-            return -1
-        return self._store_time(queue)(unit[0], unit[1], offset)
+            return -1, -1
+        return unit[0], self._store_time(queue)(unit[0], unit[1], offset)
 
     def _unit_at(self, queue: ConsumeQueue) -> UnitAt:
         probe = self._probe
@@ -102,3 +138,21 @@ class QueueTimes:
             return head.store_timestamp if belongs else -1
 
         return store_time
+
+
+def _first_kept(unit_at: UnitAt, min_physical: int, low: int, high: int) -> int:
+    """Return the first queue offset whose record does not lie before the log; `high` without one.
+
+    A unit that points there alone is damaged.
+    """
+
+    def is_before(offset: int) -> bool:
+        unit = unit_at(offset)
+        return unit is not None and unit[0] < min_physical and unit[1] > 0
+
+    def is_gone(offset: int) -> bool:
+        return is_before(offset) and (offset + 1 == high or is_before(offset + 1))
+
+    if low < high and is_gone(low):
+        low = bisect_left(range(high), 1, low + 1, key=lambda offset: not is_gone(offset))
+    return low

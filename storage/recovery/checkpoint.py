@@ -25,6 +25,7 @@ Source: store/StoreCheckpoint.java.
 from struct import Struct
 
 from protocol.checksum import crc32c
+from storage.clock import later_time
 from storage.errors import store_error
 from storage.files.disk import Disk, DiskFile
 
@@ -74,7 +75,7 @@ def _seen(disk: Disk, path: str) -> "Checkpoint":
 class Checkpoint:
     """The three timestamps and the durable offset, in memory and in their file.
 
-    None goes backwards while the store is open.
+    None goes backwards while the store is open, unless the clock had been far ahead.
     """
 
     def __init__(self, disk: Disk, path: str) -> None:
@@ -149,11 +150,17 @@ class Checkpoint:
         index_ms: int = 0,
         durable_offset: int = 0,
     ) -> None:
-        """Moves them forward; call it only with what is on disk already."""
+        """Moves them forward; call it only with what is on disk already.
+
+        Times go back to those of a clock that had been far ahead (`later_time`).
+        """
         self.durable_offset = max(self.durable_offset, durable_offset)
-        self.physic_ms = max(self.physic_ms, physic_ms)
-        self.logics_ms = max(self.logics_ms, logics_ms)
-        self.index_ms = max(self.index_ms, index_ms)
+        if physic_ms:
+            self.physic_ms = later_time(self.physic_ms, physic_ms)
+        if logics_ms:
+            self.logics_ms = later_time(self.logics_ms, logics_ms)
+        if index_ms:
+            self.index_ms = later_time(self.index_ms, index_ms)
 
     def lower_index(self, index_ms: int) -> None:
         """Vouches for no index file that is newer: others will take their place. Then `save`."""

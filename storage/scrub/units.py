@@ -16,6 +16,7 @@ from protocol.message import RecordHead
 from protocol.sysflag import has_queue_unit
 from protocol.topic_names import SCHEDULE_TOPIC
 from storage.config import StoreConfig
+from storage.delay_levels import is_due_time
 from storage.dispatching.dispatch import delay_levels_ms, entry_of
 from storage.files.disk import Disk
 from storage.log.damage import Damage
@@ -32,8 +33,6 @@ Unit: TypeAlias = tuple[int, int, int]
 _LIGHT_QUEUE = b"%LMQ%"
 """Queues of 4.9.7 whose units mean records of other topics: nothing can be said about them."""
 _SCHEDULE_TOPIC = SCHEDULE_TOPIC.encode()
-_SECOND_MS = 1000
-_DELAY_MS_MAX = 366 * 86_400 * _SECOND_MS
 STEP_RECORDS = 32
 """Walked between two looks at the clock: 0.2 ms."""
 _NEIGHBOURS_MAX = 32
@@ -362,14 +361,8 @@ def _says(head: RecordHead, key: QueueKey, queue_offset: int) -> bool:
 
 
 def _is_due_time(head: RecordHead, code: int) -> bool:
-    """Whether a code may be when a delayed message was due by an earlier messageDelayLevel.
-
-    Delays are whole seconds, and no flipped bit makes one of another.
-    """
-    if head.topic != _SCHEDULE_TOPIC:
-        return False
-    delay_ms = code - head.store_timestamp
-    return delay_ms % _SECOND_MS == 0 and 0 <= delay_ms <= _DELAY_MS_MAX
+    """Whether a code may be when a delayed message was due by an earlier messageDelayLevel."""
+    return head.topic == _SCHEDULE_TOPIC and is_due_time(head.store_timestamp, code)
 
 
 def _text(topic: bytes) -> str:

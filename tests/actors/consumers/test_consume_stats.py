@@ -148,6 +148,25 @@ def text(time_ms: int) -> str:
     return f"{datetime.fromtimestamp(time_ms // 1000):%Y-%m-%d#%H:%M:%S}:{time_ms % 1000:03d}"
 
 
+def test_age_of_the_next_message_is_right_after_the_clock_was_ahead_for_one_send() -> None:
+    """It was negative until the clock had caught up."""
+    made = filled(1)
+    made.clock.set_wall(made.clock.now_ms() + 300_000)
+    made.send()
+    made.clock.set_wall(made.clock.now_ms() - 300_000)
+    for _ in range(3):
+        made.system.advance(2_000)
+        made.send()
+    ages = []
+    for offset in (1, 2, 3, 4):
+        made.ask(update("consumers", offset))
+        answer = ask(made, RequestCode.QUERY_CONSUME_TIME_SPAN, topic="Topic", group="consumers")
+        ages.append(ConsumeTimeSpans.decode(answer.body).consume_time_span_set[0].delay_time)
+    assert ages[0] == 0
+    assert [round(age / 1000) for age in ages[1:]] == [4, 2, 0]
+    made.stop()
+
+
 def test_how_old_the_messages_are_that_a_group_has_before_it() -> None:
     made = filled()
     made.ask(update("consumers", 2))

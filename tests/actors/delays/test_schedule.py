@@ -77,15 +77,6 @@ def test_two_hours_pass_on_the_wall_clock() -> None:
     made.stop()
 
 
-def test_a_due_time_that_is_too_far_away_counts_as_now() -> None:
-    made = broker()
-    delayed(made, b"clock", 2)
-    made.clock.set_wall(made.clock.now_ms() - 3_600_000)
-    made.system.advance(1100)
-    assert bodies(made) == [b"clock"]
-    made.stop()
-
-
 def test_a_level_does_not_wait_for_another() -> None:
     made = broker()
     delayed(made, b"5 s", 2)

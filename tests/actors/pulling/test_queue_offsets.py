@@ -8,7 +8,8 @@ from protocol.codes import RequestCode, ResponseCode
 from protocol.command import RemotingCommand
 from tests.support import golden
 from tests.support.brokers import STORE, SimulatedBroker
-from tests.support.pulls import as_recorded, as_slave, broker, fill
+from tests.support.fake_disk import FakeDisk
+from tests.support.pulls import as_recorded, as_slave, broker, fill, recorded
 
 START_MS = 1_700_000_000_000
 STEP_MS = 1_000
@@ -67,7 +68,7 @@ def test_of_a_queue_that_is_not_there_every_offset_is_0(code: RequestCode) -> No
     made.stop()
 
 
-def test_the_offset_at_a_time_is_that_of_the_nearest_message() -> None:
+def test_the_offset_at_a_time_is_that_of_the_first_message_since() -> None:
     made = broker()
     made.system.advance(STEP_MS)
     for _ in range(5):  # one a second, at the full seconds of the broker's clock
@@ -77,14 +78,46 @@ def test_the_offset_at_a_time_is_that_of_the_nearest_message() -> None:
     at = {
         0: 0,
         first_ms: 0,
-        first_ms + 400: 0,
+        first_ms + 400: 1,
         first_ms + 600: 1,
         first_ms + 2 * STEP_MS: 2,
         first_ms + 4 * STEP_MS: 4,
-        first_ms + 9 * STEP_MS: 4,
+        first_ms + 4 * STEP_MS + 1: 5,
+        first_ms + 9 * STEP_MS: 5,
     }
     search = RequestCode.SEARCH_OFFSET_BY_TIMESTAMP
     assert {time: offset(made, search, timestamp=time) for time in at} == at
+    made.stop()
+
+
+def test_the_first_of_messages_of_one_millisecond_is_found() -> None:
+    """A batch of 50 behind 10 others: 34 was the answer."""
+    made = broker(10)
+    made.system.advance(STEP_MS)
+    fill(made, 50)
+    made.system.advance(STEP_MS)
+    fill(made, 5)
+    times = [record.store_timestamp for record in made.messages()]
+    for wanted in {times.index(each) for each in times}:
+        found = offset(made, RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, timestamp=times[wanted])
+        assert found == wanted
+    made.stop()
+
+
+def test_times_of_change_of_the_queue_files_do_not_matter() -> None:
+    """A copied or repaired file seemed to be new, and nothing behind it was looked at."""
+    made = broker(store=replace(STORE, consume_queue_file_bytes=100))
+    for _ in range(12):
+        fill(made, 1)
+        made.system.advance(STEP_MS)
+    assert isinstance(made.disk, FakeDisk)
+    made.disk.now_ms = made.clock.now_ms() + 1_000_000
+    made.stop()
+    made.start()
+    assert len(made.disk.listdir("/store/consumequeue/Topic/0")) == 3
+    for number, record in enumerate(made.messages()):
+        stored_ms = record.store_timestamp
+        assert offset(made, RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, timestamp=stored_ms) == number
     made.stop()
 
 
@@ -149,13 +182,16 @@ def test_questions_of_the_java_client_are_answered_as_the_original_did() -> None
     made.stop()
 
 
-def test_the_java_client_finds_the_ends_of_a_queue_by_time_as_with_the_original() -> None:
+def test_the_java_client_finds_the_ends_of_a_queue_by_time() -> None:
+    """Past the end 4.9.7 names the last message, which is an older one."""
     golden.golden_root()
     made = SimulatedBroker(21, start_ms=1_795_188_800_000)
     made.make_topic("GT_Basic")
     for _ in range(5):
         fill(made, 1, topic="GT_Basic")
         made.system.advance(STEP_MS)
-    for pair in (108, 109):  # an hour before them, and an hour after
-        as_recorded(made, "java-4.9.7", pair)
+    as_recorded(made, "java-4.9.7", 108)  # an hour before them
+    request, answer = recorded("java-4.9.7", 109)  # an hour after
+    assert answer.fields == {"offset": "4"}
+    assert made.ask(request).fields == {"offset": "5"}
     made.stop()

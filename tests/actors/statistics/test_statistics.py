@@ -61,6 +61,17 @@ def test_what_is_put_into_a_topic_is_counted_by_message_and_by_byte() -> None:
         assert figures(broker_puts) == item(5, 0.5, 0.0), "4.9.7 counts no requests there"
 
 
+@pytest.mark.parametrize("step_ms", [300_000, -300_000])
+def test_rates_are_right_after_the_clock_was_set(step_ms: int) -> None:
+    with broker() as made:
+        made.send()
+        made.system.advance(TEN_SECONDS_MS)
+        made.clock.set_wall(made.clock.now_ms() + step_ms)
+        made.send()
+        made.system.advance(TEN_SECONDS_MS)
+        assert figures(view(made, "TOPIC_PUT_NUMS", "Topic").stats_minute) == item(2, 0.1, 1.0)
+
+
 def test_topics_that_come_while_all_are_counted_are_nobodys_fault() -> None:
     """The loop adds them, for a collection of garbage lets it run: a broker gave up of it."""
     with broker() as made:

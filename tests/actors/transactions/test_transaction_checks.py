@@ -150,6 +150,20 @@ def test_a_message_born_in_the_future_is_asked_about_at_once() -> None:
     made.stop()
 
 
+def test_message_is_asked_about_although_the_clock_was_ahead_when_it_came() -> None:
+    made = broker()
+    producer = producing(made)
+    now_ms = made.clock.now_ms()
+    made.clock.set_wall(now_ms + 300_000)
+    half(made, "ahead", born_timestamp=now_ms)
+    made.clock.set_wall(now_ms)
+    half(made, "then", born_timestamp=now_ms)
+    assert now_ms <= of_topic(made, HALF)[-1].store_timestamp < now_ms + 1000
+    round_of_checks(made)
+    assert [question.header.msg_id for question in questions(producer)] == ["ahead", "then"]
+    made.stop()
+
+
 def test_producers_of_a_group_are_asked_in_turn_and_those_that_are_gone_not() -> None:
     made = broker()
     one, two, other = producing(made), producing(made, 8), producing(made, 9, "others")

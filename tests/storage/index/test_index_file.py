@@ -73,6 +73,13 @@ def test_keys_are_found_newest_first_within_count_and_time() -> None:
     assert file.find(3, 4, 0, FOREVER) == [4800, 4300, 3800, 3300]
 
 
+def test_entry_from_before_the_clock_was_set_back_is_found_behind_older_ones() -> None:
+    file = created(FakeDisk())
+    times = [START_MS, START_MS + 300_000, START_MS + 1_000, START_MS + 2_000]
+    file.put([11, 3, 3, 11], [0, 1, 2, 3], times)
+    assert file.find(3, 9, START_MS + 200_000, FOREVER) == [1]
+
+
 def test_keys_of_one_slot_but_other_hashes_are_told_apart() -> None:
     file = created(FakeDisk())
     file.put([3, 11, 3, 19], [1, 2, 3, 4], [START_MS] * 4)

@@ -152,6 +152,36 @@ def test_the_store_time_does_not_follow_a_clock_that_goes_back(log: Log) -> None
     assert log.log.last_store_timestamp == NOW_MS + 5
 
 
+def test_one_send_from_a_clock_far_ahead_does_not_stop_stored_times(log: Log) -> None:
+    """They stood still until the clock had caught up, which may be years."""
+    log.append(1, NOW_MS + 366 * 86_400_000)
+    log.append(1, NOW_MS)
+    log.append(1, NOW_MS + 5)
+    times = [head.store_timestamp for head in log.log.walk(0)]
+    assert times[1:] == [NOW_MS, NOW_MS + 5]
+    assert log.log.last_store_timestamp == NOW_MS + 5
+
+
+def test_time_at_which_a_record_came_is_known_while_the_clock_is_behind(log: Log) -> None:
+    log.adopt_next()
+    log.append(1, NOW_MS)
+    placed = log.append(1, NOW_MS - 60_000) + log.append(1, NOW_MS - 50_000)
+    placed += log.append(1, NOW_MS - 49_500) + log.append(1, NOW_MS + 5)
+    stored = [head.store_timestamp for head in log.log.walk(0)][1:]
+    came = [log.log.came_at(at, ms) for (at, _), ms in zip(placed, stored, strict=True)]
+    assert came == [NOW_MS - 60_000, NOW_MS - 50_000, NOW_MS - 50_000, NOW_MS + 5]
+    assert log.log.came_at(0, NOW_MS) == NOW_MS
+
+
+def test_messages_that_wait_for_a_time_are_stored_with_the_time_of_the_clock(log: Log) -> None:
+    topics = ["SCHEDULE_TOPIC_XXXX", "RMQ_SYS_TRANS_HALF_TOPIC", "Topic"]
+    log.append(1, NOW_MS)
+    log.log.append([put(topic=topic) for topic in topics], NOW_MS - 60_000)
+    times = [head.store_timestamp for head in log.log.walk(0)]
+    assert times == [NOW_MS, NOW_MS - 60_000, NOW_MS - 60_000, NOW_MS]
+    assert log.log.last_store_timestamp == NOW_MS
+
+
 def test_flushing_puts_everything_below_on_disk(log: Log) -> None:
     log.append(2)
     assert log.log.sync(1) == 2 * RECORD_BYTES == log.log.flushed_offset

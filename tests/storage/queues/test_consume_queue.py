@@ -316,33 +316,3 @@ def test_files_whose_records_are_gone_are_given_up_but_never_the_last() -> None:
         disk.unlink(path)
     again = reloaded(disk)
     assert (again.min_offset, again.max_offset) == (600, 700)
-
-
-def store_time(physical_offset: int, *_: int) -> int:
-    return physical_offset  # a message a tenth of a second
-
-
-def test_the_offset_of_a_time_is_searched_in_the_first_file_changed_since() -> None:
-    disk = FakeDisk()
-    queue = a_queue(disk)
-    for first in (0, 300, 600):
-        disk.now_ms = (first + 300) * 100
-        fill(queue, first, min(first + 300, 700))
-        queue.write_out()
-    for number in (0, 17, 299, 301, 450, 699):
-        assert queue.offset_by_time(number * 100, store_time, 0) == number
-    assert queue.offset_by_time(45_051, store_time, 0) == 451
-    assert queue.offset_by_time(10**9, store_time, 0) == 699
-    assert queue.offset_by_time(0, store_time, 20 * 100) == 20
-    # The first file seems to be new: nothing behind it is looked at.
-    disk.now_ms = 10**9
-    disk.open(f"{DIRECTORY}/{NAMES[0]}").pwrite(b"", 0)
-    disk.open(f"{DIRECTORY}/{NAMES[0]}").pwrite(b"\0", 0)
-    assert queue.offset_by_time(450 * 100, store_time, 0) == 299
-
-
-def test_the_offset_of_a_time_sees_units_in_memory() -> None:
-    queue = filled(450)
-    assert queue.offset_by_time(0, store_time, 0) == 0
-    assert queue.offset_by_time(44_000, store_time, 0) == 440
-    assert a_queue().offset_by_time(5, store_time, 0) == 0

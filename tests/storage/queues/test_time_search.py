@@ -1,82 +1,88 @@
-"""Which message is nearest to a moment."""
+"""The first message stored at a time or later."""
+
+from collections.abc import Container
 
 import pytest
 
-from storage.queues.time_search import nearest_in_time
+from storage.queues.time_search import NEVER, first_at_time
 
 TIMES = [100, 100, 200, 300, 300, 500]
 
 
-def search(timestamp: int, *, min_physical: int = 0, count: int = len(TIMES)) -> int | None:
-    return nearest_in_time(
-        lambda offset: (offset * 10, 10, 0),
-        lambda physical, *_: TIMES[physical // 10],
-        timestamp,
-        min_physical,
-        0,
-        count - 1,
-    )
+def search(
+    timestamp: int,
+    times: list[int],
+    *,
+    missing: Container[int] = (),
+    near: int | None = None,
+) -> int:
+    def time_from(first: int, end: int) -> tuple[int, int] | None:
+        for offset in range(first, end):
+            if offset not in missing:
+                return offset, times[offset]
+        return end, NEVER
+
+    return first_at_time(time_from, timestamp, 0, len(times), near)
 
 
 @pytest.mark.parametrize(
     "timestamp, found",
-    [(0, 0), (99, 0), (200, 2), (249, 2), (250, 2), (251, 3), (400, 4), (401, 5), (999, 5)],
+    [(0, 0), (100, 0), (101, 2), (200, 2), (249, 3), (300, 3), (301, 5), (500, 5), (501, 6)],
 )
-def test_the_nearer_message_wins_and_the_earlier_of_two(timestamp: int, found: int) -> None:
-    assert search(timestamp) == found
+def test_first_message_of_that_time_or_later_is_found(timestamp: int, found: int) -> None:
+    assert search(timestamp, TIMES) == found
 
 
-def test_an_exact_match_is_any_message_of_that_time() -> None:
-    assert search(100) in (0, 1)
-    assert search(300) in (3, 4)
-
-
-def test_messages_that_are_gone_are_not_found() -> None:
-    assert search(0, min_physical=30) == 3
-    assert search(0, min_physical=1000) is None
+def test_first_of_a_batch_of_one_millisecond_is_found() -> None:
+    """Any of them was: 34 in place of 10."""
+    times = [1000] * 10 + [2000] * 50 + [3000] * 10
+    assert [search(time, times) for time in (1000, 2000, 3000, 3001)] == [0, 10, 60, 70]
 
 
 def test_nothing_is_found_among_nothing() -> None:
-    assert search(100, count=0) is None
+    assert search(100, []) == 0
 
 
-def with_gaps(
-    timestamp: int, unreadable: set[int], holes: frozenset[int] = frozenset()
-) -> int | None:
-    """A message every 100 ms, from 0; some cannot be read, some have no unit."""
-    return nearest_in_time(
-        lambda offset: (0, 0, 0) if offset in holes else (offset * 10, 10, 0),
-        lambda physical, size, _: -1 if not size or physical // 10 in unreadable else physical * 10,
-        timestamp,
-        0,
-        0,
-        99,
-    )
+@pytest.mark.parametrize("near", range(-3, 9))
+@pytest.mark.parametrize("timestamp", [0, 100, 150, 300, 400, 999])
+def test_answer_of_another_broker_is_a_hint_only(near: int, timestamp: int) -> None:
+    assert search(timestamp, TIMES, near=near) == search(timestamp, TIMES)
 
 
 @pytest.mark.parametrize("missing", [{50}, set(range(40, 60)), {0}, {99}, set(range(49, 100, 50))])
 def test_what_cannot_be_read_hides_no_other_message(missing: set[int]) -> None:
-    for offset in set(range(100)) - missing:
-        assert with_gaps(offset * 100, missing) == offset
-        assert with_gaps(offset * 100, set(), frozenset(missing)) == offset
+    """What cannot be read right before the message may be the one."""
+    times = [offset * 100 for offset in range(100)]
+    for offset in range(100):
+        wanted = offset
+        while wanted > 0 and wanted - 1 in missing:
+            wanted -= 1
+        assert search(offset * 100, times, missing=missing) == wanted
 
 
-def test_the_neighbours_stand_in_for_a_message_that_cannot_be_read() -> None:
-    assert with_gaps(5_010, {50}) in (49, 51)
-    assert with_gaps(5_450, set(range(50, 60))) == 49
-    assert with_gaps(5_451, set(range(50, 60))) == 60
-    assert with_gaps(0, set(range(5))) == 5
-    assert with_gaps(10_000, set(range(95, 100))) == 94
+def test_where_nothing_near_can_be_read_no_message_is_skipped() -> None:
+    """A long damaged part: what is behind it may have been stored since."""
+
+    def time_from(first: int, end: int) -> tuple[int, int] | None:
+        if first < 20:
+            return first, first
+        return (first, first) if first >= 90 else None
+
+    assert first_at_time(time_from, 95, 0, 100) == 20
+    assert first_at_time(time_from, 10, 0, 100) == 10
 
 
-def test_where_nothing_can_be_read_nothing_is_found() -> None:
-    assert with_gaps(5, set(range(100))) is None
-    assert nearest_in_time(lambda _: None, lambda *_: 1, 5, 0, 0, 9) == 0
+@pytest.mark.parametrize("low_at", range(1, 64))
+def test_one_early_time_among_later_ones_skips_no_message(low_at: int) -> None:
+    times = [1000 + offset for offset in range(64)]
+    times[low_at] = 5
+    assert search(1000, times) == 0
 
 
-def test_a_unit_that_points_before_the_log_alone_is_damaged_not_gone() -> None:
-    units = {offset: (offset * 10 + 1000, 10, 0) for offset in range(10)} | {4: (7, 10, 0)}
-    found = nearest_in_time(
-        units.get, lambda physical, *_: physical if physical >= 1000 else -1, 1010, 1000, 0, 9
-    )
-    assert found == 1
+@pytest.mark.parametrize("back_ms", [10, 300])
+def test_messages_from_before_a_step_back_of_the_clock_are_found(back_ms: int) -> None:
+    """Times of a store of 4.9.7 come twice."""
+    times = [*range(1000, 1500), *range(1500 - back_ms, 2000)]
+    for timestamp in (1000, 1200, 1500 - back_ms, 1499 - back_ms // 4, 1700):
+        assert times[search(timestamp, times)] >= timestamp
+        assert search(timestamp, times) == next(n for n, t in enumerate(times) if t >= timestamp)

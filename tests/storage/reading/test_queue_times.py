@@ -30,9 +30,9 @@ class Timed(OldStore):
         return (self.times.earliest(self.queue) - self.start_ms) / 1000
 
 
-def test_the_nearest_message_is_found() -> None:
+def test_first_message_of_a_time_or_later_is_found() -> None:
     timed = Timed()
-    assert [timed.at(second) for second in (-5, 0, 3, 3.4, 3.6, 11, 99)] == [0, 0, 3, 3, 4, 11, 11]
+    assert [timed.at(second) for second in (-5, 0, 3, 3.4, 3.6, 11, 99)] == [0, 0, 3, 4, 4, 11, 12]
     assert timed.earliest_s() == 0
 
 
@@ -46,11 +46,11 @@ def test_damaged_records_are_passed_over() -> None:
     timed = Timed()
     for number in (0, 5, 6):
         timed.flip_record(number, 4)
-    assert [timed.at(second) for second in (0, 4, 5.2, 5.9, 7)] == [1, 4, 4, 7, 7]
+    assert [timed.at(second) for second in (0, 4, 4.1, 5.9, 7)] == [1, 4, 7, 7, 7]
     assert timed.earliest_s() == 1
     offset, size = timed.placed[7]
     timed.damage.add(offset, offset + size, "its body")
-    assert timed.at(7) in (4, 8)
+    assert timed.at(7) == 8
 
 
 def test_units_that_say_nothing_or_something_wrong_are_passed_over() -> None:
@@ -67,7 +67,7 @@ def test_units_that_say_nothing_or_something_wrong_are_passed_over() -> None:
             tail[first : first + 20] = timed.made.disk.open(part[0]).pread(20, part[1])
     assert timed.earliest_s() == 1
     assert [timed.at(second) for second in (0, 3, 4, 8, 9)] == [1, 3, 4, 8, 9]
-    assert timed.at(6) in (4, 8)
+    assert timed.at(6) == 8
 
 
 def test_what_is_gone_from_the_log_is_not_found() -> None:
@@ -99,7 +99,7 @@ def test_nothing_is_touched_that_is_not_in_memory() -> None:
                     old.made.disk.open(path).pread(count, position)
             else:
                 break
-        assert 0 < steps < 20
+        assert 0 < steps < 30
     with pytest.raises(ColdPages):
         old.made.disk.forget_cache()
         QueueTimes(old.log, old.damage, PageProbe(old.log, 1 << 30)).earliest(old.queue)
