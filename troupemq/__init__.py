@@ -46,6 +46,7 @@ if TYPE_CHECKING:
         MessageIllegal,
         QueueChoiceFailed,
         RequestTimeout,
+        ResultUnknown,
         RouteNotFound,
     )
     from troupemq.client.message import Message, MessageQueue, MessageView, SendResult, SendStatus
@@ -93,6 +94,7 @@ __all__ = [
     "PushConsumer",
     "QueueChoiceFailed",
     "RequestTimeout",
+    "ResultUnknown",
     "RetryLater",
     "RoundRobin",
     "RouteNotFound",
@@ -129,8 +131,9 @@ _HOMES = {
     "consuming.listener": "DEAD_LETTER ConsumeResult Listener RetryLater",
     "consuming.pull_consumer": "PullConsumer",
     "errors": (
-        "ArgumentIllegal BadAnswer BrokerError ClientBusy ClientClosed ClientError "
-        "ConnectionFailed MessageIllegal QueueChoiceFailed RequestTimeout RouteNotFound"
+        "ArgumentIllegal BadAnswer BrokerError ClientBusy ClientClosed "
+        "ClientError ConnectionFailed MessageIllegal QueueChoiceFailed RequestTimeout "
+        "ResultUnknown RouteNotFound"
     ),
     "message": "Message MessageQueue MessageView SendResult SendStatus",
     "producing.batches": "split_batch",

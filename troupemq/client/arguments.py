@@ -13,16 +13,17 @@ def check_instance(value: object, wanted: type, what: str) -> None:
         raise ArgumentIllegal(f"{what}, and not {value!r}")
 
 
-def check_callable(value: object, what: str) -> None:
-    """Raises ArgumentIllegal: "<what> is a function, and not <value>"."""
-    if not callable(value):
-        raise ArgumentIllegal(f"{what} is a function, and not {value!r}")
-
-
 def check_ranges(settings: object, ranges: Mapping[str, tuple[int, int]]) -> None:
     """Raises ArgumentIllegal for the first of these settings that is not within its range."""
     for name, (least, most) in ranges.items():
         check_range(getattr(settings, name), least, most, name)
+
+
+def check_integer(value: object, least: int, most: int, what: str) -> None:
+    """Raises ArgumentIllegal: "<what> is an integer, and not <value>", and as `check_range`."""
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise ArgumentIllegal(f"{what} is an integer, and not {value!r}")
+    check_range(value, least, most, what)
 
 
 def check_range(value: object, least: int, most: int, what: str) -> None:

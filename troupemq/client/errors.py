@@ -53,6 +53,10 @@ class QueueChoiceFailed(ClientError):
     """The application's own choice of a queue raised something; it is the cause of this error."""
 
 
+class ResultUnknown(ClientError, TypeError):
+    """A function of the application returned something that has no meaning."""
+
+
 class BrokerError(ClientError):
     """The other side answered that it would not; `code` and `remark` are its own."""
 

@@ -184,6 +184,17 @@ class MessageQueue:
         return f"{self.topic}@{self.broker_name}:{self.queue_id}"
 
 
+def check_queues(queues: object, what: str) -> tuple[MessageQueue, ...]:
+    """Return the queues, each once. Raises ArgumentIllegal unless they are MessageQueues."""
+    if isinstance(queues, str | bytes | MessageQueue) or not isinstance(queues, Iterable):
+        raise ArgumentIllegal(f"{what} are a list of MessageQueues, and not {queues!r}")
+    found = tuple(dict.fromkeys(queues))
+    for each in found:
+        if not isinstance(each, MessageQueue):
+            raise ArgumentIllegal(f"{what} are MessageQueues, and not {each!r}")
+    return found
+
+
 class SendStatus(Enum):
     """How safe a stored message is, against what the broker's settings ask for."""
 
@@ -254,6 +265,11 @@ class MessageView:
     @property
     def keys(self) -> tuple[str, ...]:
         return tuple(self.properties.get(names.KEYS, "").split())
+
+    @property
+    def failure(self) -> str | None:
+        """Why the last listener failed at it, if a TroupeMQ client and broker have told."""
+        return self.properties.get(names.TROUPE_FAILURE)
 
 
 def view_of(record: MessageRecord, queue: MessageQueue) -> MessageView:

@@ -17,8 +17,7 @@ from time import monotonic, time_ns
 from protocol.signature import Credentials
 from protocol.tags import ALL_TAGS
 from remoting.tls_options import Tls
-from troupemq.client.arguments import check_callable
-from troupemq.client.consuming.assignment import Assignment, averagely
+from troupemq.client.consuming.assignment import Assignment, averagely, check_assignment
 from troupemq.client.consuming.consumer_offsets import ConsumeFrom
 from troupemq.client.consuming.consumer_settings import ConsumerSettings
 from troupemq.client.consuming.group_member import GroupMember
@@ -78,7 +77,7 @@ class PullConsumer(GroupMember):
         tls: Tls | None = None,
     ) -> None:
         """As PushConsumer; of `settings` what is about listeners does not count."""
-        check_callable(assign, "assign")
+        check_assignment(assign)
         settings = settings or ConsumerSettings()
         super().__init__(
             group,

@@ -13,12 +13,17 @@ from protocol.command import RemotingCommand
 from protocol.headers.client import GetConsumerListHeader
 from protocol.topic_names import RETRY_TOPIC_PREFIX
 from troupemq.client.connection.client import Client
-from troupemq.client.consuming.assignment import Assignment
+from troupemq.client.consuming.assignment import Assignment, share_of
 from troupemq.client.consuming.consumer_offsets import Offsets
 from troupemq.client.consuming.consumer_settings import ConsumerSettings
 from troupemq.client.consuming.process_queue import ProcessQueue
 from troupemq.client.consuming.queue_locks import MemberLocks
-from troupemq.client.errors import ClientError, RouteNotFound, understood
+from troupemq.client.errors import (
+    ClientError,
+    ResultUnknown,
+    RouteNotFound,
+    understood,
+)
 from troupemq.client.log import client_logger
 from troupemq.client.message import MessageQueue
 
@@ -80,7 +85,9 @@ class Rebalancing:
                     if not topic.startswith(RETRY_TOPIC_PREFIX):  # which comes when it is needed
                         again_ms.append(INCOMPLETE_AGAIN_MS)
                 except ClientError as error:
-                    log.warning("rebalance failed", topic=topic, error=str(error))
+                    own_fault = isinstance(error, ResultUnknown)
+                    say = log.error if own_fault else log.warning
+                    say("rebalance failed", topic=topic, error=str(error))
                     again_ms.append(INCOMPLETE_AGAIN_MS)
             if not self._closed:
                 again_ms += self._give_away(
@@ -97,7 +104,7 @@ class Rebalancing:
             members, mine = [self._client.id], frozenset(queues)
         else:
             members = self._members(queues)
-            mine = frozenset(self._assign(self._client.id, members, queues))
+            mine = share_of(self._assign, self._client.id, members, queues)
             if self._client.id not in members:
                 again_ms.append(INCOMPLETE_AGAIN_MS)
         again_ms += self._give_away(

@@ -11,7 +11,6 @@ from protocol.signature import Credentials
 from remoting.tls_options import Tls
 from troupemq.client.arguments import (
     MS_MAX,
-    check_callable,
     check_instance,
     check_range,
     check_ranges,
@@ -28,7 +27,12 @@ from troupemq.client.message import (
 )
 from troupemq.client.producing.batches import MESSAGE_BYTES_MAX, batch_parcel, split_batch
 from troupemq.client.producing.in_flight import InFlight
-from troupemq.client.producing.queue_choice import QueueChoice, RoundRobin, always
+from troupemq.client.producing.queue_choice import (
+    QueueChoice,
+    RoundRobin,
+    always,
+    check_choice,
+)
 from troupemq.client.producing.request_reply import Requests, request_of
 from troupemq.client.producing.sending import (
     RETRIED_CODES,
@@ -127,7 +131,7 @@ class Producer(ClientMember):
         settings = settings or ProducerSettings()
         check_instance(settings, ProducerSettings, "settings are ProducerSettings")
         choose = choose or RoundRobin()
-        check_callable(choose, "choose")
+        check_choice(choose)
         super().__init__(group, namesrv, instance_name, credentials=credentials, tls=tls)
         self.settings = settings
         self._choose: QueueChoice = choose

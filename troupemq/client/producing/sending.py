@@ -16,6 +16,7 @@ from protocol.headers.send import (
 )
 from protocol.properties import MSG_TYPE, TRAN_MSG
 from protocol.sysflag import TRANSACTION_PREPARED
+from troupemq.client.callbacks import unknown_result
 from troupemq.client.connection.client import Client, now_ms
 from troupemq.client.connection.route import DEFAULT_TOPIC, DEFAULT_TOPIC_QUEUE_COUNT
 from troupemq.client.errors import (
@@ -28,6 +29,7 @@ from troupemq.client.errors import (
     RouteNotFound,
     understood,
 )
+from troupemq.client.log import client_logger
 from troupemq.client.message import (
     DEFAULT_REGION,
     Message,
@@ -36,6 +38,8 @@ from troupemq.client.message import (
     SendStatus,
 )
 from troupemq.client.producing.queue_choice import LearningChoice, QueueChoice, away_from
+
+log = client_logger(__name__)
 
 STATUS_OF_CODE: dict[int, SendStatus] = {
     ResponseCode.SUCCESS: SendStatus.OK,
@@ -175,7 +179,8 @@ def chosen(choose: QueueChoice, queues: Sequence[MessageQueue], message: Message
     except Exception as error:  # the application's: whatever it is, it is this send's failure
         raise QueueChoiceFailed(f"no queue was chosen: {error!r}") from error
     if not isinstance(queue, MessageQueue):
-        raise QueueChoiceFailed(f"no queue was chosen, but {queue!r}")
+        unknown = unknown_result(queue, "choose", "it returns one of the queues")
+        raise QueueChoiceFailed(f"no queue was chosen, but {queue!r}: {unknown}")
     if queue.topic != message.topic:
         raise MessageIllegal(f"a message to {message.topic} cannot go to the queue {queue}")
     return queue
@@ -268,7 +273,10 @@ class Sending:
     def _learn(self, queue: MessageQueue, *, failed: bool) -> None:
         if isinstance(self.choose, LearningChoice):
             latency_ms = (monotonic() - self.begun_s) * 1000
-            self.choose.learn(queue.broker_name, latency_ms, failed)
+            try:
+                self.choose.learn(queue.broker_name, latency_ms, failed)
+            except Exception:  # the application's: it must not end the I/O thread
+                log.error("queue choice cannot learn", broker=queue.broker_name, exc_info=True)
 
     def set_exception(self, error: ClientError) -> None:
         """The failure of the last try."""
