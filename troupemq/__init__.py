@@ -51,7 +51,8 @@ if TYPE_CHECKING:
     )
     from troupemq.client.message import Message, MessageQueue, MessageView, SendResult, SendStatus
     from troupemq.client.producing.batches import split_batch
-    from troupemq.client.producing.producer import Producer, ProducerSettings
+    from troupemq.client.producing.producer import Producer
+    from troupemq.client.producing.producer_settings import ProducerSettings
     from troupemq.client.producing.queue_choice import (
         FaultAvoiding,
         LowestLatency,
@@ -137,7 +138,8 @@ _HOMES = {
     ),
     "message": "Message MessageQueue MessageView SendResult SendStatus",
     "producing.batches": "split_batch",
-    "producing.producer": "Producer ProducerSettings",
+    "producing.producer": "Producer",
+    "producing.producer_settings": "ProducerSettings",
     "producing.queue_choice": "FaultAvoiding LowestLatency RoundRobin by_hash_of",
     "producing.request_reply": "create_reply_message",
     "producing.transaction": "TransactionProducer TransactionResult TransactionState",

@@ -5,6 +5,7 @@ class in place of an instance, a wrong number of parameters.  A lambda hides wha
 results are checked too.
 """
 
+import sys
 from collections.abc import Callable
 from concurrent.futures import Future
 from functools import partial
@@ -20,8 +21,14 @@ from inspect import (
     isgeneratorfunction,
     signature,
 )
+from typing import TypeVar
 
 from troupemq.client.errors import ArgumentIllegal, ResultUnknown
+from troupemq.client.log import client_logger
+
+log = client_logger(__name__)
+
+Result = TypeVar("Result")
 
 _KINDS: tuple[tuple[Callable[[object], bool], str], ...] = (
     (iscoroutinefunction, "an async function, which nothing would await: pass a plain one"),
@@ -61,6 +68,32 @@ def check_runs(value: object, what: str) -> None:
         for is_kind, said in _KINDS:
             if is_kind(each):
                 raise ArgumentIllegal(f"{what} {_name(value)} is {said}")
+
+
+class ResultFuture(Future[Result]):
+    """The future of a send or a request: its callbacks run on the I/O thread."""
+
+    def add_done_callback(self, fn: Callable[[Future[Result]], object]) -> None:
+        """Call `fn` with this future when it is done. Raises ArgumentIllegal for an async one."""
+        check_runs(fn, "the callback")
+
+        def call(done: Future[Result]) -> None:
+            try:
+                result = fn(done)
+            except SystemExit:  # others are logged by the future itself
+                log.error("callback failed", callback=_name(fn), exc_info=True)
+            else:
+                if iscoroutine(result):
+                    error = unknown_result(result, "the callback", "what it returns is ignored")
+                    log.error("callback failed", callback=_name(fn), error=str(error))
+
+        super().add_done_callback(call)
+
+
+def runs_event_loop() -> bool:
+    """Return whether the calling thread runs an event loop of asyncio, which must not wait."""
+    asyncio = sys.modules.get("asyncio")  # importing it takes as long as all of the client
+    return asyncio is not None and asyncio._get_running_loop() is not None
 
 
 def unknown_result(result: object, what: str, wanted: str) -> ResultUnknown:

@@ -66,6 +66,10 @@ class BrokerError(ClientError):
         self.address = address
         super().__init__(f"{address} answered {code_name(code)}: {self.remark or 'no remark'}")
 
+    def __reduce__(self) -> tuple[type["BrokerError"], tuple[int, str, str]]:
+        """Copies and pickles are made of the same three."""
+        return type(self), (self.code, self.remark, self.address)
+
 
 class BadAnswer(ClientError):
     """The other side answered something that cannot be understood."""

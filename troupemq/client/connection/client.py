@@ -22,7 +22,7 @@ from storage.access.account import account_of_environment
 from storage.errors import StoreError
 from troupemq.client.connection.connection import Answer, split_address
 from troupemq.client.connection.remoting import Remoting
-from troupemq.client.connection.route import Routes, namesrv_addresses
+from troupemq.client.connection.route import Routes, named_by, namesrv_addresses
 from troupemq.client.connection.task_thread import TaskThread
 from troupemq.client.errors import ArgumentIllegal, ClientClosed, ClientError
 from troupemq.client.log import client_logger
@@ -121,7 +121,7 @@ class Client:
             credentials or credentials_of_environment(),
             _context_of(tls or tls_of_environment()),
         )
-        self.routes = Routes(self.remoting, addresses)
+        self.routes = Routes(self.remoting, addresses, named_by(namesrv))
         self.housekeeping = TaskThread("troupemq-housekeeping")
         self.serves: dict[int, RequestHandler] = {}
         """Who serves which request code of a broker; the rest is answered as not supported."""

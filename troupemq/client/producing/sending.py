@@ -113,8 +113,8 @@ class Parcel:
         return RemotingCommand(self.code, header.encode_v2(), self.body)
 
 
-def parcel_of(message: Message, message_id: str, compress_over_bytes: int) -> Parcel:
-    """One message under this id, its body compressed if it is that long."""
+def parcel_of(message: Message, message_id: str) -> Parcel:
+    """One message under this id."""
     system = message.system_properties
     parcel = Parcel(
         message.topic,
@@ -128,7 +128,7 @@ def parcel_of(message: Message, message_id: str, compress_over_bytes: int) -> Pa
             parcel.sys_flag = TRANSACTION_PREPARED
         if system.get(MSG_TYPE) == REPLY:
             parcel.code = RequestCode.SEND_REPLY_MESSAGE_V2
-    return parcel.compressed() if len(message.body) >= compress_over_bytes else parcel
+    return parcel
 
 
 class Carrier:
@@ -176,7 +176,7 @@ def chosen(choose: QueueChoice, queues: Sequence[MessageQueue], message: Message
         raise RouteNotFound(f"no broker takes messages for {message.topic}")
     try:
         queue = choose(queues, message)
-    except Exception as error:  # the application's: whatever it is, it is this send's failure
+    except (Exception, SystemExit) as error:  # the application's: whatever, this send's failure
         raise QueueChoiceFailed(f"no queue was chosen: {error!r}") from error
     if not isinstance(queue, MessageQueue):
         unknown = unknown_result(queue, "choose", "it returns one of the queues")
@@ -205,6 +205,9 @@ class Sending:
     retried_codes: frozenset[int]
     not_ok_is_tried_again: bool
     result: Future[SendResult]
+    compresses: bool = False
+    """Whether its body is still to be compressed."""
+
     tried: set[str] = field(default_factory=set)
     failures: list[str] = field(default_factory=list)
     stored: SendResult | None = None

@@ -37,7 +37,8 @@ from troupemq.client.message import (
     SendStatus,
     view_of,
 )
-from troupemq.client.producing.producer import Producer, ProducerSettings
+from troupemq.client.producing.producer import Producer
+from troupemq.client.producing.producer_settings import ProducerSettings
 from troupemq.client.producing.queue_choice import QueueChoice
 
 log = client_logger(__name__)

@@ -22,7 +22,8 @@ from troupemq.client.errors import (
     RequestTimeout,
 )
 from troupemq.client.message import Message, MessageQueue, SendResult, SendStatus
-from troupemq.client.producing.producer import Producer, ProducerSettings
+from troupemq.client.producing.producer import Producer
+from troupemq.client.producing.producer_settings import ProducerSettings
 from troupemq.client.producing.queue_choice import FaultAvoiding
 from troupemq.client.producing.sending import RETRIED_CODES
 
@@ -156,8 +157,8 @@ def test_too_much_under_way_is_busy(cluster: Cluster) -> None:
     settings = ProducerSettings(in_flight_bytes_max=100_000, compress_over_bytes=1 << 20)
     with cluster.producer(settings) as producer:
         first = producer.send_async(Message("T", bytes(99_000)), timeout_ms=200)
-        with pytest.raises(ClientBusy):
-            producer.send_async(Message("T", bytes(99_000)), timeout_ms=20)
+        with pytest.raises(ClientBusy, match="1 sends of"):
+            producer.send(Message("T", bytes(99_000)), timeout_ms=20)
         with pytest.raises(RequestTimeout):
             first.result(WAIT_S)
 
