@@ -1,26 +1,64 @@
 """Checks of what callers pass, made before anything is done with it."""
 
 from collections.abc import Mapping
-from datetime import timedelta
+from dataclasses import fields
+from datetime import datetime, timedelta
+from functools import wraps
+from types import UnionType
+from typing import TypeVar
 
 from troupemq.client.errors import ArgumentIllegal
 
+Settings = TypeVar("Settings")
+
 MS_MAX = (1 << 31) - 1
+TIME_MS_MAX = (1 << 63) - 1
+SECONDS_MIN, SECONDS_MAX = 10**8, 10**11
+"""Times in seconds from 1973 on; as ms they are before that."""
 
 
-def check_instance(value: object, wanted: type, what: str) -> None:
+def check_instance(value: object, wanted: type | UnionType, what: str) -> None:
     """Raises ArgumentIllegal: "<what>, and not <value>"."""
     if not isinstance(value, wanted):
         raise ArgumentIllegal(f"{what}, and not {value!r}")
 
 
 def check_ranges(settings: object, ranges: Mapping[str, tuple[int, int]]) -> None:
-    """Raises ArgumentIllegal for the first of these settings that is not within its range."""
+    """Raise ArgumentIllegal for the first of these settings that is not within its range, and for
+    a flag that is neither True nor False. Times, which end in _ms, need not be integers."""
     for name, (least, most) in ranges.items():
-        check_range(getattr(settings, name), least, most, name)
+        value = getattr(settings, name)
+        if isinstance(value, timedelta):
+            raise ArgumentIllegal(f"{name} is in ms: pass {value.total_seconds() * 1000:g}")
+        check = check_range if name.endswith("_ms") else check_integer
+        check(value, least, most, name)
+    for name, value in vars(settings).items():
+        if isinstance(getattr(type(settings), name, None), bool) and not isinstance(value, bool):
+            raise ArgumentIllegal(f"{name} is True or False, and not {value!r}")
 
 
-def check_timeout(timeout_ms: object) -> None:
+def names_checked(settings: type[Settings]) -> type[Settings]:
+    """Have a class of settings refuse unknown names with an ArgumentIllegal that names the next
+    one: for dataclasses, whose fields are their names."""
+    made = settings.__init__
+
+    @wraps(made)
+    def checked(self: Settings, *args: object, **named: object) -> None:
+        known = [each.name for each in fields(settings)]  # type: ignore[arg-type]
+        for name in named:
+            if name not in known:
+                from difflib import get_close_matches  # a client that is right needs none of it
+
+                close = get_close_matches(name, known, 1)
+                more = f": did you mean {close[0]}?" if close else f": there are {', '.join(known)}"
+                raise ArgumentIllegal(f"{settings.__name__} has no setting {name!r}{more}")
+        made(self, *args, **named)
+
+    settings.__init__ = checked  # type: ignore[assignment]
+    return settings
+
+
+def check_timeout(timeout_ms: object, least: int = 1) -> None:
     """Raise ArgumentIllegal unless it is None, or milliseconds that make sense."""
     if timeout_ms is None:
         return
@@ -32,13 +70,26 @@ def check_timeout(timeout_ms: object) -> None:
         raise ArgumentIllegal(
             f"timeout_ms is {timeout_ms!r} milliseconds: {ms:g} for {timeout_ms!r} s"
         )
-    check_range(timeout_ms, 1, MS_MAX, "timeout_ms")
+    check_range(timeout_ms, least, MS_MAX, "timeout_ms")
+
+
+def check_time(time_ms: object, what: str) -> None:
+    """Raise ArgumentIllegal unless it is a time in ms since 1970; seconds are told from those."""
+    if isinstance(time_ms, datetime):
+        ms = int(time_ms.timestamp() * 1000)
+        raise ArgumentIllegal(f"{what} is in ms since 1970, and not a datetime: pass {ms}")
+    check_integer(time_ms, 0, TIME_MS_MAX, what)
+    assert isinstance(time_ms, int)
+    if SECONDS_MIN <= time_ms < SECONDS_MAX:
+        raise ArgumentIllegal(
+            f"{what} is in ms since 1970, and {time_ms} looks like seconds: pass {time_ms}000"
+        )
 
 
 def check_integer(value: object, least: int, most: int, what: str) -> None:
-    """Raises ArgumentIllegal: "<what> is an integer, and not <value>", and as `check_range`."""
+    """Raises ArgumentIllegal: "<what> is <value>, and not an integer", and as `check_range`."""
     if not isinstance(value, int) or isinstance(value, bool):
-        raise ArgumentIllegal(f"{what} is an integer, and not {value!r}")
+        raise ArgumentIllegal(f"{what} is {value!r}, and not an integer")
     check_range(value, least, most, what)
 
 

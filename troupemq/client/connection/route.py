@@ -17,6 +17,7 @@ from troupemq.client.errors import (
     BrokerError,
     ClientClosed,
     ClientError,
+    ConnectionFailed,
     RouteNotFound,
     understood,
 )
@@ -53,7 +54,11 @@ def namesrv_addresses(given: str | Sequence[str] | None) -> tuple[str, ...]:
         raise ArgumentIllegal(f"name servers are host:port or several of them, and not {given!r}")
     texts = given.replace(",", ";").split(";") if isinstance(given, str) else given
     addresses = tuple(text.strip() for text in texts if text.strip())
-    for address in addresses or ("",):
+    if not addresses:
+        raise ConnectionFailed(f"{given!r} names no name server: say host:port")
+    for address in addresses:
+        if "://" in address:
+            raise ConnectionFailed(f"{address!r} is a URL: a name server is host:port alone")
         split_address(address)
     return addresses
 

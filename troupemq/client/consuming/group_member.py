@@ -13,7 +13,7 @@ from protocol.headers.client import NotifyConsumerIdsChangedHeader
 from protocol.signature import Credentials
 from protocol.tags import ALL_TAGS
 from remoting.tls_options import Tls
-from troupemq.client.arguments import check_instance
+from troupemq.client.arguments import check_instance, check_time
 from troupemq.client.connection.client import now_ms
 from troupemq.client.connection.lifecycle import LAST_TIMEOUT_S, ClientMember, seconds_to
 from troupemq.client.consuming.consumer_offsets import (
@@ -64,7 +64,12 @@ class GroupMember(ClientMember):
         """Raises ArgumentIllegal for what makes no sense, ConnectionFailed for a `namesrv` that is
         no address."""
         check_instance(settings, ConsumerSettings, "settings are ConsumerSettings")
-        check_instance(begin, ConsumeFrom, "begin is a ConsumeFrom")
+        check_instance(begin, ConsumeFrom, "begin is a ConsumeFrom, such as FIRST_OFFSET")
+        if begin_ms is not None:
+            check_time(begin_ms, "begin_ms")
+        if offsets_folder is not None:
+            check_instance(offsets_folder, str | Path, "offsets_folder is a path")
+            offsets_folder = Path(offsets_folder)
         if begin_ms is not None and begin is not ConsumeFrom.TIMESTAMP:
             raise ArgumentIllegal("begin_ms is for begin=ConsumeFrom.TIMESTAMP")
         if broadcast:
@@ -108,7 +113,8 @@ class GroupMember(ClientMember):
             self._client.housekeeping.post(self._rebalance)
 
     def unsubscribe(self, topic: str) -> None:
-        """Wants no more of `topic`: its queues are given away."""
+        """Wants no more of `topic`: its queues are given away. Raises MessageIllegal."""
+        check_topic(topic)
         self._subscriptions.pop(topic, None)
         if self.is_running:
             self._client.housekeeping.post(self._rebalance)

@@ -20,8 +20,9 @@ from troupemq.client.message import (
     MessageView,
     SendResult,
     check_sendable,
+    check_topic,
 )
-from troupemq.client.producing.batches import batch_parcel, split_batch
+from troupemq.client.producing.batches import batch_parcel, check_messages, split_batch
 from troupemq.client.producing.in_flight import InFlight
 from troupemq.client.producing.lanes import Lanes
 from troupemq.client.producing.producer_settings import ProducerSettings
@@ -180,6 +181,7 @@ class Producer(ClientMember):
     ) -> Future[SendResult]:
         """`send_batch` with a future; blocks as little as `send_async`, beyond its encoding."""
         self.check_running()
+        messages = check_messages(messages)
 
         def send(carrying: Sequence[Message]) -> Future[SendResult]:
             parcel = batch_parcel(carrying, self._next_id)
@@ -202,6 +204,7 @@ class Producer(ClientMember):
         `timeout_ms` is for each batch. Where one fails, those before it are stored, and a note on
         the error says how many messages they hold.
         """
+        messages = check_messages(messages)
         results: list[SendResult] = []
         stored = 0
         for batch in split_batch(messages, self.settings.max_message_bytes):
@@ -276,6 +279,7 @@ class Producer(ClientMember):
     def queues(self, topic: str) -> tuple[MessageQueue, ...]:
         """The queues that take messages of `topic`. Raises RouteNotFound."""
         self.check_running()
+        check_topic(topic)
         return self._client.routes.publish_route(topic).publish_queues
 
     # --- within

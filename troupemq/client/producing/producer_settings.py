@@ -1,9 +1,17 @@
 """Settings of a producer: timeouts, retries, limits."""
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from protocol.compression import COMPRESS_OVER_BYTES
-from troupemq.client.arguments import MS_MAX, check_range, check_ranges
+from troupemq.client.arguments import (
+    MS_MAX,
+    check_integer,
+    check_range,
+    check_ranges,
+    names_checked,
+)
+from troupemq.client.errors import ArgumentIllegal
 from troupemq.client.producing.batches import MESSAGE_BYTES_MAX
 from troupemq.client.producing.sending import RETRIED_CODES
 
@@ -17,6 +25,7 @@ _RANGES = {
 }
 
 
+@names_checked
 @dataclass(frozen=True)
 class ProducerSettings:
     """What a producer does by itself; the defaults are the Java client's where it has them."""
@@ -54,3 +63,9 @@ class ProducerSettings:
         check_ranges(self, _RANGES)
         if self.try_timeout_ms is not None:
             check_range(self.try_timeout_ms, 1, MS_MAX, "try_timeout_ms")
+        if not isinstance(self.retried_codes, Collection) or isinstance(self.retried_codes, str):
+            raise ArgumentIllegal(
+                f"retried_codes are several codes, and not {self.retried_codes!r}"
+            )
+        for code in self.retried_codes:
+            check_integer(code, 0, MS_MAX, "a code of retried_codes")

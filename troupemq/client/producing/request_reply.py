@@ -32,6 +32,7 @@ from protocol.properties import (
     parse,
 )
 from protocol.topic_names import REPLY_TOPIC_SUFFIX
+from troupemq.client.arguments import check_instance
 from troupemq.client.callbacks import ResultFuture
 from troupemq.client.connection.client import Client, now_ms
 from troupemq.client.connection.task_thread import Task
@@ -68,6 +69,7 @@ def create_reply_message(request: MessageView, body: bytes) -> Message:
 
     Raises MessageIllegal for a message that is not a request.
     """
+    check_instance(request, MessageView, "a reply is to a message that was received")
     wanted = {name: request.properties.get(name) for name in (CORRELATION_ID, REPLY_TO_CLIENT, TTL)}
     cluster = request.properties.get(CLUSTER)
     missing = [name for name, value in {**wanted, CLUSTER: cluster}.items() if not value]

@@ -23,7 +23,7 @@ from protocol.properties import CHECK_IMMUNITY_TIME_IN_SECONDS, PGROUP, TRAN_MSG
 from protocol.signature import Credentials
 from protocol.sysflag import TRANSACTION_COMMIT, TRANSACTION_NONE, TRANSACTION_ROLLBACK
 from remoting.tls_options import Tls
-from troupemq.client.arguments import check_instance, check_range
+from troupemq.client.arguments import MS_MAX, check_instance, check_integer
 from troupemq.client.callbacks import check_callback, unknown_result
 from troupemq.client.connection.lifecycle import seconds_to
 from troupemq.client.connection.workers import Workers
@@ -123,7 +123,7 @@ class TransactionProducer(Producer):
     ) -> None:
         """`check` is called by `check_threads` threads of its own."""
         check_callback(check, "check", "message")
-        check_range(check_threads, 1, CHECK_THREADS_MAX, "check_threads")
+        check_integer(check_threads, 1, CHECK_THREADS_MAX, "check_threads")
         super().__init__(
             group,
             namesrv,
@@ -169,6 +169,7 @@ class TransactionProducer(Producer):
             raise MessageIllegal("a message of a transaction cannot be delayed")
         system = {**message.system_properties, TRAN_MSG: "true", PGROUP: self.group}
         if check_after_s is not None:
+            check_integer(check_after_s, 0, MS_MAX, "check_after_s")
             system[CHECK_IMMUNITY_TIME_IN_SECONDS] = str(check_after_s)
         half = self.send(replace(message, system_properties=system), timeout_ms, queue=queue)
         state, error = TransactionState.ROLLBACK, None

@@ -147,7 +147,7 @@ def test_retry_later_of_messages_that_were_not_given_is_a_failure_of_all() -> No
         ({"messages": 3}, "a list of those that failed, and not 3"),
         ({"messages": view()}, "a list of those that failed"),
         ({"messages": ["an id"]}, "are messages, and not 'an id'"),
-        ({"delay_level": "3"}, "delay_level is an integer, and not '3'"),
+        ({"delay_level": "3"}, "delay_level is '3', and not an integer"),
         ({"delay_level": -2}, "delay_level is -2"),
         ({"suspend_ms": "1s"}, "suspend_ms is"),
         ({"reason": 3}, "reason is a string, and not 3"),
