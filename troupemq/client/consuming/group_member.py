@@ -106,6 +106,8 @@ class GroupMember(ClientMember):
         """
         check_topic(topic)
         subscription = TopicSubscription.of(topic, expression, sql, now_ms())
+        for tag, hint in subscription.doubts():
+            log.warning("tag looks odd", group=self.group, topic=topic, tag=tag, hint=hint)
         if self.is_running:
             self._check_filter(subscription)
         self._subscriptions[topic] = subscription
@@ -131,8 +133,8 @@ class GroupMember(ClientMember):
         for subscription in tuple(self._subscriptions.values()):
             try:
                 self._client.routes.look_up(subscription.topic)
-            except RouteNotFound:
-                log.info("topic without a route", topic=subscription.topic)
+            except RouteNotFound as error:
+                self._rebalancing.missing(subscription.topic, error)
             else:
                 self._check_filter(subscription)
 

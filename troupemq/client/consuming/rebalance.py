@@ -68,6 +68,7 @@ class Rebalancing:
         self._turn = RLock()
         self._wanted_since_s: dict[MessageQueue, float] = {}
         self._own: dict[MessageQueue, ProcessQueue] = {}
+        self._missing: set[str] = set()
 
     @property
     def own(self) -> Mapping[MessageQueue, ProcessQueue]:
@@ -81,8 +82,8 @@ class Rebalancing:
             for topic in () if self._closed else topics:
                 try:
                     again_ms += self._run_topic(topic)
-                except RouteNotFound:
-                    if not topic.startswith(RETRY_TOPIC_PREFIX):  # which comes when it is needed
+                except RouteNotFound as error:
+                    if self.missing(topic, error):
                         again_ms.append(INCOMPLETE_AGAIN_MS)
                 except ClientError as error:
                     own_fault = isinstance(error, ResultUnknown)
@@ -95,10 +96,30 @@ class Rebalancing:
                 )
         return min(again_ms, default=None)
 
+    def missing(self, topic: str, error: RouteNotFound) -> bool:
+        """Warn, once, that a topic cannot be consumed yet; return False for a retry topic, which
+        comes when it is needed."""
+        if topic.startswith(RETRY_TOPIC_PREFIX):
+            return False
+        if topic not in self._missing:
+            self._missing.add(topic)
+            log.warning(
+                "topic not found",
+                group=self._group,
+                topic=topic,
+                error=str(error),
+                hint="it is consumed as soon as it exists; create it with"
+                f" troupemq admin updateTopic -t {topic} -c DefaultCluster",
+            )
+        return True
+
     def _run_topic(self, topic: str) -> list[float]:
         queues = sorted(self._client.routes.get(topic).subscribe_queues)
         if not queues:
             raise RouteNotFound(f"no broker lets {topic} be read")
+        if topic in self._missing:
+            self._missing.discard(topic)
+            log.info("topic found", group=self._group, topic=topic)
         again_ms: list[float] = []
         if self._assign is None:
             members, mine = [self._client.id], frozenset(queues)
