@@ -230,7 +230,7 @@ class Producer(ClientMember):
         self.check_running()
 
         def send(carrying: Message) -> str:
-            parcel = self._parcel(carrying)
+            parcel = self._compressed_parcel(carrying)
             queues = self._client.routes.publish_route(carrying.topic).publish_queues
             chooses = always(queue) if queue is not None else choose or self._choose
             self._carrier.post_oneway(chosen(chooses, queues, carrying), parcel)
@@ -331,9 +331,7 @@ class Producer(ClientMember):
 
     def _send_trace(self, message: Message) -> Future[SendResult]:
         """Also while the producer stops."""
-        parcel = self._parcel(message)
-        if len(parcel.body) >= self.settings.compress_over_bytes:
-            parcel = parcel.compressed()
+        parcel = self._compressed_parcel(message)
         return self._send(parcel, message, None, None, None, False, lambda: False)
 
     def _may_wait(self, wanted: bool | None) -> Callable[[], bool]:
@@ -350,6 +348,11 @@ class Producer(ClientMember):
     def _parcel(self, message: Message) -> Parcel:
         self._check_message(message)
         return parcel_of(message, self._next_id())
+
+    def _compressed_parcel(self, message: Message) -> Parcel:
+        parcel = self._parcel(message)
+        is_long = len(parcel.body) >= self.settings.compress_over_bytes
+        return parcel.compressed() if is_long else parcel
 
     def _next_id(self) -> str:
         return next_message_id(self._client.ip)

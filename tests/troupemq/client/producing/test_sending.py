@@ -189,10 +189,13 @@ def test_a_body_is_compressed_from_the_length_on_that_the_java_client_compresses
 ) -> None:
     with cluster.producer() as producer:
         for size in (4095, 4096):
-            producer.send(Message("T", bytes(size)), queue=MessageQueue("T", "a", 0))
-        commands = [cluster.a.next(SEND) for _ in range(2)]
+            queue, message = MessageQueue("T", "a", 0), Message("T", bytes(size))
+            producer.send(message, queue=queue)
+            producer.send_async(message, queue=queue).result(WAIT_S)
+            producer.send_oneway(message, queue=queue)
+        commands = [cluster.a.next(SEND) for _ in range(6)]
     flags = [SendMessageHeader.of_command(command).sys_flag for command in commands]
-    assert flags == [0, 769]
+    assert flags == [0, 0, 0, 769, 769, 769]
 
 
 def test_only_brokers_get_heartbeats(cluster: Cluster) -> None:
