@@ -1,26 +1,33 @@
 """Checks of what callers pass, made before anything is done with it."""
 
-from collections.abc import Mapping
-from dataclasses import fields
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import wraps
+from inspect import signature
 from types import UnionType
 from typing import TypeVar
 
 from troupemq.client.errors import ArgumentIllegal
 
-Settings = TypeVar("Settings")
+Checked = TypeVar("Checked")
 
+SHOWN_CHARS_MAX = 200
 MS_MAX = (1 << 31) - 1
 TIME_MS_MAX = (1 << 63) - 1
 SECONDS_MIN, SECONDS_MAX = 10**8, 10**11
 """Times in seconds from 1973 on; as ms they are before that."""
 
 
+def shown(value: object) -> str:
+    """Return a value for an error, cut where it is long: it may be a body of megabytes."""
+    text = repr(value)
+    return text if len(text) <= SHOWN_CHARS_MAX else f"{text[:SHOWN_CHARS_MAX]}…"
+
+
 def check_instance(value: object, wanted: type | UnionType, what: str) -> None:
     """Raises ArgumentIllegal: "<what>, and not <value>"."""
     if not isinstance(value, wanted):
-        raise ArgumentIllegal(f"{what}, and not {value!r}")
+        raise ArgumentIllegal(f"{what}, and not {shown(value)}")
 
 
 def check_ranges(settings: object, ranges: Mapping[str, tuple[int, int]]) -> None:
@@ -37,25 +44,35 @@ def check_ranges(settings: object, ranges: Mapping[str, tuple[int, int]]) -> Non
             raise ArgumentIllegal(f"{name} is True or False, and not {value!r}")
 
 
-def names_checked(settings: type[Settings]) -> type[Settings]:
-    """Have a class of settings refuse unknown names with an ArgumentIllegal that names the next
-    one: for dataclasses, whose fields are their names."""
-    made = settings.__init__
+def names_checked(made: type[Checked], settings: type | None = None) -> type[Checked]:
+    """Have a class refuse unknown argument names with an ArgumentIllegal that says which was meant.
 
-    @wraps(made)
-    def checked(self: Settings, *args: object, **named: object) -> None:
-        known = [each.name for each in fields(settings)]  # type: ignore[arg-type]
+    `settings` is the class of its argument of that name: for a setting that is given directly.
+    """
+    plain = made.__init__
+    known = list(signature(plain).parameters)[1:]
+
+    @wraps(plain)
+    def checked(self: Checked, *args: object, **named: object) -> None:
         for name in named:
             if name not in known:
-                from difflib import get_close_matches  # a client that is right needs none of it
+                raise ArgumentIllegal(_unknown(made, name, known, settings))
+        plain(self, *args, **named)
 
-                close = get_close_matches(name, known, 1)
-                more = f": did you mean {close[0]}?" if close else f": there are {', '.join(known)}"
-                raise ArgumentIllegal(f"{settings.__name__} has no setting {name!r}{more}")
-        made(self, *args, **named)
+    made.__init__ = checked  # type: ignore[assignment]
+    return made
 
-    settings.__init__ = checked  # type: ignore[assignment]
-    return settings
+
+def _unknown(made: type, name: str, known: Sequence[str], settings: type | None) -> str:
+    from difflib import get_close_matches  # a client that is right needs none of it
+
+    said = f"{made.__name__} has no argument {name!r}"
+    of_settings = [] if settings is None else list(signature(settings).parameters)
+    if close := get_close_matches(name, known, 1):
+        return f"{said}: did you mean {close[0]}?"
+    if settings is not None and (close := get_close_matches(name, of_settings, 1)):
+        return f"{said}: it is a setting, settings={settings.__name__}({close[0]}=...)"
+    return f"{said}: there are {', '.join(known)}"
 
 
 def check_timeout(timeout_ms: object, least: int = 1) -> None:

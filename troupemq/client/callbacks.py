@@ -23,6 +23,7 @@ from inspect import (
 )
 from typing import TypeVar
 
+from troupemq.client.arguments import shown as short
 from troupemq.client.errors import ArgumentIllegal, ResultUnknown
 from troupemq.client.log import client_logger
 
@@ -99,15 +100,15 @@ def runs_event_loop() -> bool:
 def unknown_result(result: object, what: str, wanted: str) -> ResultUnknown:
     """Return the error of a callback that returned `result`; a coroutine is closed."""
     said = "returned" if not isclass(result) else "returned the class"
-    shown = repr(result) if not isclass(result) else result.__name__
+    named = short(result) if not isclass(result) else result.__name__
     if iscoroutine(result) or isgenerator(result):
         result.close()  # else Python warns that it was never awaited, where nobody looks
-        said, shown = "returned a", f"{type(result).__name__}, and its body has not run"
+        said, named = "returned a", f"{type(result).__name__}, and its body has not run"
     elif isasyncgen(result):
-        said, shown = "returned an", "async generator, and its body has not run"
+        said, named = "returned an", "async generator, and its body has not run"
     elif isinstance(result, Future) or isawaitable(result):
-        said, shown = "returned a", f"{type(result).__name__}, which is not waited for"
-    return ResultUnknown(f"{what} {said} {shown}: {wanted}")
+        said, named = "returned a", f"{type(result).__name__}, which is not waited for"
+    return ResultUnknown(f"{what} {said} {named}: {wanted}")
 
 
 def _name(function: object) -> str:

@@ -7,13 +7,19 @@ from uuid import UUID
 
 import pytest
 
-from tests.troupemq.client.cluster import MESSAGE, Cluster
+from tests.troupemq.client.cluster import MESSAGE, SEND, Cluster
 from troupemq.client.admin import Admin
 from troupemq.client.consuming.consumer import PushConsumer
 from troupemq.client.consuming.consumer_offsets import ConsumeFrom, timestamp_ms
 from troupemq.client.consuming.consumer_settings import ConsumerSettings
 from troupemq.client.consuming.pull_consumer import PullConsumer
-from troupemq.client.errors import ArgumentIllegal, ClientError, ConnectionFailed, MessageIllegal
+from troupemq.client.errors import (
+    ArgumentIllegal,
+    ClientError,
+    ConnectionFailed,
+    MessageIllegal,
+    RequestTimeout,
+)
 from troupemq.client.message import Message, MessageQueue
 from troupemq.client.producing.batches import split_batch
 from troupemq.client.producing.producer import Producer
@@ -70,9 +76,23 @@ def any_(value: object) -> Any:
 
 
 CALLS: list[tuple[Callable[[], object], str]] = [
-    (lambda: ProducerSettings(**any_({"retry": 3})), "no setting 'retry': did you mean retries?"),
+    (
+        lambda: Producer("g", **any_({"name_srv": "h:1"})),
+        "Producer has no argument 'name_srv': did",
+    ),
+    (
+        lambda: PushConsumer("g", take, **any_({"consume_threads": 4})),
+        "PushConsumer has no argument 'consume_threads': it is a setting,"
+        " settings=ConsumerSettings(consume_threads=...)",
+    ),
+    (lambda: PullConsumer("g", **any_({"pull_batch": 4})), "ConsumerSettings(pull_batch_size=...)"),
+    (lambda: TransactionProducer("g", take, **any_({"zzz": 4})), "there are group, check, namesrv"),
+    (lambda: ProducerSettings(**any_({"retry": 3})), "no argument 'retry': did you mean retries?"),
     (lambda: ConsumerSettings(**any_({"consume_thread": 3})), "did you mean consume_threads?"),
-    (lambda: ConsumerSettings(**any_({"zzz": 3})), "no setting 'zzz': there are consume_threads, "),
+    (
+        lambda: ConsumerSettings(**any_({"zzz": 3})),
+        "no argument 'zzz': there are consume_threads, ",
+    ),
     (lambda: ConsumerSettings(consume_threads=any_(2.5)), "consume_threads is 2.5, and not an int"),
     (
         lambda: ConsumerSettings(suspend_ms=any_(timedelta(seconds=2))),
@@ -157,3 +177,19 @@ def test_a_timeout_is_in_milliseconds(cluster: Cluster, timeout: Any, said: str)
         with pytest.raises(ArgumentIllegal, match="put it in a list"):
             producer.send_batch(any_(MESSAGE))
         assert producer.send_batch(any_(iter([MESSAGE]))).queue.topic == "T"
+
+
+def test_a_secret_and_a_long_body_are_not_shown_in_errors(cluster: Cluster) -> None:
+    with pytest.raises(ArgumentIllegal) as caught:
+        Producer("g", credentials=any_(("key", "a-secret")))
+    assert "a-secret" not in str(caught.value)
+    with cluster.producer() as producer, pytest.raises(ArgumentIllegal) as caught:
+        producer.send(any_(bytes(1 << 20)))
+    assert len(str(caught.value)) < 300
+
+
+def test_a_timeout_that_may_have_been_meant_in_seconds_is_told(cluster: Cluster) -> None:
+    cluster.a.on(SEND, lambda command: None)
+    with cluster.producer() as producer, pytest.raises(RequestTimeout) as caught:
+        producer.send(MESSAGE, 30, queue=QUEUE)
+    assert caught.value.__notes__ == ["the timeout was 30 milliseconds, not seconds"]

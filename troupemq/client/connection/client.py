@@ -93,7 +93,11 @@ def credentials_of_environment() -> Credentials | None:
 def _check_account(credentials: Credentials | None) -> None:
     if credentials is None:
         return
-    check_instance(credentials, Credentials, "credentials are Credentials(access_key, secret_key)")
+    if not isinstance(credentials, Credentials):  # its value is not shown: it may be a secret
+        given = type(credentials).__name__
+        raise ArgumentIllegal(
+            f"credentials are Credentials(access_key, secret_key), you gave {given}"
+        )
     if not isinstance(credentials.access_key, str) or not isinstance(credentials.secret_key, str):
         raise ArgumentIllegal("access_key and secret_key are strings")
 

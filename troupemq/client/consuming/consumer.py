@@ -1,6 +1,7 @@
 """PushConsumer: gets the messages of its group's topics and calls a listener with them."""
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 from protocol.bodies_client import ConsumerRunningInfo
@@ -8,6 +9,7 @@ from protocol.signature import Credentials
 from protocol.tags import ALL_TAGS
 from protocol.topic_names import RETRY_TOPIC_PREFIX
 from remoting.tls_options import Tls
+from troupemq.client.arguments import names_checked
 from troupemq.client.callbacks import check_callback
 from troupemq.client.connection.client import now_ms
 from troupemq.client.connection.lifecycle import seconds_to
@@ -42,6 +44,7 @@ RESET_AGAIN_MS = 1000
 RESET_TRIES = 30
 
 
+@partial(names_checked, settings=ConsumerSettings)
 class PushConsumer(GroupMember):
     """One member of a consumer group: every message goes to one member, or with `broadcast` to all.
 

@@ -118,7 +118,10 @@ def reason_of(failure: BaseException | None) -> str:
             return reason_of(failure.__cause__)
         text = failure.reason or "the listener asked for a retry"
     else:
-        text = f"{type(failure).__name__}: {failure}"
+        try:
+            text = f"{type(failure).__name__}: {failure}"
+        except Exception:  # its own __str__ failed
+            text = type(failure).__name__
     words = "".join(char if char.isprintable() else " " for char in text).split()
     return " ".join(words)[:REASON_CHARS_MAX]
 

@@ -10,6 +10,7 @@ Source: client/impl/consumer/DefaultLitePullConsumerImpl.java.
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from threading import Condition
 from time import monotonic, time_ns
@@ -23,6 +24,7 @@ from troupemq.client.arguments import (
     check_integer,
     check_time,
     check_timeout,
+    names_checked,
 )
 from troupemq.client.consuming.assignment import Assignment, averagely, check_assignment
 from troupemq.client.consuming.consumer_offsets import ConsumeFrom
@@ -46,6 +48,7 @@ class _Fetched:
     views: Sequence[MessageView]
 
 
+@partial(names_checked, settings=ConsumerSettings)
 class PullConsumer(GroupMember):
     """Either one member of a group that shares the queues (`subscribe`), or with queues of its
     own choice (`assign`).

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from functools import partial
 from time import monotonic
 
 from protocol.signature import Credentials
@@ -9,6 +10,7 @@ from remoting.tls_options import Tls
 from troupemq.client.arguments import (
     check_instance,
     check_timeout,
+    names_checked,
 )
 from troupemq.client.callbacks import ResultFuture, runs_event_loop
 from troupemq.client.connection.client import next_message_id
@@ -47,6 +49,7 @@ LONG_BODY_BYTES = 64 << 10
 """Compressing a body takes 2 ms from here on: not on the thread of an asynchronous caller."""
 
 
+@partial(names_checked, settings=ProducerSettings)
 class Producer(ClientMember):
     """Sends messages; for any number of threads. Start it, or use it in a `with` block.
 
@@ -315,6 +318,7 @@ class Producer(ClientMember):
             settings.retried_codes,
             settings.retry_another_broker_when_not_ok,
             result,
+            timeout_ms,
             compresses,
         )
         size = parcel.size_bytes

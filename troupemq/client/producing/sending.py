@@ -67,6 +67,9 @@ ROUTE_CODES = frozenset((ResponseCode.TOPIC_NOT_EXIST, ResponseCode.NO_PERMISSIO
 SAME_BROKER_PAUSE_MS = 100.0
 """Before a further try at a broker that has just failed."""
 
+SECONDS_PERHAPS_MS = 60
+"""A timeout so short may have been meant in seconds."""
+
 REPLY = "reply"
 """The MSG_TYPE of a message that is the answer to another one."""
 
@@ -205,6 +208,9 @@ class Sending:
     retried_codes: frozenset[int]
     not_ok_is_tried_again: bool
     result: Future[SendResult]
+    timeout_ms: float
+    """For all tries, as the caller gave it."""
+
     compresses: bool = False
     """Whether its body is still to be compressed."""
 
@@ -295,6 +301,8 @@ class Sending:
         if self.stored is not None:
             self.result.set_result(self.stored)
             return
+        if isinstance(error, RequestTimeout) and self.timeout_ms <= SECONDS_PERHAPS_MS:
+            error.add_note(f"the timeout was {self.timeout_ms:g} milliseconds, not seconds")
         for failure in self.failures:
             error.add_note(f"before that: {failure}")
         self.result.set_exception(error)

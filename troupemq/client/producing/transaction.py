@@ -12,6 +12,7 @@ checkTransactionState, endTransaction), client/producer/TransactionMQProducer.ja
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
+from functools import partial
 from threading import Lock
 
 from protocol.codes import RequestCode
@@ -23,7 +24,7 @@ from protocol.properties import CHECK_IMMUNITY_TIME_IN_SECONDS, PGROUP, TRAN_MSG
 from protocol.signature import Credentials
 from protocol.sysflag import TRANSACTION_COMMIT, TRANSACTION_NONE, TRANSACTION_ROLLBACK
 from remoting.tls_options import Tls
-from troupemq.client.arguments import MS_MAX, check_instance, check_integer
+from troupemq.client.arguments import MS_MAX, check_instance, check_integer, names_checked
 from troupemq.client.callbacks import check_callback, unknown_result
 from troupemq.client.connection.lifecycle import seconds_to
 from troupemq.client.connection.workers import Workers
@@ -91,6 +92,7 @@ class TransactionResult:
         return self.half.message_id
 
 
+@partial(names_checked, settings=ProducerSettings)
 class TransactionProducer(Producer):
     """A Producer that also sends in transactions; for any number of threads.
 

@@ -196,3 +196,24 @@ def test_the_reason_of_a_retry_is_its_text_else_its_cause() -> None:
     assert reason_of(RetryLater()) == "the listener asked for a retry"
     assert reason_of(ValueError("a\x01b\x02c\nd")) == "ValueError: a b c d"
     assert len(reason_of(ValueError("x" * 10_000))) == REASON_CHARS_MAX
+
+
+def test_an_exception_without_a_text_is_a_failure_like_others() -> None:
+    class Mute(Exception):
+        def __str__(self) -> str:
+            raise ValueError("no text")
+
+    def listen(views: Sequence[MessageView]) -> None:
+        raise Mute
+
+    back = Back()
+    bench = Bench(listen, False, ConsumerSettings(), back)
+    bench.put(0)
+    bench.tasks.advance(0)
+    assert (back.given, back.reasons) == ([(0, 0)], ["Mute"])
+    assert bench.queue.committable() == 1
+
+
+def test_a_long_result_is_cut_in_the_error() -> None:
+    long: Any = lambda views: "x" * 10_000_000  # noqa: E731
+    assert len(str(call_listener(long, [view()]).error)) < 500
