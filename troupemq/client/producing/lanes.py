@@ -14,7 +14,6 @@ from threading import Lock
 from time import monotonic
 
 from troupemq.client.connection.client import Client
-from troupemq.client.connection.lifecycle import seconds_to
 from troupemq.client.connection.task_thread import Task, TaskThread
 from troupemq.client.errors import ClientClosed, ClientError, RequestTimeout
 from troupemq.client.producing.sending import Sending
@@ -65,8 +64,9 @@ class Lanes:
         with self._lock:
             self._run(self._asking, task)
 
-    def close(self, deadline_s: float) -> None:
-        """Fail the sends that have not begun, and end the threads."""
+    def close(self) -> None:
+        """Fail the sends that have not begun, and end the threads; a question to a name server
+        ends with the client's connections."""
         with self._lock:
             self._closed = True
             waiting, self._waiting = self._waiting, set()
@@ -74,7 +74,7 @@ class Lanes:
         for sending in waiting:
             sending.result.set_exception(ClientClosed("the client is stopped"))
         for thread in self._started:
-            thread.stop(seconds_to(deadline_s))
+            thread.stop(0)
 
     def _run(self, thread: TaskThread, task: Task) -> None:
         """Under the lock: a producer that needs no thread has none."""

@@ -113,7 +113,7 @@ class Producer(ClientMember):
         if self._tracing is not None:
             self._tracing.send_rest()
             self._in_flight.wait_empty(seconds_to(deadline_s))
-        self._lanes.close(deadline_s)
+        self._lanes.close()
         self._requests.close()
 
     # --- sending
